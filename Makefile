@@ -1,0 +1,55 @@
+# Each target does its own set-up: the first one used creates .venv and fills it.
+
+PYTHON ?= python3
+BIN := .venv/bin
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help run serve test test-fast lint bench clean
+
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+run: .venv/demo ## Start the hub, feed it this computer's telemetry, show the tables (DURATION=60 ends by itself).
+	@$(BIN)/python examples/telemetry/run.py $(if $(DURATION),--duration $(DURATION))
+
+serve: .venv/demo ## Run the hub alone on 127.0.0.1:1883 and :8080 (ARGS="--data DIR" and the like).
+	@$(BIN)/hubbub serve $(ARGS)
+
+test: .venv/dev ## Check style and types, then run every test; as root it installs the Debian packages they need.
+	@tests/setup.sh
+	@$(MAKE) --no-print-directory lint
+	@$(BIN)/pytest
+
+test-fast: .venv/dev ## Run the tests that need neither Spark nor other servers (under two minutes).
+	@$(BIN)/pytest -m "not spark and not interop and not slow"
+
+lint: .venv/dev ## Check style, types and import directions.
+	@$(BIN)/ruff check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: .venv/dev ## Measure broker CPU per message beside mosquitto (minutes).
+	@$(BIN)/python -m benchmarks
+
+clean: ## Remove .venv and everything built or cached; the data in hubbub-data stays.
+	rm -rf .venv build dist src/*.egg-info .hypothesis .*_cache
+	find src tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+# The stamps: a set of packages is installed again when pyproject.toml changed.
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Hubbub needs Python 3.11 or later: make PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "Creating .venv"
+	@$(PYTHON) -m venv .venv || \
+	  { rm -rf .venv; echo "No venv module: on Debian, apt install python3-venv"; exit 1; }
+
+.venv/demo: pyproject.toml | .venv/bin/python
+	@echo "Installing the hub and Spark into .venv (700 MB the first time, a few minutes)"
+	@$(BIN)/pip install -e '.[pipeline,examples]'
+	@touch $@
+
+.venv/dev: pyproject.toml | .venv/bin/python
+	@echo "Installing the hub, Spark and the test tools into .venv (900 MB the first time)"
+	@$(BIN)/pip install -e '.[dev]'
+	@touch $@

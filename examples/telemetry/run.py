@@ -1,0 +1,265 @@
+"""`make run`: this computer's own telemetry through a hub into tables, on the screen.
+
+    cpu_smq ──────SMQ────▶┌─────┐          ┌───────┐           ┌────────┐
+    machine_mqtt ─MQTT───▶│ hub │─journal─▶│ Spark │──Parquet─▶│ screen │
+    service_switch ◀─────▶└─────┘          └───────┘           └────────┘
+    caller_switch ◀─message-switch─▶
+
+Everything but the screen is a process of its own. The screen reads nothing but the Parquet that
+Spark wrote. Ctrl-C or SIGTERM stops all of them in order; with `--duration` the seconds count
+from Spark's first batch, and the end waits until the tables hold all that was published.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any, Final
+from urllib.request import urlopen
+
+from rich.console import Console
+from rich.live import Live
+
+from hubbub.config import DEFAULT_DATA, DEFAULT_LISTEN
+from hubbub.pipeline import screen
+
+HERE: Final = Path(__file__).parent
+START_SECONDS: Final = 60.0  # a hub that takes longer has a problem
+SPARK_SECONDS: Final = 300.0  # the same of Spark, on a slow and busy machine
+STOP_SECONDS: Final = 20.0
+LOOK_SECONDS: Final = 1.0
+SAY_SECONDS: Final = 10.0  # between lines where there is no terminal to draw on
+
+console = Console()
+
+
+class Stopped(Exception):
+    """Ctrl-C, SIGTERM, or the terminal went away."""
+
+
+class Died(Exception):
+    """A process ended that should not have."""
+
+
+class Program:
+    """A child process with its output in a file."""
+
+    def __init__(self, name: str, logs: Path, *command: str) -> None:
+        self.name = name
+        self.log = logs / f"{name}.log"
+        self.process = subprocess.Popen(
+            [sys.executable, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=self.log.open("wb"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C reaches us alone: we stop them in order
+        )
+
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def check(self) -> None:
+        code = self.process.poll()
+        if code is not None:
+            last = "\n    ".join(self.output().splitlines()[-12:])
+            raise Died(f"{self.name} ended with exit code {code}:\n    {last}")
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            try:
+                self.process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+class Demo:
+    """The programs of the demo, in the order in which they started."""
+
+    def __init__(self, data: Path, logs: Path) -> None:
+        self.data = data
+        self.tables = data / "tables"
+        self.logs = logs
+        self.running: list[Program] = []
+
+    def start(self, name: str, *command: str) -> Program:
+        program = Program(name, self.logs, *command)
+        self.running.append(program)
+        return program
+
+    def wait(self, what: str, seconds: float, done: Callable[[], Any]) -> Any:
+        """Wait for something, say so, and notice when a program dies meanwhile."""
+        began = said = time.monotonic()
+        with console.status(what) if console.is_terminal else contextlib.nullcontext():
+            if not console.is_terminal:
+                console.print(f"{what} …")
+            while not (result := done()):
+                self.check()
+                now = time.monotonic()
+                if now - began > seconds:
+                    raise Died(f"{what}: not done after {seconds:.0f} s")
+                if not console.is_terminal and now - said > SAY_SECONDS:
+                    said = now
+                    console.print(f"{what} … {now - began:.0f} s")
+                time.sleep(0.2)
+        return result
+
+    def check(self) -> None:
+        for program in self.running:
+            program.check()
+
+    def stop(self) -> None:
+        """Senders first and the hub last, so that nobody loses the other end."""
+        for program in reversed(self.running):
+            program.stop()
+
+
+def main() -> int:
+    options = parse(sys.argv[1:])
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stopped)
+    with tempfile.TemporaryDirectory(prefix="hubbub-demo-") as logs:
+        demo = Demo(options.data.resolve(), Path(logs))
+        try:
+            run(demo, options.duration)
+        except Stopped:
+            console.print("Stopping.")
+        except Died as error:
+            console.print(f"[bold red]Stopped:[/] {error}", highlight=False)
+            return 1
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C leaves nothing behind
+            demo.stop()
+    return 0
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Telemetry of this computer through a hub.")
+    parser.add_argument("--data", type=Path, default=Path(DEFAULT_DATA), metavar="DIR")
+    parser.add_argument("--duration", type=float, metavar="SECONDS")
+    return parser.parse_args(arguments)
+
+
+def stopped(number: int, frame: object) -> None:
+    raise Stopped
+
+
+def run(demo: Demo, duration: float | None) -> None:
+    first, second = start_hub(demo)
+    start = committed(second)
+    start_devices(demo, first, second)
+    demo.start("pipeline", "-m", "hubbub", "pipeline", "run", "--data", str(demo.data))
+    demo.wait(
+        "Starting Spark, then waiting for its first batch",
+        SPARK_SECONDS,
+        lambda: screen.position(demo.tables) > start,
+    )
+    watch(demo, duration)
+    finish(demo, second)
+
+
+def start_hub(demo: Demo) -> tuple[str, str]:
+    """Start the hub, and return its two addresses, for devices and for HTTP."""
+    listen = [address if free(address) else "127.0.0.1:0" for address in DEFAULT_LISTEN]
+    options = [part for address in listen for part in ("--listen", address)]
+    hub = demo.start("hub", "-m", "hubbub", "serve", "--data", str(demo.data), *options)
+    first, second = demo.wait("Starting the hub", START_SECONDS, lambda: addresses(hub.output()))
+    console.print(f"The hub speaks SMQ, MQTT and message-switch on {first} and {second},")
+    console.print(f"its journal and the tables are in {demo.data}.", highlight=False)
+    port = first.rpartition(":")[2]
+    console.print("Publish something by hand, it becomes a row too:")
+    console.print(f"    mosquitto_pub -p {port} -t hello -m world", highlight=False)
+    console.print(f"    hubbub pub hello -m world --url mqtt://{first}", highlight=False)
+    return first, second
+
+
+def free(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, int(port)))
+        except OSError:
+            return False
+    return True
+
+
+def addresses(banner: str) -> list[str]:
+    """The addresses that the hub says it listens on, once it has said all of them."""
+    found = [line.split()[2].rstrip(":") for line in banner.splitlines() if "listening on" in line]
+    return found if len(found) == len(DEFAULT_LISTEN) else []
+
+
+def committed(address: str) -> int:
+    """The last row of the journal that is safe on the disk."""
+    with urlopen(f"http://{address}/api/v1/status", timeout=STOP_SECONDS) as answer:
+        return int(json.load(answer)["journal"]["committed"])
+
+
+def start_devices(demo: Demo, first: str, second: str) -> None:
+    for name, url in (
+        ("cpu_smq", f"smq://{first}"),
+        ("machine_mqtt", f"mqtt://{first}"),
+        ("service_switch", f"switch://{second}"),
+        ("caller_switch", f"switch://{second}"),
+    ):
+        demo.start(name, str(HERE / f"{name}.py"), url)
+
+
+def watch(demo: Demo, duration: float | None) -> None:
+    """Show the tables until the time is over."""
+    until = time.monotonic() + duration if duration is not None else float("inf")
+    show = drawn(demo.tables) if console.is_terminal else said(demo.tables)
+    with contextlib.closing(show):
+        while time.monotonic() < until:
+            next(show)
+            demo.check()
+            time.sleep(LOOK_SECONDS)
+
+
+def drawn(tables: Path) -> Generator[None, None, None]:
+    """One picture that changes in place."""
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            live.update(screen.draw(screen.look(tables)), refresh=True)
+            yield
+
+
+def said(tables: Path) -> Generator[None, None, None]:
+    """A line now and then, for logs."""
+    last = 0.0
+    while True:
+        if time.monotonic() - last >= SAY_SECONDS:
+            last = time.monotonic()
+            console.print(screen.line(screen.look(tables)), highlight=False)
+        yield
+
+
+def finish(demo: Demo, address: str) -> None:
+    """Stop the devices, let the pipeline catch up, and show what came of it."""
+    hub, *devices, pipeline = demo.running
+    for device in reversed(devices):
+        device.stop()
+    demo.running = [hub, pipeline]
+    last = committed(address)
+    demo.wait(
+        f"Waiting until the tables hold everything up to row {last}",
+        SPARK_SECONDS,
+        lambda: screen.position(demo.tables) >= last,
+    )
+    console.print(screen.draw(screen.look(demo.tables)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

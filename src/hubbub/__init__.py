@@ -1,0 +1,23 @@
+"""Hubbub: SMQ, MQTT and message-switch on one port, one journal, Spark tables.
+
+What a program imports is named here and loaded when it is first used, so that a client does not
+load the hub and the hub does not load Spark.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from hubbub.client import connect as connect
+
+__version__ = "0.1.0"
+
+_PUBLIC: Final = {"connect": "hubbub.client"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'hubbub' has no attribute {name!r}")
+    return getattr(import_module(_PUBLIC[name]), name)

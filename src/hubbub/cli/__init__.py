@@ -1,0 +1,94 @@
+"""The `hubbub` command. One file a command; a file is loaded when its command is used.
+
+That keeps `hubbub serve` free of Spark and `hubbub --help` quick. The files are thin: they read
+options, call the server, a client or the pipeline, and print. Every error a user can meet leaves
+from here as one line on stderr: exit code 2 if the command line, the settings or the directory
+must be changed first, 1 if the hub could not be reached or said no.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any, Final, NamedTuple, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from hubbub import __version__
+from hubbub.errors import DirectoryError, HubbubError, SettingError
+
+_FAILED: Final = 1
+_UNUSABLE: Final = 2
+
+
+class _Command(NamedTuple):
+    """Where a command lives: a module that has `app`, and the sentence of `hubbub --help`."""
+
+    module: str
+    help: str
+
+
+_COMMANDS: Final[dict[str, _Command]] = {
+    "serve": _Command("hubbub.cli.serve", "Run the hub: every protocol on every port."),
+    "status": _Command("hubbub.cli.status", "Show what a running hub is doing."),
+    "pub": _Command("hubbub.cli.pub", "Publish one message, over MQTT or SMQ."),
+    "sub": _Command("hubbub.cli.sub", "Print messages as they arrive, over MQTT or SMQ."),
+    "switch": _Command("hubbub.cli.switch", "Call and serve named queues (message-switch)."),
+    "pipeline": _Command("hubbub.cli.pipeline", "Turn the journal into tables, and query them."),
+    "config": _Command("hubbub.cli.config", "Print every setting, its reason and its default."),
+}
+
+
+class _Lazy(TyperGroup):
+    """A command group which knows its commands by name and loads only the one that is used."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        place = _COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        command = typer.main.get_command(import_module(place.module).app)
+        command.name, command.help, command.short_help = cmd_name, place.help, place.help
+        return command
+
+
+app = typer.Typer(
+    cls=_Lazy, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"hubbub {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def hubbub(
+    version: bool = typer.Option(
+        False, "--version", is_eager=True, callback=_show_version, help="Print the version."
+    ),
+) -> None:
+    """One hub for every voice: SMQ, MQTT and message-switch, one journal, Spark tables."""
+
+
+def main() -> None:
+    """The entry point of the `hubbub` script."""
+    try:
+        app(prog_name="hubbub")
+    except (SettingError, DirectoryError) as error:
+        _leave(error, _UNUSABLE)
+    except (HubbubError, OSError) as error:
+        _leave(error, _FAILED)
+
+
+def _leave(error: Exception, code: int) -> NoReturn:
+    print(f"hubbub: {error}", file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""`hubbub serve`: reads the options into settings and runs the server until it is told to stop."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hubbub import config
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def serve(
+    listen: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ADDR:PORT", help="Listen here instead; may be repeated."),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="DIR", help=f"Data directory [{config.DEFAULT_DATA}].")
+    ] = None,
+    configuration: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="Read settings from this file.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated."),
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Log each connection and what it does.")
+    ] = False,
+) -> None:
+    overrides = list(setting or [])
+    if listen:
+        overrides.append("listen=" + ",".join(listen))
+    if data is not None:
+        overrides.append(f"data={data}")
+    if verbose:
+        overrides.append("log.level=debug")
+    read = partial(config.load, configuration, overrides)
+    settings = read()
+    from hubbub import server  # the hub's libraries, only once the options are known to be good
+
+    server.run(settings, reload=read)

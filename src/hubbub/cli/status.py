@@ -1,0 +1,77 @@
+"""`hubbub status`: asks a running hub what it is doing and shows the answer."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from hubbub.errors import HubbubError
+
+app = typer.Typer(add_completion=False)
+
+_SECONDS = 10.0  # a hub that does not answer in this time is not well
+
+
+@app.command()
+def status(
+    url: Annotated[
+        str, typer.Option(help="http://HOST:PORT of the hub.")
+    ] = "http://127.0.0.1:8080",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as it came.")] = False,
+) -> None:
+    answer = fetch(url)
+    if as_json:
+        print(json.dumps(answer, indent=2))
+        return
+    console = Console()
+    for table in tables(answer):
+        console.print(table)
+
+
+def fetch(url: str) -> dict[str, Any]:
+    """The answer of GET /api/v1/status; HubbubError if there is none."""
+    request = Request(f"{url.rstrip('/')}/api/v1/status", headers={"Accept": "application/json"})
+    try:
+        with urlopen(request, timeout=_SECONDS) as response:
+            answer: dict[str, Any] = json.load(response)
+            return answer
+    except (URLError, OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise HubbubError(
+            f"no hub answers at {url} ({reason}); start one with `hubbub serve` or say --url"
+        ) from None
+
+
+def tables(answer: dict[str, Any]) -> list[Table]:
+    """One table of the single values, then one for each list of things."""
+    single = Table("hub", "", show_edge=False, box=None)
+    lists = []
+    for name, value in _flat(answer):
+        if isinstance(value, list):
+            lists.append(_list_table(name, value))
+        else:
+            single.add_row(name, str(value))
+    return [single, *lists]
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    pairs: list[tuple[str, Any]] = []
+    for name, value in tree.items():
+        inner = isinstance(value, dict)
+        pairs += _flat(value, f"{prefix}{name}.") if inner else [(prefix + name, value)]
+    return pairs
+
+
+def _list_table(name: str, items: list[Any]) -> Table:
+    rows = [item if isinstance(item, dict) else {name: item} for item in items]
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    table = Table(*columns, title=f"{name} ({len(rows)})", title_justify="left")
+    for row in rows:
+        table.add_row(*(str(row.get(column, "")) for column in columns))
+    return table

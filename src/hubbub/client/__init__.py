@@ -1,0 +1,49 @@
+"""What a program imports to talk to a hub: `connect(url)` gives the client of that protocol.
+
+The clients run on asyncio and use real sockets; `run` is for programs that have no loop of their
+own. They reuse the codecs of `hubbub.protocols` and know nothing else of the hub.
+
+    async with connect("mqtt://127.0.0.1:1883") as client:
+        await client.publish("hello", b"world", qos=1)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager
+from importlib import import_module
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from hubbub.errors import SettingError
+
+T = TypeVar("T")
+
+# The module is loaded when its scheme is used; each has a `connect(url, **options)`.
+_SCHEMES: Final = {
+    "mqtt": "hubbub.client.mqtt",
+    "smq": "hubbub.client.smq",
+    "switch": "hubbub.client.switch",
+}
+
+
+def connect(url: str, **options: Any) -> AbstractAsyncContextManager[Any]:
+    """A client of the hub at `url` (`mqtt://`, `smq://` or `switch://HOST:PORT`), to be entered.
+
+    The options are those of that client. SettingError if the scheme is none of ours; entering
+    raises OSError if nobody answers and Refused if the hub says no.
+    """
+    module = _SCHEMES.get(urlsplit(url).scheme)
+    if module is None:
+        raise SettingError(
+            f"cannot connect to {url!r}: expected a URL that begins with "
+            + ", ".join(f"{scheme}://" for scheme in _SCHEMES)
+        )
+    client: AbstractAsyncContextManager[Any] = import_module(module).connect(url, **options)
+    return client
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run one coroutine to its end, on a loop of its own."""
+    return asyncio.run(main)

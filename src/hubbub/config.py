@@ -1,0 +1,431 @@
+"""Every setting of the hub, declared once: its name, type, default and reason.
+
+`load` reads a TOML file and `key=value` overrides into `Settings`; `manual` says all of them as
+the text of `hubbub.toml`. The command line calls both, the server and the hub take `Settings`.
+Never opens a socket or a directory, and never guesses: what it does not know it refuses, with
+the next step in the message.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+import textwrap
+import tomllib
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta, Struct
+
+from hubbub.errors import SettingError
+
+DEFAULT_DATA: Final = "./hubbub-data"
+DEFAULT_LISTEN: Final = ("127.0.0.1:1883", "127.0.0.1:8080")
+
+Count = Annotated[int, Meta(ge=1)]
+CountOrNone = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+def _because(reason: str) -> Any:
+    return Meta(description=reason)
+
+
+class Listener(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One address and what it speaks. `address` is "ADDR:PORT" or "[IPV6]:PORT"."""
+
+    address: Annotated[str, _because("where to listen; port 0 takes a free one")]
+    protocols: Annotated[
+        tuple[str, ...], _because("the only protocols spoken here; empty speaks all of them")
+    ] = ()
+    allow_anonymous: Annotated[
+        bool | None, _because("as the setting of that name above, for this listener alone")
+    ] = None
+    origins: Annotated[
+        tuple[str, ...],
+        _because("web pages of these origins may use this listener, beside its own"),
+    ] = ()
+
+
+class Journal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is recorded, how safely, and for how long."""
+
+    record: Annotated[
+        Literal["all", "durable", "none"],
+        _because(
+            '"all": every message becomes a row. "durable": only what an acknowledgement promises. '
+            '"none": nothing is kept, and nothing survives the process.'
+        ),
+    ] = "all"
+    durability: Annotated[
+        Literal["disk", "os", "none"],
+        _because(
+            '"disk": an acknowledged message survives power loss. "os": it survives a crash of '
+            'the process, not of the machine. "none": memory only.'
+        ),
+    ] = "disk"
+    exclude: Annotated[
+        tuple[str, ...],
+        _because("messages whose topic matches one of these filters are never recorded"),
+    ] = ()
+    segment_bytes: Annotated[
+        Annotated[int, Meta(ge=64 * 1024)],
+        _because("a segment of this size is closed, folded into a snapshot and compressed"),
+    ] = 64 * 1024 * 1024
+    segment_seconds: Annotated[
+        Annotated[float, Meta(ge=1)],
+        _because("a segment of this age too; it bounds what a start-up has to read"),
+    ] = 3600.0
+    retain_seconds: Annotated[
+        Seconds, _because("rows older than this may go (7 days); 0 sets no bound by age")
+    ] = 7 * 86_400.0
+    retain_bytes: Annotated[
+        CountOrNone,
+        _because("the oldest segments go when all are larger; 0 means a fifth of the disk"),
+    ] = 0
+
+
+class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds of every connection."""
+
+    message_bytes: Annotated[
+        Count, _because("the largest payload taken from a client: people queue whole files")
+    ] = 64 * 1024 * 1024
+
+
+class Session(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds of what one client may leave unacknowledged."""
+
+    inflight: Annotated[
+        Annotated[int, Meta(ge=1, le=65_535)],
+        _because("deliveries on their way to one client: what clients count on"),
+    ] = 20
+    backlog_messages: Annotated[
+        CountOrNone,
+        _because("messages kept for one client: a device offline for a day at one a second"),
+    ] = 100_000
+
+
+class Smq(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """SMQ only."""
+
+    max_topics: Annotated[
+        Count, _because("durable topic ids; one more Create is refused with status 1")
+    ] = 1_000_000
+    retained: Annotated[
+        bool, _because("a new subscription gets the retained message right after its Suback")
+    ] = True
+
+
+class Mqtt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """MQTT only."""
+
+    qos2_serial: Annotated[
+        bool,
+        _because(
+            "toward clients of 3.1 and 3.1.1 one QoS 2 handshake at a time, nothing between: "
+            "some lose count otherwise"
+        ),
+    ] = True
+
+
+class Queue(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Queues of message-switch and `$queue/…`."""
+
+    max_messages: Annotated[
+        Count, _because("unacknowledged messages in one queue; one more is refused with 507")
+    ] = 1_000_000
+
+
+class Rpc(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Calls that cross protocols."""
+
+    reply_ttl: Annotated[
+        Seconds, _because("a reply address made for a call lives this many seconds")
+    ] = 60.0
+    max_open: Annotated[Count, _because("such addresses at one time; one more is refused")] = (
+        100_000
+    )
+
+
+class Log(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the process says on stderr."""
+
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        _because("the least that is worth a line: debug, info, warning or error"),
+    ] = "info"
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All settings. `Settings()` is the default hub: loopback, everything recorded, on disk."""
+
+    listen: Annotated[
+        tuple[str, ...],
+        _because("addresses that speak everything; 1883 and 8080 are where clients look first"),
+    ] = DEFAULT_LISTEN
+    data: Annotated[
+        str, _because("the directory of the journal, relative to where the hub is started")
+    ] = DEFAULT_DATA
+    allow_anonymous: Annotated[
+        bool | None,
+        _because(
+            "whether clients without credentials are let in. Without it they are on loopback, "
+            "and a public address is refused until this says what is meant."
+        ),
+    ] = None
+    listener: Annotated[
+        tuple[Listener, ...],
+        _because(
+            "more addresses, each with its own rules. An address that is in `listen` too is "
+            "taken from here."
+        ),
+    ] = ()
+    journal: Journal = Journal()
+    limits: Limits = Limits()
+    session: Session = Session()
+    smq: Smq = Smq()
+    mqtt: Mqtt = Mqtt()
+    queue: Queue = Queue()
+    rpc: Rpc = Rpc()
+    log: Log = Log()
+
+    def listeners(self) -> list[Listener]:
+        """Every listener with its rules filled in, in the order they are to be opened."""
+        given = {listener.address: listener for listener in self.listener}
+        plain = [Listener(address=a) for a in self.listen if a not in given]
+        return [self._filled_in(listener) for listener in (*plain, *self.listener)]
+
+    def _filled_in(self, listener: Listener) -> Listener:
+        allow = listener.allow_anonymous
+        if allow is None:
+            allow = self.allow_anonymous
+        if allow is None:
+            allow = parse_address(listener.address).loopback
+        return msgspec.structs.replace(listener, allow_anonymous=allow)
+
+
+class Address(NamedTuple):
+    """A host and a port to listen on; port 0 takes a free one."""
+
+    host: str
+    port: int
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+_ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^:\[\]]+)):(?P<port>\d{1,5})")
+
+
+def parse_address(text: str) -> Address:
+    """ "ADDR:PORT" or "[IPV6]:PORT"; SettingError if it is neither."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match["port"]) > 65_535:
+        raise SettingError(
+            f"cannot listen on {text!r}: expected ADDR:PORT, for example 127.0.0.1:1883 or [::1]:0"
+        )
+    return Address(match["v6"] or match["host"], int(match["port"]))
+
+
+def load(file: str | Path | None = None, overrides: Sequence[str] = ()) -> Settings:
+    """The settings of a TOML file, with `key=value` overrides on top (the last one wins).
+
+    SettingError says which setting, from where, what was expected and what to do.
+    """
+    tree = _read(Path(file)) if file is not None else {}
+    _refuse_unknown(tree, Settings, "", str(file))
+    settings = _convert(tree, str(file))
+    for override in overrides:
+        _override(tree, override)
+        settings = _convert(tree, f"--set {override}")
+    _refuse_open_doors(settings)
+    return settings
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise SettingError(f"cannot read the configuration {file}: {error.strerror}") from None
+    except ValueError as error:
+        raise SettingError(f"{file} is not TOML: {error}") from None
+
+
+def _convert(tree: Mapping[str, Any], origin: str) -> Settings:
+    try:
+        return msgspec.convert(tree, Settings)
+    except msgspec.ValidationError as error:
+        raise SettingError(f"{origin}: {_in_our_words(str(error), tree)}") from None
+
+
+def _in_our_words(error: str, tree: Mapping[str, Any]) -> str:
+    """Turn msgspec's "… - at `$.journal.record`" into a sentence that names the setting."""
+    complaint, _, path = error.partition(" - at `$.")
+    path = path.rstrip("`")
+    complaint = complaint.replace("Expected", "expected").replace("`", "")
+    value: Any = tree
+    for part in re.findall(r"[^.\[\]]+", path):
+        value = value[int(part)] if isinstance(value, list | tuple) else value[part]
+    allowed = _choices(path)
+    if allowed:
+        complaint = "expected one of " + ", ".join(allowed)
+    name = path or "the file"
+    return f"{name} = {json.dumps(value, default=str)} cannot be used: {complaint}"
+
+
+def _choices(path: str) -> list[str]:
+    kind = dict(_leaves()).get(path)
+    return list(typing.get_args(kind.type)) if kind and _is_choice(kind.type) else []
+
+
+def _is_choice(kind: Any) -> bool:
+    return typing.get_origin(kind) is Literal
+
+
+def _refuse_unknown(tree: Mapping[str, Any], kind: type[Struct], prefix: str, origin: str) -> None:
+    """Refuse names that are no settings before types are looked at: a typo is the likeliest."""
+    sections = {f.name: _section(f.type) for f in msgspec.structs.fields(kind)}
+    for name, value in tree.items():
+        if name not in sections:
+            raise SettingError(f"{origin}: {_no_such(prefix + name)}")
+        section = sections[name]
+        for item in value if isinstance(value, list) else [value]:
+            if section is not None and isinstance(item, Mapping):
+                _refuse_unknown(item, section, f"{prefix}{name}.", origin)
+
+
+def _section(kind: Any) -> type[Struct] | None:
+    """The struct inside `Struct`, `tuple[Struct, ...]` or either of them annotated."""
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return kind
+    for inner in typing.get_args(kind):
+        if (found := _section(inner)) is not None:
+            return found
+    return None
+
+
+def _no_such(name: str) -> str:
+    near = get_close_matches(name, [key for key, _ in _leaves()], 1, 0.5)
+    hint = f"did you mean {near[0]}?" if near else "`hubbub config` prints all there are"
+    return f"there is no setting {name}; {hint}"
+
+
+def _override(tree: dict[str, Any], override: str) -> None:
+    """Put `key=value` into the tree, the value read as the setting's type says."""
+    key, equals, text = (part.strip() for part in override.partition("="))
+    if not equals:
+        raise SettingError(f"--set {override}: expected key=value, for example journal.record=none")
+    leaf = dict(_leaves()).get(key)
+    if leaf is None:
+        raise SettingError(f"--set {override}: {_no_such(key)}")
+    *sections, name = key.split(".")
+    for section in sections:
+        tree = tree.setdefault(section, {})
+    tree[name] = _parse(leaf.type, text)
+
+
+def _parse(kind: Any, text: str) -> Any:
+    """A value as TOML says it; words need no quotes and lists no brackets."""
+    if kind is str or _is_choice(kind):
+        return text.strip("\"'")
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except ValueError:
+        if typing.get_origin(kind) is tuple:
+            return [item.strip() for item in text.split(",") if item.strip()]
+        return text  # the conversion then says what it should have been
+
+
+def _refuse_open_doors(settings: Settings) -> None:
+    """A public address without credentials has to be meant before the port is open."""
+    for listener in settings.listeners():
+        if not listener.allow_anonymous and not parse_address(listener.address).loopback:
+            raise SettingError(
+                f"refusing to listen on {listener.address} without credentials: everybody who "
+                "reaches it could read and publish. If that is meant, say allow_anonymous = true "
+                "in the configuration or --set allow_anonymous=true"
+            )
+
+
+class _Leaf(NamedTuple):
+    type: Any
+    default: Any
+    reason: str
+
+
+def _leaves(kind: type[Struct] = Settings, prefix: str = "") -> Iterator[tuple[str, _Leaf]]:
+    """Every setting by its dotted name, in the order of declaration. Tables are left out."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    for field in msgspec.structs.fields(kind):
+        bare, reason = _unwrap(hints[field.name])
+        section = _section(bare)
+        if section is None:
+            yield prefix + field.name, _Leaf(bare, field.default, reason)
+        elif bare is section:
+            yield from _leaves(section, f"{prefix}{field.name}.")
+
+
+def _unwrap(hint: Any) -> tuple[Any, str]:
+    """The type without its annotations, and the reason among them."""
+    reason = ""
+    while typing.get_origin(hint) is Annotated:
+        reason = next((m.description for m in hint.__metadata__ if m.description), reason)
+        hint = hint.__origin__
+    return hint, reason
+
+
+_HEAD = """\
+# Every setting of Hubbub: why it is there and its default, commented out.
+# Use a copy with `hubbub serve --config FILE`, or `--set key=value` for one setting.
+# This text is what `hubbub config` prints.
+"""
+
+
+def manual() -> str:
+    """The text of `hubbub.toml`: every setting with its reason and default, commented out."""
+    parts = [_HEAD]
+    plain = [(name, leaf) for name, leaf in _leaves() if "." not in name]
+    parts += [_entry(name, leaf) for name, leaf in plain]
+    for field in msgspec.structs.fields(Settings):
+        if isinstance(field.type, type) and issubclass(field.type, Struct):
+            entries = [_entry(name, leaf) for name, leaf in _leaves(field.type)]
+            parts.append("\n".join((f"# {field.type.__doc__}\n[{field.name}]\n", *entries)))
+    reason = _unwrap(typing.get_type_hints(Settings, include_extras=True)["listener"])[1]
+    table = [_entry(name, leaf, '"127.0.0.1:8883"') for name, leaf in _leaves(Listener)]
+    parts.append("\n".join((f"{_comment(reason)}\n# [[listener]]\n", *table)))
+    return "\n".join(parts)
+
+
+def _entry(name: str, leaf: _Leaf, example: str = "") -> str:
+    value = example if leaf.default is msgspec.NODEFAULT else _toml(leaf.default)
+    unset = ". Not set by default" if leaf.default is None else ""
+    return f"{_comment(leaf.reason.rstrip('.') + unset)}\n# {name} = {value}\n"
+
+
+def _comment(text: str) -> str:
+    sentence = text[0].upper() + text[1:].rstrip(".") + "."
+    return textwrap.fill(sentence, 96, initial_indent="# ", subsequent_indent="# ")
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return "true"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:_}"
+    return json.dumps(list(value) if isinstance(value, tuple) else value)

@@ -1,0 +1,573 @@
+"""The broker: who gets what. Protocols call it, the hub owns it; it does no I/O.
+
+    connect -> session -> subscribe -> route -> publish -> deliver
+
+`publish` is the one door: every message of every protocol passes it, and every receiver, be it a
+client, a queue or a callback, gets it through `Session.deliver`. What a restart must not forget
+becomes a row: it is logged, then folded into `state` by the function that replay uses.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from hubbub import schema
+from hubbub.core.clock import Clock
+from hubbub.core.limits import (
+    BACKLOG_MESSAGES,
+    INFLIGHT,
+    MESSAGE_BYTES,
+    QUEUE_MESSAGES,
+    RETAINED,
+    ROUTES,
+    TOPIC_IDS,
+)
+from hubbub.core.link import Outgoing
+from hubbub.core.log import Log
+from hubbub.core.message import SPELLED, Message, Run, properties_column, row_of, run_of
+from hubbub.core.metrics import Metrics
+from hubbub.core.names import HUB, free_number
+from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
+from hubbub.core.queue import Queue
+from hubbub.core.rights import Rights
+from hubbub.core.session import Session, SessionState, Silent, Subscription
+from hubbub.core.state import State
+from hubbub.core.topics import (
+    CLIENT,
+    QUEUE,
+    SYSTEM,
+    Filters,
+    Route,
+    has_wildcard,
+    is_name,
+    matches,
+)
+from hubbub.schema import Row, column_of
+
+
+class Broker:
+    """Sessions, routes, queues and names of one hub.
+
+    `record`: "all", "durable" or "none" (design: journal.record). `exclude`: filters of what is
+    never recorded. `age` grows with every change of subscriptions; routes of another age are
+    rebuilt when next used.
+    """
+
+    def __init__(
+        self, clock: Clock, log: Log, record: str = "all", exclude: tuple[str, ...] = ()
+    ) -> None:
+        self.clock = clock
+        self.log = log
+        self.outgoing = Outgoing(log)
+        self.record = record
+        self.exclude = exclude
+        self.state = State()
+        self.filters = Filters()
+        self.metrics = Metrics(clock.stamp())
+        self.age = 0
+        self.clients: dict[int, Session] = {}
+        self.unsettled: list[Session] = []
+        self.observed: dict[str, dict[Session, int]] = {}
+        self.backlog_messages = BACKLOG_MESSAGES
+        self.queue_messages = QUEUE_MESSAGES
+        self.message_bytes = MESSAGE_BYTES
+        self.inflight = INFLIGHT
+        self.topic_ids = TOPIC_IDS
+        self.open = Rights()
+        self.itself = Silent("", "hub", self.open)
+        self.itself.number = HUB
+
+    # Rows
+
+    def change(self, row: Row) -> int:
+        """Log a row, then fold it: the only way state changes, but for runs (`publish`)."""
+        seq = self.log.append(row)
+        self.state.apply(row._replace(seq=seq))
+        return seq
+
+    def note(self, row: Row) -> None:
+        """Log a row that nothing needs after a restart, if everything is recorded."""
+        if self.record == "all":
+            self.log.append(row)
+
+    def _write(self, session: Session, row: Row) -> None:
+        if session.lasting:
+            self.change(row)
+        else:
+            self.note(row)
+
+    # Clients
+
+    def address(self) -> int:
+        """A free number for a client; addresses and topic ids share one space."""
+        return free_number(self.clients, self.state.topics.names)
+
+    def connect(self, session: Session, number: int = 0, expires: int = 0) -> None:
+        """A client is here. `number` keeps the address of a connection it takes over.
+
+        The row written here is what its welcome promises: hold it, as a barrier.
+        """
+        session.number = number or self.address()
+        self.clients[session.number] = session
+        properties: dict[str, object] = {"address": session.address}
+        first = 0
+        before = self.state.sessions.get((session.protocol, session.client))
+        if session.lasting:
+            properties["lasting"] = True
+            first = before.backlog.next if before is not None else 0
+        elif before is not None:
+            self.change(row_about(session, schema.END))
+        row = row_about(session, schema.CONNECT)
+        self._write(
+            session,
+            row._replace(
+                number=first, expires=expires, properties=properties_column(properties)
+            ),
+        )
+        self._tell_all(session)
+
+    def disconnect(self, session: Session, reason: str, expires: int = 0) -> None:
+        """A client is gone; the subscriptions of a session that does not last go with it.
+
+        Messages of queues that it holds go back. `reason` "" = it left in order.
+        """
+        number = session.number
+        if self.clients.get(number) is session:
+            del self.clients[number]
+        session.number = 0
+        row = row_about(session, schema.DISCONNECT)
+        properties = properties_column({"reason": reason} if reason else None)
+        self._write(session, row._replace(expires=expires, properties=properties))
+        for queue in {queue for queue, _ in session.leases.values()}:
+            queue.give_back(session)
+            self.dispatch(queue)
+        session.leases = {}
+        if session.lasting:
+            self._tell_all(session)
+        else:
+            self._forget(session)
+        self._tell(CLIENT + str(number))
+        self.observed.pop(CLIENT + str(number), None)
+
+    def end(self, session: Session) -> None:
+        """A lasting session is over for good."""
+        self._forget(session)
+        self.change(row_about(session, schema.END))
+
+    def _forget(self, session: Session) -> None:
+        """Take all subscriptions of a session out of the routes."""
+        subscriptions = list(session.subscriptions.values())
+        session.subscriptions = {}
+        for subscription in subscriptions:
+            self._leave(subscription)
+        self.age += 1
+        for subscription in subscriptions:
+            self._tell(subscription.filter, subscription.literal)
+
+    # Subscriptions
+
+    def subscribe(self, subscription: Subscription) -> bool:
+        """Add or replace a session's subscription; True if it is new.
+
+        Permission was asked before. A filter `$queue/<name>` makes the session a consumer of
+        that queue, which begins if it does not exist.
+        """
+        session, name = subscription.session, subscription.filter
+        old = session.subscriptions.get(name)
+        session.subscriptions[name] = subscription
+        row = row_about(session, schema.SUBSCRIBE, name)
+        row = row._replace(qos=subscription.qos, properties=subscription.options)
+        self._write(session, row)
+        if old is not None:
+            self._leave(old)
+        self._enter(subscription)
+        if old is None:
+            self._tell(name, subscription.literal)
+        return old is None
+
+    def unsubscribe(self, session: Session, name: str) -> bool:
+        """Remove a subscription; False if there was none."""
+        subscription = session.subscriptions.pop(name, None)
+        if subscription is None:
+            return False
+        self._leave(subscription)
+        self._write(session, row_about(session, schema.UNSUBSCRIBE, name))
+        self.age += 1
+        self._tell(name, subscription.literal)
+        return True
+
+    def _enter(self, subscription: Subscription) -> None:
+        name = subscription.filter
+        if name.startswith(QUEUE):
+            queue = self.queue(name[len(QUEUE) :])
+            queue.consumers.append(subscription)
+            self.dispatch(queue)
+        else:
+            self.filters.add(subscription)
+            self.age += 1
+
+    def _leave(self, subscription: Subscription) -> None:
+        name = subscription.filter
+        if not name.startswith(QUEUE):
+            self.filters.remove(subscription)
+            return
+        queue = self.state.queues.get(name[len(QUEUE) :])
+        if queue is not None and subscription in queue.consumers:
+            queue.consumers.remove(subscription)
+            queue.give_back(subscription.session)
+            self.dispatch(queue)
+
+    def revive(self, session: Session) -> None:
+        """After a restart: a session that is away takes its place in the routes again."""
+        for subscription in session.subscriptions.values():
+            self._enter(subscription)
+
+    # Observing
+
+    def count(self, name: str) -> int:
+        """How many connected clients a publish to the name would reach, each once."""
+        if name.startswith(CLIENT):
+            return int(name[len(CLIENT) :]) in self.clients
+        found = {subscription.session for subscription in self.filters.match(name)}
+        return sum(1 for session in found if session.number)
+
+    def observe(self, session: Session, name: str) -> int:
+        """Tell the session when `count(name)` changes; returns it as it is now."""
+        count = self.count(name)
+        self.observed.setdefault(name, {})[session] = count
+        return count
+
+    def unobserve(self, session: Session, name: str) -> None:
+        observers = self.observed.get(name)
+        if observers is not None and observers.pop(session, None) is not None and not observers:
+            del self.observed[name]
+
+    def _tell(self, topic_filter: str, literal: bool = False) -> None:
+        """The subscriptions of this filter changed: tell who observes a name it matches."""
+        if not self.observed:
+            return
+        names = [topic_filter]
+        if not literal and has_wildcard(topic_filter):
+            names = [name for name in self.observed if matches(topic_filter, name)]
+        for name in names:
+            observers = self.observed.get(name)
+            if observers is None:
+                continue
+            count = self.count(name)
+            for session, before in list(observers.items()):
+                if before != count:
+                    observers[session] = count
+                    session.changed(name, count)
+
+    def _tell_all(self, session: Session) -> None:
+        for subscription in session.subscriptions.values():
+            self._tell(subscription.filter, subscription.literal)
+
+    # Routes
+
+    def route(self, rights: Rights, name: str) -> Route:
+        """The route of a name for clients with these rights; built again when out of date."""
+        key = column_of(name)
+        route = rights.routes.get(key)
+        if route is None or route.age != self.age:
+            if len(rights.routes) >= ROUTES:
+                rights.routes.clear()
+            route = self._build(rights, name)
+            rights.routes[key] = route
+        return route
+
+    def _build(self, rights: Rights, name: str) -> Route:
+        if name.startswith(QUEUE):
+            queue = self.queue(name[len(QUEUE) :])
+            route = Route(name, self.age)
+            route.subscriptions = [self._entrance(queue, name)]
+        elif name.startswith(CLIENT):
+            route = Route(name, self.age)
+            route.record = self.record == "all"
+            client = self.clients.get(_number(name))
+            if client is not None and client.direct is not None:
+                route.subscriptions = [client.direct]
+        else:
+            route = Route(name, self.age)
+            self._fill(route)
+        route.allowed = rights.may_publish(name) and not name.startswith(SYSTEM)
+        return route
+
+    def _fill(self, route: Route) -> None:
+        """One subscription a session: the one with the highest QoS."""
+        best: dict[Session, Subscription] = {}
+        for subscription in self.filters.match(route.name):
+            other = best.get(subscription.session)
+            if other is None or other.qos < subscription.qos:
+                best[subscription.session] = subscription
+        route.subscriptions = list(best.values())
+        route.record = self.record == "all" and not any(
+            matches(excluded, route.name) for excluded in self.exclude
+        )
+        for session, subscription in best.items():
+            if session.protocol == QUEUE_PROTOCOL:
+                route.must = True
+            elif session.lasting and subscription.qos:
+                state = self.state.sessions[session.protocol, session.client]
+                route.audience.append((state, subscription.qos))
+
+    # Publishing
+
+    def publish(self, run: Run) -> None:
+        """The one door. Afterwards `run.first` is its seq, if it was recorded."""
+        route = run.route
+        metrics = self.metrics
+        metrics.messages_in += run.count
+        metrics.bytes_in += len(run.image)
+        if not route.allowed:
+            metrics.drop("not allowed", run.count)
+            return
+        if run.retain and not self._may_retain(run):
+            run.retain = False
+        if (
+            route.record or run.retain or route.must or run.number
+            or (run.qos and route.audience)
+        ):  # fmt: skip
+            self._record(run)
+        for subscription in route.subscriptions:
+            subscription.session.deliver(run, subscription)
+
+    def post(self, message: Message, sender: Session | None = None) -> None:
+        """Publish one message that came from no wire: a will, an HTTP request, the hub's own."""
+        sender = sender or self.itself
+        message.protocol, message.client = sender.protocol, sender.client
+        message.sender = sender.number
+        self.publish(run_of(message, sender, self.route(sender.rights, message.topic)))
+
+    def _record(self, run: Run) -> None:
+        audience = run.route.audience if run.qos else []
+        if self.log.records:
+            run.first = self.log.append_run(run, self._audience(run.route) if audience else 0)
+        else:
+            run.first = self.log.keep(run)
+        if audience:
+            self.state.published(audience, run.first, run.count, run.qos)
+            self._bound_backlogs(audience, run)
+        if run.retain:
+            self._retain(run)
+        if run.number:
+            sender = run.sender
+            self.state.sessions[sender.protocol, sender.client].open_ids.add(run.number)
+
+    def _audience(self, route: Route) -> int:
+        """The seq of the row that names the route's audience; one a segment."""
+        if route.audience_segment != self.log.segment:
+            names = [[state.protocol, state.client, qos] for state, qos in route.audience]
+            payload = json.dumps(names).encode()
+            row = Row(0, 0, schema.AUDIENCE, topic=column_of(route.name), payload=payload)
+            route.audience_seq = self.log.append(row)
+            route.audience_segment = self.log.segment
+        return route.audience_seq
+
+    def _bound_backlogs(self, audience: list[tuple[SessionState, int]], run: Run) -> None:
+        for state, _ in audience:
+            excess = len(state.backlog.entries) - self.backlog_messages
+            if excess > 0:
+                self.metrics.drop("backlog full", excess)
+                ref = state.backlog.seq(state.backlog.next - excess)
+                row = Row(
+                    0, 0, schema.DROP, state.protocol.encode(), column_of(state.client),
+                    ref=ref, number=excess, properties=b'{"reason":"backlog full"}',
+                )  # fmt: skip
+                self.change(row)
+
+    def offer(
+        self, message: Message, subscription: Subscription, retained: bool = False
+    ) -> None:
+        """One more delivery for one session: a retained message, or one from a queue."""
+        session = subscription.session
+        qos = min(message.qos, subscription.qos)
+        if session.lasting and qos:
+            row = row_about(session, schema.QUEUED)
+            self.change(row._replace(ref=message.seq, qos=qos, retain=retained))
+        session.offer(message, subscription, retained)
+
+    # Retained messages
+
+    def _may_retain(self, run: Run) -> bool:
+        name = run.route.name
+        if name.startswith("$") or not is_name(name):
+            return False
+        return name in self.state.retained or len(self.state.retained) < RETAINED
+
+    def _retain(self, run: Run) -> None:
+        """The last message of the run replaces the retained one; an empty one clears it."""
+        message = run.messages()[-1]
+        seq = run.first + run.count - 1
+        before = self.state.retain(run.route.name, seq if message.payload else 0)
+        if not self.log.records:
+            self.log.unpin(before)
+            if message.payload:
+                self.log.pin(seq)
+
+    def retained(self, subscription: Subscription) -> Iterator[Message]:
+        """The retained messages that a new subscription sees, expired ones left out."""
+        name = subscription.filter
+        if subscription.literal or not has_wildcard(name):
+            names = [name] if name in self.state.retained else []
+        else:
+            names = [topic for topic in self.state.retained if matches(name, topic)]
+        now = self.clock.stamp()
+        for topic in names:
+            message = self.log.read(self.state.retained[topic])
+            if message is not None and not 0 < message.expires <= now:
+                yield message
+
+    # Queues
+
+    def queue(self, name: str, owner: str = "") -> Queue:
+        """The queue of that name; it begins, persistent or owned, if it does not exist."""
+        queue = self.state.queues.get(name)
+        if queue is None:
+            properties = properties_column({"owner": owner} if owner else None)
+            number = self.state.ended_queues.get(name, 0)
+            self.change(
+                Row(
+                    0, 0, schema.CREATE, topic=column_of(QUEUE + name), number=number,
+                    properties=properties,
+                )
+            )  # fmt: skip
+            queue = self.adopt(self.state.queues[name])
+        return queue
+
+    def adopt(self, queue: Queue) -> Queue:
+        """Make a queue of the fold a living one."""
+        queue.broker = self
+        for topic_filter in queue.bindings:
+            self._enter(self._entrance(queue, topic_filter))
+        return queue
+
+    def destroy(self, name: str) -> None:
+        """End a queue with all it holds; nothing happens if there is none."""
+        queue = self.state.queues.get(name)
+        if queue is None:
+            return
+        for subscription in queue.subscriptions.values():
+            self.filters.remove(subscription)
+        for number in list(queue.messages):
+            self.log.unpin(queue.remove(number))
+        self.change(Row(0, 0, schema.DESTROY, topic=column_of(queue.client)))
+        self.age += 1
+        for reader in list(queue.readers):
+            reader.arrived(queue)
+
+    def bind(self, queue: Queue, topic_filter: str) -> None:
+        """Every publish that matches the filter enters the queue from now on."""
+        if topic_filter not in queue.subscriptions:
+            self.change(row_about(queue, schema.SUBSCRIBE, topic_filter)._replace(qos=2))
+            self._enter(self._entrance(queue, topic_filter))
+
+    def unbind(self, queue: Queue, topic_filter: str) -> None:
+        subscription = queue.subscriptions.pop(topic_filter, None)
+        if subscription is not None:
+            self.change(row_about(queue, schema.UNSUBSCRIBE, topic_filter))
+            self.filters.remove(subscription)
+            self.age += 1
+
+    def _entrance(self, queue: Queue, topic_filter: str) -> Subscription:
+        subscription = Subscription(queue, topic_filter, 2, (SPELLED, SPELLED, SPELLED))
+        if topic_filter != queue.client:
+            queue.subscriptions[topic_filter] = subscription
+        return subscription
+
+    def enqueue(self, queue: Queue, run: Run, subscription: Subscription) -> None:
+        """Messages enter a queue: sent to it (a `send` row), or through a binding (`queued`)."""
+        sent = subscription.filter == queue.client and self.log.records
+        if not sent and not run.first:
+            run.first = self.log.keep(run)
+        for index, message in enumerate(run.messages()):
+            if len(queue.messages) >= self.queue_messages:
+                self.metrics.drop("queue full")
+            elif sent:
+                row = row_of(message, schema.SEND, self._answered(message), queue.next)
+                self.change(row._replace(topic=column_of(queue.client)))
+            else:
+                seq = run.first + index
+                self.log.pin(seq)
+                row = row_about(queue, schema.QUEUED)
+                self.change(row._replace(ref=seq, number=queue.next))
+        for reader in list(queue.readers):
+            reader.arrived(queue)
+        self.dispatch(queue)
+
+    def _answered(self, message: Message) -> int:
+        """The seq of the request that a message answers, 0 if it is none or long gone."""
+        answers = message.properties.get("answers") if message.properties else None
+        if not isinstance(answers, list):
+            return 0
+        queue = self.state.queues.get(answers[0])
+        return queue.messages.get(answers[1], 0) if queue is not None else 0
+
+    def dispatch(self, queue: Queue) -> None:
+        """Hand waiting messages to consumers that have room, in turn."""
+        while queue.consumers:
+            number = queue.next_waiting()
+            if number < 0:
+                return
+            subscription = queue.next_consumer()
+            if subscription is None:
+                return
+            queue.waiting.popleft()
+            self._lease(queue, number, subscription)
+
+    def _lease(self, queue: Queue, number: int, subscription: Subscription) -> None:
+        seq = queue.messages[number]
+        message = self.log.read(seq)
+        session = subscription.session
+        if message is None:
+            self.metrics.drop("memory full")
+            self.acknowledge(queue, number, session)
+            return
+        message.topic = queue.client
+        queue.leased[number] = session
+        session.leases[seq] = (queue, number)
+        self.note(row_about(session, schema.DELIVER, queue.client)._replace(ref=seq))
+        self.offer(message, subscription)
+
+    def acknowledge(self, queue: Queue, number: int, session: Session) -> bool:
+        """A message is done with; False if it was already gone. The row is what 200 promises."""
+        seq = queue.messages.get(number)
+        if seq is None:
+            return False
+        row = row_about(session, schema.ACK, queue.client)
+        self.change(row._replace(ref=seq, number=number))
+        self.log.unpin(seq)
+        return True
+
+    # Names
+
+    def topic_id(self, name: str, session: Session) -> int:
+        """The durable number of a topic name, made if it is new; 0 when there are too many."""
+        number = self.state.topics.numbers.get(name, 0)
+        if not number and len(self.state.topics.numbers) < self.topic_ids:
+            number = self.address()
+            self.change(row_about(session, schema.CREATE, name)._replace(number=number))
+        return number
+
+    def subtopic_id(self, name: str, session: Session) -> int:
+        """The same for a sub-topic; their numbers have a space of their own."""
+        names = self.state.subtopics
+        number = names.numbers.get(name, 0)
+        if not number and len(names.numbers) < self.topic_ids:
+            number = free_number(names.names)
+            row = row_about(session, schema.CREATE)
+            self.change(row._replace(subtopic=column_of(name), number=number))
+        return number
+
+
+def row_about(session: Session, kind: bytes, topic: str = "") -> Row:
+    """A row that says what a session did; `_replace` adds further columns."""
+    return Row(
+        0, 0, kind, session.protocol.encode(), column_of(session.client), column_of(topic)
+    )
+
+
+def _number(name: str) -> int:
+    digits = name[len(CLIENT) :]
+    return int(digits) if digits.isdecimal() and digits.isascii() else 0

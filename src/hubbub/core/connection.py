@@ -1,0 +1,120 @@
+"""What a protocol is to the hub: bytes in, calls on the broker out. No I/O.
+
+The listener asks each `Protocol` of the registry whether a new connection is its own, lets it
+make a `Connection`, feeds it what arrives and wakes it when it asked to be woken. A connection
+answers through its `Link`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import mypyc_attr
+
+from hubbub.core.limits import MESSAGE_BYTES
+from hubbub.core.link import Link
+from hubbub.wire.http import Request
+
+if TYPE_CHECKING:
+    from hubbub.core.broker import Broker
+    from hubbub.core.rights import Gate
+    from hubbub.core.session import Session, SessionState
+
+NEVER = float("inf")
+
+
+class Opening:
+    """How a connection began: who is at the other end, and its HTTP head if it had one.
+
+    `address` is the peer's IP address as text, `port` its port, `secure` whether TLS protects
+    it, `websocket` whether it is a WebSocket (the listener has answered the handshake and hands
+    over unmasked messages), `gate` decides who may come in on this listener.
+    """
+
+    __slots__ = ("address", "port", "secure", "websocket", "request", "gate")
+
+    def __init__(
+        self,
+        gate: Gate,
+        address: str = "",
+        port: int = 0,
+        secure: bool = False,
+        websocket: bool = False,
+        request: Request | None = None,
+    ) -> None:
+        self.gate = gate
+        self.address = address
+        self.port = port
+        self.secure = secure
+        self.websocket = websocket
+        self.request = request
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Connection:
+    """One conversation. `feed` may raise ProtocolError, which closes with that reason."""
+
+    def __init__(self, broker: Broker, link: Link, opening: Opening) -> None:
+        self.broker = broker
+        self.link = link
+        self.opening = opening
+
+    def start(self) -> None:
+        """The connection is open; a protocol in which the server speaks first does so here."""
+
+    def feed(self, data: bytes) -> None:
+        """Bytes as they arrived; over a WebSocket exactly one message."""
+        raise NotImplementedError
+
+    def wake(self, now: float) -> float:
+        """Time-outs: do what is due at `now`, return when to be called again (or NEVER)."""
+        return NEVER
+
+    def drained(self) -> None:
+        """The link was choked or paused and has room again."""
+
+    def goodbye(self) -> None:
+        """The hub is stopping: say what the protocol says; the link is closed afterwards."""
+
+    def lost(self, reason: str) -> None:
+        """The connection is gone ("" = the peer closed it in order). Called exactly once."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Protocol:
+    """One protocol inside one hub: recognises its connections and keeps what they share.
+
+    `raw_head`: it parses HTTP itself, so a head the listener read is replayed to `feed`.
+    `streams`: over a WebSocket its bytes are a stream, and messages need not be kept apart.
+    `message_bytes`: the largest WebSocket message it takes.
+    """
+
+    name = ""
+    raw_head = False
+    streams = False
+    message_bytes = MESSAGE_BYTES
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    def opens(self, data: bytes) -> bool | None:
+        """Whether the first bytes of a connection are this protocol's; None = need more."""
+        return False
+
+    def takes(self, request: Request) -> bool:
+        """Whether a connection that began with this HTTP request is this protocol's.
+
+        For a WebSocket (`request.websocket`) the answer decides before the handshake is sent;
+        `request.subprotocol` may be set to the sub-protocol to confirm.
+        """
+        return False
+
+    def connect(self, link: Link, opening: Opening) -> Connection:
+        raise NotImplementedError
+
+    def revive(self, state: SessionState) -> Session | None:
+        """Make the session of a client that is away, from what the journal remembers."""
+        return None
+
+    def wake(self, now: float) -> None:
+        """Called about once a second, for time-outs that belong to no connection."""

@@ -1,0 +1,52 @@
+"""Every bound of the hub, by name, with its reason. Settings may lower or raise some of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+# Before a connection has said what it is.
+HEAD_BYTES: Final = 16 * KIB  # the usual bound of web servers
+HEAD_SECONDS: Final = 4.0  # nobody honest needs longer for a request head
+YOUNG_CONNECTIONS: Final = 10_000  # connections that have not said what they are
+
+# A connection's out-buffer. Over LINK_CHOKED QoS 0 is dropped and backlogs wait; over
+# LINK_BYTES even what the client itself asked for is too much and it is ended.
+LINK_CHOKED: Final = 1 * MIB  # several full socket buffers: the reader is behind, not unlucky
+LINK_BYTES: Final = 64 * MIB  # the largest single message a client may have asked for
+SEND_BUFFER: Final = 64 * KIB  # SO_SNDBUF: bounds what the kernel holds for a dead reader
+
+# Messages and names.
+MESSAGE_BYTES: Final = 64 * MIB  # people send whole files through queues
+NAME_BYTES: Final = 65_535  # what a u16 length can say
+NAME_LEVELS: Final = 128  # a filter of 30,000 slashes must not make a deep tree
+
+# Sessions.
+INFLIGHT: Final = 20  # what clients and conformance suites count on
+BACKLOG_MESSAGES: Final = 100_000  # a device offline for a day at one message a second
+MEMORY_LOG_BYTES: Final = 64 * MIB  # unrecorded messages that wait for slow receivers
+SUBSCRIPTIONS: Final = 10_000  # per session
+
+# The broker.
+ROUTES: Final = 100_000  # cached answers; all are thrown away when full
+TOPIC_IDS: Final = 1_000_000  # durable names that have a number
+RETAINED: Final = 1_000_000  # retained messages
+
+# Queues.
+QUEUE_MESSAGES: Final = 1_000_000  # per queue, then HTTP 507
+QUEUES: Final = 100_000
+POLLS_PER_TOKEN: Final = 1_000  # blocked reads of one client
+
+# The tick.
+COMMIT_ROWS: Final = 1_000  # a frame of this many rows takes 0.4 ms to build
+COMMIT_BYTES: Final = 256 * KIB
+COMMIT_SECONDS: Final = 0.1  # what nobody waits for reaches the disk within this time
+CONGESTED_BYTES: Final = 16 * MIB  # rows that wait for the disk; above it publishers wait too
+
+# The journal.
+SEGMENT_BYTES: Final = 64 * MIB
+SEGMENT_SECONDS: Final = 3600.0
+FRAME_BYTES: Final = 4 * MIB  # of one frame of many rows; a reader takes a frame whole
+FRAME_CACHE_BYTES: Final = 8 * MIB  # frames read back: an offline client's backlog is in order

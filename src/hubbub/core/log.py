@@ -1,0 +1,81 @@
+"""The log as the broker sees it: it numbers rows, says how far they are durable, and reads back.
+
+This one lives in memory and is what a hub without a journal uses; `journal.writer.Journal` is
+the durable one. What is not recorded but must wait for a slow receiver is kept here, bounded,
+under negative numbers, and read the same way. Never does I/O itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from mypy_extensions import mypyc_attr
+
+from hubbub.core.clock import Clock
+from hubbub.core.limits import MEMORY_LOG_BYTES
+from hubbub.core.message import Message, Run
+from hubbub.schema import Row
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Log:
+    """Rows get the numbers 1, 2, 3 …; `position` is the last one, `durable` the last safe one.
+
+    `segment` changes when a new file begins: what a segment must say for itself (audiences) is
+    then written again. `records` is False where rows lead nowhere, as here.
+    """
+
+    records = False
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.position = 0
+        self.durable = 0
+        self.segment = 0
+        self._kept: dict[int, Message] = {}
+        self._order: deque[tuple[int, int]] = deque()
+        self._pinned: dict[int, Message] = {}
+        self._bytes = 0
+        self._last_kept = 0
+
+    def append(self, row: Row) -> int:
+        """Number a row (its seq and time are filled in here) and return its seq."""
+        self.position += 1
+        self.durable = self.position
+        return self.position
+
+    def append_run(self, run: Run, audience: int) -> int:
+        """Record every message of the run as `publish`; return the seq of the first."""
+        return self.keep(run)
+
+    def keep(self, run: Run) -> int:
+        """Keep a run that is not recorded, as long as memory allows; return its first number.
+
+        Numbers of kept messages are negative and, like rows, consecutive within the run.
+        """
+        messages = run.messages()
+        first = self._last_kept - len(messages)
+        self._last_kept = first
+        for number, message in enumerate(messages, first):
+            message.seq = number
+            self._kept[number] = message
+            self._order.append((number, len(message.payload) + 200))
+            self._bytes += len(message.payload) + 200
+        while self._bytes > MEMORY_LOG_BYTES:
+            number, size = self._order.popleft()
+            self._kept.pop(number, None)
+            self._bytes -= size
+        return first
+
+    def pin(self, seq: int) -> None:
+        """Keep a kept message until `unpin`, whatever memory says (retained ones, queues)."""
+        message = self._kept.get(seq)
+        if message is not None:
+            self._pinned[seq] = message
+
+    def unpin(self, seq: int) -> None:
+        self._pinned.pop(seq, None)
+
+    def read(self, seq: int) -> Message | None:
+        """The message of that number, or None if it is gone."""
+        return self._kept.get(seq) or self._pinned.get(seq)

@@ -1,0 +1,189 @@
+"""What travels: a `Message`, and the `Run` of messages that the hot path moves as one piece.
+
+A run is n >= 1 messages in a row from one sender with one route and QoS. It keeps the sender's
+own bytes (its image). A receiver whose `Encoding` is the same object gets these bytes as they
+are; for any other encoding the image is made once and shared. The messages inside are decoded
+only when somebody asks: the journal, a callback, another encoding. Protocols make runs, the
+broker and the sessions read them; nothing here knows a protocol or does I/O.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import mypyc_attr
+
+from hubbub.schema import PUBLISH, Row, column_of, name_of
+
+if TYPE_CHECKING:
+    from hubbub.core.session import Session
+    from hubbub.core.topics import Route
+
+
+class Message:
+    """One message, spelled out. Changing one that was published is a mistake.
+
+    `sender` is the number of the client it came from (0 if unknown), `reply_to` an address:
+    a topic, `$client/<number>` or `$queue/<name>`. `expires` and `time` are UTC microseconds.
+    """
+
+    __slots__ = (
+        "topic", "payload", "qos", "retain", "protocol", "client", "sender", "subtopic",
+        "content_type", "reply_to", "correlation", "properties", "expires", "seq", "time",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        topic: str,
+        payload: bytes,
+        qos: int = 0,
+        retain: bool = False,
+        protocol: str = "",
+        client: str = "",
+        sender: int = 0,
+        subtopic: str = "",
+        content_type: str = "",
+        reply_to: str = "",
+        correlation: bytes = b"",
+        properties: dict[str, object] | None = None,
+        expires: int = 0,
+        seq: int = 0,
+        time: int = 0,
+    ) -> None:
+        self.topic = topic
+        self.payload = payload
+        self.qos = qos
+        self.retain = retain
+        self.protocol = protocol
+        self.client = client
+        self.sender = sender
+        self.subtopic = subtopic
+        self.content_type = content_type
+        self.reply_to = reply_to
+        self.correlation = correlation
+        self.properties = properties
+        self.expires = expires
+        self.seq = seq
+        self.time = time
+
+
+def properties_column(properties: dict[str, object] | None) -> bytes:
+    return json.dumps(properties, separators=(",", ":")).encode() if properties else b""
+
+
+def message_of(row: Row) -> Message:
+    """The message that a `publish` or `send` row carries."""
+    return Message(
+        name_of(row.topic), row.payload, row.qos, row.retain, row.protocol.decode(),
+        name_of(row.client), 0, name_of(row.subtopic), name_of(row.content_type),
+        name_of(row.reply_to), row.correlation,
+        json.loads(row.properties) if row.properties else None, row.expires, row.seq, row.time,
+    )  # fmt: skip
+
+
+def row_of(message: Message, kind: bytes = PUBLISH, ref: int = 0, number: int = 0) -> Row:
+    """The row that records a message; the log gives it seq and time."""
+    return Row(
+        0, 0, kind, message.protocol.encode(), column_of(message.client),
+        column_of(message.topic), column_of(message.subtopic), message.qos, message.retain,
+        message.payload, column_of(message.content_type), column_of(message.reply_to),
+        message.correlation, ref, number, message.expires,
+        properties_column(message.properties),
+    )  # fmt: skip
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Encoding:
+    """How messages look to a subscriber: protocol, version, QoS, options. Compared by `is`.
+
+    `encode` makes the bytes of a whole run from its messages; `decode` is its reverse for runs
+    that arrived in this encoding. Packet ids and aliases inside the image are placeholders that
+    the receiving session patches.
+    """
+
+    def encode(self, run: Run) -> bytes:
+        raise NotImplementedError
+
+    def decode(self, run: Run) -> list[Message]:
+        raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Run:
+    """n >= 1 messages in a row from one sender with one route and one QoS.
+
+    `first` is the seq of its first message once the log numbered it (0 before). `number` is the
+    packet id of a durable QoS 2 publisher. `step` is the length of one message in the image when
+    all are equally long, and `offset` where its packet id lies: for protocols that patch.
+    """
+
+    __slots__ = (
+        "sender", "route", "qos", "count", "encoding", "image", "retain", "first", "number",
+        "step", "offset", "_messages", "_images",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        sender: Session,
+        route: Route,
+        qos: int,
+        count: int,
+        encoding: Encoding,
+        image: bytes,
+        retain: bool = False,
+    ) -> None:
+        self.sender = sender
+        self.route = route
+        self.qos = qos
+        self.count = count
+        self.encoding = encoding
+        self.image = image
+        self.retain = retain
+        self.first = 0
+        self.number = 0
+        self.step = len(image) // count
+        self.offset = 0
+        self._messages: list[Message] | None = None
+        self._images: dict[Encoding, bytes] | None = None
+
+    def seen_as(self, encoding: Encoding) -> bytes:
+        if encoding is self.encoding:
+            return self.image
+        images = self._images
+        if images is None:
+            images = self._images = {}
+        image = images.get(encoding)
+        if image is None:
+            image = images[encoding] = encoding.encode(self)
+        return image
+
+    def messages(self) -> list[Message]:
+        if self._messages is None:
+            self._messages = self.encoding.decode(self)
+        return self._messages
+
+    def replace(self, messages: list[Message]) -> None:
+        """Give the messages instead of decoding them; for runs made inside the hub."""
+        self._messages = messages
+
+
+class _Spelled(Encoding):
+    """The encoding of runs that the hub itself makes: nothing but the messages."""
+
+    def encode(self, run: Run) -> bytes:
+        return b"".join(message.payload for message in run.messages())
+
+    def decode(self, run: Run) -> list[Message]:
+        raise AssertionError("a spelled run is made with its messages")
+
+
+SPELLED: Final = _Spelled()
+
+
+def run_of(message: Message, sender: Session, route: Route) -> Run:
+    """A run of one message that came from no wire: a retained one, a will, the hub's own."""
+    run = Run(sender, route, message.qos, 1, SPELLED, b"", message.retain)
+    run.replace([message])
+    run.first = message.seq
+    return run

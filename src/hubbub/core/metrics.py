@@ -1,0 +1,25 @@
+"""What the hub counts. Counters go up per run, never per byte looked at; nobody resets them."""
+
+from __future__ import annotations
+
+
+class Metrics:
+    """Plain numbers; `dropped` is by reason. Read by the status page and by `$SYS`."""
+
+    __slots__ = (
+        "messages_in", "bytes_in", "messages_out", "connections", "connections_ended",
+        "connections_refused", "dropped", "started",
+    )  # fmt: skip
+
+    def __init__(self, started: int = 0) -> None:
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.messages_out = 0
+        self.connections = 0
+        self.connections_ended = 0
+        self.connections_refused = 0
+        self.dropped: dict[str, int] = {}
+        self.started = started
+
+    def drop(self, reason: str, count: int = 1) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + count

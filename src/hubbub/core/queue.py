@@ -1,0 +1,110 @@
+"""A named queue: messages stay until they are acknowledged. Read by cursor or by lease.
+
+    ids       0 … oldest … newest, next      durable, per queue, never reused
+    readers   see every message above their cursor and are told when one comes (`Reader`)
+    consumers compete: a message is leased to one of them at a time
+
+The first acknowledgement wins, whoever gives it. The messages lie in the log; the queue holds
+their seqs. Everything here is called by the broker, live and in the fold; no I/O.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from mypy_extensions import mypyc_attr
+
+from hubbub.core.message import Run
+from hubbub.core.rights import Rights
+from hubbub.core.session import Session, Subscription
+from hubbub.core.topics import QUEUE
+
+if TYPE_CHECKING:
+    from hubbub.core.broker import Broker
+
+PROTOCOL = "queue"  # what the protocol column says where the client is a queue
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Reader:
+    """Someone who waits at one or several queues for anything above a cursor."""
+
+    def arrived(self, queue: Queue) -> None:
+        """A message came in. Called in the publish itself: be quick, do not publish."""
+
+
+class Queue(Session):
+    """`messages`: id -> seq, ids ascending. `owner` "" = persistent, else it goes with its owner.
+
+    `polled` is when (monotonic seconds) the last reader said it would wait until, None = nobody
+    ever read. `leased`: id -> the consumer that has the message.
+    """
+
+    def __init__(self, name: str, first: int, owner: str) -> None:
+        super().__init__(PROTOCOL, QUEUE + name, Rights())
+        self.name = name
+        self.next = first
+        self.owner = owner
+        self.messages: dict[int, int] = {}
+        self.bindings: dict[str, int] = {}
+        self.readers: dict[Reader, None] = {}
+        self.polled: float | None = None
+        self.consumers: deque[Subscription] = deque()
+        self.waiting: deque[int] = deque()
+        self.leased: dict[int, Session] = {}
+        self.broker: Broker | None = None
+
+    def add(self, number: int, seq: int) -> None:
+        """A message comes in; a second time (snapshot, then its own row) changes nothing."""
+        if number in self.messages:
+            return
+        self.messages[number] = seq
+        self.waiting.append(number)
+        self.next = max(self.next, number + 1)
+
+    def remove(self, number: int) -> int:
+        """Forget a message; return its seq, 0 if it was not there."""
+        seq = self.messages.pop(number, 0)
+        consumer = self.leased.pop(number, None)
+        if consumer is not None:
+            consumer.leases.pop(seq, None)
+        return seq
+
+    def above(self, cursor: int) -> list[int]:
+        """Ids above the cursor, newest first."""
+        found: list[int] = []
+        for number in reversed(self.messages):
+            if number <= cursor:
+                break
+            found.append(number)
+        return found
+
+    def deliver(self, run: Run, subscription: Subscription) -> None:
+        """What was published to the queue or to a topic it is bound to comes in."""
+        assert self.broker is not None
+        self.broker.enqueue(self, run, subscription)
+
+    def next_consumer(self) -> Subscription | None:
+        """Who gets the next message: the consumers in turn, but for those without room."""
+        for _ in range(len(self.consumers)):
+            self.consumers.rotate(-1)
+            if self.consumers[-1].session.ready():
+                return self.consumers[-1]
+        return None
+
+    def next_waiting(self) -> int:
+        """The oldest message nobody holds, or -1."""
+        while self.waiting:
+            number = self.waiting[0]
+            if number in self.messages:
+                return number
+            self.waiting.popleft()
+        return -1
+
+    def give_back(self, session: Session) -> None:
+        """A consumer left: what it held waits again, before everything else."""
+        mine = [number for number, holder in self.leased.items() if holder is session]
+        for number in mine:
+            del self.leased[number]
+        self.waiting.extendleft(sorted(mine, reverse=True))

@@ -1,0 +1,227 @@
+"""Who gets messages: sessions, their subscriptions, and the backlog of what is not acknowledged.
+
+A `Session` is anything a message can be delivered to: a client's session, a queue, a callback of
+the hub, a bridge, another node. Protocols subclass it; the broker calls `deliver`.
+
+A session numbers its deliveries 0, 1, 2 … in the order of the journal's fold. A `Backlog` holds
+those that are not acknowledged, oldest first:
+
+    number   first      first+1     …            sent               next
+             |----- in flight, in order -----|----- waiting -----|
+             entry = seq << 3 | retained << 2 | qos, or 0 once acknowledged out of order
+
+The payloads stay in the log. Nothing here knows a protocol or does I/O.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from mypy_extensions import mypyc_attr
+
+from hubbub.core.message import Encoding, Message, Run
+from hubbub.schema import Row
+
+if TYPE_CHECKING:
+    from hubbub.core.queue import Queue
+    from hubbub.core.rights import Rights
+
+
+class Backlog:
+    """Unacknowledged deliveries. `received` are the numbers a QoS 2 receiver already has.
+
+    `sent` is the number up to which deliveries were sent on this connection, `tried` up to
+    which they were ever sent: those below it are repetitions.
+    """
+
+    __slots__ = ("first", "entries", "received", "sent", "tried")
+
+    def __init__(self, first: int = 0) -> None:
+        self.first = first
+        self.entries: deque[int] = deque()
+        self.received: set[int] = set()
+        self.sent = first
+        self.tried = first
+
+    @property
+    def next(self) -> int:
+        return self.first + len(self.entries)
+
+    def add(self, seq: int, count: int, qos: int, retained: bool = False) -> None:
+        """`count` more deliveries of consecutive messages; seq 0 = never read back.
+
+        `retained`: delivered because of a new subscription, which some protocols tell.
+        """
+        flags = qos | 4 if retained else qos
+        if count == 1:
+            self.entries.append(seq << 3 | flags)
+        elif seq:
+            self.entries.extend([one << 3 | flags for one in range(seq, seq + count)])
+        else:
+            self.entries.extend([flags] * count)
+
+    def skip(self) -> None:
+        """A number that was acknowledged before its predecessors (from a snapshot)."""
+        self.entries.append(0)
+
+    def seq(self, number: int) -> int:
+        return self.entries[number - self.first] >> 3
+
+    def qos(self, number: int) -> int:
+        return self.entries[number - self.first] & 3
+
+    def number_of(self, seq: int) -> int:
+        """The number of the oldest delivery of that message, or -1. Usually near the front."""
+        for index, entry in enumerate(self.entries):
+            if entry and entry >> 3 == seq:
+                return self.first + index
+        return -1
+
+    def holds(self, number: int) -> bool:
+        return self.first <= number < self.next and self.entries[number - self.first] != 0
+
+    def retained(self, number: int) -> bool:
+        return self.entries[number - self.first] & 4 != 0
+
+    def remove(self, number: int) -> None:
+        """A delivery is over; numbers that nobody waits for leave at the front."""
+        if not self.holds(number):
+            return
+        entries = self.entries
+        entries[number - self.first] = 0
+        self.received.discard(number)
+        while entries and not entries[0]:
+            entries.popleft()
+            self.first += 1
+        if self.sent < self.first:
+            self.sent = self.first
+
+    def cut(self, count: int) -> None:
+        """Take back the newest deliveries, which were never sent; their numbers are free."""
+        for _ in range(min(count, self.next - self.sent)):
+            self.entries.pop()
+
+    def in_flight(self) -> int:
+        return self.sent - self.first
+
+    def shift(self, count: int) -> None:
+        """The oldest `count` deliveries are over, in order."""
+        for _ in range(count):
+            self.entries.popleft()
+        self.first += count
+        while self.entries and not self.entries[0]:
+            self.entries.popleft()
+            self.first += 1
+
+    def rewind(self) -> None:
+        """The connection is gone: all that is not acknowledged will be sent again."""
+        self.tried = max(self.tried, self.sent)
+        self.sent = self.first
+
+
+class SessionState:
+    """What of a session survives its connection, and the hub when it is `lasting`.
+
+    `subscriptions`: filter -> (qos, options), options meaning something to its protocol only.
+    `open_ids`: packet ids of QoS 2 publishes it has not released. `expires`: UTC microseconds
+    after which an unconnected session is over, 0 = never.
+    """
+
+    __slots__ = (
+        "protocol", "client", "subscriptions", "backlog", "open_ids", "will", "expires",
+        "connected",
+    )  # fmt: skip
+
+    def __init__(self, protocol: str, client: str, first: int = 0) -> None:
+        self.protocol = protocol
+        self.client = client
+        self.subscriptions: dict[str, tuple[int, bytes]] = {}
+        self.backlog = Backlog(first)
+        self.open_ids: set[int] = set()
+        self.will: Row | None = None
+        self.expires = 0
+        self.connected = False
+
+
+class Subscription:
+    """A session's wish for what matches `filter`, up to `qos`; encodings by the message's QoS.
+
+    Sessions with equal options share their encodings, and so the images made for them. In a
+    `literal` one `+` and `#` are ordinary characters. `options` mean something to its protocol.
+    """
+
+    __slots__ = ("session", "filter", "qos", "encodings", "literal", "options")
+
+    def __init__(
+        self,
+        session: Session,
+        topic_filter: str,
+        qos: int,
+        encodings: tuple[Encoding, Encoding, Encoding],
+        literal: bool = False,
+        options: bytes = b"",
+    ) -> None:
+        self.session = session
+        self.filter = topic_filter
+        self.qos = qos
+        self.encodings = encodings
+        self.literal = literal
+        self.options = options
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Session:
+    """A receiver of messages.
+
+    `number` is its address in the hub ($client/<number>), 0 while it is not connected;
+    `subscriptions` are its own by filter; `direct` is how it gets what is published to its
+    address (None = not at all). `lasting` sessions outlive their connection. `leases`: seq -> queue
+    and id of a message that it took from a queue and has not acknowledged.
+    """
+
+    def __init__(self, protocol: str, client: str, rights: Rights) -> None:
+        self.protocol = protocol
+        self.client = client
+        self.rights = rights
+        self.number = 0
+        self.address = ""
+        self.subscriptions: dict[str, Subscription] = {}
+        self.direct: Subscription | None = None
+        self.lasting = False
+        self.leases: dict[int, tuple[Queue, int]] = {}
+        self.dropped: dict[str, int] = {}
+
+    def deliver(self, run: Run, subscription: Subscription) -> None:
+        """Take the run: write it to the link, or leave it in the backlog. Never waits."""
+        raise NotImplementedError
+
+    def offer(self, message: Message, subscription: Subscription, retained: bool) -> None:
+        """Take one message that is meant for this session alone: retained, or from a queue."""
+        raise NotImplementedError
+
+    def ready(self) -> bool:
+        """Whether a queue may hand it one more message now."""
+        return self.number != 0
+
+    def changed(self, name: str, count: int) -> None:
+        """The number of clients that a publish to an observed name would reach."""
+
+    def settle(self) -> None:
+        """Write the rows that were gathered during this tick (acknowledgements)."""
+
+    def taken_over(self) -> None:
+        """The same client came back on another connection: end this one."""
+
+    def goodbye(self) -> None:
+        """The hub ends this client, for good."""
+
+
+class Silent(Session):
+    """The session of something that publishes and never receives: an HTTP request, a restart."""
+
+    def deliver(self, run: Run, subscription: Subscription) -> None:
+        raise AssertionError("a silent session has no subscriptions")
+
+    def ready(self) -> bool:
+        return False

@@ -1,0 +1,311 @@
+"""What the hub knows after a restart: a fold of the journal's rows.
+
+One function for each kind of row, called live (the broker logs a row, then applies it) and in
+replay (the journal reads it back), so that both always agree. The fold repeats decisions and
+makes none: it consults no permission, limit, clock or random choice.
+
+A snapshot is the shortest list of rows that leads here: `rows()`, and the messages that state
+refers to (`needed`), each in the form of `carried`. Used by the broker and by the roller.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+from hubbub import schema
+from hubbub.core.names import Names
+from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
+from hubbub.core.queue import Queue
+from hubbub.core.session import SessionState
+from hubbub.core.topics import QUEUE
+from hubbub.schema import Row, column_of, name_of
+
+Key = tuple[str, str]
+
+
+class State:
+    """Sessions by (protocol, client), queues by name, retained messages by topic, and names."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[Key, SessionState] = {}
+        self.queues: dict[str, Queue] = {}
+        self.ended_queues: dict[str, int] = {}
+        self.retained: dict[str, int] = {}
+        self.topics = Names()
+        self.subtopics = Names()
+        self.taken: dict[int, int] = {}
+        self._audiences: dict[int, list[tuple[SessionState, int]]] = {}
+        self._fold: dict[bytes, Callable[[Row], None]] = {
+            schema.CONNECT: self._connect,
+            schema.DISCONNECT: self._disconnect,
+            schema.END: self._end,
+            schema.SUBSCRIBE: self._subscribe,
+            schema.UNSUBSCRIBE: self._unsubscribe,
+            schema.WILL: self._will,
+            schema.CREATE: self._create,
+            schema.DESTROY: self._destroy,
+            schema.AUDIENCE: self._audience,
+            schema.PUBLISH: self._publish,
+            schema.RELEASE: self._release,
+            schema.QUEUED: self._queued,
+            schema.SEND: self._send,
+            schema.DELIVER: self._deliver,
+            schema.RECEIVED: self._received,
+            schema.ACK: self._ack,
+            schema.DROP: self._drop,
+            schema.HELD: self._held,
+            schema.TAKEN: self._taken,
+        }
+
+    def apply(self, row: Row) -> None:
+        """Fold one row. A kind the fold does not know is an error: state would be wrong."""
+        self._fold[row.kind](row)
+
+    # What others call live, because it happens per run and not per row.
+
+    def published(
+        self, audience: list[tuple[SessionState, int]], first: int, count: int, qos: int
+    ) -> None:
+        """Put `count` messages from `first` on into the backlogs of the audience."""
+        for session, granted in audience:
+            level = min(qos, granted)
+            if level:
+                session.backlog.add(first, count, level)
+
+    # Sessions
+
+    def _key(self, row: Row) -> Key:
+        return row.protocol.decode(), name_of(row.client)
+
+    def _session(self, row: Row) -> SessionState | None:
+        return self.sessions.get(self._key(row))
+
+    def _connect(self, row: Row) -> None:
+        key = self._key(row)
+        if not json.loads(row.properties or b"{}").get("lasting"):
+            return
+        session = self.sessions.get(key)
+        if session is None:
+            session = self.sessions[key] = SessionState(key[0], key[1], row.number)
+        session.connected = True
+        session.expires = row.expires
+
+    def _disconnect(self, row: Row) -> None:
+        session = self._session(row)
+        if session is not None:
+            session.connected = False
+            session.expires = row.expires
+            session.will = None
+
+    def _end(self, row: Row) -> None:
+        self.sessions.pop(self._key(row), None)
+
+    def _subscribe(self, row: Row) -> None:
+        queue = self._bound_queue(row)
+        if queue is not None:
+            queue.bindings[name_of(row.topic)] = row.qos
+            return
+        session = self._session(row)
+        if session is not None:
+            session.subscriptions[name_of(row.topic)] = (row.qos, row.properties)
+
+    def _unsubscribe(self, row: Row) -> None:
+        queue = self._bound_queue(row)
+        if queue is not None:
+            queue.bindings.pop(name_of(row.topic), None)
+            return
+        session = self._session(row)
+        if session is not None:
+            session.subscriptions.pop(name_of(row.topic), None)
+
+    def _will(self, row: Row) -> None:
+        session = self._session(row)
+        if session is not None:
+            session.will = row
+
+    # Names and queues
+
+    def _create(self, row: Row) -> None:
+        topic = name_of(row.topic)
+        if topic.startswith(QUEUE):
+            owner = json.loads(row.properties or b"{}").get("owner", "")
+            name = topic[len(QUEUE) :]
+            first = max(row.number, self.ended_queues.pop(name, 0))
+            self.queues[name] = Queue(name, first, owner)
+        elif row.topic:
+            self.topics.add(topic, row.number)
+        else:
+            self.subtopics.add(name_of(row.subtopic), row.number)
+
+    def _destroy(self, row: Row) -> None:
+        """The queue goes; where its ids stood stays, so that they are never used again."""
+        queue = self.queues.pop(name_of(row.topic)[len(QUEUE) :], None)
+        if queue is not None:
+            self.ended_queues[queue.name] = queue.next
+
+    def _bound_queue(self, row: Row) -> Queue | None:
+        if row.protocol != QUEUE_PROTOCOL.encode():
+            return None
+        return self.queues.get(name_of(row.client)[len(QUEUE) :])
+
+    # Messages
+
+    def _audience(self, row: Row) -> None:
+        self._audiences[row.seq] = [
+            (self.sessions[protocol, client], qos)
+            for protocol, client, qos in json.loads(row.payload)
+            if (protocol, client) in self.sessions
+        ]
+
+    def _publish(self, row: Row) -> None:
+        if row.ref:
+            self.published(self._audiences[row.ref], row.seq, 1, row.qos)
+        if row.retain:
+            self.retain(name_of(row.topic), row.seq if row.payload else 0)
+        if row.number:
+            session = self._session(row)
+            if session is not None:
+                session.open_ids.add(row.number)
+
+    def retain(self, topic: str, seq: int) -> int:
+        """Make a message the retained one of its topic (0 = none); return the one before."""
+        if seq:
+            before = self.retained.get(topic, 0)
+            self.retained[topic] = seq
+            return before
+        return self.retained.pop(topic, 0)
+
+    def _release(self, row: Row) -> None:
+        session = self._session(row)
+        if session is not None:
+            session.open_ids.discard(row.number)
+
+    def _held(self, row: Row) -> None:
+        session = self._session(row)
+        if session is not None:
+            session.open_ids.add(row.number)
+
+    def _queued(self, row: Row) -> None:
+        queue = self._bound_queue(row)
+        if queue is not None:
+            queue.add(row.number, row.ref)
+            return
+        session = self._session(row)
+        if session is None:
+            return
+        if row.ref:
+            session.backlog.add(row.ref, 1, row.qos, row.retain)
+        else:
+            session.backlog.skip()
+
+    def _send(self, row: Row) -> None:
+        queue = self.queues.get(name_of(row.topic)[len(QUEUE) :])
+        if queue is not None:
+            queue.add(row.number, row.seq)
+
+    def _deliver(self, row: Row) -> None:
+        """Leases are not state: a restart ends them."""
+
+    def _received(self, row: Row) -> None:
+        session = self._session(row)
+        if session is None:
+            return
+        number = session.backlog.number_of(row.ref)
+        if number >= 0:
+            session.backlog.received.update(range(number, number + row.number))
+
+    def _ack(self, row: Row) -> None:
+        if row.topic.startswith(QUEUE.encode()):
+            queue = self.queues.get(name_of(row.topic)[len(QUEUE) :])
+            if queue is not None:
+                queue.remove(row.number)
+            return
+        session = self._session(row)
+        if session is None:
+            return
+        number = session.backlog.number_of(row.ref)
+        if number >= 0:
+            for one in range(number, number + row.number):
+                session.backlog.remove(one)
+
+    def _drop(self, row: Row) -> None:
+        """The newest deliveries of the session were too many; they were never sent."""
+        session = self._session(row)
+        if session is not None:
+            session.backlog.cut(row.number)
+
+    def _taken(self, row: Row) -> None:
+        self.taken[row.number] = row.ref
+
+    # The snapshot
+
+    def rows(self) -> Iterator[Row]:
+        """State as rows with seq 0; the needed messages are not among them."""
+        for name, number in self.topics.numbers.items():
+            yield Row(0, 0, schema.CREATE, topic=column_of(name), number=number)
+        for name, number in self.subtopics.numbers.items():
+            yield Row(0, 0, schema.CREATE, subtopic=column_of(name), number=number)
+        for session in self.sessions.values():
+            yield from session_rows(session)
+        for name, first in self.ended_queues.items():
+            topic = column_of(QUEUE + name)
+            yield Row(0, 0, schema.CREATE, topic=topic, number=first)
+            yield Row(0, 0, schema.DESTROY, topic=topic)
+        for queue in self.queues.values():
+            yield from queue_rows(queue)
+
+    def needed(self) -> set[int]:
+        """The seqs of the messages that backlogs, queues and the retained set refer to."""
+        found = set(self.retained.values())
+        for session in self.sessions.values():
+            found.update(entry >> 3 for entry in session.backlog.entries if entry)
+        for queue in self.queues.values():
+            found.update(queue.messages.values())
+        return found
+
+    def carried(self, row: Row) -> Row:
+        """A needed message as it goes into a snapshot: without effects that others repeat."""
+        if row.kind == schema.SEND:
+            return row
+        retain = row.retain and self.retained.get(name_of(row.topic)) == row.seq
+        return row._replace(ref=0, number=0, retain=retain)
+
+
+def session_rows(session: SessionState) -> Iterator[Row]:
+    """The rows that bring one session to another hub, or to the next start of this one."""
+    protocol, client = session.protocol.encode(), column_of(session.client)
+    backlog = session.backlog
+    yield Row(
+        0, 0, schema.CONNECT, protocol, client, number=backlog.first, expires=session.expires,
+        properties=b'{"lasting":true}',
+    )  # fmt: skip
+    for topic_filter, (qos, options) in session.subscriptions.items():
+        topic = column_of(topic_filter)
+        yield Row(
+            0, 0, schema.SUBSCRIBE, protocol, client, topic, qos=qos, properties=options
+        )  # fmt: skip
+    for number in session.open_ids:
+        yield Row(0, 0, schema.HELD, protocol, client, number=number)
+    for number, entry in enumerate(backlog.entries, backlog.first):
+        yield Row(
+            0, 0, schema.QUEUED, protocol, client, qos=entry & 3, retain=entry & 4 != 0,
+            ref=entry >> 3,
+        )  # fmt: skip
+        if number in backlog.received:
+            yield Row(0, 0, schema.RECEIVED, protocol, client, ref=entry >> 3, number=1)
+    if session.will is not None:
+        yield session.will._replace(seq=0)
+    if not session.connected:
+        yield Row(0, 0, schema.DISCONNECT, protocol, client, expires=session.expires)
+
+
+def queue_rows(queue: Queue) -> Iterator[Row]:
+    """A queue, its bindings, and its messages in order (their own rows are carried)."""
+    protocol, client = QUEUE_PROTOCOL.encode(), column_of(queue.client)
+    properties = json.dumps({"owner": queue.owner}).encode() if queue.owner else b""
+    yield Row(0, 0, schema.CREATE, topic=client, number=queue.next, properties=properties)
+    for topic_filter, qos in queue.bindings.items():
+        yield Row(0, 0, schema.SUBSCRIBE, protocol, client, column_of(topic_filter), qos=qos)
+    for number, seq in queue.messages.items():
+        yield Row(0, 0, schema.QUEUED, protocol, client, ref=seq, number=number)

@@ -1,0 +1,384 @@
+"""The hub: broker + journal + the tick + its listeners. What `server` runs and programs embed.
+
+The tick is the one place whose order matters. Everything that arrived in one turn of the loop is
+parsed first, then:
+
+    1. commit   rows become a frame, given to the writer thread, if someone waits or enough came
+    2. write    each touched link is written once, while the disk works
+    3. release  when the frame is durable: what was held for it is written
+
+so nothing is promised before it is safe, and nothing else waits for the disk. One event loop;
+the only other thread is the journal's writer, which calls back through the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from hubbub.config import Settings
+from hubbub.core.broker import Broker, row_about
+from hubbub.core.clock import Clock
+from hubbub.core.limits import COMMIT_SECONDS, CONGESTED_BYTES
+from hubbub.core.log import Log
+from hubbub.core.rights import Gate
+from hubbub.core.session import Silent
+from hubbub.errors import HubbubError
+from hubbub.journal.writer import Journal
+from hubbub.listener import Deadlines, Listener, Socket
+from hubbub.protocols import registry
+from hubbub.schema import DISCONNECT
+from hubbub.wire.http import Request
+
+log = logging.getLogger("hubbub")
+
+SWEEP_SECONDS = 0.25
+STOP_SECONDS = 5.0
+
+
+class WebApplication(Protocol):
+    """What serves the HTTP requests that no protocol takes."""
+
+    async def start(self) -> None: ...
+    def adopt(self, transport: asyncio.Transport, data: bytes) -> None: ...
+    def claims(self, request: Request) -> bool: ...
+    async def stop(self) -> None: ...
+
+
+class Hub:
+    """One hub. `async with Hub(settings)` runs it on the caller's loop until the block ends.
+
+    `settings.journal.record = "none"` keeps everything in memory; otherwise the journal lies in
+    `settings.data`, which belongs to one hub at a time (DirectoryError).
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
+        self.clock = Clock()
+        self.journal: Journal | None = None
+        self.listeners: list[Listener] = []
+        self.sockets: set[Socket] = set()
+        self.deadlines = Deadlines()
+        self.congested = False
+        self.web: WebApplication | None = None
+        self.broker = Broker(self.clock, Log(self.clock), "none")
+        self._held_back: set[asyncio.Transport] = set()
+        self._scheduled = False
+        self._commit_timer: asyncio.TimerHandle | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+        self._roll: asyncio.Task[None] | None = None
+
+    # Life
+
+    async def start(self) -> None:
+        """Recover the journal, open the listeners. On an error nothing is left open."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            self._open_journal()
+            self._open_broker()
+            self.protocols = registry.load(self.broker)
+            self._recover()
+            if self.web is not None:
+                await self.web.start()
+            await self._open_listeners()
+        except BaseException:
+            await self.stop()
+            raise
+        self._sweeper = asyncio.create_task(self._sweep())
+        gc.collect()
+        gc.freeze()
+
+    async def stop(self) -> None:
+        """Close the listeners, say goodbye, commit everything, release the directory."""
+        for listener in self.listeners:
+            listener.close()
+        for sock in list(self.sockets):
+            sock.stop()
+        self.schedule()
+        await self._drain()
+        if self.web is not None:
+            await self.web.stop()
+        for task in (self._sweeper, self._roll):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+        if self._commit_timer is not None:
+            self._commit_timer.cancel()
+        if self.journal is not None:
+            self.journal.close()
+            self.journal = None
+
+    async def __aenter__(self) -> Hub:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def _drain(self) -> None:
+        """Wait until what was promised is out and the connections are closed, but not long."""
+        until = self.clock.now() + STOP_SECONDS
+        while self.sockets and self.clock.now() < until:
+            await asyncio.sleep(0.01)
+        for sock in list(self.sockets):
+            if sock.transport is not None:
+                sock.transport.abort()
+        await asyncio.sleep(0)
+
+    # Opening
+
+    def _open_journal(self) -> None:
+        wanted = self.settings.journal
+        if wanted.record == "none" or wanted.durability == "none":
+            return
+        self.journal = Journal(
+            Path(self.settings.data),
+            self.clock,
+            wanted.durability,
+            self._synced,
+            segment_bytes=wanted.segment_bytes,
+            segment_seconds=wanted.segment_seconds,
+            keep_seconds=wanted.retain_seconds,
+            keep_bytes=wanted.retain_bytes,
+        )
+
+    def _open_broker(self) -> None:
+        journal, settings = self.journal, self.settings
+        record = settings.journal.record if journal is not None else "none"
+        rows = journal if journal is not None else Log(self.clock)
+        broker = self.broker = Broker(self.clock, rows, record, settings.journal.exclude)
+        self.gate = Gate(broker.open)
+        self.apply(settings)
+
+    def apply(self, settings: Settings) -> None:
+        """Take what may change while the hub runs: bounds, exclusions."""
+        broker = self.broker
+        broker.exclude = settings.journal.exclude
+        broker.inflight = settings.session.inflight
+        broker.backlog_messages = settings.session.backlog_messages
+        broker.queue_messages = settings.queue.max_messages
+        broker.topic_ids = settings.smq.max_topics
+        broker.message_bytes = settings.limits.message_bytes
+        broker.age += 1
+        self.settings = settings
+
+    def _recover(self) -> None:
+        """Fold the journal; whoever was connected when it ended is not any more."""
+        if self.journal is None:
+            return
+        broker = self.broker
+        self.journal.recover(broker.state.apply)
+        for queue in list(broker.state.queues.values()):
+            broker.adopt(queue)
+        by_name = {protocol.name: protocol for protocol in self.protocols}
+        for state in list(broker.state.sessions.values()):
+            if state.connected:
+                gone = Silent(state.protocol, state.client, broker.open)
+                row = row_about(gone, DISCONNECT)._replace(expires=state.expires)
+                broker.change(row._replace(properties=b'{"reason":"hub restarted"}'))
+            protocol = by_name.get(state.protocol)
+            session = protocol.revive(state) if protocol is not None else None
+            if session is not None:
+                broker.revive(session)
+
+    async def _open_listeners(self) -> None:
+        for settings in self.settings.listeners():
+            web = self.web
+            listener = Listener(
+                self,
+                settings,
+                registry.chosen(self.protocols, settings.protocols),
+                self.gate,
+                web.adopt if web is not None else None,
+                web.claims if web is not None else lambda request: False,
+            )
+            await listener.open()
+            self.listeners.append(listener)
+
+    # The tick
+
+    def schedule(self) -> None:
+        """Run the tick at the end of this turn of the loop."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._tick)
+
+    def _tick(self) -> None:
+        self._scheduled = False
+        broker, journal = self.broker, self.journal
+        if broker.unsettled:
+            unsettled, broker.unsettled = broker.unsettled, []
+            for session in unsettled:
+                session.settle()
+        if journal is not None and journal.pending:
+            if broker.outgoing.holding or journal.due(self.clock.now()):
+                journal.commit()
+                self._measure_congestion(journal)
+            elif self._commit_timer is None:
+                self._commit_timer = self._loop.call_later(COMMIT_SECONDS, self._commit_later)
+        self._flush()
+
+    def _flush(self) -> None:
+        outgoing = self.broker.outgoing
+        touched, outgoing.touched = outgoing.touched, []
+        for link in touched:
+            link.flush()
+
+    def _commit_later(self) -> None:
+        self._commit_timer = None
+        if self.journal is not None:
+            self.journal.commit()
+
+    def _synced(self, seq: int) -> None:
+        """Called by the writer's thread."""
+        self._loop.call_soon_threadsafe(self._release, seq)
+
+    def _release(self, seq: int) -> None:
+        journal = self.journal
+        if journal is None:
+            return
+        journal.arrived(seq)
+        outgoing = self.broker.outgoing
+        if outgoing.holding:
+            outgoing.holding = [
+                link for link in outgoing.holding if not link.release(journal.durable)
+            ]
+        self._measure_congestion(journal)
+        self.schedule()
+
+    # Back-pressure: publishers wait for the disk, not the memory
+
+    def hold_back(self, sock: Socket) -> None:
+        """Stop reading from a connection while the disk is behind."""
+        transport = sock.transport
+        if transport is not None and not transport.is_closing():
+            transport.pause_reading()
+            self._held_back.add(transport)
+
+    def _measure_congestion(self, journal: Journal) -> None:
+        self.congested = journal.pending_bytes > CONGESTED_BYTES
+        if not self.congested and self._held_back:
+            held, self._held_back = self._held_back, set()
+            for transport in held:
+                if not transport.is_closing():
+                    transport.resume_reading()
+
+    # The slow things
+
+    async def _sweep(self) -> None:
+        """Deadlines, time-outs of protocols, rolling. A failure is logged and not repeated."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            now = self.clock.now()
+            for sock in self.deadlines.due(now):
+                sock.woken(now)
+            for protocol in self.protocols:
+                protocol.wake(now)
+            self._roll_if_due()
+            self.schedule()
+
+    def _roll_if_due(self) -> None:
+        if self.journal is None or (self._roll is not None and not self._roll.done()):
+            return
+        command = self.journal.roll_due()
+        if command is not None:
+            self._roll = asyncio.create_task(self._run_roll(self.journal, command))
+
+    async def _run_roll(self, journal: Journal, command: list[str]) -> None:
+        """Fold a finished segment in a child process, so that the loop never stalls."""
+        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+        try:
+            _, complaint = await process.communicate()
+        except asyncio.CancelledError:
+            process.terminate()
+            await process.wait()
+            raise
+        if process.returncode == 0:
+            journal.rolled()
+        else:
+            log.error("folding a segment failed: %s", complaint.decode(errors="replace").strip())
+
+    # What it says about itself
+
+    def status(self) -> dict[str, Any]:
+        """The state of the hub in plain values, for `/api/v1/status` and `hubbub status`."""
+        broker, journal = self.broker, self.journal
+        metrics = broker.metrics
+        return {
+            "version": version(),
+            "started": metrics.started,
+            "time": self.clock.stamp(),
+            "listeners": [str(listener.address) for listener in self.listeners],
+            "clients": [
+                {
+                    "protocol": session.protocol,
+                    "client": session.client.encode("utf-8", "replace").decode(),
+                    "number": number,
+                    "address": session.address,
+                    "subscriptions": len(session.subscriptions),
+                    "dropped": session.dropped,
+                }
+                for number, session in broker.clients.items()
+            ],
+            "sessions_away": sum(not s.connected for s in broker.state.sessions.values()),
+            "queues": [
+                {
+                    "name": queue.name.encode("utf-8", "replace").decode(),
+                    "messages": len(queue.messages),
+                    "next": queue.next,
+                    "owner": queue.owner,
+                }
+                for queue in broker.state.queues.values()
+            ],
+            "retained": len(broker.state.retained),
+            "messages_in": metrics.messages_in,
+            "bytes_in": metrics.bytes_in,
+            "messages_out": metrics.messages_out,
+            "connections": metrics.connections,
+            "dropped": metrics.dropped,
+            "journal": {
+                "directory": str(Path(self.settings.data).resolve()) if journal else "",
+                "record": broker.record,
+                "position": str(broker.log.position),
+                "committed": str(broker.log.durable),
+                "bytes": _size(Path(self.settings.data)) if journal is not None else 0,
+                "trouble": journal.trouble if journal is not None else "",
+            },
+        }
+
+
+def _size(directory: Path) -> int:
+    """Bytes of the journal's files; one that goes meanwhile does not count."""
+    total = 0
+    for path in directory.glob("*/*"):
+        with contextlib.suppress(OSError):
+            total += path.stat().st_size
+    return total
+
+
+def version() -> str:
+    """The version of the installed package."""
+    from importlib.metadata import version as installed
+
+    return installed("hubbub")
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop where there is one: its sockets cost a third less."""
+    if sys.platform == "win32":
+        raise HubbubError("Hubbub runs on Linux and macOS")
+    import uvloop
+
+    return uvloop.new_event_loop()

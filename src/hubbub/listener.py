@@ -1,0 +1,388 @@
+"""Sockets in: one port for every protocol. The hub opens listeners; nobody else calls this.
+
+A new connection is young: nobody knows yet what it speaks. Its first bytes decide, or its HTTP
+head, within a bound of bytes and of time:
+
+    first bytes a protocol knows      -> that protocol
+    an HTTP head a protocol takes     -> that protocol (a WebSocket after the handshake)
+    any other HTTP head               -> the web application, with the bytes so far replayed
+    anything else                     -> closed, with a reason in the log
+
+From then on the socket feeds one `Connection` and is written by the tick. This module moves
+bytes and keeps deadlines; it knows no protocol and decides nothing about messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import heapq
+import itertools
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+from hubbub.config import Listener as ListenerSettings
+from hubbub.config import parse_address
+from hubbub.core.connection import NEVER, Connection, Opening, Protocol
+from hubbub.core.limits import HEAD_BYTES, HEAD_SECONDS, SEND_BUFFER, YOUNG_CONNECTIONS
+from hubbub.core.link import Framing, Link
+from hubbub.core.rights import Gate
+from hubbub.errors import ProtocolError, SettingError
+from hubbub.wire.http import Request, parse_head, response
+from hubbub.wire.websocket import Frames, frame, handshake_response
+
+if TYPE_CHECKING:
+    from hubbub.hub import Hub
+
+log = logging.getLogger("hubbub.listener")
+
+Adopt = Callable[[asyncio.Transport, bytes], None]
+
+
+class PieceFraming(Framing):
+    """Every piece is a message of its own."""
+
+    def frame(self, pieces: list[bytes]) -> list[bytes]:
+        return [frame(piece) for piece in pieces]
+
+
+class StreamFraming(Framing):
+    """The pieces are a stream: one message holds a whole flush."""
+
+    def frame(self, pieces: list[bytes]) -> list[bytes]:
+        return [frame(b"".join(pieces))]
+
+
+class Deadlines:
+    """When which connection wants to be woken. One heap, one timer, whatever their number."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Socket]] = []
+        self._order = itertools.count()
+
+    def add(self, when: float, sock: Socket) -> None:
+        if when < sock.deadline:
+            sock.deadline = when
+            heapq.heappush(self._heap, (when, next(self._order), sock))
+
+    def due(self, now: float) -> list[Socket]:
+        """The sockets whose time has come. An entry that was overtaken by another is dropped."""
+        found = []
+        while self._heap and self._heap[0][0] <= now:
+            when, _, sock = heapq.heappop(self._heap)
+            if sock.deadline == when:
+                sock.deadline = NEVER
+                found.append(sock)
+        return found
+
+
+class Socket(asyncio.Protocol):
+    """One accepted connection, from its first byte to its last."""
+
+    __slots__ = (
+        "listener", "hub", "transport", "link", "connection", "frames", "young",
+        "deadline", "peer", "reason",
+    )  # fmt: skip
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.hub = listener.hub
+        self.transport: asyncio.Transport | None = None
+        self.link: Link | None = None
+        self.connection: Connection | None = None
+        self.frames: Frames | None = None
+        self.young = b""
+        self.deadline = NEVER
+        self.peer: tuple[str, int] = ("", 0)
+        self.reason = ""
+
+    # Called by the loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # A cast and no check: uvloop's transports do not inherit asyncio's.
+        transport = self.transport = cast(asyncio.Transport, transport)
+        transport.set_write_buffer_limits(high=SEND_BUFFER)
+        peer = transport.get_extra_info("peername")
+        self.peer = (peer[0], peer[1]) if peer else ("", 0)
+        metrics = self.hub.broker.metrics
+        metrics.connections += 1
+        if len(self.listener.young) >= YOUNG_CONNECTIONS:
+            metrics.connections_refused += 1
+            self._end("too many connections that have not said what they are")
+            return
+        self.listener.young.add(self)
+        self.hub.sockets.add(self)
+        self.hub.deadlines.add(self.hub.clock.now() + HEAD_SECONDS, self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            if self.connection is None:
+                self._recognise(self.young + data if self.young else data)
+            elif self.frames is None:
+                self.connection.feed(data)
+            else:
+                self._feed_frames(data)
+            if self.connection is not None:
+                self.schedule()
+        except ProtocolError as error:
+            self._refuse(error)
+        except Exception:
+            log.exception("%s:%d broke the hub's own code; closed", *self.peer)
+            self._end("internal error")
+        self.hub.schedule()
+        if self.hub.congested:
+            self.hub.hold_back(self)
+
+    def eof_received(self) -> bool:
+        """A peer that only stopped sending still gets what it asked for before."""
+        if self.link is not None and not self.link.closing:
+            self.link.close("")
+            self.hub.schedule()
+            return True
+        return False
+
+    def pause_writing(self) -> None:
+        """The link measures its own bound at each flush; nothing to do."""
+
+    def resume_writing(self) -> None:
+        if self.link is not None and self.connection is not None:
+            self.link.choked = False
+            self.connection.drained()
+            self.hub.schedule()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.listener.young.discard(self)
+        self.hub.sockets.discard(self)
+        self.hub.broker.metrics.connections_ended += 1
+        link, connection = self.link, self.connection
+        if link is not None:
+            link.transport = None
+            self.reason = self.reason or link.reason
+        reason = self.reason or (str(error) if error else "")
+        if reason:
+            log.info("%s:%d closed: %s", *self.peer, reason)
+        self.transport = None
+        if connection is not None:
+            self.connection = None
+            connection.lost(reason)
+            self.hub.schedule()
+
+    # Deadlines
+
+    def schedule(self) -> None:
+        """Ask the connection when it wants to be woken."""
+        if self.connection is not None:
+            self.hub.deadlines.add(self.connection.wake(self.hub.clock.now()), self)
+
+    def woken(self, now: float) -> None:
+        if self.connection is not None:
+            self.schedule()
+        elif self in self.listener.young:
+            wait = f"{HEAD_SECONDS:g} s"
+            self._end(f"said nothing that could be recognised within {wait}: {self.young[:40]!r}")
+
+    # Recognising
+
+    def _recognise(self, data: bytes) -> None:
+        undecided = False
+        for protocol in self.listener.protocols:
+            opens = protocol.opens(data)
+            if opens:
+                self._become(protocol, data, None)
+                return
+            undecided = undecided or opens is None
+        request = None
+        if _looks_like_http(data):
+            request = parse_head(data)
+            undecided = True
+        if request is not None:
+            self._take_request(request, data)
+        elif undecided and len(data) <= HEAD_BYTES:
+            self.young = data
+        elif undecided:
+            reason = f"a request head of more than {HEAD_BYTES} bytes"
+            raise ProtocolError(reason, response(431, b"", close=True))
+        else:
+            raise ProtocolError(f"no protocol here begins with {data[:20]!r}")
+
+    def _take_request(self, request: Request, data: bytes) -> None:
+        self._check_origin(request)
+        if request.websocket and self.listener.claims(request):
+            self._hand_over(data)
+            return
+        for protocol in self.listener.protocols:
+            if protocol.takes(request):
+                if request.websocket and not request.raw:
+                    self._become_websocket(protocol, request, data)
+                else:
+                    self._become(protocol, data, request)
+                return
+        self._hand_over(data)
+
+    def _check_origin(self, request: Request) -> None:
+        """A page of a foreign web site must not reach a hub on this machine or network."""
+        origin = request.headers.get("origin", "")
+        foreign = request.headers.get("sec-fetch-site", "") == "cross-site"
+        if origin and origin not in self.listener.settings.origins:
+            foreign = foreign or urlsplit(origin).netloc != request.headers.get("host", "")
+        elif origin:
+            foreign = False
+        if foreign:
+            text = f"pages of {origin or 'another site'} may not use this hub; see `origins`\n"
+            raise ProtocolError(
+                f"a web page of a foreign origin ({origin or 'cross-site'})",
+                response(403, text.encode(), close=True),
+            )
+
+    def _opening(self, request: Request | None, websocket: bool) -> Opening:
+        gate = self.listener.gate
+        return Opening(gate, self.peer[0], self.peer[1], False, websocket, request)
+
+    def _become(self, protocol: Protocol, data: bytes, request: Request | None) -> None:
+        """The connection is this protocol's; bytes after the head go on to it."""
+        self._begin(protocol, request, websocket=False)
+        if request is not None and not protocol.raw_head:
+            data = data[data.index(b"\r\n\r\n") + 4 :]
+        if data and self.connection is not None:
+            self.connection.feed(data)
+
+    def _become_websocket(self, protocol: Protocol, request: Request, data: bytes) -> None:
+        assert self.transport is not None
+        self.transport.write(handshake_response(request, request.subprotocol))
+        self.frames = Frames(protocol.message_bytes)
+        self._begin(protocol, request, websocket=True)
+        rest = data[data.index(b"\r\n\r\n") + 4 :]
+        if rest:
+            self._feed_frames(rest)
+
+    def _begin(self, protocol: Protocol, request: Request | None, websocket: bool) -> None:
+        self.listener.young.discard(self)
+        self.young = b""
+        self.deadline = NEVER
+        link = self.link = Link(self.hub.broker.outgoing, self.transport)
+        if websocket:
+            link.framing = StreamFraming() if protocol.streams else PieceFraming()
+        self.connection = protocol.connect(link, self._opening(request, websocket))
+        self.connection.start()
+
+    def _hand_over(self, data: bytes) -> None:
+        """Give the socket to the web application, for good."""
+        self.listener.young.discard(self)
+        self.hub.sockets.discard(self)
+        self.deadline = NEVER
+        assert self.transport is not None
+        if self.listener.adopt is None:
+            raise ProtocolError("no web pages here", response(404, b"Please log in.", close=True))
+        self.listener.adopt(self.transport, data)
+
+    def _feed_frames(self, data: bytes) -> None:
+        frames, connection = self.frames, self.connection
+        assert frames is not None and connection is not None and self.transport is not None
+        try:
+            for message in frames.feed(data):
+                connection.feed(message)
+        finally:
+            replies, frames.replies = frames.replies, []
+            for reply in replies:
+                self.transport.write(reply)
+        if frames.closed and self.link is not None:
+            self.link.close("")
+
+    # Ending
+
+    def _refuse(self, error: ProtocolError) -> None:
+        link = self.link
+        if link is None:
+            if error.reply and self.transport is not None:
+                self.transport.write(error.reply)
+            self._end(error.reason)
+            return
+        if error.reply:
+            link.write(error.reply)
+        link.close(error.reason)
+
+    def _end(self, reason: str) -> None:
+        self.reason = reason
+        if self.transport is not None:
+            self.transport.close()
+
+    def stop(self) -> None:
+        """The hub is stopping."""
+        if self.connection is not None and self.link is not None:
+            self.connection.goodbye()
+            self.link.close("the hub is stopping")
+        else:
+            self._end("the hub is stopping")
+
+
+def _looks_like_http(data: bytes) -> bool:
+    """A method in capitals, then a space; enough to wait for the rest of the head."""
+    method = data[:8].partition(b" ")[0]
+    return method.isalpha() and method.isupper()
+
+
+class Listener:
+    """One address: its rules, its protocols and its server socket."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        settings: ListenerSettings,
+        protocols: Sequence[Protocol],
+        gate: Gate,
+        adopt: Adopt | None = None,
+        claims: Callable[[Request], bool] = lambda request: False,
+    ) -> None:
+        self.hub = hub
+        self.settings = settings
+        self.protocols = list(protocols)
+        self.gate = gate
+        self.adopt = adopt
+        self.claims = claims
+        self.young: set[Socket] = set()
+        self.address = parse_address(settings.address)
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        """Listen; `address` then says the real port. SettingError if the port is taken."""
+        sock = bound_socket(self.settings.address)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Socket(self), sock=sock, backlog=4096)
+        self.address = self.address._replace(port=sock.getsockname()[1])
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+
+def bound_socket(text: str) -> socket.socket:
+    """A TCP socket bound to "ADDR:PORT"; SettingError says what to do if that fails."""
+    address = parse_address(text)
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Inherited by accepted sockets: without it the kernel buffers megabytes for a dead reader.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+    try:
+        sock.bind((address.host, address.port))
+        # Listening now and not later: a second hub may bind the same address, not listen on it.
+        sock.listen(4096)
+    except OSError as error:
+        sock.close()
+        raise SettingError(_bind_trouble(address, error)) from None
+    return sock
+
+
+def _bind_trouble(address: Any, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"{address} is in use by another program. Stop that one, or choose another port: "
+            f"--listen {address.host}:0 takes a free one"
+        )
+    if error.errno == errno.EACCES:
+        return f"{address}: ports below 1024 need root; choose a higher one with --listen"
+    return f"cannot listen on {address}: {error.strerror or error}"

@@ -1,0 +1,52 @@
+"""messages: the raw history, one row a message."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from hubbub.pipeline.tables.table import Column, Table
+
+GRAIN: Final = "one row a message: seq"
+
+COLUMNS: Final = (
+    Column("seq", "bigint", "number of the message in the journal"),
+    Column("time", "timestamp", "when the hub took it in"),
+    Column("kind", "string", "publish: to a topic; send: into a queue"),
+    Column("protocol", "string", "protocol it came by, '' for the hub itself"),
+    Column("topic", "string", "topic, or queue as $queue/NAME"),
+    Column("subtopic", "string", "SMQ sub-topic"),
+    Column("client", "string", "who sent it"),
+    Column("qos", "tinyint", "0, 1 or 2"),
+    Column("retain", "boolean", "it replaced the retained message of its topic"),
+    Column("payload", "binary", "the bytes of the message"),
+    Column("content_type", "string", "MIME type, if the sender named one"),
+    Column("reply_to", "string", "where an answer is expected"),
+    Column("correlation", "binary", "what the asker wants to see again in the answer"),
+    Column("ref", "bigint", "send: seq of the request it answers, 0 if none"),
+    Column("number", "bigint", "send: id of the message in its queue"),
+    Column("expires", "timestamp", "when it ends by itself; null if it does not"),
+    Column("properties", "string", "a JSON object with everything else"),
+    Column("day", "date", "the day of time, in UTC"),
+)
+
+MESSAGE: Final = "kind IN ('publish', 'send')"
+
+
+def rows(batch: DataFrame) -> DataFrame:
+    """The messages of a batch. What refers to the hub's own state (audience, packet id) is 0."""
+    sent = F.col("kind") == "send"
+    found = batch.where(MESSAGE).withColumns(
+        {
+            "ref": F.when(sent, F.col("ref")).otherwise(0),
+            "number": F.when(sent, F.col("number")).otherwise(0),
+            "expires": F.nullif(F.col("expires"), F.timestamp_micros(F.lit(0))),
+            "day": F.to_date("time"),
+        }
+    )
+    return found.select(*(column.name for column in COLUMNS))
+
+
+TABLE: Final = Table("messages", GRAIN, COLUMNS, rows, by=("day",))

@@ -1,0 +1,90 @@
+"""readings: one row a value decoded from a message (see `pipeline.decode`).
+
+Decoding is Python on whole Arrow batches. What cannot be decoded makes no rows and fails nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from hubbub.pipeline.decode import Leaf, Undecodable, leaves
+from hubbub.pipeline.tables.messages import MESSAGE
+from hubbub.pipeline.tables.table import Column, Table, ddl
+
+GRAIN: Final = "one row a value in a message: seq, path"
+
+COLUMNS: Final = (
+    Column("seq", "bigint", "number of the message in the journal"),
+    Column("time", "timestamp", "when the hub took it in"),
+    Column("topic", "string", "topic, or queue as $queue/NAME"),
+    Column("protocol", "string", "protocol it came by"),
+    Column("client", "string", "who sent it"),
+    Column("path", "string", "where in the message: cpu[0].load; '' for a plain value"),
+    Column("value", "double", "the number; 1 or 0 for a boolean; null for text", "the sender's"),
+    Column("text", "string", "the text; true or false for a boolean; all digits of a number "
+           "that value rounds; else null"),
+)  # fmt: skip
+
+_CONTEXT: Final = ("seq", "time", "topic", "protocol", "client")
+_VALUES: Final = (
+    pa.field("path", pa.string()),
+    pa.field("value", pa.float64()),
+    pa.field("text", pa.string()),
+)
+_SCHEMA: Final = pa.schema(
+    [
+        ("seq", pa.int64()),
+        ("time", pa.timestamp("us", "UTC")),
+        ("topic", pa.string()),
+        ("protocol", pa.string()),
+        ("client", pa.string()),
+        *_VALUES,
+    ]
+)
+_ROWS: Final = 20_000  # values in one Arrow batch, about
+
+
+def rows(batch: DataFrame) -> DataFrame:
+    """The values in the messages of a batch."""
+    chosen = batch.where(MESSAGE).select(*_CONTEXT, "payload", "content_type")
+    return chosen.mapInArrow(decoded, ddl(COLUMNS))
+
+
+def decoded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For each batch of messages the batches of their values."""
+    for batch in batches:
+        found: list[tuple[int, Leaf]] = []
+        pairs = zip(
+            batch.column("payload").to_pylist(),
+            batch.column("content_type").to_pylist(),
+            strict=True,
+        )
+        for index, (payload, content_type) in enumerate(pairs):
+            found.extend((index, leaf) for leaf in _leaves(payload, content_type))
+            if len(found) >= _ROWS:
+                yield _built(batch, found)
+                found = []
+        if found:
+            yield _built(batch, found)
+
+
+def _leaves(payload: bytes, content_type: str) -> list[Leaf]:
+    try:
+        return leaves(payload, content_type)
+    except Undecodable:
+        return []
+
+
+def _built(batch: pa.RecordBatch, found: list[tuple[int, Leaf]]) -> pa.RecordBatch:
+    """The values with the columns of the messages they came in."""
+    messages = batch.select(_CONTEXT).take(pa.array([index for index, _ in found], pa.int32()))
+    parts = zip(*(leaf for _, leaf in found), strict=True)
+    values = [pa.array(part, field.type) for part, field in zip(parts, _VALUES, strict=True)]
+    return pa.record_batch([*messages.columns, *values], schema=_SCHEMA)
+
+
+TABLE: Final = Table("readings", GRAIN, COLUMNS, rows)

@@ -1,0 +1,43 @@
+"""Which protocols a hub speaks. A new one is a folder, one line here, and a test file.
+
+The order is the order in which a new connection is offered to them: whoever knows its first
+bytes or its HTTP request takes it; what nobody takes is the web application's. SMQ comes last
+because it takes any WebSocket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+
+from hubbub.core.broker import Broker
+from hubbub.core.connection import Protocol
+from hubbub.errors import SettingError
+
+PROTOCOLS: list[str] = [
+    "hubbub.protocols.mqtt:Mqtt",
+    "hubbub.protocols.switch:Switch",
+    "hubbub.protocols.smq:Smq",
+]
+
+
+def load(broker: Broker) -> list[Protocol]:
+    """One object for each protocol, for this hub."""
+    made = []
+    for place in PROTOCOLS:
+        module, _, name = place.partition(":")
+        made.append(getattr(import_module(module), name)(broker))
+    return made
+
+
+def chosen(protocols: Iterable[Protocol], names: Iterable[str]) -> list[Protocol]:
+    """Those with the given names, all of them if no name is given; order as registered."""
+    known = list(protocols)
+    wanted = set(names)
+    unknown = wanted - {protocol.name for protocol in known}
+    if unknown:
+        raise SettingError(
+            f"there is no protocol {sorted(unknown)[0]}; this hub speaks "
+            + ", ".join(protocol.name for protocol in known)
+        )
+    return [protocol for protocol in known if not wanted or protocol.name in wanted]

@@ -1,0 +1,147 @@
+"""The journal's one table: its columns and its kinds of rows, declared once.
+
+The hub writes these rows, `core.state` folds them, Spark and the command line read them.
+There are no nulls: 0, "" and False mean "none". This module imports nothing of ours.
+
+A `Row` holds every text column as the bytes that lie in the journal (UTF-8). Names a client
+chose may be any bytes: bytes that are not UTF-8, and a `%` before two hex digits, are written
+%XX, so `name_of(column_of(name)) == name` for every name. In Python such a name is a `str` in
+which undecodable bytes are surrogates (PEP 383).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+FORMAT_VERSION: Final = 1
+
+
+class Column(NamedTuple):
+    """A column: its name, its Arrow type in Arrow's own words, and what it says."""
+
+    name: str
+    type: str
+    meaning: str
+
+
+COLUMNS: Final[tuple[Column, ...]] = (
+    Column("seq", "int64", "number of the row: log << 48 | n, n counts from 1 without gaps"),
+    Column("time", "timestamp[us, UTC]", "when the hub took it in; never goes back"),
+    Column("kind", "string", "what the row says, see KINDS"),
+    Column("protocol", "string", "protocol of the client; 'queue' for a queue, '' for the hub"),
+    Column("client", "string", "who: client id, SMQ uid, message-switch token, or $queue/Q"),
+    Column("topic", "string", "topic, filter or queue name ($queue/Q)"),
+    Column("subtopic", "string", "SMQ sub-topic name"),
+    Column("qos", "int8", "0, 1 or 2"),
+    Column("retain", "bool", "the message replaces the retained one of its topic"),
+    Column("payload", "binary", "the bytes of the message"),
+    Column("content_type", "string", "MIME type, if the publisher named one"),
+    Column("reply_to", "string", "where an answer goes: a topic, $client/<id> or $queue/Q"),
+    Column("correlation", "binary", "what the asker wants to see again in the answer"),
+    Column("ref", "int64", "the row this one is about (its seq)"),
+    Column("number", "int64", "a durable number: topic id, queue message id, packet id, count"),
+    Column("expires", "timestamp[us, UTC]", "when it ends by itself"),
+    Column("properties", "string", "a JSON object with everything else"),
+)
+
+
+class Row(NamedTuple):
+    """One row, columns in the order of COLUMNS. Times are microseconds since 1970, UTC."""
+
+    seq: int
+    time: int
+    kind: bytes
+    protocol: bytes = b""
+    client: bytes = b""
+    topic: bytes = b""
+    subtopic: bytes = b""
+    qos: int = 0
+    retain: bool = False
+    payload: bytes = b""
+    content_type: bytes = b""
+    reply_to: bytes = b""
+    correlation: bytes = b""
+    ref: int = 0
+    number: int = 0
+    expires: int = 0
+    properties: bytes = b""
+
+
+CONNECT: Final = b"connect"
+DISCONNECT: Final = b"disconnect"
+END: Final = b"end"
+SUBSCRIBE: Final = b"subscribe"
+UNSUBSCRIBE: Final = b"unsubscribe"
+WILL: Final = b"will"
+CREATE: Final = b"create"
+DESTROY: Final = b"destroy"
+AUDIENCE: Final = b"audience"
+PUBLISH: Final = b"publish"
+RELEASE: Final = b"release"
+QUEUED: Final = b"queued"
+SEND: Final = b"send"
+DELIVER: Final = b"deliver"
+RECEIVED: Final = b"received"
+ACK: Final = b"ack"
+DROP: Final = b"drop"
+HELD: Final = b"held"
+TAKEN: Final = b"taken"
+
+KINDS: Final[dict[bytes, str]] = {
+    CONNECT: "a client took its session; number = next delivery number of a durable one",
+    DISCONNECT: "a client left; expires = when its session ends; properties.reason = why",
+    END: "the session is over: forget its subscriptions and deliveries",
+    SUBSCRIBE: "client subscribes to the filter in topic with qos; client $queue/Q = a binding",
+    UNSUBSCRIBE: "the reverse of subscribe",
+    WILL: "the client's will, in the message columns",
+    CREATE: "a topic or sub-topic gets its id (number), or a queue begins (number = next id)",
+    DESTROY: "a queue ends with all it holds",
+    AUDIENCE: "the durable sessions of a route: payload = [[protocol, client, qos], ...] (JSON)",
+    PUBLISH: "a message; ref = its audience; number = packet id of a durable QoS 2 publisher",
+    RELEASE: "that packet id (number) of that publisher is free again",
+    QUEUED: "one more delivery: ref = message; for a queue number = its id there",
+    SEND: "message `number` enters queue `topic`; ref = the request it answers",
+    DELIVER: "queue message ref is handed to client until expires",
+    RECEIVED: "a QoS 2 receiver has the message ref; number = how many deliveries from there",
+    ACK: "client is done with message ref; number = how many deliveries from there",
+    DROP: "lost by a limit: ref = message, number = how many, properties.reason = why",
+    HELD: "snapshot only: an open QoS 2 packet id (number) of a durable publisher",
+    TAKEN: "cluster only: how far (ref) another log was taken in",
+}
+
+def changes_state(row: Row) -> bool:
+    """Whether folding the row has an effect; a start-up skips frames where no row has."""
+    if row.kind == PUBLISH:
+        return row.ref != 0 or row.retain or row.number != 0
+    return row.kind != DELIVER
+
+
+_AMBIGUOUS = re.compile(r"%(?=[0-9A-Fa-f]{2})|[\udc80-\udcff]")
+_ESCAPED = re.compile(rb"%([0-9A-Fa-f]{2})")
+
+
+def _escape(match: re.Match[str]) -> str:
+    return "%%%02X" % (ord(match[0]) & 0xFF)
+
+
+def column_of(name: str) -> bytes:
+    """A name as it lies in the journal: always valid UTF-8."""
+    return _AMBIGUOUS.sub(_escape, name).encode()
+
+
+def name_of(column: bytes) -> str:
+    """The name that `column_of` wrote, its exact bytes included."""
+    if b"%" in column:
+        column = _ESCAPED.sub(lambda match: bytes((int(match[1], 16),)), column)
+    return column.decode("utf-8", "surrogateescape")
+
+
+def name_from_wire(raw: bytes) -> str:
+    """A name as a client wrote it, any bytes, as a `str`."""
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def name_to_wire(name: str) -> bytes:
+    """The exact bytes of a name."""
+    return name.encode("utf-8", "surrogateescape")

@@ -1,0 +1,90 @@
+"""The process: one hub with its web application, signals, and what it prints. No logic of its own.
+
+Called by `hubbub serve`. SIGTERM and SIGINT stop in order and exit with 0; SIGHUP reads the
+configuration again and takes what can change while clients stay connected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from hubbub.config import Settings
+from hubbub.errors import HubbubError
+from hubbub.hub import Hub, new_event_loop, version
+from hubbub.web.app import Application
+
+log = logging.getLogger("hubbub")
+
+
+def run(settings: Settings, reload: Callable[[], Settings] | None = None) -> None:
+    """Serve until told to stop. SettingError and DirectoryError are the caller's to print."""
+    logging.basicConfig(
+        level=settings.log.level.upper(),
+        format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
+        datefmt="%H:%M:%S",
+        stream=sys.stderr,
+    )
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(_serve(settings, reload))
+
+
+async def _serve(settings: Settings, reload: Callable[[], Settings] | None) -> None:
+    hub = Hub(settings)
+    hub.web = Application(hub)
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    await hub.start()
+    if reload is not None:
+        loop.add_signal_handler(signal.SIGHUP, _reload, hub, reload)
+    print(banner(hub), flush=True)
+    try:
+        await stopped.wait()
+        log.info("stopping: connections are closed, the journal is committed")
+    finally:
+        await hub.stop()
+
+
+def _reload(hub: Hub, read: Callable[[], Settings]) -> None:
+    """What needs a restart keeps its old value, and the log says so."""
+    try:
+        fresh = read()
+    except HubbubError as error:
+        log.error("the configuration is left as it was: %s", error)
+        return
+    old = hub.settings
+    for name in ("listen", "listener", "data", "allow_anonymous"):
+        if getattr(fresh, name) != getattr(old, name):
+            log.warning("%s changed; that needs a restart of the hub", name)
+    if fresh.journal != old.journal:
+        log.warning("journal: only `exclude` and retention change without a restart of the hub")
+    logging.getLogger().setLevel(fresh.log.level.upper())
+    hub.apply(fresh)
+    log.info("the configuration was read again")
+
+
+def banner(hub: Hub) -> str:
+    """What listens, where the data is, and what to try next."""
+    lines = [f"Hubbub {version()}"]
+    for listener in hub.listeners:
+        spoken = ", ".join(protocol.name for protocol in listener.protocols)
+        lines.append(f"  listening on {listener.address}: {spoken}, HTTP")
+    if hub.journal is None:
+        lines.append("  keeping everything in memory: nothing survives this process")
+    else:
+        lines.append(f"  journal in {Path(hub.settings.data).resolve()}")
+    first, last = hub.listeners[0].address, hub.listeners[-1].address
+    lines += [
+        "Try in another terminal:",
+        f"  hubbub sub 'demo/#' --url mqtt://{first}",
+        f"  hubbub pub demo/hello -m 'hello, hub' --url mqtt://{first}",
+        f"  hubbub status --url http://{last}",
+    ]
+    return "\n".join(lines)

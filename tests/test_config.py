@@ -1,0 +1,149 @@
+"""Settings: the file and the code agree, and every refusal says what to do."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hubbub.config import Address, Settings, load, manual, parse_address
+from hubbub.core import limits
+from hubbub.errors import SettingError
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_file_is_what_the_code_says() -> None:
+    text = (ROOT / "hubbub.toml").read_text("utf-8")
+    assert text == manual(), "run: hubbub config > hubbub.toml"
+
+
+def test_the_file_as_it_is_changes_nothing() -> None:
+    assert load(ROOT / "hubbub.toml") == Settings()
+
+
+def test_the_file_with_all_settings_uncommented_is_the_default_hub() -> None:
+    lines = manual().splitlines()
+    settings = [re.sub(r"^# (\w+ = |\[\[)", r"\1", line) for line in lines]
+    tree = tomllib.loads("\n".join(settings))
+    assert tree.pop("allow_anonymous") is True
+    (listener,) = tree.pop("listener")
+    assert set(listener) == {"address", "protocols", "allow_anonymous", "origins"}
+    assert msgspec.convert(tree, Settings) == Settings()
+    assert set(tree) == set(Settings.__struct_fields__) - {"allow_anonymous", "listener"}
+
+
+def test_defaults_are_the_bounds_of_the_core() -> None:
+    defaults = Settings()
+    assert defaults.limits.message_bytes == limits.MESSAGE_BYTES
+    assert defaults.session.inflight == limits.INFLIGHT
+    assert defaults.session.backlog_messages == limits.BACKLOG_MESSAGES
+    assert defaults.smq.max_topics == limits.TOPIC_IDS
+    assert defaults.queue.max_messages == limits.QUEUE_MESSAGES
+    assert defaults.journal.segment_bytes == limits.SEGMENT_BYTES
+    assert defaults.journal.segment_seconds == limits.SEGMENT_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("override", "section", "name", "value"),
+    [
+        ("journal.record=none", "journal", "record", "none"),
+        ('journal.record = "none"', "journal", "record", "none"),
+        ("journal.exclude=a/#, b/+", "journal", "exclude", ("a/#", "b/+")),
+        ('journal.exclude=["a,b"]', "journal", "exclude", ("a,b",)),
+        ("journal.retain_seconds=60", "journal", "retain_seconds", 60.0),
+        ("limits.message_bytes=1_000", "limits", "message_bytes", 1000),
+        ("smq.retained=false", "smq", "retained", False),
+    ],
+)
+def test_an_override_is_read_by_its_type(
+    override: str, section: str, name: str, value: object
+) -> None:
+    assert getattr(getattr(load(None, [override]), section), name) == value
+
+
+def test_the_last_override_wins_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "hub.toml"
+    file.write_text('data = "here"\n[rpc]\nmax_open = 5\n')
+    settings = load(file, ["rpc.max_open=6", "rpc.max_open=7"])
+    assert (settings.data, settings.rpc.max_open) == ("here", 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("journal.recrod=all", "no setting journal.recrod; did you mean journal.record?"),
+        ("record=all", "did you mean journal.record?"),
+        ("zebra=1", "no setting zebra; `hubbub config` prints all there are"),
+        ("journal.record=al", 'journal.record = "al" cannot be used: expected one of all, dur'),
+        ("session.inflight=many", 'session.inflight = "many" cannot be used: expected int'),
+        ("session.inflight=0", "session.inflight = 0 cannot be used: expected int >= 1"),
+        ("nonsense", "expected key=value"),
+        ("listen=nowhere", "expected ADDR:PORT, for example 127.0.0.1:1883"),
+        ("listen=127.0.0.1:65536", "expected ADDR:PORT"),
+        ("listener=127.0.0.1:1", "no setting listener"),
+    ],
+)
+def test_a_bad_override_says_what_to_do(text: str, complaint: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        load(None, [text])
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("data = 5", "data = 5 cannot be used: expected str, got int"),
+        ("data = ", "is not TOML"),
+        ("[journl]", "no setting journl"),
+        ("journal = 5", "journal = 5 cannot be used: expected object"),
+        ("[[listener]]\nport = 5", "no setting listener.port"),
+        ('[[listener]]\naddress = "127.0.0.1:1"\nprotocols = 5', "listener[0].protocols = 5"),
+        ("[[listener]]\norigins = []", "missing required field address"),
+    ],
+)
+def test_a_bad_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, complaint: str) -> None:
+    file = tmp_path / "hub.toml"
+    file.write_text(text)
+    with pytest.raises(SettingError) as caught:
+        load(file)
+    assert str(file) in str(caught.value)
+    assert complaint in str(caught.value)
+
+
+def test_a_missing_file_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="cannot read the configuration .*No such file"):
+        load(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:1883", "[::]:1883", "192.0.2.1:0", "example.org:1"])
+def test_a_public_address_has_to_be_meant(address: str) -> None:
+    with pytest.raises(SettingError, match="--set allow_anonymous=true"):
+        load(None, [f"listen={address}"])
+    (listener,) = load(None, [f"listen={address}", "allow_anonymous=true"]).listeners()
+    assert listener.allow_anonymous is True
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "127.9.9.9:1883", "[::1]:1883", "localhost:1"])
+def test_loopback_needs_no_credentials_unless_told(address: str) -> None:
+    assert load(None, [f"listen={address}"]).listeners()[0].allow_anonymous is True
+    closed = load(None, [f"listen={address}", "allow_anonymous=false"])
+    assert closed.listeners()[0].allow_anonymous is False
+
+
+def test_a_listener_table_overrules_the_list(tmp_path: Path) -> None:
+    file = tmp_path / "hub.toml"
+    file.write_text('[[listener]]\naddress = "127.0.0.1:8080"\nprotocols = ["mqtt"]\n')
+    first, second = load(file).listeners()
+    assert (first.address, first.protocols) == ("127.0.0.1:1883", ())
+    assert (second.address, second.protocols) == ("127.0.0.1:8080", ("mqtt",))
+
+
+def test_addresses() -> None:
+    assert parse_address("[::1]:80") == Address("::1", 80)
+    assert str(parse_address("[::1]:80")) == "[::1]:80"
+    assert parse_address("localhost:0") == Address("localhost", 0)

@@ -1,0 +1,169 @@
+"""The documents are true: what they show is run, and what there is they mention.
+
+A fenced `console` block under the comment `<!-- tested -->` is typed into a shell, one line after
+`$ ` at a time, against a real hub; the lines below a command are what it has to print (a command
+without any may print what it likes). `<!-- tested spark -->` is for blocks that start Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import typer
+
+from hubbub.cli import _COMMANDS, app
+from tests.process import RunningHub, StartHub
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+BLOCK = re.compile(r"<!-- tested( spark)? -->\n```console\n(.*?)```", re.DOTALL)
+DEFAULT_PORT = re.compile(r"127\.0\.0\.1:(?:1883|8080)")
+
+
+class Block(NamedTuple):
+    text: str
+    spark: bool
+
+
+def blocks(name: str) -> list[Block]:
+    text = (ROOT / name).read_text("utf-8")
+    return [Block(found[2], bool(found[1])) for found in BLOCK.finditer(text)]
+
+
+def commands(block: str) -> Iterator[tuple[str, str]]:
+    """Each command with the output that is shown for it."""
+    for part in block.split("$ ")[1:]:
+        command, _, output = part.partition("\n")
+        yield command, output
+
+
+def at(hub: RunningHub, command: str) -> str:
+    """The command as typed, but for this hub instead of the one on the default ports."""
+    command = DEFAULT_PORT.sub(hub.address, command)
+    words = shlex.split(command)
+    scheme = {"pub": "mqtt", "sub": "mqtt", "status": "http", "switch": "http"}
+    if words[0] == "hubbub" and words[1] in scheme and "--url" not in words:
+        where = f" --url {hub.url(scheme[words[1]])}"
+        command = command.removesuffix(" &") + where + " &" * command.endswith(" &")
+    return command
+
+
+def type_in(hub: RunningHub, block: str, folder: Path) -> None:
+    """Run the commands of a block in order, those with `&` beside the rest."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "src")}
+    beside = []
+    try:
+        for command, shown in commands(block):
+            typed = at(hub, command)
+            process = subprocess.Popen(
+                ["bash", "-c", "exec " + typed.removesuffix(" &")],
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            if typed.endswith(" &"):
+                beside.append(process)
+                continue
+            output, _ = process.communicate()
+            assert process.returncode == 0, f"{typed}\n{output}"
+            assert not shown or output == shown, typed
+    finally:
+        for process in beside:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+
+
+@pytest.mark.interop
+@pytest.mark.slow
+def test_the_quick_start_works_as_typed(start_hub: StartHub, tmp_path: Path) -> None:
+    hub = start_hub(data=tmp_path / "hubbub-data")
+    for block in blocks("README.md"):
+        if not block.spark:
+            type_in(hub, block.text, tmp_path)
+
+
+@pytest.mark.interop
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_quick_start_with_spark_works_as_typed(start_hub: StartHub, tmp_path: Path) -> None:
+    hub = start_hub(data=tmp_path / "hubbub-data")
+    first = blocks("README.md")[0]  # what the query then finds
+    for block in (first, *(block for block in blocks("README.md") if block.spark)):
+        type_in(hub, block.text, tmp_path)
+
+
+def test_there_is_something_to_type() -> None:
+    assert len(blocks("README.md")) >= 3
+    assert any(block.spark for block in blocks("README.md"))
+
+
+def leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Every command that does something, by the words one types."""
+    if not hasattr(command, "list_commands"):
+        yield name, command
+        return
+    context = command.make_context(name, ["--help"], resilient_parsing=True)
+    for inner in command.list_commands(context):
+        yield from leaves(command.get_command(context, inner), f"{name} {inner}")
+
+
+def test_every_command_and_option_is_documented() -> None:
+    text = (ROOT / "docs/commands.md").read_text("utf-8")
+    sections = dict(re.findall(r"^#+ (hubbub[^\n]*)\n(.*?)(?=^#|\Z)", text, re.M | re.S))
+    known = dict(leaves(typer.main.get_command(app), "hubbub"))
+    assert set(sections) - {"hubbub"} == set(known)
+    for name, command in known.items():
+        for option in command.params:
+            for flag in (flag for flag in option.opts if flag.startswith("--")):
+                assert f"`{flag}" in sections[name], f"{name} {flag} is not in docs/commands.md"
+
+
+def test_no_document_names_an_option_that_is_not_there() -> None:
+    known = dict(leaves(typer.main.get_command(app), "hubbub"))
+    for file in DOCUMENTS:
+        for line in re.findall(r"(?:^\$ |`)(hubbub [^`\n]+)", file.read_text("utf-8"), re.M):
+            words = line.split()
+            name = next((n for n in known if line.startswith(n)), "")
+            options = (
+                {flag for option in known[name].params for flag in option.opts} if name else ()
+            )
+            for word in words:
+                if name and word.startswith("--"):
+                    assert word.partition("=")[0] in options, f"{file.name}: {line}"
+            assert words[1].strip(":,.") in {*_COMMANDS, "--version", "--help"}, line
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for file in DOCUMENTS:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", file.read_text("utf-8")):
+            assert (file.parent / target).exists(), f"{file.name}: {target}"
+
+
+def test_make_has_every_target_that_the_documents_use() -> None:
+    targets = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.M))
+    for file in DOCUMENTS:
+        text = file.read_text("utf-8")
+        used = set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.M))
+        assert used <= targets, f"{file.name}: {used - targets}"
+
+
+def test_the_changelog_knows_this_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "hubbub.__version__"}
+    from hubbub import __version__
+
+    assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text("utf-8")

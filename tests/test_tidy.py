@@ -1,0 +1,97 @@
+"""What a reader may count on everywhere: checked here, so that nobody has to remember it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src"
+LINES_MAX = 700  # one idea a file; the longest grammar stays below
+MEDIAN_MAX = 10  # lines of a function
+
+FILES = sorted(SOURCE.rglob("*.py"))
+ALL_FILES = [
+    file
+    for folder in ("src", "tests", "examples", "benchmarks")
+    for file in sorted((ROOT / folder).rglob("*.py"))
+]
+
+
+def name_of(file: Path) -> str:
+    return str(file.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_every_module_says_what_it_is(file: Path) -> None:
+    text = file.read_text("utf-8")
+    if text:  # an empty __init__.py has nothing to say
+        assert ast.get_docstring(ast.parse(text))
+
+
+@pytest.mark.parametrize("file", ALL_FILES, ids=name_of)
+def test_no_tabs_and_no_giants(file: Path) -> None:
+    text = file.read_text("utf-8")
+    assert "\t" not in text
+    assert text.count("\n") <= LINES_MAX
+
+
+@pytest.mark.parametrize("file", sorted((SOURCE / "hubbub/core").rglob("*.py")), ids=name_of)
+def test_the_core_names_no_protocol(file: Path) -> None:
+    found = re.findall(r"(?i).*(?:mqtt|smq|switch).*", file.read_text("utf-8"))
+    assert not found
+
+
+def functions() -> Iterator[int]:
+    """The length in lines of each function of the source, its docstring not counted."""
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                yield (body[-1].end_lineno or 0) - body[0].lineno + 2 if body else 1
+
+
+def test_functions_are_short() -> None:
+    lengths = sorted(functions())
+    assert lengths[len(lengths) // 2] <= MEDIAN_MAX
+
+
+def test_no_folder_or_file_is_a_drawer_for_odds_and_ends() -> None:
+    drawers = {"utils", "util", "helpers", "helper", "managers", "manager", "base", "common"}
+    names = {part for file in FILES for part in (*file.parent.parts, file.stem)}
+    assert not names & drawers
+
+
+def imported(file: Path) -> set[str]:
+    """The top-level names of everything that a file imports."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+def test_every_dependency_is_declared_and_used() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    lists = [project["dependencies"], *project["optional-dependencies"].values()]
+    declared = {re.split(r"[<>=\[]", line)[0] for one in lists for line in one} - {"hubbub"}
+    modules = {name.replace("-", "_") for name in declared}
+    used = set().union(*map(imported, ALL_FILES)) - set(sys.stdlib_module_names)
+    ours = {"hubbub", "pyspark_hubbub", "tests", "examples", "benchmarks"}
+    assert used - ours - {"paho", "py4j", "importlinter"} <= modules
+    core = {re.split(r"[<>=\[]", line)[0].replace("-", "_") for line in project["dependencies"]}
+    assert core <= set().union(*map(imported, FILES))
+
+
+def test_the_papers_are_there() -> None:
+    for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "hubbub.toml"):
+        assert (ROOT / name).read_text("utf-8").strip(), name
+    assert "Apache License" in (ROOT / "LICENSE").read_text("utf-8")
