@@ -82,7 +82,6 @@ class Hub:
         try:
             self._open_journal()
             self._open_broker()
-            self.protocols = registry.load(self.broker)
             self._recover()
             if self.web is not None:
                 await self.web.start()
@@ -160,6 +159,7 @@ class Hub:
         rows = journal if journal is not None else Log(self.clock)
         broker = self.broker = Broker(self.clock, rows, record, settings.journal.exclude)
         self.gate = Gate(broker.open)
+        self.protocols = registry.load(broker)
         self.apply(settings)
 
     def apply(self, settings: Settings) -> None:
@@ -170,8 +170,9 @@ class Hub:
         broker.backlog_messages = settings.session.backlog_messages
         broker.queue_messages = settings.queue.max_messages
         broker.topic_ids = settings.smq.max_topics
-        broker.message_bytes = settings.limits.message_bytes
         broker.age += 1
+        for protocol in self.protocols:
+            protocol.apply(settings)
         self.settings = settings
 
     def _recover(self) -> None:

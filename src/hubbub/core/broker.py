@@ -17,7 +17,6 @@ from hubbub.core.clock import Clock
 from hubbub.core.limits import (
     BACKLOG_MESSAGES,
     INFLIGHT,
-    MESSAGE_BYTES,
     QUEUE_MESSAGES,
     RETAINED,
     ROUTES,
@@ -31,6 +30,7 @@ from hubbub.core.names import HUB, free_number
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
 from hubbub.core.queue import Queue
 from hubbub.core.rights import Rights
+from hubbub.core.route import Route
 from hubbub.core.session import Session, SessionState, Silent, Subscription
 from hubbub.core.state import State
 from hubbub.core.topics import (
@@ -38,7 +38,6 @@ from hubbub.core.topics import (
     QUEUE,
     SYSTEM,
     Filters,
-    Route,
     has_wildcard,
     is_name,
     matches,
@@ -71,7 +70,6 @@ class Broker:
         self.observed: dict[str, dict[Session, int]] = {}
         self.backlog_messages = BACKLOG_MESSAGES
         self.queue_messages = QUEUE_MESSAGES
-        self.message_bytes = MESSAGE_BYTES
         self.inflight = INFLIGHT
         self.topic_ids = TOPIC_IDS
         self.open = Rights()

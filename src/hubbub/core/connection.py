@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import mypyc_attr
 
+from hubbub.config import Settings
 from hubbub.core.limits import MESSAGE_BYTES
 from hubbub.core.link import Link
 from hubbub.wire.http import Request
@@ -96,6 +97,9 @@ class Protocol:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
+
+    def apply(self, settings: Settings) -> None:
+        """Take its settings: at the start, and again when they were read again."""
 
     def opens(self, data: bytes) -> bool | None:
         """Whether the first bytes of a connection are this protocol's; None = need more."""

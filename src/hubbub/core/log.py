@@ -36,7 +36,7 @@ class Log:
         self._order: deque[tuple[int, int]] = deque()
         self._pinned: dict[int, Message] = {}
         self._bytes = 0
-        self._last_kept = 0
+        self._last_kept = -(1 << 48)
 
     def append(self, row: Row) -> int:
         """Number a row (its seq and time are filled in here) and return its seq."""
@@ -51,11 +51,11 @@ class Log:
     def keep(self, run: Run) -> int:
         """Keep a run that is not recorded, as long as memory allows; return its first number.
 
-        Numbers of kept messages are negative and, like rows, consecutive within the run.
+        Numbers of kept messages are negative; like those of rows they only grow.
         """
         messages = run.messages()
-        first = self._last_kept - len(messages)
-        self._last_kept = first
+        first = self._last_kept + 1
+        self._last_kept += len(messages)
         for number, message in enumerate(messages, first):
             message.seq = number
             self._kept[number] = message

@@ -17,8 +17,8 @@ from mypy_extensions import mypyc_attr
 from hubbub.schema import PUBLISH, Row, column_of, name_of
 
 if TYPE_CHECKING:
+    from hubbub.core.route import Route
     from hubbub.core.session import Session
-    from hubbub.core.topics import Route
 
 
 class Message:

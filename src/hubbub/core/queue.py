@@ -107,4 +107,5 @@ class Queue(Session):
         mine = [number for number, holder in self.leased.items() if holder is session]
         for number in mine:
             del self.leased[number]
+            session.leases.pop(self.messages.get(number, 0), None)
         self.waiting.extendleft(sorted(mine, reverse=True))

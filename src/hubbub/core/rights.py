@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import mypyc_attr
 
 if TYPE_CHECKING:
-    from hubbub.core.topics import Route
+    from hubbub.core.route import Route
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import mypyc_attr
 
-from hubbub.core.message import Encoding, Message, Run
+from hubbub.core.message import Encoding, Message, Run, run_of
+from hubbub.core.route import Route
 from hubbub.schema import Row
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ class Session:
 
     def offer(self, message: Message, subscription: Subscription, retained: bool) -> None:
         """Take one message that is meant for this session alone: retained, or from a queue."""
-        raise NotImplementedError
+        self.deliver(run_of(message, self, Route(message.topic, 0)), subscription)
 
     def ready(self) -> bool:
         """Whether a queue may hand it one more message now."""

@@ -1,7 +1,6 @@
-"""Names, filters and routes: who gets what is published to a name.
+"""Names and filters, and the tree that finds the subscriptions of a name.
 
-Filters live in one tree of levels, literal ones included; a `Route` is the cached answer for one
-name. Rules of filters (MQTT 5.0, 4.7; the same for every protocol that has wildcards):
+Rules of filters (MQTT 5.0, 4.7; the same for every protocol that has wildcards):
 
     sport/+/player      `+` stands for exactly one level, also an empty one
     sport/#             `#` for this level and all below it, `sport` itself included
@@ -16,36 +15,11 @@ from __future__ import annotations
 from typing import Final
 
 from hubbub.core.limits import NAME_BYTES, NAME_LEVELS
-from hubbub.core.session import Session, SessionState, Subscription
+from hubbub.core.session import Session, Subscription
 
 QUEUE: Final = "$queue/"
 CLIENT: Final = "$client/"
 SYSTEM: Final = "$SYS"
-
-
-class Route:
-    """What the broker knows about one name, for clients with the same rights.
-
-    `record`: unretained QoS 0 messages are recorded; `audience` are the lasting sessions, with
-    the QoS of their subscription; `must` says that something durable needs every message
-    (a bound queue). `allowed` False: whatever is published here is dropped and counted.
-    """
-
-    __slots__ = (
-        "name", "age", "allowed", "record", "must", "subscriptions", "audience",
-        "audience_seq", "audience_segment",
-    )  # fmt: skip
-
-    def __init__(self, name: str, age: int) -> None:
-        self.name = name
-        self.age = age
-        self.allowed = True
-        self.record = False
-        self.must = False
-        self.subscriptions: list[Subscription] = []
-        self.audience: list[tuple[SessionState, int]] = []
-        self.audience_seq = 0
-        self.audience_segment = -1
 
 
 def is_name(name: str) -> bool:
@@ -130,8 +104,10 @@ class Filters:
         name, session = subscription.filter, subscription.session
         if subscription.literal or not has_wildcard(name):
             here = self._literal.get(name)
-            if here is not None and here.pop(session, None) and not here:
-                del self._literal[name]
+            if here is not None:
+                here.pop(session, None)
+                if not here:
+                    del self._literal[name]
             return
         path = [self._root]
         levels = name.split("/")

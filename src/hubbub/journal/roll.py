@@ -235,10 +235,10 @@ def _packed(data: mmap.mmap, frames: list[Frame]) -> bytearray:
     batch = pyarrow.concat_batches([batch_of(data, found) for found in frames])
     sink = pyarrow.BufferOutputStream()
     with pyarrow.ipc.new_stream(sink, SCHEMA, options=_ZSTD) as stream:
-        begin = sink.tell()
         stream.write_batch(batch)
-        end = sink.tell()
-    message = sink.getvalue()[begin:end].to_pybytes()
+    messages = pyarrow.ipc.MessageReader.open_stream(sink.getvalue())
+    messages.read_next_message()  # the schema, which lies in the file's header
+    message = messages.read_next_message().serialize().to_pybytes()
     state = frame.STATE if any(found.flags & frame.STATE for found in frames) else 0
     return frame.seal(
         [message], frames[0].first, frames[-1].last, batch.num_rows, state | frame.COMPRESSED

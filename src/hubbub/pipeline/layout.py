@@ -17,14 +17,14 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from hubbub.errors import DirectoryError
 
 VERSION: Final = 1
-KEPT: Final = 4  # open rows of so many batches stay for readers that are a little late
+BATCH: Final = "batch_id="
+KEPT: Final = 16  # open rows of so many batches stay for readers that are a little late
 
 
 class Progress(NamedTuple):
@@ -97,6 +97,15 @@ class Layout:
             )
         return Progress(said["batch_id"], said["seq"], said["time"])
 
+    def stands(self) -> Progress:
+        """The same for who wants to read. Raises DirectoryError if no pipeline ever ran here."""
+        progress = self.progress()
+        if progress is None:
+            raise DirectoryError(
+                f"there are no tables in {self.root} yet: run `hubbub pipeline run` first"
+            )
+        return progress
+
     def advance(self, progress: Progress) -> None:
         """Say that the batch is whole; drop open rows that nobody needs any more."""
         said = {
@@ -111,9 +120,14 @@ class Layout:
         _sync(fresh)
         fresh.replace(self._progress)
         _sync(self.root)
-        for old in self.root.glob("_open/*/batch_id=*"):
-            if batch_of(old) <= progress.batch - KEPT:
-                shutil.rmtree(old, ignore_errors=True)
+        self._tidy(progress.batch)
+
+    def _tidy(self, batch: int) -> None:
+        shutil.rmtree(self.root / "_tmp", ignore_errors=True)
+        for table in (self.root / "_open").iterdir():
+            for number, place in _batches(table):
+                if number <= batch - KEPT:
+                    shutil.rmtree(place, ignore_errors=True)
 
     def scratch(self, name: str) -> Path:
         """An empty place for Spark to write the rows of a table, on the same file system."""
@@ -127,13 +141,13 @@ class Layout:
 
     def carry(self, name: str, batch: int, written: Path) -> int:
         """Put what Spark wrote beside the table, as the open rows after the batch."""
-        (self.root / "_open" / name / f"batch_id={batch}").mkdir(exist_ok=True)
+        (self.root / "_open" / name / f"{BATCH}{batch}").mkdir(exist_ok=True)
         return self._place(written, self.root / "_open" / name, batch)
 
     def carry_on(self, name: str, batch: int) -> None:
         """The open rows of the batch before are those of this one too: it had no rows at all."""
         files = self.carried(name, batch - 1)
-        place = self.root / "_open" / name / f"batch_id={batch}"
+        place = self.root / "_open" / name / f"{BATCH}{batch}"
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
         for file in files:
@@ -145,7 +159,7 @@ class Layout:
         for file in sorted(written.rglob("*.parquet")):
             files.setdefault(table / file.parent.relative_to(written), []).append(file)
         for parent, parts in files.items():
-            place = parent / f"batch_id={batch}"
+            place = parent / f"{BATCH}{batch}"
             place.mkdir(parents=True, exist_ok=True)
             for number, part in enumerate(parts):
                 _sync(part)
@@ -164,7 +178,7 @@ class Layout:
         """
         if batch < 0:
             return []
-        place = self.root / "_open" / name / f"batch_id={batch}"
+        place = self.root / "_open" / name / f"{BATCH}{batch}"
         if not place.is_dir():
             raise DirectoryError(
                 f"{place} is gone, so open rows of {name} cannot be closed: move {self.root} "
@@ -172,17 +186,23 @@ class Layout:
             )
         return sorted(place.glob("*.parquet"))
 
-    def files(self, name: str, after: int, upto: int) -> Iterator[Path]:
+    def files(self, name: str, after: int, upto: int) -> list[Path]:
         """The final files of a table that batches after < N <= upto wrote, in their order."""
-        places = [*self.root.glob(f"{name}/batch_id=*"), *self.root.glob(f"{name}/*/batch_id=*")]
-        for place in sorted(places, key=batch_of):
-            if after < batch_of(place) <= upto:
-                yield from sorted(place.glob("part-*.parquet"))
+        table = self.root / name
+        places = [*_batches(table)]
+        for day in table.glob("*=*"):
+            if not day.name.startswith(BATCH):
+                places += _batches(day)
+        wanted = sorted(place for place in places if after < place[0] <= upto)
+        return [file for _, place in wanted for file in sorted(place.glob("part-*.parquet"))]
 
 
-def batch_of(place: Path) -> int:
-    """The N of a directory batch_id=N."""
-    return int(place.name.removeprefix("batch_id="))
+def _batches(folder: Path) -> list[tuple[int, Path]]:
+    """The directories batch_id=N right in a folder. There may be many: no glob."""
+    if not folder.is_dir():
+        return []
+    names = (name for name in os.listdir(folder) if name.startswith(BATCH))
+    return [(int(name.removeprefix(BATCH)), folder / name) for name in names]
 
 
 def _sync(path: Path) -> None:

@@ -93,7 +93,10 @@ class Requests:
         """
         failure = self._parse(data)
         complete, self._complete = self._complete, []
-        yield from complete
+        for request in complete:
+            yield request
+            if not request.keep_alive:
+                return  # RFC 9112, 9.6: what follows a last request is not looked at
         if failure is not None:
             raise failure
 

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from hubbub.config import Settings
 from hubbub.core.broker import Broker, row_about
 from hubbub.core.connection import NEVER, Connection, Opening, Protocol
 from hubbub.core.link import Link
 from hubbub.core.message import Message, Run
 from hubbub.core.names import free_number
 from hubbub.core.rights import Credentials, Rights
+from hubbub.core.route import Route
 from hubbub.core.session import Session, SessionState, Subscription
-from hubbub.core.topics import CLIENT, QUEUE, Route, has_wildcard, is_filter, is_name
+from hubbub.core.topics import CLIENT, QUEUE, has_wildcard, is_filter, is_name
 from hubbub.errors import ProtocolError
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt.session import ENCODINGS, NAME, SELF, MqttSession, granted
@@ -43,8 +45,11 @@ class Mqtt(Protocol):
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker)
         self.sessions: dict[str, MqttSession] = {}
-        self.message_bytes = broker.message_bytes
         self.qos2_serial = True
+
+    def apply(self, settings: Settings) -> None:
+        self.qos2_serial = settings.mqtt.qos2_serial
+        self.message_bytes = settings.limits.message_bytes
 
     def opens(self, data: bytes) -> bool | None:
         return data[0] == 0x10
@@ -84,7 +89,7 @@ class MqttConnection(Connection):
         self._asking = False
         self._early: list[bytes] = []
         self._routes: dict[bytes, Route] = {}
-        self._limit = self.broker.message_bytes
+        self._limit = protocol.message_bytes
         self._heard = self.broker.clock.now()
         self._patience = CONNECT_SECONDS
         self._will: codec.Will | None = None

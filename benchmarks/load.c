@@ -1,0 +1,420 @@
+/* A closed-loop MQTT 3.1.1 load generator: it checks every delivery and measures one broker.
+ *
+ *     publisher 0 ── load/RUN/0 ──┐               ┌── subscriber 0
+ *     publisher 1 ── load/RUN/1 ──┤    broker     ├── subscriber 1
+ *     ...                       ──┘   (--pid N)   └── ...
+ *
+ * Every subscriber gets every publisher's messages, through the filter load/RUN/+ if there are
+ * several publishers. Each publisher keeps at most --window messages out: one is out until every
+ * subscriber has it and, at QoS 1, until its PUBACK is in. So nothing queues up without end and
+ * the broker is never asked for more than it gives.
+ *
+ *     payload   | publisher u32 | sequence u32 | filling |
+ *
+ * A subscriber knows the next sequence of each publisher, so a message that is lost, comes twice
+ * or out of order is counted. The broker's CPU time (all its threads) is read from its process
+ * clock, after a warm-up. One thread, epoll, one line of JSON on stdout.
+ *
+ * Exit code: 0 all is well; 1 a delivery was wrong or the broker stalled; 2 it could not start.
+ * Build: cc -O2 -Wall -o load load.c. Called by mqtt.py, which chooses topologies and compares.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <netinet/tcp.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    STAMP = 8,                /* publisher and sequence */
+    PAYLOAD_MAX = 32 * 1024,  /* a packet has to fit into INPUT */
+    INPUT = 64 * 1024,        /* bytes of one recv */
+    IDS = 65535,              /* packet ids are 1 … IDS */
+    STALL_SECONDS = 10,
+};
+
+struct options {
+    int port, pid, publishers, subscribers, qos, window, batch, payload;
+    double seconds, warm_up;
+};
+
+static const struct options DEFAULTS = {
+    .port = 1883, .publishers = 1, .subscribers = 1, .window = 1, .payload = 16,
+    .seconds = 1, .warm_up = 0.2,
+};
+
+/* What a subscriber knows of one publisher: the sequence it expects, and how many it passed over. */
+struct stream { uint32_t next, missing; };
+
+struct connection {
+    int fd;
+    bool blocked;                          /* the kernel takes no more; epoll says when it does */
+    uint8_t in[INPUT], *out;
+    size_t in_used, out_used, out_room;
+    /* A publisher */
+    uint8_t *packet;                       /* its PUBLISH; id and sequence are filled in */
+    size_t packet_size, id_at, stamp_at;
+    uint64_t sent, acknowledged, delivered;
+    bool due;                              /* it may have room in its window */
+    /* A subscriber */
+    struct stream *streams;
+};
+
+static struct options want;
+static struct connection *publishers, *subscribers;
+static int poller;
+static uint64_t delivered, lost, duplicated, disordered, wrong;
+
+static void die(const char *what)
+{
+    fprintf(stderr, "load: %s: %s\n", what, errno ? strerror(errno) : "unexpected answer");
+    exit(2);
+}
+
+static double seconds_of(clockid_t clock)
+{
+    struct timespec t;
+    if (clock_gettime(clock, &t)) die("clock");
+    return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+static double now(void) { return seconds_of(CLOCK_MONOTONIC); }
+
+static double broker_cpu(void)
+{
+    clockid_t clock;
+    if (!want.pid) return 0;
+    if ((errno = clock_getcpuclockid(want.pid, &clock))) die("the broker's clock");
+    return seconds_of(clock);
+}
+
+/* Output */
+
+static void watch(struct connection *c, bool blocked)
+{
+    struct epoll_event event = { EPOLLIN | (blocked ? EPOLLOUT : 0), { .ptr = c } };
+    if (epoll_ctl(poller, EPOLL_CTL_MOD, c->fd, &event)) die("epoll");
+    c->blocked = blocked;
+}
+
+static void flush(struct connection *c)
+{
+    size_t at = 0;
+    while (at < c->out_used) {
+        ssize_t n = send(c->fd, c->out + at, c->out_used - at, MSG_NOSIGNAL);
+        if (n < 0 && errno != EAGAIN) die("send");
+        if (n < 0) break;
+        at += n;
+    }
+    memmove(c->out, c->out + at, c->out_used -= at);
+    if (c->blocked != (c->out_used > 0)) watch(c, c->out_used > 0);
+}
+
+static uint8_t *append(struct connection *c, const void *data, size_t size)
+{
+    if (c->out_used + size > c->out_room) {
+        c->out_room = 2 * (c->out_used + size);
+        if (!(c->out = realloc(c->out, c->out_room))) die("memory");
+    }
+    uint8_t *place = memcpy(c->out + c->out_used, data, size);
+    c->out_used += size;
+    return place;
+}
+
+/* Publishing */
+
+static void prepare_publish(struct connection *c, uint32_t number)
+{
+    char topic[64];
+    int length = snprintf(topic, sizeof topic, "load/%d/%u", getpid(), number);
+    size_t rest = 2 + length + (want.qos ? 2 : 0) + want.payload;
+    uint8_t *p = c->packet = calloc(1, rest + 5);
+    *p++ = 0x30 | want.qos << 1;
+    for (size_t left = rest; ; left >>= 7) {
+        *p++ = (left & 127) | (left > 127 ? 128 : 0);
+        if (left < 128) break;
+    }
+    *p++ = length >> 8;
+    *p++ = length;
+    p = mempcpy(p, topic, length);
+    c->id_at = p - c->packet;
+    c->stamp_at = c->id_at + (want.qos ? 2 : 0);
+    c->packet_size = c->stamp_at + want.payload;
+    memcpy(c->packet + c->stamp_at, &number, 4);
+    memset(c->packet + c->stamp_at + STAMP, 'x', want.payload - STAMP);
+}
+
+static void publish(struct connection *c)
+{
+    uint32_t sequence = c->sent;
+    uint16_t id = 1 + c->sent++ % IDS;
+    uint8_t *packet = append(c, c->packet, c->packet_size);
+    memcpy(packet + c->stamp_at + 4, &sequence, 4);
+    if (want.qos) {
+        packet[c->id_at] = id >> 8;
+        packet[c->id_at + 1] = id;
+    }
+}
+
+static bool has_room(const struct connection *c)
+{
+    uint64_t out = c->sent * want.subscribers - c->delivered;
+    return out <= (uint64_t)(want.window - 1) * want.subscribers
+        && (!want.qos || c->sent - c->acknowledged < (uint64_t)want.window);
+}
+
+static void fill_window(struct connection *c)
+{
+    c->due = false;
+    for (int in_write = 0; has_room(c) && !c->blocked;) {
+        publish(c);
+        if (++in_write == want.batch) {
+            flush(c);
+            in_write = 0;
+        }
+    }
+    if (c->out_used) flush(c);
+}
+
+/* Receiving */
+
+static void take_delivery(struct connection *c, const uint8_t *body, size_t size)
+{
+    size_t at = 2 + (size >= 2 ? body[0] << 8 | body[1] : 0);
+    uint32_t publisher, sequence;
+    if (want.qos) {
+        uint8_t puback[] = { 0x40, 2, body[at], body[at + 1] };
+        append(c, puback, sizeof puback);
+        at += 2;
+    }
+    if (at + want.payload != size) { wrong++; return; }
+    memcpy(&publisher, body + at, 4);
+    memcpy(&sequence, body + at + 4, 4);
+    if (publisher >= (uint32_t)want.publishers) { wrong++; return; }
+    struct stream *stream = &c->streams[publisher];
+    if (sequence < stream->next) {
+        if (!stream->missing) { duplicated++; return; }
+        stream->missing--;
+        disordered++;
+    } else {
+        stream->missing += sequence - stream->next;
+        stream->next = sequence + 1;
+    }
+    delivered++;
+    publishers[publisher].delivered++;
+    publishers[publisher].due = true;
+}
+
+static void take_puback(struct connection *c, const uint8_t *body)
+{
+    /* In the order of the publishes (MQTT 3.1.1, 4.6). */
+    if ((body[0] << 8 | body[1]) != (int)(1 + c->acknowledged++ % IDS)) wrong++;
+    c->due = true;
+}
+
+static void take(struct connection *c, uint8_t type, const uint8_t *body, size_t size)
+{
+    if (type == 3 && c->streams) take_delivery(c, body, size);
+    else if (type == 4 && c->packet && size == 2) take_puback(c, body);
+    else wrong++;
+}
+
+static void receive(struct connection *c)
+{
+    ssize_t n = recv(c->fd, c->in + c->in_used, INPUT - c->in_used, 0);
+    if (n < 0 && errno == EAGAIN) return;
+    if (n <= 0) die("the broker closed a connection");
+    c->in_used += n;
+    size_t at = 0;
+    for (;;) {
+        size_t size = 0, body = at + 1;
+        int shift = 0;
+        while (body < c->in_used && c->in[body] > 127 && shift < 21) {
+            size |= (size_t)(c->in[body++] & 127) << shift;
+            shift += 7;
+        }
+        if (body >= c->in_used) break;
+        size |= (size_t)c->in[body++] << shift;
+        if (body + size > c->in_used) break;
+        take(c, c->in[at] >> 4, c->in + body, size);
+        at = body + size;
+    }
+    memmove(c->in, c->in + at, c->in_used -= at);
+    if (c->out_used && !c->blocked) flush(c);
+}
+
+/* Connecting: one after the other, blocking */
+
+static void ask(int fd, const uint8_t *packet, size_t size, uint8_t answer, size_t answer_size)
+{
+    uint8_t got[8];
+    if (send(fd, packet, size, MSG_NOSIGNAL) != (ssize_t)size) die("send");
+    errno = 0;
+    if (recv(fd, got, answer_size, MSG_WAITALL) != (ssize_t)answer_size) die("no answer");
+    if (got[0] != answer || got[answer_size - 1] > 2) die("refused");
+}
+
+static void connect_one(struct connection *c, char role, int number)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(want.port) };
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    struct timeval patience = { STALL_SECONDS, 0 };
+    int one = 1;
+    c->fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&address, sizeof address)) die("connect");
+    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    uint8_t packet[64] = { 0x10, 0, 0, 4, 'M', 'Q', 'T', 'T', 4, 2, 0, 0 };
+    int length = snprintf((char *)packet + 14, 40, "load-%d-%c%d", getpid(), role, number);
+    packet[13] = length;
+    packet[1] = 12 + length;
+    ask(c->fd, packet, 14 + length, 0x20, 4);
+}
+
+static void subscribe(struct connection *c)
+{
+    uint8_t packet[64] = { 0x82, 0, 0, 1, 0 };
+    const char *filter = want.publishers > 1 ? "load/%d/+" : "load/%d/0";
+    int length = snprintf((char *)packet + 6, 40, filter, getpid());
+    packet[5] = length;
+    packet[6 + length] = want.qos;
+    packet[1] = 5 + length;
+    ask(c->fd, packet, 7 + length, 0x90, 5);
+}
+
+static void hand_to_poller(struct connection *c)
+{
+    struct epoll_event event = { EPOLLIN, { .ptr = c } };
+    fcntl(c->fd, F_SETFL, O_NONBLOCK);
+    if (epoll_ctl(poller, EPOLL_CTL_ADD, c->fd, &event)) die("epoll");
+}
+
+static void connect_all(void)
+{
+    publishers = calloc(want.publishers, sizeof *publishers);
+    subscribers = calloc(want.subscribers, sizeof *subscribers);
+    poller = epoll_create1(0);
+    if (!publishers || !subscribers || poller < 0) die("memory");
+    for (int i = 0; i < want.subscribers; i++) {
+        struct connection *c = &subscribers[i];
+        connect_one(c, 's', i);
+        c->streams = calloc(want.publishers, sizeof *c->streams);
+        subscribe(c);
+        hand_to_poller(c);
+    }
+    for (int i = 0; i < want.publishers; i++) {
+        struct connection *c = &publishers[i];
+        connect_one(c, 'p', i);
+        prepare_publish(c, i);
+        c->due = true;
+        hand_to_poller(c);
+    }
+}
+
+/* The run */
+
+static bool all_done(void)
+{
+    for (int i = 0; i < want.publishers; i++) {
+        const struct connection *c = &publishers[i];
+        if (c->delivered < c->sent * want.subscribers) return false;
+        if (want.qos && c->acknowledged < c->sent) return false;
+    }
+    return true;
+}
+
+static void turn(bool sending)
+{
+    struct epoll_event events[256];
+    for (int i = 0; sending && i < want.publishers; i++)
+        if (publishers[i].due) fill_window(&publishers[i]);
+    int count = epoll_wait(poller, events, 256, 100);
+    if (count < 0 && errno != EINTR) die("epoll");
+    for (int i = 0; i < count; i++) {
+        struct connection *c = events[i].data.ptr;
+        if (events[i].events & EPOLLOUT) flush(c);
+        if (events[i].events & ~EPOLLOUT) receive(c);
+    }
+}
+
+/* Take turns until `until`, then also until nothing is out. False: nothing moved for too long. */
+static bool run(double until, bool drain)
+{
+    double moved = now();
+    for (uint64_t before = delivered; ; before = delivered) {
+        double t = now();
+        if (delivered != before || t < until) moved = t;
+        if (t >= until && (!drain || all_done())) return true;
+        if (t - moved > STALL_SECONDS) return false;
+        turn(t < until);
+    }
+}
+
+static int report(double seconds, double cpu, double own_cpu, uint64_t counted, bool finished)
+{
+    uint64_t sent = 0;
+    for (int i = 0; i < want.publishers; i++) sent += publishers[i].sent;
+    lost = sent * want.subscribers - delivered;
+    double each = 1e6 / (counted ? counted : 1);
+    printf("{\"sent\": %lu, \"delivered\": %lu, \"lost\": %lu, \"duplicated\": %lu, "
+           "\"disordered\": %lu, \"wrong\": %lu, \"finished\": %s, \"seconds\": %.4f, "
+           "\"measured\": %lu, \"per_second\": %.0f, \"broker_us\": %.4f, \"load_us\": %.4f}\n",
+           sent, delivered, lost, duplicated, disordered, wrong, finished ? "true" : "false",
+           seconds, counted, counted / seconds, cpu * each, own_cpu * each);
+    return finished && !lost && !duplicated && !disordered && !wrong ? 0 : 1;
+}
+
+static void parse(int argc, char **argv)
+{
+    struct { const char *name; int *number; double *seconds; int least, most; } known[] = {
+        { "port", &want.port, NULL, 1, 65535 },
+        { "pid", &want.pid, NULL, 1, 1 << 30 },
+        { "publishers", &want.publishers, NULL, 1, 5000 },
+        { "subscribers", &want.subscribers, NULL, 1, 5000 },
+        { "qos", &want.qos, NULL, 0, 1 },
+        { "window", &want.window, NULL, 1, IDS },
+        { "batch", &want.batch, NULL, 0, IDS },  /* messages in one write; 0 = the whole window */
+        { "payload", &want.payload, NULL, STAMP, PAYLOAD_MAX },
+        { "seconds", NULL, &want.seconds, 0, 3600 },
+        { "warm-up", NULL, &want.warm_up, 0, 3600 },
+    };
+    enum { KNOWN = sizeof known / sizeof *known };
+    struct option long_options[KNOWN + 1] = { 0 };
+    for (int i = 0; i < KNOWN; i++)
+        long_options[i] = (struct option){ known[i].name, required_argument, NULL, 0 };
+    want = DEFAULTS;
+    int found, index;
+    while ((found = getopt_long(argc, argv, "", long_options, &index)) == 0) {
+        double value = strtod(optarg, NULL);
+        if (value < known[index].least || value > known[index].most) {
+            fprintf(stderr, "load: --%s %s: expected %d to %d\n", known[index].name, optarg,
+                    known[index].least, known[index].most);
+            exit(2);
+        }
+        if (known[index].number) *known[index].number = value;
+        else *known[index].seconds = value;
+    }
+    if (found != -1) exit(2);
+}
+
+int main(int argc, char **argv)
+{
+    parse(argc, argv);
+    connect_all();
+    double start = now();
+    bool finished = run(start + want.warm_up, false);
+    uint64_t before = delivered;
+    double begin = now(), cpu = broker_cpu(), own = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
+    finished = finished && run(begin + want.seconds, true);
+    return report(now() - begin, broker_cpu() - cpu, seconds_of(CLOCK_PROCESS_CPUTIME_ID) - own,
+                  delivered - before, finished);
+}

@@ -1,0 +1,303 @@
+"""What a delivered message costs: mosquitto and Hubbub side by side, in broker CPU time.
+
+`python -m benchmarks.mqtt` starts all brokers on free ports of the loopback, loads them one after
+the other with `load.c`, round after round, and prints medians. It measures and never judges: no
+test calls it. docs/benchmarks.md says how to read the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).parents[1]
+SOURCE: Final = Path(__file__).with_name("load.c")
+BUILT: Final = ROOT / "build" / "benchmarks" / "load"
+START_SECONDS: Final = 20.0
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+class Cell(NamedTuple):
+    """One way to load a broker. `window`: messages a publisher keeps out."""
+
+    publishers: int
+    subscribers: int
+    qos: int
+    window: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.publishers}→{self.subscribers} QoS {self.qos} window {self.window}"
+
+
+class Broker(NamedTuple):
+    """A running broker: its column in the table, its port and its process."""
+
+    name: str
+    port: int
+    pid: int
+
+
+class Figure(NamedTuple):
+    """One run: microseconds of broker CPU a delivered message, and deliveries a second."""
+
+    cost: float
+    rate: float
+
+
+CELLS: Final = tuple(
+    Cell(publishers, subscribers, qos, window)
+    for window, (publishers, subscribers), qos in product((1, 20), ((1, 1), (1, 100), (100, 1)), (0, 1))
+)
+NAGLE: Final = "mosquitto"
+NODELAY: Final = "mosquitto, nodelay"
+MEMORY: Final = "Hubbub, record none"
+DISK: Final = "Hubbub"
+COLUMNS: Final = (NAGLE, NODELAY, MEMORY, DISK)
+
+Results = dict[tuple[Cell, str], list[Figure]]
+
+
+class Missing(Exception):
+    """Something this benchmark needs is not on this machine; the text says what to install."""
+
+
+# The load generator
+
+
+def built_load() -> Path:
+    """The path of the compiled generator; compiled again when its source is newer."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        raise Missing("no C compiler: on Debian, apt install gcc libc6-dev")
+    if not BUILT.exists() or BUILT.stat().st_mtime < SOURCE.stat().st_mtime:
+        BUILT.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([compiler, "-O2", "-Wall", "-o", BUILT, SOURCE], check=True)
+    return BUILT
+
+
+def measure(load: Path, broker: Broker, cell: Cell, seconds: float) -> Figure:
+    """Load one broker once. RuntimeError if a message was lost, repeated or out of order."""
+    options = {
+        "port": broker.port, "pid": broker.pid, "publishers": cell.publishers,
+        "subscribers": cell.subscribers, "qos": cell.qos, "window": cell.window,
+        "seconds": seconds, "warm-up": seconds / 4,
+    }  # fmt: skip
+    words = [f"--{name}={value}" for name, value in options.items()]
+    done = subprocess.run([load, *words], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{broker.name}, {cell.name}: {done.stdout}{done.stderr}")
+    said = json.loads(done.stdout)
+    return Figure(said["broker_us"], said["per_second"])
+
+
+# The brokers
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def ended(process: subprocess.Popen[str]) -> Iterator[None]:
+    """End exactly this process, in order if it can."""
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(START_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def mosquitto(name: str, nodelay: bool, folder: Path) -> Iterator[Broker]:
+    """Debian's mosquitto: nothing is persisted, no queue overflows, all else by default."""
+    program = shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin")
+    if program is None:
+        raise Missing("no mosquitto: on Debian, apt install mosquitto")
+    port = free_port()
+    settings = (
+        f"listener {port} 127.0.0.1", "allow_anonymous true", "max_queued_messages 0",
+        "connection_messages false", f"set_tcp_nodelay {str(nodelay).lower()}",
+    )  # fmt: skip
+    file = folder / f"mosquitto-{port}.conf"
+    file.write_text("\n".join(settings) + "\n")
+    process = subprocess.Popen([program, "-c", file], stderr=subprocess.DEVNULL, text=True)
+    with ended(process):
+        wait_for(port, process)
+        yield Broker(name, port, process.pid)
+
+
+def wait_for(port: int, process: subprocess.Popen[str]) -> None:
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+    raise RuntimeError(f"{process.args!r} does not listen on port {port}")
+
+
+@contextmanager
+def hubbub(name: str, data: Path, *settings: str) -> Iterator[Broker]:
+    """`hubbub serve` as it is, with its data in that directory."""
+    command = [sys.executable, "-m", "hubbub", "serve", "--listen", "127.0.0.1:0"]
+    command += ["--data", str(data)]
+    for setting in settings:
+        command += ["--set", setting]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    with ended(process):
+        yield Broker(name, banner_port(process), process.pid)
+
+
+def banner_port(process: subprocess.Popen[str]) -> int:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if found := re.search(r"listening on [^ ]*:(\d+):", line):
+            return int(found[1])
+    raise RuntimeError(f"{process.args!r} said no port")
+
+
+# What the disk costs beside it
+
+
+def sync_cost(folder: Path, times: int = 50) -> float:
+    """Microseconds of one small append that is durable, here: the floor of a waiting client."""
+    costs = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(times):
+            file.write(bytes(1024))
+            file.flush()
+            began = time.perf_counter()
+            os.fdatasync(file.fileno())
+            costs.append((time.perf_counter() - began) * 1e6)
+    return statistics.median(costs)
+
+
+def folding_cost(hub: Broker, data: Path) -> float | None:
+    """CPU microseconds a row of the children that fold finished segments; None if none was due.
+
+    It waits for the child that still folds: only ended children are in the hub's account.
+    """
+    until = time.monotonic() + START_SECONDS
+    while Path(f"/proc/{hub.pid}/task/{hub.pid}/children").read_text() and time.monotonic() < until:
+        time.sleep(0.1)
+    fields = Path(f"/proc/{hub.pid}/stat").read_text().rpartition(")")[2].split()
+    spent = (int(fields[13]) + int(fields[14])) / TICKS
+    folded = max((int(file.stem) for file in data.glob("state/*.rows")), default=0)
+    return spent * 1e6 / folded if folded else None
+
+
+# The table
+
+
+def table(results: Results, cells: Sequence[Cell]) -> Iterator[str]:
+    """Median (least) cost of each, and the ratio to the cheaper mosquitto."""
+    yield f"| broker CPU, µs a delivery | {NAGLE} | {NODELAY} | {MEMORY} | ratio | {DISK} | ratio |"
+    yield "|---|---|---|---|---|---|---|"
+    for cell in cells:
+        middle = {name: statistics.median(costs(results, cell, name)) for name in COLUMNS}
+        least = {name: min(costs(results, cell, name)) for name in COLUMNS}
+        shown = {name: f"{middle[name]:.2f} ({least[name]:.2f})" for name in COLUMNS}
+        peer = min(middle[NAGLE], middle[NODELAY])
+        yield (
+            f"| {cell.name} | {shown[NAGLE]} | {shown[NODELAY]} "
+            f"| {shown[MEMORY]} | **{middle[MEMORY] / peer:.2f}** "
+            f"| {shown[DISK]} | **{middle[DISK] / peer:.2f}** |"
+        )
+
+
+def costs(results: Results, cell: Cell, name: str) -> list[float]:
+    return [figure.cost for figure in results[cell, name]]
+
+
+def rates(results: Results, cells: Sequence[Cell]) -> Iterator[str]:
+    yield "| deliveries a second, thousands | " + " | ".join(COLUMNS) + " |"
+    yield "|---" * (1 + len(COLUMNS)) + "|"
+    for cell in cells:
+        medians = [
+            statistics.median(figure.rate for figure in results[cell, name]) for name in COLUMNS
+        ]
+        yield f"| {cell.name} | " + " | ".join(f"{rate / 1000:.1f}" for rate in medians) + " |"
+
+
+# The program
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.mqtt", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one short round: is all in order?")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of every cell [5]")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each run [1.0]")
+    parser.add_argument("--cells", default="", help="only cells whose name contains this text")
+    parser.add_argument(
+        "--data", type=Path, help="directory on the disk to be measured [a temporary one]"
+    )
+    chosen = parser.parse_args()
+    if chosen.quick:
+        chosen.rounds, chosen.seconds = 1, 0.4
+    return chosen
+
+
+def run(chosen: argparse.Namespace, folder: Path) -> None:
+    cells = [cell for cell in CELLS if chosen.cells in cell.name]
+    load = built_load()
+    results: Results = {}
+    print(f"A durable write of 1 KiB takes {sync_cost(folder):.0f} µs here.", flush=True)
+    with ExitStack() as stack:
+        brokers = [
+            stack.enter_context(mosquitto(NAGLE, False, folder)),
+            stack.enter_context(mosquitto(NODELAY, True, folder)),
+            stack.enter_context(hubbub(MEMORY, folder / "none", "journal.record=none")),
+            stack.enter_context(hubbub(DISK, folder / "disk")),
+        ]
+        for number, cell in product(range(chosen.rounds), cells):
+            print(f"\rround {number + 1}, {cell.name}\033[K", end="", file=sys.stderr, flush=True)
+            for broker in brokers:
+                figure = measure(load, broker, cell, chosen.seconds)
+                results.setdefault((cell, broker.name), []).append(figure)
+        print("\r\033[K", end="", file=sys.stderr)
+        folding = folding_cost(brokers[-1], folder / "disk")
+    print("", *table(results, cells), "", *rates(results, cells), sep="\n")
+    if folding is not None:
+        print(f"\nFolding finished segments, in a child process: {folding:.2f} µs CPU a row.")
+
+
+def main() -> int:
+    chosen = arguments()
+    try:
+        with tempfile.TemporaryDirectory(prefix="hubbub-bench-", dir=chosen.data) as folder:
+            os.chmod(folder, 0o755)  # mosquitto, started by root, reads as another user
+            run(chosen, Path(folder))
+    except Missing as missing:
+        print(f"Skipped: {missing}")
+    except RuntimeError as error:
+        print(f"\n{error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""`hubbub pipeline`: run the pipeline, and ask its tables in SQL. Loads Spark only when it starts."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from enum import StrEnum
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hubbub.config import DEFAULT_DATA
+from hubbub.errors import SettingError
+
+if TYPE_CHECKING:
+    from hubbub.pipeline.run import Report
+
+app = typer.Typer(no_args_is_help=True)
+
+Data = Annotated[str, typer.Option(metavar="DIR", help="The hub's data directory.")]
+
+
+class Format(StrEnum):
+    table = "table"
+    csv = "csv"
+    json = "json"
+
+
+@app.command()
+def run(
+    data: Data = DEFAULT_DATA,
+    once: Annotated[
+        bool, typer.Option("--once", help="Take what the journal has now, then end.")
+    ] = False,
+    every: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, help="Time between two batches.")
+    ] = 2.0,
+    skip_lost: Annotated[
+        bool,
+        typer.Option("--skip-lost", help="Go on where rows are gone from the journal unread."),
+    ] = False,
+) -> None:
+    """Keep the tables in DIR/tables up to date with the journal."""
+    _need_spark()
+    stop = threading.Event()
+    _stop_on_signals(stop)
+    print(f"Starting Spark; tables go to {data}/tables. Ctrl-C ends.", flush=True)
+    from hubbub.pipeline import run as pipeline
+    from hubbub.spark.session import session
+
+    spark = session()
+    _stop_on_signals(stop)  # Spark sets its own
+    try:
+        pipeline.run(spark, data, stop, _report, every=every, once=once, skip_lost=skip_lost)
+    finally:
+        spark.stop()
+    print("The tables are up to date." if once else "Stopped; the next run goes on from here.")
+
+
+@app.command()
+def sql(
+    query: Annotated[str, typer.Argument(help="What to ask, in Spark SQL.")],
+    data: Data = DEFAULT_DATA,
+    form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.table,
+) -> None:
+    """Ask the tables: messages, readings, traffic, calls, traffic_open, calls_open.
+
+    Rows of traffic and calls are final; rows that will still change are in traffic_open and
+    calls_open. All stand at the same row of the journal.
+    """
+    _need_spark()
+    from pyspark.errors import PySparkException
+
+    from hubbub.pipeline import sql as tables
+    from hubbub.pipeline.layout import Layout
+    from hubbub.spark.session import session
+
+    Layout(data).stands()
+    spark = session()
+    try:
+        tables.views(spark, data)
+        tables.show(spark.sql(query), form.value, sys.stdout)
+    except PySparkException as error:
+        raise SettingError(str(error).strip().splitlines()[0]) from error
+    finally:
+        spark.stop()
+
+
+def _need_spark() -> None:
+    try:
+        import pyarrow  # noqa: F401
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise SettingError(
+            f"the pipeline needs {error.name}: run `pip install 'hubbub[pipeline]'`"
+        ) from error
+
+
+def _stop_on_signals(stop: threading.Event) -> None:
+    def told(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGINT, told)
+    signal.signal(signal.SIGTERM, told)
+
+
+def _report(report: Report) -> None:
+    rate = report.rows / report.seconds
+    print(
+        f"batch {report.batch}: {report.rows} rows, {report.messages} messages, up to seq "
+        f"{report.seq}, {report.behind} behind, {report.seconds:.1f} s ({rate:.0f} rows/s)",
+        flush=True,
+    )

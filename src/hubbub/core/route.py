@@ -1,0 +1,37 @@
+"""A route: what the broker knows about one name, built once and used for every message to it.
+
+Built by the broker, kept in `Rights.routes`, read by the hot path. Nothing is checked per
+message that can be known per route.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hubbub.core.session import SessionState, Subscription
+
+
+class Route:
+    """What the broker knows about one name, for clients with the same rights.
+
+    `record`: unretained QoS 0 messages are recorded; `audience` are the lasting sessions, with
+    the QoS of their subscription; `must` says that something durable needs every message
+    (a bound queue). `allowed` False: whatever is published here is dropped and counted.
+    """
+
+    __slots__ = (
+        "name", "age", "allowed", "record", "must", "subscriptions", "audience",
+        "audience_seq", "audience_segment",
+    )  # fmt: skip
+
+    def __init__(self, name: str, age: int) -> None:
+        self.name = name
+        self.age = age
+        self.allowed = True
+        self.record = False
+        self.must = False
+        self.subscriptions: list[Subscription] = []
+        self.audience: list[tuple[SessionState, int]] = []
+        self.audience_seq = 0
+        self.audience_segment = -1

@@ -1,0 +1,152 @@
+"""The tables by name in Spark SQL, and results as text.
+
+Called by `hubbub pipeline sql`, and by programs with a Spark session. All tables are shown as of
+one moment, the last whole batch:
+
+    messages, readings        all rows
+    traffic, calls            closed rows: final, they never change
+    traffic_open, calls_open  rows that a later batch will close
+
+Reads the Parquet files only, never the journal.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from pyspark.sql import DataFrame, SparkSession
+
+from hubbub.pipeline.layout import Layout, Progress
+from hubbub.pipeline.tables import TABLES
+from hubbub.pipeline.tables.table import Column, Spanning, Table, ddl
+
+CELL: Final = 60  # characters of a cell in the `table` format; csv and json give all
+
+_BATCH: Final = Column("batch_id", "bigint", "the batch that wrote the row")
+
+
+def views(spark: SparkSession, data: str | Path) -> Progress:
+    """Make the tables of a data directory temporary views; return how far they stand.
+
+    Raises DirectoryError if no pipeline ever ran there.
+    """
+    layout = Layout(data)
+    progress = layout.stands()
+    for table in TABLES:
+        _closed(spark, layout, table, progress).createOrReplaceTempView(table.name)
+        if isinstance(table, Spanning):
+            opened = _opened(spark, layout, table, progress)
+            opened.createOrReplaceTempView(f"{table.name}_open")
+    return progress
+
+
+def _closed(
+    spark: SparkSession, layout: Layout, table: Table | Spanning, progress: Progress
+) -> DataFrame:
+    reader = spark.read.schema(ddl((*table.columns, _BATCH)))
+    rows = reader.parquet(str(layout.root / table.name))
+    rows = rows.where(rows["batch_id"] <= progress.batch)
+    return rows.select(*(column.name for column in table.columns))
+
+
+def _opened(
+    spark: SparkSession, layout: Layout, table: Spanning, progress: Progress
+) -> DataFrame:
+    files = [str(file) for file in layout.carried(table.name, progress.batch)]
+    if not files:
+        return spark.createDataFrame([], ddl(table.columns))
+    return spark.read.schema(ddl(table.columns)).parquet(*files)
+
+
+def show(frame: DataFrame, form: str, out: TextIO) -> None:
+    """Write a result as one of FORMATS. Times are UTC; bytes that are no text are 0x…"""
+    result = frame.toArrow()
+    columns = [[_plain(cell) for cell in column.to_pylist()] for column in result.columns]
+    rows = list(zip(*columns, strict=True)) if columns else []
+    FORMATS[form](result.column_names, rows, out)
+
+
+def _plain(cell: Any) -> Any:
+    """A value as JSON can say it."""
+    if isinstance(cell, bytes):
+        return _text(cell)
+    if isinstance(cell, datetime):
+        utc = cell.astimezone(UTC) if cell.tzinfo else cell
+        return utc.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    if isinstance(cell, dict):
+        return {str(key): _plain(value) for key, value in cell.items()}
+    if isinstance(cell, list | tuple):
+        return [_plain(value) for value in cell]
+    return cell if cell is None or isinstance(cell, bool | int | float | str) else str(cell)
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return "0x" + raw.hex()
+
+
+_Rows = Iterable[tuple[Any, ...]]
+
+
+def _as_csv(names: list[str], rows: _Rows, out: TextIO) -> None:
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    for row in rows:
+        writer.writerow("" if cell is None else _word(cell) for cell in row)
+
+
+def _as_json(names: list[str], rows: _Rows, out: TextIO) -> None:
+    """An array with one row a line."""
+    lines = (json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) for row in rows)
+    out.write("[" + ",\n ".join(lines) + "]\n")
+
+
+def _as_table(names: list[str], rows: _Rows, out: TextIO) -> None:
+    """Aligned columns, numbers to the right, long cells cut."""
+    rows = list(rows)
+    cells = [[_cut(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
+    right = [
+        all(isinstance(cell, int | float) or cell is None for cell in column)
+        for column in zip(*rows, strict=True)
+    ]
+    _line(names, widths, [False] * len(names), out)
+    out.write("  ".join("-" * width for width in widths) + "\n")
+    for line in cells:
+        _line(line, widths, right, out)
+    out.write(f"({len(cells)} row{'' if len(cells) == 1 else 's'})\n")
+
+
+def _line(cells: list[str], widths: list[int], right: list[bool], out: TextIO) -> None:
+    padded = [
+        cell.rjust(width) if flush else cell.ljust(width)
+        for cell, width, flush in zip(cells, widths, right, strict=True)
+    ]
+    out.write("  ".join(padded).rstrip() + "\n")
+
+
+def _cut(cell: Any) -> str:
+    """A cell on one line; what a terminal would obey is shown instead."""
+    text = "" if cell is None else _word(cell)
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return text if len(text) <= CELL else text[: CELL - 1] + "…"
+
+
+def _word(cell: Any) -> str:
+    if isinstance(cell, bool | dict | list):
+        return json.dumps(cell, ensure_ascii=False)
+    return str(cell)
+
+
+FORMATS: Final[dict[str, Callable[[list[str], _Rows, TextIO], None]]] = {
+    "table": _as_table,
+    "csv": _as_csv,
+    "json": _as_json,
+}

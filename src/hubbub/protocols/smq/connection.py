@@ -1,0 +1,484 @@
+"""The SMQ conversation: from the HTTP head to the end. No I/O.
+
+    hub                       client
+     |  <---- HTTP request ----  |   `SimpleMQ: …`, or a WebSocket handshake
+     |  ----- [200], Init ---->  |   the 200 only if it is asked for
+     |  <----- Connect --------  |   within 4 s
+     |  ----- Connack -------->  |   with the client's own number, its etid
+     |  <--- anything else --->  |
+
+The listener feeds it; it calls the broker. What a client may send in which state is the table at
+the end of this file; anything else closes the connection.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from hubbub.core.broker import Broker
+from hubbub.core.connection import NEVER, Connection, Opening, Protocol
+from hubbub.core.limits import KIB, ROUTES, SUBSCRIPTIONS
+from hubbub.core.link import Link
+from hubbub.core.message import Run
+from hubbub.core.names import HUB
+from hubbub.core.rights import Credentials, Rights
+from hubbub.core.session import Subscription
+from hubbub.core.route import Route
+from hubbub.core.topics import CLIENT, QUEUE, SYSTEM, is_name
+from hubbub.errors import ProtocolError
+from hubbub.protocols.smq import codec
+from hubbub.protocols.smq.session import SmqEncoding, SmqRaw, SmqSession, SmqWebSocket
+from hubbub.schema import name_from_wire
+from hubbub.wire.http import Request
+from hubbub.wire.websocket import frame
+
+CONNECT_SECONDS: Final = 4.0  # until Connect is there; what clients are used to
+KEPT_BYTES: Final = 256 * KIB  # what may arrive while the credentials are looked at
+NAME_BYTES: Final = codec.FRAME_BYTES - 8  # its ack must fit a frame
+
+# States
+OPEN: Final = 0  # Init was sent
+ASKING: Final = 1  # the credentials are being looked at
+CONNECTED: Final = 2
+
+# No Content-Length and no end: what follows is Init. Java looks for the SmqBroker header.
+_ACCEPTED: Final = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n"
+    b"Cache-Control: no-store\r\nSmqBroker: true\r\n\r\n"
+)
+
+
+class Smq(Protocol):
+    """SMQ inside one hub: the connected clients by uid, and the two encodings.
+
+    `stalled`: clients whose links were too full for more of a queue. `retained`: a new
+    subscription gets the retained message. `newest`: the row of the newest topic or sub-topic
+    id; an id is told only once its row is durable.
+    """
+
+    name = "smq"
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
+        self.raw = SmqRaw(broker)
+        self.websocket = SmqWebSocket(broker)
+        self.clients: dict[str, SmqSession] = {}
+        self.stalled: set[SmqSession] = set()
+        self.retained = True
+        self.newest = 0
+
+    def takes(self, request: Request) -> bool:
+        """Its header with any value and method, and every WebSocket that nobody else wants."""
+        return request.websocket or "simplemq" in request.headers
+
+    def connect(self, link: Link, opening: Opening) -> SmqConnection:
+        return SmqConnection(self, link, opening)
+
+    def wake(self, now: float) -> None:
+        for session in list(self.stalled):
+            session.resume()
+
+    def topic_id(self, name: str, session: SmqSession) -> int:
+        known = name in self.broker.state.topics.numbers
+        number = self.broker.topic_id(name, session)
+        if not known:
+            self.newest = self.broker.log.position
+        return number
+
+    def subtopic_id(self, name: str, session: SmqSession) -> int:
+        known = name in self.broker.state.subtopics.numbers
+        number = self.broker.subtopic_id(name, session)
+        if not known:
+            self.newest = self.broker.log.position
+        return number
+
+
+class SmqConnection(Connection):
+    """One client, raw or over a WebSocket."""
+
+    def __init__(self, smq: Smq, link: Link, opening: Opening) -> None:
+        super().__init__(smq.broker, link, opening)
+        self.smq = smq
+        self.encoding: SmqEncoding = smq.websocket if opening.websocket else smq.raw
+        # Images are made in WebSocket frames, once for all receivers; none is added per link.
+        link.framing = None
+        self.state = OPEN
+        self.session: SmqSession | None = None
+        # What arrived and is not worked on yet.
+        self._rest = b""
+        self._kept: list[bytes] = []
+        self._body_left = _body_bytes(opening.request)
+        # Connecting.
+        self._deadline = self.broker.clock.now() + CONNECT_SECONDS
+        self._wanted: codec.Connect | None = None
+        # Publishing: own number, routes by topic id as it stands in the message, fragments.
+        self._etid = b""
+        self._routes: dict[bytes, Route] = {}
+        self._fragments = bytearray()
+
+    # Called by the listener
+
+    def start(self) -> None:
+        request = self.opening.request
+        if request is not None and not self.opening.websocket:
+            if request.headers.get("sendsmqhttpresponse", "") == "true":
+                # A piece of its own: Java reads on only if Init is in another TLS record.
+                self.link.write(_ACCEPTED)
+        address = self.opening.address.removeprefix("::ffff:").encode()
+        if len(address) < codec.ADDRESS_BYTES:
+            address = b"0.0.0.0"
+        self._write(codec.message(codec.INIT, 1, random.getrandbits(32), rest=address))
+
+    def feed(self, data: bytes) -> None:
+        if self.link.closing:
+            return
+        try:
+            if self.state == ASKING:
+                self._keep(data)
+            elif self.opening.websocket:
+                self._take_message(data)
+            else:
+                self._take_bytes(data)
+        except ProtocolError as error:
+            error.reply += self.encoding.last
+            raise
+
+    def wake(self, now: float) -> float:
+        if self.state != OPEN or self.link.closing:
+            return NEVER
+        if now >= self._deadline:
+            self._refuse(codec.UNAVAILABLE, f"no Connect within {CONNECT_SECONDS:g} s")
+            return NEVER
+        return self._deadline
+
+    def drained(self) -> None:
+        if self.session is not None:
+            self.session.resume()
+
+    def goodbye(self) -> None:
+        """No Disconnect: it would tell devices never to come back."""
+        if self.encoding.last:
+            self.link.write(self.encoding.last)
+
+    def lost(self, reason: str) -> None:
+        self.state = OPEN
+        if self.session is not None:
+            self.session.leave(reason)
+
+    # Frames and messages
+
+    def _take_bytes(self, data: bytes) -> None:
+        """Whole frames of a raw socket. Publishes in a row to one topic are one run."""
+        if self._body_left:
+            data, self._body_left = data[self._body_left :], max(0, self._body_left - len(data))
+        if self._rest:
+            data = self._rest + data
+            self._rest = b""
+        at, size = 0, len(data)
+        while not self.link.closing and self.state != ASKING:
+            end = codec.next_frame(data, at)
+            if not end:
+                break
+            if data[at + 2] == codec.PUBLISH and self.state == CONNECTED:
+                step = end - at
+                # The same length, type, topic and sender: the same as far as the hub looks.
+                alike = data[at : at + 11]
+                while end + step <= size and data.startswith(alike, end):
+                    end += step
+                if step < codec.PUBLISH_HEAD:
+                    raise ProtocolError(f"a Publish has at least 15 bytes, this one {step}")
+                self._publish(alike[3:7], alike[7:11], data[at:end], (end - at) // step)
+            else:
+                self._handle(data[at + 2], data[at + 3 : end])
+            at = end
+        if self.state == ASKING:
+            self._keep(data[at:])
+        elif at < size:
+            self._rest = data[at:]
+
+    def _take_message(self, data: bytes) -> None:
+        """One message of a WebSocket."""
+        if not data:
+            raise ProtocolError("an empty message")
+        kind = data[0]
+        if kind == codec.PUBLISH and self.state == CONNECTED:
+            codec.numbers_of(kind, data[1:13])
+            self._publish(data[1:5], data[5:9], frame(data), 1)
+        elif kind == codec.PUBFRAG:
+            raise ProtocolError("PubFrag is for raw sockets only")
+        else:
+            self._handle(kind, data[1:])
+
+    def _handle(self, kind: int, body: bytes) -> None:
+        handler = _HANDLERS[self.state].get(kind)
+        if handler is not None:
+            handler(self, body)
+        elif self.state == CONNECTED:
+            known = codec.LAYOUTS.get(kind)
+            raise ProtocolError(f"no client sends {known.name if known else f'type {kind}'} here")
+        else:
+            self._refuse(codec.BAD_CONNECT, f"expected Connect, got type {kind}")
+
+    def _keep(self, data: bytes) -> None:
+        if sum(map(len, self._kept)) + len(data) > KEPT_BYTES:
+            raise ProtocolError(f"more than {KEPT_BYTES} bytes before Connack")
+        if data:
+            self._kept.append(data)
+
+    def _write(self, message: bytes) -> None:
+        self.link.write(self.encoding.wrap(message))
+
+    # Connecting
+
+    def _connect(self, body: bytes) -> None:
+        try:
+            wanted = self._wanted = codec.parse_connect(body)
+        except ProtocolError as error:
+            self._refuse(codec.BAD_CONNECT, error.reason)
+            return
+        user, colon, secret = wanted.credentials.partition(b":")
+        if not colon:
+            user, secret = b"", wanted.credentials
+        credentials = Credentials(
+            name_from_wire(wanted.uid), name_from_wire(user), secret, self.opening.address
+        )
+        self.state = ASKING
+        self.opening.gate.authenticate(credentials, self._admit)
+
+    def _admit(self, rights: Rights | None, reason: str) -> None:
+        """The gate has decided, at once or later."""
+        if self.state != ASKING or self.link.closing:
+            return
+        if rights is None:
+            self._refuse(codec.BAD_CREDENTIALS, reason)
+            return
+        self._enter(rights)
+        try:
+            kept, self._kept = self._kept, []
+            for data in kept:
+                self.feed(data)
+        except ProtocolError as error:
+            self.link.write(error.reply)
+            self.link.close(error.reason)
+
+    def _enter(self, rights: Rights) -> None:
+        """In: an older connection of this uid goes, its number stays."""
+        wanted, smq = self._wanted, self.smq
+        assert wanted is not None
+        uid = name_from_wire(wanted.uid)
+        number = 0
+        old = smq.clients.get(uid)
+        if old is not None:
+            number = old.number
+            old.taken_over()
+        session = SmqSession(smq, uid, rights, self.link, self.encoding, wanted.largest)
+        session.address = self.opening.address
+        smq.clients[uid] = self.session = session
+        self.broker.connect(session, number)
+        self._etid = session.number.to_bytes(4, "big")
+        self.state = CONNECTED
+        session.send(codec.CONNACK, 0, session.number)
+
+    def _refuse(self, code: int, reason: str) -> None:
+        self._write(codec.message(codec.CONNACK, code, 0, rest=reason.encode()))
+        if self.encoding.last:
+            self.link.write(self.encoding.last)
+        self.broker.metrics.connections_refused += 1
+        self.link.close(reason)
+
+    # Names
+
+    def _subscribe(self, body: bytes) -> None:
+        session = self._me()
+        name = _name_in(body)
+        if name in session.subscriptions:
+            self._acknowledge(codec.SUBACK, self.smq.topic_id(name, session), body)
+            return
+        allowed = (
+            _may_be_named(name)
+            and len(session.subscriptions) < SUBSCRIPTIONS
+            and session.rights.may_subscribe(name)
+        )
+        number = self.smq.topic_id(name, session) if allowed else 0
+        if not number:
+            self._acknowledge(codec.SUBACK, 0, body)
+            return
+        subscription = Subscription(session, name, 0, session.encodings, literal=True)
+        session.settled = False  # nothing of a queue leaves before the Suback
+        self.broker.subscribe(subscription)
+        self._acknowledge(codec.SUBACK, number, body)
+        session.settled = True
+        self._catch_up(subscription)
+
+    def _catch_up(self, subscription: Subscription) -> None:
+        """What a new subscription gets at once: what waits in the queue, or what is retained."""
+        name = subscription.filter
+        if name.startswith(QUEUE):
+            self.broker.dispatch(self.broker.queue(name[len(QUEUE) :]))
+        elif self.smq.retained:
+            for message in self.broker.retained(subscription):
+                self.broker.offer(message, subscription, retained=True)
+
+    def _create(self, body: bytes) -> None:
+        session = self._me()
+        name = _name_in(body)
+        allowed = (
+            _may_be_named(name) and not name.startswith(SYSTEM) and session.rights.may_publish(name)
+        )
+        number = self.smq.topic_id(name, session) if allowed else 0
+        self._acknowledge(codec.CREATEACK, number, body)
+
+    def _create_sub(self, body: bytes) -> None:
+        number = self.smq.subtopic_id(_name_in(body), self._me())
+        self._acknowledge(codec.CREATESUBACK, number, body)
+
+    def _acknowledge(self, kind: int, number: int, name: bytes) -> None:
+        """An ack promises the id: it waits until the row of the newest id is durable."""
+        status = codec.ACCEPTED if number else codec.DENIED
+        ack = self.encoding.wrap(codec.message(kind, status, number, rest=name))
+        if self.smq.newest > self.broker.log.durable:
+            self.link.hold(ack, barrier=True)
+        else:
+            self._me().write(ack)
+
+    def _unsubscribe(self, body: bytes) -> None:
+        name = self._named(codec.UNSUBSCRIBE, body)
+        if name:
+            self.broker.unsubscribe(self._me(), name)
+
+    def _observe(self, body: bytes) -> None:
+        """A topic answers at once; a client only when it is gone, or if there is none."""
+        session = self._me()
+        number = codec.numbers_of(codec.OBSERVE, body)[0]
+        if number in (session.number, HUB):
+            return
+        name = self._name_of(number)
+        if name is None:
+            session.send(codec.CHANGE, number, 0)
+            return
+        session.observing.add(name)
+        count = self.broker.observe(session, name)
+        if number not in self.broker.clients:
+            session.send(codec.CHANGE, number, count)
+
+    def _unobserve(self, body: bytes) -> None:
+        session = self._me()
+        name = self._name_of(codec.numbers_of(codec.UNOBSERVE, body)[0])
+        if name is not None:
+            session.observing.discard(name)
+            self.broker.unobserve(session, name)
+
+    def _named(self, kind: int, body: bytes) -> str | None:
+        return self.broker.state.topics.names.get(codec.numbers_of(kind, body)[0])
+
+    def _name_of(self, number: int) -> str | None:
+        """The topic or the client that has this number."""
+        name = self.broker.state.topics.names.get(number)
+        if name is None and (number in self.broker.clients or number == HUB):
+            name = f"{CLIENT}{number}"
+        return name
+
+    # Messages
+
+    def _publish(self, tid: bytes, sender: bytes, image: bytes, count: int) -> None:
+        session = self._me()
+        if sender != self._etid:
+            raise ProtocolError(
+                f"a Publish from {int.from_bytes(sender, 'big'):#x}, expected {session.number:#x}",
+                self.encoding.wrap(codec.message(codec.DISCONNECT, rest=codec.CORRUPT)),
+            )
+        route = self._routes.get(tid)
+        if route is None or route.age != self.broker.age:
+            route = self._find_route(tid)
+            if route is None:
+                self.broker.metrics.drop("unknown topic", count)
+                return
+        run = Run(session, route, 0, count, self.encoding, image)
+        if not session.asked or not session.answer(run):
+            self.broker.publish(run)
+
+    def _find_route(self, tid: bytes) -> Route | None:
+        name = self._name_of(int.from_bytes(tid, "big"))
+        if name is None:
+            return None
+        if len(self._routes) >= ROUTES:
+            self._routes.clear()
+        route = self._routes[tid] = self.broker.route(self._me().rights, name)
+        return route
+
+    def _fragment(self, body: bytes) -> None:
+        """Parts with topic id 0, then one with the topic id, whose numbers count."""
+        tid, _, _ = codec.numbers_of(codec.PUBFRAG, body)
+        self._fragments += codec.rest_of(codec.PUBFRAG, body)
+        if len(self._fragments) > codec.PAYLOAD_BYTES:
+            raise ProtocolError(f"fragments of more than {codec.PAYLOAD_BYTES} bytes")
+        if not tid:
+            return
+        payload = bytes(self._fragments)
+        self._fragments.clear()
+        if len(payload) > codec.FRAGMENTED_BYTES:
+            self.broker.metrics.drop("too large for fragments")
+            return
+        image = codec.framed(bytes((codec.PUBLISH,)) + body[:12] + payload)
+        self._publish(body[:4], body[4:8], image, 1)
+
+    # The rest
+
+    def _ping(self, body: bytes) -> None:
+        self._write(codec.message(codec.PONG))
+
+    def _pong(self, body: bytes) -> None:
+        """An answer to nothing; some clients send it."""
+
+    def _disconnect(self, body: bytes) -> None:
+        if self.encoding.last:
+            self.link.write(self.encoding.last)
+        self.link.close("")
+        self._me().leave("")
+
+    def _me(self) -> SmqSession:
+        assert self.session is not None
+        return self.session
+
+
+def _body_bytes(request: Request | None) -> int:
+    """A POST may have a body, which is for an application; SMQ begins behind it."""
+    length = request.headers.get("content-length", "") if request is not None else ""
+    return int(length) if length.isdecimal() else 0
+
+
+def _name_in(body: bytes) -> str:
+    if len(body) > NAME_BYTES:
+        raise ProtocolError(f"a name of {len(body)} bytes, expected at most {NAME_BYTES}")
+    return name_from_wire(body)
+
+
+def _may_be_named(name: str) -> bool:
+    """Clients are reached by their numbers, and a queue's name is for everybody."""
+    if name.startswith(QUEUE):
+        return len(name) > len(QUEUE) and is_name(name)
+    return not name.startswith(CLIENT)
+
+
+Handler = Callable[[SmqConnection, bytes], None]
+
+# What a client may send in each state. Publish (and what the listener splits) comes first in
+# the two `_take_…` above, because it is nearly everything.
+_HANDLERS: Final[dict[int, dict[int, Handler]]] = {
+    OPEN: {codec.CONNECT: SmqConnection._connect},
+    ASKING: {},
+    CONNECTED: {
+        codec.SUBSCRIBE: SmqConnection._subscribe,
+        codec.CREATE: SmqConnection._create,
+        codec.CREATESUB: SmqConnection._create_sub,
+        codec.UNSUBSCRIBE: SmqConnection._unsubscribe,
+        codec.OBSERVE: SmqConnection._observe,
+        codec.UNOBSERVE: SmqConnection._unobserve,
+        codec.PUBFRAG: SmqConnection._fragment,
+        codec.PING: SmqConnection._ping,
+        codec.PONG: SmqConnection._pong,
+        codec.DISCONNECT: SmqConnection._disconnect,
+    },
+}

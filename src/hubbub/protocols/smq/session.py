@@ -1,0 +1,303 @@
+"""A connected SMQ client as a receiver of messages, and how messages look to it.
+
+Between clients of the same transport a run passes as it came, byte for byte. Between a raw
+socket and a WebSocket only the frame around each message changes. What comes from elsewhere is
+spelled out as Publish messages: topic id, the sender's number, sub-topic id, payload.
+
+Made by the connection, called by the broker; never reads a byte of the client's.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, Final
+
+from hubbub.core.broker import Broker
+from hubbub.core.limits import INFLIGHT, LINK_CHOKED
+from hubbub.core.link import Link
+from hubbub.core.message import Encoding, Message, Run
+from hubbub.core.names import HUB
+from hubbub.core.queue import Queue
+from hubbub.core.rights import Rights
+from hubbub.core.session import Session, Subscription
+from hubbub.core.topics import CLIENT, QUEUE
+from hubbub.protocols.smq import codec
+from hubbub.wire.websocket import close_frame, frame
+
+if TYPE_CHECKING:
+    from hubbub.protocols.smq.connection import Smq
+
+log = logging.getLogger("hubbub.smq")
+
+PUBLISH_HEAD: Final = codec.PUBLISH_HEAD - 2  # without the length
+TOO_LARGE: Final = "too large for a raw SMQ socket"
+SUBTID: Final = "smq-subtid"  # property: the number of a sub-topic that has no name
+REQUEST: Final = "request"  # sub-topic: what is published to a queue under it wants an answer
+
+
+class SmqEncoding(Encoding):
+    """Publish messages one behind the other, all of one run equally long.
+
+    `payload_bytes` is the largest payload the transport can carry, `last` what it wants said
+    before it is closed.
+    """
+
+    payload_bytes = codec.PAYLOAD_BYTES
+    last = b""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    def wrap(self, body: bytes) -> bytes:
+        """The bytes around a message."""
+        raise NotImplementedError
+
+    def head(self, step: int) -> int:
+        """How many bytes stand before the message in a frame of `step` bytes."""
+        raise NotImplementedError
+
+    def bodies(self, run: Run) -> list[bytes]:
+        """The messages (type and body) of a run in this encoding."""
+        image, step = run.image, run.step
+        head = self.head(step)
+        return [image[at + head : at + step] for at in range(0, len(image), step)]
+
+    def encode(self, run: Run) -> bytes:
+        """What this transport can carry of the run."""
+        source = run.encoding
+        if isinstance(source, SmqEncoding):
+            bodies = source.bodies(run)
+        else:
+            bodies = [self.body(message, run.sender) for message in run.messages()]
+        most = self.payload_bytes + PUBLISH_HEAD
+        return b"".join([self.wrap(body) for body in bodies if len(body) <= most])
+
+    def body(self, message: Message, maker: Session) -> bytes:
+        """A message from elsewhere as a Publish; ids that it needs are made for `maker`."""
+        return codec.message(
+            codec.PUBLISH,
+            self._number(message.topic, maker),
+            self._asker(message, maker),
+            self._subtopic(message, maker),
+            rest=message.payload,
+        )
+
+    def _number(self, topic: str, maker: Session) -> int:
+        if topic.startswith(CLIENT) and topic[len(CLIENT) :].isdecimal():
+            return int(topic[len(CLIENT) :])
+        return self.broker.topic_id(topic, maker)
+
+    def _asker(self, message: Message, maker: Session) -> int:
+        """Whom the message says it is from: for a request, where the answer goes."""
+        if message.reply_to and message.topic.startswith(QUEUE):
+            return self._number(message.reply_to, maker)
+        return message.sender or HUB
+
+    def _subtopic(self, message: Message, maker: Session) -> int:
+        if message.subtopic:
+            return self.broker.subtopic_id(message.subtopic, maker)
+        number = message.properties.get(SUBTID, 0) if message.properties else 0
+        return number if isinstance(number, int) and 0 <= number < 1 << 32 else 0
+
+    def decode(self, run: Run) -> list[Message]:
+        topic, protocol, client = run.route.name, run.sender.protocol, run.sender.client
+        names = self.broker.state.subtopics.names
+        found = []
+        for body in self.bodies(run):
+            _, sender, number = codec.numbers_of(codec.PUBLISH, body[1:PUBLISH_HEAD])
+            subtopic = names.get(number, "")
+            properties: dict[str, object] | None = None
+            if number and not subtopic:
+                properties = {SUBTID: number}
+            reply_to = ""
+            if subtopic == REQUEST and topic.startswith(QUEUE):
+                reply_to = f"{CLIENT}{sender}"
+            message = Message(
+                topic, body[PUBLISH_HEAD:], 0, False, protocol, client, sender, subtopic, "",
+                reply_to, b"", properties,
+            )  # fmt: skip
+            found.append(message)
+        return found
+
+
+class SmqRaw(SmqEncoding):
+    """Over a raw socket. Its length field cannot say more than 0xFFFF bytes."""
+
+    def wrap(self, body: bytes) -> bytes:
+        return codec.framed(body)
+
+    def head(self, step: int) -> int:
+        return 2
+
+
+class SmqWebSocket(SmqEncoding):
+    """Over a WebSocket: the frames are made here, once for all receivers."""
+
+    payload_bytes = sys.maxsize
+    last = close_frame()
+
+    def wrap(self, body: bytes) -> bytes:
+        return frame(body)
+
+    def head(self, step: int) -> int:
+        # A body of 125 bytes is the last with the short head, one of 0xFFFF with the middle one.
+        return 2 if step <= 125 + 2 else 4 if step <= 0xFFFF + 4 else 10
+
+
+class SmqSession(Session):
+    """One connected client; it ends with its connection.
+
+    `observing`: the names whose changes it wants. `asked`: seq -> reply address and correlation
+    of each request that it took from a queue. `settled`: False while a subscription is being
+    made. `largest` bounds single writes, 0 = no bound.
+    """
+
+    def __init__(
+        self, smq: Smq, client: str, rights: Rights, link: Link, encoding: SmqEncoding, largest: int
+    ) -> None:
+        super().__init__(smq.name, client, rights)
+        self.smq = smq
+        self.broker = smq.broker
+        self.link = link
+        self.encoding = encoding
+        self.encodings = (encoding, encoding, encoding)
+        self.largest = largest
+        self.observing: set[str] = set()
+        self.asked: dict[int, tuple[str, bytes]] = {}
+        self.settled = True
+        self.direct = Subscription(self, CLIENT, 0, self.encodings, literal=True)
+
+    # Sending
+
+    def write(self, data: bytes) -> None:
+        largest = self.largest
+        if largest and len(data) > largest:
+            for at in range(0, len(data), largest):
+                self.link.write(data[at : at + largest])
+        else:
+            self.link.write(data)
+
+    def send(self, kind: int, *numbers: int, rest: bytes = b"") -> None:
+        self.write(self.encoding.wrap(codec.message(kind, *numbers, rest=rest)))
+
+    def deliver(self, run: Run, subscription: Subscription) -> None:
+        if self.link.choked:
+            self._drop("slow reader", run.count)
+            return
+        encoding = self.encoding
+        image = run.seen_as(encoding)
+        # Only what is encoded anew can be too large, and only if its image was; what the hub
+        # itself made has none.
+        if encoding is not run.encoding and not 0 < len(run.image) <= encoding.payload_bytes:
+            self._count_left_out(run)
+        if image:
+            self.write(image)
+            self.broker.metrics.messages_out += run.count
+
+    def offer(self, message: Message, subscription: Subscription, retained: bool) -> None:
+        """One message for this client alone; if it is from a queue, writing acknowledges it."""
+        if len(message.payload) > self.encoding.payload_bytes:
+            self._drop(TOO_LARGE, 1)
+        else:
+            self.write(self.encoding.wrap(self.encoding.body(message, self)))
+            self.broker.metrics.messages_out += 1
+        if message.seq in self.leases:
+            self._hand_over(message)
+
+    def _count_left_out(self, run: Run) -> None:
+        most = self.encoding.payload_bytes
+        count = sum(len(message.payload) > most for message in run.messages())
+        if count:
+            self._drop(TOO_LARGE, count)
+
+    def _drop(self, reason: str, count: int) -> None:
+        if reason not in self.dropped:
+            log.warning("%s: messages are dropped: %s", self.client, reason)
+        self.dropped[reason] = self.dropped.get(reason, 0) + count
+        self.broker.metrics.drop(reason, count)
+
+    # Queues
+
+    def ready(self) -> bool:
+        """Room for one more. What is written at once acknowledges itself, so the link bounds it."""
+        if self.link.size > LINK_CHOKED:
+            self.smq.stalled.add(self)
+            return False
+        return self.settled and len(self.leases) < INFLIGHT
+
+    def resume(self) -> None:
+        """There may be room again: take from the queues."""
+        self.smq.stalled.discard(self)
+        for name in self.subscriptions:
+            if name.startswith(QUEUE):
+                self.broker.dispatch(self.broker.queue(name[len(QUEUE) :]))
+
+    def _hand_over(self, message: Message) -> None:
+        """A queue message was written: that acknowledges it, unless it wants an answer."""
+        queue, number = self.leases[message.seq]
+        if not message.reply_to:
+            self.broker.acknowledge(queue, number, self)
+            return
+        if len(self.asked) >= 2 * INFLIGHT:  # with requests that somebody else answered
+            self.asked = {seq: asked for seq, asked in self.asked.items() if seq in self.leases}
+        self.asked[message.seq] = (message.reply_to, message.correlation)
+
+    def answer(self, run: Run) -> bool:
+        """Publish a run as answers to the oldest open requests from there; False if none is."""
+        answered = False
+        for message in run.messages():
+            request = self._oldest_request(message.topic)
+            if request is not None:
+                seq, queue, number = request
+                message.correlation = self.asked.pop(seq)[1]
+                message.properties = {**(message.properties or {}), "answers": [queue.name, number]}
+                self.broker.post(message, self)
+                self.broker.acknowledge(queue, number, self)
+                self.broker.dispatch(queue)
+                answered = True
+            elif answered:
+                self.broker.post(message, self)
+        return answered
+
+    def _oldest_request(self, address: str) -> tuple[int, Queue, int] | None:
+        for seq, (queue, number) in self.leases.items():
+            if seq in self.asked and self.asked[seq][0] == address:
+                return seq, queue, number
+        return None
+
+    # Observing
+
+    def changed(self, name: str, count: int) -> None:
+        number = self.broker.state.topics.numbers.get(name, 0)
+        if not number:
+            number = int(name[len(CLIENT) :])
+            self.observing.discard(name)  # a client is gone once
+        self.send(codec.CHANGE, number, count)
+
+    # Ending
+
+    def leave(self, reason: str) -> None:
+        """The client is gone; a second call does nothing."""
+        if not self.number:
+            return
+        for name in self.observing:
+            self.broker.unobserve(self, name)
+        if self.smq.clients.get(self.client) is self:
+            del self.smq.clients[self.client]
+        self.smq.stalled.discard(self)
+        self.broker.disconnect(self, reason)
+
+    def end(self, reason: str, text: bytes = b"") -> None:
+        """Tell the client to go and not to come back by itself (a Disconnect says that)."""
+        self.send(codec.DISCONNECT, rest=text)
+        if self.encoding.last:
+            self.link.write(self.encoding.last)
+        self.link.close(reason)
+        self.leave(reason)
+
+    def taken_over(self) -> None:
+        self.end("the same uid connected again", codec.RECONNECT)
+
+    def goodbye(self) -> None:
+        self.end("ended by the hub")

@@ -1,0 +1,78 @@
+"""Requests that wait: what they wait for, and who tells them.
+
+While something is published nothing may be published again, so what arrives only rings the
+`Bell`; at the end of the tick the bell lets the waiting connections look. They then find all
+that came in this tick, in one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hubbub.core.broker import Broker
+from hubbub.core.queue import Queue, Reader
+from hubbub.core.session import Silent
+
+
+class Bell(Silent):
+    """Is called by the tick, as a session that has something to settle."""
+
+    def __init__(self, broker: Broker, protocol: str) -> None:
+        super().__init__(protocol, "", broker.open)
+        self._broker = broker
+        self._rung: list[Wait] = []
+        self._settling = False
+
+    def ring(self, wait: Wait) -> None:
+        if not self._rung and not self._settling:
+            self._broker.unsettled.append(self)
+        self._rung.append(wait)
+
+    def settle(self) -> None:
+        """Let them look; a request that goes on may well answer another one's wait."""
+        self._settling = True
+        while self._rung:
+            rung, self._rung = self._rung, []
+            for wait in rung:
+                wait.rung = False
+                wait.look()
+        self._settling = False
+
+
+def _nobody() -> None:
+    """Nobody waits."""
+
+
+class Wait(Reader):
+    """A request that is answered when there is something, or empty at its deadline.
+
+    `look` is what its connection wants called when there may be something; it sets it.
+    """
+
+    def __init__(self, bell: Bell, deadline: float) -> None:
+        self.bell = bell
+        self.deadline = deadline
+        self.look: Callable[[], None] = _nobody
+        self.rung = False
+
+    def arrived(self, queue: Queue) -> None:
+        self.ring()
+
+    def ring(self) -> None:
+        if not self.rung:
+            self.rung = True
+            self.bell.ring(self)
+
+    def begin(self) -> None:
+        """Be told from now on."""
+
+    def end(self) -> None:
+        """Be told no more. Called exactly once after `begin`."""
+
+    def answer(self) -> bytes | None:
+        """The answer, if there is one yet."""
+        raise NotImplementedError
+
+    def empty(self) -> bytes:
+        """The answer when time is up."""
+        raise NotImplementedError

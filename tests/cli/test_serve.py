@@ -1,0 +1,92 @@
+"""`hubbub serve` as an operator meets it: what it prints, refuses, and how it ends."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.process import RunningHub, StartHub
+
+pytestmark = pytest.mark.interop
+
+
+def refused(*options: str, cwd: Path) -> str:
+    """Run `hubbub serve`, which has to end with code 2, and return its one line on stderr."""
+    command = (sys.executable, "-m", "hubbub", "serve", *options)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=cwd)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def test_it_says_where_it_listens_and_where_the_data_is(hub: RunningHub) -> None:
+    assert hub.process.stdout is not None
+    rest = ""
+    while "hubbub status" not in rest:
+        rest += hub.process.stdout.readline()
+    assert str(hub.data) in rest
+    assert f"--url mqtt://{hub.address}" in rest
+    assert hub.stop() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_with_0(start_hub: StartHub, number: int) -> None:
+    assert start_hub("--set", "journal.record=none").stop(number) == 0
+
+
+def test_it_starts_again_on_its_own_directory(start_hub: StartHub) -> None:
+    assert start_hub().stop() == 0
+    assert start_hub().stop() == 0
+
+
+def test_a_port_in_use(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        line = refused("--listen", address, cwd=tmp_path)
+    assert address in line
+    assert "in use" in line
+
+
+def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    line = refused("--listen", "127.0.0.1:0", "--data", "file/data", cwd=tmp_path)
+    assert "file/data" in line
+
+
+def test_a_directory_that_another_hub_holds(hub: RunningHub, tmp_path: Path) -> None:
+    line = refused("--listen", "127.0.0.1:0", "--data", str(hub.data), cwd=tmp_path)
+    assert str(hub.data) in line
+    assert str(hub.process.pid) in line
+
+
+def test_a_bad_setting(tmp_path: Path) -> None:
+    assert "did you mean journal.record?" in refused("--set", "journal.recrod=all", cwd=tmp_path)
+
+
+def test_a_bad_protocol(tmp_path: Path) -> None:
+    file = tmp_path / "hub.toml"
+    file.write_text('listen = []\n[[listener]]\naddress = "127.0.0.1:0"\nprotocols = ["amqp"]\n')
+    assert "amqp" in refused("--config", "hub.toml", cwd=tmp_path)
+
+
+def test_a_public_address_without_credentials(tmp_path: Path) -> None:
+    line = refused("--listen", "0.0.0.0:0", cwd=tmp_path)
+    assert "--set allow_anonymous=true" in line
+
+
+def test_a_bad_configuration_leaves_the_running_one(start_hub: StartHub, tmp_path: Path) -> None:
+    file = tmp_path / "hub.toml"
+    file.write_text("[session]\ninflight = 5\n")
+    hub = start_hub("--config", str(file))
+    file.write_text("[session]\ninflight = 0\n")
+    hub.process.send_signal(signal.SIGHUP)
+    log = tmp_path / "hub.log"
+    while "session.inflight = 0 cannot be used" not in log.read_text():
+        assert hub.process.poll() is None
+    assert hub.stop() == 0

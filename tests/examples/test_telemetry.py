@@ -1,0 +1,115 @@
+"""`make run`, shortened: every kind of real input reaches the tables, and so does a stranger's."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.timeout(300),
+]
+
+
+def start(data: Path, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-u", "examples/telemetry/run.py", "--data", str(data), *options],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.fixture
+def stopping() -> Iterator[list[subprocess.Popen[str]]]:
+    """Demos to stop in any case; SIGTERM lets a demo stop its own programs."""
+    running: list[subprocess.Popen[str]] = []
+    yield running
+    for demo in running:
+        demo.terminate()
+        demo.wait(60)
+
+
+def read_until(demo: subprocess.Popen[str], pattern: str) -> re.Match[str]:
+    assert demo.stdout is not None
+    seen = ""
+    for line in demo.stdout:
+        seen += line
+        if found := re.search(pattern, seen):
+            return found
+    raise AssertionError(f"{pattern} did not come:\n{seen}")
+
+
+def rows(data: Path, query: str) -> list[tuple[object, ...]]:
+    """Ask the Parquet files as a stranger would; a table is written as {name}."""
+    tables = {
+        name: f"read_parquet('{data}/tables/{name}/**/*.parquet', union_by_name = true)"
+        for name in ("messages", "readings", "traffic", "calls")
+    }
+    return duckdb.sql(query.format(**tables)).fetchall()
+
+
+def test_telemetry_and_a_message_by_hand_become_rows(
+    tmp_path: Path, stopping: list[subprocess.Popen[str]]
+) -> None:
+    data = tmp_path / "data"
+    demo = start(data, "--duration", "5")
+    stopping.append(demo)
+    port = read_until(demo, r"mosquitto_pub -p (\d+)")[1]
+    if shutil.which("mosquitto_pub"):
+        by_hand = ("mosquitto_pub", "-p", port, "-t", "hello", "-m", "world")
+    else:
+        url = f"mqtt://127.0.0.1:{port}"
+        by_hand = (sys.executable, "-m", "hubbub", "pub", "hello", "-m", "world", "--url", url)
+    subprocess.run(by_hand, check=True, timeout=30)
+    output, _ = demo.communicate(timeout=240)
+    assert demo.returncode == 0, output
+
+    by_protocol = dict(rows(data, "SELECT protocol, count(*) FROM {messages} GROUP BY 1"))
+    assert {"smq", "mqtt", "switch"} <= set(by_protocol)
+    paths = {path for (path,) in rows(data, "SELECT DISTINCT path FROM {readings}")}
+    assert {"percent[0]", "load.1min", "used", "sent"} <= paths
+    assert rows(data, "SELECT payload FROM {messages} WHERE topic = 'hello'") == [(b"world",)]
+    (answered,) = rows(data, "SELECT count(*) FROM {calls} WHERE latency_ms > 0")[0]
+    assert isinstance(answered, int) and answered > 0
+    seqs = rows(data, "SELECT count(*), count(DISTINCT seq) FROM {messages}")[0]
+    assert seqs[0] == seqs[1]
+
+
+def test_a_signal_stops_everything(tmp_path: Path, stopping: list[subprocess.Popen[str]]) -> None:
+    demo = start(tmp_path / "data")
+    stopping.append(demo)
+    read_until(demo, "mosquitto_pub")
+    demo.send_signal(signal.SIGINT)
+    output, _ = demo.communicate(timeout=60)
+    assert demo.returncode == 0, output
+    assert not [line for line in processes() if str(tmp_path) in line]
+
+
+def processes() -> list[str]:
+    done = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def test_a_program_that_dies_is_named(
+    tmp_path: Path, stopping: list[subprocess.Popen[str]]
+) -> None:
+    (tmp_path / "data").write_text("a file where the directory should be")
+    demo = start(tmp_path / "data")
+    stopping.append(demo)
+    output, _ = demo.communicate(timeout=60)
+    assert demo.returncode == 1
+    assert "hub ended with exit code 2" in output

@@ -1,0 +1,80 @@
+"""Rows and journals for the tests of this folder."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from hubbub.core.clock import Clock
+from hubbub.journal.segments import Directory, frames_of, mapped
+from hubbub.journal.table import Table
+from hubbub.journal.writer import Journal
+from hubbub.schema import KINDS, PUBLISH, Row
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+LONG = st.integers(-(2**63), 2**63 - 1)
+TIME = st.integers(0, 2**53)
+TEXT = st.text(max_size=20).map(str.encode)
+BYTES = st.binary(max_size=40)
+
+any_row = st.builds(
+    Row, st.just(0), TIME, st.sampled_from(sorted(KINDS)), TEXT, TEXT, TEXT, TEXT,
+    st.integers(0, 2), st.booleans(), BYTES, TEXT, TEXT, BYTES, LONG, LONG, TIME, TEXT,
+)  # fmt: skip
+
+
+def numbered(rows: list[Row], first: int = 1) -> list[Row]:
+    return [row._replace(seq=seq) for seq, row in enumerate(rows, first)]
+
+
+any_rows = st.lists(any_row, min_size=1, max_size=40).map(numbered)
+
+
+def message(payload: bytes, topic: bytes = b"room/temp", retain: bool = False) -> Row:
+    return Row(0, 0, PUBLISH, b"mqtt", b"ann", topic, qos=1, retain=retain, payload=payload)
+
+
+class Desk:
+    """A journal and what a hub's loop does with it: commit, wait for the thread, take it in."""
+
+    def __init__(
+        self,
+        path: Path,
+        apply: Callable[[Row], None] = lambda row: None,
+        durability: str = "disk",
+        **settings: Any,
+    ) -> None:
+        self.durable: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self.journal = Journal(path, Clock(), durability, self.durable.put, **settings)
+        self.journal.recover(apply)
+
+    def write(self, *rows: Row) -> int:
+        """Append rows and see them on the disk; return the last seq."""
+        for row in rows:
+            self.journal.append(row)
+        self.journal.commit()
+        self.settle()
+        return self.journal.position
+
+    def settle(self) -> None:
+        self.journal.arrived(self.durable.get(timeout=10))
+
+    def close(self) -> None:
+        self.journal.close()
+
+
+def payloads(path: Path, allow_loss: bool = False) -> list[bytes]:
+    """The payloads of all rows, as a reader of the table sees them."""
+    table = Table(str(path), allow_loss)
+    batches = table.read(table.first() - 1, table.committed())
+    return [value.as_py() for batch in batches for value in batch.column("payload")]
+
+
+def places(directory: Directory, first: int) -> list[tuple[int, int]]:
+    """Where the frames of a segment begin and how long they are."""
+    return [(found.at, found.size) for found in frames_of(mapped(directory.segment(first)), 0)]

@@ -1,0 +1,213 @@
+"""Rolling: the snapshot says what the rows said, readers and a running hub notice nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from hubbub import schema
+from hubbub.core.state import State
+from hubbub.errors import JournalError, OffsetError
+from hubbub.journal import frame
+from hubbub.journal.roll import roll
+from hubbub.journal.segments import Directory, frames_of, header_of, mapped
+from hubbub.journal.table import Table
+from hubbub.schema import Row
+from tests.journal.rows import SOURCE, Desk, message, payloads
+
+ANN = Row(0, 0, schema.CONNECT, b"mqtt", b"ann", properties=b'{"lasting":true}')
+WATCH = Row(0, 0, schema.SUBSCRIBE, b"mqtt", b"ann", b"room/#", qos=1)
+JOBS = Row(0, 0, schema.CREATE, topic=b"$queue/jobs")
+
+
+def send(number: int) -> Row:
+    return Row(
+        0, 0, schema.SEND, b"switch", b"cli", b"$queue/jobs", payload=b"job %d" % number,
+        number=number,
+    )  # fmt: skip
+
+
+def audience() -> Row:
+    return Row(0, 0, schema.AUDIENCE, topic=b"room/temp", payload=b'[["mqtt","ann",1]]')
+
+
+def snapshot_rows(path: Path) -> tuple[list[Row], set[int]]:
+    """State as rows, and the messages it refers to, after a start from the directory."""
+    state = State()
+    desk = Desk(path, state.apply)
+    for seq in state.needed():
+        assert desk.journal.read(seq) is not None, seq
+    desk.close()
+    return list(state.rows()), state.needed()
+
+
+def filled(path: Path) -> Desk:
+    """Three finished segments and the beginning of a fourth: every group is a segment."""
+    desk = Desk(path, segment_seconds=0.0)
+    desk.write(ANN, WATCH, audience(), message(b"1")._replace(ref=3), JOBS, send(0))
+    desk.write(message(b"kept", b"room/last", retain=True), message(b"passing"), send(1))
+    sent = Row(0, 0, schema.ACK, b"mqtt", b"ann", ref=4, number=1)
+    again = message(b"2")._replace(ref=10)
+    desk.write(audience(), again, sent, Row(0, 0, schema.ACK, topic=b"$queue/jobs"))
+    desk.write(message(b"last"))
+    return desk
+
+
+def roll_all(desk: Desk) -> None:
+    while command := desk.journal.roll_due():
+        roll(Directory(Path(command[3])), int(command[4]))
+        desk.journal.rolled()
+
+
+def test_state_is_the_same_from_the_snapshot(tmp_path: Path) -> None:
+    desk = filled(tmp_path)
+    desk.close()
+    expected = snapshot_rows(tmp_path)
+    assert expected[1] == {7, 9, 11}
+    before = payloads(tmp_path)
+    for base in (1, 7, 10):
+        roll(Directory(tmp_path), base)
+        assert snapshot_rows(tmp_path) == expected
+        assert payloads(tmp_path) == before
+    assert Directory(tmp_path).snapshots() == [9, 13]
+
+
+def test_the_command_of_the_hub(tmp_path: Path) -> None:
+    desk = filled(tmp_path)
+    commands = []
+    while command := desk.journal.roll_due():
+        commands.append(command[4])
+        done = subprocess.run(command, cwd=SOURCE, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+        desk.journal.rolled()
+    assert commands == ["1", "7", "10"]
+    for seq, expected in ((7, b"kept"), (9, b"job 1"), (11, b"2"), (14, b"last")):
+        read = desk.journal.read(seq)
+        assert read is not None and read.payload == expected
+    assert desk.journal.read(8) is None  # in a compressed segment, and in no snapshot
+    desk.close()
+
+
+def test_a_running_hub_reads_on_while_files_are_replaced(tmp_path: Path) -> None:
+    desk = filled(tmp_path)
+    for base in (1, 7, 10):
+        roll(Directory(tmp_path), base)
+        assert [bool(desk.journal.read(seq)) for seq in (4, 6, 7, 8, 9)] == [True] * 5
+    desk.journal.rolled()
+    assert desk.journal.roll_due() is None
+    assert desk.journal.read(9) is not None
+    assert desk.write(message(b"on")) == 15
+    desk.close()
+
+
+def test_only_what_two_snapshots_cover_is_compressed(tmp_path: Path) -> None:
+    desk = filled(tmp_path)
+    roll_all(desk)
+    directory = desk.journal.directory
+    flags = {}
+    for first, following in directory.spans():
+        data = mapped(directory.segment(first))
+        header = header_of(memoryview(data))
+        packed = [found.flags & frame.COMPRESSED for found in frames_of(data, following)]
+        flags[first] = any(packed)
+        assert header is not None and header.sealed == (len(data) if any(packed) else 0)
+    assert flags == {1: True, 7: True, 10: False, 14: False}
+    desk.close()
+
+
+def test_compression_joins_small_frames_and_readers_see_the_same(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    for n in range(300):
+        desk.write(message(b"%d" % n, retain=True))
+    directory = desk.journal.directory
+    size = directory.segment(1).stat().st_size
+    desk.journal._full = True
+    desk.journal._segment_time = 0
+    for n in range(300, 303):
+        desk.write(message(b"%d" % n))
+    roll_all(desk)
+    packed = frames_of(mapped(directory.segment(1)), 301)
+    assert [(found.first, found.last, found.rows) for found in packed] == [(1, 300, 300)]
+    assert directory.segment(1).stat().st_size * 20 < size
+    assert payloads(tmp_path) == [b"%d" % n for n in range(303)]
+    batches = list(Table(str(tmp_path)).read(99, 302))
+    assert [batch.num_rows for batch in batches] == [201, 1, 1]
+    desk.close()
+
+
+def test_the_newest_snapshot_may_be_damaged(tmp_path: Path) -> None:
+    desk = filled(tmp_path)
+    roll_all(desk)
+    desk.close()
+    expected = snapshot_rows(tmp_path)
+    path = Directory(tmp_path).snapshot(13)
+    path.write_bytes(path.read_bytes()[:-8])
+    assert snapshot_rows(tmp_path) == expected
+    desk = Desk(tmp_path)
+    assert desk.journal.reports == [f"{path.name}: a damaged snapshot, the one before it is used"]
+    roll_all(desk)
+    assert (tmp_path / "quarantine" / path.name).exists()
+    desk.close()
+    assert snapshot_rows(tmp_path) == expected
+    assert Directory(tmp_path).snapshots() == [9, 13]
+
+
+def test_without_any_whole_snapshot_a_start_is_refused(tmp_path: Path) -> None:
+    desk = filled(tmp_path)
+    roll_all(desk)
+    desk.close()
+    for seq in Directory(tmp_path).snapshots():
+        Directory(tmp_path).snapshot(seq).write_bytes(b"")
+    with pytest.raises(JournalError, match="restore"):
+        Desk(tmp_path)
+
+
+def test_a_segment_that_is_still_written_is_not_rolled(tmp_path: Path) -> None:
+    desk = filled(tmp_path)
+    with pytest.raises(JournalError, match="still being written"):
+        roll(desk.journal.directory, 14)
+    desk.close()
+
+
+def test_a_segment_that_goes_on_after_a_failed_sync_is_folded_whole(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.write(ANN, audience())
+    desk.journal._suspect = True  # as a failed sync leaves it
+    desk.journal._segment_time = 0
+    desk.write(message(b"x")._replace(ref=2))
+    desk.write(message(b"next segment"))
+    assert desk.journal.directory.segments() == [1, 3, 4]
+    roll_all(desk)
+    assert desk.journal.directory.snapshots() == [3]
+    desk.close()
+    assert snapshot_rows(tmp_path)[1] == {3}
+
+
+def test_retention_by_bytes_keeps_what_state_needs(tmp_path: Path) -> None:
+    desk = filled(tmp_path)
+    for base in (1, 7, 10):
+        roll(Directory(tmp_path), base, keep_bytes=1)
+        desk.journal.rolled()
+    assert desk.journal.directory.segments() == [10, 14]
+    kept = desk.journal.read(7)
+    assert kept is not None and kept.payload == b"kept"
+    desk.close()
+    table = Table(str(tmp_path))
+    assert (table.first(), table.committed()) == (10, 14)
+    with pytest.raises(OffsetError, match="row 5 was asked for, the oldest one kept is 10"):
+        list(table.read(4, 14))
+    assert snapshot_rows(tmp_path)[1] == {7, 9, 11}
+
+
+def test_retention_by_age(tmp_path: Path) -> None:
+    desk = filled(tmp_path)
+    for base in (1, 7, 10):
+        roll(Directory(tmp_path), base, keep_seconds=3600)
+    assert desk.journal.directory.segments() == [1, 7, 10, 14]
+    time.sleep(0.01)
+    roll(Directory(tmp_path), 10, keep_seconds=0.005)
+    assert desk.journal.directory.segments() == [10, 14]
+    desk.close()

@@ -1,0 +1,181 @@
+"""The directory: who holds it, and how damaged files are healed without a wrong row."""
+
+from __future__ import annotations
+
+import mmap
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hubbub.errors import DirectoryError
+from hubbub.journal import frame
+from hubbub.journal.segments import (
+    HEADER_BYTES,
+    Directory,
+    Header,
+    Replacement,
+    frames_of,
+    header_of,
+    heal,
+    mapped,
+    walk,
+    write_whole,
+)
+from tests.journal.rows import SOURCE, message, numbered
+
+ROWS = numbered([message(b"row %d" % n) for n in range(1, 7)])
+FRAMES = [bytes(frame.encode(ROWS[at : at + 2])) for at in (0, 2, 4)]
+SEGMENT = Header(1, 0, 1).encode() + b"".join(FRAMES)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Directory:
+    directory = Directory(tmp_path / "data")
+    directory.acquire()
+    directory.release()
+    return directory
+
+
+def found_in(data: bytes) -> tuple[list[int], list[str]]:
+    """Last seqs of the whole frames, and the verdicts on the rest."""
+    area = mmap.mmap(-1, len(data))
+    area[:] = data
+    found = list(walk(area))
+    return (
+        [one.last for one in found if one.verdict == frame.WHOLE],
+        [one.verdict for one in found if one.verdict != frame.WHOLE],
+    )
+
+
+def rows_in(directory: Directory, first: int) -> list[int]:
+    return [one.last for one in frames_of(mapped(directory.segment(first)), 0)]
+
+
+# Who holds it
+
+HOLD = """
+import sys, pathlib
+from hubbub.journal.segments import Directory
+Directory(pathlib.Path(sys.argv[1])).acquire()
+"""
+
+
+def test_a_second_process_is_told_who_holds_it(tmp_path: Path) -> None:
+    holder = Directory(tmp_path)
+    holder.acquire()
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    done = subprocess.run(command, cwd=SOURCE, capture_output=True, text=True)
+    pid = (tmp_path / "lock").read_text().strip()
+    assert f"DirectoryError: {tmp_path} is used by the hub with process id {pid};" in done.stderr
+    holder.release()
+    subprocess.run(command, cwd=SOURCE, check=True)
+
+
+def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(DirectoryError, match="make it writable or choose another"):
+        Directory(tmp_path / "file" / "data").acquire()
+
+
+def test_another_format_is_refused_and_let_go(directory: Directory) -> None:
+    (directory.path / "format").write_text("hubbub journal 99\n")
+    with pytest.raises(DirectoryError, match="journal 99.*expected 'hubbub journal 1'"):
+        directory.acquire()
+    (directory.path / "format").write_text("hubbub journal 1\n")
+    directory.acquire()
+    directory.release()
+
+
+def test_a_replacement_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_whole(path, b"before")
+    with pytest.raises(RuntimeError), Replacement(path):
+        raise RuntimeError
+    assert path.read_bytes() == b"before"
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_header_of_the_future_is_refused() -> None:
+    data = bytearray(Header(1, 0, 1).encode())
+    data[8] = 99
+    with pytest.raises(DirectoryError, match="newer hubbub"):
+        header_of(memoryview(data))
+
+
+# Damage
+
+
+def test_a_cut_at_any_byte_leaves_the_frames_before_it() -> None:
+    for cut in range(HEADER_BYTES, len(SEGMENT)):
+        whole = (cut - HEADER_BYTES) // len(FRAMES[0])
+        torn = (cut - HEADER_BYTES) % len(FRAMES[0]) > 0
+        assert found_in(SEGMENT[:cut]) == ([2, 4, 6][:whole], [frame.TORN] * torn)
+
+
+def test_a_flipped_bit_takes_only_its_own_frame() -> None:
+    for at in range(HEADER_BYTES, len(SEGMENT)):
+        data = bytearray(SEGMENT)
+        data[at] ^= 1 << at % 8
+        hit = (at - HEADER_BYTES) // len(FRAMES[0])
+        verdict = frame.TORN if hit == 2 else frame.DAMAGED
+        kept = [last for last in (2, 4, 6) if last != 2 * hit + 2]
+        assert found_in(bytes(data)) == (kept, [verdict]), at
+
+
+def test_frames_inside_the_payload_of_a_torn_frame_are_no_rows() -> None:
+    inner = bytes(frame.encode(numbered([message(b"forged")], 99)))
+    outer = bytes(frame.encode(numbered([message(inner * 3)])))
+    data = Header(1, 0, 1).encode() + outer[:-8]
+    assert found_in(data) == ([], [frame.TORN])
+    data = Header(1, 0, 1).encode() + outer[:-1] + b"!" + FRAMES[1]
+    assert found_in(data) == ([4], [frame.DAMAGED])
+
+
+def test_zeros_at_the_end_are_a_torn_tail(directory: Directory) -> None:
+    path = directory.segment(1)
+    path.write_bytes(SEGMENT + bytes(5000))
+    assert heal(directory, 1, 6, 0) == f"{path.name}: an unfinished write of 5000 bytes was cut"
+    assert path.read_bytes() == SEGMENT
+    assert heal(directory, 1, 6, 0) == ""
+
+
+def test_a_tail_that_was_committed_is_kept_aside(directory: Directory) -> None:
+    path = directory.segment(1)
+    path.write_bytes(SEGMENT[:-8])
+    assert "was damaged" in heal(directory, 1, 6, 0)
+    assert rows_in(directory, 1) == [2, 4]
+    assert (directory.quarantine / path.name).read_bytes() == SEGMENT[:-8]
+
+
+@pytest.mark.parametrize("at", range(0, len(SEGMENT), 97))
+def test_after_healing_a_file_is_whole_and_the_damage_is_kept(
+    directory: Directory, at: int
+) -> None:
+    damaged = bytearray(SEGMENT)
+    damaged[at] ^= 1 << at % 8
+    path = directory.segment(1)
+    path.write_bytes(damaged)
+    assert "was damaged" in heal(directory, 1, 6, 0)
+    healed = mapped(path)
+    assert header_of(memoryview(healed)) == Header(1, 0, 1)
+    assert all(found.verdict == frame.WHOLE for found in walk(healed))
+    hit = (at - HEADER_BYTES) // len(FRAMES[0])
+    assert rows_in(directory, 1) == [last for last in (2, 4, 6) if last != 2 * hit + 2]
+    assert (directory.quarantine / path.name).read_bytes() == damaged
+    assert heal(directory, 1, 4, 0) == ""
+
+
+def test_the_end_of_an_earlier_segment_is_missed(directory: Directory) -> None:
+    directory.segment(1).write_bytes(SEGMENT[:-8])
+    directory.segment(7).write_bytes(Header(7, 6, 7).encode())
+    assert "was damaged" in heal(directory, 1, 6, 7)
+    assert rows_in(directory, 1) == [2, 4]
+
+
+def test_what_a_failed_write_left_before_the_next_file_is_no_damage(directory: Directory) -> None:
+    directory.segment(1).write_bytes(SEGMENT[:-8])
+    directory.segment(5).write_bytes(Header(5, 4, 1).encode())
+    assert heal(directory, 1, 4, 5) == ""
+    assert [one.last for one in frames_of(mapped(directory.segment(1)), 5)] == [2, 4]

@@ -1,0 +1,118 @@
+"""The journal as readers see it: exact ranges, also while a hub writes, and never in silence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow
+import pytest
+
+from hubbub.errors import JournalError, OffsetError
+from hubbub.journal.segments import Directory
+from hubbub.journal.table import SCHEMA, Table
+from tests.journal.rows import SOURCE, Desk, message, payloads
+from tests.journal.test_writer import CHILD
+
+
+def seqs(table: Table, after: int, upto: int) -> list[int]:
+    return [seq.as_py() for batch in table.read(after, upto) for seq in batch.column("seq")]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Rows 1 to 60 in frames of 3, in segments of about 5 frames."""
+    desk = Desk(tmp_path, segment_bytes=8000)
+    for n in range(20):
+        desk.write(*[message(b"%d" % (3 * n + k)) for k in (1, 2, 3)])
+    desk.close()
+    assert len(Directory(tmp_path).segments()) > 3
+    return tmp_path
+
+
+def test_there_need_not_be_a_journal_yet(tmp_path: Path) -> None:
+    table = Table(str(tmp_path / "later"))
+    assert (table.first(), table.committed()) == (1, 0)
+    assert list(table.read(0, 0)) == [] and table.split(0, 0, 4) == []
+
+
+def test_any_range_gives_exactly_its_rows(path: Path) -> None:
+    table = Table(str(path))
+    for after in range(0, 60, 7):
+        for upto in (after, after + 1, after + 2, 41, 60):
+            assert seqs(table, after, upto) == list(range(after + 1, upto + 1))
+
+
+def test_batches_have_the_schema_and_are_views(path: Path) -> None:
+    before = pyarrow.total_allocated_bytes()
+    for batch in Table(str(path)).read(0, 60):
+        batch.validate(full=True)
+        assert batch.schema.equals(SCHEMA)
+    assert pyarrow.total_allocated_bytes() == before
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7, 100])
+def test_a_split_covers_the_range_in_even_parts(path: Path, parts: int) -> None:
+    ranges = Table(str(path)).split(4, 59, parts)
+    assert [after for after, _ in ranges] == [4, *[upto for _, upto in ranges[:-1]]]
+    assert ranges[-1][1] == 59
+    assert len(ranges) == min(parts, 19)
+    sizes = [upto - after for after, upto in ranges]
+    assert max(sizes) - min(sizes) <= 6
+
+
+def test_rows_behind_the_committed_one_do_not_exist(path: Path) -> None:
+    (path / "log" / "committed").write_bytes((50).to_bytes(8, "little"))
+    table = Table(str(path))
+    assert seqs(table, 40, 50) == list(range(41, 51))
+    with pytest.raises(OffsetError, match="up to 51 were asked for, the last one is 50"):
+        list(table.read(0, 51))
+
+
+def test_damage_is_an_error_or_left_out_on_request(path: Path) -> None:
+    segment = Directory(path).segment(1)
+    data = segment.read_bytes()
+    at = data.index(b"456")
+    segment.write_bytes(data[:at] + b"!" + data[at + 1 :])
+    with pytest.raises(JournalError, match="after 3 are damaged"):
+        seqs(Table(str(path)), 0, 60)
+    assert seqs(Table(str(path)), 6, 60) == list(range(7, 61))
+    assert seqs(Table(str(path), allow_loss=True), 0, 9) == [1, 2, 3, 7, 8, 9]
+
+
+def test_a_missing_segment_is_an_error_or_left_out_on_request(path: Path) -> None:
+    first, second, third, *_ = Directory(path).segments()
+    Directory(path).segment(second).unlink()
+    with pytest.raises(OffsetError, match=f"rows {second} to {third - 1} are lost"):
+        seqs(Table(str(path)), 0, 60)
+    kept = seqs(Table(str(path), allow_loss=True), 0, 60)
+    assert kept == [*range(1, second), *range(third, 61)]
+    assert seqs(Table(str(path)), third - 1, 60) == list(range(third, 61))
+
+
+def test_segments_that_go_while_reading_are_looked_for_again(path: Path) -> None:
+    table = Table(str(path), allow_loss=True)
+    batches = table.read(0, 60)
+    first = next(batches)
+    directory = Directory(path)
+    for one in directory.segments()[:-1]:
+        directory.segment(one).unlink()
+    rest = [seq.as_py() for batch in batches for seq in batch.column("seq")]
+    assert first.num_rows == 3 and rest[-1] == 60
+    assert table.first() == directory.segments()[0]
+
+
+@pytest.mark.timeout(30)
+def test_a_reader_follows_a_writer_in_another_process(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CHILD, str(tmp_path)]
+    table = Table(str(tmp_path))
+    read: list[int] = []
+    with subprocess.Popen(command, cwd=SOURCE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        while len(read) < 2000:
+            child.stdout.readline()
+            read += seqs(table, len(read), table.committed())
+        child.kill()
+    assert read == list(range(1, len(read) + 1))
+    assert [int(one) for one in payloads(tmp_path)][:2000] == read[:2000]

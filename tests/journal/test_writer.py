@@ -1,0 +1,424 @@
+"""The journal of a hub: what is durable when, what a start finds, and what trouble does."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from hubbub import schema
+from hubbub.core.message import SPELLED, Message, Run
+from hubbub.errors import JournalError
+from hubbub.journal import writer
+from hubbub.journal.segments import Directory
+from hubbub.schema import Row
+from tests.journal.rows import SOURCE, Desk, message, payloads, places
+
+
+class Gate:
+    """A sync that waits until it is let through, and may fail first."""
+
+    def __init__(self, *failures: int) -> None:
+        self.failures = list(failures)
+        self.entered = threading.Semaphore(0)
+        self.open = threading.Semaphore(0)
+
+    def sync(self, fd: int) -> None:
+        self.entered.release()
+        self.open.acquire(timeout=10)
+        if self.failures:
+            raise OSError(self.failures.pop(0), "injected")
+        os.fdatasync(fd)
+
+
+def run_of(*payloads: bytes, number: int = 0) -> Run:
+    run = Run(cast(Any, None), cast(Any, None), 1, len(payloads), SPELLED, b"", False)
+    run.replace([Message("a/b", payload, 1, protocol="mqtt", client="ann") for payload in payloads])
+    run.number = number
+    return run
+
+
+def folded(path: Path) -> tuple[list[Row], Desk]:
+    rows: list[Row] = []
+    return rows, Desk(path, rows.append)
+
+
+# Appending and committing
+
+
+def test_rows_are_numbered_and_stamped(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    journal = desk.journal
+    assert [journal.append(message(b"x")) for _ in range(3)] == [1, 2, 3]
+    assert journal.append_run(run_of(b"p", b"q", number=7), 3) == 4
+    assert (journal.position, journal.durable, journal.pending) == (5, 0, 5)
+    journal.commit()
+    assert (journal.pending, journal.busy) == (0, True)
+    desk.settle()
+    assert (journal.durable, journal.busy) == (5, False)
+    desk.close()
+    rows, desk = folded(tmp_path)
+    found = [(row.payload, row.ref, row.number) for row in rows[3:]]
+    assert found == [(b"p", 3, 7), (b"q", 3, 7)]
+    desk.close()
+
+
+def test_what_arrives_during_a_sync_is_the_next_group(tmp_path: Path) -> None:
+    gate = Gate()
+    desk = Desk(tmp_path, sync=gate.sync)
+    journal = desk.journal
+    journal.append(message(b"one"))
+    journal.commit()
+    gate.entered.acquire()
+    journal.append(message(b"two"))
+    journal.append(message(b"three"))
+    journal.commit()
+    assert journal.pending == 2 and journal.durable == 0 and desk.durable.empty()
+    assert payloads(tmp_path) == []
+    gate.open.release(9)
+    desk.settle()
+    assert journal.durable == 1
+    journal.commit()
+    desk.settle()
+    assert journal.durable == 3
+    assert payloads(tmp_path) == [b"one", b"two", b"three"]
+    desk.close()
+
+
+def test_it_says_when_enough_has_gathered(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    journal, now = desk.journal, desk.journal.clock.now()
+    assert not journal.due(now + 9)
+    journal.append(message(b"x"))
+    assert not journal.due(now) and journal.due(now + 9)
+    for _ in range(999):
+        journal.append(message(b""))
+    assert journal.due(now)
+    desk.write()
+    journal.append(message(bytes(300_000)))
+    assert journal.due(journal.clock.now())
+    desk.close()
+
+
+def test_a_large_group_becomes_several_frames(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.write(*[message(b"%d" % n) for n in range(2500)])
+    desk.write(*[message(bytes(3 << 20)) for _ in range(3)])
+    assert len(places(desk.journal.directory, 1)) == 3 + 3
+    assert desk.journal.read(2400) is not None
+    desk.close()
+    assert len(payloads(tmp_path)) == 2503
+
+
+def test_durability_os_does_not_sync(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, durability="os", sync=Gate(errno.EIO).sync)
+    desk.write(message(b"x"))
+    desk.close()
+    assert payloads(tmp_path) == [b"x"]
+
+
+def test_closing_writes_what_is_pending_behind_what_is_on_its_way(tmp_path: Path) -> None:
+    gate = Gate()
+    gate.open.release(9)
+    desk = Desk(tmp_path, sync=gate.sync)
+    desk.journal.append(message(b"one"))
+    desk.journal.commit()
+    desk.journal.append(message(b"two"))
+    desk.close()
+    assert desk.journal.durable == 2
+    desk.journal.arrived(1)
+    assert payloads(tmp_path) == [b"one", b"two"]
+
+
+# Reading
+
+
+def test_a_message_is_read_wherever_it_is(tmp_path: Path) -> None:
+    gate = Gate()
+    gate.open.release(9)
+    desk = Desk(tmp_path, sync=gate.sync)
+    journal = desk.journal
+    desk.write(message(b"disk"), Row(0, 0, schema.ACK))
+    while gate.open.acquire(blocking=False):
+        pass
+    journal.append(message(b"flying"))
+    journal.commit()
+    journal.append(message(b"pending"))
+    found = [journal.read(seq) for seq in range(6)]
+    texts = [one.payload if one else None for one in found]
+    assert texts == [None, b"disk", None, b"flying", b"pending", None]
+    assert journal.read(journal.keep(run_of(b"kept"))) is not None
+    gate.open.release(9)
+    desk.close()
+    _, desk = folded(tmp_path)
+    read = desk.journal.read(1)
+    assert read is not None and (read.topic, read.payload, read.seq) == ("room/temp", b"disk", 1)
+    desk.close()
+
+
+def test_the_cache_of_frames_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "FRAME_CACHE_BYTES", 10_000)
+    desk = Desk(tmp_path)
+    for n in range(20):
+        desk.write(message(bytes(1000) + b"%d" % n))
+    for _ in range(2):
+        for seq in range(1, 21):
+            read = desk.journal.read(seq)
+            assert read is not None and read.payload.endswith(b"%d" % (seq - 1))
+    assert desk.journal._cached <= 10_000
+    desk.close()
+
+
+def test_damage_met_while_reading_is_reported_and_the_message_gone(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.write(message(b"precious"))
+    path = desk.journal.directory.segment(1)
+    path.write_bytes(path.read_bytes().replace(b"precious", b"precioux"))
+    assert desk.journal.read(1) is None
+    assert "row 1 cannot be read" in desk.journal.reports[0]
+    desk.close()
+
+
+# Starting
+
+
+def test_a_start_folds_only_frames_that_change_state(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.write(message(b"passing"))
+    desk.write(message(b"passing too"), message(b"kept", retain=True))
+    desk.write(Row(0, 0, schema.ACK))
+    desk.close()
+    rows, desk = folded(tmp_path)
+    assert [row.seq for row in rows] == [2, 3, 4]
+    assert desk.write(message(b"next")) == 5
+    assert desk.journal.clock.stamp() >= rows[-1].time
+    desk.close()
+    assert len(payloads(tmp_path)) == 5
+
+
+CHILD = """
+import sys, pathlib
+from hubbub.core.clock import Clock
+from hubbub.journal.writer import Journal
+from hubbub.schema import Row, PUBLISH
+durable = __import__("queue").SimpleQueue()
+journal = Journal(pathlib.Path(sys.argv[1]), Clock(), "disk", durable.put)
+journal.recover(lambda row: None)
+while True:
+    for n in range(17):
+        journal.append(Row(0, 0, PUBLISH, retain=True, payload=b"%d" % (journal.position + 1)))
+    journal.commit()
+    journal.arrived(durable.get())
+    print(journal.durable, flush=True)
+"""
+
+
+def test_kill_9_loses_nothing_that_was_said_to_be_durable(tmp_path: Path) -> None:
+    for rounds in (1, 40):
+        command = [sys.executable, "-c", CHILD, str(tmp_path)]
+        with subprocess.Popen(command, cwd=SOURCE, stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            durable = [int(child.stdout.readline()) for _ in range(rounds)][-1]
+            child.send_signal(signal.SIGKILL)
+            durable = max([durable, *map(int, child.stdout.read().split())])
+        rows, desk = folded(tmp_path)
+        assert desk.journal.position >= durable
+        assert [int(row.payload) for row in rows] == list(range(1, desk.journal.position + 1))
+        desk.close()
+    assert [int(one) for one in payloads(tmp_path)] == list(range(1, desk.journal.position + 1))
+
+
+def test_a_torn_tail_is_cut_and_its_numbers_are_used_again(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.write(message(b"one", retain=True))
+    desk.close()
+    path = Directory(tmp_path).segment(1)
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[-500:])
+    rows, desk = folded(tmp_path)
+    assert [row.payload for row in rows] == [b"one"]
+    assert desk.journal.reports == [f"{path.name}: an unfinished write of 500 bytes was cut"]
+    assert desk.write(message(b"two")) == 2
+    desk.close()
+    assert payloads(tmp_path) == [b"one", b"two"]
+
+
+def test_numbers_that_were_seen_are_never_used_again(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.write(message(b"one", retain=True))
+    desk.write(message(b"two", retain=True))
+    desk.close()
+    directory = Directory(tmp_path)
+    os.truncate(directory.segment(1), places(directory, 1)[1][0])
+    _, desk = folded(tmp_path)
+    assert desk.journal.reports == ["rows 2 to 2 are lost"]
+    assert desk.write(message(b"three", retain=True)) == 3
+    desk.close()
+    rows, desk = folded(tmp_path)
+    assert [row.seq for row in rows] == [1, 3]
+    desk.close()
+    assert payloads(tmp_path, allow_loss=True) == [b"one", b"three"]
+    with pytest.raises(JournalError, match="rows 2 to 2 are lost"):
+        payloads(tmp_path)
+
+
+def test_damage_in_the_middle_loses_that_frame_and_says_so(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    for text in (b"one", b"two", b"three"):
+        desk.write(message(text, retain=True))
+    desk.close()
+    path = Directory(tmp_path).segment(1)
+    path.write_bytes(path.read_bytes().replace(b"two", b"twx"))
+    rows, desk = folded(tmp_path)
+    assert [row.payload for row in rows] == [b"one", b"three"]
+    assert [report for report in desk.journal.reports if "damaged" in report]
+    assert desk.journal.reports[-1] == "rows 2 to 2 are lost"
+    assert desk.write(message(b"four")) == 4
+    desk.close()
+
+
+# Trouble
+
+
+def test_after_a_failed_sync_a_new_file_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "PAUSES", (0.01,))
+    gate = Gate()
+    gate.open.release(99)
+    desk = Desk(tmp_path, sync=gate.sync)
+    desk.write(message(b"one"))
+    gate.failures = [errno.EIO, errno.EIO]
+    desk.write(message(b"two"))
+    assert desk.journal.trouble == ""
+    desk.write(message(b"three"))
+    assert desk.journal.directory.segments() == [1, 2]
+    assert [one.base for one in desk.journal._files] == [1, 1]
+    assert desk.journal.segment == 0 and desk.journal.roll_due() is None
+    assert desk.journal.read(2) is not None
+    desk.close()
+    assert payloads(tmp_path) == [b"one", b"two", b"three"]
+    _, desk = folded(tmp_path)
+    assert desk.journal.reports == [] and desk.journal.position == 3
+    assert desk.write(message(b"four")) == 4
+    desk.close()
+
+
+def test_a_sync_that_fails_on_the_first_group_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "PAUSES", (0.01,))
+    gate = Gate(errno.EIO)
+    gate.open.release(99)
+    desk = Desk(tmp_path, sync=gate.sync)
+    desk.write(message(b"one"))
+    desk.close()
+    assert payloads(tmp_path) == [b"one"]
+
+
+def test_the_trouble_is_said_while_it_lasts(tmp_path: Path) -> None:
+    gate = Gate(errno.EIO)
+    desk = Desk(tmp_path, sync=gate.sync)
+    desk.journal.append(message(b"one"))
+    desk.journal.commit()
+    gate.open.release()
+    gate.entered.acquire()
+    gate.entered.acquire()  # the second try
+    assert desk.journal.trouble == "the journal cannot be written: injected"
+    assert desk.durable.empty()
+    gate.open.release(9)
+    desk.settle()
+    assert desk.journal.trouble == ""
+    desk.close()
+
+
+def test_closing_in_trouble_ends_and_promises_nothing(tmp_path: Path) -> None:
+    gate = Gate(*[errno.EIO] * 99)
+    gate.open.release(99)
+    desk = Desk(tmp_path, sync=gate.sync)
+    desk.journal.append(message(b"one"))
+    desk.close()
+    assert desk.journal.durable == 0 and desk.durable.empty()
+    rows, desk = folded(tmp_path)
+    assert rows == []
+    desk.close()
+
+
+@contextmanager
+def no_file_above(limit: int) -> Iterator[None]:
+    """What a full disk looks like to a writer: a short write, then an error."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_stops_acknowledgements_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "FULL_PAUSE", 0.02)
+    desk = Desk(tmp_path)
+    desk.write(message(b"one"))
+    size = desk.journal.directory.segment(1).stat().st_size
+    tries = threading.Semaphore(0)
+    monkeypatch.setattr(desk.journal, "_retreat", counted(desk.journal._retreat, tries))
+    with no_file_above(size + 1000):
+        desk.journal.append(message(bytes(5000)))
+        desk.journal.commit()
+        for _ in range(3):
+            assert tries.acquire(timeout=10)
+        assert desk.durable.empty()
+        assert "File too large" in desk.journal.trouble
+    desk.settle()
+    desk.write(message(b"three"))
+    assert desk.journal.directory.segments() == [1]
+    desk.close()
+    assert payloads(tmp_path) == [b"one", bytes(5000), b"three"]
+
+
+def counted(call: Any, counter: threading.Semaphore) -> Any:
+    def counting() -> None:
+        call()
+        counter.release()
+
+    return counting
+
+
+# Segments
+
+
+def test_a_segment_ends_with_a_group_and_the_next_rows_know(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, segment_bytes=6000)
+    journal = desk.journal
+    for _ in range(4):
+        before = journal.segment
+        journal.append(message(bytes(3000)))
+        assert journal.segment == before
+        journal.commit()
+        journal.append(message(b"appended after the hand-off"))
+        desk.settle()
+    assert journal.segment == 2
+    assert journal.directory.segments() == [1, 4]
+    desk.close()
+    assert len(payloads(tmp_path)) == 8
+
+
+def test_a_segment_ends_by_age(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, segment_seconds=0.0)
+    for text in (b"one", b"two", b"three"):
+        desk.write(message(text))
+    assert desk.journal.directory.segments() == [1, 2, 3]
+    assert desk.journal.segment == 3
+    desk.close()

@@ -1,0 +1,82 @@
+"""A journal to read, written by the real writer at chosen times, and one Spark for all tests."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from hubbub.core.clock import Clock
+from hubbub.journal.writer import Journal
+from hubbub.schema import PUBLISH, Row
+from hubbub.spark.session import session
+
+SECOND = 1_000_000
+NOON = 1_767_268_800 * SECOND  # 2026-01-01 12:00 UTC
+
+
+class StoppedClock(Clock):
+    """Shows the time it was set to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = NOON
+
+    def stamp(self) -> int:
+        return self.time
+
+
+class Writer:
+    """A journal in a directory. `write` makes rows durable before it returns."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = StoppedClock()
+        self._durable: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._journal = Journal(directory, self.clock, "os", self._durable.put)
+        self._journal.recover(lambda row: None)
+
+    def write(self, *rows: Row) -> int:
+        """Rows with their `time` in seconds since NOON; returns the last seq."""
+        for row in rows:
+            self.clock.time = NOON + int(row.time * SECOND)
+            self._journal.append(row)
+        while self._journal.pending or self._journal.busy:
+            self._journal.commit()
+            self._journal.arrived(self._durable.get(timeout=10))
+        return self._journal.position
+
+    def close(self) -> None:
+        self._journal.close()
+
+
+def publish(second: float, topic: str, payload: bytes = b"1", **columns: object) -> Row:
+    """A publish row; `time` is what `Writer.write` takes."""
+    row = Row(0, 0, PUBLISH, b"mqtt", b"dev", topic.encode(), payload=payload)
+    return row._replace(time=second, **columns)  # type: ignore[arg-type]
+
+
+def readings_rows(count: int) -> list[Row]:
+    return [publish(n / 100, f"plant/{n % 4}/temp", b"%d" % n) for n in range(count)]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    running = session(
+        "local[2]",
+        **{
+            "spark.sql.shuffle.partitions": "1",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        },
+    )
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[Writer]:
+    made = Writer(tmp_path / "data")
+    yield made
+    made.close()
