@@ -30,7 +30,7 @@ lint: .venv/dev ## Check style, types and import directions.
 	@$(BIN)/lint-imports
 
 bench: .venv/dev ## Measure broker CPU per message beside mosquitto (minutes).
-	@$(BIN)/python -m benchmarks
+	@$(BIN)/python -m benchmarks.mqtt $(ARGS)
 
 clean: ## Remove .venv and everything built or cached; the data in hubbub-data stays.
 	rm -rf .venv build dist src/*.egg-info .hypothesis .*_cache

@@ -60,9 +60,9 @@ class Figure(NamedTuple):
     rate: float
 
 
+SHAPES: Final = ((1, 1), (1, 100), (100, 1))  # publishers, subscribers
 CELLS: Final = tuple(
-    Cell(publishers, subscribers, qos, window)
-    for window, (publishers, subscribers), qos in product((1, 20), ((1, 1), (1, 100), (100, 1)), (0, 1))
+    Cell(*shape, qos, window) for window, shape, qos in product((1, 20), SHAPES, (0, 1))
 )
 NAGLE: Final = "mosquitto"
 NODELAY: Final = "mosquitto, nodelay"
@@ -164,7 +164,7 @@ def hubbub(name: str, data: Path, *settings: str) -> Iterator[Broker]:
     """`hubbub serve` as it is, with its data in that directory."""
     command = [sys.executable, "-m", "hubbub", "serve", "--listen", "127.0.0.1:0"]
     command += ["--data", str(data)]
-    for setting in settings:
+    for setting in ("log.level=warning", *settings):
         command += ["--set", setting]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
@@ -274,11 +274,11 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
             stack.enter_context(hubbub(DISK, folder / "disk")),
         ]
         for number, cell in product(range(chosen.rounds), cells):
-            print(f"\rround {number + 1}, {cell.name}\033[K", end="", file=sys.stderr, flush=True)
             for broker in brokers:
                 figure = measure(load, broker, cell, chosen.seconds)
                 results.setdefault((cell, broker.name), []).append(figure)
-        print("\r\033[K", end="", file=sys.stderr)
+            if cell is cells[-1]:
+                print(f"Round {number + 1} of {chosen.rounds} is done.", flush=True)
         folding = folding_cost(brokers[-1], folder / "disk")
     print("", *table(results, cells), "", *rates(results, cells), sep="\n")
     if folding is not None:

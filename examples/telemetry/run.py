@@ -30,7 +30,8 @@ from rich.console import Console
 from rich.live import Live
 
 from hubbub.config import DEFAULT_DATA, DEFAULT_LISTEN
-from hubbub.pipeline import screen
+from hubbub.pipeline.layout import Layout
+from hubbub.pipeline.screen import Screen, View, render
 
 HERE: Final = Path(__file__).parent
 START_SECONDS: Final = 60.0  # a hub that takes longer has a problem
@@ -40,6 +41,8 @@ LOOK_SECONDS: Final = 1.0
 SAY_SECONDS: Final = 10.0  # between lines where there is no terminal to draw on
 
 console = Console()
+
+Show = Generator[None, View, None]  # is sent each view, and shows it
 
 
 class Stopped(Exception):
@@ -88,7 +91,7 @@ class Demo:
 
     def __init__(self, data: Path, logs: Path) -> None:
         self.data = data
-        self.tables = data / "tables"
+        self.screen = Screen(data)
         self.logs = logs
         self.running: list[Program] = []
 
@@ -113,6 +116,11 @@ class Demo:
                     console.print(f"{what} … {now - began:.0f} s")
                 time.sleep(0.2)
         return result
+
+    def tables_hold(self, seq: int) -> bool:
+        """Whether a whole batch reached that row of the journal."""
+        progress = Layout(self.data).progress()
+        return progress is not None and progress.seq >= seq
 
     def check(self) -> None:
         for program in self.running:
@@ -163,7 +171,7 @@ def run(demo: Demo, duration: float | None) -> None:
     demo.wait(
         "Starting Spark, then waiting for its first batch",
         SPARK_SECONDS,
-        lambda: screen.position(demo.tables) > start,
+        lambda: demo.tables_hold(start + 1),
     )
     watch(demo, duration)
     finish(demo, second)
@@ -220,30 +228,37 @@ def start_devices(demo: Demo, first: str, second: str) -> None:
 def watch(demo: Demo, duration: float | None) -> None:
     """Show the tables until the time is over."""
     until = time.monotonic() + duration if duration is not None else float("inf")
-    show = drawn(demo.tables) if console.is_terminal else said(demo.tables)
+    show = drawn() if console.is_terminal else said()
+    next(show)
     with contextlib.closing(show):
         while time.monotonic() < until:
-            next(show)
+            if (view := demo.screen.look()) is not None:
+                show.send(view)
             demo.check()
             time.sleep(LOOK_SECONDS)
 
 
-def drawn(tables: Path) -> Generator[None, None, None]:
+def drawn() -> Show:
     """One picture that changes in place."""
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            live.update(screen.draw(screen.look(tables)), refresh=True)
-            yield
+            live.update(render((yield)), refresh=True)
 
 
-def said(tables: Path) -> Generator[None, None, None]:
-    """A line now and then, for logs."""
+def said() -> Show:
+    """A line now and then, where there is no terminal to draw on."""
     last = 0.0
     while True:
+        view = yield
         if time.monotonic() - last >= SAY_SECONDS:
             last = time.monotonic()
-            console.print(screen.line(screen.look(tables)), highlight=False)
-        yield
+            console.print(line(view), highlight=False)
+
+
+def line(view: View) -> str:
+    counts = ", ".join(f"{name} {count:,}" for name, count in view.counts.items())
+    latency = f", mean latency {view.latency_ms:.1f} ms" if view.latency_ms is not None else ""
+    return f"tables up to journal row {view.progress.seq}: {counts}{latency}"
 
 
 def finish(demo: Demo, address: str) -> None:
@@ -256,9 +271,11 @@ def finish(demo: Demo, address: str) -> None:
     demo.wait(
         f"Waiting until the tables hold everything up to row {last}",
         SPARK_SECONDS,
-        lambda: screen.position(demo.tables) >= last,
+        lambda: demo.tables_hold(last),
     )
-    console.print(screen.draw(screen.look(demo.tables)))
+    if (view := demo.screen.look()) is not None:
+        console.print(render(view))
+        console.print(line(view), highlight=False)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ log = logging.getLogger("hubbub")
 
 SWEEP_SECONDS = 0.25
 STOP_SECONDS = 5.0
+ROLL_RETRY_SECONDS = 60.0
 
 
 class WebApplication(Protocol):
@@ -73,6 +74,7 @@ class Hub:
         self._commit_timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._roll: asyncio.Task[None] | None = None
+        self._roll_again = 0.0
 
     # Life
 
@@ -293,6 +295,8 @@ class Hub:
     def _roll_if_due(self) -> None:
         if self.journal is None or (self._roll is not None and not self._roll.done()):
             return
+        if self.clock.now() < self._roll_again:
+            return
         command = self.journal.roll_due()
         if command is not None:
             self._roll = asyncio.create_task(self._run_roll(self.journal, command))
@@ -309,6 +313,7 @@ class Hub:
         if process.returncode == 0:
             journal.rolled()
         else:
+            self._roll_again = self.clock.now() + ROLL_RETRY_SECONDS
             log.error("folding a segment failed: %s", complaint.decode(errors="replace").strip())
 
     # What it says about itself

@@ -20,12 +20,15 @@ import heapq
 import itertools
 import logging
 import socket
+import typing
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from hubbub.config import Listener as ListenerSettings
 from hubbub.config import parse_address
+from hubbub.core.broker import Broker
+from hubbub.core.clock import Clock
 from hubbub.core.connection import NEVER, Connection, Opening, Protocol
 from hubbub.core.limits import HEAD_BYTES, HEAD_SECONDS, SEND_BUFFER, YOUNG_CONNECTIONS
 from hubbub.core.link import Framing, Link
@@ -34,12 +37,22 @@ from hubbub.errors import ProtocolError, SettingError
 from hubbub.wire.http import Request, parse_head, response
 from hubbub.wire.websocket import Frames, frame, handshake_response
 
-if TYPE_CHECKING:
-    from hubbub.hub import Hub
-
 log = logging.getLogger("hubbub.listener")
 
 Adopt = Callable[[asyncio.Transport, bytes], None]
+
+
+class Host(typing.Protocol):
+    """What sockets need of the hub they belong to."""
+
+    broker: Broker
+    clock: Clock
+    deadlines: Deadlines
+    sockets: set[Socket]
+    congested: bool
+
+    def schedule(self) -> None: ...
+    def hold_back(self, sock: Socket) -> None: ...
 
 
 class PieceFraming(Framing):
@@ -329,7 +342,7 @@ class Listener:
 
     def __init__(
         self,
-        hub: Hub,
+        hub: Host,
         settings: ListenerSettings,
         protocols: Sequence[Protocol],
         gate: Gate,

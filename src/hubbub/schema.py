@@ -127,6 +127,8 @@ def _escape(match: re.Match[str]) -> str:
 
 def column_of(name: str) -> bytes:
     """A name as it lies in the journal: always valid UTF-8."""
+    if name.isascii() and "%" not in name:
+        return name.encode()
     return _AMBIGUOUS.sub(_escape, name).encode()
 
 

@@ -36,7 +36,7 @@ def run(settings: Settings, reload: Callable[[], Settings] | None = None) -> Non
 
 async def _serve(settings: Settings, reload: Callable[[], Settings] | None) -> None:
     hub = Hub(settings)
-    hub.web = Application(hub)
+    hub.web = Application(hub.status)
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

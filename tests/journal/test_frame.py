@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hubbub import schema
 from hubbub.errors import JournalError
-from hubbub.journal import frame
+from hubbub.journal import arrow, frame
 from hubbub.journal.table import SCHEMA
 from hubbub.schema import COLUMNS, Row
 from tests.journal.rows import any_rows, message, numbered
@@ -59,6 +59,12 @@ def test_any_number_of_rows(count: int) -> None:
     data = frame.encode(rows)
     assert arrow_batch(data).equals(as_arrow(rows))
     assert frame.decode(memoryview(data), 0) == rows
+
+
+def test_the_schema_message_and_a_frame_are_an_arrow_stream() -> None:
+    rows = numbered([message(b"x")])
+    stream = arrow.SCHEMA + bytes(frame.encode(rows)[frame.HEADER.size :])
+    assert pyarrow.ipc.open_stream(stream).read_all().to_batches()[0].equals(as_arrow(rows))
 
 
 @pytest.mark.parametrize("bit", range(17))

@@ -60,7 +60,9 @@ def test_rows_are_numbered_and_stamped(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     journal = desk.journal
     assert [journal.append(message(b"x")) for _ in range(3)] == [1, 2, 3]
-    assert journal.append_run(run_of(b"p", b"q", number=7), 3) == 4
+    run = run_of(b"p", b"q", number=7)
+    assert journal.append_run(run, 3) == 4
+    assert [one.seq for one in run.messages()] == [4, 5]
     assert (journal.position, journal.durable, journal.pending) == (5, 0, 5)
     journal.commit()
     assert (journal.pending, journal.busy) == (0, True)
@@ -80,6 +82,7 @@ def test_what_arrives_during_a_sync_is_the_next_group(tmp_path: Path) -> None:
     journal.append(message(b"one"))
     journal.commit()
     gate.entered.acquire()
+    assert b"one" in journal.directory.segment(1).read_bytes()  # the sync comes after the write
     journal.append(message(b"two"))
     journal.append(message(b"three"))
     journal.commit()

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from hubbub import config, schema
 from hubbub.errors import OffsetError, SettingError
+from hubbub.journal.table import Table
 from hubbub.spark import source
 from hubbub.spark.source import Journal, Options, Range, StreamReader
 from tests.spark.fixtures import Writer, publish, readings_rows
@@ -110,7 +111,7 @@ def test_rows_that_retention_removed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     writer = Writer(tmp_path / "data")
     path = data(writer, tmp_path)
     writer.close()
-    monkeypatch.setattr(source.Table, "first", lambda table: 51)
+    monkeypatch.setattr(Table, "first", lambda table: 51)
     with pytest.raises(OffsetError, match=r"rows 11 to 50 .* failOnDataLoss=false"):
         Journal(Options({"path": path})).begin(10, 100)
     assert Journal(Options({"path": path, "failOnDataLoss": "false"})).begin(10, 100) == 50

@@ -1,4 +1,4 @@
-"""`hubbub pipeline`: run the pipeline, and ask its tables in SQL. Loads Spark only when it starts."""
+"""`hubbub pipeline`: run the pipeline, ask its tables in SQL. Spark is loaded when it starts."""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from datetime import datetime
+from typing import Annotated, Any, Final
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
@@ -15,7 +16,8 @@ from hubbub.errors import HubbubError
 
 app = typer.Typer(add_completion=False)
 
-_SECONDS = 10.0  # a hub that does not answer in this time is not well
+_STAMPS: Final = ("started", "time")
+_SECONDS: Final = 10.0  # a hub that does not answer in this time is not well
 
 
 @app.command()
@@ -53,11 +55,20 @@ def tables(answer: dict[str, Any]) -> list[Table]:
     single = Table("hub", "", show_edge=False, box=None)
     lists = []
     for name, value in _flat(answer):
-        if isinstance(value, list):
+        if not isinstance(value, list):
+            single.add_row(name, _text(name, value))
+        elif value:
             lists.append(_list_table(name, value))
         else:
-            single.add_row(name, str(value))
+            single.add_row(name, "none")
     return [single, *lists]
+
+
+def _text(name: str, value: Any) -> str:
+    """Stamps are microseconds since 1970; everything else shows as it is."""
+    if name in _STAMPS:
+        return datetime.fromtimestamp(value / 1e6).astimezone().isoformat(" ", "seconds")
+    return f"{value:,}" if type(value) is int else str(value)
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

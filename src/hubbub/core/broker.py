@@ -42,7 +42,7 @@ from hubbub.core.topics import (
     is_name,
     matches,
 )
-from hubbub.schema import Row, column_of
+from hubbub.schema import Row, column_of, name_to_wire
 
 
 class Broker:
@@ -169,7 +169,7 @@ class Broker:
         """Add or replace a session's subscription; True if it is new.
 
         Permission was asked before. A filter `$queue/<name>` makes the session a consumer of
-        that queue, which begins if it does not exist.
+        that queue, which begins if it does not exist; `dispatch` it once the answer is written.
         """
         session, name = subscription.session, subscription.filter
         old = session.subscriptions.get(name)
@@ -198,9 +198,7 @@ class Broker:
     def _enter(self, subscription: Subscription) -> None:
         name = subscription.filter
         if name.startswith(QUEUE):
-            queue = self.queue(name[len(QUEUE) :])
-            queue.consumers.append(subscription)
-            self.dispatch(queue)
+            self.queue(name[len(QUEUE) :]).consumers.append(subscription)
         else:
             self.filters.add(subscription)
             self.age += 1
@@ -266,7 +264,7 @@ class Broker:
 
     def route(self, rights: Rights, name: str) -> Route:
         """The route of a name for clients with these rights; built again when out of date."""
-        key = column_of(name)
+        key = name_to_wire(name)
         route = rights.routes.get(key)
         if route is None or route.age != self.age:
             if len(rights.routes) >= ROUTES:
@@ -323,6 +321,8 @@ class Broker:
             return
         if run.retain and not self._may_retain(run):
             run.retain = False
+            for message in run.messages():
+                message.retain = False
         if (
             route.record or run.retain or route.must or run.number
             or (run.qos and route.audience)
@@ -366,6 +366,7 @@ class Broker:
     def _bound_backlogs(self, audience: list[tuple[SessionState, int]], run: Run) -> None:
         for state, _ in audience:
             excess = len(state.backlog.entries) - self.backlog_messages
+            excess = min(excess, state.backlog.next - state.backlog.sent)
             if excess > 0:
                 self.metrics.drop("backlog full", excess)
                 ref = state.backlog.seq(state.backlog.next - excess)

@@ -66,6 +66,7 @@ class Queue(Session):
     def remove(self, number: int) -> int:
         """Forget a message; return its seq, 0 if it was not there."""
         seq = self.messages.pop(number, 0)
+        self.next_waiting()  # lets go of what lies before it: nobody else may ever ask
         consumer = self.leased.pop(number, None)
         if consumer is not None:
             consumer.leases.pop(seq, None)

@@ -160,7 +160,8 @@ class State:
 
     def _publish(self, row: Row) -> None:
         if row.ref:
-            self.published(self._audiences[row.ref], row.seq, 1, row.qos)
+            # A damaged file may have lost the audience's row; the reader has reported that.
+            self.published(self._audiences.get(row.ref, []), row.seq, 1, row.qos)
         if row.retain:
             self.retain(name_of(row.topic), row.seq if row.payload else 0)
         if row.number:
@@ -246,6 +247,8 @@ class State:
             yield Row(0, 0, schema.CREATE, topic=column_of(name), number=number)
         for name, number in self.subtopics.numbers.items():
             yield Row(0, 0, schema.CREATE, subtopic=column_of(name), number=number)
+        for number, ref in self.taken.items():
+            yield Row(0, 0, schema.TAKEN, ref=ref, number=number)
         for session in self.sessions.values():
             yield from session_rows(session)
         for name, first in self.ended_queues.items():
@@ -267,7 +270,10 @@ class State:
     def carried(self, row: Row) -> Row:
         """A needed message as it goes into a snapshot: without effects that others repeat."""
         if row.kind == schema.SEND:
-            return row
+            queue = self.queues.get(name_of(row.topic)[len(QUEUE) :])
+            if queue is not None and queue.messages.get(row.number) == row.seq:
+                return row
+            row = row._replace(kind=schema.PUBLISH)  # only a session still waits for it
         retain = row.retain and self.retained.get(name_of(row.topic)) == row.seq
         return row._replace(ref=0, number=0, retain=retain)
 

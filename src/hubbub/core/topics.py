@@ -1,6 +1,6 @@
 """Names and filters, and the tree that finds the subscriptions of a name.
 
-Rules of filters (MQTT 5.0, 4.7; the same for every protocol that has wildcards):
+Rules of filters (OASIS standard, section 4.7; the same for every protocol with wildcards):
 
     sport/+/player      `+` stands for exactly one level, also an empty one
     sport/#             `#` for this level and all below it, `sport` itself included
@@ -125,7 +125,7 @@ class Filters:
         """Every subscription whose filter matches the name; a session may appear twice."""
         literal = self._literal.get(name)
         found = list(literal.values()) if literal else []
-        if self._root.below:
+        if self._root.below and is_name(name):
             levels = name.split("/")
             if name.startswith("$"):
                 below = self._root.below.get(levels[0])

@@ -155,15 +155,18 @@ class Journal(Log):
 
         Raises JournalError if state cannot be known.
         """
-        self._fold_snapshot(apply)
-        committed = self.directory.committed()
-        last = self._snapshot_seq
-        for first, following in self.directory.spans():
-            if not following or following > self._snapshot_seq + 1:
-                self._report(heal(self.directory, first, committed, following))
-                last = self._fold_segment(first, following, last, apply)
-        self._lost(last, committed)
-        self._continue(last, committed)
+        try:
+            self._fold_snapshot(apply)
+            committed = self.directory.committed()
+            last = self._snapshot_seq
+            for first, following in self.directory.spans():
+                if not following or following > self._snapshot_seq + 1:
+                    self._report(heal(self.directory, first, committed, following))
+                    last = self._fold_segment(first, following, last, apply)
+            self._lost(last, committed)
+            self._continue(last, committed)
+        except OSError as error:
+            raise JournalError(f"cannot read {self.directory.path}: {error}") from error
         self._thread.start()
 
     def _fold_snapshot(self, apply: Callable[[Row], None]) -> None:
@@ -265,7 +268,8 @@ class Journal(Log):
     def append_run(self, run: Run, audience: int) -> int:
         first = self.position + 1
         stamp = self.clock.stamp()
-        for message in run.messages():
+        for seq, message in enumerate(run.messages(), first):
+            message.seq, message.time = seq, stamp
             self._add(row_of(message, PUBLISH, audience, run.number), stamp)
         return first
 

@@ -123,10 +123,13 @@ def _watch(query: StreamingQuery, batches: _Batches, stop: threading.Event) -> N
 
 
 def said_by(error: PySparkException) -> str:
-    """What went wrong in one line: our own error if there is one inside Spark's."""
-    text = str(error)
-    ours = re.findall(r"hubbub\.errors\.\w+: (.+)", text)
-    return ours[-1].strip() if ours else text.strip().splitlines()[0]
+    """What went wrong in one line: our own error or Python's, if one is inside Spark's."""
+    text = str(error).strip()
+    for pattern in (r"hubbub\.errors\.\w+: (.+)", r"^(\w+(?:Error|Exception): .+)"):
+        found = re.findall(pattern, text, re.MULTILINE)
+        if found:
+            return str(found[-1]).strip()
+    return text.splitlines()[0]
 
 
 class _Batches:

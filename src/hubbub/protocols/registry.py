@@ -16,8 +16,8 @@ from hubbub.errors import SettingError
 
 PROTOCOLS: list[str] = [
     "hubbub.protocols.mqtt:Mqtt",
-    "hubbub.protocols.switch:Switch",
     "hubbub.protocols.smq:Smq",
+    "hubbub.protocols.switch:Switch",
 ]
 
 

@@ -26,6 +26,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from hubbub.errors import SettingError
@@ -43,6 +44,9 @@ SETTINGS: Final = {
     "spark.sql.adaptive.enabled": "false",  # each stage as a job of its own doubles a small batch
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
+
+# They print a whole Java stack as JSON beside an exception that says the same.
+_ECHOES: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 _SHIM: Final = """#!/bin/sh
 for a do shift; case "$a" in {dropped}) ;; *) set -- "$@" "$a";; esac; done
@@ -80,6 +84,8 @@ def _prepare() -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["JAVA_HOME"] = str(_shim(java()))
+    for name in _ECHOES:
+        PySparkLogger.getLogger(name).disabled = True
 
 
 def java() -> Path:

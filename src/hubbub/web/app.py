@@ -1,7 +1,7 @@
 """The web application behind the port: status as JSON and a plain page.
 
 The listener gives it every connection whose first HTTP request no protocol takes; uvicorn speaks
-HTTP on it from then on. It reads the hub, and never changes it.
+HTTP on it from then on. It is given functions that read the hub, and never changes it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import html
 import json
+from collections.abc import Callable
 from email.utils import formatdate
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from starlette.applications import Starlette
 from starlette.requests import Request as WebRequest
@@ -20,9 +21,6 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from hubbub.wire.http import Request
-
-if TYPE_CHECKING:
-    from hubbub.hub import Hub
 
 _DATE_SECONDS = 1.0
 _STOP_SECONDS = 2.0
@@ -35,7 +33,7 @@ class Application:
     not documented API; the version is pinned and `tests/web` holds what we rely on.
     """
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, status: Callable[[], dict[str, Any]]) -> None:
         self.asgi = Starlette(
             routes=[
                 Route("/", self._page),
@@ -44,7 +42,7 @@ class Application:
             ],
             exception_handlers={404: _not_found},
         )
-        self._hub = hub
+        self._say_status = status
         self._config = Config(
             self.asgi, http="httptools", ws="none", lifespan="off", log_config=None,
             access_log=False, server_header=False, proxy_headers=False,
@@ -87,10 +85,10 @@ class Application:
     # Pages
 
     async def _status(self, request: WebRequest) -> JSONResponse:
-        return JSONResponse(self._hub.status())
+        return JSONResponse(self._say_status())
 
     async def _page(self, request: WebRequest) -> HTMLResponse:
-        text = html.escape(json.dumps(self._hub.status(), indent=2))
+        text = html.escape(json.dumps(self._say_status(), indent=2))
         return HTMLResponse(_PAGE.replace("{status}", text))
 
     async def _admin(self, request: WebRequest) -> RedirectResponse:

@@ -11,6 +11,7 @@ run, found with one `startswith` a message, and travel as one slice of what was 
 
 from __future__ import annotations
 
+import random
 from typing import Final
 
 from hubbub.config import Settings
@@ -18,7 +19,6 @@ from hubbub.core.broker import Broker, row_about
 from hubbub.core.connection import NEVER, Connection, Opening, Protocol
 from hubbub.core.link import Link
 from hubbub.core.message import Message, Run
-from hubbub.core.names import free_number
 from hubbub.core.rights import Credentials, Rights
 from hubbub.core.route import Route
 from hubbub.core.session import Session, SessionState, Subscription
@@ -114,7 +114,7 @@ class MqttConnection(Connection):
             return
         self._heard = self.broker.clock.now()
         gathered = self._gathering.add(data)
-        if gathered is not None and not self._over:
+        if gathered is not None and not self._over and not self.link.closing:
             self._feed(gathered)
 
     def _feed(self, buf: bytes) -> None:
@@ -171,9 +171,9 @@ class MqttConnection(Connection):
             raise ProtocolError(f"a {codec.NAMES[head >> 4]} before the CONNECT")
         asked = codec.parse_connect(body)
         client = name_from_wire(asked.client)
-        if not client and not asked.clean:
+        if not client and (not asked.clean or asked.version == "3.1"):
             reply = codec.connack(False, codec.BAD_IDENTIFIER)
-            raise ProtocolError("a lasting session without a client id", reply)
+            raise ProtocolError("no client id, which only clean sessions of 3.1.1 may leave", reply)
         if asked.will is not None and not is_name(name_from_wire(asked.will.topic)):
             raise ProtocolError("a will whose topic has wildcards")
         self._asking = True
@@ -194,7 +194,7 @@ class MqttConnection(Connection):
             self.link.write(codec.connack(False, codec.NOT_AUTHORISED))
             self._finish(f"refused: {reason}")
             return
-        self._accept(asked, client or f"auto-{free_number(())}", rights)
+        self._accept(asked, client or f"auto-{random.getrandbits(64):016x}", rights)
         early, self._early = self._early, []
         rest = b"".join(early)
         if rest:
@@ -220,7 +220,7 @@ class MqttConnection(Connection):
             self._note_will(session, asked.will)
         self._patience = asked.keep_alive * 1.5 if asked.keep_alive else NEVER
         self.link.hold(codec.connack(present, codec.ACCEPTED), barrier=True)
-        session.pump()
+        session.resume()
 
     def _take_over(self, client: str) -> int:
         """End another connection of the same client; its address stays (0 = there is none)."""
@@ -253,8 +253,6 @@ class MqttConnection(Connection):
             raise ProtocolError("a PUBLISH whose topic is not UTF-8") from None
         if not is_name(name):
             raise ProtocolError(f"a PUBLISH to {name[:80]!r}, which is not a topic name")
-        if name.startswith(QUEUE) and has_wildcard(name):
-            raise ProtocolError(f"a PUBLISH to the queue {name[:80]!r}")
         route = self.broker.route(self.session.rights, name)
         self._routes = self.session.rights.routes
         return route
@@ -319,12 +317,15 @@ class MqttConnection(Connection):
         session = self.session
         assert session is not None
         packet_id = codec.parse_packet_id(codec.PUBREL, body)
-        if packet_id in session.state.open_ids:
+        known = packet_id in session.state.open_ids
+        if known:
             session.state.open_ids.discard(packet_id)
             if session.lasting:
                 self.broker.change(row_about(session, RELEASE)._replace(number=packet_id))
-        self.link.hold(codec.acknowledgement(codec.PUBCOMP, packet_id))
-        session.close_exchange()
+        # A barrier: what stood aside until now must not overtake it.
+        self.link.hold(codec.acknowledgement(codec.PUBCOMP, packet_id), barrier=session.serial)
+        if known:
+            session.close_exchange()
 
     # Acknowledgements of what the client received
 
@@ -421,7 +422,7 @@ class MqttConnection(Connection):
 
     def drained(self) -> None:
         if self.session is not None:
-            self.session.pump()
+            self.session.resume()
 
     def goodbye(self) -> None:
         """3.1.1 has no word for it; the connection is just closed, and no will is published."""

@@ -69,6 +69,7 @@ class MqttSession(Session):
     """The session of one client id. It lives as long as the connection, or is `lasting`.
 
     `link` is None while the client is away. `exclusive`: QoS 2 exchanges that are open now.
+    `starved`: a queue was, or may have been, turned away for want of room.
     """
 
     def __init__(self, broker: Broker, client: str, rights: Rights, lasting: bool) -> None:
@@ -82,6 +83,7 @@ class MqttSession(Session):
         self.serial = False
         self.exclusive = 0
         self.exclusive_until = 0.0
+        self.starved = True
         self._aside: list[bytes] = []
         self._aside_bytes = 0
         self._acknowledged: list[tuple[int, int]] = []
@@ -113,7 +115,7 @@ class MqttSession(Session):
         for seq in list(self.leases):
             number = self.backlog.number_of(seq)
             if number >= 0:
-                self._over(number, seq)
+                self._forget(number, seq)
         self.backlog.rewind()
 
     def taken_over(self) -> None:
@@ -129,7 +131,11 @@ class MqttSession(Session):
     # Deliveries
 
     def ready(self) -> bool:
-        return self.link is not None and len(self.backlog.entries) < self.window
+        link = self.link
+        if link is not None and not link.choked and len(self.backlog.entries) < self.window:
+            return True
+        self.starved = True
+        return False
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
         qos = run.qos if run.qos < subscription.qos else subscription.qos
@@ -252,8 +258,8 @@ class MqttSession(Session):
             if backlog.sent < backlog.first:
                 backlog.sent = backlog.first
             at += 4 * count
-            if backlog.sent < backlog.next:
-                self.pump()
+            if backlog.sent < backlog.next or self.starved:
+                self.resume()
             return at
         self.puback(codec.parse_packet_id(codec.PUBACK, data[at + 2 : at + 4]))
         return at + 4
@@ -268,7 +274,7 @@ class MqttSession(Session):
         number = self._number(identifier)
         if number >= 0:
             self._over(number, self.backlog.seq(number))
-            self._room()
+            self.resume()
 
     def pubrec(self, identifier: int) -> None:
         """The client has it; from now on only PUBREL is sent, whatever happens (4.3.3)."""
@@ -288,12 +294,15 @@ class MqttSession(Session):
         if number >= 0:
             self._over(number, self.backlog.seq(number))
             self.close_exchange()
-            self._room()
+            self.resume()
 
     def _over(self, number: int, seq: int) -> None:
         """Nobody waits for this delivery any more; a queue it came from hears of it."""
-        self.backlog.remove(number)
+        self._forget(number, seq)
         self._taken_from_queue(seq)
+
+    def _forget(self, number: int, seq: int) -> None:
+        self.backlog.remove(number)
         if self.lasting:
             self._acknowledged.append((number, seq))
             if not self._settling:
@@ -322,11 +331,14 @@ class MqttSession(Session):
     def _row(self, kind: bytes, ref: int, count: int) -> Row:
         return row_about(self, kind)._replace(ref=ref, number=count)
 
-    def _room(self) -> None:
+    def resume(self) -> None:
+        """There is room: send what waits, then take from the queues that were turned away."""
         self.pump()
-        for topic_filter in self.subscriptions:
-            if topic_filter.startswith(QUEUE):
-                self.broker.dispatch(self.broker.queue(topic_filter[len(QUEUE) :]))
+        starved, self.starved = self.starved, False
+        for topic_filter in self.subscriptions if starved else ():
+            queue = self.broker.state.queues.get(topic_filter.removeprefix(QUEUE))
+            if queue is not None and topic_filter.startswith(QUEUE):
+                self.broker.dispatch(queue)
 
     # Exclusive exchanges
 
@@ -340,13 +352,13 @@ class MqttSession(Session):
         if self.exclusive:
             self.exclusive -= 1
             if not self.exclusive:
-                self._resume()
+                self._end_exclusive()
 
     def exclusive_timeout(self, now: float) -> None:
         """The client did not finish in time: the others shall not wait for ever."""
         if self.exclusive and now >= self.exclusive_until:
             self.exclusive = 0
-            self._resume()
+            self._end_exclusive()
 
     def _set_aside(self, image: bytes, count: int) -> None:
         if self._aside_bytes > LINK_CHOKED:
@@ -356,13 +368,13 @@ class MqttSession(Session):
         self._aside_bytes += len(image)
         self.broker.metrics.messages_out += count
 
-    def _resume(self) -> None:
+    def _end_exclusive(self) -> None:
         aside, self._aside = self._aside, []
         self._aside_bytes = 0
         if self.link is not None:
             for image in aside:
                 self.link.write(image)
-            self.pump()
+            self.resume()
 
 
 def packet_id(number: int) -> int:

@@ -17,6 +17,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+from hubbub.config import Settings
 from hubbub.core.broker import Broker
 from hubbub.core.connection import NEVER, Connection, Opening, Protocol
 from hubbub.core.limits import KIB, ROUTES, SUBSCRIPTIONS
@@ -68,6 +69,9 @@ class Smq(Protocol):
         self.stalled: set[SmqSession] = set()
         self.retained = True
         self.newest = 0
+
+    def apply(self, settings: Settings) -> None:
+        self.retained = settings.smq.retained
 
     def takes(self, request: Request) -> bool:
         """Its header with any value and method, and every WebSocket that nobody else wants."""

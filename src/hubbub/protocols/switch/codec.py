@@ -197,9 +197,10 @@ def _no_constant(name: str) -> float:
 
 # Answers, as the switch writes them
 
-_ESCAPES: Final = {number: f"\\u00{number:02x}" for number in (*range(0x20), 0x7F)} | {
-    ord(plain): escape
-    for plain, escape in zip('"\\\b\f\n\r\t', (r"\"", r"\\", r"\b", r"\f", r"\n", r"\r", r"\t"))
+_SHORT: Final = {'"': r"\"", "\\": r"\\", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r",
+                "\t": r"\t"}  # fmt: skip
+_ESCAPES: Final = {number: f"\\u{number:04x}" for number in (*range(0x20), 0x7F)} | {
+    ord(plain): escape for plain, escape in _SHORT.items()
 }
 _SPECIAL: Final = re.compile(rb'[\x00-\x1f"\\\x7f]')
 

@@ -14,16 +14,16 @@ from hubbub.core.limits import QUEUES
 from hubbub.core.message import Message
 from hubbub.core.queue import Queue
 from hubbub.core.session import Session
-from hubbub.core.topics import CLIENT, QUEUE, is_filter, is_name
+from hubbub.core.topics import CLIENT, QUEUE, SYSTEM, is_filter, is_name
 from hubbub.protocols.switch import codec
-from hubbub.protocols.switch.address import reply_address, shown
-from hubbub.protocols.switch.codec import Call, Delivery
+from hubbub.protocols.switch.address import delivery_of, reply_address, shown
+from hubbub.protocols.switch.codec import Call
 from hubbub.protocols.switch.diagnostics import Diagnostics
 from hubbub.protocols.switch.session import Logins
 from hubbub.protocols.switch.trace import Trace
 from hubbub.protocols.switch.transfer import Polls
 from hubbub.protocols.switch.wait import Bell
-from hubbub.schema import name_to_wire
+from hubbub.schema import name_from_wire, name_to_wire
 from hubbub.wire.http import Request
 
 
@@ -127,11 +127,14 @@ def _request(broker: Broker, origin: str, number: int) -> Message | None:
 
 
 def _answer_elsewhere(broker: Broker, session: Session, address: str, message: Message) -> Answer:
-    """To a client or a topic; nobody there is like a reply queue that is gone."""
-    if not address or (address.startswith(CLIENT) and not broker.count(address)):
+    """To a client or a topic; a client that is gone is like a reply queue that is gone."""
+    if not address:
         return Answer(codec.NOT_SENT)
-    if not session.rights.may_publish(address):
+    route = broker.route(session.rights, address)
+    if not route.allowed:
         return NOT_ALLOWED
+    if address.startswith(CLIENT) and not route.subscriptions:
+        return Answer(codec.NOT_SENT)
     message.topic = address
     broker.post(message, session)
     return Answer(codec.sent(address, 0))
@@ -143,12 +146,7 @@ def _send(desk: Desk, session: Session, queue: Queue, message: Message) -> Answe
     desk.broker.post(message, session)
     if queue.next == number:
         return _full(desk.broker, queue)
-    answers = message.properties["answers"] if message.properties else None
-    delivery = Delivery(
-        queue.name, number, message.payload, shown(message.reply_to),
-        (answers[0], answers[1]) if isinstance(answers, list) else None,
-    )  # fmt: skip
-    desk.trace.sent(session.client, delivery)
+    desk.trace.sent(session.client, delivery_of(queue, number, message))
     return Answer(codec.sent(queue.name, number))
 
 
@@ -167,9 +165,7 @@ def acknowledge(desk: Desk, session: Session, call: Call, request: Request) -> A
 
 def list_all(desk: Desk, session: Session, call: Call, request: Request) -> Answer:
     prefix = call.arguments[0]
-    return Answer(
-        codec.names(name for name in desk.broker.state.queues if name.startswith(prefix))
-    )
+    return Answer(codec.names(name for name in desk.broker.state.queues if name.startswith(prefix)))
 
 
 def list_alive(desk: Desk, session: Session, call: Call, request: Request) -> Answer:
@@ -198,20 +194,28 @@ def publish(desk: Desk, session: Session, call: Call, request: Request) -> Answe
     retain = _FLAGS.get(call.query.get("retain", ""))
     if not is_name(topic) or qos is None or retain is None:
         return Answer(b"Expected POST /publish/TOPIC?qos=0..2&retain=0|1, without wildcards.", 400)
-    if not desk.broker.route(session.rights, topic).allowed:
+    if not session.rights.may_publish(topic) or topic.startswith(SYSTEM):
         return NOT_ALLOWED
     kind = request.headers.get("content-type", "")
     message = Message(topic, request.body, qos, retain, content_type="" if kind == _FORM else kind)
-    if not topic.startswith(QUEUE):
-        desk.broker.post(message, session)
-        return Answer()
-    answer = _send(desk, session, desk.broker.queue(topic[len(QUEUE) :]), message)
-    return Answer(b"", 200) if answer.status == 200 else answer
+    if topic.startswith(QUEUE):
+        return _publish_to_queue(desk, session, message)
+    desk.broker.post(message, session)
+    return Answer()
+
+
+def _publish_to_queue(desk: Desk, session: Session, message: Message) -> Answer:
+    name = message.topic[len(QUEUE) :]
+    made = _create(desk, name, "")
+    if made.status != 200:
+        return made
+    sent = _send(desk, session, desk.broker.state.queues[name], message)
+    return Answer() if sent.status == 200 else sent
 
 
 def bind(desk: Desk, session: Session, call: Call, request: Request) -> Answer:
     """`POST /bind/QUEUE`, a filter as body: what matches enters the queue from now on."""
-    topic_filter = codec.name_from_wire(request.body)
+    topic_filter = name_from_wire(request.body)
     if not is_filter(topic_filter) or topic_filter.startswith((QUEUE, CLIENT)):
         return Answer(b"Expected a topic filter, as MQTT has them, in the body.", 400)
     if not session.rights.may_subscribe(topic_filter):
@@ -226,7 +230,7 @@ def bind(desk: Desk, session: Session, call: Call, request: Request) -> Answer:
 def unbind(desk: Desk, session: Session, call: Call, request: Request) -> Answer:
     queue = desk.broker.state.queues.get(call.arguments[0])
     if queue is not None:
-        desk.broker.unbind(queue, codec.name_from_wire(request.body))
+        desk.broker.unbind(queue, name_from_wire(request.body))
     return Answer()
 
 

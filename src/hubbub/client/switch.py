@@ -1,0 +1,340 @@
+"""A message-switch client on asyncio: call services by the name of their queue, and serve them.
+
+    async with connect("switch://127.0.0.1:8080") as hub:
+        await hub.serve("upper", handler)           # runs until cancelled
+        reply = await hub.call("upper", b"hello")   # elsewhere
+
+A token names the client and its transient reply queue. One connection asks; replies arrive on a
+second one, where a request for them always waits; each `serve` has one more for the same reason.
+After a lost connection they connect, log in and go on, so programs may start in any order; a
+request may then arrive twice, as ever with message-switch. Reuses the hub's codec. The HTTP is
+our own: the sockets are the sessions, which client libraries pool, share and reopen at will.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from hubbub.errors import CallTimeout, Refused
+from hubbub.protocols.switch import codec
+from hubbub.protocols.switch.codec import Delivery, Wanted
+
+log = logging.getLogger("hubbub.client.switch")
+
+Handler = Callable[[bytes], Awaitable[bytes]]
+
+DEFAULT_PORT: Final = 8080
+POLL_SECONDS: Final = 30.0  # as the original clients
+RETRY_SECONDS: Final = 0.5
+GRACE_SECONDS: Final = 30.0  # how long the reply queue waits for a client that lost its hub
+HEAD_BYTES: Final = 64 * 1024
+CONCURRENT: Final = 100  # requests one service works on at a time
+
+_count = itertools.count(1)
+
+
+def connect(url: str, token: str = "") -> SwitchClient:
+    """A client for `switch://HOST[:PORT]` or `http://…`, to be entered with `async with`.
+
+    `token` should be its own in the hub; without one it is made of program and process.
+    """
+    return SwitchClient(url, token or _own_token())
+
+
+def _own_token() -> str:
+    name, number = Path(sys.argv[0]).stem or "python", next(_count)
+    return f"{name}:{os.getpid()}" + (f".{number}" if number > 1 else "")
+
+
+class _Socket:
+    """One logged-in connection: a request, its answer, the next one.
+
+    It opens itself when first used and after it broke; `prepare` then makes what the hub may
+    have forgotten.
+    """
+
+    def __init__(self, url: str, token: str) -> None:
+        parts = urlsplit(url)
+        self._host, self._port = parts.hostname or "127.0.0.1", parts.port or DEFAULT_PORT
+        self._head = f"host: {self._host}:{self._port}\r\nuser-agent: hubbub\r\ncontent-length: "
+        self._login = f"{codec.target('login', token)}?grace={GRACE_SECONDS:g}"
+        self._turn = asyncio.Lock()
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self.prepare: Callable[[], Awaitable[object]] | None = None
+
+    async def get(self, operation: str, *arguments: str) -> bytes:
+        return await self._ask("GET", codec.target(operation, *arguments), b"")
+
+    async def post(self, body: bytes, operation: str, *arguments: str) -> bytes:
+        return await self._ask("POST", codec.target(operation, *arguments), body)
+
+    async def _ask(self, method: str, target: str, body: bytes) -> bytes:
+        """The body of the answer; a connection that turns out to be dead is tried once anew."""
+        async with self._turn:
+            if self._streams is not None:
+                with contextlib.suppress(ConnectionError):
+                    return await self._exchange(method, target, body)
+            await self.open()
+            return await self._exchange(method, target, body)
+
+    async def open(self) -> None:
+        """Connect and log in. OSError if nobody answers, Refused if the hub says no."""
+        self.close()
+        self._streams = await asyncio.open_connection(self._host, self._port, limit=HEAD_BYTES)
+        await self._exchange("GET", self._login, b"")
+        if self.prepare is not None:
+            await self.prepare()
+
+    async def _exchange(self, method: str, target: str, body: bytes) -> bytes:
+        assert self._streams is not None
+        reader, writer = self._streams
+        head = f"{method} {target} HTTP/1.1\r\n{self._head}{len(body)}\r\n\r\n"
+        try:
+            writer.write(head.encode() + body)
+            await writer.drain()
+            status, answer = await _read_answer(reader)
+        except BaseException as error:
+            self.close()  # also when cancelled: the answer would be taken for the next one's
+            if isinstance(error, asyncio.IncompleteReadError):
+                raise ConnectionResetError(f"the hub closed {self._host}:{self._port}") from error
+            raise
+        if status != 200:
+            raise Refused(f"{target} was answered {status}: {answer.decode(errors='replace')}")
+        return answer
+
+    def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+
+async def _read_answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError as error:
+        raise ConnectionResetError("the answer is not message-switch") from error
+    lines = head.decode("latin-1").split("\r\n")
+    headers = dict(line.lower().split(": ", 1) for line in lines[1:] if ": " in line)
+    return int(lines[0].split(" ", 2)[1]), await reader.readexactly(int(headers["content-length"]))
+
+
+class SwitchClient:
+    """One client of a hub; `token` is its name there and that of its reply queue.
+
+    What cannot be done raises OSError (nobody answers) or Refused (the hub says no).
+    """
+
+    def __init__(self, url: str, token: str) -> None:
+        self.url = url
+        self.token = token
+        self._requests = _Socket(url, token)
+        self._events: asyncio.Task[None] | None = None
+        self._replies: dict[tuple[str, int], asyncio.Future[bytes]] = {}
+        self._calling = 0
+        self._early: dict[tuple[str, int], bytes] = {}
+
+    async def __aenter__(self) -> SwitchClient:
+        await self._requests.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Leave; the reply queue goes too."""
+        if self._events is not None:
+            self._events.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._events
+            self._events = None
+            with contextlib.suppress(OSError, Refused):
+                await self.destroy(self.token)
+        self._requests.close()
+
+    # Calls
+
+    async def call(self, queue: str, body: bytes, timeout: float | None = None) -> bytes:
+        """Send a request and return its reply. CallTimeout after `timeout` seconds.
+
+        The queue begins if nobody serves it yet. The request stays in it after a time-out.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._call(queue, body)
+        except TimeoutError:
+            raise CallTimeout(f"nobody answered from {queue} within {timeout:g} s") from None
+
+    async def _call(self, queue: str, body: bytes) -> bytes:
+        if self._events is None:
+            await self._requests.get("transient", self.token)
+            self._events = asyncio.create_task(self._receive())
+        await self.create(queue)
+        self._calling += 1
+        try:
+            sent = codec.sent_id(await self._requests.post(body, "request", queue, self.token))
+            if sent is None:
+                raise Refused(f"the queue {queue} was destroyed before the request reached it")
+            if sent in self._early:
+                return self._early.pop(sent)
+            reply = self._replies[sent] = asyncio.get_running_loop().create_future()
+        finally:
+            self._finish_sending()
+        try:
+            return await reply
+        finally:
+            del self._replies[sent]
+
+    def _finish_sending(self) -> None:
+        """What came early for nobody who is still sending was for nobody."""
+        self._calling -= 1
+        if not self._calling:
+            self._early.clear()
+
+    async def _receive(self) -> None:
+        """Hand the replies to their callers, as long as this client lives."""
+        async with _polling(self.url, self.token) as socket:
+            socket.prepare = lambda: socket._exchange(
+                "GET", codec.target("transient", self.token), b""
+            )
+            await _consume(socket, self.token, self._hand_over)
+
+    async def _hand_over(self, socket: _Socket, delivery: Delivery) -> None:
+        await socket.get("ack", delivery.queue, str(delivery.number))
+        if delivery.answers is None:
+            return
+        waiting = self._replies.get(delivery.answers)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(delivery.payload)
+        elif self._calling:
+            self._early[delivery.answers] = delivery.payload
+        else:
+            log.info("a reply to %s:%d came too late", *delivery.answers)
+
+    # Services
+
+    async def serve(self, queue: str, handler: Handler, concurrent: bool = False) -> None:
+        """Answer what comes into the queue, until cancelled.
+
+        The reply is sent, then the request acknowledged. If the handler fails that is logged
+        and the request stays, to be seen in the diagnostics and tried again by the next one who
+        serves. `concurrent` works on several requests at a time.
+        """
+        slots = asyncio.Semaphore(CONCURRENT)
+
+        async def answer(socket: _Socket, delivery: Delivery) -> None:
+            try:
+                await self._answer(delivery, handler)
+            finally:
+                slots.release()
+
+        async with asyncio.TaskGroup() as group, _polling(self.url, self.token) as socket:
+            socket.prepare = lambda: socket._exchange(
+                "GET", codec.target("persistent", queue), b""
+            )
+
+            async def take(socket: _Socket, delivery: Delivery) -> None:
+                await slots.acquire()
+                work = answer(socket, delivery)
+                if concurrent:
+                    group.create_task(work)
+                else:
+                    await work
+
+            await _consume(socket, queue, take)
+
+    async def _answer(self, delivery: Delivery, handler: Handler) -> None:
+        name, number = delivery.queue, str(delivery.number)
+        try:
+            reply = await handler(delivery.payload)
+        except Exception:
+            log.exception("request %s:%s was not answered: the handler failed", name, number)
+            return
+        if delivery.reply_to:
+            await self._requests.post(reply, "response", delivery.reply_to, name, number)
+        await self.ack(name, delivery.number)
+
+    # Queues and topics
+
+    async def create(self, queue: str) -> None:
+        """Make a queue that stays; nothing happens if it exists."""
+        await self._requests.get("persistent", queue)
+
+    async def destroy(self, queue: str) -> None:
+        """End a queue with all it holds."""
+        await self._requests.get("destroy", queue)
+
+    async def ack(self, queue: str, number: int) -> None:
+        """A message is done with; the queue forgets it."""
+        await self._requests.get("ack", queue, str(number))
+
+    async def list(self, prefix: str = "", all: bool = False) -> list[str]:
+        """The names of the queues that somebody reads, or of all."""
+        kind = () if all else ("alive",)
+        names: list[str] = codec.loaded(await self._requests.get("list", *kind, prefix))
+        return names
+
+    async def diagnostics(self) -> dict[str, Any]:
+        """Every queue and what waits in it, as the hub answers `GET /`."""
+        answer: dict[str, Any] = codec.loaded(await self._requests.get(""))
+        return answer
+
+    async def events(self, after: int = -1, timeout: float = POLL_SECONDS) -> list[Any]:
+        """The last events at the queues, `[number, event]`; waits for one above `after`."""
+        body = await self._requests.get("trace", str(after), f"{timeout:.16g}")
+        events: list[Any] = codec.loaded(body)["events"]
+        return events
+
+    async def publish(
+        self, topic: str, payload: bytes, qos: int = 0, retain: bool = False
+    ) -> None:
+        """Publish to a topic of the hub; the message is safe when this returns (`qos` >= 1)."""
+        options = f"?qos={qos}&retain={int(retain)}"
+        await self._requests._ask("POST", codec.target("publish", topic) + options, payload)
+
+    async def bind(self, queue: str, topic_filter: str) -> None:
+        """Whatever is published to matching topics enters the queue from now on."""
+        await self._requests.post(topic_filter.encode(), "bind", queue)
+
+    async def unbind(self, queue: str, topic_filter: str) -> None:
+        await self._requests.post(topic_filter.encode(), "unbind", queue)
+
+
+@contextlib.asynccontextmanager
+async def _polling(url: str, token: str) -> AsyncIterator[_Socket]:
+    """A connection for requests that wait."""
+    socket = _Socket(url, token)
+    try:
+        yield socket
+    finally:
+        socket.close()
+
+
+async def _consume(
+    socket: _Socket, queue: str, take: Callable[[_Socket, Delivery], Awaitable[None]]
+) -> None:
+    """Take every message of the queue once, oldest first, through lost connections."""
+    cursor = codec.FIRST
+    while True:
+        try:
+            wanted = codec.transfer_body(Wanted(cursor, POLL_SECONDS, (queue,)))
+            deliveries, cursor = codec.deliveries_of(await socket.post(wanted, "transfer"))
+            for delivery in deliveries:
+                await take(socket, delivery)
+        except OSError as error:
+            log.info("lost the hub (%s); trying again", error)
+            await asyncio.sleep(RETRY_SECONDS)

@@ -1,0 +1,294 @@
+"""One connection of message-switch: requests in order, one answer each.
+
+    bytes -> Requests -> pending -> an operation -> link.hold
+                            |
+                            +-- a transfer that finds nothing waits; what was pipelined behind it
+                                waits too, and goes on when it is answered
+
+Every answer is held until the rows made so far are durable: most promise something, and they
+must stay in order. Logging in, waiting and ending are here; what requests do is in `operations`.
+No I/O.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from hubbub.core.broker import Broker
+from hubbub.core.connection import NEVER, Connection, Opening
+from hubbub.core.limits import HEAD_BYTES, POLLS_PER_TOKEN
+from hubbub.core.link import Link
+from hubbub.core.rights import Credentials, Rights
+from hubbub.core.session import Session, Silent
+from hubbub.core.topics import QUEUE
+from hubbub.errors import ProtocolError
+from hubbub.protocols.switch import codec
+from hubbub.protocols.switch.codec import Call
+from hubbub.protocols.switch.operations import (
+    NOT_ALLOWED,
+    OPERATIONS,
+    Answer,
+    Desk,
+    allowed,
+)
+from hubbub.protocols.switch.session import GRACE_SECONDS, PROTOCOL, SwitchSession
+from hubbub.protocols.switch.trace import Watch
+from hubbub.protocols.switch.transfer import Poll
+from hubbub.protocols.switch.wait import Wait
+from hubbub.schema import name_to_wire
+from hubbub.wire.http import Request, Requests, comes_from_elsewhere, response
+
+TRACE_SECONDS: Final = 5.0  # how long a plain /trace waits
+RECHECK_SECONDS: Final = 0.5  # how late the time-out of a pipelined transfer may be noticed
+
+_ERROR: Final = Answer(codec.SERVER_ERROR, 500)
+_FOREIGN: Final = Answer(b"Pages of other web sites may not use this hub.", 403)
+_LOG_IN: Final = Answer(codec.PLEASE_LOG_IN, 404)
+_TOO_MANY: Final = Answer(b"This token has too many transfers waiting.", 429)
+_TAKEN: Final = Answer(b"This token is in use by a client with other rights.", 403)
+
+
+class SwitchConnection(Connection):
+    def __init__(
+        self, broker: Broker, link: Link, opening: Opening, desk: Desk, message_bytes: int
+    ) -> None:
+        super().__init__(broker, link, opening)
+        self.desk = desk
+        self.message_bytes = message_bytes
+        # Who it is: it may log in several times, under several tokens.
+        self.logins: list[SwitchSession] = []
+        self.anonymous: Session | None = None
+        # The conversation.
+        self.requests = Requests(HEAD_BYTES, message_bytes)
+        self.pending: deque[Request] = deque()
+        self.behind = 0  # bytes that came while a request waits
+        self.busy = False  # an answer is under way
+        self.last = False  # the request under way is the last one of this connection
+        self.over = False
+        self.wait: Wait | None = None
+        # The page that opened it, if it was one, was allowed to by the listener.
+        origin = opening.request.headers.get("origin", "") if opening.request else ""
+        self.origins = frozenset((origin,) if origin else ())
+
+    # The conversation
+
+    def feed(self, data: bytes) -> None:
+        if self.over:
+            return
+        if self.busy:
+            self._bound_what_waits(len(data))
+        for request in self.requests.feed(data):
+            self.pending.append(request)
+            self._go_on()
+
+    def _bound_what_waits(self, size: int) -> None:
+        self.behind += size
+        if self.behind > self.message_bytes:
+            raise ProtocolError(
+                f"{self.behind} bytes of requests behind one that waits", response(503, b"")
+            )
+
+    def _go_on(self) -> None:
+        while self.pending and not self.busy and not self.over:
+            self.behind = 0
+            self.busy = True
+            self._begin(self.pending.popleft())
+
+    def _begin(self, request: Request) -> None:
+        self.last = not request.keep_alive
+        try:
+            call = codec.call_of(request)
+            if comes_from_elsewhere(request, self.origins):
+                self._finish(_FOREIGN)
+            elif call is None:
+                self._finish(Answer(b"Not found: " + request.path, 404))
+            elif call.route.operation == "login":
+                self._log_in(call, request)
+            elif self.logins:
+                self._answer(call, request, min(self.logins, key=_token))
+            elif call.route.login:
+                self._finish(_LOG_IN)
+            else:
+                self._answer_anonymous(call, request)
+        except codec.INVALID:
+            self._finish(_ERROR)
+
+    def _answer(self, call: Call, request: Request, session: Session) -> None:
+        operation = OPERATIONS.get(call.route.operation)
+        if not allowed(session, call):
+            self._finish(NOT_ALLOWED)
+        elif operation is not None:
+            self._finish(operation(self.desk, session, call, request))
+        elif call.route.operation == "trace":
+            self._trace(call)
+        else:
+            self._transfer(request, session)
+
+    def _finish(self, answer: Answer) -> None:
+        """The answer of the request under way; what was pipelined behind it may go on."""
+        self.busy = False
+        self.link.hold(response(answer.status, answer.body))
+        if self.last:
+            self.over = True
+            self.link.close("")
+
+    # Who it is
+
+    def _log_in(self, call: Call, request: Request) -> None:
+        token = call.arguments[0]
+        grace = min(codec.seconds(float(call.query.get("grace", "0"))), GRACE_SECONDS)
+
+        def done(rights: Rights | None, reason: str) -> None:
+            self._logged_in(token, grace, rights, reason)
+
+        self._authenticate(request, token, done)
+
+    def _logged_in(self, token: str, grace: float, rights: Rights | None, reason: str) -> None:
+        if rights is None:
+            self._finish(Answer(name_to_wire(reason), 403))
+            return
+        session = self.desk.logins.enter(token, rights, self.opening.address)
+        if session is None:
+            self._finish(_TAKEN)
+            return
+        session.grace = max(session.grace, grace)
+        self.logins.append(session)
+        self._finish(Answer())
+
+    def _answer_anonymous(self, call: Call, request: Request) -> None:
+        """Requests that need no login are still only for those whom the listener lets in."""
+
+        def done(rights: Rights | None, reason: str) -> None:
+            if rights is None:
+                self._finish(Answer(name_to_wire(reason), 403))
+            else:
+                self.anonymous = Silent(PROTOCOL, "", rights)
+                self._answer(call, request, self.anonymous)
+
+        if self.anonymous is not None:
+            self._answer(call, request, self.anonymous)
+        else:
+            self._authenticate(request, "", done)
+
+    def _authenticate(
+        self, request: Request, token: str, done: Callable[[Rights | None, str], None]
+    ) -> None:
+        """Ask the gate; the answer may come later, until then the request is under way."""
+        later = False
+
+        def answered(rights: Rights | None, reason: str) -> None:
+            if self.over:
+                return  # the connection went meanwhile
+            try:
+                done(rights, reason)
+            except codec.INVALID:
+                self._finish(_ERROR)
+            if later:
+                self._go_on()
+
+        user, secret = _basic(request.headers.get("authorization", ""))
+        address = self.opening.address
+        self.opening.gate.authenticate(Credentials(token, user, secret, address), answered)
+        later = True
+
+    # Waiting
+
+    def _transfer(self, request: Request, session: Session) -> None:
+        wanted = codec.wanted_of(request.body)
+        if not all(session.rights.may_subscribe(QUEUE + name) for name in wanted.queues):
+            self._finish(NOT_ALLOWED)
+            return
+        now = self.broker.clock.now()
+        self._wait_for(Poll(self.desk.polls, session, wanted, now), now)
+
+    def _trace(self, call: Call) -> None:
+        number, timeout = -1, TRACE_SECONDS
+        if call.arguments:
+            number = codec.integer(call.arguments[0])
+            timeout = codec.seconds(float(call.arguments[1]))
+        now = self.broker.clock.now()
+        self._wait_for(Watch(self.desk.trace, number, now + timeout), now)
+
+    def _wait_for(self, wait: Wait, now: float) -> None:
+        """Answer at once if there is something or no time to wait, else when there is."""
+        body = wait.answer()
+        if body is None and wait.deadline <= now:
+            body = wait.empty()
+        if body is not None:
+            self._finish(Answer(body))
+        elif self._polls(1) > POLLS_PER_TOKEN:
+            self._polls(-1)
+            self._finish(_TOO_MANY)
+        else:
+            self.wait = wait
+            wait.look = self._look
+            wait.begin()
+
+    def _polls(self, change: int) -> int:
+        """How many requests of its token wait, after the change."""
+        if not self.logins:
+            return 0
+        self.logins[0].polls += change
+        return self.logins[0].polls
+
+    def _look(self) -> None:
+        """There may be something for the request that waits."""
+        body = self.wait.answer() if self.wait is not None else None
+        if body is not None:
+            self._end_wait(body)
+
+    def _end_wait(self, body: bytes | None) -> None:
+        wait = self.wait
+        if wait is None:
+            return
+        self.wait = None
+        wait.end()
+        self._polls(-1)
+        if body is not None:
+            self._finish(Answer(body))
+            self._go_on()
+
+    def wake(self, now: float) -> float:
+        if self.wait is not None and self.wait.deadline <= now:
+            self._end_wait(self.wait.empty())
+        if self.wait is None:
+            return NEVER
+        deadline = self.wait.deadline
+        # What is pipelined may begin to wait without the listener being told.
+        return min(deadline, now + RECHECK_SECONDS) if self.pending else deadline
+
+    # The end
+
+    def goodbye(self) -> None:
+        self.desk.logins.stopping = True
+        self.pending.clear()
+        if self.wait is not None:
+            self._end_wait(self.wait.empty())
+
+    def lost(self, reason: str) -> None:
+        self.over = True
+        self.pending.clear()
+        self._end_wait(None)
+        for session in self.logins:
+            self.desk.logins.leave(session, reason)
+        self.logins = []
+
+
+def _token(session: SwitchSession) -> str:
+    return session.client
+
+
+def _basic(authorization: str) -> tuple[str, bytes]:
+    """User and password of HTTP basic authentication (RFC 7617), empty if there are none."""
+    scheme, _, text = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return "", b""
+    try:
+        user, _, secret = base64.b64decode(text).partition(b":")
+    except binascii.Error:
+        return "", b""
+    return user.decode("utf-8", "replace"), secret

@@ -1,0 +1,110 @@
+"""Rows of the journal, and the calls that must come of them, in whatever batches they come."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from hubbub.pipeline.tables import calls
+from hubbub.pipeline.tables.calls import folded
+from hubbub.pipeline.tables.table import ddl
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+Event = dict[str, Any]
+
+
+def event(seq: int, kind: str, topic: str, client: str = "", ref: int = 0, asks: bool = False) -> Event:
+    time = NOON + timedelta(milliseconds=seq)
+    return {
+        "seq": seq, "time": time, "kind": kind, "client": client, "topic": f"$queue/{topic}",
+        "asks": asks, "ref": ref,
+    }  # fmt: skip
+
+
+def request(seq: int, topic: str = "foo") -> Event:
+    return event(seq, "send", topic, "cli", asks=True)
+
+
+def fold(*batches: list[Event]) -> list[tuple[int, str, float | None, str | None]]:
+    found = folded(pa.RecordBatch.from_pylist(batch) for batch in batches if batch)
+    return [
+        (row["seq"], row["status"], row["latency_ms"], row["responder"])
+        for batch in found
+        for row in batch.to_pylist()
+    ]
+
+
+ANSWER = event(82, "send", "cli", "svc", ref=80)
+ACK = event(85, "ack", "foo", "svc", ref=80)
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([request(80)], (80, "open", None, None)),
+        ([request(80), ANSWER], (80, "answered", 2.0, "svc")),
+        ([request(80), ANSWER, ACK], (80, "answered", 2.0, "svc")),
+        ([request(80), ACK], (80, "unanswered", None, "svc")),
+        ([request(80), ACK, event(86, "send", "cli", "svc", ref=80)], (80, "unanswered", None, "svc")),
+        ([request(80), event(81, "drop", "foo", ref=80)], (80, "unanswered", None, "")),
+        ([request(80), event(81, "destroy", "foo")], (80, "unanswered", None, None)),
+        ([request(80), event(81, "destroy", "cli")], (80, "open", None, None)),
+        ([request(80), event(81, "ack", "other", ref=80)], (80, "open", None, None)),
+    ],
+)  # fmt: skip
+def test_how_a_call_ends(events: list[Event], expected: tuple[Any, ...]) -> None:
+    assert fold(events) == [expected]
+
+
+def test_what_is_no_call() -> None:
+    assert fold([event(80, "send", "foo", "cli"), ACK, event(90, "send", "cli", ref=70)]) == []
+
+
+def test_an_answer_may_itself_ask() -> None:
+    reply = event(81, "send", "cli", "svc", ref=80, asks=True)
+    assert fold([request(80), reply]) == [
+        (80, "answered", 1.0, "svc"),
+        (81, "open", None, None),
+    ]
+
+
+@given(st.data())
+def test_batches_make_no_difference(data: st.DataObject) -> None:
+    kinds = st.sampled_from(["request", "answer", "ack", "destroy"])
+    chosen = data.draw(st.lists(st.tuples(kinds, st.integers(1, 30)), max_size=30))
+    makers = {
+        "request": lambda seq, ref: request(seq, f"q{ref % 3}"),
+        "answer": lambda seq, ref: event(seq, "send", "cli", "svc", ref=ref),
+        "ack": lambda seq, ref: event(seq, "ack", f"q{ref % 3}", "svc", ref=ref),
+        "destroy": lambda seq, ref: event(seq, "destroy", f"q{ref % 3}"),
+    }
+    events = [makers[kind](seq, ref) for seq, (kind, ref) in enumerate(chosen, 1)]
+    cut = data.draw(st.integers(0, len(events)))
+    assert sorted(fold(events)) == sorted(fold(events[:cut], events[cut:]))
+
+
+@pytest.mark.spark
+def test_carried_calls_close_in_a_later_batch(spark: SparkSession) -> None:
+    carried = spark.createDataFrame(
+        [(80, "foo", "cli", NOON, None, None, None, "open")], ddl(calls.COLUMNS)
+    )
+    batch = spark.createDataFrame(
+        [
+            (82, NOON + timedelta(milliseconds=2), "send", "svc", "$queue/cli", "", 80),
+            (83, NOON + timedelta(milliseconds=3), "send", "cli", "$queue/foo", "$queue/cli", 0),
+        ],
+        "seq bigint, time timestamp, kind string, client string, topic string, reply_to string, "
+        "ref bigint",
+    )
+    found = calls.rows(batch, carried, F.lit(None)).orderBy("seq").collect()
+    assert [(row.seq, row.status, row.latency_ms, row.open) for row in found] == [
+        (80, "answered", 2.0, False),
+        (83, "open", None, True),
+    ]

@@ -1,0 +1,119 @@
+"""Payloads and the readings that must come of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import cbor2
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbub.pipeline.decode import VALUES, Leaf, Undecodable, leaves
+
+NESTED = {"cpu": [{"load": 0.5, "on": True}], "name": "pi", "none": None, "empty": {}}
+NESTED_LEAVES = [
+    Leaf("cpu[0].load", 0.5, None),
+    Leaf("cpu[0].on", 1.0, "true"),
+    Leaf("name", None, "pi"),
+]
+
+
+@pytest.mark.parametrize(
+    ("payload", "content_type"),
+    [
+        (json.dumps(NESTED).encode(), ""),
+        (json.dumps(NESTED).encode(), "application/json; charset=utf-8"),
+        (json.dumps(NESTED).encode(), "application/senml+json"),
+        (cbor2.dumps(NESTED), "application/cbor"),
+        (msgpack.packb(NESTED), "application/msgpack"),
+    ],
+)
+def test_one_leaf_a_value(payload: bytes, content_type: str) -> None:
+    assert leaves(payload, content_type) == NESTED_LEAVES
+
+
+@pytest.mark.parametrize(
+    ("payload", "content_type", "expected"),
+    [
+        (b"21.5", "", [Leaf("", 21.5, None)]),
+        (b" -3e2\n", "", [Leaf("", -300.0, None)]),
+        (b"+.5", "", [Leaf("", 0.5, None)]),
+        (b"007", "", [Leaf("", 7.0, None)]),
+        (b"1_000", "", []),
+        (b"NaN", "", []),
+        (b"1e999", "", []),
+        (b"hello", "", []),
+        (b'"hello"', "", [Leaf("", None, "hello")]),
+        (b"true", "", [Leaf("", 1.0, "true")]),
+        (b"", "", []),
+        (b"\xff\xfe1", "", []),
+        (b'{"a": NaN}', "", []),
+        (b"9007199254740993", "", [Leaf("", 9007199254740992.0, "9007199254740993")]),
+        (b"hello", "text/plain", [Leaf("", None, "hello")]),
+        (b"21.5", "text/plain", [Leaf("", 21.5, None)]),
+        (b"21.5", "image/png", []),
+        (b"21.5", "application/octet-stream", []),
+        (cbor2.dumps({1: 2, "1": 3}), "application/cbor", [Leaf("[1]", 2, None), Leaf("1", 3, None)]),
+    ],
+)  # fmt: skip
+def test_plain_and_opaque(payload: bytes, content_type: str, expected: list[Leaf]) -> None:
+    assert leaves(payload, content_type) == expected
+
+
+@pytest.mark.parametrize(
+    ("payload", "content_type"),
+    [
+        (b"{", "application/json"),
+        (b"\xff", "text/plain"),
+        (b"\xff\xff", "application/cbor"),
+        (b"\xc1", "application/msgpack"),
+        (b"[" * 100_000 + b"]" * 100_000, "application/json"),
+        (json.dumps([0] * VALUES).encode(), "application/json"),
+    ],
+)
+def test_declared_but_not_decodable(payload: bytes, content_type: str) -> None:
+    with pytest.raises(Undecodable):
+        leaves(payload, content_type)
+
+
+def test_shared_references_cannot_multiply() -> None:
+    value: list[Any] = []
+    for _ in range(60):
+        value = [value, value]
+    payload = cbor2.dumps(value, value_sharing=True)
+    with pytest.raises(Undecodable):
+        leaves(payload, "application/cbor")
+
+
+def test_different_places_have_different_paths() -> None:
+    value = {"a.b": 1, "a": {"b": 2}, "a[0]": 3, "": 4, 'q"': 5, "\ud800": 6}
+    assert [leaf.path for leaf in leaves(json.dumps(value).encode(), "")] == [
+        '["a.b"]', "a.b", '["a[0]"]', '[""]', '["q\\""]', "?",
+    ]  # fmt: skip
+
+
+@given(st.binary(), st.sampled_from(["", "text/plain", "application/cbor", "application/msgpack"]))
+def test_garbage_is_never_more_than_undecodable(payload: bytes, content_type: str) -> None:
+    try:
+        found = leaves(payload, content_type)
+    except Undecodable:
+        assert content_type
+        return
+    assert all(leaf.value is None or math.isfinite(leaf.value) for leaf in found)
+    assert all((leaf.text or "").encode() is not None for leaf in found)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(_JSON)
+def test_any_json_has_unique_paths(value: Any) -> None:
+    found = leaves(json.dumps(value, ensure_ascii=True).encode(), "application/json")
+    assert len({leaf.path for leaf in found}) == len(found)

@@ -1,0 +1,230 @@
+"""The whole pipeline over a journal: its tables, a batch that runs again, other readers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pandas
+import pytest
+from pyspark.sql import SparkSession
+
+from hubbub import schema
+from hubbub.errors import DirectoryError, JournalError
+from hubbub.journal.table import Table
+from hubbub.pipeline import run as pipeline
+from hubbub.pipeline.layout import Layout
+from hubbub.pipeline.run import Report
+from hubbub.pipeline.screen import Screen, render
+from hubbub.schema import Row
+from tests.spark.fixtures import Writer, publish
+
+pytestmark = pytest.mark.spark
+
+Run = Callable[[], list[Report]]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def once(spark: SparkSession, data: Path) -> Run:
+    def run() -> list[Report]:
+        reports: list[Report] = []
+        pipeline.run(spark, data, threading.Event(), reports.append, once=True)
+        return reports
+
+    return run
+
+
+def ask(second: float) -> Row:
+    row = publish(second, "$queue/foo", b"hello", kind=schema.SEND, reply_to=b"$queue/cli")
+    return row._replace(client=b"cli")
+
+
+def answer(second: float, to: int) -> Row:
+    row = publish(second, "$queue/cli", b"hello", kind=schema.SEND, ref=to)
+    return row._replace(client=b"svc")
+
+
+def contents(data: Path) -> dict[str, bytes]:
+    tables = data / "tables"
+    return {
+        str(file.relative_to(tables)): file.read_bytes()
+        for file in sorted(tables.rglob("*.parquet"))
+    }
+
+
+def rows_of(data: Path, query: str) -> list[tuple[object, ...]]:
+    """The answer of a reader that knows nothing of us."""
+    found = duckdb.connect()
+    found.execute("set timezone = 'UTC'")
+    for name in ("messages", "readings", "traffic", "calls"):
+        files = data / "tables" / name / "**" / "*.parquet"
+        if any((data / "tables" / name).rglob("*.parquet")):
+            found.execute(f"create view {name} as select * from '{files}'")
+    return found.execute(query).fetchall()
+
+
+def test_open_rows_close_once_and_strangers_read_them(
+    writer: Writer, data: Path, once: Run
+) -> None:
+    first = writer.write(publish(0, "a", b'{"t": 1}'), publish(1, "a", b"2"), ask(2))
+    assert [(report.batch, report.seq, report.behind) for report in once()] == [(0, first, 0)]
+    view = Screen(data).look()
+    assert view is not None and view.counts["traffic_open"] == 2 and view.counts["calls_open"] == 1
+    assert not list((data / "tables" / "traffic").rglob("*.parquet"))
+
+    writer.write(answer(3.5, first), publish(59, "a", b"3"), publish(60, "b", b"4"))
+    once()
+    writer.write(publish(300, "b", b"5"))
+    once()
+
+    assert rows_of(data, "select count(*), max(seq) from messages") == [(7, 7)]
+    assert rows_of(data, "select topic, path, value from readings order by seq") == [
+        ("a", "t", 1.0),
+        ("a", "", 2.0),
+        ("a", "", 3.0),
+        ("b", "", 4.0),
+        ("b", "", 5.0),
+    ]
+    query = "select topic, strftime(minute, '%H:%M'), messages, bytes from traffic order by 2, 1"
+    assert rows_of(data, query) == [
+        ("$queue/cli", "12:00", 1, 5),
+        ("$queue/foo", "12:00", 1, 5),
+        ("a", "12:00", 3, 10),
+        ("b", "12:01", 1, 1),
+    ]
+    assert rows_of(data, "select queue, caller, responder, status, latency_ms from calls") == [
+        ("foo", "cli", "svc", "answered", 1500.0)
+    ]
+    frame = pandas.read_parquet(data / "tables" / "messages")
+    assert sorted(frame["seq"]) == list(range(1, 8))
+
+
+def test_a_batch_that_runs_again_changes_nothing(writer: Writer, data: Path, once: Run) -> None:
+    first = writer.write(publish(0, "a", b"1"), ask(1))
+    once()
+    writer.write(answer(2, first), publish(61, "a", b"2"))
+    once()
+    before = contents(data)
+    for name in ("1", ".1.crc"):
+        (data / "tables" / "_checkpoint" / "commits" / name).unlink()
+    assert [report.batch for report in once()] == [1]
+    assert contents(data) == before
+
+
+@pytest.mark.parametrize("step", ["append", "carry", "advance"])
+def test_a_batch_cut_short_is_made_whole(
+    writer: Writer, data: Path, once: Run, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    first = writer.write(publish(0, "a", b"1"), ask(1))
+    once()
+    writer.write(answer(2, first), publish(61, "a", b"2"))
+
+    def fail(*arguments: object) -> None:
+        raise OSError("the power is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Layout, step, fail)
+        with pytest.raises(JournalError, match="the power is gone"):
+            once()
+    once()
+    assert rows_of(data, "select seq, status from calls") == [(first, "answered")]
+    assert rows_of(data, "select topic, messages from traffic order by 1") == [
+        ("$queue/cli", 1),
+        ("$queue/foo", 1),
+        ("a", 1),
+    ]
+    assert rows_of(data, "select count(*), count(distinct seq) from messages") == [(4, 4)]
+
+
+def test_batches_of_any_size_give_the_same_tables(
+    writer: Writer, data: Path, once: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = 0
+    for second in range(0, 200, 20):
+        last = writer.write(publish(second, "a", b"1"), ask(second))
+        writer.write(answer(second + 0.5, last))
+    monkeypatch.setattr(pipeline, "ROWS", 7)
+    assert len(once()) == 5
+    assert rows_of(data, "select count(*), sum(latency_ms) from calls") == [(10, 5000.0)]
+    assert rows_of(data, "select count(*), sum(messages) from traffic where topic = 'a'") == [(3, 9)]
+
+
+def test_it_follows_the_journal_until_it_is_told_to_stop(
+    spark: SparkSession, writer: Writer, data: Path
+) -> None:
+    stop = threading.Event()
+
+    def report(report: Report) -> None:
+        if report.batch == 0:
+            writer.write(publish(1, "a", b"2"))
+        else:
+            stop.set()
+
+    writer.write(publish(0, "a", b"1"))
+    pipeline.run(spark, data, stop, report, every=0.2)
+    assert rows_of(data, "select count(*) from messages") == [(2,)]
+    assert spark.streams.active == []
+
+
+def test_the_journal_may_come_later(spark: SparkSession, data: Path, once: Run) -> None:
+    assert once() == []
+    assert Screen(data).look() is None
+    writer = Writer(data)
+    writer.write(publish(0, "a", b"1"))
+    writer.close()
+    assert [report.rows for report in once()] == [1]
+
+
+def test_rows_gone_before_they_were_read(
+    spark: SparkSession, writer: Writer, data: Path, once: Run, tmp_path: Path
+) -> None:
+    writer.write(publish(0, "a", b"1"))
+    once()
+    writer.write(publish(1, "a", b"2"))
+    segment = next((data / "log").glob("*.rows"))
+    segment.rename(tmp_path / "gone")
+    assert Table(str(data)).committed() == 2
+    with pytest.raises(JournalError, match="2"):
+        once()
+    pipeline.run(spark, data, threading.Event(), once=True, skip_lost=True)
+
+
+def test_tables_without_their_checkpoint_are_refused(
+    writer: Writer, data: Path, once: Run
+) -> None:
+    writer.write(publish(0, "a", b"1"))
+    once()
+    (data / "tables" / "_checkpoint").rename(data / "elsewhere")
+    with pytest.raises(DirectoryError, match="checkpoint is gone: move"):
+        once()
+
+
+def test_one_pipeline_a_directory(data: Path, once: Run) -> None:
+    layout = Layout(data)
+    layout.prepare(pipeline.NAMES)
+    with pytest.raises(DirectoryError, match="another pipeline"):
+        once()
+    layout.release()
+
+
+def test_progress_is_a_small_file(writer: Writer, data: Path, once: Run) -> None:
+    writer.write(publish(0, "a", b"1"))
+    once()
+    said = json.loads((data / "tables" / "_progress.json").read_text())
+    assert said == {
+        "version": 1,
+        "batch_id": 0,
+        "seq": 1,
+        "time": "2026-01-01 12:00:00",
+        "open": "_open/*/batch_id=0",
+    }
+    assert not (data / "tables" / "_tmp").exists()
+    assert render(Screen(data).look()) is not None  # type: ignore[arg-type]

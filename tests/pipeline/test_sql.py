@@ -1,0 +1,97 @@
+"""The views, and results as text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from hubbub.errors import DirectoryError
+from hubbub.pipeline import run as pipeline
+from hubbub.pipeline import sql
+from tests.pipeline.test_run import answer, ask
+from tests.spark.fixtures import Writer, publish
+
+pytestmark = pytest.mark.spark
+
+
+def printed(spark: SparkSession, query: str, form: str) -> str:
+    out = io.StringIO()
+    sql.show(spark.sql(query), form, out)
+    return out.getvalue()
+
+
+def test_tables_by_name_as_of_the_last_whole_batch(
+    spark: SparkSession, writer: Writer, tmp_path: Path
+) -> None:
+    first = writer.write(publish(0, "a", b"1"), ask(1), ask(2))
+    writer.write(answer(3, first), publish(60, "a", b"2"))
+    pipeline.run(spark, tmp_path / "data", threading.Event(), once=True)
+    assert sql.views(spark, tmp_path / "data").seq == 5
+    counts = {
+        name: spark.table(name).count()
+        for name in ("messages", "readings", "traffic", "traffic_open", "calls", "calls_open")
+    }
+    assert counts == {
+        "messages": 5, "readings": 2, "traffic": 3, "traffic_open": 1, "calls": 1, "calls_open": 1,
+    }  # fmt: skip
+    # What a batch has written before it is whole does not show yet.
+    (tmp_path / "data/tables/messages/day=2026-01-01/batch_id=0").rename(
+        tmp_path / "data/tables/messages/day=2026-01-01/batch_id=1"
+    )
+    sql.views(spark, tmp_path / "data")
+    assert spark.table("messages").count() == 0
+    assert spark.table("messages").columns[-1] == "day"
+
+
+def test_without_tables_it_says_what_to_run(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(DirectoryError, match="run `hubbub pipeline run` first"):
+        sql.views(spark, tmp_path)
+
+
+QUERY = """
+select 1 as n, 'x,"y"' as text, cast(null as string) as none, X'ff00' as bytes,
+       encode('hi', 'UTF-8') as said, timestamp '2026-01-01 12:00:00.5' as time,
+       array(1, 2) as list, true as yes
+"""
+
+
+def test_csv(spark: SparkSession) -> None:
+    header, row = csv.reader(io.StringIO(printed(spark, QUERY, "csv")))
+    assert header == ["n", "text", "none", "bytes", "said", "time", "list", "yes"]
+    assert row == [
+        "1", 'x,"y"', "", "0xff00", "hi", "2026-01-01T12:00:00.500000Z", "[1, 2]", "true",
+    ]  # fmt: skip
+
+
+def test_json(spark: SparkSession) -> None:
+    assert json.loads(printed(spark, QUERY, "json")) == [
+        {
+            "n": 1,
+            "text": 'x,"y"',
+            "none": None,
+            "bytes": "0xff00",
+            "said": "hi",
+            "time": "2026-01-01T12:00:00.500000Z",
+            "list": [1, 2],
+            "yes": True,
+        }
+    ]
+    assert json.loads(printed(spark, "select 1 as n where false", "json")) == []
+
+
+def test_table(spark: SparkSession) -> None:
+    query = "select * from values (5, 'a\\n\\u001b[31m'), (100, repeat('x', 100)) as t(n, text)"
+    assert printed(spark, query, "table") == (
+        "n    text\n"
+        "---  " + "-" * 60 + "\n"
+        "  5  a\\n\\x1b[31m\n"
+        "100  " + "x" * 59 + "…\n"
+        "(2 rows)\n"
+    )
+    assert printed(spark, "select 1 as n where false", "table") == "n\n-\n(0 rows)\n"
