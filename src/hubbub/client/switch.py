@@ -22,15 +22,19 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from hubbub.errors import CallTimeout, Refused
 from hubbub.protocols.switch import codec
 from hubbub.protocols.switch.codec import Delivery, Wanted
 
+T = TypeVar("T")
+
 log = logging.getLogger("hubbub.client.switch")
 
+Names = list[str]
+Events = list[list[Any]]
 Handler = Callable[[bytes], Awaitable[bytes]]
 
 DEFAULT_PORT: Final = 8080
@@ -59,26 +63,26 @@ def _own_token() -> str:
 class _Socket:
     """One logged-in connection: a request, its answer, the next one.
 
-    It opens itself when first used and after it broke; `prepare` then makes what the hub may
-    have forgotten.
+    It opens itself when first used and after it broke, and then asks for `greeting`, paths of
+    what the hub may have forgotten.
     """
 
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(self, url: str, token: str, *greeting: str) -> None:
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "127.0.0.1", parts.port or DEFAULT_PORT
         self._head = f"host: {self._host}:{self._port}\r\nuser-agent: hubbub\r\ncontent-length: "
-        self._login = f"{codec.target('login', token)}?grace={GRACE_SECONDS:g}"
+        login = f"{codec.target('login', token)}?grace={GRACE_SECONDS:g}"
+        self._greeting = (login, *greeting)
         self._turn = asyncio.Lock()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self.prepare: Callable[[], Awaitable[object]] | None = None
 
     async def get(self, operation: str, *arguments: str) -> bytes:
-        return await self._ask("GET", codec.target(operation, *arguments), b"")
+        return await self.ask("GET", codec.target(operation, *arguments), b"")
 
     async def post(self, body: bytes, operation: str, *arguments: str) -> bytes:
-        return await self._ask("POST", codec.target(operation, *arguments), body)
+        return await self.ask("POST", codec.target(operation, *arguments), body)
 
-    async def _ask(self, method: str, target: str, body: bytes) -> bytes:
+    async def ask(self, method: str, target: str, body: bytes) -> bytes:
         """The body of the answer; a connection that turns out to be dead is tried once anew."""
         async with self._turn:
             if self._streams is not None:
@@ -91,9 +95,8 @@ class _Socket:
         """Connect and log in. OSError if nobody answers, Refused if the hub says no."""
         self.close()
         self._streams = await asyncio.open_connection(self._host, self._port, limit=HEAD_BYTES)
-        await self._exchange("GET", self._login, b"")
-        if self.prepare is not None:
-            await self.prepare()
+        for path in self._greeting:
+            await self._exchange("GET", path, b"")
 
     async def _exchange(self, method: str, target: str, body: bytes) -> bytes:
         assert self._streams is not None
@@ -181,23 +184,35 @@ class SwitchClient:
 
     async def _call(self, queue: str, body: bytes) -> bytes:
         if self._events is None:
-            await self._requests.get("transient", self.token)
-            self._events = asyncio.create_task(self._receive())
-        await self.create(queue)
+            await self._begin_receiving()
         self._calling += 1
         try:
-            sent = codec.sent_id(await self._requests.post(body, "request", queue, self.token))
-            if sent is None:
-                raise Refused(f"the queue {queue} was destroyed before the request reached it")
+            sent = await _insist(lambda: self._send(queue, body))
             if sent in self._early:
                 return self._early.pop(sent)
             reply = self._replies[sent] = asyncio.get_running_loop().create_future()
         finally:
             self._finish_sending()
         try:
-            return await reply
+            return await self._reply(reply)
         finally:
             del self._replies[sent]
+
+    async def _send(self, queue: str, body: bytes) -> tuple[str, int]:
+        await self.create(queue)
+        sent = codec.sent_id(await self._requests.post(body, "request", queue, self.token))
+        if sent is None:
+            raise Refused(f"the queue {queue} was destroyed before the request reached it")
+        return sent
+
+    async def _reply(self, reply: asyncio.Future[bytes]) -> bytes:
+        """The reply, or what became of receiving replies."""
+        assert self._events is not None
+        await asyncio.wait((reply, self._events), return_when=asyncio.FIRST_COMPLETED)
+        if not reply.done():
+            await self._events
+            raise Refused("this client was closed")
+        return reply.result()
 
     def _finish_sending(self) -> None:
         """What came early for nobody who is still sending was for nobody."""
@@ -205,25 +220,22 @@ class SwitchClient:
         if not self._calling:
             self._early.clear()
 
-    async def _receive(self) -> None:
-        """Hand the replies to their callers, as long as this client lives."""
-        async with _polling(self.url, self.token) as socket:
-            socket.prepare = lambda: socket._exchange(
-                "GET", codec.target("transient", self.token), b""
-            )
-            await _consume(socket, self.token, self._hand_over)
+    async def _begin_receiving(self) -> None:
+        """Make the reply queue, then wait at it as long as this client lives."""
+        socket = _Socket(self.url, self.token, codec.target("transient", self.token))
+        receiving = _consume(socket, self.token, lambda reply: self._hand_over(socket, reply))
+        self._events = asyncio.create_task(receiving)
+        await self._requests.get("transient", self.token)
 
     async def _hand_over(self, socket: _Socket, delivery: Delivery) -> None:
-        await socket.get("ack", delivery.queue, str(delivery.number))
-        if delivery.answers is None:
-            return
-        waiting = self._replies.get(delivery.answers)
+        waiting = self._replies.get(delivery.answers) if delivery.answers else None
         if waiting is not None and not waiting.done():
             waiting.set_result(delivery.payload)
-        elif self._calling:
+        elif self._calling and delivery.answers:
             self._early[delivery.answers] = delivery.payload
         else:
-            log.info("a reply to %s:%d came too late", *delivery.answers)
+            log.info("%s:%d is a reply nobody waits for", delivery.queue, delivery.number)
+        await socket.get("ack", delivery.queue, str(delivery.number))
 
     # Services
 
@@ -234,39 +246,33 @@ class SwitchClient:
         and the request stays, to be seen in the diagnostics and tried again by the next one who
         serves. `concurrent` works on several requests at a time.
         """
-        slots = asyncio.Semaphore(CONCURRENT)
+        socket = _Socket(self.url, self.token, codec.target("persistent", queue))
+        slots = asyncio.Semaphore(CONCURRENT if concurrent else 1)
+        working: set[asyncio.Task[None]] = set()
 
-        async def answer(socket: _Socket, delivery: Delivery) -> None:
-            try:
-                await self._answer(delivery, handler)
-            finally:
-                slots.release()
+        async def take(delivery: Delivery) -> None:
+            await slots.acquire()
+            task = asyncio.create_task(self._answer(delivery, handler))
+            working.add(task)
+            task.add_done_callback(working.discard)
+            task.add_done_callback(lambda _: slots.release())
 
-        async with asyncio.TaskGroup() as group, _polling(self.url, self.token) as socket:
-            socket.prepare = lambda: socket._exchange(
-                "GET", codec.target("persistent", queue), b""
-            )
-
-            async def take(socket: _Socket, delivery: Delivery) -> None:
-                await slots.acquire()
-                work = answer(socket, delivery)
-                if concurrent:
-                    group.create_task(work)
-                else:
-                    await work
-
+        try:
             await _consume(socket, queue, take)
+        finally:
+            for task in working:
+                task.cancel()
 
     async def _answer(self, delivery: Delivery, handler: Handler) -> None:
         name, number = delivery.queue, str(delivery.number)
         try:
             reply = await handler(delivery.payload)
+            if delivery.reply_to:
+                target = ("response", delivery.reply_to, name, number)
+                await _insist(lambda: self._requests.post(reply, *target))
+            await _insist(lambda: self.ack(name, delivery.number))
         except Exception:
-            log.exception("request %s:%s was not answered: the handler failed", name, number)
-            return
-        if delivery.reply_to:
-            await self._requests.post(reply, "response", delivery.reply_to, name, number)
-        await self.ack(name, delivery.number)
+            log.exception("request %s:%s was not answered and stays", name, number)
 
     # Queues and topics
 
@@ -282,10 +288,10 @@ class SwitchClient:
         """A message is done with; the queue forgets it."""
         await self._requests.get("ack", queue, str(number))
 
-    async def list(self, prefix: str = "", all: bool = False) -> list[str]:
+    async def list(self, prefix: str = "", all: bool = False) -> Names:
         """The names of the queues that somebody reads, or of all."""
         kind = () if all else ("alive",)
-        names: list[str] = codec.loaded(await self._requests.get("list", *kind, prefix))
+        names: Names = codec.loaded(await self._requests.get("list", *kind, prefix))
         return names
 
     async def diagnostics(self) -> dict[str, Any]:
@@ -293,18 +299,16 @@ class SwitchClient:
         answer: dict[str, Any] = codec.loaded(await self._requests.get(""))
         return answer
 
-    async def events(self, after: int = -1, timeout: float = POLL_SECONDS) -> list[Any]:
+    async def events(self, after: int = -1, timeout: float = POLL_SECONDS) -> Events:
         """The last events at the queues, `[number, event]`; waits for one above `after`."""
         body = await self._requests.get("trace", str(after), f"{timeout:.16g}")
-        events: list[Any] = codec.loaded(body)["events"]
+        events: Events = codec.loaded(body)["events"]
         return events
 
-    async def publish(
-        self, topic: str, payload: bytes, qos: int = 0, retain: bool = False
-    ) -> None:
+    async def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False) -> None:
         """Publish to a topic of the hub; the message is safe when this returns (`qos` >= 1)."""
         options = f"?qos={qos}&retain={int(retain)}"
-        await self._requests._ask("POST", codec.target("publish", topic) + options, payload)
+        await self._requests.ask("POST", codec.target("publish", topic) + options, payload)
 
     async def bind(self, queue: str, topic_filter: str) -> None:
         """Whatever is published to matching topics enters the queue from now on."""
@@ -314,27 +318,34 @@ class SwitchClient:
         await self._requests.post(topic_filter.encode(), "unbind", queue)
 
 
-@contextlib.asynccontextmanager
-async def _polling(url: str, token: str) -> AsyncIterator[_Socket]:
-    """A connection for requests that wait."""
-    socket = _Socket(url, token)
-    try:
-        yield socket
-    finally:
-        socket.close()
+async def _insist(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask until somebody answers: the hub may be restarting."""
+    while True:
+        try:
+            return await ask()
+        except OSError as error:
+            log.info("no hub (%s); trying again", error)
+            await asyncio.sleep(RETRY_SECONDS)
 
 
 async def _consume(
-    socket: _Socket, queue: str, take: Callable[[_Socket, Delivery], Awaitable[None]]
+    socket: _Socket, queue: str, take: Callable[[Delivery], Awaitable[None]]
 ) -> None:
-    """Take every message of the queue once, oldest first, through lost connections."""
+    """Take the messages of a queue, oldest first, through lost connections.
+
+    After one everything unacknowledged is taken again: the hub may have been another one.
+    """
     cursor = codec.FIRST
-    while True:
-        try:
+    try:
+        while True:
             wanted = codec.transfer_body(Wanted(cursor, POLL_SECONDS, (queue,)))
-            deliveries, cursor = codec.deliveries_of(await socket.post(wanted, "transfer"))
-            for delivery in deliveries:
-                await take(socket, delivery)
-        except OSError as error:
-            log.info("lost the hub (%s); trying again", error)
-            await asyncio.sleep(RETRY_SECONDS)
+            try:
+                deliveries, cursor = codec.deliveries_of(await socket.post(wanted, "transfer"))
+                for delivery in deliveries:
+                    await take(delivery)
+            except OSError as error:
+                log.info("lost the hub (%s); trying again", error)
+                cursor = codec.FIRST
+                await asyncio.sleep(RETRY_SECONDS)
+    finally:
+        socket.close()

@@ -32,7 +32,7 @@ from hubbub.core.queue import Queue
 from hubbub.core.rights import Rights
 from hubbub.core.route import Route
 from hubbub.core.session import Session, SessionState, Silent, Subscription
-from hubbub.core.state import State
+from hubbub.core.state import State, id_properties
 from hubbub.core.topics import (
     CLIENT,
     QUEUE,
@@ -546,7 +546,8 @@ class Broker:
         number = self.state.topics.numbers.get(name, 0)
         if not number and len(self.state.topics.numbers) < self.topic_ids:
             number = self.address()
-            self.change(row_about(session, schema.CREATE, name)._replace(number=number))
+            row = row_about(session, schema.CREATE, name)
+            self.change(row._replace(number=number, properties=id_properties(name)))
         return number
 
     def subtopic_id(self, name: str, session: Session) -> int:

@@ -23,6 +23,15 @@ from hubbub.schema import Row, column_of, name_of
 
 Key = tuple[str, str]
 
+# Two things can begin at a queue's name: the queue, and the number that stands for the name.
+ID_OF_QUEUE = b'{"id":true}'
+
+
+def id_properties(name: str) -> bytes:
+    """The properties of the `create` row that gives a topic name its number."""
+    return ID_OF_QUEUE if name.startswith(QUEUE) else b""
+
+
 
 class State:
     """Sessions by (protocol, client), queues by name, retained messages by topic, and names."""
@@ -128,15 +137,15 @@ class State:
 
     def _create(self, row: Row) -> None:
         topic = name_of(row.topic)
-        if topic.startswith(QUEUE):
+        if row.subtopic:
+            self.subtopics.add(name_of(row.subtopic), row.number)
+        elif topic.startswith(QUEUE) and row.properties != ID_OF_QUEUE:
             owner = json.loads(row.properties or b"{}").get("owner", "")
             name = topic[len(QUEUE) :]
             first = max(row.number, self.ended_queues.pop(name, 0))
             self.queues[name] = Queue(name, first, owner)
-        elif row.topic:
-            self.topics.add(topic, row.number)
         else:
-            self.subtopics.add(name_of(row.subtopic), row.number)
+            self.topics.add(topic, row.number)
 
     def _destroy(self, row: Row) -> None:
         """The queue goes; where its ids stood stays, so that they are never used again."""
@@ -244,7 +253,10 @@ class State:
     def rows(self) -> Iterator[Row]:
         """State as rows with seq 0; the needed messages are not among them."""
         for name, number in self.topics.numbers.items():
-            yield Row(0, 0, schema.CREATE, topic=column_of(name), number=number)
+            yield Row(
+                0, 0, schema.CREATE, topic=column_of(name), number=number,
+                properties=id_properties(name),
+            )  # fmt: skip
         for name, number in self.subtopics.numbers.items():
             yield Row(0, 0, schema.CREATE, subtopic=column_of(name), number=number)
         for number, ref in self.taken.items():
