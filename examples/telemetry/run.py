@@ -40,9 +40,14 @@ STOP_SECONDS: Final = 20.0
 LOOK_SECONDS: Final = 1.0
 SAY_SECONDS: Final = 10.0  # between lines where there is no terminal to draw on
 
-console = Console()
+# A log has no width of its own; four tables side by side need this much.
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
 
 Show = Generator[None, View, None]  # is sent each view, and shows it
+
+
+def say(text: str) -> None:
+    console.print(text, soft_wrap=True)
 
 
 class Stopped(Exception):
@@ -105,7 +110,7 @@ class Demo:
         began = said = time.monotonic()
         with console.status(what) if console.is_terminal else contextlib.nullcontext():
             if not console.is_terminal:
-                console.print(f"{what} …")
+                say(f"{what} …")
             while not (result := done()):
                 self.check()
                 now = time.monotonic()
@@ -113,7 +118,7 @@ class Demo:
                     raise Died(f"{what}: not done after {seconds:.0f} s")
                 if not console.is_terminal and now - said > SAY_SECONDS:
                     said = now
-                    console.print(f"{what} … {now - began:.0f} s")
+                    say(f"{what} … {now - began:.0f} s")
                 time.sleep(0.2)
         return result
 
@@ -141,9 +146,9 @@ def main() -> int:
         try:
             run(demo, options.duration)
         except Stopped:
-            console.print("Stopping.")
+            say("Stopping.")
         except Died as error:
-            console.print(f"[bold red]Stopped:[/] {error}", highlight=False)
+            say(f"[bold red]Stopped:[/] {error}")
             return 1
         finally:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -183,12 +188,12 @@ def start_hub(demo: Demo) -> tuple[str, str]:
     options = [part for address in listen for part in ("--listen", address)]
     hub = demo.start("hub", "-m", "hubbub", "serve", "--data", str(demo.data), *options)
     first, second = demo.wait("Starting the hub", START_SECONDS, lambda: addresses(hub.output()))
-    console.print(f"The hub speaks SMQ, MQTT and message-switch on {first} and {second},")
-    console.print(f"its journal and the tables are in {demo.data}.", highlight=False)
+    say(f"The hub speaks SMQ, MQTT and message-switch on {first} and {second},")
+    say(f"its journal and the tables are in {demo.data}.")
     port = first.rpartition(":")[2]
-    console.print("Publish something by hand, it becomes a row too:")
-    console.print(f"    mosquitto_pub -p {port} -t hello -m world", highlight=False)
-    console.print(f"    hubbub pub hello -m world --url mqtt://{first}", highlight=False)
+    say("Publish something by hand, it becomes a row too:")
+    say(f"    mosquitto_pub -p {port} -t hello -m world")
+    say(f"    hubbub pub hello -m world --url mqtt://{first}")
     return first, second
 
 
@@ -252,13 +257,17 @@ def said() -> Show:
         view = yield
         if time.monotonic() - last >= SAY_SECONDS:
             last = time.monotonic()
-            console.print(line(view), highlight=False)
+            say(line(view))
 
 
 def line(view: View) -> str:
-    counts = ", ".join(f"{name} {count:,}" for name, count in view.counts.items())
-    latency = f", mean latency {view.latency_ms:.1f} ms" if view.latency_ms is not None else ""
-    return f"tables up to journal row {view.progress.seq}: {counts}{latency}"
+    parts = []
+    for name in ("messages", "readings", "traffic", "calls"):
+        opened = view.counts.get(f"{name}_open", 0)
+        parts.append(f"{name} {view.counts[name]:,}" + (f" (+{opened:,} open)" if opened else ""))
+    if view.latency_ms is not None:
+        parts.append(f"mean latency {view.latency_ms:.1f} ms")
+    return f"Tables up to journal row {view.progress.seq}: {', '.join(parts)}"
 
 
 def finish(demo: Demo, address: str) -> None:
@@ -275,7 +284,7 @@ def finish(demo: Demo, address: str) -> None:
     )
     if (view := demo.screen.look()) is not None:
         console.print(render(view))
-        console.print(line(view), highlight=False)
+        say(line(view))
 
 
 if __name__ == "__main__":

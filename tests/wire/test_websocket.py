@@ -12,6 +12,7 @@ from websockets.frames import Frame as TheirFrame
 from websockets.protocol import CLIENT, SERVER
 from websockets.protocol import OPEN as THEIR_OPEN
 from websockets.protocol import Protocol as Theirs
+from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from hubbub.errors import ProtocolError
@@ -69,7 +70,7 @@ def test_the_accept_key_is_the_one_of_the_standard() -> None:
 
 @pytest.mark.parametrize("subprotocol", ["", "mqtt"])
 def test_a_library_accepts_our_handshake(subprotocol: str) -> None:
-    wanted = [subprotocol] if subprotocol else None  # type: ignore[list-item]
+    wanted = [Subprotocol(subprotocol)] if subprotocol else None
     client = ClientProtocol(parse_uri("ws://localhost/"), subprotocols=wanted)
     client.send_request(client.connect())
     request = parse_head(b"".join(client.data_to_send()))

@@ -17,7 +17,7 @@ from hubbub.errors import SettingError
 if TYPE_CHECKING:
     from hubbub.pipeline.run import Report
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 Data = Annotated[str, typer.Option(metavar="DIR", help="The hub's data directory.")]
 
@@ -48,14 +48,14 @@ def run(
     _stop_on_signals(stop)
     print(f"Starting Spark; tables go to {data}/tables. Ctrl-C ends.", flush=True)
     from hubbub.pipeline import run as pipeline
-    from hubbub.spark.session import session
+    from hubbub.spark.session import end, session
 
     spark = session()
     _stop_on_signals(stop)  # Spark sets its own
     try:
         pipeline.run(spark, data, stop, _report, every=every, once=once, skip_lost=skip_lost)
     finally:
-        spark.stop()
+        end(spark)
     print("The tables are up to date." if once else "Stopped; the next run goes on from here.")
 
 
@@ -75,7 +75,7 @@ def sql(
 
     from hubbub.pipeline import sql as tables
     from hubbub.pipeline.layout import Layout
-    from hubbub.spark.session import session
+    from hubbub.spark.session import end, session
 
     Layout(data).stands()
     spark = session()
@@ -85,7 +85,7 @@ def sql(
     except PySparkException as error:
         raise SettingError(str(error).strip().splitlines()[0]) from error
     finally:
-        spark.stop()
+        end(spark)
 
 
 def _need_spark() -> None:
@@ -100,6 +100,8 @@ def _need_spark() -> None:
 
 def _stop_on_signals(stop: threading.Event) -> None:
     def told(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt  # said twice: no patience with the batch at work
         stop.set()
 
     signal.signal(signal.SIGINT, told)

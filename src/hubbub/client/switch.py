@@ -56,7 +56,8 @@ def connect(url: str, token: str = "") -> SwitchClient:
 
 
 def _own_token() -> str:
-    name, number = Path(sys.argv[0]).stem or "python", next(_count)
+    program, number = Path(sys.argv[0]), next(_count)
+    name = (program.parent.name if program.stem == "__main__" else program.stem) or "python"
     return f"{name}:{os.getpid()}" + (f".{number}" if number > 1 else "")
 
 
@@ -124,11 +125,12 @@ class _Socket:
 async def _read_answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     try:
         head = await reader.readuntil(b"\r\n\r\n")
-    except asyncio.LimitOverrunError as error:
-        raise ConnectionResetError("the answer is not message-switch") from error
-    lines = head.decode("latin-1").split("\r\n")
-    headers = dict(line.lower().split(": ", 1) for line in lines[1:] if ": " in line)
-    return int(lines[0].split(" ", 2)[1]), await reader.readexactly(int(headers["content-length"]))
+        first, *lines = head.decode("latin-1").lower().split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines if ": " in line)
+        status, size = int(first.split(" ")[1]), int(headers["content-length"])
+    except (asyncio.LimitOverrunError, LookupError, ValueError) as error:
+        raise Refused("what answers there is no message-switch") from error
+    return status, await reader.readexactly(size)
 
 
 class SwitchClient:
@@ -248,19 +250,25 @@ class SwitchClient:
         """
         socket = _Socket(self.url, self.token, codec.target("persistent", queue))
         slots = asyncio.Semaphore(CONCURRENT if concurrent else 1)
-        working: set[asyncio.Task[None]] = set()
+        working: dict[int, asyncio.Task[None]] = {}
 
         async def take(delivery: Delivery) -> None:
+            if delivery.number in working:
+                return  # the connection was lost meanwhile, the work was not
             await slots.acquire()
-            task = asyncio.create_task(self._answer(delivery, handler))
-            working.add(task)
-            task.add_done_callback(working.discard)
-            task.add_done_callback(lambda _: slots.release())
+            working[delivery.number] = asyncio.create_task(work(delivery))
+
+        async def work(delivery: Delivery) -> None:
+            try:
+                await self._answer(delivery, handler)
+            finally:
+                del working[delivery.number]
+                slots.release()
 
         try:
             await _consume(socket, queue, take)
         finally:
-            for task in working:
+            for task in working.values():
                 task.cancel()
 
     async def _answer(self, delivery: Delivery, handler: Handler) -> None:

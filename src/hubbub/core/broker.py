@@ -10,6 +10,7 @@ becomes a row: it is logged, then folded into `state` by the function that repla
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator
 
 from hubbub import schema
@@ -67,6 +68,7 @@ class Broker:
         self.age = 0
         self.clients: dict[int, Session] = {}
         self.unsettled: list[Session] = []
+        self.expecting: dict[str, deque[Subscription]] = {}  # consumers of destroyed queues
         self.observed: dict[str, dict[Session, int]] = {}
         self.backlog_messages = BACKLOG_MESSAGES
         self.queue_messages = QUEUE_MESSAGES
@@ -208,11 +210,16 @@ class Broker:
         if not name.startswith(QUEUE):
             self.filters.remove(subscription)
             return
-        queue = self.state.queues.get(name[len(QUEUE) :])
-        if queue is not None and subscription in queue.consumers:
-            queue.consumers.remove(subscription)
+        name = name[len(QUEUE) :]
+        queue = self.state.queues.get(name)
+        consumers = queue.consumers if queue is not None else self.expecting.get(name)
+        if consumers is not None and subscription in consumers:
+            consumers.remove(subscription)
+        if queue is not None:
             queue.give_back(subscription.session)
             self.dispatch(queue)
+        elif not consumers:
+            self.expecting.pop(name, None)
 
     def revive(self, session: Session) -> None:
         """After a restart: a session that is away takes its place in the routes again."""
@@ -284,6 +291,7 @@ class Broker:
             client = self.clients.get(_number(name))
             if client is not None and client.direct is not None:
                 route.subscriptions = [client.direct]
+                self._add_audience(route, client.direct)
         else:
             route = Route(name, self.age)
             self._fill(route)
@@ -304,9 +312,14 @@ class Broker:
         for session, subscription in best.items():
             if session.protocol == QUEUE_PROTOCOL:
                 route.must = True
-            elif session.lasting and subscription.qos:
-                state = self.state.sessions[session.protocol, session.client]
-                route.audience.append((state, subscription.qos))
+            else:
+                self._add_audience(route, subscription)
+
+    def _add_audience(self, route: Route, subscription: Subscription) -> None:
+        session = subscription.session
+        if session.lasting and subscription.qos:
+            state = self.state.sessions[session.protocol, session.client]
+            route.audience.append((state, subscription.qos))
 
     # Publishing
 
@@ -376,17 +389,6 @@ class Broker:
                 )  # fmt: skip
                 self.change(row)
 
-    def offer(
-        self, message: Message, subscription: Subscription, retained: bool = False
-    ) -> None:
-        """One more delivery for one session: a retained message, or one from a queue."""
-        session = subscription.session
-        qos = min(message.qos, subscription.qos)
-        if session.lasting and qos:
-            row = row_about(session, schema.QUEUED)
-            self.change(row._replace(ref=message.seq, qos=qos, retain=retained))
-        session.offer(message, subscription, retained)
-
     # Retained messages
 
     def _may_retain(self, run: Run) -> bool:
@@ -405,8 +407,18 @@ class Broker:
             if message.payload:
                 self.log.pin(seq)
 
-    def retained(self, subscription: Subscription) -> Iterator[Message]:
-        """The retained messages that a new subscription sees, expired ones left out."""
+    def offer_retained(self, subscription: Subscription) -> None:
+        """Hand a new subscription what was retained before it."""
+        session = subscription.session
+        for message in self._retained(subscription):
+            qos = min(message.qos, subscription.qos)
+            if session.lasting and qos:
+                row = row_about(session, schema.QUEUED)
+                self.change(row._replace(ref=message.seq, qos=qos, retain=True))
+            session.offer(message, subscription, retained=True)
+
+    def _retained(self, subscription: Subscription) -> Iterator[Message]:
+        """The retained messages that match, expired ones left out."""
         name = subscription.filter
         if subscription.literal or not has_wildcard(name):
             names = [name] if name in self.state.retained else []
@@ -436,8 +448,9 @@ class Broker:
         return queue
 
     def adopt(self, queue: Queue) -> Queue:
-        """Make a queue of the fold a living one."""
+        """Make a queue of the fold a living one; who consumed one of that name does again."""
         queue.broker = self
+        queue.consumers = self.expecting.pop(queue.name, queue.consumers)
         for topic_filter in queue.bindings:
             self._enter(self._entrance(queue, topic_filter))
         return queue
@@ -449,6 +462,8 @@ class Broker:
             return
         for subscription in queue.subscriptions.values():
             self.filters.remove(subscription)
+        if queue.consumers:
+            self.expecting[name] = queue.consumers
         for number in list(queue.messages):
             self.log.unpin(queue.remove(number))
         self.change(Row(0, 0, schema.DESTROY, topic=column_of(queue.client)))
@@ -509,7 +524,7 @@ class Broker:
             number = queue.next_waiting()
             if number < 0:
                 return
-            subscription = queue.next_consumer()
+            subscription = queue.next_consumer(number)
             if subscription is None:
                 return
             queue.waiting.popleft()
@@ -523,11 +538,14 @@ class Broker:
             self.metrics.drop("memory full")
             self.acknowledge(queue, number, session)
             return
-        message.topic = queue.client
         queue.leased[number] = session
         session.leases[seq] = (queue, number)
         self.note(row_about(session, schema.DELIVER, queue.client)._replace(ref=seq))
-        self.offer(message, subscription)
+        if session.lasting and min(message.qos, subscription.qos):
+            # It takes a delivery number and nothing more: after a restart the lease is over,
+            # and the queue has the message.
+            self.log.append(row_about(session, schema.QUEUED))
+        session.offer(message, subscription, retained=False)
 
     def acknowledge(self, queue: Queue, number: int, session: Session) -> bool:
         """A message is done with; False if it was already gone. The row is what 200 promises."""

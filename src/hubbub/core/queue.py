@@ -86,11 +86,16 @@ class Queue(Session):
         assert self.broker is not None
         self.broker.enqueue(self, run, subscription)
 
-    def next_consumer(self) -> Subscription | None:
-        """Who gets the next message: the consumers in turn, but for those without room."""
+    def next_consumer(self, number: int) -> Subscription | None:
+        """Who gets a message: the consumers in turn, but for those without room.
+
+        A consumer that has the same message from another queue must be done with it first.
+        """
+        seq = self.messages[number]
         for _ in range(len(self.consumers)):
             self.consumers.rotate(-1)
-            if self.consumers[-1].session.ready():
+            session = self.consumers[-1].session
+            if session.ready() and seq not in session.leases:
                 return self.consumers[-1]
         return None
 

@@ -68,7 +68,7 @@ def run(
 ) -> None:
     """Write the tables of a data directory until `stop` is set; with `once`, what is there now.
 
-    Returns after a whole batch. Raises DirectoryError if the tables cannot be written, and
+    Returns after a whole batch, or after PATIENCE in the midst of one. Raises DirectoryError if the tables cannot be written, and
     JournalError if the journal cannot be read: rows that retention removed before they were read
     are one, unless `skip_lost`.
     """
@@ -118,7 +118,8 @@ def _watch(query: StreamingQuery, batches: _Batches, stop: threading.Event) -> N
         error = query.exception()
     except StreamingQueryException as raised:
         error = raised
-    if error is not None:
+    # While everything is being stopped Spark's helpers may be gone before us.
+    if error is not None and not stop.is_set():
         raise JournalError(said_by(error)) from error
 
 

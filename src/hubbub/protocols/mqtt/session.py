@@ -21,7 +21,7 @@ from hubbub.core.link import Link
 from hubbub.core.message import Encoding, Message, Run
 from hubbub.core.rights import Rights
 from hubbub.core.session import Session, SessionState, Subscription
-from hubbub.core.topics import QUEUE
+from hubbub.core.topics import CLIENT, QUEUE
 from hubbub.protocols.mqtt import codec
 from hubbub.schema import ACK, RECEIVED, Row, name_from_wire, name_to_wire
 
@@ -69,11 +69,16 @@ class MqttSession(Session):
     """The session of one client id. It lives as long as the connection, or is `lasting`.
 
     `link` is None while the client is away. `exclusive`: QoS 2 exchanges that are open now.
-    `starved`: a queue was, or may have been, turned away for want of room.
+    `starved`: a queue was, or may have been, turned away for want of room. `exchanging`: the
+    sessions of this hub with an exclusive exchange, which may take too long.
     """
 
-    def __init__(self, broker: Broker, client: str, rights: Rights, lasting: bool) -> None:
+    def __init__(
+        self, broker: Broker, client: str, rights: Rights, lasting: bool,
+        exchanging: set[MqttSession],
+    ) -> None:  # fmt: skip
         super().__init__(NAME, client, rights)
+        self._exchanging = exchanging
         self.broker = broker
         self.lasting = lasting
         self.remember(SessionState(NAME, client))
@@ -103,6 +108,15 @@ class MqttSession(Session):
         self.serial = serial
         self.end = end
         self.window = self.broker.inflight
+        self.listen_to_self()
+
+    def listen_to_self(self) -> None:
+        """Subscribed to $client/self: what is published to its address reaches it."""
+        wish = self.subscriptions.get(SELF)
+        self.direct = None
+        if wish is not None and self.number:
+            self.direct = Subscription(self, CLIENT + str(self.number), wish.qos, wish.encodings)
+        self.broker.age += 1
 
     def detach(self) -> None:
         """The connection is gone; what is not acknowledged will be sent again."""
@@ -110,12 +124,13 @@ class MqttSession(Session):
         self.end = None
         self.direct = None
         self.exclusive = 0
+        self._exchanging.discard(self)
         self._aside = []
         self._aside_bytes = 0
-        for seq in list(self.leases):
+        for seq in self.leases:
             number = self.backlog.number_of(seq)
             if number >= 0:
-                self._forget(number, seq)
+                self.backlog.remove(number)
         self.backlog.rewind()
 
     def taken_over(self) -> None:
@@ -185,7 +200,7 @@ class MqttSession(Session):
     def offer(self, message: Message, subscription: Subscription, retained: bool) -> None:
         qos = min(message.qos, subscription.qos)
         if qos:
-            if not self.lasting:
+            if not self.lasting or not retained:
                 self.backlog.add(message.seq, 1, qos, retained)
             self.pump()
         elif self.link is not None:
@@ -297,13 +312,11 @@ class MqttSession(Session):
             self.resume()
 
     def _over(self, number: int, seq: int) -> None:
-        """Nobody waits for this delivery any more; a queue it came from hears of it."""
-        self._forget(number, seq)
-        self._taken_from_queue(seq)
-
-    def _forget(self, number: int, seq: int) -> None:
+        """Nobody waits for this delivery any more; the queue or the journal it came from hears."""
         self.backlog.remove(number)
-        if self.lasting:
+        if seq in self.leases:
+            self._taken_from_queue(seq)
+        elif self.lasting:
             self._acknowledged.append((number, seq))
             if not self._settling:
                 self._settling = True
@@ -344,6 +357,7 @@ class MqttSession(Session):
 
     def open_exchange(self) -> None:
         if self.serial:
+            self._exchanging.add(self)
             self.exclusive += 1
             self.exclusive_until = self.broker.clock.now() + EXCLUSIVE_SECONDS
 
@@ -369,6 +383,7 @@ class MqttSession(Session):
         self.broker.metrics.messages_out += count
 
     def _end_exclusive(self) -> None:
+        self._exchanging.discard(self)
         aside, self._aside = self._aside, []
         self._aside_bytes = 0
         if self.link is not None:

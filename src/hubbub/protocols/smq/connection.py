@@ -25,8 +25,8 @@ from hubbub.core.link import Link
 from hubbub.core.message import Run
 from hubbub.core.names import HUB
 from hubbub.core.rights import Credentials, Rights
-from hubbub.core.session import Subscription
 from hubbub.core.route import Route
+from hubbub.core.session import Subscription
 from hubbub.core.topics import CLIENT, QUEUE, SYSTEM, is_name
 from hubbub.errors import ProtocolError
 from hubbub.protocols.smq import codec
@@ -322,8 +322,7 @@ class SmqConnection(Connection):
         if name.startswith(QUEUE):
             self.broker.dispatch(self.broker.queue(name[len(QUEUE) :]))
         elif self.smq.retained:
-            for message in self.broker.retained(subscription):
-                self.broker.offer(message, subscription, retained=True)
+            self.broker.offer_retained(subscription)
 
     def _create(self, body: bytes) -> None:
         session = self._me()

@@ -1,0 +1,153 @@
+"""What leaves when: at once, when it is durable, and never past a barrier."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbub.core.limits import LINK_BYTES, LINK_CHOKED
+from hubbub.core.link import Link, Outgoing
+from tests.core.recording import Recording, StillClock
+from tests.wire import Recorder
+
+
+class Desk:
+    """One link, a log that is durable on demand, and the tick."""
+
+    def __init__(self) -> None:
+        self.log = Recording(StillClock(), prompt=False)
+        self.outgoing = Outgoing(self.log)
+        self.transport = Recorder()
+        self.link = Link(self.outgoing, self.transport)
+
+    def row(self) -> None:
+        self.log.position += 1
+
+    def tick(self) -> bytes:
+        outgoing = self.outgoing
+        outgoing.holding = [x for x in outgoing.holding if not x.release(self.log.durable)]
+        touched, outgoing.touched = outgoing.touched, []
+        for link in touched:
+            link.flush()
+        pieces, self.transport.pieces = self.transport.pieces, []
+        return b"".join(pieces)
+
+
+def test_written_leaves_with_the_tick_held_when_it_is_durable() -> None:
+    desk = Desk()
+    desk.row()
+    desk.link.hold(b"puback ")
+    desk.link.write(b"publish ")
+    assert desk.tick() == b"publish "
+    assert desk.tick() == b""
+    desk.log.sync()
+    assert desk.tick() == b"puback "
+    assert desk.outgoing.holding == []
+
+
+def test_nothing_is_held_when_everything_is_durable() -> None:
+    desk = Desk()
+    desk.row()
+    desk.log.sync()
+    desk.link.hold(b"puback", barrier=True)
+    desk.link.write(b" more")
+    assert desk.tick() == b"puback more"
+
+
+def test_held_things_keep_their_order_and_their_rows() -> None:
+    desk = Desk()
+    desk.row()
+    desk.link.hold(b"1 ")
+    desk.row()
+    desk.link.hold(b"2 ")
+    desk.log.durable = 1
+    assert desk.tick() == b"1 "
+    desk.log.durable = 2
+    assert desk.tick() == b"2 "
+
+
+def test_nothing_passes_a_barrier() -> None:
+    desk = Desk()
+    desk.row()
+    desk.link.hold(b"connack ", barrier=True)
+    desk.link.write(b"publish ")
+    desk.row()
+    desk.link.hold(b"suback ", barrier=True)
+    desk.link.write(b"retained ")
+    assert desk.tick() == b""
+    desk.log.durable = 1
+    assert desk.tick() == b"connack publish "
+    desk.log.sync()
+    assert desk.tick() == b"suback retained "
+    desk.link.write(b"free")
+    assert desk.tick() == b"free"
+
+
+@given(st.lists(st.sampled_from(["write", "hold", "barrier", "row", "sync", "tick"])))
+def test_all_of_it_leaves_once_and_promises_in_order(steps: list[str]) -> None:
+    desk, written, sent = Desk(), [], b""
+    held_at: dict[int, int] = {}
+    for number, step in enumerate(steps):
+        piece = b"%d," % number
+        if step == "write":
+            desk.link.write(piece)
+        elif step in ("hold", "barrier"):
+            held_at[number] = desk.log.position
+            desk.link.hold(piece, barrier=step == "barrier")
+        elif step == "row":
+            desk.row()
+        elif step == "sync":
+            desk.log.sync()
+        else:
+            sent += desk.tick()
+            done = {int(one) for one in sent.split(b",")[:-1]}
+            assert all(held_at[one] <= desk.log.durable for one in done if one in held_at)
+        if step in ("write", "hold", "barrier"):
+            written.append(number)
+    desk.log.sync()
+    sent += desk.tick() + desk.tick()
+    left = [int(one) for one in sent.split(b",")[:-1]]
+    assert sorted(left) == written
+    assert [one for one in left if one in held_at] == sorted(held_at)
+    for barrier in (one for one in held_at if steps[one] == "barrier"):
+        at = left.index(barrier)
+        assert all(one > barrier for one in left[at:] if one != barrier)
+        assert all(one < barrier for one in left[:at]), "nothing written later passed it"
+
+
+def test_a_closing_link_waits_for_what_it_holds() -> None:
+    desk = Desk()
+    desk.row()
+    desk.link.hold(b"puback")
+    desk.link.close("bye")
+    desk.link.close("again")
+    desk.tick()
+    assert not desk.transport.closed
+    desk.log.sync()
+    assert desk.tick() == b"puback"
+    assert desk.transport.closed
+    assert desk.link.reason == "bye"
+
+
+def test_a_slow_reader_is_choked_and_then_ended() -> None:
+    desk = Desk()
+    waiting = LINK_CHOKED + 1
+    desk.transport.get_write_buffer_size = lambda: waiting  # type: ignore[method-assign]
+    desk.link.write(b"x")
+    desk.tick()
+    assert desk.link.choked
+    assert not desk.transport.closed
+    waiting = LINK_BYTES + 1
+    desk.link.write(b"x")
+    desk.tick()
+    assert desk.transport.closed
+    assert "too slow" in desk.link.reason
+
+
+def test_a_link_whose_socket_is_gone_lets_go_of_everything() -> None:
+    desk = Desk()
+    desk.link.write(b"x")
+    desk.link.transport = None
+    assert desk.tick() == b""
+    assert desk.link.size == 0
+    assert desk.link.out == []

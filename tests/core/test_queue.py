@@ -1,0 +1,204 @@
+"""Named queues: ids, the order of what comes back, competing consumers, readers."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbub.core.broker import Broker
+from hubbub.core.message import Message
+from hubbub.core.queue import Queue, Reader
+from hubbub.core.session import Session
+from tests.core.recording import Ear, folded, recording, shape, snapshot
+
+
+def send(broker: Broker, name: str, *payloads: bytes) -> None:
+    for payload in payloads:
+        broker.post(Message(f"$queue/{name}", payload))
+
+
+def leases(session: Session) -> list[int]:
+    return [number for _, number in session.leases.values()]
+
+
+def test_ids_are_never_used_again() -> None:
+    broker, log = recording()
+    send(broker, "q", b"0", b"1")
+    broker.acknowledge(broker.queue("q"), 1, broker.itself)
+    broker.acknowledge(broker.queue("q"), 0, broker.itself)
+    send(broker, "q", b"2")
+    assert list(broker.queue("q").messages) == [2]
+    broker.destroy("q")
+    broker.destroy("q")
+    send(broker, "q", b"3")
+    assert list(broker.queue("q").messages) == [3]
+    broker.destroy("q")
+    again = folded(snapshot(folded(log.rows), log.rows))
+    assert again.ended_queues == {"q": 4}
+
+
+@given(st.lists(st.sampled_from(["send", "take", "destroy", "snapshot"]), max_size=30))
+def test_ids_only_grow(steps: list[str]) -> None:
+    broker, log = recording()
+    seen = -1
+    for step in steps:
+        if step == "send":
+            send(broker, "q", b"x")
+            newest = max(broker.queue("q").messages)
+            assert newest > seen
+            seen = newest
+        elif step == "take" and "q" in broker.state.queues:
+            queue = broker.queue("q")
+            for number in list(queue.messages)[:1]:
+                broker.acknowledge(queue, number, broker.itself)
+        elif step == "destroy":
+            broker.destroy("q")
+        else:
+            state = folded(snapshot(folded(log.rows), log.rows))
+            assert shape(state) == shape(broker.state)
+
+
+def test_consumers_compete_in_turn() -> None:
+    broker, _ = recording()
+    ann, bob = Ear(broker, "ann"), Ear(broker, "bob")
+    broker.subscribe(ann.wish("$queue/q"))
+    broker.subscribe(bob.wish("$queue/q"))
+    send(broker, "q", b"0", b"1", b"2", b"3")
+    assert [payload for _, payload, _ in ann.hear()] == [b"0", b"2"]
+    assert [payload for _, payload, _ in bob.hear()] == [b"1", b"3"]
+    bob.room = False
+    send(broker, "q", b"4", b"5")
+    assert [payload for _, payload, _ in ann.hear()] == [b"4", b"5"]
+    assert bob.hear() == []
+
+
+def test_what_waits_goes_to_who_comes() -> None:
+    broker, _ = recording()
+    send(broker, "q", b"0", b"1")
+    ann = Ear(broker, "ann")
+    broker.subscribe(ann.wish("$queue/q"))
+    assert ann.hear() == [], "the answer to the subscription has to be written first"
+    broker.dispatch(broker.queue("q"))
+    assert ann.hear() == [("$queue/q", b"0", 0), ("$queue/q", b"1", 0)]
+
+
+def test_what_a_consumer_held_comes_back_in_order_before_everything_else() -> None:
+    broker, _ = recording()
+    queue = broker.queue("q")
+    ann, bob = Ear(broker, "ann"), Ear(broker, "bob")
+    broker.subscribe(ann.wish("$queue/q"))
+    send(broker, "q", b"0", b"1", b"2")
+    ann.room = False
+    send(broker, "q", b"3")
+    bob.room = False
+    broker.subscribe(bob.wish("$queue/q"))
+    assert leases(ann) == [0, 1, 2]
+    broker.disconnect(ann, "gone")
+    assert list(queue.waiting) == [0, 1, 2, 3]
+    assert queue.leased == {}
+    assert ann.leases == {}
+    bob.room = True
+    broker.dispatch(queue)
+    assert [payload for _, payload, _ in bob.hear()] == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_consumer_that_unsubscribes_gives_back() -> None:
+    broker, _ = recording()
+    ann, bob = Ear(broker, "ann"), Ear(broker, "bob")
+    broker.subscribe(ann.wish("$queue/q"))
+    send(broker, "q", b"0")
+    broker.subscribe(bob.wish("$queue/q"))
+    broker.unsubscribe(ann, "$queue/q")
+    assert leases(ann) == []
+    assert leases(bob) == [0]
+
+
+def test_the_first_acknowledgement_wins() -> None:
+    broker, log = recording()
+    ann = Ear(broker, "ann")
+    broker.subscribe(ann.wish("$queue/q"))
+    send(broker, "q", b"0")
+    queue = broker.queue("q")
+    assert broker.acknowledge(queue, 0, broker.itself)
+    assert leases(ann) == []
+    assert not broker.acknowledge(queue, 0, ann)
+    assert log.kinds().count("ack") == 1
+
+
+class Listening(Reader):
+    def __init__(self, queue: Queue) -> None:
+        self.told: list[str] = []
+        queue.readers[self] = None
+
+    def arrived(self, queue: Queue) -> None:
+        self.told.append(queue.name)
+
+
+def test_readers_see_all_above_their_cursor() -> None:
+    broker, _ = recording()
+    queue = broker.queue("q")
+    reader = Listening(queue)
+    send(broker, "q", b"0", b"1", b"2")
+    assert reader.told == ["q", "q", "q"]
+    assert queue.above(-1) == [2, 1, 0]
+    assert queue.above(1) == [2]
+    broker.acknowledge(queue, 1, broker.itself)
+    assert queue.above(-1) == [2, 0]
+    broker.destroy("q")
+    assert len(reader.told) == 4, "who waits at a queue hears of its end"
+
+
+def test_a_queue_with_readers_only_does_not_grow() -> None:
+    """Nobody competes for its messages, so nobody takes their numbers from `waiting`."""
+    broker, _ = recording()
+    queue = broker.queue("q")
+    for number in range(100):
+        send(broker, "q", b"x")
+        broker.acknowledge(queue, number, broker.itself)
+    assert len(queue.waiting) <= 1
+
+
+def test_a_full_queue_drops_and_counts() -> None:
+    broker, _ = recording()
+    broker.queue_messages = 2
+    send(broker, "q", b"0", b"1", b"2")
+    assert list(broker.queue("q").messages) == [0, 1]
+    assert broker.metrics.dropped == {"queue full": 1}
+
+
+def test_a_queue_takes_what_matches_its_bindings() -> None:
+    broker, log = recording()
+    queue = broker.queue("q")
+    broker.bind(queue, "a/+")
+    broker.bind(queue, "a/+")
+    broker.post(Message("a/b", b"x"))
+    broker.post(Message("b", b"y"))
+    assert list(queue.messages) == [0]
+    message = log.read(queue.messages[0])
+    assert message is not None
+    assert (message.topic, message.payload) == ("a/b", b"x")
+    broker.unbind(queue, "a/+")
+    broker.unbind(queue, "a/+")
+    broker.post(Message("a/b", b"z"))
+    assert list(queue.messages) == [0]
+    assert shape(folded(log.rows)) == shape(broker.state)
+
+
+def test_overlapping_bindings_take_a_message_once() -> None:
+    broker, _ = recording()
+    queue = broker.queue("q")
+    broker.bind(queue, "a/+")
+    broker.bind(queue, "#")
+    broker.post(Message("a/b", b"x"))
+    assert len(queue.messages) == 1
+
+
+def test_a_destroyed_queue_takes_nothing_more() -> None:
+    broker, log = recording()
+    queue = broker.queue("q")
+    broker.bind(queue, "a/+")
+    broker.post(Message("a/b", b"x"))
+    broker.destroy("q")
+    broker.post(Message("a/b", b"y"))
+    assert "q" not in broker.state.queues
+    assert shape(folded(log.rows)) == shape(broker.state)

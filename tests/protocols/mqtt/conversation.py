@@ -1,0 +1,127 @@
+"""MQTT conversations as transcripts: packets in words, a hub in memory, devices that answer.
+
+    CONNACK 0 present      SUBACK 5: 1 128      PUBACK 7      PINGRESP
+    a/b=x                  a QoS 0 message      a/b=x q1 #3 dup retain     any other
+"""
+
+from __future__ import annotations
+
+from hubbub.core.broker import Broker
+from hubbub.core.rights import Gate
+from hubbub.protocols.mqtt import Mqtt, codec
+from tests.core.recording import Recording, StillClock
+from tests.wire import Far, Table
+
+
+class Stage(Table):
+    """A hub in memory whose rows are kept; not `prompt`: durable only after `log.sync()`."""
+
+    def __init__(self, record: str = "all", prompt: bool = True) -> None:
+        super().__init__(record)
+        self.still = self.clock = StillClock()
+        self.log = Recording(self.clock, prompt)
+        self.broker = Broker(self.clock, self.log, record)
+        self.gate = Gate(self.broker.open)
+        self.mqtt = Mqtt(self.broker)
+
+    def device(
+        self,
+        client: str = "ann",
+        clean: bool = True,
+        keep_alive: int = 0,
+        will: codec.Will | None = None,
+    ) -> Device:
+        """Connect; what the hub answered is the first thing to hear."""
+        device = self.silent()
+        device.say(codec.connect(client.encode(), clean, keep_alive, will))
+        return device
+
+    def silent(self) -> Device:
+        """A connection that has not said anything."""
+        return Device(self)
+
+    def pass_time(self, seconds: float) -> None:
+        self.still.seconds += seconds
+
+    def sync(self) -> None:
+        self.log.sync()
+        self.tick()
+
+
+class Device:
+    """One client. `open` are the PUBLISH and PUBREL packets it has not answered."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.far: Far = stage.dial(stage.mqtt)
+        self.open: list[tuple[int, int]] = []
+
+    # What it does
+
+    def say(self, *packets: bytes) -> None:
+        """All of it in one piece, as TCP may deliver it."""
+        self.far.say(b"".join(packets))
+
+    def subscribe(self, *wishes: str | int) -> None:
+        """`subscribe("a/+", 1, "b", 0)`, packet id 5."""
+        pairs = zip(wishes[::2], wishes[1::2], strict=True)
+        self.say(codec.subscribe(5, [(str(name).encode(), int(qos)) for name, qos in pairs]))
+
+    def publish(
+        self, topic: str, payload: bytes = b"x", qos: int = 0, retain: bool = False,
+        packet_id: int = 1, dup: bool = False,
+    ) -> None:  # fmt: skip
+        self.say(codec.publish(topic.encode(), payload, qos, retain, packet_id, dup and qos > 0))
+
+    def answer(self, kind: int, *packet_ids: int) -> None:
+        self.say(*(codec.acknowledgement(kind, packet_id) for packet_id in packet_ids))
+
+    def answer_one(self, which: int = 0) -> None:
+        """Acknowledge one of the packets that were heard and are not answered."""
+        if self.open:
+            kind, packet_id = self.open.pop(which)
+            self.answer(kind, packet_id)
+
+    def wake(self) -> float:
+        """What the hub does when time goes on; returns when it wants to be woken again."""
+        when = self.far.connection.wake(self.stage.still.seconds)
+        self.stage.tick()
+        return when
+
+    # What it hears
+
+    def hear(self) -> list[str]:
+        """The packets since the last time, in words."""
+        data = self.far.hear()
+        words = []
+        at = 0
+        for start, body, end in codec.packets(data):
+            words.append(self._words(data[start], data[body:end]))
+            at = end
+        assert at == len(data), "half a packet was sent"
+        return words
+
+    def _words(self, head: int, body: bytes) -> str:
+        kind = head >> 4
+        if kind == codec.PUBLISH:
+            return self._message(codec.parse_publish(head, body))
+        if kind == codec.CONNACK:
+            return f"CONNACK {body[1]}" + " present" * body[0]
+        if kind == codec.SUBACK:
+            codes = " ".join(str(code) for code in body[2:])
+            return f"SUBACK {int.from_bytes(body[:2], 'big')}: {codes}"
+        if kind == codec.PINGRESP:
+            return "PINGRESP"
+        packet_id = int.from_bytes(body, "big")
+        if kind == codec.PUBREL:
+            self.open.append((codec.PUBCOMP, packet_id))
+        return f"{codec.NAMES[kind]} {packet_id}"
+
+    def _message(self, packet: codec.Publish) -> str:
+        words = f"{packet.topic.decode()}={packet.payload.decode()}"
+        if packet.qos:
+            kind = codec.PUBACK if packet.qos == 1 else codec.PUBREC
+            if (kind, packet.packet_id) not in self.open:
+                self.open.append((kind, packet.packet_id))
+            words += f" q{packet.qos} #{packet.packet_id}"
+        return words + " dup" * packet.dup + " retain" * packet.retain

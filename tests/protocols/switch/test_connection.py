@@ -1,0 +1,542 @@
+"""Conversations with the switch: order, waiting, ownership, restarts, other protocols."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hubbub import schema
+from hubbub.core.limits import POLLS_PER_TOKEN
+from hubbub.core.message import SPELLED, Message, Run
+from hubbub.core.rights import Rights
+from hubbub.core.session import Session, Subscription
+from hubbub.protocols.switch.session import RESTART_SECONDS
+from hubbub.wire.http import parse_head
+from tests.protocols.switch.journaled import Hub, get, ok, post, said, transfer
+
+LATER = 1e12
+
+
+def messages(body: bytes) -> list[tuple[str, int, str, list[Any]]]:
+    found = json.loads(body)["messages"]
+    return [(queue, number, one["payload"], one["kind"]) for (queue, number), one in found]
+
+
+class Listener(Session):
+    """A client of some other protocol: it has a list of what it got."""
+
+    def __init__(self, hub: Hub, name: str) -> None:
+        super().__init__("other", name, hub.broker.open)
+        self.got: list[Message] = []
+        encodings = (SPELLED, SPELLED, SPELLED)
+        self.direct = Subscription(self, "", 1, encodings)
+        hub.broker.connect(self)
+
+    def deliver(self, run: Run, subscription: Subscription) -> None:
+        self.got.extend(run.messages())
+
+
+# Order
+
+
+def test_what_is_pipelined_behind_a_transfer_waits_for_it() -> None:
+    hub = Hub()
+    a, b = hub.log_in("a"), hub.log_in("b")
+    said(a, get("/persistent/q"))
+    a.say(transfer("q") + get("/list/") + post("/request/q/a", b"two"))
+    assert a.hear() == b""
+    assert said(b, post("/request/q/b", b"one")) == b'[["q",0]]'
+    heard = a.hear().split(b"HTTP/1.1 ")[1:]
+    assert [one.partition(b"\r\n\r\n")[2] for one in heard] == [
+        b'{"messages":[[["q",0],{"payload":"one","kind":["Request","b"]}]],"next":"0"}',
+        b'["q"]',
+        b'[["q",1]]',
+    ]
+
+
+def test_messages_of_one_tick_come_in_one_answer() -> None:
+    hub = Hub()
+    a, b = hub.log_in("a"), hub.log_in("b")
+    said(a, get("/persistent/q"))
+    a.say(transfer("q"))
+    b.say(post("/request/q/b", b"one") + post("/request/q/b", b"two"))
+    assert [one[1] for one in messages(a.hear().partition(b"\r\n\r\n")[2])] == [1, 0]
+
+
+def test_a_transfer_from_inside_a_transfer() -> None:
+    """A waits at q and has a request for r behind it, B waits at r: both go on in one tick."""
+    hub = Hub()
+    a, b, c = hub.log_in("a"), hub.log_in("b"), hub.log_in("c")
+    said(c, get("/persistent/q"))
+    said(c, get("/persistent/r"))
+    a.say(transfer("q") + post("/request/r/a", b"x"))
+    b.say(transfer("r"))
+    said(c, post("/request/q/c"))
+    assert a.hear().endswith(b'[["r",0]]')
+    assert b.hear().endswith(b'"next":"0"}')
+
+
+def test_time_outs() -> None:
+    hub = Hub()
+    a = hub.log_in("a")
+    said(a, get("/persistent/q"))
+    a.say(transfer("q", cursor="7", timeout=2))
+    now = hub.clock.now()
+    due = a.connection.wake(now)
+    assert now + 1 < due < now + 3
+    assert a.connection.wake(due) == float("inf")
+    assert a.hear() == ok(b'{"messages":[],"next":"7"}')
+
+
+def test_the_last_request_of_a_connection() -> None:
+    hub = Hub()
+    a = hub.log_in("a")
+    a.say(b"GET /list/ HTTP/1.1\r\nConnection: close\r\n\r\n" + get("/persistent/never"))
+    assert a.hear() == ok(b"[]")
+    assert a.closed and "never" not in hub.broker.state.queues
+
+
+def test_errors_leave_the_connection_usable() -> None:
+    hub = Hub()
+    a = hub.log_in("a")
+    error = ok(b"Error: Internal Server Error", "500 Internal Server Error")
+    for bad in (b"", b"[]", b"{", b'{"timeout":1}', b'{"queues":[1],"timeout":1}', b"[" * 10_000,
+                b'{"queues":[],"timeout":NaN}', b'{"queues":[],"timeout":' + b"9" * 5000 + b"}",
+                b'{"from":"s","queues":[],"timeout":0}', b'{"queues":[],"timeout":true}'):  # fmt: skip
+        a.say(post("/transfer", bad))
+        assert a.hear() == error, bad
+    assert said(a, get("/list/")) == b"[]"
+
+
+def test_too_much_behind_a_transfer_ends_the_connection() -> None:
+    hub = Hub()
+    hub.switch.message_bytes = 1000
+    a = hub.log_in("a")
+    a.say(transfer("q"))
+    for _ in range(50):
+        a.say(get("/list/"))
+    assert a.closed and "behind one that waits" in str(a.reason)
+
+
+def test_a_token_cannot_wait_without_bound() -> None:
+    hub = Hub()
+    waiting = [hub.log_in("a") for _ in range(POLLS_PER_TOKEN + 1)]
+    for far in waiting:
+        far.say(transfer("q"))
+    assert waiting[-1].hear().startswith(b"HTTP/1.1 429")
+    waiting[0].hang_up()
+    waiting[-1].say(transfer("q"))
+    assert waiting[-1].hear() == b""
+
+
+# Promises
+
+
+def test_nothing_is_promised_before_it_is_durable() -> None:
+    hub = Hub()
+    a, b = hub.log_in("a"), hub.log_in("b")
+    said(a, get("/persistent/q"))
+    b.say(transfer("q"))
+    hub.journal.slow = True
+    a.say(post("/request/q/a", b"x"))
+    assert a.hear() == b"" and b.hear() == b""
+    hub.journal.sync()
+    assert a.hear() == ok(b'[["q",0]]')
+    hub.journal.sync()
+    assert b.hear().endswith(b'"next":"0"}')
+
+
+def test_a_call_in_rows() -> None:
+    hub = Hub()
+    a, b = hub.log_in("a"), hub.log_in("b")
+    said(a, get("/transient/a"))
+    said(a, get("/persistent/q"))
+    said(a, post("/request/q/a", b"hello"))
+    said(b, transfer("q"))
+    said(b, post("/response/a/q/0", b"world"))
+    said(b, get("/ack/q/0"))
+    create, other, send, deliver, reply, ack = [
+        row for row in hub.rows if row.kind not in (schema.CONNECT, schema.DISCONNECT)
+    ]
+    assert (create.kind, create.topic) == (schema.CREATE, b"$queue/a")
+    assert json.loads(create.properties) == {"owner": "a"}
+    assert (other.kind, other.topic, other.number) == (schema.CREATE, b"$queue/q", 0)
+    assert (send.kind, send.topic, send.number) == (schema.SEND, b"$queue/q", 0)
+    assert (send.client, send.reply_to, send.payload) == (b"a", b"$queue/a", b"hello")
+    assert (deliver.kind, deliver.client, deliver.ref) == (schema.DELIVER, b"b", send.seq)
+    assert (reply.kind, reply.topic, reply.ref) == (schema.SEND, b"$queue/a", send.seq)
+    assert (ack.kind, ack.client, ack.ref, ack.number) == (schema.ACK, b"b", send.seq, 0)
+
+
+def test_a_full_queue_refuses() -> None:
+    hub = Hub()
+    hub.broker.queue_messages = 1
+    a = hub.log_in("a")
+    said(a, get("/persistent/q"))
+    said(a, post("/request/q/a", b"x"))
+    a.say(post("/request/q/a", b"y"))
+    assert a.hear().startswith(b"HTTP/1.1 507 ")
+    assert json.loads(said(a, transfer("q")))["next"] == "0"
+
+
+# Cursors
+
+
+def test_two_consumers_see_everything_and_one_acknowledges() -> None:
+    hub = Hub()
+    a, b = hub.log_in("a"), hub.log_in("b")
+    said(a, get("/persistent/q"))
+    a.say(transfer("q"))
+    b.say(transfer("q"))
+    said(hub.log_in("c"), post("/request/q/c", b"x"))
+    assert a.hear() == b.hear() != b""
+    said(a, get("/ack/q/0"))
+    said(b, get("/ack/q/0"))
+    assert json.loads(said(b, transfer("q", timeout=0))) == {"messages": [], "next": "-1"}
+    assert hub.kinds().count(schema.ACK) == 1
+
+
+@pytest.mark.parametrize("journaled", [True, False])
+def test_a_cursor_over_several_queues_never_skips(journaled: bool) -> None:
+    hub = Hub()
+    hub.journal.records = journaled  # type: ignore[misc]
+    a = hub.log_in("a")
+    for name in "xy":
+        said(a, get(f"/persistent/{name}"))
+    for payload in (b"0", b"1", b"2"):
+        said(a, post("/request/x/a", payload))
+    first = said(a, transfer("x", "y"))
+    assert [one[:2] for one in messages(first)] == [("x", 2), ("x", 1), ("x", 0)]
+    cursor = json.loads(first)["next"]
+    said(a, post("/request/y/a", b"late"))
+    said(a, post("/request/x/a", b"later"))
+    second = said(a, transfer("x", "y", cursor=cursor))
+    assert [one[:2] for one in messages(second)] == [("x", 3), ("y", 0)]
+    cursor = json.loads(second)["next"]
+    assert json.loads(said(a, transfer("x", "y", cursor=cursor, timeout=0)))["next"] == cursor
+    assert json.loads(said(a, transfer("y", cursor=cursor, timeout=0)))["next"] == cursor
+
+
+def test_one_message_in_two_queues_is_not_cut_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hubbub.protocols.switch.transfer.ANSWER_MESSAGES", 1)
+    hub = Hub()
+    a = hub.log_in("a")
+    for name in "xy":
+        said(a, post(f"/bind/{name}", b"t"))
+    for payload in (b"one", b"two"):
+        said(a, post("/publish/t", payload))
+    cursor = "-1"
+    for payload in ("one", "two"):
+        body = said(a, transfer("x", "y", cursor=cursor))
+        assert [one[2] for one in messages(body)] == [payload, payload]
+        cursor = json.loads(body)["next"]
+
+
+def test_a_backlog_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hubbub.protocols.switch.transfer.ANSWER_BYTES", 10)
+    hub = Hub()
+    a = hub.log_in("a")
+    said(a, get("/persistent/q"))
+    for _ in range(7):
+        said(a, post("/request/q/a", b"123456"))
+    seen: list[int] = []
+    cursor = "-1"
+    while len(seen) < 7:
+        body = said(a, transfer("q", cursor=cursor))
+        seen += reversed([one[1] for one in messages(body)])
+        cursor = json.loads(body)["next"]
+    assert seen == list(range(7))
+
+
+def test_a_queue_that_comes_later_is_waited_for() -> None:
+    hub = Hub()
+    a, b = hub.log_in("a"), hub.log_in("b")
+    a.say(transfer("q"))
+    said(b, get("/persistent/q"))
+    said(b, post("/request/q/b", b"1"))
+    assert a.hear().endswith(b'"next":"0"}')
+    said(a, get("/ack/q/0"))
+    a.say(transfer("q"))
+    said(b, get("/destroy/q"))
+    hub.broker.post(Message("$queue/q", b"2"))  # made again by somebody else
+    hub.switch.wake(hub.clock.now())
+    assert a.hear().endswith(b'"next":"1"}')
+
+
+# Who owns what
+
+
+def test_a_transient_queue_goes_with_the_last_connection_of_its_token() -> None:
+    hub = Hub()
+    first, second = hub.log_in("own"), hub.log_in("own")
+    said(first, get("/transient/t"))
+    first.hang_up()
+    assert said(second, get("/list/")) == b'["t"]'
+    second.hang_up()
+    assert not hub.broker.state.queues and not hub.broker.clients
+
+
+def test_a_connection_lost_while_it_waits_is_noticed_at_once() -> None:
+    hub = Hub()
+    a = hub.log_in("a")
+    said(a, get("/transient/a"))
+    a.say(transfer("a", "elsewhere"))
+    a.hang_up()
+    assert said(hub.log_in("b"), get("/list/")) == b"[]"
+    assert not hub.switch._desk.polls.missing
+
+
+def test_a_grace() -> None:
+    hub = Hub()
+    a = hub.log_in("a", "?grace=30")
+    said(a, get("/transient/a"))
+    a.hang_up()
+    now = hub.clock.now()
+    hub.switch.wake(now + 29)
+    again = hub.log_in("a", "?grace=30")
+    hub.switch.wake(now + 31)
+    assert said(again, get("/list/")) == b'["a"]'
+    again.hang_up()
+    hub.switch.wake(hub.clock.now() + 31)
+    assert not hub.broker.state.queues
+
+
+def test_a_token_is_not_shared_between_different_rights() -> None:
+    hub = Hub()
+    hub.log_in("a")
+    hub.gate.rights = Rights()
+    other = hub.first(get("/login/a"))
+    assert other.hear().startswith(b"HTTP/1.1 403")
+    other.say(get("/list/"))
+    assert other.hear() == ok(b"Please log in.", "404 Not Found")
+
+
+def test_rights_are_asked() -> None:
+    class Nothing(Rights):
+        def may_publish(self, name: str) -> bool:
+            return False
+
+        def may_subscribe(self, topic_filter: str) -> bool:
+            return False
+
+    hub = Hub()
+    hub.broker.queue("q")
+    hub.gate.rights = Nothing()
+    a = hub.log_in("a")
+    for request in (get("/persistent/x"), get("/destroy/q"), get("/ack/q/0"), transfer("q"),
+                    post("/request/q/a"), post("/response/q/q/0"), post("/publish/t"),
+                    post("/publish/$queue/new"), post("/bind/q", b"t")):  # fmt: skip
+        a.say(request)
+        assert a.hear().startswith(b"HTTP/1.1 403"), request
+    assert list(hub.broker.state.queues) == ["q"]
+
+
+# Restarts
+
+
+def test_after_a_restart_ids_go_on_and_messages_are_there() -> None:
+    hub = Hub()
+    a = hub.log_in("a")
+    for name in ("q", "empty"):
+        said(a, get(f"/persistent/{name}"))
+        said(a, post(f"/request/{name}/a", b"before"))
+    said(a, get("/ack/empty/0"))
+    hub = Hub(hub.rows)
+    a = hub.log_in("a")
+    assert said(a, post("/request/q/a", b"after")) == b'[["q",1]]'
+    assert said(a, post("/request/empty/a", b"after")) == b'[["empty",1]]'
+    assert [one[1:3] for one in messages(said(a, transfer("q")))] == [(1, "after"), (0, "before")]
+
+
+def test_owners_have_a_minute_to_come_back() -> None:
+    hub = Hub()
+    for token in ("back", "gone"):
+        said(hub.log_in(token), get(f"/transient/{token}"))
+    hub = Hub(hub.rows)
+    back = hub.log_in("back")
+    now = hub.clock.now()
+    hub.switch.wake(now)
+    hub.switch.wake(now + RESTART_SECONDS - 1)
+    assert said(back, get("/list/")) == b'["gone","back"]'
+    hub.switch.wake(now + RESTART_SECONDS + 1)
+    assert said(back, get("/list/")) == b'["back"]'
+    back.hang_up()
+    assert not hub.broker.state.queues
+
+
+def test_stopping_answers_transfers_and_keeps_transient_queues() -> None:
+    hub = Hub()
+    a = hub.log_in("a")
+    said(a, get("/transient/a"))
+    a.say(transfer("a"))
+    a.connection.goodbye()
+    a.hang_up()
+    assert a.hear() == ok(b'{"messages":[],"next":"-1"}')
+    assert list(Hub(hub.rows).broker.state.queues) == ["a"]
+
+
+# Other protocols
+
+
+def test_a_bound_queue_gets_what_is_published() -> None:
+    hub = Hub()
+    first = hub.first(post("/bind/q", b"sensors/+/t"))
+    assert first.hear() == ok()
+    a = hub.log_in("a")
+    a.say(transfer("q"))
+    hub.broker.post(Message("sensors/1/t", b"20.5"))
+    hub.broker.post(Message("elsewhere", b"no"))
+    assert messages(a.hear().partition(b"\r\n\r\n")[2]) == [("q", 0, "20.5", ["Request", ""])]
+    first.say(post("/unbind/q", b"sensors/+/t"))
+    hub.broker.post(Message("sensors/1/t", b"21"))
+    assert json.loads(said(a, transfer("q")))["next"] == "0"
+
+
+def test_a_filter_that_is_none_is_refused() -> None:
+    hub = Hub()
+    for bad in (b"", b"a/#/b", b"\xff", b"$queue/other", b"$client/7"):
+        far = hub.first(post("/bind/q", bad))
+        assert far.hear().startswith(b"HTTP/1.1 400"), bad
+    assert not hub.broker.state.queues
+
+
+def test_publishing() -> None:
+    hub = Hub()
+    other = Listener(hub, "other")
+    hub.broker.subscribe(Subscription(other, "a/#", 1, (SPELLED, SPELLED, SPELLED)))
+    a = hub.first(post("/publish/a/b%20c?qos=1&retain=1", b"payload"))
+    assert a.hear() == ok()
+    (got,) = other.got
+    assert (got.topic, got.payload, got.qos, got.retain) == ("a/b c", b"payload", 1, True)
+    assert "a/b c" in hub.broker.state.retained
+    a.say(post("/publish/$queue/jobs", b"work"))
+    assert a.hear() == ok() and list(hub.broker.state.queues["jobs"].messages) == [0]
+    for bad in ("/publish/", "/publish/a/+", "/publish/a?qos=3", "/publish/a?retain=maybe"):
+        a.say(post(bad))
+        assert a.hear().startswith(b"HTTP/1.1 400"), bad
+    a.say(post("/publish/$SYS/x"))
+    assert a.hear().startswith(b"HTTP/1.1 403")
+
+
+def test_an_answer_goes_to_whoever_asked() -> None:
+    """SMQ and MQTT clients ask with an address or a topic; the service need not know."""
+    hub = Hub()
+    asker, watcher = Listener(hub, "asker"), Listener(hub, "watcher")
+    hub.broker.subscribe(Subscription(watcher, "replies/1", 1, (SPELLED, SPELLED, SPELLED)))
+    address = f"$client/{asker.number}"
+    ask = Message("$queue/q", b"?", reply_to=address, correlation=b"c1")
+    hub.broker.post(ask, asker)
+    hub.broker.post(Message("$queue/q", b"?", reply_to="replies/1", correlation=b"c2"), asker)
+    hub.broker.post(Message("$queue/q", b"?"), asker)
+    a = hub.log_in("a")
+    kinds = [one[3] for one in messages(said(a, transfer("q")))]
+    assert kinds == [["Request", ""], ["Request", "replies/1"], ["Request", address]]
+    where = address.replace("/", "%2F").replace("$", "%24")
+    assert json.loads(said(a, post(f"/response/{where}/q/0", b"!"))) == [[address, 0]]
+    said(a, post("/response/replies%2F1/q/1", b"!!"))
+    assert said(a, post("/response//q/2", b"nobody waits")) == b"[]"
+    assert [(one.payload, one.correlation) for one in asker.got] == [(b"!", b"c1")]
+    assert [(one.payload, one.correlation) for one in watcher.got] == [(b"!!", b"c2")]
+    hub.broker.disconnect(asker, "")
+    assert said(a, post(f"/response/{where}/q/0", b"late")) == b"[]"
+
+
+def test_a_caller_elsewhere_gets_a_queued_reply() -> None:
+    """Another protocol's consumer answers into a message-switch reply queue."""
+    hub = Hub()
+    a = hub.log_in("a")
+    said(a, get("/transient/a"))
+    said(a, get("/persistent/q"))
+    said(a, post("/request/q/a", b"?"))
+    hub.broker.post(Message("$queue/a", b"!", properties={"answers": ["q", 0]}))
+    assert messages(said(a, transfer("a"))) == [("a", 0, "!", ["Response", ["q", 0]])]
+    hub.broker.post(Message("$queue/a", b"odd", properties={"answers": "odd"}))
+    assert messages(said(a, transfer("a", cursor="0"))) == [("a", 1, "odd", ["Request", ""])]
+
+
+# The port
+
+
+@pytest.mark.parametrize(
+    ("head", "taken"),
+    [
+        (get("/login/a"), True),
+        (get("/trace"), True),
+        (get("/trace/0/5"), True),
+        (get("/trace/x/5"), False),
+        (get("/"), True),
+        (b"GET / HTTP/1.1\r\nAccept: */*\r\n\r\n", True),
+        (b"GET / HTTP/1.1\r\nAccept: text/html, */*\r\n\r\n", False),
+        (post("/publish/a/b"), True),
+        (post("/bind/q"), True),
+        (post("/unbind/q"), True),
+        (get("/publish/a"), False),
+        (get("/list/"), False),
+        (post("/transfer"), False),
+        (get("/metrics"), False),
+        (b"GET /login/a HTTP/1.1\r\nSec-WebSocket-Key: x\r\n\r\n", False),
+    ],
+)
+def test_which_requests_begin_a_conversation(head: bytes, taken: bool) -> None:
+    request = parse_head(head)
+    assert request is not None
+    assert Hub().switch.takes(request) is taken
+
+
+def test_pages_of_other_sites_are_refused_on_every_request() -> None:
+    hub = Hub()
+    a = hub.log_in("a")
+    said(a, get("/persistent/q"))
+    a.say(b"GET /destroy/q HTTP/1.1\r\nHost: h\r\nSec-Fetch-Site: cross-site\r\n\r\n")
+    assert a.hear().startswith(b"HTTP/1.1 403")
+    a.say(b"GET /destroy/q HTTP/1.1\r\nHost: h\r\nOrigin: http://evil\r\n\r\n")
+    assert a.hear().startswith(b"HTTP/1.1 403")
+    assert "q" in hub.broker.state.queues
+    a.say(b"GET /destroy/q HTTP/1.1\r\nHost: h\r\nOrigin: http://h\r\n\r\n")
+    assert a.hear() == ok() and not hub.broker.state.queues
+
+
+def test_credentials_come_as_basic_authentication() -> None:
+    hub = Hub()
+    asked = []
+
+    class Strict:
+        def authenticate(self, credentials: Any, done: Any) -> None:
+            asked.append((credentials, done))
+
+    hub.gate = Strict()  # type: ignore[assignment]
+    a = hub.first(b"GET /login/tok HTTP/1.1\r\nAuthorization: Basic dXNlcjpwOnc=\r\n\r\n")
+    a.say(get("/list/"))
+    ((credentials, done),) = asked
+    assert (credentials.client, credentials.user, credentials.secret) == ("tok", "user", b"p:w")
+    assert a.hear() == b""  # until the gate has decided
+    done(Rights(), "")
+    assert a.hear() == ok() + ok(b"[]")
+    b = hub.first(post("/publish/t"))
+    asked[1][1](None, "who are you?")
+    assert b.hear() == ok(b"who are you?", "403 Forbidden")
+    c = hub.first(get("/trace/0/0"))
+    c.hang_up()
+    asked[2][1](Rights(), "")
+    assert c.hear() == b""
+
+
+def test_the_trace_waits_for_events() -> None:
+    hub = Hub()
+    a, watcher = hub.log_in("a"), hub.first(get("/trace/-1/5"))
+    assert watcher.hear() == b""
+    said(a, get("/persistent/q"))
+    said(a, post("/request/q/a", b"x" * 1000))
+    events = json.loads(watcher.hear().partition(b"\r\n\r\n")[2])["events"]
+    ((number, event),) = events
+    assert number == 0 and event["input"] == "a" and event["queue"] == "q"
+    assert event["message"] == [
+        "Message",
+        ["q", 0],
+        {"payload": "x" * 256, "kind": ["Request", "a"]},
+    ]
+    watcher.say(get("/trace/0/5"))
+    assert watcher.connection.wake(LATER) == float("inf")
+    assert watcher.hear() == ok(b'{"events":[]}')
