@@ -38,6 +38,7 @@ START_SECONDS: Final = 60.0  # a hub that takes longer has a problem
 SPARK_SECONDS: Final = 300.0  # the same of Spark, on a slow and busy machine
 STOP_SECONDS: Final = 20.0
 LOOK_SECONDS: Final = 1.0
+HEADINGS: Final = 6  # lines of the picture which are no rows
 SAY_SECONDS: Final = 10.0  # between lines where there is no terminal to draw on
 
 # A log has no width of its own; four tables side by side need this much.
@@ -244,10 +245,12 @@ def watch(demo: Demo, duration: float | None) -> None:
 
 
 def drawn() -> Show:
-    """One picture that changes in place."""
+    """One picture that changes in place, as high as the terminal is."""
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            live.update(render((yield)), refresh=True)
+            view = yield
+            rows = max((console.height - HEADINGS) // 2, 3)
+            live.update(render(view, rows), refresh=True)
 
 
 def said() -> Show:

@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from hubbub.client import connect as connect
+    from hubbub.config import Settings as Settings
+    from hubbub.hub import Hub as Hub
 
 __version__ = "0.1.0"
 
-_PUBLIC: Final = {"connect": "hubbub.client"}
+_PUBLIC: Final = {
+    "Hub": "hubbub.hub",
+    "Settings": "hubbub.config",
+    "connect": "hubbub.client",
+}
 
 
 def __getattr__(name: str) -> Any:

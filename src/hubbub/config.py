@@ -355,12 +355,18 @@ def _parse(kind: Any, text: str) -> Any:
 def _refuse_open_doors(settings: Settings) -> None:
     """A public address without credentials has to be meant before the port is open."""
     for listener in settings.listeners():
-        if not listener.allow_anonymous and not parse_address(listener.address).loopback:
+        if listener.allow_anonymous:
+            continue
+        if parse_address(listener.address).loopback:
             raise SettingError(
-                f"refusing to listen on {listener.address} without credentials: everybody who "
-                "reaches it could read and publish. If that is meant, say allow_anonymous = true "
-                "in the configuration or --set allow_anonymous=true"
+                f"allow_anonymous = false, but there are no credentials to check yet: nobody "
+                f"could connect to {listener.address}. Leave the setting out"
             )
+        raise SettingError(
+            f"refusing to listen on {listener.address} without credentials: everybody who "
+            "reaches it could read and publish. If that is meant, say allow_anonymous = true "
+            "in the configuration or --set allow_anonymous=true"
+        )
 
 
 class _Leaf(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from hubbub.core.broker import Broker
@@ -110,10 +110,13 @@ def snapshot(state: State, rows: list[Row]) -> list[Row]:
     return [*state.rows(), *(state.carried(row) for row in rows if row.seq in needed)]
 
 
-def shape(state: State) -> dict[str, Any]:
-    """All that a state says, to be compared."""
+def shape(state: State, leased: Container[int] = ()) -> dict[str, Any]:
+    """All that a state says, to be compared.
+
+    `leased` messages have only a number in the fold: a restart ends their leases.
+    """
     return {
-        "sessions": {key: _session(session) for key, session in state.sessions.items()},
+        "sessions": {key: _session(one, leased) for key, one in state.sessions.items()},
         "queues": {
             name: (queue.next, queue.owner, queue.messages, queue.bindings)
             for name, queue in state.queues.items()
@@ -127,12 +130,17 @@ def shape(state: State) -> dict[str, Any]:
     }
 
 
-def _session(session: SessionState) -> dict[str, Any]:
+def _session(session: SessionState, leased: Container[int]) -> dict[str, Any]:
     backlog, will = session.backlog, session.will
+    deliveries = {
+        number: entry
+        for number, entry in enumerate(backlog.entries, backlog.first)
+        if entry and entry >> 3 not in leased
+    }
     return {
         "subscriptions": session.subscriptions,
-        "first": backlog.first,
-        "entries": list(backlog.entries),
+        "deliveries": deliveries,
+        "next": backlog.next,
         "received": backlog.received,
         "open": session.open_ids,
         "expires": session.expires,

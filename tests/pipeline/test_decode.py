@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 
 from hubbub.pipeline.decode import VALUES, Leaf, Undecodable, leaves
 
-NESTED = {"cpu": [{"load": 0.5, "on": True}], "name": "pi", "none": None, "empty": {}}
+NESTED: dict[str, Any] = {
+    "cpu": [{"load": 0.5, "on": True}],
+    "name": "pi",
+    "none": None,
+    "empty": {},
+}
 NESTED_LEAVES = [
     Leaf("cpu[0].load", 0.5, None),
     Leaf("cpu[0].on", 1.0, "true"),
@@ -57,7 +62,8 @@ def test_one_leaf_a_value(payload: bytes, content_type: str) -> None:
         (b"21.5", "text/plain", [Leaf("", 21.5, None)]),
         (b"21.5", "image/png", []),
         (b"21.5", "application/octet-stream", []),
-        (cbor2.dumps({1: 2, "1": 3}), "application/cbor", [Leaf("[1]", 2, None), Leaf("1", 3, None)]),
+        (cbor2.dumps({1: 2}), "application/cbor", [Leaf("[1]", 2.0, None)]),
+        (cbor2.dumps({"1": 2}), "application/cbor", [Leaf("1", 2.0, None)]),
     ],
 )  # fmt: skip
 def test_plain_and_opaque(payload: bytes, content_type: str, expected: list[Leaf]) -> None:

@@ -154,7 +154,8 @@ def test_batches_of_any_size_give_the_same_tables(
     monkeypatch.setattr(pipeline, "ROWS", 7)
     assert len(once()) == 5
     assert rows_of(data, "select count(*), sum(latency_ms) from calls") == [(10, 5000.0)]
-    assert rows_of(data, "select count(*), sum(messages) from traffic where topic = 'a'") == [(3, 9)]
+    closed = "select count(*), sum(messages) from traffic where topic = 'a'"
+    assert rows_of(data, closed) == [(3, 9)]
 
 
 def test_it_follows_the_journal_until_it_is_told_to_stop(

@@ -42,6 +42,6 @@ def serve(
         overrides.append("log.level=debug")
     read = partial(config.load, configuration, overrides)
     settings = read()
-    from hubbub import server  # the hub's libraries, only once the options are known to be good
+    from hubbub.server import run  # the hub's libraries, only once the options are known to be good
 
-    server.run(settings, reload=read)
+    run(settings, reload=read)

@@ -72,10 +72,14 @@ class _Transport(Protocol):
     def wrap(self, message: bytes) -> bytes: ...
     def feed(self, data: bytes) -> Iterator[bytes]: ...
     def replies(self) -> list[bytes]: ...
+    @property
+    def closed(self) -> bool: ...
 
 
 class _Raw:
-    """Messages behind their lengths."""
+    """Messages behind their lengths. Its end is the end of the socket."""
+
+    closed = False
 
     def __init__(self) -> None:
         self._rest = b""
@@ -125,6 +129,10 @@ class _WebSocket:
     def replies(self) -> list[bytes]:
         replies, self._frames.replies = self._frames.replies, []
         return replies
+
+    @property
+    def closed(self) -> bool:
+        return self._frames.closed
 
 
 def _head(url: SplitResult, connection: str, more: str) -> bytes:
@@ -225,9 +233,10 @@ class SmqClient:
     async def _read(self) -> None:
         assert self._reader is not None and self._writer is not None
         try:
-            while data := await self._reader.read(READ_BYTES):
+            while not self._transport.closed and (data := await self._reader.read(READ_BYTES)):
                 for message in self._transport.feed(data):
-                    await self._take(message[0], message[1:])
+                    if message:
+                        await self._take(message[0], message[1:])
                 self._writer.writelines(self._transport.replies())
             self._finish(ConnectionError("the hub closed the connection"))
         except (OSError, Refused, ProtocolError) as error:
@@ -286,12 +295,12 @@ class SmqClient:
     def _take_ack(self, kind: int, body: bytes) -> None:
         status, number = codec.numbers_of(kind, body)
         name = codec.rest_of(kind, body).decode("utf-8", "surrogateescape")
-        waiting = self._acks.get((kind, name))
+        waiting = self._acks.get((kind, name), [])
+        while waiting and waiting[0].done():  # given up
+            waiting.pop(0)
         if not waiting:
             return
         future = waiting.pop(0)
-        if future.done():
-            return
         if status:
             future.set_exception(Refused(f"the hub refused {_ACKS[kind]} {name!r}"))
             return
@@ -306,14 +315,16 @@ class SmqClient:
         raw = name.encode("utf-8", "surrogateescape")
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._acks.setdefault((ack, name), []).append(future)
-        await self._send(codec.message(kind, rest=raw))
         try:
+            await self._send(codec.message(kind, rest=raw))
             async with asyncio.timeout(ANSWER_SECONDS):
                 number = await future
         except TimeoutError:
             raise CallTimeout(
                 f"no answer about {_ACKS[ack]} {name!r} within {ANSWER_SECONDS:g} s"
             ) from None
+        finally:
+            future.cancel()
         self._numbers[ack, name] = number
         return number
 

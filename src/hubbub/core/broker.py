@@ -449,7 +449,7 @@ class Broker:
 
     def adopt(self, queue: Queue) -> Queue:
         """Make a queue of the fold a living one; who consumed one of that name does again."""
-        queue.broker = self
+        queue.enter = self.enqueue
         queue.consumers = self.expecting.pop(queue.name, queue.consumers)
         for topic_filter in queue.bindings:
             self._enter(self._entrance(queue, topic_filter))

@@ -11,17 +11,13 @@ their seqs. Everything here is called by the broker, live and in the fold; no I/
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
-
+from collections.abc import Callable
 from mypy_extensions import mypyc_attr
 
 from hubbub.core.message import Run
 from hubbub.core.rights import Rights
 from hubbub.core.session import Session, Subscription
 from hubbub.core.topics import QUEUE
-
-if TYPE_CHECKING:
-    from hubbub.core.broker import Broker
 
 PROTOCOL = "queue"  # what the protocol column says where the client is a queue
 
@@ -38,7 +34,8 @@ class Queue(Session):
     """`messages`: id -> seq, ids ascending. `owner` "" = persistent, else it goes with its owner.
 
     `polled` is when (monotonic seconds) the last reader said it would wait until, None = nobody
-    ever read. `leased`: id -> the consumer that has the message.
+    ever read. `leased`: id -> the consumer that has the message. `enter` writes the rows of what
+    comes in; the broker sets it.
     """
 
     def __init__(self, name: str, first: int, owner: str) -> None:
@@ -53,7 +50,7 @@ class Queue(Session):
         self.consumers: deque[Subscription] = deque()
         self.waiting: deque[int] = deque()
         self.leased: dict[int, Session] = {}
-        self.broker: Broker | None = None
+        self.enter: Entrance | None = None
 
     def add(self, number: int, seq: int) -> None:
         """A message comes in; a second time (snapshot, then its own row) changes nothing."""
@@ -83,8 +80,8 @@ class Queue(Session):
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
         """What was published to the queue or to a topic it is bound to comes in."""
-        assert self.broker is not None
-        self.broker.enqueue(self, run, subscription)
+        assert self.enter is not None, "the broker adopts a queue before it routes to it"
+        self.enter(self, run, subscription)
 
     def next_consumer(self, number: int) -> Subscription | None:
         """Who gets a message: the consumers in turn, but for those without room.

@@ -63,8 +63,12 @@ class Backlog:
             self.entries.extend([flags] * count)
 
     def skip(self) -> None:
-        """A number that was acknowledged before its predecessors (from a snapshot)."""
-        self.entries.append(0)
+        """A number that nobody waits for: acknowledged before its predecessors, or leased."""
+        if self.entries:
+            self.entries.append(0)
+        else:
+            self.first += 1
+            self.sent = max(self.sent, self.first)
 
     def seq(self, number: int) -> int:
         return self.entries[number - self.first] >> 3

@@ -68,9 +68,9 @@ def run(
 ) -> None:
     """Write the tables of a data directory until `stop` is set; with `once`, what is there now.
 
-    Returns after a whole batch, or after PATIENCE in the midst of one. Raises DirectoryError if the tables cannot be written, and
-    JournalError if the journal cannot be read: rows that retention removed before they were read
-    are one, unless `skip_lost`.
+    Returns after a whole batch, or after PATIENCE in the midst of one. Raises DirectoryError if
+    the tables cannot be written, and JournalError if the journal cannot be read: rows that
+    retention removed before they were read are one case, unless `skip_lost`.
     """
     layout = Layout(data)
     layout.prepare(NAMES)

@@ -153,7 +153,8 @@ class Journal:
         if after > upto:
             raise OffsetError(
                 f"asked for rows after {after}, but {self.options.path} ends at {upto}: "
-                f"is this the checkpoint of another hub? Start with a new one"
+                f"is this the checkpoint of another hub? Start with a new one "
+                f"(`hubbub pipeline run` keeps it with its tables: move them away)"
             )
         oldest = min(self.oldest(), upto)
         if after >= oldest:

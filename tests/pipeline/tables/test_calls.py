@@ -20,7 +20,9 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 Event = dict[str, Any]
 
 
-def event(seq: int, kind: str, topic: str, client: str = "", ref: int = 0, asks: bool = False) -> Event:
+def event(
+    seq: int, kind: str, topic: str, client: str = "", ref: int = 0, asks: bool = False
+) -> Event:
     time = NOON + timedelta(milliseconds=seq)
     return {
         "seq": seq, "time": time, "kind": kind, "client": client, "topic": f"$queue/{topic}",
@@ -42,6 +44,7 @@ def fold(*batches: list[Event]) -> list[tuple[int, str, float | None, str | None
 
 
 ANSWER = event(82, "send", "cli", "svc", ref=80)
+LATE = event(86, "send", "cli", "svc", ref=80)
 ACK = event(85, "ack", "foo", "svc", ref=80)
 
 
@@ -52,7 +55,7 @@ ACK = event(85, "ack", "foo", "svc", ref=80)
         ([request(80), ANSWER], (80, "answered", 2.0, "svc")),
         ([request(80), ANSWER, ACK], (80, "answered", 2.0, "svc")),
         ([request(80), ACK], (80, "unanswered", None, "svc")),
-        ([request(80), ACK, event(86, "send", "cli", "svc", ref=80)], (80, "unanswered", None, "svc")),
+        ([request(80), ACK, LATE], (80, "unanswered", None, "svc")),
         ([request(80), event(81, "drop", "foo", ref=80)], (80, "unanswered", None, "")),
         ([request(80), event(81, "destroy", "foo")], (80, "unanswered", None, None)),
         ([request(80), event(81, "destroy", "cli")], (80, "open", None, None)),

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from hubbub import schema
 from hubbub.pipeline.tables import TABLES, messages, readings, traffic
-from hubbub.pipeline.tables.table import ddl
+from hubbub.pipeline.tables.table import Spanning, Table, ddl
 from hubbub.schema import Row
 from tests.spark.fixtures import Writer, publish
 
@@ -74,14 +74,12 @@ def test_traffic_closes_all_minutes_but_the_last(spark: SparkSession, batch: Dat
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_rows_have_the_declared_columns(
-    spark: SparkSession, batch: DataFrame, table: object
+    spark: SparkSession, batch: DataFrame, table: Table | Spanning
 ) -> None:
-    assert isinstance(table, type(messages.TABLE) | type(traffic.TABLE))
-    declared = spark.createDataFrame([], ddl(table.columns)).dtypes
-    if isinstance(table, type(messages.TABLE)):
-        assert table.rows(batch).dtypes == declared
+    nothing = spark.createDataFrame([], ddl(table.columns))
+    if isinstance(table, Table):
+        assert table.rows(batch).dtypes == nothing.dtypes
     else:
-        carried = spark.createDataFrame([], ddl(table.columns))
-        found = table.rows(batch, carried, F.current_timestamp())
-        assert found.dtypes == [*declared, ("open", "boolean")]
+        found = table.rows(batch, nothing, F.current_timestamp())
+        assert found.dtypes == [*nothing.dtypes, ("open", "boolean")]
     assert table.grain and all(column.meaning for column in table.columns)

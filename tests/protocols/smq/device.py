@@ -124,17 +124,19 @@ class Device:
 
 
 class Ear(Session):
-    """Keeps every message it gets, spelled out."""
+    """Keeps every message it gets, spelled out, and how many came in each run."""
 
     def __init__(self, hub: Hub, name: str) -> None:
         super().__init__("test", f"ear:{name}", Rights())
         self.heard: list[Message] = []
+        self.runs: list[int] = []
         hub.broker.connect(self)
         encodings = (hub.smq.raw, hub.smq.raw, hub.smq.raw)
         hub.broker.subscribe(Subscription(self, name, 0, encodings))
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
         self.heard += run.messages()
+        self.runs.append(run.count)
 
     def offer(self, message: Message, subscription: Subscription, retained: bool) -> None:
         self.heard.append(message)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from hubbub.core.clock import Clock
 from hubbub.core.limits import LINK_CHOKED
+from hubbub.core.log import Log
 from hubbub.core.message import Message, row_of
 from hubbub.core.queue import Queue
 from hubbub.core.state import State
@@ -310,21 +312,26 @@ def test_the_largest_write_of_a_c_client_bounds_writes_and_drops_nothing(hub: Hu
 # After a restart
 
 
+class Remembering(Log):
+    """Keeps the rows it numbers."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.rows: list[Row] = []
+
+    def append(self, row: Row) -> int:
+        self.rows.append(row)
+        return super().append(row)
+
+
 def test_names_keep_their_numbers_through_journal_and_snapshot(hub: Hub) -> None:
-    rows: list[Row] = []
-    real = hub.broker.log.append
-
-    def append(row: Row) -> int:
-        rows.append(row)
-        return real(row)
-
-    hub.broker.log.append = append  # type: ignore[method-assign]
+    log = hub.broker.log = Remembering(hub.clock)
     a = hub.device(b"client-a")
     names = [b"alpha", b"", b"\xff%41", b"$queue/jobs"]
     numbers = [a.create(name) for name in names]
     sub = a.create_sub(b"temp")
     a.publish(numbers[-1], b"job")
-    for replayed in (rows, list(hub.broker.state.rows())):
+    for replayed in (log.rows, list(hub.broker.state.rows())):
         state = State()
         for seq, row in enumerate(replayed, 1):
             state.apply(row._replace(seq=seq))

@@ -101,24 +101,34 @@ class SmqEncoding(Encoding):
         return number if isinstance(number, int) and 0 <= number < 1 << 32 else 0
 
     def decode(self, run: Run) -> list[Message]:
-        topic, protocol, client = run.route.name, run.sender.protocol, run.sender.client
-        names = self.broker.state.subtopics.names
+        """The messages of a run: one topic and sender, perhaps several sub-topics."""
+        image, step, topic = run.image, run.step, run.route.name
+        protocol, client = run.sender.protocol, run.sender.client
+        subtid = self.head(step) + 9
+        sender = int.from_bytes(image[subtid - 4 : subtid], "big")
+        known = b""
+        subtopic = reply_to = ""
+        properties: dict[str, object] | None = None
         found = []
-        for body in self.bodies(run):
-            _, sender, number = codec.numbers_of(codec.PUBLISH, body[1:PUBLISH_HEAD])
-            subtopic = names.get(number, "")
-            properties: dict[str, object] | None = None
-            if number and not subtopic:
-                properties = {SUBTID: number}
-            reply_to = ""
-            if subtopic == REQUEST and topic.startswith(QUEUE):
-                reply_to = f"{CLIENT}{sender}"
+        for at in range(0, len(image), step):
+            number = image[at + subtid : at + subtid + 4]
+            if number != known:
+                known = number
+                subtopic, properties = self._subtopic_of(int.from_bytes(number, "big"))
+                wants_answer = subtopic == REQUEST and topic.startswith(QUEUE)
+                reply_to = f"{CLIENT}{sender}" if wants_answer else ""
+            payload = image[at + subtid + 4 : at + step]
             message = Message(
-                topic, body[PUBLISH_HEAD:], 0, False, protocol, client, sender, subtopic, "",
-                reply_to, b"", properties,
+                topic, payload, 0, False, protocol, client, sender, subtopic, "", reply_to, b"",
+                properties,
             )  # fmt: skip
             found.append(message)
         return found
+
+    def _subtopic_of(self, number: int) -> tuple[str, dict[str, object] | None]:
+        """The name of a sub-topic, or the property that says its number if it has none."""
+        name = self.broker.state.subtopics.names.get(number, "")
+        return name, None if name or not number else {SUBTID: number}
 
 
 class SmqRaw(SmqEncoding):

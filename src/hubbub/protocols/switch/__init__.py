@@ -38,10 +38,7 @@ class Switch(Protocol):
             return False
         if request.path == b"/":
             return request.method == "GET" and "text/html" not in request.headers.get("accept", "")
-        try:
-            call = codec.call_of(request)
-        except codec.INVALID:
-            return False
+        call = codec.call_of(request)
         return call is not None and call.route.operation in codec.OPENING
 
     def connect(self, link: Link, opening: Opening) -> Connection:

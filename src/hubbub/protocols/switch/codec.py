@@ -30,7 +30,7 @@ WAIT_SECONDS: Final = 86_400.0  # who waits a day can ask again
 PLEASE_LOG_IN: Final = b"Please log in."
 SERVER_ERROR: Final = b"Error: Internal Server Error"
 
-# What `call_of` and `wanted_of` raise for requests that the original answers with SERVER_ERROR.
+# What `integer`, `seconds` and `wanted_of` raise; the original answers with SERVER_ERROR.
 INVALID: Final = (ValueError, RecursionError, OverflowError)
 
 
@@ -115,10 +115,7 @@ _PATTERNS: Final = _patterns()
 
 
 def call_of(request: Request) -> Call | None:
-    """What the request asks for; None if it is nothing we know.
-
-    Raises one of INVALID where an argument is not a number as it should be.
-    """
+    """What the request asks for; None if it is nothing we know."""
     segments = request.path.split(b"/")[1:]
     for route, pattern in _PATTERNS.get((request.method, segments[0]), ()):
         arguments = _matched(pattern, segments)

@@ -100,8 +100,8 @@ class SwitchConnection(Connection):
 
     def _begin(self, request: Request) -> None:
         self.last = not request.keep_alive
+        call = codec.call_of(request)
         try:
-            call = codec.call_of(request)
             if comes_from_elsewhere(request, self.origins):
                 self._finish(_FOREIGN)
             elif call is None:

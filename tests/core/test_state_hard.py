@@ -1,0 +1,165 @@
+"""The fold: what the rows say is what the hub knows, whatever happened, and so says a snapshot."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from hubbub import schema
+from hubbub.core.message import Message
+from hubbub.core.state import State
+from hubbub.protocols.mqtt import codec
+from hubbub.schema import Row
+from tests.core.recording import folded, recording, shape, snapshot
+from tests.protocols.mqtt.conversation import Device, Stage
+
+CLIENTS = st.sampled_from(["ann", "bob", "cid"])
+TOPICS = st.sampled_from(["a/b", "a/c", "b", "$queue/q", "$x", "bound/x"])
+WISHES = st.sampled_from(["a/b", "a/+", "a/#", "b", "$queue/q", "$queue/r", "$client/self"])
+
+
+def test_every_kind_has_its_fold() -> None:
+    assert State()._fold.keys() == schema.KINDS.keys()
+
+
+@pytest.mark.parametrize("kind", sorted(schema.KINDS))
+def test_rows_about_what_is_unknown_change_nothing(kind: bytes) -> None:
+    if kind in (schema.CONNECT, schema.CREATE, schema.AUDIENCE, schema.TAKEN):
+        return
+    state = State()
+    state.apply(Row(7, 0, kind, b"mqtt", b"nobody", b"$queue/none", ref=3, number=1))
+    state.apply(Row(8, 0, kind, b"queue", b"$queue/none", b"a/b", ref=3, number=1))
+    assert shape(state) == shape(State())
+
+
+def test_an_unknown_kind_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        State().apply(Row(1, 0, b"rumour"))
+
+
+def test_names_of_any_bytes_come_back() -> None:
+    broker, log = recording()
+    for name in ("\udcff/a%41", "%FF", "é"):
+        broker.topic_id(name, broker.itself)
+        broker.subtopic_id(name, broker.itself)
+        broker.post(Message(f"$queue/{name}", b"x"))
+    assert shape(folded(log.rows)) == shape(broker.state)
+    assert shape(folded(snapshot(broker.state, log.rows))) == shape(broker.state)
+
+
+def test_a_message_that_only_a_session_waits_for_does_not_come_back_into_its_queue() -> None:
+    broker, log = recording()
+    broker.post(Message("$queue/q", b"x", 1))
+    state = broker.state
+    state.apply(Row(0, 0, schema.CONNECT, b"mqtt", b"ann", properties=b'{"lasting":true}'))
+    seq = state.queues["q"].messages[0]
+    state.apply(Row(0, 0, schema.QUEUED, b"mqtt", b"ann", qos=1, ref=seq))
+    broker.acknowledge(broker.queue("q"), 0, broker.itself)
+    again = folded(snapshot(state, log.rows))
+    assert again.queues["q"].messages == {}
+    assert shape(again) == shape(state)
+
+
+def test_how_far_other_logs_were_taken_in_is_in_the_snapshot() -> None:
+    state = folded([Row(1, 0, schema.TAKEN, ref=500, number=3)])
+    assert folded(state.rows()).taken == {3: 500}
+
+
+class Traffic(RuleBasedStateMachine):
+    """Clients that come, go, subscribe, publish and acknowledge in any order, on small bounds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stage = Stage()
+        self.stage.broker.backlog_messages = 5
+        self.stage.broker.inflight = 3
+        self.stage.broker.queue_messages = 3
+        self.devices: dict[str, Device] = {}
+        self.ids = 0
+
+    def device(self, client: str) -> Device:
+        if client not in self.devices or self.devices[client].far.closed:
+            self.devices[client] = self.stage.device(client, clean=client == "cid")
+        return self.devices[client]
+
+    @rule(client=CLIENTS, clean=st.booleans(), will=st.booleans())
+    def connect(self, client: str, clean: bool, will: bool) -> None:
+        """Also while it is connected: it takes over."""
+        last_will = codec.Will(b"a/b", b"will", 1, True) if will else None
+        self.devices[client] = self.stage.device(client, clean, will=last_will)
+
+    @rule(client=CLIENTS, in_order=st.booleans())
+    def leave(self, client: str, in_order: bool) -> None:
+        device = self.device(client)
+        if in_order:
+            device.say(codec.DISCONNECT_PACKET)
+        device.far.hang_up("lost")
+
+    @rule(client=CLIENTS, wish=WISHES, qos=st.integers(0, 2))
+    def subscribe(self, client: str, wish: str, qos: int) -> None:
+        self.device(client).subscribe(wish, qos)
+
+    @rule(client=CLIENTS, wish=WISHES)
+    def unsubscribe(self, client: str, wish: str) -> None:
+        self.device(client).say(codec.unsubscribe(9, [wish.encode()]))
+
+    @rule(
+        client=CLIENTS, topic=TOPICS, qos=st.integers(0, 2), retain=st.booleans(),
+        payload=st.sampled_from([b"", b"x"]),
+    )  # fmt: skip
+    def publish(self, client: str, topic: str, qos: int, retain: bool, payload: bytes) -> None:
+        self.ids = self.ids % 4 + 1  # ids that were not released come again: repetitions
+        self.device(client).publish(topic, payload, qos, retain, self.ids)
+
+    @rule(client=CLIENTS, packet_id=st.integers(1, 4))
+    def release(self, client: str, packet_id: int) -> None:
+        self.device(client).say(codec.acknowledgement(codec.PUBREL, packet_id))
+
+    @rule(client=CLIENTS, newest=st.booleans())
+    def answer(self, client: str, newest: bool) -> None:
+        """Out of order only if no message is there twice (the fold tells them apart by seq)."""
+        device = self.device(client)
+        device.hear()
+        session = self.stage.mqtt.sessions[client]
+        seqs = [entry >> 3 for entry in session.backlog.entries if entry]
+        device.answer_one(-1 if newest and len(set(seqs)) == len(seqs) else 0)
+
+    @rule(wish=st.sampled_from(["bound/+", "bound/x"]), bound=st.booleans())
+    def bind(self, wish: str, bound: bool) -> None:
+        broker = self.stage.broker
+        (broker.bind if bound else broker.unbind)(broker.queue("q"), wish)
+
+    @rule()
+    def take(self) -> None:
+        queue = self.stage.broker.queue("q")
+        for number in list(queue.messages)[:1]:
+            self.stage.broker.acknowledge(queue, number, self.stage.broker.itself)
+
+    @rule(name=st.sampled_from(["q", "r"]))
+    def destroy(self, name: str) -> None:
+        self.stage.broker.destroy(name)
+
+    @rule(name=st.sampled_from(["a/b", "new"]))
+    def name(self, name: str) -> None:
+        self.stage.broker.topic_id(name, self.stage.broker.itself)
+
+    @rule()
+    def begin_a_segment(self) -> None:
+        self.stage.broker.log.segment += 1
+
+    @invariant()
+    def the_rows_say_what_the_hub_knows(self) -> None:
+        self.stage.tick()
+        rows = self.stage.log.rows
+        # What comes from queues: no session subscribes to the topics that are bound.
+        leased = {row.seq for row in rows if row.topic.startswith((b"$queue/", b"bound/"))}
+        live = shape(self.stage.broker.state, leased)
+        state = folded(rows)
+        assert shape(state) == live
+        assert shape(folded(snapshot(state, rows))) == live
+
+
+TestTraffic = Traffic.TestCase
+TestTraffic.settings = settings(max_examples=1500, stateful_step_count=50, deadline=None)

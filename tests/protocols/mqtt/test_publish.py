@@ -1,0 +1,219 @@
+"""Messages both ways: QoS 0, 1 and 2, packet ids, the window, repetitions, what is held."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbub.protocols.mqtt import codec
+from hubbub.protocols.mqtt.session import MqttSession
+from tests.protocols.mqtt.conversation import Device, Stage
+
+
+def pair(stage: Stage, qos: int, clean: bool = True) -> tuple[Device, Device]:
+    """Bob publishes, ann listens to a/#."""
+    ann, bob = stage.device("ann", clean), stage.device("bob")
+    ann.subscribe("a/#", qos)
+    stage.sync()
+    assert ann.hear() == ["CONNACK 0", f"SUBACK 5: {qos}"]
+    bob.hear()
+    return ann, bob
+
+
+@pytest.mark.parametrize("published", [0, 1, 2])
+@pytest.mark.parametrize("wished", [0, 1, 2])
+def test_the_lower_qos_counts(published: int, wished: int) -> None:
+    stage = Stage()
+    ann, bob = pair(stage, wished)
+    bob.publish("a/b", qos=published, packet_id=77)
+    qos = min(published, wished)
+    assert ann.hear() == ["a/b=x" + (f" q{qos} #1" if qos else "")]
+    assert bob.hear() == [[], ["PUBACK 77"], ["PUBREC 77"]][published]
+
+
+def test_qos_1_is_acknowledged_when_it_is_durable_and_delivered_before() -> None:
+    stage = Stage(prompt=False)
+    ann, bob = pair(stage, 1)
+    bob.publish("a/b", qos=1, packet_id=9)
+    assert ann.hear() == ["a/b=x q1 #1"]
+    assert bob.hear() == []
+    stage.sync()
+    assert bob.hear() == ["PUBACK 9"]
+
+
+def test_qos_2_from_the_publisher() -> None:
+    stage = Stage(prompt=False)
+    ann, bob = pair(stage, 2)
+    bob.publish("a/b", qos=2, packet_id=9)
+    assert (ann.hear(), bob.hear()) == ([], []), "it carries a durable number: held"
+    stage.sync()
+    assert (ann.hear(), bob.hear()) == (["a/b=x q2 #1"], ["PUBREC 9"])
+    bob.publish("a/b", qos=2, packet_id=9, dup=True)
+    assert (ann.hear(), bob.hear()) == ([], ["PUBREC 9"])
+    bob.publish("a/b", qos=2, packet_id=9)
+    assert (ann.hear(), bob.hear()) == ([], ["PUBREC 9"]), "the id says it, not the flag (4.3.3)"
+    bob.answer(codec.PUBREL, 9)
+    bob.answer(codec.PUBREL, 9)
+    assert bob.hear() == ["PUBCOMP 9", "PUBCOMP 9"]
+    bob.answer(codec.PUBREL, 1234)
+    assert bob.hear() == ["PUBCOMP 1234"]
+
+
+def test_qos_2_to_the_subscriber() -> None:
+    stage = Stage(prompt=False)
+    ann, bob = pair(stage, 2, clean=False)
+    bob.publish("a/b", qos=1, packet_id=1)
+    bob.publish("a/b", qos=2, packet_id=2)
+    stage.sync()
+    assert ann.hear() == ["a/b=x q1 #1", "a/b=x q2 #2"]
+    ann.answer(codec.PUBREC, 2)
+    assert ann.hear() == [], "after PUBREL it never sends PUBLISH again: the row first"
+    stage.sync()
+    assert ann.hear() == ["PUBREL 2"]
+    ann.answer(codec.PUBREC, 2)
+    assert ann.hear() == ["PUBREL 2"]
+    ann.answer(codec.PUBCOMP, 2)
+    ann.answer(codec.PUBACK, 1)
+    assert ann.hear() == []
+    assert not stage.broker.state.sessions["mqtt", "ann"].backlog.entries
+    assert [row.number for row in stage.log.rows if row.kind == b"ack"] == [1, 1]
+
+
+def test_a_publisher_reuses_its_packet_id() -> None:
+    stage = Stage()
+    ann, bob = pair(stage, 0)
+    for _ in range(3):
+        bob.publish("a/b", qos=1, packet_id=7)
+        bob.publish("a/b", qos=2, packet_id=7)
+        bob.answer(codec.PUBREL, 7)
+    assert bob.hear() == ["PUBACK 7", "PUBREC 7", "PUBCOMP 7"] * 3
+    assert ann.hear() == ["a/b=x"] * 6
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_packet_ids_count_from_1_and_the_window_is_20(qos: int) -> None:
+    stage = Stage()
+    stage.mqtt.qos2_serial = False
+    ann, bob = pair(stage, qos)
+    for number in range(25):
+        bob.publish("a/b", b"%d" % number, 1, packet_id=number + 1)
+    assert ann.hear() == [f"a/b={number} q1 #{number + 1}" for number in range(20)]
+    ann.answer(codec.PUBACK, 2)
+    assert ann.hear() == [], "the window ends 20 after the oldest open one"
+    ann.answer(codec.PUBACK, 1)
+    assert ann.hear() == ["a/b=20 q1 #21", "a/b=21 q1 #22"]
+    ann.answer(codec.PUBACK, *range(3, 23))
+    assert ann.hear() == ["a/b=22 q1 #23", "a/b=23 q1 #24", "a/b=24 q1 #25"]
+
+
+def test_a_run_of_publishes_is_delivered_whole() -> None:
+    stage = Stage()
+    ann, bob = pair(stage, 1)
+    bob.say(*(codec.publish(b"a/b", b"%d" % n, 1, packet_id=n + 500) for n in range(9)))
+    assert bob.hear() == [f"PUBACK {n + 500}" for n in range(9)]
+    assert ann.hear() == [f"a/b={n} q1 #{n + 1}" for n in range(9)]
+    ann.answer(codec.PUBACK, *range(1, 10))
+    bob.say(*(codec.publish(b"a/b", b"%02d" % n, 1, packet_id=n + 1) for n in range(30)))
+    assert bob.hear() == [f"PUBACK {n + 1}" for n in range(30)]
+    assert ann.hear() == [f"a/b={n:02} q1 #{n + 10}" for n in range(20)]
+    ann.answer(codec.PUBACK, *range(10, 30))
+    assert ann.hear() == [f"a/b={n:02} q1 #{n + 10}" for n in range(20, 30)]
+
+
+@pytest.mark.parametrize("wished", [1, 2])
+@pytest.mark.parametrize("clean", [True, False])
+def test_packet_ids_wrap_after_65535(clean: bool, wished: int) -> None:
+    stage = Stage()
+    ann, bob = pair(stage, wished, clean)
+    backlog = stage.mqtt.sessions["ann"].backlog
+    backlog.first = backlog.sent = backlog.tried = 65_530
+    bob.say(*(codec.publish(b"a/b", b"%d" % n, 1, packet_id=n + 1) for n in range(9)))
+    ids = [65_531, 65_532, 65_533, 65_534, 65_535, 1, 2, 3, 4]
+    assert ann.hear() == [f"a/b={n} q1 #{packet_id}" for n, packet_id in enumerate(ids)]
+    ann.answer(codec.PUBACK, *ids)
+    assert (backlog.first, len(backlog.entries)) == (65_539, 0)
+    bob.publish("a/b", qos=1)
+    assert ann.hear() == ["a/b=x q1 #5"]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.sampled_from([b"", b"1", b"22"])), max_size=40),
+    st.booleans(),
+)
+def test_every_message_arrives_once_in_order(
+    messages: list[tuple[int, bytes]], whole: bool
+) -> None:
+    """One topic, one publisher: the order of each QoS is kept, however the bytes are joined."""
+    stage = Stage()
+    ann, bob = pair(stage, 2)
+    packets = [
+        codec.publish(b"a/b", b"%d:" % number + payload, qos, packet_id=number + 1)
+        for number, (qos, payload) in enumerate(messages)
+    ]
+    bob.say(*packets) if whole else [bob.say(packet) for packet in packets]
+    bob.say(*(codec.acknowledgement(codec.PUBREL, n + 1) for n in range(len(messages))))
+    heard = ann.hear()
+    while ann.open:
+        ann.answer_one()
+        heard += ann.hear()
+    seen = [word for word in heard if word.startswith("a/b=")]
+    for qos in range(3):
+        expected = [
+            f"a/b={number}:{payload.decode()}"
+            for number, (one, payload) in enumerate(messages)
+            if one == qos
+        ]
+        mark = f" q{qos} " if qos else ""
+        found = [word.split(" ")[0] for word in seen if (mark in word if qos else " q" not in word)]
+        assert found == expected
+
+
+def test_a_message_reaches_an_overlapping_subscriber_once() -> None:
+    stage = Stage()
+    ann, bob = pair(stage, 0)
+    ann.subscribe("a/b", 1, "a/+", 2, "#", 0)
+    assert ann.hear() == ["SUBACK 5: 1 2 0"]
+    bob.publish("a/b", qos=1)
+    assert ann.hear() == ["a/b=x q1 #1"]
+
+
+def test_what_it_never_sent_cannot_be_acknowledged() -> None:
+    stage = Stage()
+    ann, bob = pair(stage, 1)
+    ann.answer(codec.PUBACK, 1)
+    ann.answer(codec.PUBCOMP, 1)
+    bob.publish("a/b", qos=1)
+    assert ann.hear() == ["a/b=x q1 #1"]
+    ann.answer(codec.PUBACK, 2, 65_535, 20)
+    session: MqttSession = stage.mqtt.sessions["ann"]
+    assert session.backlog.in_flight() == 1
+    ann.answer(codec.PUBACK, 1, 1)
+    assert session.backlog.in_flight() == 0
+    assert not ann.far.closed
+
+
+def test_a_slow_consumer_loses_qos_0_and_keeps_qos_1() -> None:
+    stage = Stage()
+    ann, bob = pair(stage, 1)
+    ann.far.link.choked = True
+    bob.publish("a/b", b"0")
+    bob.publish("a/b", b"1", qos=1)
+    assert ann.hear() == []
+    ann.far.link.choked = False
+    ann.far.connection.drained()
+    assert ann.hear() == ["a/b=1 q1 #1"]
+    assert stage.mqtt.sessions["ann"].dropped == {"slow consumer": 1}
+    assert stage.broker.metrics.dropped == {"slow consumer": 1}
+
+
+def test_a_backlog_is_bounded_and_counted() -> None:
+    stage = Stage("none")
+    stage.broker.backlog_messages = 25
+    ann, bob = pair(stage, 1)
+    for number in range(30):
+        bob.publish("a/b", b"%d" % number, 1, packet_id=number + 1)
+    assert len(ann.hear()) == 20
+    ann.answer(codec.PUBACK, *range(1, 21))
+    assert ann.hear() == [f"a/b={number} q1 #{number + 1}" for number in range(20, 25)]
+    assert stage.mqtt.sessions["ann"].dropped == {"backlog full": 5}

@@ -1,0 +1,104 @@
+"""The codec: both sides of the wire agree, on any bytes; numbers are what they should be."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbub.protocols.switch import codec
+from hubbub.protocols.switch.codec import Delivery, Wanted
+from hubbub.schema import name_from_wire, name_to_wire
+from hubbub.wire.http import Request
+
+names = st.binary(max_size=20).map(name_from_wire)
+numbers = st.integers(-1, 2**63 - 1)
+requests = st.builds(Delivery, names, numbers, st.binary(), names, st.none())
+responses = st.builds(Delivery, names, numbers, st.binary(), st.just(""), st.tuples(names, numbers))
+
+
+def request_of(method: str, target: str) -> Request:
+    request = Request()
+    request.method, request.target = method, target.encode()
+    return request
+
+
+@given(st.lists(requests | responses, max_size=5), numbers.map(str))
+def test_deliveries_travel_unchanged(deliveries: list[Delivery], cursor: str) -> None:
+    body = codec.transferred(reversed(deliveries), cursor)
+    assert codec.deliveries_of(body) == (deliveries, cursor)
+
+
+@given(numbers.map(str) | numbers.map("s{}".format), st.floats(-10, 1e5), st.lists(names))
+def test_transfers_travel_unchanged(cursor: str, timeout: float, queues: list[str]) -> None:
+    wanted = Wanted(cursor, timeout, tuple(dict.fromkeys(queues)))
+    got = codec.wanted_of(codec.transfer_body(wanted))
+    assert got == wanted._replace(timeout=min(timeout, codec.WAIT_SECONDS))
+
+
+@given(names, names, st.integers())
+def test_paths_travel_unchanged(queue: str, origin: str, number: int) -> None:
+    target = codec.target("response", queue, origin, str(number))
+    call = codec.call_of(request_of("POST", target))
+    assert call is not None and call.route.operation == "response"
+    assert call.arguments == (queue, origin, str(number))
+
+
+@given(st.binary())
+def test_quoted_bytes_are_json(raw: bytes) -> None:
+    text = codec.quoted(raw)
+    assert name_to_wire(json.loads(name_from_wire(text))) == raw
+    assert not any(byte < 0x20 for byte in text)
+
+
+@given(st.binary())
+def test_garbage_in_a_transfer_is_an_error_and_nothing_worse(body: bytes) -> None:
+    try:
+        assert isinstance(codec.wanted_of(body), Wanted)
+    except codec.INVALID:
+        pass
+
+
+@given(st.sampled_from(["GET", "POST", "PUT", ""]), st.binary())
+def test_any_path_is_a_call_or_none(method: str, target: bytes) -> None:
+    request = Request()
+    request.method, request.target = method, b"/" + target
+    call = codec.call_of(request)
+    assert call is None or call.route.method == method
+
+
+def test_every_route_is_reached_by_its_own_path() -> None:
+    for route in codec.ROUTES:
+        path = route.path.replace("*", "a/b")
+        call = codec.call_of(request_of(route.method, path + "?x=1&y=a%20b"))
+        assert call is not None and call.route == route
+        assert call.query == {"x": "1", "y": "a b"}
+        given = [part for part in path.split("/") if part.isupper()]
+        assert list(call.arguments) == (["a/b"] if "*" in route.path else given)
+
+
+def test_answers_as_they_stand_on_the_wire() -> None:
+    """From the original; see traces/."""
+    assert codec.sent("a b", 0) == b'[["a b",0]]'
+    assert codec.names(["a", "é", "b", ""]) == '["é","b","a",""]'.encode()
+    assert codec.quoted(b'\xff\x00bin\xe9"\\') == b'"\xff\\u0000bin\xe9\\"\\\\"'
+    assert codec.quoted(b"a\nb\x7f") == rb'"a\nb\u007f"'
+    wanted = Wanted(codec.FIRST, 30.0, ("foo",))
+    assert codec.transfer_body(wanted) == b'{"timeout":30.0,"queues":["foo"]}'
+    assert codec.sent_id(b"[]") is None
+    assert codec.sent_id(b'[["q",3]]') == ("q", 3)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "1.0", " 1", "1_0", "٣", "9" * 19, "-9999999999999999999"]
+)
+def test_what_is_no_number_of_64_bits(text: str) -> None:
+    with pytest.raises(ValueError):
+        codec.integer(text)
+
+
+def test_numbers_of_64_bits() -> None:
+    for number in (0, -1, 2**63 - 1, -(2**63)):
+        assert codec.integer(str(number)) == number

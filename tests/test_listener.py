@@ -1,0 +1,236 @@
+"""One port: what the first bytes decide, and bad input that ends its own connection and no other.
+
+Each test talks to a hub in this process over real sockets. `bystander` is an MQTT client that is
+connected all the time; at the end of each test it must still get its messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from hubbub.client import mqtt
+from hubbub.config import Listener, Settings
+from hubbub.hub import Hub
+from hubbub.protocols.mqtt import codec
+from hubbub.web.app import Application
+
+WEBSOCKET = (
+    "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n{more}\r\n"
+)
+
+
+@pytest.fixture
+async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
+    hub = Hub(Settings(listen=("127.0.0.1:0",), data=str(tmp_path / "data")))
+    hub.web = Application(hub.status)
+    async with hub, mqtt.connect(url(hub), client_id="bystander") as bystander:
+        await bystander.subscribe("still/#", qos=1)
+        yield hub
+        await bystander.publish("still/here", b"yes", qos=1)
+        async with asyncio.timeout(5):
+            async for message in bystander.messages():
+                assert message.payload == b"yes"
+                break
+
+
+def url(hub: Hub) -> str:
+    return f"mqtt://{hub.listeners[0].address}"
+
+
+class Peer:
+    """A socket that says bytes and hears the answer."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def dial(cls, hub: Hub) -> Peer:
+        address = hub.listeners[0].address
+        return cls(*await asyncio.open_connection(address.host, address.port))
+
+    async def say(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def hear(self, size: int) -> bytes:
+        return await asyncio.wait_for(self.reader.readexactly(size), 5)
+
+    async def hear_all(self, seconds: float = 8) -> bytes:
+        """Everything until the hub closes."""
+        try:
+            return await asyncio.wait_for(self.reader.read(-1), seconds)
+        except ConnectionResetError:
+            return b""
+
+    async def head(self) -> bytes:
+        return await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 5)
+
+
+async def exchange(hub: Hub, data: bytes) -> bytes:
+    peer = await Peer.dial(hub)
+    await peer.say(data)
+    return await peer.hear_all()
+
+
+def reasons(caplog: pytest.LogCaptureFixture) -> str:
+    return "\n".join(record.getMessage() for record in caplog.records)
+
+
+@pytest.fixture(autouse=True)
+def logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "hubbub")
+
+
+async def test_bytes_of_no_protocol(hub: Hub, caplog: pytest.LogCaptureFixture) -> None:
+    assert await exchange(hub, b"\x00\xff\x13garbage") == b""
+    assert "no protocol here begins with" in reasons(caplog)
+
+
+async def test_a_connection_that_says_nothing_ends(
+    hub: Hub, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbub.listener.HEAD_SECONDS", 0.3)
+    assert await exchange(hub, b"") == b""
+    assert "said nothing that could be recognised" in reasons(caplog)
+
+
+async def test_half_a_head_ends_in_time(
+    hub: Hub, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbub.listener.HEAD_SECONDS", 0.3)
+    assert await exchange(hub, b"GET /login/me HTTP/1.1\r\nHost: x\r\n") == b""
+    assert "GET /login/me" in reasons(caplog)
+
+
+async def test_a_head_without_end(hub: Hub, caplog: pytest.LogCaptureFixture) -> None:
+    answer = await exchange(hub, b"GET / HTTP/1.1\r\nX: " + b"x" * 17_000)
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    assert "request head of more than 16384 bytes" in reasons(caplog)
+
+
+async def test_a_head_that_is_no_http(hub: Hub) -> None:
+    answer = await exchange(hub, b"GET nonsense\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+
+
+async def test_an_oversized_packet(hub: Hub, caplog: pytest.LogCaptureFixture) -> None:
+    peer = await Peer.dial(hub)
+    await peer.say(codec.connect(b"greedy", True, 60))
+    assert await peer.hear(4) == b"\x20\x02\x00\x00"
+    await peer.say(b"\x30\xff\xff\xff\x7f" + b"x" * 1000)
+    assert await peer.hear_all() == b""
+    assert "a packet of 268435455 bytes" in reasons(caplog)
+
+
+async def test_a_websocket_frame_that_lies_about_its_length(
+    hub: Hub, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = str(hub.listeners[0].address)
+    peer = await Peer.dial(hub)
+    await peer.say(WEBSOCKET.format(path="/", host=host, more="").encode())
+    assert (await peer.head()).startswith(b"HTTP/1.1 101 ")
+    await peer.say(b"\x82\xff" + struct.pack(">Q", 1 << 62) + b"mask")
+    assert (await peer.hear_all())[-4:-2] == b"\x88\x02"
+    assert "more than" in reasons(caplog)
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["Origin: https://evil.example\r\n", "Sec-Fetch-Site: cross-site\r\n"],
+    ids=["origin", "sec-fetch-site"],
+)
+@pytest.mark.parametrize("path", ["/mqtt", "/", "/destroy/q", "/api/v1/status"])
+async def test_a_page_of_a_foreign_origin(
+    hub: Hub, more: str, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = str(hub.listeners[0].address)
+    head = WEBSOCKET if path in ("/mqtt", "/") else "GET {path} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n"
+    answer = await exchange(hub, head.format(path=path, host=host, more=more).encode())
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert "foreign origin" in reasons(caplog)
+
+
+async def test_a_page_of_its_own_origin(hub: Hub) -> None:
+    host = str(hub.listeners[0].address)
+    peer = await Peer.dial(hub)
+    more = f"Origin: http://{host}\r\nSec-WebSocket-Protocol: mqtt\r\n"
+    await peer.say(WEBSOCKET.format(path="/", host=host, more=more).encode())
+    head = await peer.head()
+    assert head.startswith(b"HTTP/1.1 101 ") and b"sec-websocket-protocol: mqtt" in head.lower()
+
+
+async def test_an_allowed_origin(tmp_path: Path) -> None:
+    listener = Listener(address="127.0.0.1:0", origins=("https://app.example",))
+    async with Hub(Settings(listen=(), listener=(listener,), data=str(tmp_path))) as hub:
+        peer = await Peer.dial(hub)
+        more = "Origin: https://app.example\r\n"
+        await peer.say(WEBSOCKET.format(path="/mqtt", host="x", more=more).encode())
+        assert (await peer.head()).startswith(b"HTTP/1.1 101 ")
+
+
+async def test_a_body_that_is_no_json(hub: Hub) -> None:
+    """message-switch answers 500, and the connection stays usable."""
+    peer = await Peer.dial(hub)
+    await peer.say(b"GET /login/me HTTP/1.1\r\n\r\n")
+    await peer.head()
+    await peer.say(b"POST /transfer HTTP/1.1\r\ncontent-length: 3\r\n\r\n{,}")
+    assert (await peer.head()).startswith(b"HTTP/1.1 500 Internal Server Error")
+    assert await peer.hear(28) == b"Error: Internal Server Error"
+    await peer.say(b"GET /list/ HTTP/1.1\r\n\r\n")
+    assert (await peer.head()).startswith(b"HTTP/1.1 200 OK")
+
+
+async def test_the_first_request_binds_the_connection(hub: Hub) -> None:
+    """A connection that began with the web application is never message-switch's."""
+    peer = await Peer.dial(hub)
+    await peer.say(b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\n\r\n")
+    head = await peer.head()
+    assert b"application/json" in head
+    size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    await peer.hear(size)
+    await peer.say(b"GET /list/ HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert (await peer.head()).startswith(b"HTTP/1.1 404 ")
+    assert await peer.hear(14) == b"Please log in."
+
+
+async def test_get_slash_is_diagnostics_unless_a_page_is_wanted(hub: Hub) -> None:
+    plain = await Peer.dial(hub)
+    await plain.say(b"GET / HTTP/1.1\r\nAccept: */*\r\n\r\n")
+    assert (await plain.head()).startswith(b"HTTP/1.1 200 OK")
+    assert (await plain.hear(15)) == b'{"start_time":0'
+    page = await Peer.dial(hub)
+    await page.say(b"GET / HTTP/1.1\r\nHost: x\r\nAccept: text/html\r\n\r\n")
+    assert b"text/html" in await page.head()
+
+
+async def test_a_half_closed_connection_still_gets_its_answer(hub: Hub) -> None:
+    peer = await Peer.dial(hub)
+    await peer.say(b"POST /publish/a/b?qos=1 HTTP/1.1\r\ncontent-length: 2\r\n\r\nhi")
+    peer.writer.write_eof()
+    assert (await peer.hear_all()).startswith(b"HTTP/1.1 200 OK")
+
+
+async def test_mqtt_over_websocket_may_split_packets_over_messages(hub: Hub) -> None:
+    peer = await Peer.dial(hub)
+    await peer.say(WEBSOCKET.format(path="/mqtt", host="x", more="").encode())
+    await peer.head()
+    packet = codec.connect(b"browser", True, 60)
+    for piece in (packet[:3], packet[3:]):
+        await peer.say(bytes((0x82, 0x80 | len(piece))) + b"\0\0\0\0" + piece)
+    assert await peer.hear(6) == b"\x82\x04\x20\x02\x00\x00"
+
+
+def test_the_key_of_rfc_6455() -> None:
+    """1.3: the sample nonce gives this accept value."""
+    from hubbub.wire.websocket import accept_key
+
+    assert accept_key("dGhlIHNhbXBsZSBub25jZQ==") == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+    assert len(base64.b64decode("dGhlIHNhbXBsZSBub25jZQ==")) == 16

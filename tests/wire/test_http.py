@@ -1,0 +1,161 @@
+"""Requests out of a stream: any split, pipelined or chunked; garbage is refused and no worse."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbub.errors import ProtocolError
+from hubbub.wire.http import Request, Requests, comes_from_elsewhere, parse_head, response
+
+HEAD, BODY = 1000, 1000
+
+tokens = st.text("abcXYZ019-", min_size=1, max_size=10)
+methods = st.sampled_from(["GET", "POST", "PUT", "DELETE"])
+targets = st.text("abc/%20?=&:;~", max_size=20).map(lambda path: "/" + path)
+bodies = st.binary(max_size=100)
+cuts = st.lists(st.integers(1, 60), max_size=20)
+
+
+@st.composite
+def spoken(draw: st.DrawFn) -> tuple[bytes, tuple[str, bytes, bytes]]:
+    """A request as bytes, and what should be read: method, target, body."""
+    method, target, body = draw(methods), draw(targets).encode(), draw(bodies)
+    lines = [method.encode() + b" " + target + b" HTTP/1.1"]
+    lines += [f"X-{name}: {draw(tokens)}".encode() for name in draw(st.lists(tokens, max_size=3))]
+    if draw(st.booleans()):
+        pieces = [body[at : at + 7] for at in range(0, len(body), 7)] + [b""]
+        sent = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
+        lines.append(b"Transfer-Encoding: chunked")
+    else:
+        sent = body
+        lines.append(b"Content-Length: %d" % len(body))
+    return b"\r\n".join(lines) + b"\r\n\r\n" + sent, (method, target, body)
+
+
+def read(requests: Requests, data: bytes, sizes: list[int]) -> list[Request]:
+    found = []
+    for size in [*sizes, len(data)]:
+        found += list(requests.feed(data[:size]))
+        data = data[size:]
+    return found
+
+
+@given(st.lists(spoken(), min_size=1, max_size=4), cuts)
+def test_any_split_reads_the_same(
+    said: list[tuple[bytes, tuple[str, bytes, bytes]]], sizes: list[int]
+) -> None:
+    data = b"".join(one for one, _ in said)
+    found = read(Requests(HEAD, BODY), data, sizes)
+    assert [(one.method, one.target, one.body) for one in found] == [want for _, want in said]
+
+
+@given(st.binary(max_size=200), cuts)
+def test_garbage_is_refused_and_nothing_worse(garbage: bytes, sizes: list[int]) -> None:
+    good = b"GET /first HTTP/1.1\r\n\r\n"
+    seen = []
+    try:
+        requests = Requests(HEAD, BODY)
+        rest = good + garbage
+        for size in [*sizes, len(rest)]:
+            for request in requests.feed(rest[:size]):
+                seen.append(request.target)
+            rest = rest[size:]
+    except ProtocolError as error:
+        assert error.reply.startswith(b"HTTP/1.1 4")
+    assert seen[:1] == [b"/first"]  # what was complete before is still read
+
+
+@given(st.binary(max_size=200))
+def test_any_head_is_a_request_none_or_refused(data: bytes) -> None:
+    try:
+        assert parse_head(data) is None or b"\r\n\r\n" in data
+    except ProtocolError as error:
+        assert error.reply.startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nX: " + b"x" * HEAD + b"\r\n\r\n", b"431"),
+        (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * HEAD + b"\r\n", b"431"),
+        (b"GET /" + b"x" * 2 * HEAD, b"431"),
+        (b"POST / HTTP/1.1\r\nContent-Length: 1001\r\n\r\n" + b"x" * 1001, b"413"),
+        (b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx", b"400"),
+        (b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nX : y\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n", b"400"),
+        (b"get / HTTP/1.1\r\n\r\n", b"400"),
+    ],
+)
+@pytest.mark.parametrize("size", [100_000, 100])
+def test_what_is_too_much_or_wrong(data: bytes, status: bytes, size: int) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        list(read(Requests(HEAD, BODY), data, [size] * (len(data) // size)))
+    assert caught.value.reply.startswith(b"HTTP/1.1 " + status)
+    assert b"connection: close" in caught.value.reply
+
+
+def test_a_chunk_extension_without_end() -> None:
+    requests = Requests(HEAD, BODY)
+    assert not list(requests.feed(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;"))
+    with pytest.raises(ProtocolError):
+        list(requests.feed(b"x" * 2 * HEAD))
+
+
+def test_a_long_body_in_small_chunks_is_no_long_head() -> None:
+    data = (
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + b"1\r\nx\r\n" * 900
+        + b"0\r\n\r\n"
+    )
+    (request,) = read(Requests(HEAD, BODY), data, [])
+    assert request.body == b"x" * 900
+
+
+def test_nothing_is_read_after_the_last_request() -> None:
+    data = b"GET /a HTTP/1.1\r\nConnection: close\r\n\r\nrubbish"
+    (request,) = list(Requests(HEAD, BODY).feed(data))
+    assert not request.keep_alive
+
+
+def test_a_head() -> None:
+    head = (
+        b"GET http://h/a/b?x=1#f HTTP/1.1\r\nHost: h\r\nX: 1\r\nx: 2\r\n"
+        b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\nframes"
+    )
+    request = parse_head(head)
+    assert request is not None and request.websocket
+    assert (request.path, request.query) == (b"/a/b", b"x=1")
+    assert request.headers["x"] == "1, 2" and request.listed("x") == ["1", "2"]
+    assert parse_head(head[:50]) is None
+    old = parse_head(b"GET / HTTP/1.0\r\n\r\n")
+    assert old is not None and old.version == "1.0" and not old.keep_alive
+
+
+@pytest.mark.parametrize(
+    ("headers", "allowed", "foreign"),
+    [
+        ({}, (), False),
+        ({"host": "h:1", "origin": "http://h:1"}, (), False),
+        ({"host": "h:1", "origin": "http://h:2"}, (), True),
+        ({"host": "h:1", "origin": "null"}, (), True),
+        ({"host": "h:1", "origin": "http://h:2"}, ("http://h:2",), False),
+        ({"sec-fetch-site": "cross-site"}, (), True),
+        ({"sec-fetch-site": "same-origin"}, (), False),
+    ],
+)
+def test_pages_of_other_sites(
+    headers: dict[str, str], allowed: tuple[str, ...], foreign: bool
+) -> None:
+    request = Request()
+    request.headers = headers
+    assert comes_from_elsewhere(request, allowed) is foreign
+
+
+def test_a_response() -> None:
+    assert response(200, b"hi") == b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"
+    said = response(403, b"", (("retry-after", "1"),), close=True)
+    assert said.startswith(b"HTTP/1.1 403 Forbidden\r\nretry-after: 1\r\n")
+    assert said.endswith(b"connection: close\r\n\r\n")
