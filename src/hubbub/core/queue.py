@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+
 from mypy_extensions import mypyc_attr
 
 from hubbub.core.message import Run
@@ -28,6 +29,9 @@ class Reader:
 
     def arrived(self, queue: Queue) -> None:
         """A message came in. Called in the publish itself: be quick, do not publish."""
+
+
+Entrance = Callable[["Queue", Run, Subscription], None]
 
 
 class Queue(Session):

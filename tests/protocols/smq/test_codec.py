@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbub.errors import ProtocolError
@@ -13,6 +13,7 @@ KINDS = st.sampled_from(sorted(codec.LAYOUTS))
 SHORT = st.binary(max_size=255)
 
 
+@settings(deadline=None)
 @given(KINDS, st.data(), st.binary(max_size=50))
 def test_numbers_and_rest_come_back(kind: int, data: st.DataObject, rest: bytes) -> None:
     fields = codec.LAYOUTS[kind].numbers.format.lstrip(">")
@@ -24,6 +25,7 @@ def test_numbers_and_rest_come_back(kind: int, data: st.DataObject, rest: bytes)
     assert codec.rest_of(kind, message[1:]) == rest
 
 
+@settings(deadline=None)
 @given(KINDS, st.binary(max_size=20))
 def test_a_body_that_is_too_short_is_a_protocol_error(kind: int, body: bytes) -> None:
     size = codec.LAYOUTS[kind].numbers.size
@@ -34,6 +36,7 @@ def test_a_body_that_is_too_short_is_a_protocol_error(kind: int, body: bytes) ->
             codec.numbers_of(kind, body)
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(min_size=1, max_size=300), max_size=8), st.integers(1, 50))
 def test_frames_come_out_whole_however_they_were_split(bodies: list[bytes], step: int) -> None:
     stream = b"".join(map(codec.framed, bodies))
@@ -82,6 +85,7 @@ def test_a_missing_credentials_field_counts_as_empty() -> None:
     assert codec.parse_connect(b"\x01\x06abcdef") == codec.Connect(b"abcdef", b"", b"", 0)
 
 
+@settings(deadline=None)
 @given(st.binary(min_size=6, max_size=255), SHORT, st.binary(max_size=100))
 def test_connect_round_trip(uid: bytes, credentials: bytes, info: bytes) -> None:
     message = codec.build_connect(uid, credentials, info)
@@ -105,6 +109,7 @@ def test_a_malformed_connect_says_what_is_wrong(body: bytes, reason: str) -> Non
         codec.parse_connect(body)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=40))
 def test_any_connect_is_read_or_refused(body: bytes) -> None:
     try:
