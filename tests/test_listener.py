@@ -226,6 +226,8 @@ async def test_mqtt_over_websocket_may_split_packets_over_messages(hub: Hub) -> 
     for piece in (packet[:3], packet[3:]):
         await peer.say(bytes((0x82, 0x80 | len(piece))) + b"\0\0\0\0" + piece)
     assert await peer.hear(6) == b"\x82\x04\x20\x02\x00\x00"
+    await peer.say(b"\x82\x82\0\0\0\0" + codec.DISCONNECT_PACKET)
+    assert await peer.hear_all() == b"\x88\x02\x03\xe8", "a close frame with code 1000"
 
 
 def test_the_key_of_rfc_6455() -> None:

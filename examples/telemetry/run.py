@@ -39,6 +39,7 @@ SPARK_SECONDS: Final = 300.0  # the same of Spark, on a slow and busy machine
 STOP_SECONDS: Final = 20.0
 LOOK_SECONDS: Final = 1.0
 HEADINGS: Final = 6  # lines of the picture which are no rows
+MOST_ROWS: Final = 40  # of one table, on the highest terminal
 SAY_SECONDS: Final = 10.0  # between lines where there is no terminal to draw on
 
 # A log has no width of its own; four tables side by side need this much.
@@ -97,7 +98,7 @@ class Demo:
 
     def __init__(self, data: Path, logs: Path) -> None:
         self.data = data
-        self.screen = Screen(data)
+        self.screen = Screen(data, rows=MOST_ROWS)
         self.logs = logs
         self.running: list[Program] = []
 

@@ -35,7 +35,7 @@ from hubbub.core.link import Framing, Link
 from hubbub.core.rights import Gate
 from hubbub.errors import ProtocolError, SettingError
 from hubbub.wire.http import Request, parse_head, response
-from hubbub.wire.websocket import Frames, frame, handshake_response
+from hubbub.wire.websocket import Frames, close_frame, frame, handshake_response
 
 log = logging.getLogger("hubbub.listener")
 
@@ -55,18 +55,21 @@ class Host(typing.Protocol):
     def hold_back(self, sock: Socket) -> None: ...
 
 
-class PieceFraming(Framing):
-    """Every piece is a message of its own."""
+class WebSocketFraming(Framing):
+    """Frames of a WebSocket: every piece a message of its own, or, in a stream, a whole flush."""
+
+    def __init__(self, streams: bool, frames: Frames) -> None:
+        self._streams = streams
+        self._frames = frames
 
     def frame(self, pieces: list[bytes]) -> list[bytes]:
+        if self._streams:
+            return [frame(b"".join(pieces))]
         return [frame(piece) for piece in pieces]
 
-
-class StreamFraming(Framing):
-    """The pieces are a stream: one message holds a whole flush."""
-
-    def frame(self, pieces: list[bytes]) -> list[bytes]:
-        return [frame(b"".join(pieces))]
+    def farewell(self) -> bytes:
+        """A close frame, unless one was sent already (RFC 6455, 5.5.1)."""
+        return b"" if self._frames.closed else close_frame()
 
 
 class Deadlines:
@@ -250,13 +253,13 @@ class Socket(asyncio.Protocol):
                 response(403, text.encode(), close=True),
             )
 
-    def _opening(self, request: Request | None, websocket: bool) -> Opening:
-        gate = self.listener.gate
-        return Opening(gate, self.peer[0], self.peer[1], False, websocket, request)
+    def _opening(self, request: Request | None) -> Opening:
+        websocket = self.frames is not None
+        return Opening(self.listener.gate, *self.peer, False, websocket, request)
 
     def _become(self, protocol: Protocol, data: bytes, request: Request | None) -> None:
         """The connection is this protocol's; bytes after the head go on to it."""
-        self._begin(protocol, request, websocket=False)
+        self._begin(protocol, request)
         if request is not None and not protocol.raw_head:
             data = data[data.index(b"\r\n\r\n") + 4 :]
         if data and self.connection is not None:
@@ -266,19 +269,19 @@ class Socket(asyncio.Protocol):
         assert self.transport is not None
         self.transport.write(handshake_response(request, request.subprotocol))
         self.frames = Frames(protocol.message_bytes)
-        self._begin(protocol, request, websocket=True)
+        self._begin(protocol, request)
         rest = data[data.index(b"\r\n\r\n") + 4 :]
         if rest:
             self._feed_frames(rest)
 
-    def _begin(self, protocol: Protocol, request: Request | None, websocket: bool) -> None:
+    def _begin(self, protocol: Protocol, request: Request | None) -> None:
         self.listener.young.discard(self)
         self.young = b""
         self.deadline = NEVER
         link = self.link = Link(self.hub.broker.outgoing, self.transport)
-        if websocket:
-            link.framing = StreamFraming() if protocol.streams else PieceFraming()
-        self.connection = protocol.connect(link, self._opening(request, websocket))
+        if self.frames is not None:
+            link.framing = WebSocketFraming(protocol.streams, self.frames)
+        self.connection = protocol.connect(link, self._opening(request))
         self.connection.start()
 
     def _hand_over(self, data: bytes) -> None:

@@ -14,8 +14,10 @@ from hubbub.core.session import Silent
 from tests.core.recording import Ear, folded, recording, shape
 
 
-def post(broker: Broker, topic: str, payload: bytes = b"x", qos: int = 0, **more: bool) -> None:
-    broker.post(Message(topic, payload, qos, **more))
+def post(
+    broker: Broker, topic: str, payload: bytes = b"x", qos: int = 0, retain: bool = False
+) -> None:
+    broker.post(Message(topic, payload, qos, retain))
 
 
 def retained(broker: Broker, ear: Ear, topic_filter: str) -> list[tuple[str, bytes]]:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.core.limits import NAME_BYTES, NAME_LEVELS
+from hubbub.core.message import SPELLED
 from hubbub.core.rights import Rights
 from hubbub.core.session import Session, Subscription
-from hubbub.core.message import SPELLED
 from hubbub.core.topics import Filters, has_wildcard, is_filter, is_name, matches
 
 LEVEL = st.sampled_from(["a", "b", "", "$x", "é"])
@@ -73,9 +73,7 @@ def test_the_tree_answers_like_the_rule(topic_filters: list[str], names: list[st
 
 
 @given(st.lists(st.tuples(FILTERS, st.booleans()), max_size=12), st.data())
-def test_what_is_removed_leaves_nothing(
-    made: list[tuple[str, bool]], data: st.DataObject
-) -> None:
+def test_what_is_removed_leaves_nothing(made: list[tuple[str, bool]], data: st.DataObject) -> None:
     filters = Filters()
     wishes = [wish(one, literal) for one, literal in made]
     for one in wishes:

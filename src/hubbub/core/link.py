@@ -45,6 +45,10 @@ class Framing:
     def frame(self, pieces: list[bytes]) -> list[bytes]:
         raise NotImplementedError
 
+    def farewell(self) -> bytes:
+        """What the wrapping says before the connection closes."""
+        return b""
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Link:
@@ -121,6 +125,8 @@ class Link:
                 self.close(f"its reader is too slow: {self.size} bytes are waiting")
                 transport.abort()
         if self.closing and not self.held:
+            if self.framing is not None:
+                transport.write(self.framing.farewell())
             transport.close()
 
     def close(self, reason: str) -> None:

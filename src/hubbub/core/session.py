@@ -118,6 +118,7 @@ class Backlog:
         while self.entries and not self.entries[0]:
             self.entries.popleft()
             self.first += 1
+        self.sent = max(self.sent, self.first)
 
     def rewind(self) -> None:
         """The connection is gone: all that is not acknowledged will be sent again."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from hubbub.core.broker import Broker
 from hubbub.core.rights import Gate
 from hubbub.protocols.mqtt import Mqtt, codec
-from tests.core.recording import Recording, StillClock
+from tests.core.recording import Recording, StillClock, folded, snapshot
 from tests.wire import Far, Table
 
 
@@ -118,10 +118,27 @@ class Device:
         return f"{codec.NAMES[kind]} {packet_id}"
 
     def _message(self, packet: codec.Publish) -> str:
-        words = f"{packet.topic.decode()}={packet.payload.decode()}"
+        words = f"{packet.topic.decode()}={packet.payload.decode(errors='replace')}"
         if packet.qos:
             kind = codec.PUBACK if packet.qos == 1 else codec.PUBREC
             if (kind, packet.packet_id) not in self.open:
                 self.open.append((kind, packet.packet_id))
             words += f" q{packet.qos} #{packet.packet_id}"
         return words + " dup" * packet.dup + " retain" * packet.retain
+
+
+def restarted(stage: Stage, from_snapshot: bool = False) -> Stage:
+    """A hub that begins with the rows of another."""
+    after = Stage()
+    after.log.rows, after.log.position = stage.log.rows, stage.log.position
+    after.log.sync()
+    rows = stage.log.rows
+    after.broker.state = folded(snapshot(folded(rows), rows) if from_snapshot else rows)
+    for queue in after.broker.state.queues.values():
+        after.broker.adopt(queue)
+    for state in after.broker.state.sessions.values():
+        state.connected = False
+        session = after.mqtt.revive(state)
+        assert session is not None
+        after.broker.revive(session)
+    return after

@@ -15,10 +15,9 @@ from tests.wire import Far, Table
 class Rows(Log):
     """What the journal is to the broker. `slow`: rows wait for `sync`."""
 
-    records = True
-
     def __init__(self, clock: Clock, rows: list[Row]) -> None:
         super().__init__(clock)
+        self.records = True
         self.rows = rows
         self.position = self.durable = len(rows)
         self.slow = False

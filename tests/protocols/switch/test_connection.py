@@ -10,7 +10,7 @@ import pytest
 from hubbub import schema
 from hubbub.core.limits import POLLS_PER_TOKEN
 from hubbub.core.message import SPELLED, Message, Run
-from hubbub.core.rights import Rights
+from hubbub.core.rights import Credentials, Gate, Rights
 from hubbub.core.session import Session, Subscription
 from hubbub.protocols.switch.session import RESTART_SECONDS
 from hubbub.wire.http import parse_head
@@ -172,6 +172,16 @@ def test_a_call_in_rows() -> None:
     assert (ack.kind, ack.client, ack.ref, ack.number) == (schema.ACK, b"b", send.seq, 0)
 
 
+def test_the_last_word_does_not_overtake_a_promise() -> None:
+    hub = Hub()
+    a = hub.log_in("a")
+    hub.journal.slow = True
+    a.say(get("/persistent/q") + b"rubbish\r\n\r\n")
+    assert a.hear() == b"" and not a.closed
+    hub.journal.sync()
+    assert a.hear().startswith(ok(b"q") + b"HTTP/1.1 400 ") and a.closed
+
+
 def test_a_full_queue_refuses() -> None:
     hub = Hub()
     hub.broker.queue_messages = 1
@@ -221,9 +231,9 @@ def test_a_cursor_over_several_queues_never_skips(journaled: bool) -> None:
     assert json.loads(said(a, transfer("y", cursor=cursor, timeout=0)))["next"] == cursor
 
 
-def test_one_message_in_two_queues_is_not_cut_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hubbub.protocols.switch.transfer.ANSWER_MESSAGES", 1)
+def test_one_message_in_two_queues_is_not_cut_apart() -> None:
     hub = Hub()
+    hub.switch._desk.polls.answer_messages = 1
     a = hub.log_in("a")
     for name in "xy":
         said(a, post(f"/bind/{name}", b"t"))
@@ -236,9 +246,9 @@ def test_one_message_in_two_queues_is_not_cut_apart(monkeypatch: pytest.MonkeyPa
         cursor = json.loads(body)["next"]
 
 
-def test_a_backlog_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hubbub.protocols.switch.transfer.ANSWER_BYTES", 10)
+def test_a_backlog_is_read_in_pieces() -> None:
     hub = Hub()
+    hub.switch._desk.polls.answer_bytes = 10
     a = hub.log_in("a")
     said(a, get("/persistent/q"))
     for _ in range(7):
@@ -283,7 +293,8 @@ def test_a_transient_queue_goes_with_the_last_connection_of_its_token() -> None:
 def test_a_connection_lost_while_it_waits_is_noticed_at_once() -> None:
     hub = Hub()
     a = hub.log_in("a")
-    said(a, get("/transient/a"))
+    for path in ("/transient/b", "/destroy/b", "/transient/a"):
+        said(a, get(path))
     a.say(transfer("a", "elsewhere"))
     a.hang_up()
     assert said(hub.log_in("b"), get("/list/")) == b"[]"
@@ -504,11 +515,11 @@ def test_credentials_come_as_basic_authentication() -> None:
     hub = Hub()
     asked = []
 
-    class Strict:
-        def authenticate(self, credentials: Any, done: Any) -> None:
+    class Strict(Gate):
+        def authenticate(self, credentials: Credentials, done: Any) -> None:
             asked.append((credentials, done))
 
-    hub.gate = Strict()  # type: ignore[assignment]
+    hub.gate = Strict(hub.broker.open)
     a = hub.first(b"GET /login/tok HTTP/1.1\r\nAuthorization: Basic dXNlcjpwOnc=\r\n\r\n")
     a.say(get("/list/"))
     ((credentials, done),) = asked

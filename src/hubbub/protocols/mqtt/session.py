@@ -122,7 +122,9 @@ class MqttSession(Session):
         """The connection is gone; what is not acknowledged will be sent again."""
         self.link = None
         self.end = None
-        self.direct = None
+        if self.direct is not None:
+            self.direct = None
+            self.broker.age += 1
         self.exclusive = 0
         self._exchanging.discard(self)
         self._aside = []
@@ -270,8 +272,6 @@ class MqttSession(Session):
             count >>= 1
         if count and not self.lasting and not self.leases and not backlog.received:
             backlog.shift(count)
-            if backlog.sent < backlog.first:
-                backlog.sent = backlog.first
             at += 4 * count
             if backlog.sent < backlog.next or self.starved:
                 self.resume()
@@ -326,6 +326,7 @@ class MqttSession(Session):
         lease = self.leases.pop(seq, None)
         if lease is not None:
             self.broker.acknowledge(lease[0], lease[1], self)
+            self.starved = True  # the same message may wait for it in another queue
 
     def settle(self) -> None:
         """One `ack` row for each run of consecutive deliveries."""

@@ -79,17 +79,23 @@ class SwitchConnection(Connection):
     def feed(self, data: bytes) -> None:
         if self.over:
             return
-        if self.busy:
-            self._bound_what_waits(len(data))
-        for request in self.requests.feed(data):
-            self.pending.append(request)
-            self._go_on()
+        try:
+            if self.busy:
+                self._bound_what_waits(len(data))
+            for request in self.requests.feed(data):
+                self.pending.append(request)
+                self._go_on()
+        except ProtocolError as error:
+            self.over = True
+            self.link.hold(error.reply)  # behind the answers that are held
+            raise ProtocolError(error.reason) from None
 
     def _bound_what_waits(self, size: int) -> None:
         self.behind += size
         if self.behind > self.message_bytes:
             raise ProtocolError(
-                f"{self.behind} bytes of requests behind one that waits", response(503, b"")
+                f"{self.behind} bytes of requests behind one that waits",
+                response(503, b"", close=True),
             )
 
     def _go_on(self) -> None:

@@ -89,7 +89,11 @@ def _create(desk: Desk, name: str, owner: str) -> Answer:
 
 
 def destroy(desk: Desk, session: Session, call: Call, request: Request) -> Answer:
-    desk.broker.destroy(call.arguments[0])
+    name = call.arguments[0]
+    queue = desk.broker.state.queues.get(name)
+    if queue is not None:
+        desk.logins.disown(queue.owner, name)
+        desk.broker.destroy(name)
     return Answer()
 
 

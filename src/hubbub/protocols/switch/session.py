@@ -72,6 +72,9 @@ class Logins:
         """The token made a transient queue."""
         self._owned.setdefault(token, {})[queue] = None
 
+    def disown(self, token: str, queue: str) -> None:
+        self._owned.get(token, {}).pop(queue, None)
+
     def sweep(self, now: float) -> None:
         """End the queues of those who did not come back in time."""
         if not self._recovered:

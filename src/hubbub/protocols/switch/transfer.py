@@ -46,6 +46,8 @@ class Polls:
         self.broker = broker
         self.trace = trace
         self.missing: dict[str, dict[Poll, None]] = {}
+        self.answer_bytes = ANSWER_BYTES
+        self.answer_messages = ANSWER_MESSAGES
 
     def look_again(self) -> None:
         """Queues that did not exist when a transfer began may do so by now."""
@@ -131,10 +133,10 @@ class Poll(Wait):
     def _read(self, found: list[Found]) -> tuple[list[Delivery], Found]:
         """As many as fit, and the last one looked at. One message in two queues is not split."""
         chosen: list[Delivery] = []
-        size = 0
+        size, polls = 0, self._polls
         last = found[0]
         for one in found:
-            full = size > ANSWER_BYTES or len(chosen) >= ANSWER_MESSAGES
+            full = size > polls.answer_bytes or len(chosen) >= polls.answer_messages
             if full and one.seq != last.seq:
                 break
             last = one

@@ -1,0 +1,214 @@
+"""MQTT clients as consumers of `$queue/…`."""
+
+from __future__ import annotations
+
+import pytest
+
+from hubbub.core.message import Message
+from hubbub.protocols.mqtt import codec
+from tests.protocols.mqtt.conversation import Device, Stage, restarted
+
+
+def send(stage: Stage, *payloads: str, qos: int = 1, queue: str = "q") -> None:
+    for payload in payloads:
+        stage.broker.post(Message(f"$queue/{queue}", payload.encode(), qos))
+    stage.tick()
+
+
+def waiting(stage: Stage, queue: str = "q") -> list[int]:
+    return list(stage.broker.state.queues[queue].messages)
+
+
+def consumer(stage: Stage, client: str = "ann", clean: bool = True, qos: int = 1) -> Device:
+    device = stage.device(client, clean)
+    device.subscribe("$queue/q", qos)
+    device.hear()
+    return device
+
+
+def test_suback_comes_before_what_waits() -> None:
+    stage = Stage()
+    send(stage, "0", "1")
+    ann = stage.device()
+    ann.subscribe("$queue/q", 1)
+    assert ann.hear() == ["CONNACK 0", "SUBACK 5: 1", "$queue/q=0 q1 #1", "$queue/q=1 q1 #2"]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_puback_takes_it_from_the_queue(clean: bool) -> None:
+    stage = Stage()
+    ann = consumer(stage, clean=clean)
+    send(stage, "0", "1")
+    assert ann.hear() == ["$queue/q=0 q1 #1", "$queue/q=1 q1 #2"]
+    assert waiting(stage) == [0, 1]
+    ann.answer(codec.PUBACK, 2)
+    assert waiting(stage) == [0]
+    ann.answer(codec.PUBACK, 1)
+    assert waiting(stage) == []
+
+
+def test_qos_2_takes_it_with_pubcomp_and_qos_0_at_once() -> None:
+    stage = Stage()
+    ann = consumer(stage, qos=2)
+    send(stage, "2", qos=2)
+    assert ann.hear() == ["$queue/q=2 q2 #1"]
+    ann.answer(codec.PUBREC, 1)
+    ann.answer(codec.PUBCOMP, 1)
+    send(stage, "0", qos=0)
+    assert ann.hear() == ["PUBREL 1", "$queue/q=0"]
+    assert waiting(stage) == []
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_consumer_that_disconnects_gives_back(clean: bool, qos: int) -> None:
+    stage = Stage()
+    ann = consumer(stage, clean=clean, qos=qos)
+    send(stage, "0", "1", qos=qos)
+    ann.far.hang_up("lost")
+    assert waiting(stage) == [0, 1]
+    bob = consumer(stage, "bob")
+    assert bob.open == [(codec.PUBACK, 1), (codec.PUBACK, 2)]
+    ann = stage.device("ann", clean)
+    assert ann.hear() == ["CONNACK 0" + " present" * (not clean)], "it does not come twice"
+    bob.answer(codec.PUBACK, 1, 2)
+    assert waiting(stage) == []
+
+
+def test_a_lasting_consumer_finds_what_came_meanwhile() -> None:
+    stage = Stage()
+    consumer(stage, clean=False).say(codec.DISCONNECT_PACKET)
+    send(stage, "0")
+    ann = stage.device("ann", clean=False)
+    assert ann.hear() == ["CONNACK 0 present", "$queue/q=0 q1 #1"]
+    ann.answer(codec.PUBACK, 1)
+    assert waiting(stage) == []
+
+
+def test_a_lasting_consumer_gets_back_what_it_held() -> None:
+    stage = Stage()
+    ann = consumer(stage, clean=False)
+    send(stage, "0", "1")
+    ann.answer(codec.PUBACK, 1)
+    ann.far.hang_up("lost")
+    ann = stage.device("ann", clean=False)
+    (welcome, again) = ann.hear()
+    assert again.startswith("$queue/q=1 q1")
+    ann.answer_one()
+    assert waiting(stage) == []
+
+
+@pytest.mark.parametrize("from_snapshot", [False, True])
+def test_a_restart_ends_leases(from_snapshot: bool) -> None:
+    stage = Stage()
+    ann = consumer(stage, clean=False)
+    ann.subscribe("a", 1)
+    send(stage, "0")
+    stage.device("bob").publish("a", b"between", 1)
+    send(stage, "1")
+    assert ann.hear()[1:] == ["$queue/q=0 q1 #1", "a=between q1 #2", "$queue/q=1 q1 #3"]
+
+    stage = restarted(stage, from_snapshot)
+    ann = stage.device("ann", clean=False)
+    heard = ann.hear()
+    assert sorted(word.split(" ")[0] for word in heard) == [
+        "$queue/q=0", "$queue/q=1", "CONNACK", "a=between",
+    ]  # fmt: skip
+    assert heard[1] == "a=between q1 #2", "its id is what it was"
+    while ann.open:
+        ann.answer_one()
+    assert waiting(stage) == []
+    stage.tick()
+    assert restarted(stage).device("ann", clean=False).hear() == ["CONNACK 0 present"]
+
+
+def test_a_window_full_of_other_messages_only_delays_it() -> None:
+    stage = Stage()
+    ann = consumer(stage)
+    ann.subscribe("a", 1)
+    bob = stage.device("bob")
+    for number in range(20):
+        bob.publish("a", b"x", 1, packet_id=number + 1)
+    send(stage, "0")
+    assert len(ann.hear()) == 21
+    ann.answer(codec.PUBACK, *range(1, 21))
+    assert ann.hear() == ["$queue/q=0 q1 #21"]
+
+
+def test_a_queue_gives_no_more_than_the_window() -> None:
+    stage = Stage()
+    ann, bob = consumer(stage), consumer(stage, "bob")
+    send(stage, *(str(number) for number in range(45)))
+    assert (len(ann.hear()), len(bob.hear())) == (20, 20)
+    ann.answer(codec.PUBACK, *range(1, 21))
+    assert len(ann.hear()) == 5
+    ann.answer(codec.PUBACK, *range(21, 26))
+    bob.answer(codec.PUBACK, *range(1, 21))
+    assert waiting(stage) == []
+
+
+def test_a_choked_consumer_does_not_lose_what_a_queue_has() -> None:
+    stage = Stage()
+    ann = consumer(stage, qos=0)
+    ann.far.link.choked = True
+    send(stage, "0", qos=0)
+    assert (ann.hear(), waiting(stage)) == ([], [0])
+    ann.far.link.choked = False
+    ann.far.connection.drained()
+    assert (ann.hear(), waiting(stage)) == (["$queue/q=0"], [])
+
+
+def test_unsubscribe_gives_back() -> None:
+    stage = Stage()
+    ann, bob = consumer(stage), None
+    send(stage, "0")
+    ann.say(codec.unsubscribe(6, [b"$queue/q"]))
+    bob = consumer(stage, "bob")
+    assert bob.open == [(codec.PUBACK, 1)]
+    bob.answer_one()
+    ann.answer(codec.PUBACK, 1)
+    assert waiting(stage) == []
+
+
+def test_a_queue_made_again_finds_its_consumers() -> None:
+    stage = Stage()
+    ann = consumer(stage)
+    ann.subscribe("a", 1)
+    send(stage, "0")
+    stage.broker.destroy("q")
+    ann.hear()
+    ann.answer(codec.PUBACK, 1)
+    ann.publish("a", qos=1)
+    ann.answer(codec.PUBACK, 2)
+    assert "q" not in stage.broker.state.queues, "acknowledging does not make it"
+    ann.hear()
+    send(stage, "1")
+    assert ann.hear() == ["$queue/q=1 q1 #3"]
+    assert waiting(stage) == [1]
+    ann.answer(codec.PUBACK, 3)
+    assert waiting(stage) == []
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_one_message_in_two_queues_is_two_messages(clean: bool) -> None:
+    stage = Stage()
+    for name in ("q", "r"):
+        stage.broker.bind(stage.broker.queue(name), "a")
+    ann = stage.device("ann", clean)
+    ann.subscribe("$queue/q", 1, "$queue/r", 1)
+    stage.device("bob").publish("a", qos=1)
+    heard = ann.hear()[2:]
+    while ann.open:
+        ann.answer_one()
+        heard += ann.hear()
+    assert sorted(word.split(" ")[0] for word in heard) == ["a=x", "a=x"]
+    assert (waiting(stage, "q"), waiting(stage, "r")) == ([], [])
+
+
+def test_retain_is_ignored_and_wildcards_are_refused() -> None:
+    stage = Stage()
+    ann = stage.device()
+    ann.publish("$queue/q", b"x", 1, retain=True)
+    assert (waiting(stage), stage.broker.state.retained) == ([0], {})
+    ann.publish("$queue/+")
+    assert ann.far.closed

@@ -1,0 +1,268 @@
+"""Sessions that last: what they keep while the client is away, and how it comes again."""
+
+from __future__ import annotations
+
+from hubbub.core.broker import Broker
+from hubbub.core.log import Log
+from hubbub.protocols.mqtt import Mqtt, codec
+from tests.core.recording import folded
+from tests.protocols.mqtt.conversation import Device, Stage, restarted
+
+
+def away(stage: Stage, *wishes: str | int) -> None:
+    """A lasting session of ann that subscribed and left."""
+    ann = stage.device("ann", clean=False)
+    ann.subscribe(*wishes)
+    ann.say(codec.DISCONNECT_PACKET)
+    ann.far.hang_up()
+
+
+def test_what_came_meanwhile_waits_in_order() -> None:
+    stage = Stage()
+    away(stage, "a/#", 2)
+    bob = stage.device("bob")
+    for number, qos in enumerate((1, 0, 2, 1)):
+        bob.publish("a/b", b"%d" % number, qos, packet_id=number + 1)
+    ann = stage.device("ann", clean=False)
+    assert ann.hear() == ["CONNACK 0 present", "a/b=0 q1 #1", "a/b=2 q2 #2"]
+    ann.answer(codec.PUBREC, 2)
+    ann.answer(codec.PUBCOMP, 2)
+    assert ann.hear() == ["PUBREL 2", "a/b=3 q1 #3"]
+
+
+def test_what_was_not_acknowledged_is_repeated_with_dup() -> None:
+    stage = Stage()
+    bob, ann = stage.device("bob"), stage.device("ann", clean=False)
+    ann.subscribe("a", 1)
+    for number in range(3):
+        bob.publish("a", b"%d" % number, 1, packet_id=number + 1)
+    ann.answer(codec.PUBACK, 2)
+    ann.far.hang_up("lost")
+    bob.publish("a", b"3", 1)
+    ann = stage.device("ann", clean=False)
+    assert ann.hear() == ["CONNACK 0 present", "a=0 q1 #1 dup", "a=2 q1 #3 dup", "a=3 q1 #4"]
+    ann.answer(codec.PUBACK, 1, 3, 4)
+    ann = stage.device("ann", clean=False)
+    assert ann.hear() == ["CONNACK 0 present"]
+
+
+def test_qos_2_goes_on_where_it_was() -> None:
+    stage = Stage()
+    stage.mqtt.qos2_serial = False
+    bob, ann = stage.device("bob"), stage.device("ann", clean=False)
+    ann.subscribe("a", 2)
+    bob.publish("a", b"0", 2, packet_id=1)
+    bob.publish("a", b"1", 2, packet_id=2)
+    ann.answer(codec.PUBREC, 1)
+    ann.far.hang_up("lost")
+    ann = stage.device("ann", clean=False)
+    assert ann.hear() == ["CONNACK 0 present", "PUBREL 1", "a=1 q2 #2 dup"]
+    ann.answer(codec.PUBREC, 2)
+    ann.answer(codec.PUBCOMP, 1, 2)
+    assert ann.hear() == ["PUBREL 2"]
+    assert not stage.broker.state.sessions["mqtt", "ann"].backlog.entries
+
+
+def test_a_lasting_publisher_repeats_without_a_second_copy() -> None:
+    stage = Stage()
+    ann, bob = stage.device("ann"), stage.device("bob", clean=False)
+    ann.subscribe("a", 0)
+    bob.publish("a", qos=2, packet_id=7)
+    bob.far.hang_up("lost")
+    bob = stage.device("bob", clean=False)
+    bob.publish("a", qos=2, packet_id=7, dup=True)
+    bob.answer(codec.PUBREL, 7)
+    assert bob.hear() == ["CONNACK 0 present", "PUBREC 7", "PUBCOMP 7"]
+    bob.publish("a", qos=2, packet_id=7)
+    assert ann.hear()[2:] == ["a=x", "a=x"]
+
+
+def test_an_offline_backlog_is_bounded() -> None:
+    stage = Stage()
+    stage.broker.backlog_messages = 3
+    away(stage, "a", 1)
+    bob = stage.device("bob")
+    for number in range(5):
+        bob.publish("a", b"%d" % number, 1, packet_id=number + 1)
+    bob.say(*(codec.publish(b"a", b"y", 1, packet_id=n + 1) for n in range(4)))
+    assert stage.broker.metrics.dropped == {"backlog full": 6}
+    ann = stage.device("ann", clean=False)
+    assert ann.hear() == ["CONNACK 0 present", "a=0 q1 #1", "a=1 q1 #2", "a=2 q1 #3"]
+    ann.answer(codec.PUBACK, 1, 2, 3)
+    bob.publish("a", b"z", 1)
+    assert ann.hear() == ["a=z q1 #4"]
+
+
+def test_a_long_backlog_comes_a_window_at_a_time() -> None:
+    stage = Stage()
+    away(stage, "a", 1)
+    bob = stage.device("bob")
+    bob.say(*(codec.publish(b"a", b"%02d" % n, 1, packet_id=n + 1) for n in range(50)))
+    ann = stage.device("ann", clean=False)
+    heard = ann.hear()[1:]
+    while ann.open:
+        ann.answer_one()
+        heard += ann.hear()
+    assert heard == [f"a={n:02} q1 #{n + 1}" for n in range(50)]
+
+
+def test_after_a_restart_it_is_as_if_nothing_had_happened() -> None:
+    for from_snapshot in (False, True):
+        stage = Stage()
+        away(stage, "a/#", 2)
+        bob = stage.device("bob", clean=False)
+        for number in range(3):
+            bob.publish("a/b", b"%d" % number, 2, packet_id=number + 1)
+        ann = stage.device("ann", clean=False)
+        ann.answer(codec.PUBREC, 1)
+        ann.answer(codec.PUBCOMP, 1)
+        ann.answer(codec.PUBREC, 2)
+        stage.tick()
+
+        stage = restarted(stage, from_snapshot)
+        bob = stage.device("bob", clean=False)
+        bob.publish("a/b", b"2", 2, packet_id=3, dup=True)
+        assert bob.hear() == ["CONNACK 0 present", "PUBREC 3"]
+        ann = stage.device("ann", clean=False)
+        assert ann.hear() == ["CONNACK 0 present", "PUBREL 2"]
+        ann.answer(codec.PUBCOMP, 2)
+        assert ann.hear() == ["a/b=2 q2 #3"]
+        bob.publish("a/c", b"new", 1)
+        ann.answer(codec.PUBREC, 3)
+        ann.answer(codec.PUBCOMP, 3)
+        assert ann.hear() == ["PUBREL 3", "a/c=new q1 #4"]
+
+
+def test_messages_that_memory_lost_are_counted() -> None:
+    """Nothing is recorded, and what was kept for ann had to go."""
+    stage = Stage("none")
+    stage.broker = Broker(stage.clock, Log(stage.clock), "none")
+    stage.mqtt = Mqtt(stage.broker)
+    away(stage, "a", 1)
+    bob = stage.device("bob")
+    bob.publish("a", b"0", 1)
+    bob.publish("a", b"1", 1)
+    kept = stage.broker.log._kept
+    del kept[min(kept)]
+    ann = stage.device("ann", clean=False)
+    assert ann.hear() == ["CONNACK 0 present", "a=1 q1 #2"]
+    assert stage.broker.metrics.dropped == {"gone": 1}
+    ann.answer(codec.PUBACK, 2)
+    assert not stage.broker.state.sessions["mqtt", "ann"].backlog.entries
+
+
+# The will
+
+
+def will(qos: int = 1, retain: bool = False, topic: bytes = b"will") -> codec.Will:
+    return codec.Will(topic, b"gone", qos, retain)
+
+
+def mourner(stage: Stage) -> Device:
+    device = stage.device("mourner")
+    device.subscribe("#", 2, "$x", 0)
+    device.hear()
+    return device
+
+
+def test_the_will_is_published_when_the_connection_is_lost() -> None:
+    stage = Stage()
+    bob = mourner(stage)
+    for clean in (True, False):
+        stage.device("ann", clean, will=will(retain=True)).far.hang_up("")
+        (heard,) = bob.hear()
+        assert heard.startswith("will=gone q1")
+        bob.answer_one()
+    late = stage.device("late")
+    late.subscribe("will", 0)
+    assert late.hear()[2:] == ["will=gone retain"]
+    row = next(row for row in stage.log.rows if row.kind == b"publish")
+    assert (row.client, row.retain, row.qos) == (b"ann", True, 1)
+
+
+def test_the_will_is_published_after_an_error_and_a_takeover() -> None:
+    stage = Stage()
+    bob = mourner(stage)
+    stage.device("ann", will=will(0)).say(b"\x00\x00")
+    assert bob.hear() == ["will=gone"]
+    stage.device("ann", will=will(0))
+    stage.device("ann")
+    assert bob.hear() == ["will=gone"]
+
+
+def test_no_will_after_disconnect_nor_when_the_hub_stops() -> None:
+    stage = Stage()
+    bob = mourner(stage)
+    ann = stage.device("ann", will=will())
+    ann.say(codec.DISCONNECT_PACKET)
+    ann.far.hang_up("lost")
+    ann = stage.device("ann", will=will())
+    ann.far.connection.goodbye()
+    ann.far.hang_up("the hub is stopping")
+    assert bob.hear() == []
+
+
+def test_a_will_belongs_to_one_connection() -> None:
+    stage = Stage()
+    bob = mourner(stage)
+    stage.device("ann", clean=False, will=will(0)).say(codec.DISCONNECT_PACKET)
+    stage.device("ann", clean=False).far.hang_up("lost")
+    assert bob.hear() == []
+    assert stage.broker.state.sessions["mqtt", "ann"].will is None
+
+
+def test_a_retained_will_on_a_name_with_a_dollar_is_only_delivered() -> None:
+    stage = Stage()
+    bob = mourner(stage)
+    stage.device("ann", will=will(0, True, b"$x")).far.hang_up("lost")
+    assert bob.hear() == ["$x=gone"]
+    assert stage.broker.state.retained == {}
+    assert folded(stage.log.rows).retained == {}
+
+
+# Keep-alive
+
+
+def test_silence_ends_it_after_one_and_a_half_times_the_keep_alive() -> None:
+    stage = Stage()
+    bob = mourner(stage)
+    ann = stage.device("ann", keep_alive=10, will=will(0))
+    assert ann.wake() == stage.still.seconds + 15
+    stage.pass_time(14.5)
+    ann.wake()
+    assert not ann.far.closed
+    ann.say(codec.PINGREQ_PACKET)
+    assert ann.hear()[1:] == ["PINGRESP"]
+    stage.pass_time(14.5)
+    ann.wake()
+    assert not ann.far.closed
+    stage.pass_time(0.5)
+    ann.wake()
+    assert ann.far.closed
+    assert "keep alive" in ann.far.link.reason
+    assert bob.hear() == ["will=gone"]
+
+
+def test_half_a_packet_is_a_sign_of_life_too() -> None:
+    stage = Stage()
+    ann = stage.device("ann", keep_alive=10)
+    stage.pass_time(14)
+    ann.say(b"\x30")
+    stage.pass_time(14)
+    ann.wake()
+    assert not ann.far.closed
+
+
+def test_without_keep_alive_it_may_be_silent_for_ever() -> None:
+    stage = Stage()
+    ann = stage.device("ann", keep_alive=0)
+    assert ann.wake() == float("inf")
+
+
+def test_a_connect_has_to_come_in_time() -> None:
+    stage = Stage()
+    device = stage.silent()
+    stage.pass_time(10)
+    device.wake()
+    assert device.far.closed
+    assert "no CONNECT" in device.far.link.reason

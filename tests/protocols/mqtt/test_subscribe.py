@@ -1,0 +1,200 @@
+"""SUBSCRIBE and UNSUBSCRIBE, retained messages, and the address of a client."""
+
+from __future__ import annotations
+
+import pytest
+
+from hubbub.core.limits import NAME_LEVELS
+from hubbub.core.rights import Gate, Rights
+from hubbub.protocols.mqtt import codec
+from tests.protocols.mqtt.conversation import Stage
+
+
+def test_suback_comes_before_retained() -> None:
+    stage = Stage()
+    bob = stage.device("bob")
+    bob.publish("a/b", b"1", 1, retain=True)
+    bob.publish("a/c", b"2", 0, retain=True)
+    ann = stage.device("ann")
+    ann.subscribe("a/#", 1, "a/b", 0, "b", 2)
+    assert ann.hear() == [
+        "CONNACK 0", "SUBACK 5: 1 0 2", "a/b=1 q1 #1 retain", "a/c=2 retain", "a/b=1 retain",
+    ]  # fmt: skip
+    bob.publish("a/b", b"3", 1, retain=True)
+    assert ann.hear() == ["a/b=3 q1 #2"], "retain is told only because of a new subscription"
+    ann.subscribe("a/b", 0)
+    assert ann.hear() == ["SUBACK 5: 0", "a/b=3 retain"], "and when it is made again (3.8.4)"
+
+
+def test_an_empty_retained_message_clears_and_is_delivered() -> None:
+    stage = Stage()
+    ann, bob = stage.device("ann"), stage.device("bob")
+    ann.subscribe("a", 0)
+    bob.publish("a", b"1", retain=True)
+    bob.publish("a", b"", retain=True)
+    assert ann.hear()[2:] == ["a=1", "a="]
+    late = stage.device("late")
+    late.subscribe("#", 0)
+    assert late.hear() == ["CONNACK 0", "SUBACK 5: 0"]
+
+
+def test_a_lasting_session_hears_nothing_before_its_held_suback() -> None:
+    stage = Stage(prompt=False)
+    bob, ann = stage.device("bob"), stage.device("ann", clean=False)
+    bob.publish("a", b"1", retain=True)
+    stage.sync()
+    assert ann.hear() == ["CONNACK 0"]
+    ann.subscribe("a", 1)
+    bob.publish("a", b"2")
+    assert ann.hear() == []
+    stage.sync()
+    assert ann.hear() == ["SUBACK 5: 1", "a=1 retain", "a=2"]
+
+
+def test_retained_messages_of_a_lasting_session_survive_its_connection() -> None:
+    stage = Stage()
+    bob, ann = stage.device("bob"), stage.device("ann", clean=False)
+    bob.publish("a", b"1", 1, retain=True)
+    ann.subscribe("a", 1)
+    assert ann.hear()[2:] == ["a=1 q1 #1 retain"]
+    ann.far.hang_up("lost")
+    ann = stage.device("ann", clean=False)
+    assert ann.hear() == ["CONNACK 0 present", "a=1 q1 #1 dup retain"]
+
+
+@pytest.mark.parametrize(
+    "name", ["$client/77", "$client/+", "$share/group/a", "$queue/+", "$queue/#"]
+)
+def test_what_nobody_may_subscribe_to(name: str) -> None:
+    stage = Stage()
+    ann = stage.device()
+    ann.subscribe("a", 1, name, 1)
+    assert ann.hear() == ["CONNACK 0", "SUBACK 5: 1 128"]
+    assert list(stage.mqtt.sessions["ann"].subscriptions) == ["a"]
+
+
+def test_rights_refuse_a_filter_and_drop_a_publish() -> None:
+    class Fenced(Rights):
+        def may_subscribe(self, topic_filter: str) -> bool:
+            return topic_filter.startswith("mine/")
+
+        def may_publish(self, name: str) -> bool:
+            return name.startswith("mine/")
+
+    stage = Stage()
+    stage.gate = Gate(Fenced())
+    ann = stage.device()
+    ann.subscribe("mine/#", 1, "#", 1)
+    ann.publish("mine/a", qos=1)
+    ann.publish("yours/a", qos=1, packet_id=2)
+    assert ann.hear() == ["CONNACK 0", "SUBACK 5: 1 128", "mine/a=x q1 #1", "PUBACK 1", "PUBACK 2"]
+    assert stage.broker.metrics.dropped == {"not allowed": 1}
+
+
+def test_a_filter_too_deep_is_malformed() -> None:
+    stage = Stage()
+    ann = stage.device()
+    ann.subscribe("/" * (NAME_LEVELS - 1), 0)
+    assert ann.hear()[1:] == ["SUBACK 5: 0"]
+    ann.subscribe("/" * NAME_LEVELS, 0)
+    assert ann.far.closed
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_unsubscribe(clean: bool) -> None:
+    stage = Stage()
+    ann = stage.device("ann", clean)
+    ann.subscribe("a", 1, "b/#", 1)
+    ann.say(codec.unsubscribe(6, [b"a", b"b/+", b"never"]))
+    assert ann.hear()[2:] == ["UNSUBACK 6"]
+    ann.publish("a")
+    ann.publish("b/c")
+    assert ann.hear() == ["b/c=x"]
+    ann.say(codec.unsubscribe(7, [b"b/#"]))
+    ann.publish("b/c")
+    assert ann.hear() == ["UNSUBACK 7"]
+    assert stage.mqtt.sessions["ann"].subscriptions == {}
+
+
+def test_what_is_in_flight_when_it_unsubscribes_can_still_be_acknowledged() -> None:
+    stage = Stage()
+    ann = stage.device()
+    ann.subscribe("a", 1)
+    ann.publish("a", qos=1)
+    ann.say(codec.unsubscribe(6, [b"a"]))
+    ann.answer(codec.PUBACK, 1)
+    assert stage.mqtt.sessions["ann"].backlog.in_flight() == 0
+
+
+def test_names_with_a_dollar_match_no_leading_wildcard() -> None:
+    stage = Stage()
+    ann = stage.device()
+    ann.subscribe("#", 0, "+/x", 0)
+    ann.publish("$other/x", retain=True)
+    assert ann.hear()[2:] == []
+    ann.subscribe("$other/#", 0)
+    assert ann.hear() == ["SUBACK 5: 0"], "and are not retained"
+    ann.publish("$other/x")
+    assert ann.hear() == ["$other/x=x"]
+
+
+def test_names_that_look_escaped_are_names_like_others() -> None:
+    stage = Stage()
+    ann = stage.device()
+    ann.subscribe("a%41", 0)
+    for topic in ("a%41", "a%2541", "aA"):
+        ann.publish(topic)
+        ann.publish(topic)
+    assert ann.hear()[2:] == ["a%41=x", "a%41=x"]
+
+
+# Direct messages
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_direct_messages(clean: bool, qos: int) -> None:
+    stage = Stage()
+    ann, bob = stage.device("ann", clean), stage.device("bob")
+    address = f"$client/{stage.mqtt.sessions['ann'].number}"
+    bob.publish(address, qos=qos)
+    assert ann.hear() == ["CONNACK 0"], "only once it asked for them"
+    ann.subscribe("$client/self", 2)
+    bob.publish(address, qos=qos, packet_id=2)
+    assert ann.hear() == ["SUBACK 5: 2", f"{address}=x" + f" q{qos} #1" * (qos > 0)]
+    bob.publish("$client/self")
+    assert (ann.hear(), bob.far.hear()[-4:]) != ([f"{address}=x"], b"")
+    ann.answer(codec.PUBREC, 1)
+    ann.answer(codec.PUBCOMP, 1)
+    ann.say(codec.unsubscribe(6, [b"$client/self"]))
+    ann.hear()
+    bob.publish(address, qos=qos, packet_id=3)
+    assert ann.hear() == []
+
+
+def test_direct_messages_over_takeover_and_reconnect() -> None:
+    stage = Stage()
+    bob, ann = stage.device("bob"), stage.device("ann", clean=False)
+    ann.subscribe("$client/self", 1)
+    old = f"$client/{stage.mqtt.sessions['ann'].number}"
+    bob.publish(old, qos=1)
+    ann = stage.device("ann", clean=False)
+    assert ann.hear() == ["CONNACK 0 present", f"{old}=x q1 #1 dup"]
+    bob.publish(old)
+    assert ann.hear() == [f"{old}=x"], "a takeover keeps the address"
+    ann.far.hang_up("lost")
+    bob.publish(old, qos=1)
+    ann = stage.device("ann", clean=False)
+    new = f"$client/{stage.mqtt.sessions['ann'].number}"
+    bob.publish(old)
+    bob.publish(new)
+    assert ann.hear() == ["CONNACK 0 present", f"{old}=x q1 #1 dup", f"{new}=x"]
+
+
+def test_nobody_publishes_to_all_by_subscribing_to_itself() -> None:
+    stage = Stage()
+    ann, bob = stage.device("ann"), stage.device("bob")
+    ann.subscribe("$client/self", 0)
+    ann.hear()
+    bob.publish("$client/self")
+    assert ann.hear() == []
