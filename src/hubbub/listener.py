@@ -23,7 +23,6 @@ import socket
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 from hubbub.config import Listener as ListenerSettings
 from hubbub.config import parse_address
@@ -34,7 +33,7 @@ from hubbub.core.limits import HEAD_BYTES, HEAD_SECONDS, SEND_BUFFER, YOUNG_CONN
 from hubbub.core.link import Framing, Link
 from hubbub.core.rights import Gate
 from hubbub.errors import ProtocolError, SettingError
-from hubbub.wire.http import Request, parse_head, response
+from hubbub.wire.http import Request, comes_from_elsewhere, parse_head, response
 from hubbub.wire.websocket import Frames, close_frame, frame, handshake_response
 
 log = logging.getLogger("hubbub.listener")
@@ -240,16 +239,11 @@ class Socket(asyncio.Protocol):
 
     def _check_origin(self, request: Request) -> None:
         """A page of a foreign web site must not reach a hub on this machine or network."""
-        origin = request.headers.get("origin", "")
-        foreign = request.headers.get("sec-fetch-site", "") == "cross-site"
-        if origin and origin not in self.listener.settings.origins:
-            foreign = foreign or urlsplit(origin).netloc != request.headers.get("host", "")
-        elif origin:
-            foreign = False
-        if foreign:
-            text = f"pages of {origin or 'another site'} may not use this hub; see `origins`\n"
+        if comes_from_elsewhere(request, self.listener.settings.origins):
+            origin = request.headers.get("origin", "another site")
+            text = f"pages of {origin} may not use this hub; see `origins`\n"
             raise ProtocolError(
-                f"a web page of a foreign origin ({origin or 'cross-site'})",
+                f"a web page of a foreign origin ({origin})",
                 response(403, text.encode(), close=True),
             )
 
@@ -317,7 +311,7 @@ class Socket(asyncio.Protocol):
             self._end(error.reason)
             return
         if error.reply:
-            link.write(error.reply)
+            link.hold(error.reply)  # after what is still held: answers stay in order
         link.close(error.reason)
 
     def _end(self, reason: str) -> None:

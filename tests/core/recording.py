@@ -31,10 +31,9 @@ class StillClock(Clock):
 class Recording(Log):
     """Keeps every row. Not `prompt`: they are durable only once `sync` is called."""
 
-    records = True
-
     def __init__(self, clock: Clock, prompt: bool = True) -> None:
         super().__init__(clock)
+        self.records = True
         self.prompt = prompt
         self.rows: list[Row] = []
 
@@ -121,7 +120,7 @@ def shape(state: State, leased: Container[int] = ()) -> dict[str, Any]:
             name: (queue.next, queue.owner, queue.messages, queue.bindings)
             for name, queue in state.queues.items()
         },
-        "ended": state.ended_queues,
+        "ended": (state.ended_queues, state.queue_floor),
         "retained": state.retained,
         "topics": state.topics.numbers,
         "topic names": state.topics.names,

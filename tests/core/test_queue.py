@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -202,3 +203,22 @@ def test_a_destroyed_queue_takes_nothing_more() -> None:
     broker.post(Message("a/b", b"y"))
     assert "q" not in broker.state.queues
     assert shape(folded(log.rows)) == shape(broker.state)
+
+
+def test_where_ended_queues_stood_is_bounded_and_still_no_id_is_used_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hubbub.core.broker.ENDED_QUEUES", 3)
+    broker, log = recording()
+    for index in range(10):
+        name = f"reply-{index}"
+        queue = broker.queue(name)
+        for _ in range(index):
+            broker.post(Message(f"$queue/{name}", b"x"))
+        assert queue.next >= index
+        broker.destroy(name)
+    assert len(broker.state.ended_queues) <= 3
+    assert broker.queue("reply-9").next >= 9
+    live = shape(broker.state)
+    assert shape(folded(log.rows)) == live
+    assert shape(folded(snapshot(broker.state, log.rows))) == live

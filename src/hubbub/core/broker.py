@@ -17,6 +17,7 @@ from hubbub import schema
 from hubbub.core.clock import Clock
 from hubbub.core.limits import (
     BACKLOG_MESSAGES,
+    ENDED_QUEUES,
     INFLIGHT,
     QUEUE_MESSAGES,
     RETAINED,
@@ -437,7 +438,7 @@ class Broker:
         queue = self.state.queues.get(name)
         if queue is None:
             properties = properties_column({"owner": owner} if owner else None)
-            number = self.state.ended_queues.get(name, 0)
+            number = self.state.ended_queues.get(name, self.state.queue_floor)
             self.change(
                 Row(
                     0, 0, schema.CREATE, topic=column_of(QUEUE + name), number=number,
@@ -466,7 +467,10 @@ class Broker:
             self.expecting[name] = queue.consumers
         for number in list(queue.messages):
             self.log.unpin(queue.remove(number))
-        self.change(Row(0, 0, schema.DESTROY, topic=column_of(queue.client)))
+        floor = 0
+        if len(self.state.ended_queues) >= ENDED_QUEUES:
+            floor = max(queue.next, *self.state.ended_queues.values())
+        self.change(Row(0, 0, schema.DESTROY, topic=column_of(queue.client), number=floor))
         self.age += 1
         for reader in list(queue.readers):
             reader.arrived(queue)

@@ -15,7 +15,7 @@ YOUNG_CONNECTIONS: Final = 10_000  # connections that have not said what they ar
 # A connection's out-buffer. Over LINK_CHOKED QoS 0 is dropped and backlogs wait; over
 # LINK_BYTES even what the client itself asked for is too much and it is ended.
 LINK_CHOKED: Final = 1 * MIB  # several full socket buffers: the reader is behind, not unlucky
-LINK_BYTES: Final = 64 * MIB  # the largest single message a client may have asked for
+LINK_BYTES: Final = 448 * MIB  # the largest message, each byte six in JSON, asked for by a client
 SEND_BUFFER: Final = 64 * KIB  # SO_SNDBUF: bounds what the kernel holds for a dead reader
 
 # Messages and names.
@@ -37,6 +37,7 @@ RETAINED: Final = 1_000_000  # retained messages
 # Queues.
 QUEUE_MESSAGES: Final = 1_000_000  # per queue, then HTTP 507
 QUEUES: Final = 100_000
+ENDED_QUEUES: Final = 10_000  # whose next id is remembered one by one; most are reply queues
 POLLS_PER_TOKEN: Final = 1_000  # blocked reads of one client
 
 # The tick.

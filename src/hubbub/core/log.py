@@ -25,10 +25,9 @@ class Log:
     then written again. `records` is False where rows lead nowhere, as here.
     """
 
-    records = False
-
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
+        self.records = False
         self.position = 0
         self.durable = 0
         self.segment = 0

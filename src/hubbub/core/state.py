@@ -40,6 +40,7 @@ class State:
         self.sessions: dict[Key, SessionState] = {}
         self.queues: dict[str, Queue] = {}
         self.ended_queues: dict[str, int] = {}
+        self.queue_floor = 0
         self.retained: dict[str, int] = {}
         self.topics = Names()
         self.subtopics = Names()
@@ -148,10 +149,16 @@ class State:
             self.topics.add(topic, row.number)
 
     def _destroy(self, row: Row) -> None:
-        """The queue goes; where its ids stood stays, so that they are never used again."""
+        """The queue goes; where its ids stood stays, so that they are never used again.
+
+        A `number` says it for all queues that ended so far: new ones begin there at the least.
+        """
         queue = self.queues.pop(name_of(row.topic)[len(QUEUE) :], None)
         if queue is not None:
             self.ended_queues[queue.name] = queue.next
+        if row.number:
+            self.ended_queues.clear()
+            self.queue_floor = row.number
 
     def _bound_queue(self, row: Row) -> Queue | None:
         if row.protocol != QUEUE_PROTOCOL.encode():
@@ -263,6 +270,8 @@ class State:
             yield Row(0, 0, schema.TAKEN, ref=ref, number=number)
         for session in self.sessions.values():
             yield from session_rows(session)
+        if self.queue_floor:
+            yield Row(0, 0, schema.DESTROY, topic=QUEUE.encode(), number=self.queue_floor)
         for name, first in self.ended_queues.items():
             topic = column_of(QUEUE + name)
             yield Row(0, 0, schema.CREATE, topic=topic, number=first)

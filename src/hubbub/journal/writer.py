@@ -94,8 +94,6 @@ class Journal(Log):
     Raises DirectoryError if the directory cannot be used.
     """
 
-    records = True
-
     def __init__(
         self,
         directory: Path,
@@ -109,6 +107,7 @@ class Journal(Log):
         sync: Callable[[int], None] = os.fdatasync,
     ) -> None:
         super().__init__(clock)
+        self.records = True
         self.directory = Directory(directory)
         self.trouble = ""
         self.reports: list[str] = []

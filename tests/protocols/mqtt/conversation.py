@@ -93,38 +93,50 @@ class Device:
     def hear(self) -> list[str]:
         """The packets since the last time, in words."""
         data = self.far.hear()
-        words = []
-        at = 0
         for start, body, end in codec.packets(data):
-            words.append(self._words(data[start], data[body:end]))
-            at = end
-        assert at == len(data), "half a packet was sent"
+            self._note(data[start], data[body:end])
+        words, rest = in_words(data)
+        assert not rest, "half a packet was sent"
         return words
 
-    def _words(self, head: int, body: bytes) -> str:
+    def _note(self, head: int, body: bytes) -> None:
+        """Remember what has to be answered, each once however often it comes."""
         kind = head >> 4
-        if kind == codec.PUBLISH:
-            return self._message(codec.parse_publish(head, body))
-        if kind == codec.CONNACK:
-            return f"CONNACK {body[1]}" + " present" * body[0]
-        if kind == codec.SUBACK:
-            codes = " ".join(str(code) for code in body[2:])
-            return f"SUBACK {int.from_bytes(body[:2], 'big')}: {codes}"
-        if kind == codec.PINGRESP:
-            return "PINGRESP"
-        packet_id = int.from_bytes(body, "big")
-        if kind == codec.PUBREL:
-            self.open.append((codec.PUBCOMP, packet_id))
-        return f"{codec.NAMES[kind]} {packet_id}"
+        if kind == codec.PUBLISH and head & 6:
+            packet = codec.parse_publish(head, body)
+            answer = (codec.PUBACK if packet.qos == 1 else codec.PUBREC, packet.packet_id)
+        elif kind == codec.PUBREL:
+            answer = (codec.PUBCOMP, int.from_bytes(body, "big"))
+        else:
+            return
+        if answer not in self.open:
+            self.open.append(answer)
 
-    def _message(self, packet: codec.Publish) -> str:
-        words = f"{packet.topic.decode()}={packet.payload.decode(errors='replace')}"
-        if packet.qos:
-            kind = codec.PUBACK if packet.qos == 1 else codec.PUBREC
-            if (kind, packet.packet_id) not in self.open:
-                self.open.append((kind, packet.packet_id))
-            words += f" q{packet.qos} #{packet.packet_id}"
-        return words + " dup" * packet.dup + " retain" * packet.retain
+
+def in_words(data: bytes) -> tuple[list[str], bytes]:
+    """Packets as words, and the bytes of the last one that is not whole."""
+    words = []
+    at = 0
+    for start, body, at in codec.packets(data):
+        words.append(_word(data[start], data[body:at]))
+    return words, data[at:]
+
+
+def _word(head: int, body: bytes) -> str:
+    kind = head >> 4
+    if kind == codec.PUBLISH:
+        topic, payload, qos, retain, dup, packet_id = codec.parse_publish(head, body)
+        words = f"{topic.decode()}={payload.decode(errors='replace')}"
+        words += f" q{qos} #{packet_id}" if qos else ""
+        return words + " dup" * dup + " retain" * retain
+    if kind == codec.CONNACK:
+        return f"CONNACK {body[1]}" + " present" * body[0]
+    if kind == codec.PINGRESP:
+        return "PINGRESP"
+    packet_id = int.from_bytes(body[:2], "big")
+    if kind == codec.SUBACK:
+        return f"SUBACK {packet_id}: " + " ".join(map(str, body[2:]))
+    return f"{codec.NAMES[kind]} {packet_id}"
 
 
 def restarted(stage: Stage, from_snapshot: bool = False) -> Stage:
