@@ -68,8 +68,8 @@ def test_an_override_is_read_by_its_type(
 def test_the_last_override_wins_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "hub.toml"
     file.write_text('data = "here"\n[rpc]\nmax_open = 5\n')
-    settings = load(file, ["rpc.max_open=6", "rpc.max_open=7"])
-    assert (settings.data, settings.rpc.max_open) == ("here", 7)
+    settings = load(file, ["queue.max_messages=6", "queue.max_messages=7"])
+    assert (settings.data, settings.queue.max_messages) == ("here", 7)
 
 
 @pytest.mark.parametrize(

@@ -296,9 +296,7 @@ async def test_silence_is_ended_in_time(hub: Hub, connect: Connect) -> None:
     assert loop.time() - begin > 1.49
 
 
-async def test_a_lasting_session_comes_back_after_a_restart(
-    hub: Hub, connect: Connect
-) -> None:
+async def test_a_lasting_session_comes_back_after_a_restart(hub: Hub, connect: Connect) -> None:
     ann = await connect("ann", clean=False)
     await ann.say(codec.subscribe(5, [(b"a", 1)]))
     await ann.hear("CONNACK 0", "SUBACK 5: 1")

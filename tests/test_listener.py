@@ -21,6 +21,7 @@ from hubbub.hub import Hub
 from hubbub.protocols.mqtt import codec
 from hubbub.web.app import Application
 
+PLAIN = "GET {path} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n"
 WEBSOCKET = (
     "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n{more}\r\n"
@@ -152,7 +153,7 @@ async def test_a_page_of_a_foreign_origin(
     hub: Hub, more: str, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     host = str(hub.listeners[0].address)
-    head = WEBSOCKET if path in ("/mqtt", "/") else "GET {path} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n"
+    head = WEBSOCKET if path in ("/mqtt", "/") else PLAIN
     answer = await exchange(hub, head.format(path=path, host=host, more=more).encode())
     assert answer.startswith(b"HTTP/1.1 403 ")
     assert "foreign origin" in reasons(caplog)

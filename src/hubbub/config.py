@@ -142,17 +142,6 @@ class Queue(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 1_000_000
 
 
-class Rpc(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Calls that cross protocols."""
-
-    reply_ttl: Annotated[
-        Seconds, _because("a reply address made for a call lives this many seconds")
-    ] = 60.0
-    max_open: Annotated[Count, _because("such addresses at one time; one more is refused")] = (
-        100_000
-    )
-
-
 class Log(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the process says on stderr."""
 
@@ -192,7 +181,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     smq: Smq = Smq()
     mqtt: Mqtt = Mqtt()
     queue: Queue = Queue()
-    rpc: Rpc = Rpc()
     log: Log = Log()
 
     def listeners(self) -> list[Listener]:

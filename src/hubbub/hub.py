@@ -18,6 +18,7 @@ import contextlib
 import gc
 import logging
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -323,7 +324,7 @@ class Hub:
         broker, journal = self.broker, self.journal
         metrics = broker.metrics
         return {
-            "version": version(),
+            "version": version("hubbub"),
             "started": metrics.started,
             "time": self.clock.stamp(),
             "listeners": [str(listener.address) for listener in self.listeners],
@@ -372,13 +373,6 @@ def _size(directory: Path) -> int:
         with contextlib.suppress(OSError):
             total += path.stat().st_size
     return total
-
-
-def version() -> str:
-    """The version of the installed package."""
-    from importlib.metadata import version as installed
-
-    return installed("hubbub")
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

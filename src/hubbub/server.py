@@ -11,11 +11,12 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 from hubbub.config import Settings
 from hubbub.errors import HubbubError
-from hubbub.hub import Hub, new_event_loop, version
+from hubbub.hub import Hub, new_event_loop
 from hubbub.web.app import Application
 
 log = logging.getLogger("hubbub")
@@ -72,7 +73,7 @@ def _reload(hub: Hub, read: Callable[[], Settings]) -> None:
 
 def banner(hub: Hub) -> str:
     """What listens, where the data is, and what to try next."""
-    lines = [f"Hubbub {version()}"]
+    lines = [f"Hubbub {version('hubbub')}"]
     for listener in hub.listeners:
         spoken = ", ".join(protocol.name for protocol in listener.protocols)
         lines.append(f"  listening on {listener.address}: {spoken}, HTTP")

@@ -7,7 +7,7 @@ import sys
 import threading
 from enum import StrEnum
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,6 +16,8 @@ from hubbub.errors import SettingError
 
 if TYPE_CHECKING:
     from hubbub.pipeline.run import Report
+
+_SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -78,7 +80,8 @@ def sql(
     from hubbub.spark.session import end, session
 
     Layout(data).stands()
-    spark = session()
+    # One query: compiling its bytecode twice and sweeping in parallel cost more than they save.
+    spark = session(**{"spark.driver.extraJavaOptions": _SHORT_LIVED})
     try:
         tables.views(spark, data)
         tables.show(spark.sql(query), form.value, sys.stdout)
