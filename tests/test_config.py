@@ -67,7 +67,7 @@ def test_an_override_is_read_by_its_type(
 
 def test_the_last_override_wins_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "hub.toml"
-    file.write_text('data = "here"\n[rpc]\nmax_open = 5\n')
+    file.write_text('data = "here"\n[queue]\nmax_messages = 5\n')
     settings = load(file, ["queue.max_messages=6", "queue.max_messages=7"])
     assert (settings.data, settings.queue.max_messages) == ("here", 7)
 
