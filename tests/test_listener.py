@@ -212,6 +212,25 @@ async def test_get_slash_is_diagnostics_unless_a_page_is_wanted(hub: Hub) -> Non
     assert b"text/html" in await page.head()
 
 
+async def test_diagnostics_bind_nothing(hub: Hub) -> None:
+    """After `GET /` the next request decides: here first message-switch, there the web app."""
+    for request, answer in (
+        (b"GET /login/me HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 0"),
+        (b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\n\r\n", b"application/json"),
+        (b"GET /x HTTP/1.1\r\nSimpleMQ: 1\r\nSendSmqHttpResponse: true\r\n\r\n", b"SmqBroker"),
+    ):
+        peer = await Peer.dial(hub)
+        for _ in range(2):
+            await peer.say(b"GET / HTTP/1.1\r\n\r\n")
+            head = await peer.head()
+            assert head.startswith(b"HTTP/1.1 200 OK")
+            await peer.hear(int(head.rpartition(b": ")[2]))
+        await peer.say(request[:9])
+        await asyncio.sleep(0.05)
+        await peer.say(request[9:])
+        assert answer in await peer.head()
+
+
 async def test_a_half_closed_connection_still_gets_its_answer(hub: Hub) -> None:
     peer = await Peer.dial(hub)
     await peer.say(b"POST /publish/a/b?qos=1 HTTP/1.1\r\ncontent-length: 2\r\n\r\nhi")

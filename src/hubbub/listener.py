@@ -98,7 +98,7 @@ class Socket(asyncio.Protocol):
     """One accepted connection, from its first byte to its last."""
 
     __slots__ = (
-        "listener", "hub", "transport", "link", "connection", "frames", "young",
+        "listener", "hub", "transport", "link", "connection", "protocol", "frames", "young",
         "deadline", "peer", "reason",
     )  # fmt: skip
 
@@ -108,6 +108,7 @@ class Socket(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.link: Link | None = None
         self.connection: Connection | None = None
+        self.protocol: Protocol | None = None
         self.frames: Frames | None = None
         self.young = b""
         self.deadline = NEVER
@@ -136,6 +137,8 @@ class Socket(asyncio.Protocol):
         try:
             if self.connection is None:
                 self._recognise(self.young + data if self.young else data)
+            elif not self.connection.bound:
+                self._decide_again(self.connection, self.young + data)
             elif self.frames is None:
                 self.connection.feed(data)
             else:
@@ -223,6 +226,24 @@ class Socket(asyncio.Protocol):
         else:
             raise ProtocolError(f"no protocol here begins with {data[:20]!r}")
 
+    def _decide_again(self, connection: Connection, data: bytes) -> None:
+        """The last request bound nobody; this one goes where it would have gone as the first."""
+        assert self.link is not None and self.protocol is not None
+        self.young = data
+        request = parse_head(data)
+        if request is None and len(data) > HEAD_BYTES:
+            raise ProtocolError("a request head without end", response(431, b"", close=True))
+        if request is None:
+            return
+        self.young = b""
+        if self.link.held or self.protocol.takes(request):
+            connection.feed(data)
+            return
+        self.link.flush()
+        self.connection = self.link = None
+        connection.lost("")
+        self._recognise(data)
+
     def _take_request(self, request: Request, data: bytes) -> None:
         self._check_origin(request)
         if request.websocket and self.listener.claims(request):
@@ -275,6 +296,7 @@ class Socket(asyncio.Protocol):
         link = self.link = Link(self.hub.broker.outgoing, self.transport)
         if self.frames is not None:
             link.framing = WebSocketFraming(protocol.streams, self.frames)
+        self.protocol = protocol
         self.connection = protocol.connect(link, self._opening(request))
         self.connection.start()
 

@@ -198,9 +198,7 @@ def test_rows_gone_before_they_were_read(
     pipeline.run(spark, data, threading.Event(), once=True, skip_lost=True)
 
 
-def test_tables_without_their_checkpoint_are_refused(
-    writer: Writer, data: Path, once: Run
-) -> None:
+def test_tables_without_their_checkpoint_are_refused(writer: Writer, data: Path, once: Run) -> None:
     writer.write(publish(0, "a", b"1"))
     once()
     (data / "tables" / "_checkpoint").rename(data / "elsewhere")

@@ -88,10 +88,6 @@ def test_json(spark: SparkSession) -> None:
 def test_table(spark: SparkSession) -> None:
     query = "select * from values (5, 'a\\n\\u001b[31m'), (100, repeat('x', 100)) as t(n, text)"
     assert printed(spark, query, "table") == (
-        "n    text\n"
-        "---  " + "-" * 60 + "\n"
-        "  5  a\\n\\x1b[31m\n"
-        "100  " + "x" * 59 + "…\n"
-        "(2 rows)\n"
+        "n    text\n---  " + "-" * 60 + "\n  5  a\\n\\x1b[31m\n100  " + "x" * 59 + "…\n(2 rows)\n"
     )
     assert printed(spark, "select 1 as n where false", "table") == "n\n-\n(0 rows)\n"

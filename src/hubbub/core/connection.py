@@ -53,9 +53,13 @@ class Opening:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Connection:
-    """One conversation. `feed` may raise ProtocolError, which closes with that reason."""
+    """One conversation. `feed` may raise ProtocolError, which closes with that reason.
+
+    While it is not `bound`, the next request decides again whose connection this is.
+    """
 
     def __init__(self, broker: Broker, link: Link, opening: Opening) -> None:
+        self.bound = True
         self.broker = broker
         self.link = link
         self.opening = opening

@@ -163,9 +163,7 @@ class _Batches:
             self.layout.advance(Progress(batch, counted.seq, counted.until))
             took = time.monotonic() - begun
             behind = self._journal.committed() - counted.seq
-            self.report(
-                Report(batch, counted.seq, counted.rows, counted.messages, behind, took)
-            )
+            self.report(Report(batch, counted.seq, counted.rows, counted.messages, behind, took))
 
     def _count(self, rows: DataFrame) -> _Counted | None:
         """One pass that also fills the cache."""

@@ -139,9 +139,7 @@ def render(view: View, rows: int = 8) -> RenderableType:
     grid = Table.grid(expand=True, padding=(0, 2))
     grid.add_column(ratio=1)
     grid.add_column(ratio=1)
-    grid.add_row(
-        _messages(view.messages[:rows], counts), _readings(view.readings[:rows], counts)
-    )
+    grid.add_row(_messages(view.messages[:rows], counts), _readings(view.readings[:rows], counts))
     grid.add_row(_traffic(view.traffic[:rows], counts), _calls(view, rows))
     return Group(head, grid)
 

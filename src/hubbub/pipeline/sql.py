@@ -54,9 +54,7 @@ def _closed(
     return rows.select(*(column.name for column in table.columns))
 
 
-def _opened(
-    spark: SparkSession, layout: Layout, table: Spanning, progress: Progress
-) -> DataFrame:
+def _opened(spark: SparkSession, layout: Layout, table: Spanning, progress: Progress) -> DataFrame:
     files = [str(file) for file in layout.carried(table.name, progress.batch)]
     if not files:
         return spark.createDataFrame([], ddl(table.columns))

@@ -57,6 +57,7 @@ class SwitchConnection(Connection):
         self, broker: Broker, link: Link, opening: Opening, desk: Desk, message_bytes: int
     ) -> None:
         super().__init__(broker, link, opening)
+        self.bound = False
         self.desk = desk
         self.message_bytes = message_bytes
         # Who it is: it may log in several times, under several tokens.
@@ -106,6 +107,7 @@ class SwitchConnection(Connection):
 
     def _begin(self, request: Request) -> None:
         self.last = not request.keep_alive
+        self.bound = self.bound or request.path != b"/"
         call = codec.call_of(request)
         try:
             if comes_from_elsewhere(request, self.origins):
