@@ -29,6 +29,7 @@ ROOT: Final = Path(__file__).parents[1]
 SOURCE: Final = Path(__file__).with_name("load.c")
 BUILT: Final = ROOT / "build" / "benchmarks" / "load"
 START_SECONDS: Final = 20.0
+FOLDING_SECONDS: Final = 60.0
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -82,6 +83,8 @@ class Missing(Exception):
 
 def built_load() -> Path:
     """The path of the compiled generator; compiled again when its source is newer."""
+    if not sys.platform.startswith("linux"):
+        raise Missing("not Linux: the generator waits with epoll and reads /proc")
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         raise Missing("no C compiler: on Debian, apt install gcc libc6-dev")
@@ -91,12 +94,12 @@ def built_load() -> Path:
     return BUILT
 
 
-def measure(load: Path, broker: Broker, cell: Cell, seconds: float) -> Figure:
+def measure(load: Path, broker: Broker, cell: Cell, seconds: float, payload: int) -> Figure:
     """Load one broker once. RuntimeError if a message was lost, repeated or out of order."""
     options = {
         "port": broker.port, "pid": broker.pid, "publishers": cell.publishers,
         "subscribers": cell.subscribers, "qos": cell.qos, "window": cell.window,
-        "seconds": seconds, "warm-up": seconds / 4,
+        "seconds": seconds, "warm-up": seconds / 4, "payload": payload,
     }  # fmt: skip
     words = [f"--{name}={value}" for name, value in options.items()]
     done = subprocess.run([load, *words], capture_output=True, text=True)
@@ -199,10 +202,12 @@ def sync_cost(folder: Path, times: int = 50) -> float:
 def folding_cost(hub: Broker, data: Path) -> float | None:
     """CPU microseconds a row of the children that fold finished segments; None if none was due.
 
-    It waits for the child that still folds: only ended children are in the hub's account.
+    It waits until no child is left: only ended ones are in the hub's account.
     """
-    until = time.monotonic() + START_SECONDS
-    while Path(f"/proc/{hub.pid}/task/{hub.pid}/children").read_text() and time.monotonic() < until:
+    children = Path(f"/proc/{hub.pid}/task/{hub.pid}/children")
+    until = quiet = time.monotonic() + FOLDING_SECONDS
+    while time.monotonic() < min(until, quiet):
+        quiet = until if children.read_text() else min(quiet, time.monotonic() + 1)
         time.sleep(0.1)
     fields = Path(f"/proc/{hub.pid}/stat").read_text().rpartition(")")[2].split()
     spent = (int(fields[13]) + int(fields[14])) / TICKS
@@ -251,10 +256,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one short round: is all in order?")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of every cell [5]")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each run [1.0]")
-    parser.add_argument("--cells", default="", help="only cells whose name contains this text")
-    parser.add_argument(
-        "--data", type=Path, help="directory on the disk to be measured [a temporary one]"
-    )
+    parser.add_argument("--payload", type=int, default=16, help="bytes of a message, at least 8 [16]")
+    parser.add_argument("--cells", default="", help="only rows whose name contains this text")
+    parser.add_argument("--data", type=Path, help="directory on the disk to measure [a temporary one]")
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.rounds, chosen.seconds = 1, 0.4
@@ -263,6 +267,8 @@ def arguments() -> argparse.Namespace:
 
 def run(chosen: argparse.Namespace, folder: Path) -> None:
     cells = [cell for cell in CELLS if chosen.cells in cell.name]
+    if not cells:
+        raise Missing(f"no row contains {chosen.cells!r}; one is {CELLS[0].name!r}")
     load = built_load()
     results: Results = {}
     print(f"A durable write of 1 KiB takes {sync_cost(folder):.0f} µs here.", flush=True)
@@ -275,7 +281,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
         ]
         for number, cell in product(range(chosen.rounds), cells):
             for broker in brokers:
-                figure = measure(load, broker, cell, chosen.seconds)
+                figure = measure(load, broker, cell, chosen.seconds, chosen.payload)
                 results.setdefault((cell, broker.name), []).append(figure)
             if cell is cells[-1]:
                 print(f"Round {number + 1} of {chosen.rounds} is done.", flush=True)

@@ -42,7 +42,7 @@ class Client:
         self.present.put(flags.session_present)
 
     def _heard(self, client: object, data: object, message: paho.MQTTMessage) -> None:
-        self.messages.put((message.topic, message.payload, message.qos, message.retain))
+        self.messages.put((message.topic, bytes(message.payload), message.qos, message.retain))
 
     def _subscribed(
         self, client: object, data: object, mid: int, codes: list[Any], *rest: object

@@ -14,7 +14,14 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from rich.console import Group, RenderableType
+from rich.console import (
+    Console,
+    ConsoleOptions,
+    Group,
+    JustifyMethod,
+    RenderableType,
+    RenderResult,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -25,6 +32,11 @@ PLACES: Final = 10_000  # (topic, path) whose last reading is kept
 MINUTES: Final = 3  # of traffic
 CALLS: Final = 1_000  # closed calls behind the mean latency
 CELL: Final = 36  # characters
+TWO_COLUMNS: Final = 150  # characters a line; below, the tables stand under one another
+WIDTHS: Final = {
+    "time": 8, "by": 6, "value": 8, "minute": 6, "messages": 8, "bytes": 8, "": 4, "asked": 8,
+    "ms": 7, "status": 10,
+}  # fmt: skip
 
 Row = dict[str, Any]
 
@@ -105,11 +117,16 @@ class Screen:
             progress,
             {**self._counts, "traffic_open": len(traffic), "calls_open": len(calls)},
             list(reversed(self._messages)),
-            [self._readings[place] for place in sorted(self._readings)],
+            [self._readings[place] for place in sorted(self._readings, key=_own_first)],
             sorted(_recent([*self._traffic, *traffic]), key=_by_minute),
             [*calls, *known][: self._rows],
             sum(latencies) / len(latencies) if latencies else None,
         )
+
+
+def _own_first(place: tuple[str, str]) -> tuple[bool, str, str]:
+    """By topic and path, what goes through queues after what was published to topics."""
+    return place[0].startswith("$"), *place
 
 
 def _marked(rows: pa.Table, opened: bool) -> list[Row]:
@@ -136,20 +153,46 @@ def render(view: View, rows: int = 8) -> RenderableType:
         f"batch {view.progress.batch}",
         style="bold",
     )
-    grid = Table.grid(expand=True, padding=(0, 2))
-    grid.add_column(ratio=1)
-    grid.add_column(ratio=1)
-    grid.add_row(_messages(view.messages[:rows], counts), _readings(view.readings[:rows], counts))
-    grid.add_row(_traffic(view.traffic[:rows], counts), _calls(view, rows))
-    return Group(head, grid)
+    return Group(
+        head,
+        _Sheet(
+            _messages(view.messages[:rows], counts),
+            _readings(view.readings[:rows], counts),
+            _traffic(view.traffic[:rows], counts),
+            _calls(view, rows),
+        ),
+    )
+
+
+class _Sheet:
+    """Tables two by two, or below one another where the terminal is narrow."""
+
+    def __init__(self, *tables: Table) -> None:
+        self._tables = tables
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if options.max_width < TWO_COLUMNS:
+            yield from self._tables
+            return
+        grid = Table.grid(expand=True, padding=(0, 2))
+        grid.add_column(ratio=1)
+        grid.add_column(ratio=1)
+        for left, right in zip(self._tables[::2], self._tables[1::2], strict=True):
+            grid.add_row(left, right)
+        yield grid
 
 
 def _table(title: str, *columns: str) -> Table:
-    """A table whose columns are left, or right if their name ends with `>`."""
+    """A table whose columns are left, or right if their name ends with `>`.
+
+    Columns in WIDTHS are never squeezed; names and payloads are, if they must.
+    """
     made = Table(title=title, title_justify="left", expand=True, box=None, header_style="dim")
     for column in columns:
-        justify = "right" if column.endswith(">") else "left"
-        made.add_column(column.rstrip(">"), justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        justify: JustifyMethod = "right" if column.endswith(">") else "left"
+        name = column.rstrip(">")
+        width = WIDTHS.get(name)
+        made.add_column(name, justify=justify, no_wrap=width is not None, min_width=width)
     return made
 
 
@@ -201,4 +244,5 @@ def _cell(value: str | bytes) -> Text:
     """Foreign text on one short line, nothing in it obeyed by a terminal or by rich."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
     text = "".join(c if c.isprintable() else "·" for c in text[: CELL + 1])
-    return Text(text if len(text) <= CELL else text[: CELL - 1] + "…")
+    text = text if len(text) <= CELL else text[: CELL - 1] + "…"
+    return Text(text, no_wrap=True, overflow="ellipsis")
