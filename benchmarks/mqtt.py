@@ -256,19 +256,24 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one short round: is all in order?")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of every cell [5]")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each run [1.0]")
-    parser.add_argument("--payload", type=int, default=16, help="bytes of a message, at least 8 [16]")
+    parser.add_argument(
+        "--payload", type=int, default=16, help="bytes of a message, at least 8 [16]"
+    )
     parser.add_argument("--cells", default="", help="only rows whose name contains this text")
-    parser.add_argument("--data", type=Path, help="directory on the disk to measure [a temporary one]")
+    parser.add_argument(
+        "--data", type=Path, help="directory on the disk to measure [a temporary one]"
+    )
     chosen = parser.parse_args()
+    wanted, chosen.cells = chosen.cells, [cell for cell in CELLS if chosen.cells in cell.name]
+    if not chosen.cells:
+        parser.error(f"no row contains {wanted!r}; one is {CELLS[0].name!r}")
     if chosen.quick:
         chosen.rounds, chosen.seconds = 1, 0.4
     return chosen
 
 
 def run(chosen: argparse.Namespace, folder: Path) -> None:
-    cells = [cell for cell in CELLS if chosen.cells in cell.name]
-    if not cells:
-        raise Missing(f"no row contains {chosen.cells!r}; one is {CELLS[0].name!r}")
+    cells = chosen.cells
     load = built_load()
     results: Results = {}
     print(f"A durable write of 1 KiB takes {sync_cost(folder):.0f} µs here.", flush=True)

@@ -36,6 +36,53 @@ def _because(reason: str) -> Any:
     return Meta(description=reason)
 
 
+class Tls(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """TLS on the same port as everything else: the first byte of a connection tells."""
+
+    certificate: Annotated[
+        str, _because("the hub's own, with its chain, in a PEM file; without one there is no TLS")
+    ] = ""
+    key: Annotated[
+        str, _because("its private key without a pass phrase; empty means in the same file")
+    ] = ""
+    only: Annotated[
+        bool, _because("refuse connections that do not use TLS, so that no password is in clear")
+    ] = False
+    client_ca: Annotated[
+        str, _because("a file or directory of authorities; certificates of clients are theirs")
+    ] = ""
+    require_certificate: Annotated[
+        bool, _because("refuse clients that have no certificate of these authorities")
+    ] = False
+    identity: Annotated[
+        Literal["none", "common_name", "subject"],
+        _because(
+            "a client's user name is what its certificate says, instead of any password: "
+            '"common_name", or the whole "subject"'
+        ),
+    ] = "none"
+    crl: Annotated[
+        str, _because("a PEM file of revocation lists; every authority then needs one")
+    ] = ""
+    version: Annotated[
+        Literal["1.2", "1.3"], _because("the oldest version; 1.2 is what many devices have")
+    ] = "1.2"
+    ciphers: Annotated[
+        str, _because("OpenSSL's list for 1.2, for those who must; empty takes OpenSSL's own")
+    ] = ""
+
+    def complaint(self) -> str:
+        """What does not fit together, "" if all does."""
+        if not self.certificate:
+            unused = [f for f in self.__struct_fields__ if getattr(self, f) != getattr(Tls(), f)]
+            return f"tls.{unused[0]} needs tls.certificate" if unused else ""
+        if (self.require_certificate or self.crl) and not self.client_ca:
+            return "tls.require_certificate and tls.crl need tls.client_ca"
+        if self.identity != "none" and not (self.require_certificate and self.only):
+            return "tls.identity needs tls.require_certificate and tls.only, or anybody comes in"
+        return ""
+
+
 class Listener(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One address and what it speaks. `address` is "ADDR:PORT" or "[IPV6]:PORT"."""
 

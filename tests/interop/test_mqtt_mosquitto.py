@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -18,6 +20,7 @@ pytestmark = [
     ),
 ]
 WAIT = 20
+SUBSCRIBE = ("mosquitto_sub", "-F", "%q %r %t %p")
 
 
 def publish(hub: RunningHub, *options: str, stdin: str | None = None) -> None:
@@ -25,15 +28,18 @@ def publish(hub: RunningHub, *options: str, stdin: str | None = None) -> None:
     subprocess.run(command, input=stdin, text=True, check=True, timeout=WAIT)
 
 
-def subscriber(hub: RunningHub, *options: str) -> subprocess.Popen[str]:
+@contextmanager
+def subscriber(hub: RunningHub, *options: str) -> Iterator[subprocess.Popen[str]]:
     """`mosquitto_sub`, which prints QoS, retain flag, topic and payload; it is subscribed."""
-    command = ("mosquitto_sub", "-p", str(hub.port), "-d", "-F", "%q %r %t %p", *options)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, bufsize=1)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "Subscribed" in line:
-            return process
-    raise AssertionError("it was never subscribed")
+    # A line at a time: it would keep its words for itself when it talks into a pipe.
+    command = ("stdbuf", "-oL", *SUBSCRIBE, "-p", str(hub.port), "-d", *options)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+        assert process.stdout is not None
+        try:
+            assert any("SUBACK" in line for line in process.stdout), "it was never subscribed"
+            yield process
+        finally:
+            process.kill()
 
 
 def messages(process: subprocess.Popen[str]) -> list[str]:
@@ -83,5 +89,6 @@ def test_a_lasting_session_over_kill_9(start_hub: StartHub) -> None:
     publish(hub, "-t", "a/2", "-m", "later", "-q", "2")
     hub.stop(signal.SIGKILL)
     hub = start_hub()
-    with subscriber(hub, "-i", "ann", "-c", "-t", "other", "-q", "2", "-C", "2") as ann:
-        assert messages(ann) == ["1 0 a/1 later", "2 0 a/2 later"]
+    command = (*SUBSCRIBE, "-p", str(hub.port), "-i", "ann", "-c", "-t", "other", "-C", "2")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT)
+    assert done.stdout.splitlines() == ["1 0 a/1 later", "2 0 a/2 later"]

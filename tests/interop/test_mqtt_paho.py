@@ -22,7 +22,9 @@ Heard = tuple[str, bytes, int, bool]
 class Client:
     """paho with queues instead of callbacks."""
 
-    def __init__(self, name: str, clean: bool = True, version: int = 4) -> None:
+    def __init__(
+        self, name: str, clean: bool = True, version: int = 4, websocket: bool = False
+    ) -> None:
         self.messages: queue.Queue[Heard] = queue.Queue()
         self.granted: queue.Queue[list[int]] = queue.Queue()
         self.present: queue.Queue[bool] = queue.Queue()
@@ -31,6 +33,7 @@ class Client:
             name,
             clean,
             protocol=MQTTProtocolVersion(version),
+            transport="websockets" if websocket else "tcp",
         )
         self.paho.on_connect = self._connected
         self.paho.on_message = self._heard
@@ -83,8 +86,8 @@ MakeClient = Callable[..., Client]
 def client() -> Iterator[MakeClient]:
     made: list[Client] = []
 
-    def make(name: str, clean: bool = True, version: int = 4) -> Client:
-        made.append(Client(name, clean, version))
+    def make(name: str, **options: Any) -> Client:
+        made.append(Client(name, **options))
         return made[-1]
 
     yield make
@@ -104,6 +107,26 @@ def test_every_qos_arrives_in_order(hub: RunningHub, client: MakeClient, version
         assert ann.hear(10) == [("a/b", b"%d" % number, qos, False) for number in range(10)]
     bob.publish("b", b"x", 2)
     assert ann.hear() == [("b", b"x", 0, False)]
+
+
+def test_over_a_websocket(hub: RunningHub, client: MakeClient) -> None:
+    ann, bob = client("ann", websocket=True), client("bob")
+    ann.connect(hub)
+    bob.connect(hub)
+    ann.subscribe(("#", 2))
+    bob.subscribe(("#", 0))
+    payload = bytes(range(256)) * 1000
+    for qos in (0, 1, 2):
+        ann.publish("a", payload, qos)
+        bob.publish("b", b"x", qos)
+    heard = ann.hear(6)
+    assert sorted(one for one in heard if one[0] == "a") == [
+        ("a", payload, n, False) for n in range(3)
+    ]
+    assert sorted(one for one in heard if one[0] == "b") == [
+        ("b", b"x", n, False) for n in range(3)
+    ]
+    assert sorted(bob.hear(6)) == [("a", payload, 0, False)] * 3 + [("b", b"x", 0, False)] * 3
 
 
 def test_many_qos_2_both_ways_at_once(hub: RunningHub, client: MakeClient) -> None:
@@ -148,7 +171,7 @@ def test_a_lasting_session_survives_kill_9(start_hub: StartHub, client: MakeClie
         bob.publish("a/b", b"%d" % qos, qos)
     bob.publish("kept", b"x", 1, retain=True)
     hub.stop(signal.SIGKILL)
-    bob.vanish()
+    bob.leave()
 
     hub = start_hub()
     ann = client("ann", clean=False)

@@ -225,7 +225,11 @@ class Broker:
     def revive(self, session: Session) -> None:
         """After a restart: a session that is away takes its place in the routes again."""
         for subscription in session.subscriptions.values():
-            self._enter(subscription)
+            name = subscription.filter.removeprefix(QUEUE)
+            if subscription.filter.startswith(QUEUE) and name not in self.state.queues:
+                self.expecting.setdefault(name, deque()).append(subscription)  # destroyed
+            else:
+                self._enter(subscription)
 
     # Observing
 

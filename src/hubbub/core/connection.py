@@ -7,6 +7,7 @@ answers through its `Link`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mypy_extensions import mypyc_attr
@@ -14,11 +15,11 @@ from mypy_extensions import mypyc_attr
 from hubbub.config import Settings
 from hubbub.core.limits import MESSAGE_BYTES
 from hubbub.core.link import Link
+from hubbub.core.rights import Credentials, Exchange, Gate, Rights
 from hubbub.wire.http import Request
 
 if TYPE_CHECKING:
     from hubbub.core.broker import Broker
-    from hubbub.core.rights import Gate
     from hubbub.core.session import Session, SessionState
 
 NEVER = float("inf")
@@ -28,11 +29,15 @@ class Opening:
     """How a connection began: who is at the other end, and its HTTP head if it had one.
 
     `address` is the peer's IP address as text, `port` its port, `secure` whether TLS protects
-    it, `websocket` whether it is a WebSocket (the listener has answered the handshake and hands
-    over unmasked messages), `gate` decides who may come in on this listener.
+    it, `certificate` the name in its TLS certificate (empty unless the listener goes by it),
+    `websocket` whether it is a WebSocket (the listener has answered the handshake and hands
+    over unmasked messages), `gate` decides who may come in on this listener. `credentials` is
+    what the client showed the gate, None before; the secret is not kept once it was judged.
     """
 
-    __slots__ = ("address", "port", "secure", "websocket", "request", "gate")
+    __slots__ = (
+        "address", "port", "secure", "certificate", "websocket", "request", "gate", "credentials",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -42,13 +47,34 @@ class Opening:
         secure: bool = False,
         websocket: bool = False,
         request: Request | None = None,
+        certificate: str = "",
     ) -> None:
         self.gate = gate
         self.address = address
         self.port = port
         self.secure = secure
+        self.certificate = certificate
         self.websocket = websocket
         self.request = request
+        self.credentials: Credentials | None = None
+
+    def authenticate(
+        self, client: str, user: str, secret: bytes, done: Callable[[Rights | None, str], None]
+    ) -> None:
+        """Ask the gate: `done(rights, "")` or `done(None, reason)` is called, perhaps later."""
+        credentials = Credentials(client, user, secret, self.address, self.certificate)
+        self.credentials = credentials
+
+        def judged(rights: Rights | None, reason: str) -> None:
+            credentials.secret = b""
+            done(rights, reason)
+
+        self.gate.authenticate(credentials, judged)
+
+    def exchange(self, method: str, client: str) -> Exchange | None:
+        """Begin a conversation about credentials; None if the gate does not know the method."""
+        self.credentials = Credentials(client, "", b"", self.address, self.certificate)
+        return self.gate.exchange(method, self.credentials)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

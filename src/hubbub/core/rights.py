@@ -7,12 +7,20 @@ looked up when a route is built, never per message. `auth` fills these in; core 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
 if TYPE_CHECKING:
     from hubbub.core.route import Route
+
+# Why a gate says no. Protocols have codes for these; every other reason is a plain refusal.
+NO_CREDENTIALS: Final = "clients without credentials are not let in here"
+BAD_CREDENTIALS: Final = "wrong user name or password"
+BAD_CLIENT: Final = "this client id is not let in here"
+CERTIFICATE_REQUIRED: Final = "a client certificate is required here"
+CERTIFICATE_UNNAMED: Final = "the client certificate does not say who it is"
+TOO_BUSY: Final = "too many clients want to be let in at once"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -30,19 +38,61 @@ class Rights:
         return True
 
     def may_subscribe(self, topic_filter: str) -> bool:
+        """Whether anything that matches the filter may be received."""
+        return True
+
+    def may_receive(self, name: str) -> bool:
+        """Whether a message of that name may be received through a subscription."""
+        return True
+
+    def may_bind(self, topic_filter: str) -> bool:
+        """Whether all that matches may be received: a queue has no permissions of its own."""
         return True
 
 
 class Credentials:
-    """What a client showed: `secret` is a password or token, empty if it showed none."""
+    """What a client showed: `secret` is a password or token, empty if it showed none.
 
-    __slots__ = ("client", "user", "secret", "address")
+    `certificate` is the name in its TLS certificate, empty unless the listener goes by it.
+    """
 
-    def __init__(self, client: str, user: str, secret: bytes, address: str) -> None:
+    __slots__ = ("client", "user", "secret", "address", "certificate")
+
+    def __init__(
+        self, client: str, user: str, secret: bytes, address: str, certificate: str = ""
+    ) -> None:
         self.client = client
         self.user = user
         self.secret = secret
         self.address = address
+        self.certificate = certificate
+
+
+class Step:
+    """One answer of a gate in a conversation about credentials.
+
+    `done` False: send `data` and wait for more. Done with `rights`: the client is in, and gets
+    `data` with its welcome. Done without: it is refused, and `reason` says why.
+    """
+
+    __slots__ = ("done", "data", "rights", "reason")
+
+    def __init__(
+        self, done: bool, data: bytes = b"", rights: Rights | None = None, reason: str = ""
+    ) -> None:
+        self.done = done
+        self.data = data
+        self.rights = rights
+        self.reason = reason
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Exchange:
+    """A conversation about credentials by some method. Not used again once a step is done."""
+
+    def step(self, data: bytes) -> Step:
+        """Take what the client sent next."""
+        raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -57,3 +107,11 @@ class Gate:
     ) -> None:
         """Call `done(rights, "")`, or `done(None, reason)`; perhaps later, never twice."""
         done(self.rights, "")
+
+    def exchange(self, method: str, credentials: Credentials) -> Exchange | None:
+        """Begin a conversation by that method; None if the gate does not know it."""
+        return None
+
+    def still_in(self, credentials: Credentials) -> bool:
+        """Whether a client that was let in with these may stay, after the rules changed."""
+        return True

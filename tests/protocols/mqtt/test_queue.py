@@ -189,6 +189,29 @@ def test_a_queue_made_again_finds_its_consumers() -> None:
     assert waiting(stage) == []
 
 
+def test_a_restart_does_not_bring_a_destroyed_queue_back() -> None:
+    stage = Stage()
+    consumer(stage, clean=False)
+    stage.broker.destroy("q")
+    stage = restarted(stage)
+    ann = stage.device("ann", clean=False)
+    assert "q" not in stage.broker.state.queues
+    send(stage, "0")
+    assert ann.hear() == ["CONNACK 0 present", "$queue/q=0 q1 #1"]
+
+
+def test_a_consumer_that_is_gone_is_not_expected() -> None:
+    stage = Stage()
+    ann, bob = consumer(stage), consumer(stage, "bob")
+    stage.broker.destroy("q")
+    ann.say(codec.unsubscribe(6, [b"$queue/q"]))
+    bob.far.hang_up("lost")
+    assert stage.broker.expecting == {}
+    send(stage, "0")
+    assert ann.hear() == ["UNSUBACK 6"]
+    assert waiting(stage) == [0]
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_one_message_in_two_queues_is_two_messages(clean: bool) -> None:
     stage = Stage()

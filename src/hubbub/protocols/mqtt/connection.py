@@ -19,7 +19,7 @@ from hubbub.core.broker import Broker, row_about
 from hubbub.core.connection import NEVER, Connection, Opening, Protocol
 from hubbub.core.link import Link
 from hubbub.core.message import Message, Run
-from hubbub.core.rights import Credentials, Rights
+from hubbub.core.rights import Rights
 from hubbub.core.route import Route
 from hubbub.core.session import Session, SessionState, Subscription
 from hubbub.core.topics import CLIENT, QUEUE, has_wildcard, is_filter, is_name
@@ -183,9 +183,11 @@ class MqttConnection(Connection):
             raise ProtocolError("a will whose topic has wildcards")
         self._asking = True
         user = name_from_wire(asked.user or b"")
-        credentials = Credentials(client, user, asked.password or b"", self.opening.address)
-        self.opening.gate.authenticate(
-            credentials, lambda rights, reason: self._judged(asked, client, rights, reason)
+        self.opening.authenticate(
+            client,
+            user,
+            asked.password or b"",
+            lambda rights, reason: self._judged(asked, client, rights, reason),
         )
 
     def _judged(

@@ -113,6 +113,8 @@ class MqttSession(Session):
     def listen_to_self(self) -> None:
         """Subscribed to $client/self: what is published to its address reaches it."""
         wish = self.subscriptions.get(SELF)
+        if wish is None and self.direct is None:
+            return
         self.direct = None
         if wish is not None and self.number:
             self.direct = Subscription(self, CLIENT + str(self.number), wish.qos, wish.encodings)

@@ -24,7 +24,7 @@ from hubbub.core.limits import KIB, ROUTES, SUBSCRIPTIONS
 from hubbub.core.link import Link
 from hubbub.core.message import Run
 from hubbub.core.names import HUB
-from hubbub.core.rights import Credentials, Rights
+from hubbub.core.rights import Rights
 from hubbub.core.route import Route
 from hubbub.core.session import Subscription
 from hubbub.core.topics import CLIENT, QUEUE, SYSTEM, is_name
@@ -245,11 +245,9 @@ class SmqConnection(Connection):
         user, colon, secret = wanted.credentials.partition(b":")
         if not colon:
             user, secret = b"", wanted.credentials
-        credentials = Credentials(
-            name_from_wire(wanted.uid), name_from_wire(user), secret, self.opening.address
-        )
         self.state = ASKING
-        self.opening.gate.authenticate(credentials, self._admit)
+        uid = name_from_wire(wanted.uid)
+        self.opening.authenticate(uid, name_from_wire(user), secret, self._admit)
 
     def _admit(self, rights: Rights | None, reason: str) -> None:
         """The gate has decided, at once or later."""

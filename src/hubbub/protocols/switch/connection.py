@@ -22,7 +22,7 @@ from hubbub.core.broker import Broker
 from hubbub.core.connection import NEVER, Connection, Opening
 from hubbub.core.limits import HEAD_BYTES, POLLS_PER_TOKEN
 from hubbub.core.link import Link
-from hubbub.core.rights import Credentials, Rights
+from hubbub.core.rights import Rights
 from hubbub.core.session import Session, Silent
 from hubbub.core.topics import QUEUE
 from hubbub.errors import ProtocolError
@@ -199,8 +199,7 @@ class SwitchConnection(Connection):
                 self._go_on()
 
         user, secret = _basic(request.headers.get("authorization", ""))
-        address = self.opening.address
-        self.opening.gate.authenticate(Credentials(token, user, secret, address), answered)
+        self.opening.authenticate(token, user, secret, answered)
         later = True
 
     # Waiting

@@ -1,0 +1,224 @@
+"""Permissions by user and topic, from files in mosquitto's format.
+
+    topic read $SYS/#                   clients without a user name
+    user ann
+    topic readwrite house/#             ann, on this filter
+    topic deny house/safe               refusals come before permissions, wherever they stand
+    pattern write devices/%c/state      everybody: %c is the client id, %u the user name
+
+The rules of a user come first, then the patterns; the first that says anything decides, and what
+no rule mentions is forbidden. Access is `read` (receive), `write` (publish), `readwrite` (also
+when left out) or `deny`. Filters follow the rules of topics: `#` does not mean names with `$`.
+
+Two things differ from what mosquitto does with the same file. A subscription none of whose
+messages might be received is refused instead of staying silent. And what is published to a
+client's own `$client/…` address it may always receive: who may send there is asked of the sender.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from hubbub.core.rights import Rights
+from hubbub.core.topics import CLIENT, is_filter, matches
+from hubbub.errors import SettingError
+
+READ: Final = 1
+WRITE: Final = 2
+_ACCESS: Final = {"read": READ, "write": WRITE, "readwrite": READ | WRITE, "deny": 0}
+_SHARED: Final = "$share/"
+
+
+class Rule(NamedTuple):
+    """`access` to what matches `filter`: READ and WRITE as bits, 0 refuses both."""
+
+    access: int
+    filter: str
+
+
+class Subject(NamedTuple):
+    """All that permissions depend on: whose section of the file, and what patterns ask for."""
+
+    section: str | None
+    user: str
+    client: str
+
+
+class AclRights(Rights):
+    """The permissions of one subject, refusals before permissions in each part of the file."""
+
+    def __init__(self, rules: list[Rule]) -> None:
+        super().__init__()
+        self.rules = rules
+
+    def may_publish(self, name: str) -> bool:
+        return self._may(WRITE, name)
+
+    def may_receive(self, name: str) -> bool:
+        return name.startswith(CLIENT) or self._may(READ, name)
+
+    def _may(self, access: int, name: str) -> bool:
+        for rule in self.rules:
+            if (rule.access == 0 or rule.access & access) and matches(rule.filter, name):
+                return rule.access != 0
+        return False
+
+    def may_subscribe(self, topic_filter: str) -> bool:
+        if topic_filter.startswith(_SHARED):
+            topic_filter = topic_filter.removeprefix(_SHARED).partition("/")[2]
+        if topic_filter.startswith(CLIENT):
+            return True
+        for rule in self.rules:
+            if rule.access == 0 and covers(rule.filter, topic_filter):
+                return False
+            if rule.access & READ and overlap(rule.filter, topic_filter):
+                return True
+        return False
+
+    def may_bind(self, topic_filter: str) -> bool:
+        for rule in self.rules:
+            if rule.access == 0 and overlap(rule.filter, topic_filter):
+                return False
+            if rule.access & READ and covers(rule.filter, topic_filter):
+                return True
+        return False
+
+
+def covers(wide: str, narrow: str) -> bool:
+    """Whether every name that matches `narrow` matches `wide`."""
+    if not _same_world(wide, narrow):
+        return False
+    levels = narrow.split("/")
+    for index, level in enumerate(wide.split("/")):
+        if level == "#":
+            return True
+        if index >= len(levels) or levels[index] == "#" or level not in ("+", levels[index]):
+            return False
+    return len(levels) == wide.count("/") + 1
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether some name matches both."""
+    if not _same_world(one, other):
+        return False
+    left, right = one.split("/"), other.split("/")
+    for a, b in zip(left, right, strict=False):
+        if "#" in (a, b):
+            return True
+        if a != b and "+" not in (a, b):
+            return False
+    if len(left) == len(right):
+        return True
+    longer = left if len(left) > len(right) else right
+    return longer[min(len(left), len(right))] == "#"  # `a/#` means `a` too
+
+
+def _same_world(one: str, other: str) -> bool:
+    """A filter that begins with a wildcard never means names that begin with `$`."""
+    return (one[:1] == "$") == (other[:1] == "$") or not {one[:1], other[:1]} & {"+", "#"}
+
+
+class Rules:
+    """One reading of a file: the rules of each user ("" = clients without one), the patterns."""
+
+    def __init__(self, file: Path) -> None:
+        self.users: dict[str, list[Rule]] = {"": []}
+        self.patterns: list[Rule] = []
+        section = self.users[""]
+        for number, words in _lines(file):
+            place = f"{file}:{number}"
+            word, _, rest = words.partition(" ")
+            if word == "user" and rest.strip():
+                section = self.users.setdefault(rest.strip(), [])
+            elif word in ("topic", "pattern") and rest.strip():
+                rules = section if word == "topic" else self.patterns
+                rules.append(_rule(rest.strip(), place))
+            else:
+                raise SettingError(
+                    f"{place}: expected `user NAME`, `topic [ACCESS] FILTER` or "
+                    f"`pattern [ACCESS] FILTER`, got {words!r}"
+                )
+        for rules in (self.patterns, *self.users.values()):
+            rules.sort(key=lambda rule: rule.access != 0)
+        self._by_user = any("%u" in rule.filter for rule in self.patterns)
+        self._by_client = any("%c" in rule.filter for rule in self.patterns)
+
+    def subject(self, user: str, client: str) -> Subject:
+        section = user if user in self.users else None
+        return Subject(section, user * self._by_user, client * self._by_client)
+
+    def of(self, subject: Subject) -> list[Rule]:
+        own = self.users[subject.section] if subject.section is not None else []
+        # A wildcard in a client's name would widen its patterns to those of others.
+        if set("+#") & set(subject.user + subject.client):
+            return own
+        return [*own, *self._filled_in(subject)]
+
+    def _filled_in(self, subject: Subject) -> Iterator[Rule]:
+        for access, wanted in self.patterns:
+            if ("%u" in wanted and not subject.user) or ("%c" in wanted and not subject.client):
+                continue
+            parts = [part.replace("%u", subject.user) for part in wanted.split("%c")]
+            yield Rule(access, subject.client.join(parts))
+
+
+class Acl:
+    """The permissions of one file. Clients with equal permissions get one object.
+
+    `read` again when the file changed: rights that were given follow. SettingError leaves the
+    old rules.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._given: weakref.WeakValueDictionary[Subject, AclRights] = (
+            weakref.WeakValueDictionary()
+        )
+        self._rules = self._before = Rules(file)
+
+    def read(self) -> None:
+        self._rules, self._before = Rules(self.file), self._rules
+        for subject, rights in list(self._given.items()):
+            rights.rules = self._rules.of(self._now(subject))
+
+    def rights(self, user: str, client: str) -> AclRights:
+        subject = self._rules.subject(user, client)
+        rights = self._given.get(subject)
+        if rights is None:
+            rights = self._given[subject] = AclRights(self._rules.of(subject))
+        return rights
+
+    def moved(self, user: str, client: str) -> bool:
+        """Whether the last reading made it another subject: its rights are no longer its own."""
+        return self._rules.subject(user, client) != self._before.subject(user, client)
+
+    def _now(self, subject: Subject) -> Subject:
+        """A section that is gone leaves its users the patterns."""
+        return subject if subject.section in self._rules.users else subject._replace(section=None)
+
+
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    """The lines that say something, with their numbers."""
+    try:
+        text = file.read_text("utf-8")
+    except OSError as error:
+        raise SettingError(f"cannot read the permissions {file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingError(f"the permissions {file} are not UTF-8 text") from None
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.strip().replace("\t", " ")
+        if words and not words.startswith("#"):
+            yield number, words
+
+
+def _rule(text: str, place: str) -> Rule:
+    word, _, rest = text.partition(" ")
+    if rest.strip() and word not in _ACCESS:
+        raise SettingError(f"{place}: {word!r} is none of {', '.join(_ACCESS)}")
+    found = Rule(_ACCESS[word], rest.strip()) if rest.strip() else Rule(READ | WRITE, text)
+    if not is_filter(found.filter):
+        raise SettingError(f"{place}: {found.filter!r} is not a topic filter")
+    return found

@@ -1,0 +1,83 @@
+"""TLS: a listener's context from its settings, and who a client's certificate says it is.
+
+Called by the listener, when it opens and when the files are to be read again (a renewed
+certificate). Nothing here touches a socket.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from hubbub.config import Tls
+from hubbub.errors import SettingError
+
+_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+# Short names of what a subject is made of (RFC 4514, 3, and what OpenSSL prints).
+_SHORT: Final = {
+    "commonName": "CN", "countryName": "C", "localityName": "L", "stateOrProvinceName": "ST",
+    "organizationName": "O", "organizationalUnitName": "OU", "streetAddress": "street",
+    "domainComponent": "DC", "userId": "UID",
+}  # fmt: skip
+
+Subject = Iterable[Iterable[tuple[str, str]]]
+
+
+def context(tls: Tls) -> ssl.SSLContext:
+    """The server's context; SettingError names the file or setting that cannot be used."""
+    found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    found.minimum_version = _VERSIONS[tls.version]
+    key = tls.key or tls.certificate
+    _load("tls.certificate", tls.certificate, lambda f: found.load_cert_chain(f, key, _no_password))
+    if tls.ciphers:
+        _load("tls.ciphers", tls.ciphers, found.set_ciphers)
+    if tls.client_ca:
+        load = _folder(found) if Path(tls.client_ca).is_dir() else found.load_verify_locations
+        _load("tls.client_ca", tls.client_ca, load)
+        found.verify_mode = ssl.CERT_REQUIRED if tls.require_certificate else ssl.CERT_OPTIONAL
+    if tls.crl:
+        _load("tls.crl", tls.crl, found.load_verify_locations)
+        found.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
+    return found
+
+
+def _folder(found: ssl.SSLContext) -> Callable[[str], None]:
+    return lambda path: found.load_verify_locations(capath=path)
+
+
+def _load(setting: str, value: str, load: Callable[[str], None]) -> None:
+    try:
+        load(value)
+    except (OSError, ssl.SSLError) as error:  # an SSLError without text says only "[X509] PEM lib"
+        reason = error.strerror or str(error)
+        raise SettingError(f"{setting} = {value!r} cannot be used: {reason}") from None
+
+
+def _no_password() -> bytes:
+    """Instead of OpenSSL's prompt on the terminal, where nobody may be."""
+    raise ssl.SSLError("the key is encrypted; store it without a pass phrase")
+
+
+def identity(kind: str, certificate: dict[str, Any] | None) -> str:
+    """The name of the client in its certificate, as the setting `tls.identity` wants it.
+
+    "" if the setting is not used, or there is no certificate or no name in it.
+    """
+    subject: Subject = (certificate or {}).get("subject", ())
+    names = [pair for part in subject for pair in part]
+    if kind == "common_name":
+        return next((value for name, value in names if name == "commonName"), "")
+    if kind == "subject":
+        return ",".join(f"{_SHORT.get(n, n)}={_escaped(v)}" for n, v in reversed(names))
+    return ""
+
+
+def _escaped(value: str) -> str:
+    """A value as RFC 4514, 2.4 writes it."""
+    text = "".join(f"\\{c}" if c in ',+"\\<>;' else c for c in value)
+    if text[:1] in ("#", " "):
+        text = "\\" + text
+    return text[:-1] + "\\ " if text.endswith(" ") and len(text) > 1 else text
