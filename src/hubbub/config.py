@@ -57,12 +57,12 @@ class Tls(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     identity: Annotated[
         Literal["none", "common_name", "subject"],
         _because(
-            "a client's user name is what its certificate says, instead of any password: "
+            "who has a certificate needs no password, and its user name is what that says: "
             '"common_name", or the whole "subject"'
         ),
     ] = "none"
     crl: Annotated[
-        str, _because("a PEM file of revocation lists; every authority then needs one")
+        str, _because("a PEM file of revocation lists, one of each of these authorities")
     ] = ""
     version: Annotated[
         Literal["1.2", "1.3"], _because("the oldest version; 1.2 is what many devices have")
@@ -76,10 +76,13 @@ class Tls(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if not self.certificate:
             unused = [f for f in self.__struct_fields__ if getattr(self, f) != getattr(Tls(), f)]
             return f"tls.{unused[0]} needs tls.certificate" if unused else ""
-        if (self.require_certificate or self.crl) and not self.client_ca:
-            return "tls.require_certificate and tls.crl need tls.client_ca"
-        if self.identity != "none" and not (self.require_certificate and self.only):
-            return "tls.identity needs tls.require_certificate and tls.only, or anybody comes in"
+        if not self.client_ca:
+            unused = [
+                name
+                for name in ("require_certificate", "identity", "crl")
+                if getattr(self, name) != getattr(Tls(), name)
+            ]
+            return f"tls.{unused[0]} needs tls.client_ca" if unused else ""
         return ""
 
 
@@ -88,15 +91,39 @@ class Listener(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     address: Annotated[str, _because("where to listen; port 0 takes a free one")]
     protocols: Annotated[
-        tuple[str, ...], _because("the only protocols spoken here; empty speaks all of them")
+        tuple[str, ...],
+        _because(
+            'the only protocols spoken here, "http" for the web pages; empty speaks all of them'
+        ),
     ] = ()
     allow_anonymous: Annotated[
         bool | None, _because("as the setting of that name above, for this listener alone")
     ] = None
+    password_file: Annotated[
+        str, _because("as the setting of that name above, for this listener alone")
+    ] = ""
+    acl_file: Annotated[
+        str, _because("as the setting of that name above, for this listener alone")
+    ] = ""
+    client_prefixes: Annotated[
+        tuple[str, ...], _because("only client ids that begin so are let in; empty lets all in")
+    ] = ()
+    require_client_id: Annotated[
+        bool, _because("refuse clients that leave the choice of their client id to the hub")
+    ] = False
+    max_connections: Annotated[
+        CountOrNone, _because("connections at one time, one more is closed; 0 sets no bound here")
+    ] = 0
     origins: Annotated[
         tuple[str, ...],
         _because("web pages of these origins may use this listener, beside its own"),
     ] = ()
+    tls: Tls = Tls()
+
+    @property
+    def checks(self) -> bool:
+        """Whether it can tell one client from another, for lack of which none may be public."""
+        return bool(self.password_file) or self.tls.require_certificate
 
 
 class Journal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -211,10 +238,18 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     allow_anonymous: Annotated[
         bool | None,
         _because(
-            "whether clients without credentials are let in. Without it they are on loopback, "
-            "and a public address is refused until this says what is meant."
+            "whether clients without a user name and password are let in. Without this setting "
+            "they are not if there is a password file, and else on loopback only: a public "
+            "address without credentials is refused until this says what is meant."
         ),
     ] = None
+    password_file: Annotated[
+        str, _because("the users, as `hubbub passwd` writes them; mosquitto's files will do")
+    ] = ""
+    acl_file: Annotated[
+        str,
+        _because("what users may publish and receive, in mosquitto's format; empty allows all"),
+    ] = ""
     listener: Annotated[
         tuple[Listener, ...],
         _because(
@@ -222,6 +257,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "taken from here."
         ),
     ] = ()
+    tls: Tls = Tls()
     journal: Journal = Journal()
     limits: Limits = Limits()
     session: Session = Session()
@@ -237,12 +273,20 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return [self._filled_in(listener) for listener in (*plain, *self.listener)]
 
     def _filled_in(self, listener: Listener) -> Listener:
+        filled = msgspec.structs.replace(
+            listener,
+            password_file=listener.password_file or self.password_file,
+            acl_file=listener.acl_file or self.acl_file,
+            tls=listener.tls if listener.tls != Tls() else self.tls,
+        )
         allow = listener.allow_anonymous
         if allow is None:
             allow = self.allow_anonymous
+        if allow is None and filled.password_file:
+            allow = False
         if allow is None:
-            allow = parse_address(listener.address).loopback
-        return msgspec.structs.replace(listener, allow_anonymous=allow)
+            allow = filled.checks or parse_address(listener.address).loopback
+        return msgspec.structs.replace(filled, allow_anonymous=allow)
 
 
 class Address(NamedTuple):
@@ -390,17 +434,21 @@ def _parse(kind: Any, text: str) -> Any:
 def _refuse_open_doors(settings: Settings) -> None:
     """A public address without credentials has to be meant before the port is open."""
     for listener in settings.listeners():
-        if listener.allow_anonymous:
+        complaint = listener.tls.complaint()
+        if complaint:
+            raise SettingError(f"{listener.address}: {complaint}")
+        if listener.allow_anonymous or listener.checks:
             continue
         if parse_address(listener.address).loopback:
             raise SettingError(
-                f"allow_anonymous = false, but there are no credentials to check yet: nobody "
-                f"could connect to {listener.address}. Leave the setting out"
+                f"allow_anonymous = false, but there are no credentials to check: nobody could "
+                f"connect to {listener.address}. Add password_file, or leave the setting out"
             )
         raise SettingError(
             f"refusing to listen on {listener.address} without credentials: everybody who "
-            "reaches it could read and publish. If that is meant, say allow_anonymous = true "
-            "in the configuration or --set allow_anonymous=true"
+            "reaches it could read and publish. Make a password file with `hubbub passwd add "
+            "FILE USER` and add --set password_file=FILE. If everybody is meant, say "
+            "allow_anonymous = true in the configuration or --set allow_anonymous=true"
         )
 
 

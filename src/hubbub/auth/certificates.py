@@ -64,15 +64,13 @@ def _no_password() -> bytes:
 def identity(kind: str, certificate: dict[str, Any] | None) -> str:
     """The name of the client in its certificate, as the setting `tls.identity` wants it.
 
-    "" if the setting is not used, or there is no certificate or no name in it.
+    "" if there is no certificate, or not that name in it.
     """
     subject: Subject = (certificate or {}).get("subject", ())
     names = [pair for part in subject for pair in part]
     if kind == "common_name":
         return next((value for name, value in names if name == "commonName"), "")
-    if kind == "subject":
-        return ",".join(f"{_SHORT.get(n, n)}={_escaped(v)}" for n, v in reversed(names))
-    return ""
+    return ",".join(f"{_SHORT.get(n, n)}={_escaped(v)}" for n, v in reversed(names))
 
 
 def _escaped(value: str) -> str:

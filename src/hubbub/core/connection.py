@@ -29,7 +29,7 @@ class Opening:
     """How a connection began: who is at the other end, and its HTTP head if it had one.
 
     `address` is the peer's IP address as text, `port` its port, `secure` whether TLS protects
-    it, `certificate` the name in its TLS certificate (empty unless the listener goes by it),
+    it, `certificate` the name in its TLS certificate (empty if it has none),
     `websocket` whether it is a WebSocket (the listener has answered the handshake and hands
     over unmasked messages), `gate` decides who may come in on this listener. `credentials` is
     what the client showed the gate, None before; the secret is not kept once it was judged.

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 NO_CREDENTIALS: Final = "clients without credentials are not let in here"
 BAD_CREDENTIALS: Final = "wrong user name or password"
 BAD_CLIENT: Final = "this client id is not let in here"
-CERTIFICATE_REQUIRED: Final = "a client certificate is required here"
-CERTIFICATE_UNNAMED: Final = "the client certificate does not say who it is"
+CERTIFICATE_REQUIRED: Final = "a client certificate that says a name is required here"
 TOO_BUSY: Final = "too many clients want to be let in at once"
 
 
@@ -53,7 +52,7 @@ class Rights:
 class Credentials:
     """What a client showed: `secret` is a password or token, empty if it showed none.
 
-    `certificate` is the name in its TLS certificate, empty unless the listener goes by it.
+    `certificate` is the name in its TLS certificate, empty if it has none.
     """
 
     __slots__ = ("client", "user", "secret", "address", "certificate")

@@ -17,6 +17,7 @@ from typing import Final
 from hubbub.config import Settings
 from hubbub.core.broker import Broker, row_about
 from hubbub.core.connection import NEVER, Connection, Opening, Protocol
+from hubbub.core.limits import KIB, SUBSCRIPTIONS
 from hubbub.core.link import Link
 from hubbub.core.message import Message, Run
 from hubbub.core.rights import Rights
@@ -30,6 +31,8 @@ from hubbub.schema import RELEASE, WILL, name_from_wire
 from hubbub.wire.bytes import Gathering
 from hubbub.wire.http import Request
 
+CONNECT_BYTES: Final = 512 * KIB  # its six strings have at most 64 KiB each
+EARLY_BYTES: Final = 256 * KIB  # what comes while the gate thinks; a read of the socket
 CONNECT_SECONDS: Final = 10.0  # to send a whole CONNECT after the first byte
 SUBPROTOCOLS: Final = ("mqtt", "mqttv3.1")
 QOS0: Final = 0x30
@@ -94,7 +97,7 @@ class MqttConnection(Connection):
         self._asking = False
         self._early: list[bytes] = []
         self._routes: dict[bytes, Route] = {}
-        self._limit = protocol.message_bytes
+        self._limit = CONNECT_BYTES
         self._heard = self.broker.clock.now()
         self._patience = CONNECT_SECONDS
         self._will: codec.Will | None = None
@@ -115,7 +118,7 @@ class MqttConnection(Connection):
 
     def feed(self, data: bytes) -> None:
         if self._asking:
-            self._early.append(data)
+            self._wait_for_the_gate(data)
             return
         self._heard = self.broker.clock.now()
         gathered = self._gathering.add(data)
@@ -156,6 +159,11 @@ class MqttConnection(Connection):
         if pos < n:
             _, end = codec.extent(buf, pos, self._limit)
             self._gathering.keep(buf[pos:], end - pos)
+
+    def _wait_for_the_gate(self, data: bytes) -> None:
+        self._early.append(data)
+        if sum(map(len, self._early)) > EARLY_BYTES:
+            raise ProtocolError(f"more than {EARLY_BYTES} bytes before the CONNECT is answered")
 
     def _packet(self, head: int, body: bytes) -> None:
         kind = head >> 4
@@ -223,6 +231,7 @@ class MqttConnection(Connection):
         self.broker.connect(session, number)
         session.attach(self.link, self.protocol.qos2_serial, self._finish)
         self.session = session
+        self._limit = self.protocol.message_bytes
         self._will = asked.will
         if asked.will is not None:
             self._note_will(session, asked.will)
@@ -356,7 +365,11 @@ class MqttConnection(Connection):
         session = self.session
         assert session is not None
         packet_id, wanted = codec.parse_subscribe(body)
-        made = [self._subscription(session, name_from_wire(name), qos) for name, qos in wanted]
+        room = SUBSCRIPTIONS - len(session.subscriptions)
+        made = [
+            self._subscription(session, name_from_wire(name), qos) if index < room else None
+            for index, (name, qos) in enumerate(wanted)
+        ]
         for subscription in made:
             if subscription is not None:
                 self.broker.subscribe(subscription)
