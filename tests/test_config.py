@@ -9,7 +9,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hubbub.config import Address, Settings, load, manual, parse_address
+from hubbub.config import (
+    Address,
+    Bridge,
+    Listener,
+    Settings,
+    Tls,
+    load,
+    manual,
+    parse_address,
+    parse_bridge_topic,
+)
 from hubbub.core import limits
 from hubbub.errors import SettingError
 
@@ -27,13 +37,38 @@ def test_the_file_as_it_is_changes_nothing() -> None:
 
 def test_the_file_with_all_settings_uncommented_is_the_default_hub() -> None:
     lines = manual().splitlines()
-    settings = [re.sub(r"^# (\w+ = |\[\[)", r"\1", line) for line in lines]
+    settings = [re.sub(r"^# ([\w.]+ = |\[\[)", r"\1", line) for line in lines]
     tree = tomllib.loads("\n".join(settings))
     assert tree.pop("allow_anonymous") is True
     (listener,) = tree.pop("listener")
-    assert set(listener) == {"address", "protocols", "allow_anonymous", "origins"}
+    assert set(listener) == set(Listener.__struct_fields__)
+    assert set(listener["tls"]) == set(Tls.__struct_fields__)
+    (bridge,) = tree.pop("bridge")
+    assert set(bridge) == set(Bridge.__struct_fields__)
+    assert [parse_bridge_topic(text).qos for text in bridge["topics"]] == [1, 1]
     assert msgspec.convert(tree, Settings) == Settings()
-    assert set(tree) == set(Settings.__struct_fields__) - {"allow_anonymous", "listener"}
+    tables = {"allow_anonymous", "listener", "bridge"}
+    assert set(tree) == set(Settings.__struct_fields__) - tables
+
+
+@pytest.mark.parametrize(
+    ("text", "topic"),
+    [
+        ("a/#", ("a/#", True, False, 0, "", "")),
+        ("a in", ("a", False, True, 0, "", "")),
+        ("a both 2 here/ there/", ("a", True, True, 2, "here/", "there/")),
+        ('"" out 1 here/a there/b', ("", True, False, 1, "here/a", "there/b")),
+        ("'two words' out 1 \"\" x/", ("two words", True, False, 1, "", "x/")),
+    ],
+)
+def test_topics_of_a_bridge(text: str, topic: tuple[object, ...]) -> None:
+    assert parse_bridge_topic(text) == topic
+
+
+@pytest.mark.parametrize("text", ["", "a up", "a out 3", "a out 1 b c d", "'a"])
+def test_topics_that_are_none(text: str) -> None:
+    with pytest.raises(SettingError, match="bridge.topics"):
+        parse_bridge_topic(text)
 
 
 def test_defaults_are_the_bounds_of_the_core() -> None:

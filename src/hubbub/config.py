@@ -11,6 +11,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
+import shlex
 import textwrap
 import tomllib
 import typing
@@ -126,6 +127,51 @@ class Listener(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return bool(self.password_file) or self.tls.require_certificate
 
 
+class Bridge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Another broker that this hub connects to, and the topics that cross."""
+
+    name: Annotated[str, _because("what the journal and `$SYS` call it; never change it")]
+    addresses: Annotated[
+        tuple[str, ...], _because("where the broker is, HOST:PORT; several are tried in turn")
+    ]
+    topics: Annotated[
+        tuple[str, ...],
+        _because(
+            'what crosses: "FILTER out|in|both QOS LOCAL-PREFIX REMOTE-PREFIX", as in '
+            'mosquitto.conf; all but the filter may be left out, "" is no prefix'
+        ),
+    ]
+    version: Annotated[
+        Literal["5.0", "3.1.1"],
+        _because("the MQTT that is tried first; only 5.0 always keeps what crossed from returning"),
+    ] = "5.0"
+    client_id: Annotated[str, _because("who this hub is over there; empty means HOSTNAME.NAME")] = (
+        ""
+    )
+    user: Annotated[str, _because("the user name over there; empty sends none")] = ""
+    password: Annotated[str, _because("the password over there")] = ""
+    keep_alive: Annotated[
+        Annotated[int, Meta(ge=5, le=65_535)],
+        _because("seconds; a broker that is silent for one and a half of it is given up"),
+    ] = 60
+    clean: Annotated[
+        bool, _because("the broker forgets the session, and what it has for us, when it is away")
+    ] = False
+    retry_seconds: Annotated[
+        Annotated[float, Meta(ge=1)],
+        _because("the longest wait between two attempts; the first wait is a second"),
+    ] = 60.0
+    tls: Annotated[bool, _because("whether TLS protects the connection")] = False
+    ca: Annotated[
+        str, _because("a file or directory of trusted authorities; empty means the system's")
+    ] = ""
+    certificate: Annotated[str, _because("the hub's own certificate for it, a PEM file")] = ""
+    key: Annotated[str, _because("its private key; empty means in the same file")] = ""
+    check_name: Annotated[
+        bool, _because("whether the certificate over there must be for that host name")
+    ] = True
+
+
 class Journal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is recorded, how safely, and for how long."""
 
@@ -216,6 +262,14 @@ class Queue(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 1_000_000
 
 
+class Sys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the hub says about itself under `$SYS/`."""
+
+    interval: Annotated[
+        Seconds, _because("seconds from one reading to the next; 0 says nothing at all")
+    ] = 10.0
+
+
 class Log(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the process says on stderr."""
 
@@ -257,6 +311,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "taken from here."
         ),
     ] = ()
+    bridge: Annotated[
+        tuple[Bridge, ...],
+        _because(
+            "other brokers. What goes out with QoS 1 or 2 waits in the journal while a broker "
+            "cannot be reached."
+        ),
+    ] = ()
     tls: Tls = Tls()
     journal: Journal = Journal()
     limits: Limits = Limits()
@@ -264,6 +325,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     smq: Smq = Smq()
     mqtt: Mqtt = Mqtt()
     queue: Queue = Queue()
+    sys: Sys = Sys()
     log: Log = Log()
 
     def listeners(self) -> list[Listener]:
@@ -287,6 +349,35 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if allow is None:
             allow = filled.checks or parse_address(listener.address).loopback
         return msgspec.structs.replace(filled, allow_anonymous=allow)
+
+
+class BridgeTopic(NamedTuple):
+    """What crosses a bridge: local names begin with `local`, names over there with `remote`."""
+
+    filter: str
+    out: bool
+    into: bool
+    qos: int
+    local: str
+    remote: str
+
+
+_DIRECTIONS: Final = {"out": (True, False), "in": (False, True), "both": (True, True)}
+
+
+def parse_bridge_topic(text: str) -> BridgeTopic:
+    """One of `bridge.topics`; SettingError if it is not as documented."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise SettingError(f"bridge.topics: {text!r}: {error}") from None
+    topic, direction, qos, local, remote = (words + ["", "out", "0", "", ""][len(words) :])[:5]
+    if not 1 <= len(words) <= 5 or direction not in _DIRECTIONS or qos not in ("0", "1", "2"):
+        raise SettingError(
+            f'bridge.topics: {text!r}: expected "FILTER out|in|both QOS LOCAL-PREFIX '
+            'REMOTE-PREFIX", for example "sensors/# out 1"'
+        )
+    return BridgeTopic(topic, *_DIRECTIONS[direction], int(qos), local, remote)
 
 
 class Address(NamedTuple):
@@ -495,10 +586,23 @@ def manual() -> str:
         if isinstance(field.type, type) and issubclass(field.type, Struct):
             entries = [_entry(name, leaf) for name, leaf in _leaves(field.type)]
             parts.append("\n".join((f"# {field.type.__doc__}\n[{field.name}]\n", *entries)))
-    reason = _unwrap(typing.get_type_hints(Settings, include_extras=True)["listener"])[1]
-    table = [_entry(name, leaf, '"127.0.0.1:8883"') for name, leaf in _leaves(Listener)]
-    parts.append("\n".join((f"{_comment(reason)}\n# [[listener]]\n", *table)))
+    hints = typing.get_type_hints(Settings, include_extras=True)
+    for table, kind in (("listener", Listener), ("bridge", Bridge)):
+        reason = _unwrap(hints[table])[1]
+        entries = [
+            _entry(name, leaf, _EXAMPLES.get(f"{table}.{name}", "")) for name, leaf in _leaves(kind)
+        ]
+        parts.append("\n".join((f"{_comment(reason)}\n# [[{table}]]\n", *entries)))
     return "\n".join(parts)
+
+
+# What a setting without default looks like.
+_EXAMPLES: Final = {
+    "listener.address": '"127.0.0.1:8883"',
+    "bridge.name": '"plant"',
+    "bridge.addresses": '["broker.example.org:1883"]',
+    "bridge.topics": '["sensors/# out 1", "orders/# in 1 \'\' plant7/"]',
+}
 
 
 def _entry(name: str, leaf: _Leaf, example: str = "") -> str:

@@ -23,13 +23,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
+from hubbub.auth.gate import Gatehouse
 from hubbub.config import Settings
 from hubbub.core.broker import Broker, row_about
 from hubbub.core.clock import Clock
+from hubbub.core.connection import Opening
 from hubbub.core.limits import COMMIT_SECONDS, CONGESTED_BYTES
 from hubbub.core.log import Log
-from hubbub.core.rights import Gate
 from hubbub.core.session import Silent
+from hubbub.core.system import System
 from hubbub.errors import HubbubError
 from hubbub.journal.writer import Journal
 from hubbub.listener import Deadlines, Listener, Socket
@@ -48,7 +50,7 @@ class WebApplication(Protocol):
     """What serves the HTTP requests that no protocol takes."""
 
     async def start(self) -> None: ...
-    def adopt(self, transport: asyncio.Transport, data: bytes) -> None: ...
+    def adopt(self, transport: asyncio.Transport, data: bytes, opening: Opening) -> None: ...
     def claims(self, request: Request) -> bool: ...
     async def stop(self) -> None: ...
 
@@ -70,6 +72,7 @@ class Hub:
         self.congested = False
         self.web: WebApplication | None = None
         self.broker = Broker(self.clock, Log(self.clock), "none")
+        self.gatehouse = Gatehouse(self.broker.open)
         self._held_back: set[asyncio.Transport] = set()
         self._scheduled = False
         self._commit_timer: asyncio.TimerHandle | None = None
@@ -106,6 +109,7 @@ class Hub:
         await self._drain()
         if self.web is not None:
             await self.web.stop()
+        self.gatehouse.close()
         for task in (self._sweeper, self._roll):
             if task is not None:
                 task.cancel()
@@ -161,7 +165,8 @@ class Hub:
         record = settings.journal.record if journal is not None else "none"
         rows = journal if journal is not None else Log(self.clock)
         broker = self.broker = Broker(self.clock, rows, record, settings.journal.exclude)
-        self.gate = Gate(broker.open)
+        self.gatehouse = Gatehouse(broker.open)
+        self.system = System(broker, version("hubbub"))
         self.protocols = registry.load(broker)
         self.apply(settings)
 
@@ -174,9 +179,22 @@ class Hub:
         broker.queue_messages = settings.queue.max_messages
         broker.topic_ids = settings.smq.max_topics
         broker.age += 1
+        self.system.apply(settings.sys.interval)
         for protocol in self.protocols:
             protocol.apply(settings)
         self.settings = settings
+
+    def read_credentials(self) -> None:
+        """Take passwords, permissions and certificates as the files say now.
+
+        Clients that may not stay are ended. SettingError for the first file that cannot be used.
+        """
+        for listener in self.listeners:
+            listener.read_certificates()
+        self.gatehouse.read_again()
+        self.broker.age += 1
+        for sock in list(self.sockets):
+            sock.look_again()
 
     def _recover(self) -> None:
         """Fold the journal; whoever was connected when it ended is not any more."""
@@ -199,12 +217,13 @@ class Hub:
 
     async def _open_listeners(self) -> None:
         for settings in self.settings.listeners():
-            web = self.web
+            names = settings.protocols
+            web = self.web if not names or "http" in names else None
             listener = Listener(
                 self,
                 settings,
-                registry.chosen(self.protocols, settings.protocols),
-                self.gate,
+                registry.chosen(self.protocols, names),
+                self.gatehouse.gate(settings),
                 web.adopt if web is not None else None,
                 web.claims if web is not None else lambda request: False,
             )
@@ -290,6 +309,7 @@ class Hub:
                 sock.woken(now)
             for protocol in self.protocols:
                 protocol.wake(now)
+            self.system.wake(now)
             self._roll_if_due()
             self.schedule()
 

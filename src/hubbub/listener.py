@@ -3,6 +3,7 @@
 A new connection is young: nobody knows yet what it speaks. Its first bytes decide, or its HTTP
 head, within a bound of bytes and of time:
 
+    0x16, the first byte of TLS       -> the handshake, then young again, inside TLS
     first bytes a protocol knows      -> that protocol
     an HTTP head a protocol takes     -> that protocol (a WebSocket after the handshake)
     any other HTTP head               -> the web application, with the bytes so far replayed
@@ -20,16 +21,26 @@ import heapq
 import itertools
 import logging
 import socket
+import ssl
 import typing
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from importlib import import_module
+from typing import Any, Final, cast
 
+from hubbub.auth import certificates
+from hubbub.config import Address, parse_address
 from hubbub.config import Listener as ListenerSettings
-from hubbub.config import parse_address
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.connection import NEVER, Connection, Opening, Protocol
-from hubbub.core.limits import HEAD_BYTES, HEAD_SECONDS, SEND_BUFFER, YOUNG_CONNECTIONS
+from hubbub.core.limits import (
+    HEAD_BYTES,
+    HEAD_SECONDS,
+    SEND_BUFFER,
+    TLS_CLOSE_SECONDS,
+    TLS_SECONDS,
+    YOUNG_CONNECTIONS,
+)
 from hubbub.core.link import Framing, Link
 from hubbub.core.rights import Gate
 from hubbub.errors import ProtocolError, SettingError
@@ -38,7 +49,10 @@ from hubbub.wire.websocket import Frames, close_frame, frame, handshake_response
 
 log = logging.getLogger("hubbub.listener")
 
-Adopt = Callable[[asyncio.Transport, bytes], None]
+Adopt = Callable[[asyncio.Transport, bytes, Opening], None]
+
+_TLS: Final = 0x16  # a TLS record with a handshake message (RFC 8446, 5.1)
+_NO_TLS: Final = bytes.fromhex("15 0301 0002 02 28")  # the alert "handshake failure"
 
 
 class Host(typing.Protocol):
@@ -98,42 +112,57 @@ class Socket(asyncio.Protocol):
     """One accepted connection, from its first byte to its last."""
 
     __slots__ = (
-        "listener", "hub", "transport", "link", "connection", "protocol", "frames", "young",
-        "deadline", "peer", "reason",
+        "listener", "hub", "secure", "transport", "link", "connection", "protocol", "opening",
+        "frames", "young", "deadline", "peer", "reason", "made",
     )  # fmt: skip
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener, secure: bool = False) -> None:
         self.listener = listener
         self.hub = listener.hub
+        self.secure = secure
         self.transport: asyncio.Transport | None = None
         self.link: Link | None = None
         self.connection: Connection | None = None
         self.protocol: Protocol | None = None
+        self.opening: Opening | None = None
         self.frames: Frames | None = None
         self.young = b""
         self.deadline = NEVER
         self.peer: tuple[str, int] = ("", 0)
         self.reason = ""
+        self.made = False
 
     # Called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.made = True
         # A cast and no check: uvloop's transports do not inherit asyncio's.
         transport = self.transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=SEND_BUFFER)
         peer = transport.get_extra_info("peername")
         self.peer = (peer[0], peer[1]) if peer else ("", 0)
-        metrics = self.hub.broker.metrics
-        metrics.connections += 1
-        if len(self.listener.young) >= YOUNG_CONNECTIONS:
-            metrics.connections_refused += 1
-            self._end("too many connections that have not said what they are")
+        complaint = "" if self.secure else self._arrive()
+        if complaint:
+            self.hub.broker.metrics.connections_refused += 1
+            self._end(complaint)
             return
         self.listener.young.add(self)
         self.hub.sockets.add(self)
         self.hub.deadlines.add(self.hub.clock.now() + HEAD_SECONDS, self)
 
+    def _arrive(self) -> str:
+        """Count a connection, once however it is wrapped; why it cannot stay, "" if it can."""
+        listener = self.listener
+        self.hub.broker.metrics.connections += 1
+        listener.connections += 1
+        if 0 < listener.settings.max_connections < listener.connections:
+            return f"more than max_connections = {listener.settings.max_connections} here"
+        if len(listener.young) + len(listener.handshakes) >= YOUNG_CONNECTIONS:
+            return "too many connections that have not said what they are"
+        return ""
+
     def data_received(self, data: bytes) -> None:
+        self.hub.broker.metrics.bytes_received += len(data)
         try:
             if self.connection is None:
                 self._recognise(self.young + data if self.young else data)
@@ -154,8 +183,25 @@ class Socket(asyncio.Protocol):
         if self.hub.congested:
             self.hub.hold_back(self)
 
+    def run(self, action: Callable[[], None]) -> None:
+        """Let the connection do something that no bytes of its own have caused."""
+        try:
+            action()
+        except ProtocolError as error:
+            self._refuse(error)
+        except Exception:
+            log.exception("%s:%d broke the hub's own code; closed", *self.peer)
+            self._end("internal error")
+        self.schedule()
+        self.hub.schedule()
+
     def eof_received(self) -> bool:
-        """A peer that only stopped sending still gets what it asked for before."""
+        """A peer that only stopped sending still gets what it asked for before.
+
+        TLS has no half-closed connections.
+        """
+        if self.secure:
+            return False
         if self.link is not None and not self.link.closing:
             self.link.close("")
             self.hub.schedule()
@@ -174,7 +220,7 @@ class Socket(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.listener.young.discard(self)
         self.hub.sockets.discard(self)
-        self.hub.broker.metrics.connections_ended += 1
+        self.listener.departed()
         link, connection = self.link, self.connection
         if link is not None:
             link.transport = None
@@ -205,6 +251,12 @@ class Socket(asyncio.Protocol):
     # Recognising
 
     def _recognise(self, data: bytes) -> None:
+        if not self.secure:
+            if data[0] == _TLS:
+                self._begin_tls(data)
+                return
+            if self.listener.settings.tls.only:
+                raise _not_in_clear(data)
         undecided = False
         for protocol in self.listener.protocols:
             opens = protocol.opens(data)
@@ -244,10 +296,20 @@ class Socket(asyncio.Protocol):
         connection.lost("")
         self._recognise(data)
 
+    def _begin_tls(self, data: bytes) -> None:
+        """Step aside for the loop's TLS; another socket of ours begins young inside it."""
+        if self.listener.tls is None:
+            raise ProtocolError("TLS, but this listener has no tls.certificate", _NO_TLS)
+        assert self.transport is not None
+        self.listener.young.discard(self)
+        self.hub.sockets.discard(self)
+        self.deadline = NEVER
+        self.listener.shake_hands(self.transport, self.listener.tls, data)
+
     def _take_request(self, request: Request, data: bytes) -> None:
         self._check_origin(request)
         if request.websocket and self.listener.claims(request):
-            self._hand_over(data)
+            self._hand_over(request, data)
             return
         for protocol in self.listener.protocols:
             if protocol.takes(request):
@@ -256,7 +318,7 @@ class Socket(asyncio.Protocol):
                 else:
                     self._become(protocol, data, request)
                 return
-        self._hand_over(data)
+        self._hand_over(request, data)
 
     def _check_origin(self, request: Request) -> None:
         """A page of a foreign web site must not reach a hub on this machine or network."""
@@ -269,8 +331,15 @@ class Socket(asyncio.Protocol):
             )
 
     def _opening(self, request: Request | None) -> Opening:
+        certificate = ""
+        if self.secure and self.transport is not None:
+            shown = self.transport.get_extra_info("peercert")
+            certificate = certificates.identity(self.listener.settings.tls.identity, shown)
         websocket = self.frames is not None
-        return Opening(self.listener.gate, *self.peer, False, websocket, request)
+        self.opening = Opening(
+            self.listener.gate, *self.peer, self.secure, websocket, request, certificate, self.run
+        )
+        return self.opening
 
     def _become(self, protocol: Protocol, data: bytes, request: Request | None) -> None:
         """The connection is this protocol's; bytes after the head go on to it."""
@@ -300,15 +369,16 @@ class Socket(asyncio.Protocol):
         self.connection = protocol.connect(link, self._opening(request))
         self.connection.start()
 
-    def _hand_over(self, data: bytes) -> None:
-        """Give the socket to the web application, for good."""
+    def _hand_over(self, request: Request, data: bytes) -> None:
+        """Give the socket to the web application, for good; it is not counted here any more."""
         self.listener.young.discard(self)
         self.hub.sockets.discard(self)
         self.deadline = NEVER
         assert self.transport is not None
         if self.listener.adopt is None:
             raise ProtocolError("no web pages here", response(404, b"Please log in.", close=True))
-        self.listener.adopt(self.transport, data)
+        self.listener.departed()
+        self.listener.adopt(self.transport, data, self._opening(request))
 
     def _feed_frames(self, data: bytes) -> None:
         frames, connection = self.frames, self.connection
@@ -341,6 +411,15 @@ class Socket(asyncio.Protocol):
         if self.transport is not None:
             self.transport.close()
 
+    def look_again(self) -> None:
+        """The rules of the gate changed: end a client that they do not let in any more."""
+        opening, link = self.opening, self.link
+        if opening is None or opening.credentials is None or link is None:
+            return
+        if not opening.gate.still_in(opening.credentials):
+            link.close("its credentials or permissions were changed")
+            self.hub.schedule()
+
     def stop(self) -> None:
         """The hub is stopping."""
         if self.connection is not None and self.link is not None:
@@ -356,8 +435,49 @@ def _looks_like_http(data: bytes) -> bool:
     return method.isalpha() and method.isupper()
 
 
+def _not_in_clear(data: bytes) -> ProtocolError:
+    """What a TLS-only listener says to those who do not use it, in words they understand."""
+    reply = b""
+    if _looks_like_http(data):
+        reply = response(400, b"This port speaks TLS only: use https or wss.\n", close=True)
+    return ProtocolError("no TLS, and tls.only is set here", reply)
+
+
+def tls_protocol(
+    inner: asyncio.Protocol, context: ssl.SSLContext, done: asyncio.Future[None]
+) -> asyncio.BufferedProtocol:
+    """The loop's own TLS, made by hand: `done` says how the handshake went.
+
+    `loop.start_tls` cannot be used, because the first bytes were read already and `inner` would
+    not be told that it is connected. The constructor is the same in both loops, and documented
+    in neither; `tests/interop/test_tls.py` holds it.
+    """
+    loop = asyncio.get_running_loop()
+    name = "uvloop.loop" if type(loop).__module__.startswith("uvloop") else "asyncio.sslproto"
+    made = cast(Any, import_module(name)).SSLProtocol(
+        loop, inner, context, done, True,
+        ssl_handshake_timeout=TLS_SECONDS, ssl_shutdown_timeout=TLS_CLOSE_SECONDS,
+    )  # fmt: skip
+    return cast(asyncio.BufferedProtocol, made)
+
+
+def _feed_tls(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
+    """What arrived before the protocol was there."""
+    rest = memoryview(data)
+    while rest:
+        buffer = cast(bytearray, protocol.get_buffer(len(rest)))
+        size = min(len(buffer), len(rest))
+        buffer[:size] = rest[:size]
+        protocol.buffer_updated(size)
+        rest = rest[size:]
+
+
 class Listener:
-    """One address: its rules, its protocols and its server socket."""
+    """One address: its rules, its protocols and its server socket.
+
+    `connections` are open, without the web application's; `handshakes` are those that are not
+    through with theirs; `tls` is None where there is no certificate.
+    """
 
     def __init__(
         self,
@@ -375,11 +495,18 @@ class Listener:
         self.adopt = adopt
         self.claims = claims
         self.young: set[Socket] = set()
+        self.handshakes: set[asyncio.Transport] = set()
+        self.connections = 0
+        self.tls: ssl.SSLContext | None = None
         self.address = parse_address(settings.address)
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        """Listen; `address` then says the real port. SettingError if the port is taken."""
+        """Listen; `address` then says the real port.
+
+        SettingError if the port is taken, or a file of TLS cannot be used.
+        """
+        self.read_certificates()
         sock = bound_socket(self.settings.address)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: Socket(self), sock=sock, backlog=4096)
@@ -389,27 +516,83 @@ class Listener:
         if self._server is not None:
             self._server.close()
             self._server = None
+        for transport in list(self.handshakes):
+            transport.abort()
+
+    def read_certificates(self) -> None:
+        """For new connections; SettingError leaves what was read before."""
+        if self.settings.tls.certificate:
+            self.tls = certificates.context(self.settings.tls)
+
+    def departed(self) -> None:
+        """A connection is gone."""
+        self.connections -= 1
+        self.hub.broker.metrics.connections_ended += 1
+
+    def shake_hands(
+        self, transport: asyncio.Transport, context: ssl.SSLContext, data: bytes
+    ) -> None:
+        """Begin TLS on a connection whose first bytes were `data`."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        inner = Socket(self, secure=True)
+        peer = transport.get_extra_info("peername") or ("", 0)
+
+        def shaken(done: asyncio.Future[None]) -> None:
+            self.handshakes.discard(transport)
+            error = done.exception() if not done.cancelled() else None
+            if not inner.made:
+                log.info("%s:%d closed: TLS handshake: %s", *peer[:2], _reason_of(error))
+                self.departed()
+
+        self.handshakes.add(transport)
+        done.add_done_callback(shaken)
+        protocol = tls_protocol(inner, context, done)
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        _feed_tls(protocol, data)
 
 
 def bound_socket(text: str) -> socket.socket:
-    """A TCP socket bound to "ADDR:PORT"; SettingError says what to do if that fails."""
+    """A TCP socket bound to "ADDR:PORT"; SettingError says what to do if that fails.
+
+    [::] means every address of both versions, and 0.0.0.0 where there is no version 6.
+    """
     address = parse_address(text)
+    try:
+        return _bound(address)
+    except OSError as error:
+        missing = error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+        if not (missing and address.host == "::"):
+            raise SettingError(_bind_trouble(address, error)) from None
+    return bound_socket(f"0.0.0.0:{address.port}")
+
+
+def _bound(address: Address) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Inherited by accepted sockets: without it the kernel buffers megabytes for a dead reader.
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
     try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Inherited by accepted sockets: or the kernel buffers megabytes for a dead reader.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         sock.bind((address.host, address.port))
         # Listening now and not later: a second hub may bind the same address, not listen on it.
         sock.listen(4096)
-    except OSError as error:
+    except OSError:
         sock.close()
-        raise SettingError(_bind_trouble(address, error)) from None
+        raise
     return sock
 
 
-def _bind_trouble(address: Any, error: OSError) -> str:
+def _reason_of(error: BaseException | None) -> str:
+    """OpenSSL's reason without its file and line numbers."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return error.reason.lower().replace("_", " ")
+    return str(error or "") or "the peer went away"
+
+
+def _bind_trouble(address: Address, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return (
             f"{address} is in use by another program. Stop that one, or choose another port: "

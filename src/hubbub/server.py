@@ -1,7 +1,8 @@
 """The process: one hub with its web application, signals, and what it prints. No logic of its own.
 
 Called by `hubbub serve`. SIGTERM and SIGINT stop in order and exit with 0; SIGHUP reads the
-configuration again and takes what can change while clients stay connected.
+configuration again, and with it the files of users, permissions and certificates, and takes what
+can change while clients stay connected.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from hubbub.hub import Hub, new_event_loop
 from hubbub.web.app import Application
 
 log = logging.getLogger("hubbub")
+
+# What the hub looks at once, when it starts.
+_FIXED = ("listen", "listener", "data", "allow_anonymous", "password_file", "acl_file", "tls")
 
 
 def run(settings: Settings, reload: Callable[[], Settings] | None = None) -> None:
@@ -61,13 +65,17 @@ def _reload(hub: Hub, read: Callable[[], Settings]) -> None:
         log.error("the configuration is left as it was: %s", error)
         return
     old = hub.settings
-    for name in ("listen", "listener", "data", "allow_anonymous"):
+    for name in _FIXED:
         if getattr(fresh, name) != getattr(old, name):
             log.warning("%s changed; that needs a restart of the hub", name)
     if fresh.journal != old.journal:
         log.warning("journal: only `exclude` and retention change without a restart of the hub")
     logging.getLogger().setLevel(fresh.log.level.upper())
     hub.apply(fresh)
+    try:
+        hub.read_credentials()
+    except HubbubError as error:
+        log.error("users, permissions or certificates are left as they were: %s", error)
     log.info("the configuration was read again")
 
 
@@ -75,8 +83,12 @@ def banner(hub: Hub) -> str:
     """What listens, where the data is, and what to try next."""
     lines = [f"Hubbub {version('hubbub')}"]
     for listener in hub.listeners:
-        spoken = ", ".join(protocol.name for protocol in listener.protocols)
-        lines.append(f"  listening on {listener.address}: {spoken}, HTTP")
+        spoken = [protocol.name for protocol in listener.protocols]
+        spoken += ["HTTP"] * (listener.adopt is not None)
+        secure = {False: "", True: ", all of it over TLS too"}[listener.tls is not None]
+        if listener.settings.tls.only:
+            secure = ", over TLS only"
+        lines.append(f"  listening on {listener.address}: {', '.join(spoken)}{secure}")
     if hub.journal is None:
         lines.append("  keeping everything in memory: nothing survives this process")
     else:

@@ -174,9 +174,7 @@ class Acl:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self._given: weakref.WeakValueDictionary[Subject, AclRights] = (
-            weakref.WeakValueDictionary()
-        )
+        self._given: weakref.WeakValueDictionary[Subject, AclRights] = weakref.WeakValueDictionary()
         self._rules = self._before = Rules(file)
 
     def read(self) -> None:

@@ -36,6 +36,7 @@ _COMMANDS: Final[dict[str, _Command]] = {
     "sub": _Command("hubbub.cli.sub", "Print messages as they arrive, over MQTT or SMQ."),
     "switch": _Command("hubbub.cli.switch", "Call and serve named queues (message-switch)."),
     "pipeline": _Command("hubbub.cli.pipeline", "Turn the journal into tables, and query them."),
+    "passwd": _Command("hubbub.cli.passwd", "Say who may connect: add, list and remove users."),
     "config": _Command("hubbub.cli.config", "Print every setting, its reason and its default."),
 }
 

@@ -23,6 +23,9 @@ T = TypeVar("T")
 # The module is loaded when its scheme is used; each has a `connect(url, **options)`.
 _SCHEMES: Final = {
     "mqtt": "hubbub.client.mqtt",
+    "mqtts": "hubbub.client.mqtt",
+    "ws": "hubbub.client.mqtt",
+    "wss": "hubbub.client.mqtt",
     "smq": "hubbub.client.smq",
     "switch": "hubbub.client.switch",
 }

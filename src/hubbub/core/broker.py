@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from hubbub import schema
 from hubbub.core.clock import Clock
@@ -33,16 +33,19 @@ from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
 from hubbub.core.queue import Queue
 from hubbub.core.rights import Rights
 from hubbub.core.route import Route
-from hubbub.core.session import Session, SessionState, Silent, Subscription
-from hubbub.core.state import State, id_properties
+from hubbub.core.session import FOR_EVER, Session, SessionState, Silent, Subscription
+from hubbub.core.share import Group
+from hubbub.core.state import State, id_properties, lasting_properties
 from hubbub.core.topics import (
     CLIENT,
     QUEUE,
+    SHARE,
     SYSTEM,
     Filters,
     has_wildcard,
     is_name,
     matches,
+    shared_filter,
 )
 from hubbub.schema import Row, column_of, name_to_wire
 
@@ -70,7 +73,9 @@ class Broker:
         self.clients: dict[int, Session] = {}
         self.unsettled: list[Session] = []
         self.expecting: dict[str, deque[Subscription]] = {}  # consumers of destroyed queues
+        self.groups: dict[str, Group] = {}
         self.observed: dict[str, dict[Session, int]] = {}
+        self.readings: dict[str, Callable[[], str]] = {}  # $SYS: what each name says now
         self.backlog_messages = BACKLOG_MESSAGES
         self.queue_messages = QUEUE_MESSAGES
         self.inflight = INFLIGHT
@@ -104,28 +109,24 @@ class Broker:
         """A free number for a client; addresses and topic ids share one space."""
         return free_number(self.clients, self.state.topics.names)
 
-    def connect(self, session: Session, number: int = 0, expires: int = 0) -> None:
+    def connect(self, session: Session, number: int = 0, expiry: int = FOR_EVER) -> None:
         """A client is here. `number` keeps the address of a connection it takes over.
 
-        The row written here is what its welcome promises: hold it, as a barrier.
+        `expiry`: how many seconds a lasting session outlives its connection. The row written
+        here is what its welcome promises: hold it, as a barrier.
         """
         session.number = number or self.address()
         self.clients[session.number] = session
-        properties: dict[str, object] = {"address": session.address}
+        properties = properties_column({"address": session.address})
         first = 0
         before = self.state.sessions.get((session.protocol, session.client))
         if session.lasting:
-            properties["lasting"] = True
+            properties = lasting_properties(expiry, session.address)
             first = before.backlog.next if before is not None else 0
         elif before is not None:
             self.change(row_about(session, schema.END))
         row = row_about(session, schema.CONNECT)
-        self._write(
-            session,
-            row._replace(
-                number=first, expires=expires, properties=properties_column(properties)
-            ),
-        )
+        self._write(session, row._replace(number=first, properties=properties))
         self._tell_all(session)
 
     def disconnect(self, session: Session, reason: str, expires: int = 0) -> None:
@@ -165,6 +166,15 @@ class Broker:
         self.age += 1
         for subscription in subscriptions:
             self._tell(subscription.filter, subscription.literal)
+        shared, session.shared = session.shared, {}
+        for seq, group in shared.items():
+            self._share_again(seq, group)
+
+    def _share_again(self, seq: int, group: Group) -> None:
+        """A member of the group is gone and had not acknowledged this message."""
+        message = self.log.read(seq)
+        if message is not None and group.members:
+            group.give(run_of(message, self.itself, Route(message.topic, self.age)))
 
     # Subscriptions
 
@@ -183,6 +193,7 @@ class Broker:
         if old is not None:
             self._leave(old)
         self._enter(subscription)
+        self._hear(session)
         if old is None:
             self._tell(name, subscription.literal)
         return old is None
@@ -194,20 +205,40 @@ class Broker:
             return False
         self._leave(subscription)
         self._write(session, row_about(session, schema.UNSUBSCRIBE, name))
+        self._hear(session)
         self.age += 1
         self._tell(name, subscription.literal)
         return True
+
+    def _hear(self, session: Session) -> None:
+        """Whether the session has routes of its own, without what is not for its own ears."""
+        session.deaf = any(one.no_local for one in session.subscriptions.values())
+        session.routes = {}
 
     def _enter(self, subscription: Subscription) -> None:
         name = subscription.filter
         if name.startswith(QUEUE):
             self.queue(name[len(QUEUE) :]).consumers.append(subscription)
+        elif name.startswith(SHARE):
+            group = self.groups.get(name)
+            if group is None:
+                group = self.groups[name] = Group(self, name)
+                self.filters.add(group.entrance)
+            group.members.append(subscription)
+            self.age += 1
         else:
             self.filters.add(subscription)
             self.age += 1
 
     def _leave(self, subscription: Subscription) -> None:
         name = subscription.filter
+        if name.startswith(SHARE):
+            group = self.groups[name]
+            group.members.remove(subscription)
+            if not group.members:
+                self.filters.remove(group.entrance)
+                del self.groups[name]
+            return
         if not name.startswith(QUEUE):
             self.filters.remove(subscription)
             return
@@ -230,6 +261,29 @@ class Broker:
                 self.expecting.setdefault(name, deque()).append(subscription)  # destroyed
             else:
                 self._enter(subscription)
+        self._hear(session)
+
+    def interrupted(self, state: SessionState) -> None:
+        """After a restart: a lasting session was connected when the hub ended, and is not now.
+
+        Its time runs from now on; its will is due after its delay, but not after its end.
+        """
+        now, will = self.clock.stamp(), state.will
+        expires = 0 if state.expiry == FOR_EVER else now + state.expiry * 1_000_000
+        gone = Silent(state.protocol, state.client, self.open)
+        row = row_about(gone, schema.DISCONNECT)._replace(expires=expires)
+        self.change(row._replace(properties=b'{"reason":"hub restarted"}'))
+        if will is not None:
+            self.postpone(will, now, expires)
+
+    def postpone(self, will: Row, now: int, expires: int) -> int:
+        """The connection of a lasting session is lost: when its will is due."""
+        delay = json.loads(will.properties or b"{}").get("delay", 0)
+        due: int = now + delay * 1_000_000
+        if expires:
+            due = min(due, expires)
+        self.change(will._replace(expires=max(due, 1)))
+        return due
 
     # Observing
 
@@ -237,7 +291,13 @@ class Broker:
         """How many connected clients a publish to the name would reach, each once."""
         if name.startswith(CLIENT):
             return int(name[len(CLIENT) :]) in self.clients
-        found = {subscription.session for subscription in self.filters.match(name)}
+        found: set[Session] = set()
+        for subscription in self._matching(name):
+            session = subscription.session
+            if isinstance(session, Group):
+                found.update(member.session for member in session.members)
+            else:
+                found.add(session)
         return sum(1 for session in found if session.number)
 
     def observe(self, session: Session, name: str) -> int:
@@ -255,6 +315,8 @@ class Broker:
         """The subscriptions of this filter changed: tell who observes a name it matches."""
         if not self.observed:
             return
+        if topic_filter.startswith(SHARE) and not literal:
+            topic_filter = shared_filter(topic_filter)
         names = [topic_filter]
         if not literal and has_wildcard(topic_filter):
             names = [name for name in self.observed if matches(topic_filter, name)]
@@ -274,18 +336,23 @@ class Broker:
 
     # Routes
 
-    def route(self, rights: Rights, name: str) -> Route:
-        """The route of a name for clients with these rights; built again when out of date."""
+    def route(self, rights: Rights, name: str, sender: Session | None = None) -> Route:
+        """The route of a name for clients with these rights; built again when out of date.
+
+        A `sender` that is deaf to some of its own messages has routes of its own.
+        """
         key = name_to_wire(name)
-        route = rights.routes.get(key)
+        deaf = sender is not None and sender.deaf
+        routes = sender.routes if sender is not None and deaf else rights.routes
+        route = routes.get(key)
         if route is None or route.age != self.age:
-            if len(rights.routes) >= ROUTES:
-                rights.routes.clear()
-            route = self._build(rights, name)
-            rights.routes[key] = route
+            if len(routes) >= ROUTES:
+                routes.clear()
+            route = self._build(rights, name, sender if deaf else None)
+            routes[key] = route
         return route
 
-    def _build(self, rights: Rights, name: str) -> Route:
+    def _build(self, rights: Rights, name: str, deaf: Session | None) -> Route:
         if name.startswith(QUEUE):
             queue = self.queue(name[len(QUEUE) :])
             route = Route(name, self.age)
@@ -299,17 +366,29 @@ class Broker:
                 self._add_audience(route, client.direct)
         else:
             route = Route(name, self.age)
-            self._fill(route)
+            self._fill(route, deaf)
         route.allowed = rights.may_publish(name) and not name.startswith(SYSTEM)
         return route
 
-    def _fill(self, route: Route) -> None:
-        """One subscription a session: the one with the highest QoS."""
-        best: dict[Session, Subscription] = {}
-        for subscription in self.filters.match(route.name):
-            other = best.get(subscription.session)
-            if other is None or other.qos < subscription.qos:
-                best[subscription.session] = subscription
+    def _matching(self, name: str) -> list[Subscription]:
+        """The subscriptions that match, of those who may receive the name."""
+        return [
+            found
+            for found in self.filters.match(name)
+            if found.session.rights is self.open or found.session.rights.may_receive(name)
+        ]
+
+    def _fill(self, route: Route, deaf: Session | None) -> None:
+        """One subscription a session, which stands for all of its own that match."""
+        found: dict[Session, list[Subscription]] = {}
+        for subscription in self._matching(route.name):
+            session = subscription.session
+            if session is not deaf or not subscription.no_local:
+                found.setdefault(session, []).append(subscription)
+        best = {
+            session: many[0] if len(many) == 1 else session.merge(many)
+            for session, many in found.items()
+        }
         route.subscriptions = list(best.values())
         route.record = self.record == "all" and not any(
             matches(excluded, route.name) for excluded in self.exclude
@@ -317,6 +396,8 @@ class Broker:
         for session, subscription in best.items():
             if session.protocol == QUEUE_PROTOCOL:
                 route.must = True
+            elif isinstance(session, Group):
+                route.shared = route.shared or session.lasts()
             else:
                 self._add_audience(route, subscription)
 
@@ -343,7 +424,7 @@ class Broker:
                 message.retain = False
         if (
             route.record or run.retain or route.must or run.number
-            or (run.qos and route.audience)
+            or (run.qos and (route.audience or route.shared))
         ):  # fmt: skip
             self._record(run)
         for subscription in route.subscriptions:
@@ -354,7 +435,19 @@ class Broker:
         sender = sender or self.itself
         message.protocol, message.client = sender.protocol, sender.client
         message.sender = sender.number
-        self.publish(run_of(message, sender, self.route(sender.rights, message.topic)))
+        route = self.route(sender.rights, message.topic, sender)
+        self.publish(run_of(message, sender, route))
+
+    def announce(self, name: str) -> None:
+        """Tell who subscribes to a reading (`$SYS/…`) what it says now; no row is written."""
+        route = self.route(self.open, name)
+        if route.subscriptions:
+            run = run_of(self._reading(name), self.itself, route)
+            for subscription in route.subscriptions:
+                subscription.session.deliver(run, subscription)
+
+    def _reading(self, name: str) -> Message:
+        return Message(name, self.readings[name]().encode(), sender=HUB)
 
     def _record(self, run: Run) -> None:
         audience = run.route.audience if run.qos else []
@@ -423,14 +516,19 @@ class Broker:
             session.offer(message, subscription, retained=True)
 
     def _retained(self, subscription: Subscription) -> Iterator[Message]:
-        """The retained messages that match, expired ones left out."""
+        """The retained messages that match, expired ones left out, and the readings."""
         name = subscription.filter
         if subscription.literal or not has_wildcard(name):
             names = [name] if name in self.state.retained else []
+            readings = [name] if name in self.readings else []
         else:
             names = [topic for topic in self.state.retained if matches(name, topic)]
+            readings = [topic for topic in self.readings if matches(name, topic)]
+        rights = subscription.session.rights
+        for topic in filter(rights.may_receive, readings):
+            yield self._reading(topic)
         now = self.clock.stamp()
-        for topic in names:
+        for topic in filter(rights.may_receive, names):
             message = self.log.read(self.state.retained[topic])
             if message is not None and not 0 < message.expires <= now:
                 yield message

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 NEVER = float("inf")
 
 
+def _at_once(action: Callable[[], None]) -> None:
+    action()
+
+
 class Opening:
     """How a connection began: who is at the other end, and its HTTP head if it had one.
 
@@ -33,10 +37,13 @@ class Opening:
     `websocket` whether it is a WebSocket (the listener has answered the handshake and hands
     over unmasked messages), `gate` decides who may come in on this listener. `credentials` is
     what the client showed the gate, None before; the secret is not kept once it was judged.
+    `run` is how the listener wants to be called when an answer comes later: it takes what feed
+    may raise, and sees that what was written leaves.
     """
 
     __slots__ = (
         "address", "port", "secure", "certificate", "websocket", "request", "gate", "credentials",
+        "run",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +55,7 @@ class Opening:
         websocket: bool = False,
         request: Request | None = None,
         certificate: str = "",
+        run: Callable[[Callable[[], None]], None] = _at_once,
     ) -> None:
         self.gate = gate
         self.address = address
@@ -57,6 +65,7 @@ class Opening:
         self.websocket = websocket
         self.request = request
         self.credentials: Credentials | None = None
+        self.run = run
 
     def authenticate(
         self, client: str, user: str, secret: bytes, done: Callable[[Rights | None, str], None]
@@ -64,12 +73,17 @@ class Opening:
         """Ask the gate: `done(rights, "")` or `done(None, reason)` is called, perhaps later."""
         credentials = Credentials(client, user, secret, self.address, self.certificate)
         self.credentials = credentials
+        asking = True
 
         def judged(rights: Rights | None, reason: str) -> None:
             credentials.secret = b""
-            done(rights, reason)
+            if asking:
+                done(rights, reason)
+            else:
+                self.run(lambda: done(rights, reason))
 
         self.gate.authenticate(credentials, judged)
+        asking = False
 
     def exchange(self, method: str, client: str) -> Exchange | None:
         """Begin a conversation about credentials; None if the gate does not know the method."""

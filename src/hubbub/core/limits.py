@@ -11,6 +11,8 @@ MIB: Final = 1024 * KIB
 HEAD_BYTES: Final = 16 * KIB  # the usual bound of web servers
 HEAD_SECONDS: Final = 4.0  # nobody honest needs longer for a request head
 YOUNG_CONNECTIONS: Final = 10_000  # connections that have not said what they are
+TLS_SECONDS: Final = 10.0  # for the handshake: a slow device on a bad line takes five
+TLS_CLOSE_SECONDS: Final = 2.0  # for the peer's last word; many just vanish
 
 # A connection's out-buffer. Over LINK_CHOKED QoS 0 is dropped and backlogs wait; over
 # LINK_BYTES even what the client itself asked for is too much and it is ended.

@@ -29,14 +29,18 @@ class Transport(Protocol):
 
 
 class Outgoing:
-    """What the tick looks at: the links that were written to, and those that hold something."""
+    """What the tick looks at: the links that were written to, and those that hold something.
 
-    __slots__ = ("touched", "holding", "log")
+    `bytes_sent`: what was handed to sockets, framing included.
+    """
+
+    __slots__ = ("touched", "holding", "log", "bytes_sent")
 
     def __init__(self, log: Log) -> None:
         self.touched: list[Link] = []
         self.holding: list[Link] = []
         self.log = log
+        self.bytes_sent = 0
 
 
 class Framing:
@@ -115,6 +119,7 @@ class Link:
         if pieces:
             if self.framing is not None:
                 pieces = self.framing.frame(pieces)
+            self.outgoing.bytes_sent += sum(map(len, pieces))
             if len(pieces) == 1:
                 transport.write(pieces[0])
             else:

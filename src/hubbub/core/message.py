@@ -93,6 +93,26 @@ def row_of(message: Message, kind: bytes = PUBLISH, ref: int = 0, number: int = 
     )  # fmt: skip
 
 
+def rows_of(run: Run, ref: int) -> list[Row]:
+    """The rows that record a run, numbered as the log said (`Run.recorded`)."""
+    payloads = run.encoding.payloads(run)
+    if payloads is None:
+        return [
+            row_of(message, PUBLISH, ref, run.number)._replace(seq=message.seq, time=message.time)
+            for message in run.messages()
+        ]
+    # What most traffic is made of: only number and payload differ from row to row.
+    protocol, client = run.sender.protocol.encode(), column_of(run.sender.client)
+    topic, time, qos, retain = column_of(run.route.name), run.time, run.qos, run.retain
+    return [
+        Row(
+            seq, time, PUBLISH, protocol, client, topic, b"", qos, retain, payload,
+            ref=ref, number=run.number,
+        )
+        for seq, payload in enumerate(payloads, run.first)
+    ]  # fmt: skip
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Encoding:
     """How messages look to a subscriber: protocol, version, QoS, options. Compared by `is`.
@@ -108,6 +128,10 @@ class Encoding:
     def decode(self, run: Run) -> list[Message]:
         raise NotImplementedError
 
+    def payloads(self, run: Run) -> list[bytes] | None:
+        """The payloads, if sender, topic, QoS and retain say all the rest; None = decode it."""
+        return None
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Run:
@@ -119,8 +143,8 @@ class Run:
     """
 
     __slots__ = (
-        "sender", "route", "qos", "count", "encoding", "image", "retain", "first", "number",
-        "step", "offset", "_messages", "_images",
+        "sender", "route", "qos", "count", "encoding", "image", "retain", "first", "time",
+        "number", "step", "offset", "_messages", "_images",
     )  # fmt: skip
 
     def __init__(
@@ -141,6 +165,7 @@ class Run:
         self.image = image
         self.retain = retain
         self.first = 0
+        self.time = 0
         self.number = 0
         self.step = len(image) // count
         self.offset = 0
@@ -158,10 +183,33 @@ class Run:
             image = images[encoding] = encoding.encode(self)
         return image
 
+    def part(self, index: int) -> Run:
+        """One message of the run as a run of its own; all of one run are equally long."""
+        step = self.step
+        image = self.image[index * step : (index + 1) * step]
+        run = Run(self.sender, self.route, self.qos, 1, self.encoding, image, self.retain)
+        run.offset = self.offset
+        run.first = self.first + index if self.first else 0
+        if self._messages is not None:
+            run.replace([self._messages[index]])
+        return run
+
     def messages(self) -> list[Message]:
         if self._messages is None:
             self._messages = self.encoding.decode(self)
+            self._number()
         return self._messages
+
+    def recorded(self, first: int, time: int) -> None:
+        """The log gives its messages the numbers from `first` on, and the time."""
+        self.first = first
+        self.time = time
+        self._number()
+
+    def _number(self) -> None:
+        if self.first and self._messages is not None:
+            for seq, message in enumerate(self._messages, self.first):
+                message.seq, message.time = seq, self.time
 
     def replace(self, messages: list[Message]) -> None:
         """Give the messages instead of decoding them; for runs made inside the hub."""

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 
 class Metrics:
-    """Plain numbers; `dropped` is by reason. Read by the status page and by `$SYS`."""
+    """Plain numbers; `dropped` is by reason. Read by the status page and by `$SYS`.
+
+    `bytes_in` are those of published messages, `bytes_received` all that sockets brought.
+    """
 
     __slots__ = (
-        "messages_in", "bytes_in", "messages_out", "connections", "connections_ended",
-        "connections_refused", "dropped", "started",
+        "messages_in", "bytes_in", "messages_out", "bytes_received", "connections",
+        "connections_ended", "connections_refused", "dropped", "started",
     )  # fmt: skip
 
     def __init__(self, started: int = 0) -> None:
         self.messages_in = 0
         self.bytes_in = 0
         self.messages_out = 0
+        self.bytes_received = 0
         self.connections = 0
         self.connections_ended = 0
         self.connections_refused = 0

@@ -16,7 +16,7 @@ The payloads stay in the log. Nothing here knows a protocol or does I/O.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -27,6 +27,9 @@ from hubbub.schema import Row
 if TYPE_CHECKING:
     from hubbub.core.queue import Queue
     from hubbub.core.rights import Rights
+    from hubbub.core.share import Group
+
+FOR_EVER: Final = 0xFFFF_FFFF  # the expiry, in seconds, of a session that does not end by itself
 
 
 class Backlog:
@@ -130,13 +133,15 @@ class SessionState:
     """What of a session survives its connection, and the hub when it is `lasting`.
 
     `subscriptions`: filter -> (qos, options), options meaning something to its protocol only.
-    `open_ids`: packet ids of QoS 2 publishes it has not released. `expires`: UTC microseconds
-    after which an unconnected session is over, 0 = never.
+    `open_ids`: packet ids of QoS 2 publishes it has not released. `expiry`: how many seconds it
+    lasts without a connection, `expires`: UTC microseconds after which an unconnected one is over
+    (0 = never). `will`: what is published for it when its connection is lost; with `expires` set,
+    the connection is lost and the will is due then.
     """
 
     __slots__ = (
-        "protocol", "client", "subscriptions", "backlog", "open_ids", "will", "expires",
-        "connected",
+        "protocol", "client", "subscriptions", "backlog", "open_ids", "will", "expiry",
+        "expires", "connected",
     )  # fmt: skip
 
     def __init__(self, protocol: str, client: str, first: int = 0) -> None:
@@ -146,6 +151,7 @@ class SessionState:
         self.backlog = Backlog(first)
         self.open_ids: set[int] = set()
         self.will: Row | None = None
+        self.expiry = FOR_EVER
         self.expires = 0
         self.connected = False
 
@@ -155,9 +161,10 @@ class Subscription:
 
     Sessions with equal options share their encodings, and so the images made for them. In a
     `literal` one `+` and `#` are ordinary characters. `options` mean something to its protocol.
+    `no_local`: what the session itself publishes does not come back through it.
     """
 
-    __slots__ = ("session", "filter", "qos", "encodings", "literal", "options")
+    __slots__ = ("session", "filter", "qos", "encodings", "literal", "options", "no_local")
 
     def __init__(
         self,
@@ -167,6 +174,7 @@ class Subscription:
         encodings: tuple[Encoding, Encoding, Encoding],
         literal: bool = False,
         options: bytes = b"",
+        no_local: bool = False,
     ) -> None:
         self.session = session
         self.filter = topic_filter
@@ -174,6 +182,7 @@ class Subscription:
         self.encodings = encodings
         self.literal = literal
         self.options = options
+        self.no_local = no_local
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -183,7 +192,9 @@ class Session:
     `number` is its address in the hub ($client/<number>), 0 while it is not connected;
     `subscriptions` are its own by filter; `direct` is how it gets what is published to its
     address (None = not at all). `lasting` sessions outlive their connection. `leases`: seq -> queue
-    and id of a message that it took from a queue and has not acknowledged.
+    and id of a message that it took from a queue and has not acknowledged. `shared`: seq -> the
+    group that chose it for a message, which goes to another member if this session ends before.
+    `deaf`: it has a subscription with `no_local`, so its own `routes` leave it out.
     """
 
     def __init__(self, protocol: str, client: str, rights: Rights) -> None:
@@ -197,6 +208,21 @@ class Session:
         self.lasting = False
         self.leases: dict[int, tuple[Queue, int]] = {}
         self.dropped: dict[str, int] = {}
+        self.shared: dict[int, Group] = {}
+        self.deaf = False
+        self.routes: dict[bytes, Route] = {}
+
+    def merge(self, matching: list[Subscription]) -> Subscription:
+        """Several of its subscriptions match a name: the one that delivers, of the highest QoS."""
+        best = matching[0]
+        for subscription in matching:
+            if subscription.qos > best.qos:
+                best = subscription
+        return best
+
+    def unacknowledged(self) -> int:
+        """How many deliveries it has not acknowledged."""
+        return 0
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
         """Take the run: write it to the link, or leave it in the backlog. Never waits."""

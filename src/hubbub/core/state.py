@@ -14,10 +14,11 @@ import json
 from collections.abc import Callable, Iterator
 
 from hubbub import schema
+from hubbub.core.message import properties_column
 from hubbub.core.names import Names
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
 from hubbub.core.queue import Queue
-from hubbub.core.session import SessionState
+from hubbub.core.session import FOR_EVER, SessionState
 from hubbub.core.topics import QUEUE
 from hubbub.schema import Row, column_of, name_of
 
@@ -31,6 +32,14 @@ def id_properties(name: str) -> bytes:
     """The properties of the `create` row that gives a topic name its number."""
     return ID_OF_QUEUE if name.startswith(QUEUE) else b""
 
+
+def lasting_properties(expiry: int, address: str = "") -> bytes:
+    """The properties of the `connect` row of a session that outlives its connection."""
+    properties: dict[str, object] = {"address": address} if address else {}
+    properties["lasting"] = True
+    if expiry != FOR_EVER:
+        properties["expiry"] = expiry
+    return properties_column(properties)
 
 
 class State:
@@ -93,13 +102,16 @@ class State:
 
     def _connect(self, row: Row) -> None:
         key = self._key(row)
-        if not json.loads(row.properties or b"{}").get("lasting"):
+        properties = json.loads(row.properties or b"{}")
+        if not properties.get("lasting"):
             return
         session = self.sessions.get(key)
         if session is None:
             session = self.sessions[key] = SessionState(key[0], key[1], row.number)
         session.connected = True
+        session.expiry = properties.get("expiry", FOR_EVER)
         session.expires = row.expires
+        session.will = None
 
     def _disconnect(self, row: Row) -> None:
         session = self._session(row)
@@ -130,9 +142,10 @@ class State:
             session.subscriptions.pop(name_of(row.topic), None)
 
     def _will(self, row: Row) -> None:
+        """A row without a topic takes the will back."""
         session = self._session(row)
         if session is not None:
-            session.will = row
+            session.will = row if row.topic else None
 
     # Names and queues
 
@@ -247,7 +260,15 @@ class State:
                 session.backlog.remove(one)
 
     def _drop(self, row: Row) -> None:
-        """The newest deliveries of the session were too many; they were never sent."""
+        """The newest deliveries of the session were too many; they were never sent.
+
+        With a topic and nobody's: the retained message of that topic has expired.
+        """
+        if row.topic and not row.client:
+            topic = name_of(row.topic)
+            if self.retained.get(topic) == row.ref:
+                self.retain(topic, 0)
+            return
         session = self._session(row)
         if session is not None:
             session.backlog.cut(row.number)
@@ -305,7 +326,7 @@ def session_rows(session: SessionState) -> Iterator[Row]:
     backlog = session.backlog
     yield Row(
         0, 0, schema.CONNECT, protocol, client, number=backlog.first, expires=session.expires,
-        properties=b'{"lasting":true}',
+        properties=lasting_properties(session.expiry),
     )  # fmt: skip
     for topic_filter, (qos, options) in session.subscriptions.items():
         topic = column_of(topic_filter)
@@ -321,10 +342,10 @@ def session_rows(session: SessionState) -> Iterator[Row]:
         )  # fmt: skip
         if number in backlog.received:
             yield Row(0, 0, schema.RECEIVED, protocol, client, ref=entry >> 3, number=1)
-    if session.will is not None:
-        yield session.will._replace(seq=0)
     if not session.connected:
         yield Row(0, 0, schema.DISCONNECT, protocol, client, expires=session.expires)
+    if session.will is not None:
+        yield session.will._replace(seq=0)
 
 
 def queue_rows(queue: Queue) -> Iterator[Row]:

@@ -19,6 +19,7 @@ from hubbub.core.session import Session, Subscription
 
 QUEUE: Final = "$queue/"
 CLIENT: Final = "$client/"
+SHARE: Final = "$share/"
 SYSTEM: Final = "$SYS"
 
 
@@ -38,6 +39,12 @@ def is_filter(topic_filter: str) -> bool:
         if "+" in level and level != "+":
             return False
     return True
+
+
+def shared_filter(topic_filter: str) -> str:
+    """The filter inside `$share/<group>/<filter>`; "" if it is not one of that form."""
+    group, _, inner = topic_filter[len(SHARE) :].partition("/")
+    return inner if group and not has_wildcard(group) else ""
 
 
 def has_wildcard(topic_filter: str) -> bool:

@@ -38,7 +38,7 @@ from hubbub.core.limits import (
     SEGMENT_SECONDS,
 )
 from hubbub.core.log import Log
-from hubbub.core.message import Message, Run, message_of, row_of
+from hubbub.core.message import Message, Run, message_of, rows_of
 from hubbub.errors import JournalError
 from hubbub.journal import frame
 from hubbub.journal.segments import (
@@ -261,23 +261,20 @@ class Journal(Log):
         return self._group is not None
 
     def append(self, row: Row) -> int:
-        self._add(row, self.clock.stamp())
-        return self.position
+        return self._add([Row._make((self.position + 1, self.clock.stamp(), *row[2:]))])
 
     def append_run(self, run: Run, audience: int) -> int:
-        first = self.position + 1
-        stamp = self.clock.stamp()
-        for seq, message in enumerate(run.messages(), first):
-            message.seq, message.time = seq, stamp
-            self._add(row_of(message, PUBLISH, audience, run.number), stamp)
-        return first
+        run.recorded(self.position + 1, self.clock.stamp())
+        return self._add(rows_of(run, audience))
 
-    def _add(self, row: Row, stamp: int) -> None:
+    def _add(self, rows: list[Row]) -> int:
+        """Take rows that are numbered; return the first one's number."""
         if not self._rows:
             self._since = self.clock.now()
-        self.position += 1
-        self._rows.append(Row._make((self.position, stamp, *row[2:])))
-        self._weight += len(row.payload) + len(row.properties) + ROW_BYTES
+        self._rows += rows
+        self._weight += sum([len(row.payload) + len(row.properties) + ROW_BYTES for row in rows])
+        self.position += len(rows)
+        return rows[0].seq
 
     def due(self, now: float) -> bool:
         """Whether enough has gathered, or waited long enough, though nobody waits for it."""
@@ -504,8 +501,8 @@ def _group_of(rows: list[Row], weight: int, base: int) -> _Group:
 
 def _parts(rows: list[Row], weight: int) -> list[list[Row]]:
     """The rows of each frame: neither too many nor, unless it is one row, too many bytes."""
-    if len(rows) <= COMMIT_ROWS and weight <= FRAME_BYTES:
-        return [rows]
+    if weight <= FRAME_BYTES:
+        return [rows[at : at + COMMIT_ROWS] for at in range(0, len(rows), COMMIT_ROWS)]
     parts: list[list[Row]] = [[]]
     size = 0
     for row in rows:

@@ -7,7 +7,7 @@ because it takes any WebSocket.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from importlib import import_module
 
 from hubbub.core.broker import Broker
@@ -30,14 +30,17 @@ def load(broker: Broker) -> list[Protocol]:
     return made
 
 
-def chosen(protocols: Iterable[Protocol], names: Iterable[str]) -> list[Protocol]:
-    """Those with the given names, all of them if no name is given; order as registered."""
+def chosen(protocols: Iterable[Protocol], names: Collection[str]) -> list[Protocol]:
+    """Those with the given names, all of them if no name is given; order as registered.
+
+    "http" names the web application, which is no protocol of the registry.
+    """
     known = list(protocols)
-    wanted = set(names)
+    wanted = set(names) - {"http"}
     unknown = wanted - {protocol.name for protocol in known}
     if unknown:
         raise SettingError(
             f"there is no protocol {sorted(unknown)[0]}; this hub speaks "
             + ", ".join(protocol.name for protocol in known)
         )
-    return [protocol for protocol in known if not wanted or protocol.name in wanted]
+    return [protocol for protocol in known if not names or protocol.name in wanted]

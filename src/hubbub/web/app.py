@@ -17,13 +17,17 @@ from starlette.applications import Starlette
 from starlette.requests import Request as WebRequest
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from hubbub.wire.http import Request
+from hubbub.core.connection import Opening
+from hubbub.core.rights import Credentials, Rights
+from hubbub.wire.http import CHALLENGE, Request, authorization
 
 _DATE_SECONDS = 1.0
 _STOP_SECONDS = 2.0
+_SHOWN = "$SYS/#"
 
 
 class Application:
@@ -58,9 +62,10 @@ class Application:
         """Whether a WebSocket on this path is the application's. None is, so far."""
         return False
 
-    def adopt(self, transport: asyncio.Transport, data: bytes) -> None:
+    def adopt(self, transport: asyncio.Transport, data: bytes, opening: Opening) -> None:
         """Take over a socket whose first bytes were `data`."""
         protocol = cast(Any, self._config.http_protocol_class)(self._config, self._state, {})
+        protocol.app = Guarded(self._config.loaded_app, opening)
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         protocol.data_received(data)
@@ -93,6 +98,45 @@ class Application:
 
     async def _admin(self, request: WebRequest) -> RedirectResponse:
         return RedirectResponse("/")
+
+
+class Guarded:
+    """The application behind the gate of one connection's listener.
+
+    Each request is asked for its credentials: one connection may carry those of several people.
+    What the pages show of the hub is for those who may subscribe to its `$SYS/#`.
+    """
+
+    def __init__(self, app: ASGIApp, opening: Opening) -> None:
+        self._app = app
+        self._opening = opening
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            header = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
+            rights, reason = await self._ask(*authorization(header))
+            if rights is None:
+                refusal = PlainTextResponse(reason + "\n", 401, {CHALLENGE[0]: CHALLENGE[1]})
+                await refusal(scope, receive, send)
+                return
+            if not rights.may_subscribe(_SHOWN):
+                refusal = PlainTextResponse(f"This needs the right to read {_SHOWN}\n", 403)
+                await refusal(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    async def _ask(self, user: str, secret: bytes) -> tuple[Rights | None, str]:
+        answer = asyncio.get_running_loop().create_future()
+
+        def done(rights: Rights | None, reason: str) -> None:
+            if not answer.done():  # the connection went meanwhile
+                answer.set_result((rights, reason))
+
+        opening = self._opening
+        shown = Credentials("", user, secret, opening.address, opening.certificate)
+        opening.gate.authenticate(shown, done)
+        found: tuple[Rights | None, str] = await answer
+        return found
 
 
 def _not_found(request: WebRequest, error: Exception) -> PlainTextResponse:

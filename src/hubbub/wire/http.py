@@ -6,6 +6,8 @@ speak HTTP all the time use `Requests`. Parsing is httptools' (node's parser).
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Container, Iterator
 from typing import Final
 
@@ -14,11 +16,13 @@ import httptools
 from hubbub.errors import ProtocolError
 
 REASONS: Final = {
-    101: "Switching Protocols", 200: "OK", 400: "Bad Request", 403: "Forbidden",
-    404: "Not Found", 413: "Content Too Large", 426: "Upgrade Required",
+    101: "Switching Protocols", 200: "OK", 400: "Bad Request", 401: "Unauthorized",
+    403: "Forbidden", 404: "Not Found", 413: "Content Too Large", 426: "Upgrade Required",
     429: "Too Many Requests", 431: "Request Header Fields Too Large",
     500: "Internal Server Error", 503: "Service Unavailable", 507: "Insufficient Storage",
 }  # fmt: skip
+
+CHALLENGE: Final = ("www-authenticate", 'Basic realm="hubbub", charset="UTF-8"')
 
 
 class Request:
@@ -198,6 +202,25 @@ def comes_from_elsewhere(request: Request, allowed: Container[str]) -> bool:
     if request.headers.get("sec-fetch-site", "") == "cross-site":
         return True
     return origin != "" and origin.partition("://")[2] != request.headers.get("host", "")
+
+
+def authorization(header: str) -> tuple[str, bytes]:
+    """User and secret of an Authorization header, empty if there are none.
+
+    Basic (RFC 7617), or Bearer (RFC 6750) with a token of ours: USER.SECRET, the secret without
+    a dot.
+    """
+    scheme, _, text = header.strip().partition(" ")
+    if scheme.lower() == "bearer":
+        user, _, token = text.strip().rpartition(".")
+        return user, token.encode("latin-1", "replace")
+    if scheme.lower() != "basic":
+        return "", b""
+    try:
+        name, _, secret = base64.b64decode(text).partition(b":")
+    except binascii.Error:
+        return "", b""
+    return name.decode("utf-8", "replace"), secret
 
 
 def bad_request(reason: str) -> ProtocolError:

@@ -125,7 +125,7 @@ def in_words(data: bytes) -> tuple[list[str], bytes]:
 def _word(head: int, body: bytes) -> str:
     kind = head >> 4
     if kind == codec.PUBLISH:
-        topic, payload, qos, retain, dup, packet_id = codec.parse_publish(head, body)
+        topic, payload, qos, retain, dup, packet_id, _ = codec.parse_publish(head, body)
         words = f"{topic.decode()}={payload.decode(errors='replace')}"
         words += f" q{qos} #{packet_id}" if qos else ""
         return words + " dup" * dup + " retain" * retain

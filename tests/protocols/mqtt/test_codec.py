@@ -22,12 +22,13 @@ PUBLISHES = st.builds(
     STRINGS, BYTES, st.integers(0, 2), st.booleans(), IDS, st.booleans(),
 )  # fmt: skip
 WILLS = st.one_of(
-    st.none(), st.builds(codec.Will, STRINGS, BYTES, st.integers(0, 2), st.booleans())
+    st.none(),
+    st.builds(codec.Will, STRINGS, BYTES, st.integers(0, 2), st.booleans(), st.none()),
 )
 
 
 def made(packet: codec.Publish) -> bytes:
-    topic, payload, qos, retain, dup, packet_id = packet
+    topic, payload, qos, retain, dup, packet_id, _ = packet
     return codec.publish(topic, payload, qos, retain, packet_id, dup)
 
 
@@ -59,11 +60,11 @@ def test_connect(
 def test_subscribe_and_unsubscribe(packet_id: int, wishes: list[tuple[bytes, int]]) -> None:
     data = codec.subscribe(packet_id, wishes)
     ((_, body, end),) = codec.packets(data)
-    assert codec.parse_subscribe(data[body:end]) == (packet_id, wishes)
+    assert codec.parse_subscribe(data[body:end]) == (packet_id, wishes, None)
     names = [name for name, _ in wishes]
     data = codec.unsubscribe(packet_id, names)
     ((_, body, end),) = codec.packets(data)
-    assert codec.parse_unsubscribe(data[body:end]) == (packet_id, names)
+    assert codec.parse_unsubscribe(data[body:end]) == (packet_id, names, None)
 
 
 @pytest.mark.parametrize("kind", [codec.PUBACK, codec.PUBREC, codec.PUBREL, codec.PUBCOMP])

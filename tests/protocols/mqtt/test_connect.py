@@ -31,7 +31,6 @@ def test_both_versions_are_welcome() -> None:
     [
         (connect_packet(level=3), "20020001"),
         (connect_packet(name=b"MQIsdp", level=4), "20020001"),
-        (connect_packet(level=5), "2003008400"),
         (connect_packet(level=6), "2003008400"),
         (connect_packet(flags=0, client=b""), "20020002"),
         (connect_packet(b"MQIsdp", 3, client=b""), "20020002"),

@@ -2,10 +2,11 @@
 
     byte 1    | type (4 bits)     | flags (4 bits)    |   PUBLISH: DUP, QoS (2 bits), RETAIN
     byte 2…5  | remaining length: 7 bits a byte, lowest first, high bit = more
-    then      | variable header, payload
+    then      | variable header (in 5.0 with properties), payload
 
-Numbers are big-endian; a string is a u16 length and UTF-8. Section numbers are those of MQTT
-3.1.1. Malformed bytes raise ProtocolError. Never keeps state.
+3.1, 3.1.1 and 5.0 are one grammar. What 5.0 added is optional in the makers (`properties` are
+encoded bytes, b"" before 5.0) and asked for in the parsers (`v5`). Section numbers are those of
+MQTT 3.1.1 where it has them. Malformed bytes raise PacketError. Never keeps state.
 """
 
 from __future__ import annotations
@@ -13,33 +14,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from hubbub.errors import ProtocolError
+from hubbub.protocols.mqtt import specification as specification
+from hubbub.protocols.mqtt.fields import MAX_VARIABLE, variable
+from hubbub.protocols.mqtt.fields import NO_PROPERTIES as NO_PROPERTIES
+from hubbub.protocols.mqtt.fields import PacketError as PacketError
+from hubbub.protocols.mqtt.fields import Properties as Properties
+from hubbub.protocols.mqtt.fields import Reader as Reader
+from hubbub.protocols.mqtt.fields import string as string
 
-CONNECT: Final = 1
-CONNACK: Final = 2
-PUBLISH: Final = 3
-PUBACK: Final = 4
-PUBREC: Final = 5
-PUBREL: Final = 6
-PUBCOMP: Final = 7
-SUBSCRIBE: Final = 8
-SUBACK: Final = 9
-UNSUBSCRIBE: Final = 10
-UNSUBACK: Final = 11
-PINGREQ: Final = 12
-PINGRESP: Final = 13
-DISCONNECT: Final = 14
-
-NAMES: Final = (
-    "reserved", "CONNECT", "CONNACK", "PUBLISH", "PUBACK", "PUBREC", "PUBREL", "PUBCOMP",
-    "SUBSCRIBE", "SUBACK", "UNSUBSCRIBE", "UNSUBACK", "PINGREQ", "PINGRESP", "DISCONNECT", "AUTH",
-)  # fmt: skip
-
-# Flags that each packet must carry (2.2.2); PUBLISH has its own.
-FLAGS: Final = {
-    CONNECT: 0, PUBACK: 0, PUBREC: 0, PUBREL: 2, PUBCOMP: 0, SUBSCRIBE: 2, UNSUBSCRIBE: 2,
-    PINGREQ: 0, DISCONNECT: 0, CONNACK: 0, SUBACK: 0, UNSUBACK: 0, PINGRESP: 0,
-}  # fmt: skip
+CONNECT: Final = specification.CONNECT
+CONNACK: Final = specification.CONNACK
+PUBLISH: Final = specification.PUBLISH
+PUBACK: Final = specification.PUBACK
+PUBREC: Final = specification.PUBREC
+PUBREL: Final = specification.PUBREL
+PUBCOMP: Final = specification.PUBCOMP
+SUBSCRIBE: Final = specification.SUBSCRIBE
+SUBACK: Final = specification.SUBACK
+UNSUBSCRIBE: Final = specification.UNSUBSCRIBE
+UNSUBACK: Final = specification.UNSUBACK
+PINGREQ: Final = specification.PINGREQ
+PINGRESP: Final = specification.PINGRESP
+DISCONNECT: Final = specification.DISCONNECT
+AUTH: Final = specification.AUTH
+NAMES: Final = specification.NAMES
+FLAGS: Final = specification.FLAGS
+VERSIONS: Final = specification.VERSIONS
+V31: Final = specification.V31
+V311: Final = specification.V311
+V5: Final = specification.V5
 
 # Connect return codes (3.2.2.3).
 ACCEPTED: Final = 0
@@ -54,9 +57,7 @@ RETURN_CODES: Final = (
 )  # fmt: skip
 
 FAILURE: Final = 0x80  # in a SUBACK
-MAX_LENGTH: Final = 268_435_455
-
-VERSIONS: Final = {(b"MQIsdp", 3): "3.1", (b"MQTT", 4): "3.1.1"}
+MAX_LENGTH: Final = MAX_VARIABLE
 
 PINGREQ_PACKET: Final = b"\xc0\x00"
 PINGRESP_PACKET: Final = b"\xd0\x00"
@@ -66,22 +67,12 @@ DISCONNECT_PACKET: Final = b"\xe0\x00"
 IDS: Final = b"".join(i.to_bytes(2, "big") for i in range(65536))
 PUBACKS: Final = b"".join(b"\x40\x02" + i.to_bytes(2, "big") for i in range(65536))
 
-
-def length(size: int) -> bytes:
-    """The remaining length (2.2.3)."""
-    if size < 128:
-        return bytes((size,))
-    out = bytearray()
-    while size > 127:
-        out.append(size & 127 | 128)
-        size >>= 7
-    out.append(size)
-    return bytes(out)
+length = variable  # the remaining length (2.2.3)
 
 
 def packet(kind: int, body: bytes) -> bytes:
     """A whole packet with the flags its type demands."""
-    return bytes((kind << 4 | FLAGS[kind],)) + length(len(body)) + body
+    return bytes((kind << 4 | FLAGS[kind],)) + variable(len(body)) + body
 
 
 def packets(data: bytes, limit: int = MAX_LENGTH) -> Iterator[tuple[int, int, int]]:
@@ -106,44 +97,60 @@ def extent(data: bytes, at: int, limit: int = MAX_LENGTH) -> tuple[int, int]:
         size |= (byte & 127) << shift
         if byte < 128:
             if size > limit:
-                raise ProtocolError(f"a packet of {size} bytes; at most {limit} are taken")
+                raise PacketError(
+                    f"a packet of {size} bytes; at most {limit} are taken", specification.TOO_LARGE
+                )
             return body + 1, body + 1 + size
         shift += 7
     if len(data) - at > 4:
-        raise ProtocolError("a remaining length of more than four bytes")
+        raise PacketError("a remaining length of more than four bytes")
     return 0, -1
-
-
-def string(text: bytes) -> bytes:
-    if len(text) > 65_535:
-        raise ValueError("MQTT strings have at most 65,535 bytes")
-    return len(text).to_bytes(2, "big") + text
 
 
 def publish(
     topic: bytes, payload: bytes, qos: int, retain: bool = False, packet_id: int = 0,
-    dup: bool = False,
+    dup: bool = False, properties: bytes = b"",
 ) -> bytes:  # fmt: skip
     """A PUBLISH; for QoS 1 and 2 with its packet id, which may be a placeholder of 0."""
     head = PUBLISH << 4 | dup << 3 | qos << 1 | retain
     identifier = IDS[2 * packet_id : 2 * packet_id + 2] if qos else b""
-    size = 2 + len(topic) + len(identifier) + len(payload)
+    size = 2 + len(topic) + len(identifier) + len(properties) + len(payload)
     return b"".join(
-        (bytes((head,)), length(size), len(topic).to_bytes(2, "big"), topic, identifier, payload)
-    )
+        (
+            bytes((head,)), variable(size), len(topic).to_bytes(2, "big"), topic, identifier,
+            properties, payload,
+        )
+    )  # fmt: skip
 
 
-def acknowledgement(kind: int, packet_id: int) -> bytes:
-    """PUBACK, PUBREC, PUBREL, PUBCOMP or UNSUBACK."""
-    return bytes((kind << 4 | FLAGS[kind], 2)) + packet_id.to_bytes(2, "big")
+def acknowledgement(kind: int, packet_id: int, code: int = 0, properties: bytes = b"") -> bytes:
+    """PUBACK, PUBREC, PUBREL or PUBCOMP, or the UNSUBACK of 3.1.1; a code is 5.0's."""
+    body = packet_id.to_bytes(2, "big")
+    if code or properties:
+        return packet(kind, body + bytes((code,)) + properties)
+    return bytes((kind << 4 | FLAGS[kind], 2)) + body
 
 
-def connack(session_present: bool, code: int) -> bytes:
-    return bytes((CONNACK << 4, 2, session_present, code))
+def connack(session_present: bool, code: int, properties: bytes = b"") -> bytes:
+    return packet(CONNACK, bytes((session_present, code)) + properties)
 
 
-def suback(packet_id: int, codes: list[int]) -> bytes:
-    return packet(SUBACK, packet_id.to_bytes(2, "big") + bytes(codes))
+def suback(packet_id: int, codes: list[int], properties: bytes = b"") -> bytes:
+    return packet(SUBACK, packet_id.to_bytes(2, "big") + properties + bytes(codes))
+
+
+def unsuback(packet_id: int, codes: list[int], properties: bytes = NO_PROPERTIES) -> bytes:
+    """Of 5.0, with a code for each filter."""
+    return packet(UNSUBACK, packet_id.to_bytes(2, "big") + properties + bytes(codes))
+
+
+def disconnect(code: int, properties: bytes = NO_PROPERTIES) -> bytes:
+    """Of 5.0."""
+    return packet(DISCONNECT, bytes((code,)) + properties)
+
+
+def auth(code: int, properties: bytes = NO_PROPERTIES) -> bytes:
+    return packet(AUTH, bytes((code,)) + properties)
 
 
 class Publish(NamedTuple):
@@ -155,18 +162,21 @@ class Publish(NamedTuple):
     retain: bool
     dup: bool
     packet_id: int
+    properties: Properties | None = None
 
 
-def parse_publish(head: int, body: bytes) -> Publish:
+def parse_publish(head: int, body: bytes, v5: bool = False) -> Publish:
     qos = head >> 1 & 3
     reader = Reader(body, "PUBLISH")
     topic = reader.string("topic")
     packet_id = reader.packet_id() if qos else 0
     if qos == 3:
-        raise ProtocolError("a PUBLISH with QoS 3")
+        raise PacketError("a PUBLISH with QoS 3")
     if head & 8 and not qos:
-        raise ProtocolError("a PUBLISH of QoS 0 that says it is a repetition")
-    return Publish(topic, body[reader.at :], qos, head & 1 == 1, head & 8 == 8, packet_id)
+        raise PacketError("a PUBLISH of QoS 0 that says it is a repetition")
+    properties = reader.properties(PUBLISH) if v5 else None
+    payload = body[reader.at :]
+    return Publish(topic, payload, qos, head & 1 == 1, head & 8 == 8, packet_id, properties)
 
 
 class Will(NamedTuple):
@@ -174,10 +184,14 @@ class Will(NamedTuple):
     payload: bytes
     qos: int
     retain: bool
+    properties: Properties | None = None
 
 
 class Connect(NamedTuple):
-    """A CONNECT (3.1). `version` is a value of VERSIONS; keep_alive in seconds, 0 = none."""
+    """A CONNECT (3.1). `version` is a value of VERSIONS; keep_alive in seconds, 0 = none.
+
+    `properties` is None before 5.0.
+    """
 
     version: str
     client: bytes
@@ -186,159 +200,214 @@ class Connect(NamedTuple):
     will: Will | None
     user: bytes | None
     password: bytes | None
+    properties: Properties | None = None
 
 
 def parse_connect(body: bytes) -> Connect:
-    """ProtocolError for malformed ones; a version we do not speak is answered as 3.1.2.2 says."""
+    """PacketError for malformed ones, answered as the version that they name answers."""
     reader = Reader(body, "CONNECT")
     name = reader.string("protocol name")
     level = reader.byte("protocol level")
     version = VERSIONS.get((name, level))
     if version is None:
         raise _unknown_version(name, level)
+    try:
+        return _parse_connect(reader, version, level == V5)
+    except PacketError as error:
+        if level == V5:
+            error.reply = connack(False, error.code, NO_PROPERTIES)
+        raise
+
+
+def _parse_connect(reader: Reader, version: str, v5: bool) -> Connect:
     flags = reader.byte("connect flags")
     keep_alive = reader.u16("keep alive")
+    properties = reader.properties(CONNECT) if v5 else None
     client = reader.string("client id")
     if flags & 1:
-        raise ProtocolError("a CONNECT with the reserved flag set")
-    will = _parse_will(reader, flags)
+        raise PacketError("a CONNECT with the reserved flag set")
+    will = _parse_will(reader, flags, v5)
     user = reader.string("user name") if flags & 0x80 else None
-    if flags & 0x40 and user is None:
-        raise ProtocolError("a CONNECT with a password and no user name")
+    if flags & 0x40 and user is None and not v5:
+        raise PacketError("a CONNECT with a password and no user name")
     password = reader.blob("password") if flags & 0x40 else None
     reader.end()
-    return Connect(version, client, flags & 2 == 2, keep_alive, will, user, password)
+    if properties is not None and specification.AUTH_DATA in properties.texts:
+        if specification.AUTH_METHOD not in properties.texts:
+            raise PacketError("a CONNECT with data for no method", specification.PROTOCOL)
+    return Connect(version, client, flags & 2 == 2, keep_alive, will, user, password, properties)
 
 
-def _parse_will(reader: Reader, flags: int) -> Will | None:
+def _parse_will(reader: Reader, flags: int, v5: bool) -> Will | None:
     qos, retain = flags >> 3 & 3, flags & 0x20 != 0
     if not flags & 4:
         if qos or retain:
-            raise ProtocolError("a CONNECT with will options and no will")
+            raise PacketError("a CONNECT with will options and no will")
         return None
     if qos == 3:
-        raise ProtocolError("a will of QoS 3")
+        raise PacketError("a will of QoS 3")
+    properties = reader.properties(specification.WILL) if v5 else None
     topic = reader.string("will topic")
-    return Will(topic, reader.blob("will message"), qos, retain)
+    return Will(topic, reader.blob("will message"), qos, retain, properties)
 
 
-def _unknown_version(name: bytes, level: int) -> ProtocolError:
+def _unknown_version(name: bytes, level: int) -> PacketError:
+    code = specification.BAD_LEVEL
     if name not in (b"MQTT", b"MQIsdp"):
-        return ProtocolError(f"a CONNECT of the protocol {name[:20]!r}; expected MQTT")
-    # From level 5 on a client reads reason codes: 0x84, unsupported protocol version.
-    reply = b"\x20\x03\x00\x84\x00" if level >= 5 else connack(False, BAD_VERSION)
-    return ProtocolError(f"MQTT level {level}; spoken here: 3 (3.1) and 4 (3.1.1)", reply)
+        return PacketError(f"a CONNECT of the protocol {name[:20]!r}; expected MQTT", code)
+    # From level 5 on a client reads reason codes.
+    reply = connack(False, code, NO_PROPERTIES) if level >= V5 else connack(False, BAD_VERSION)
+    spoken = "3 (3.1), 4 (3.1.1) and 5 (5.0)"
+    return PacketError(f"MQTT level {level} of {name.decode()}; spoken here: {spoken}", code, reply)
 
 
-def parse_subscribe(body: bytes) -> tuple[int, list[tuple[bytes, int]]]:
-    """The packet id, and filters with the QoS asked for (3.8)."""
+# Subscription options (MQTT 5.0, 3.8.3.1), above the two bits of QoS.
+NO_LOCAL: Final = 0x04
+AS_PUBLISHED: Final = 0x08
+HANDLING_SHIFT: Final = 4  # retain handling: 0 send, 1 send if new, 2 do not send
+
+
+class Subscribe(NamedTuple):
+    """Filters with the options asked for: before 5.0 a QoS and nothing more."""
+
+    packet_id: int
+    wanted: list[tuple[bytes, int]]
+    properties: Properties | None = None
+
+
+def parse_subscribe(body: bytes, v5: bool = False) -> Subscribe:
+    """A SUBSCRIBE (3.8)."""
     reader = Reader(body, "SUBSCRIBE")
     packet_id = reader.packet_id()
+    properties = reader.properties(SUBSCRIBE) if v5 else None
+    if properties is not None and len(properties.subscriptions) > 1:
+        raise PacketError("a SUBSCRIBE with two subscription identifiers", specification.PROTOCOL)
     wanted = []
     while reader.more():
         topic_filter = reader.string("topic filter")
-        qos = reader.byte("requested QoS")
-        if qos > 2:
-            raise ProtocolError(f"a SUBSCRIBE that asks for QoS {qos}")
-        wanted.append((topic_filter, qos))
+        options = reader.byte("options")
+        if options & 3 == 3 or options > (0x2F if v5 else 2):
+            raise PacketError(f"a SUBSCRIBE with the options {options:#04x}")
+        wanted.append((topic_filter, options))
     if not wanted:
-        raise ProtocolError("a SUBSCRIBE without a topic filter")
-    return packet_id, wanted
+        raise PacketError("a SUBSCRIBE without a topic filter", specification.PROTOCOL)
+    return Subscribe(packet_id, wanted, properties)
 
 
-def parse_unsubscribe(body: bytes) -> tuple[int, list[bytes]]:
+class Unsubscribe(NamedTuple):
+    packet_id: int
+    filters: list[bytes]
+    properties: Properties | None = None
+
+
+def parse_unsubscribe(body: bytes, v5: bool = False) -> Unsubscribe:
     reader = Reader(body, "UNSUBSCRIBE")
     packet_id = reader.packet_id()
+    properties = reader.properties(UNSUBSCRIBE) if v5 else None
     filters = []
     while reader.more():
         filters.append(reader.string("topic filter"))
     if not filters:
-        raise ProtocolError("an UNSUBSCRIBE without a topic filter")
-    return packet_id, filters
+        raise PacketError("an UNSUBSCRIBE without a topic filter", specification.PROTOCOL)
+    return Unsubscribe(packet_id, filters, properties)
 
 
 def parse_packet_id(kind: int, body: bytes) -> int:
-    """The packet id of an acknowledgement, which has nothing else."""
+    """The packet id of an acknowledgement before 5.0, which has nothing else."""
     reader = Reader(body, NAMES[kind])
     packet_id = reader.packet_id()
     reader.end()
     return packet_id
 
 
+class Answer(NamedTuple):
+    """PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK or UNSUBACK of 5.0, and CONNACK.
+
+    `codes` has one code, or for SUBACK and UNSUBACK one for each filter. In a CONNACK
+    `packet_id` is 1 if the session was present.
+    """
+
+    packet_id: int
+    codes: bytes
+    properties: Properties
+
+
+def parse_answer(kind: int, body: bytes) -> Answer:
+    """Of 5.0. What is left out at the end means success (MQTT 5.0, 3.4.2.1)."""
+    reader = Reader(body, NAMES[kind])
+    if kind == CONNACK:
+        packet_id = reader.byte("flags")
+        codes = bytes((reader.byte("reason code"),))
+        properties = reader.properties(kind)
+        reader.end()
+    elif kind in (SUBACK, UNSUBACK):
+        packet_id = reader.packet_id()
+        properties = reader.properties(kind)
+        codes = body[reader.at :]
+    else:
+        packet_id = reader.packet_id()
+        codes, properties = _code_and_properties(reader, kind)
+    for code in codes:
+        _check_code(kind, code)
+    return Answer(packet_id, codes, properties)
+
+
+class Ending(NamedTuple):
+    """A DISCONNECT or AUTH of 5.0."""
+
+    code: int
+    properties: Properties
+
+
+def parse_ending(kind: int, body: bytes) -> Ending:
+    """A DISCONNECT or AUTH; empty means success."""
+    codes, properties = _code_and_properties(Reader(body, NAMES[kind]), kind)
+    _check_code(kind, codes[0])
+    return Ending(codes[0], properties)
+
+
+def _code_and_properties(reader: Reader, kind: int) -> tuple[bytes, Properties]:
+    code = reader.byte("reason code") if reader.more() else 0
+    properties = reader.properties(kind) if reader.more() else Properties()
+    reader.end()
+    return bytes((code,)), properties
+
+
+def _check_code(kind: int, code: int) -> None:
+    reason = specification.REASONS.get(code)
+    if reason is None or kind not in reason.packets:
+        text = f"a {NAMES[kind]} with the reason code {code:#04x}"
+        raise PacketError(text, specification.PROTOCOL)
+
+
 def connect(
     client: bytes, clean: bool, keep_alive: int, will: Will | None = None,
     user: bytes | None = None, password: bytes | None = None,
+    properties: Properties | None = None,
 ) -> bytes:  # fmt: skip
-    """A CONNECT of 3.1.1, as our client sends it."""
+    """A CONNECT of 5.0 if there are `properties`, else of 3.1.1."""
     flags = clean << 1 | (user is not None) << 7 | (password is not None) << 6
+    level, head = V311, b""
+    if properties is not None:
+        level, head = V5, properties.encode()
     tail = b""
     if will is not None:
         flags |= 4 | will.qos << 3 | will.retain << 5
-        tail = string(will.topic) + string(will.payload)
+        if properties is not None:
+            tail = (will.properties or Properties()).encode()
+        tail += string(will.topic) + string(will.payload)
     for part in (user, password):
         if part is not None:
             tail += string(part)
-    head = string(b"MQTT") + bytes((4, flags)) + keep_alive.to_bytes(2, "big")
+    head = string(b"MQTT") + bytes((level, flags)) + keep_alive.to_bytes(2, "big") + head
     return packet(CONNECT, head + string(client) + tail)
 
 
-def subscribe(packet_id: int, filters: list[tuple[bytes, int]]) -> bytes:
-    body = b"".join(string(name) + bytes((qos,)) for name, qos in filters)
-    return packet(SUBSCRIBE, packet_id.to_bytes(2, "big") + body)
+def subscribe(packet_id: int, filters: list[tuple[bytes, int]], properties: bytes = b"") -> bytes:
+    body = b"".join(string(name) + bytes((options,)) for name, options in filters)
+    return packet(SUBSCRIBE, packet_id.to_bytes(2, "big") + properties + body)
 
 
-def unsubscribe(packet_id: int, filters: list[bytes]) -> bytes:
+def unsubscribe(packet_id: int, filters: list[bytes], properties: bytes = b"") -> bytes:
     body = b"".join(string(name) for name in filters)
-    return packet(UNSUBSCRIBE, packet_id.to_bytes(2, "big") + body)
-
-
-class Reader:
-    """Takes a packet's body apart; whatever is missing or too much is a ProtocolError."""
-
-    __slots__ = ("body", "at", "name")
-
-    def __init__(self, body: bytes, name: str) -> None:
-        self.body = body
-        self.at = 0
-        self.name = name
-
-    def more(self) -> bool:
-        return self.at < len(self.body)
-
-    def end(self) -> None:
-        if self.more():
-            raise ProtocolError(f"a {self.name} with {len(self.body) - self.at} bytes too many")
-
-    def _take(self, size: int, what: str) -> bytes:
-        taken = self.body[self.at : self.at + size]
-        if len(taken) < size:
-            raise ProtocolError(f"a {self.name} that ends inside its {what}")
-        self.at += size
-        return taken
-
-    def byte(self, what: str) -> int:
-        return self._take(1, what)[0]
-
-    def u16(self, what: str) -> int:
-        return int.from_bytes(self._take(2, what), "big")
-
-    def packet_id(self) -> int:
-        number = self.u16("packet id")
-        if number == 0:
-            raise ProtocolError(f"a {self.name} with packet id 0")
-        return number
-
-    def blob(self, what: str) -> bytes:
-        return self._take(self.u16(what), what)
-
-    def string(self, what: str) -> bytes:
-        """UTF-8 without U+0000 (1.5.3)."""
-        text = self.blob(what)
-        if not text.isascii():
-            try:
-                text.decode()
-            except UnicodeDecodeError:
-                raise ProtocolError(f"a {self.name} whose {what} is not UTF-8") from None
-        if b"\0" in text:
-            raise ProtocolError(f"a {self.name} whose {what} contains U+0000")
-        return text
+    return packet(UNSUBSCRIBE, packet_id.to_bytes(2, "big") + properties + body)

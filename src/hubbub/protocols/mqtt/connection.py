@@ -183,6 +183,8 @@ class MqttConnection(Connection):
         if head != codec.CONNECT << 4:
             raise ProtocolError(f"a {codec.NAMES[head >> 4]} before the CONNECT")
         asked = codec.parse_connect(body)
+        if asked.version == "5.0":
+            raise ProtocolError("MQTT level 5", b"\x20\x03\x00\x84\x00")
         client = name_from_wire(asked.client)
         if not client and (not asked.clean or asked.version == "3.1"):
             reply = codec.connack(False, codec.BAD_IDENTIFIER)
@@ -364,7 +366,7 @@ class MqttConnection(Connection):
         """SUBACK leaves before anything of the new subscriptions (3.8.4)."""
         session = self.session
         assert session is not None
-        packet_id, wanted = codec.parse_subscribe(body)
+        packet_id, wanted, _ = codec.parse_subscribe(body)
         room = SUBSCRIPTIONS - len(session.subscriptions)
         made = [
             self._subscription(session, name_from_wire(name), qos) if index < room else None
@@ -404,7 +406,7 @@ class MqttConnection(Connection):
     def _unsubscribe(self, body: bytes) -> None:
         session = self.session
         assert session is not None
-        packet_id, names = codec.parse_unsubscribe(body)
+        packet_id, names, _ = codec.parse_unsubscribe(body)
         for name in names:
             self.broker.unsubscribe(session, name_from_wire(name))
         session.listen_to_self()

@@ -23,7 +23,7 @@ from hubbub.core.rights import Rights
 from hubbub.core.session import Session, SessionState, Subscription
 from hubbub.core.topics import CLIENT, QUEUE
 from hubbub.protocols.mqtt import codec
-from hubbub.schema import ACK, RECEIVED, Row, name_from_wire, name_to_wire
+from hubbub.schema import ACK, RECEIVED, Row, name_to_wire
 
 NAME: Final = "mqtt"
 EXCLUSIVE_SECONDS: Final = 5.0
@@ -44,17 +44,18 @@ class PublishEncoding(Encoding):
         )
 
     def decode(self, run: Run) -> list[Message]:
-        sender = run.sender
-        image = run.image
-        found = []
-        for start, body, end in codec.packets(image):
-            packet = codec.parse_publish(image[start], image[body:end])
-            message = Message(
-                name_from_wire(packet.topic), packet.payload, packet.qos, run.retain,
-                sender.protocol, sender.client, sender.number,
-            )  # fmt: skip
-            found.append(message)
-        return found
+        sender, name, qos, retain = run.sender, run.route.name, run.qos, run.retain
+        return [
+            Message(name, payload, qos, retain, sender.protocol, sender.client, sender.number)
+            for payload in self.payloads(run)
+        ]
+
+    def payloads(self, run: Run) -> list[bytes]:
+        """All packets of a run have the same topic and length, so the first tells where to cut."""
+        image, step = run.image, run.step
+        body, _ = codec.extent(image, 0)
+        head = body + 2 + int.from_bytes(image[body : body + 2], "big") + (2 if self.qos else 0)
+        return [image[at + head : at + step] for at in range(0, len(image), step)]
 
 
 ENCODINGS: Final = (PublishEncoding(0), PublishEncoding(1), PublishEncoding(2))

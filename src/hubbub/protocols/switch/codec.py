@@ -38,7 +38,7 @@ class Route(NamedTuple):
     """A method and path, and the operation it asks for; capitals are arguments.
 
     `*` takes all the rest of the path. `login`: refused to a connection without one. `right`:
-    what the client must be allowed to do with the queue it names first.
+    what the client must be allowed to do with the queue it names first, or with all of them.
     """
 
     method: str
@@ -49,7 +49,7 @@ class Route(NamedTuple):
 
 
 ROUTES: Final = (
-    Route("GET", "/", "diagnostics", login=False),
+    Route("GET", "/", "diagnostics", login=False, right="watch"),
     Route("GET", "/login/TOKEN", "login", login=False),
     Route("GET", "/persistent/QUEUE", "persistent", right="use"),
     Route("GET", "/transient/QUEUE", "transient", right="use"),
@@ -60,8 +60,8 @@ ROUTES: Final = (
     Route("GET", "/ack/QUEUE/ID", "ack", right="subscribe"),
     Route("GET", "/list/PREFIX", "list"),
     Route("GET", "/list/alive/PREFIX", "list_alive"),
-    Route("GET", "/trace", "trace", login=False),
-    Route("GET", "/trace/FROM/TIMEOUT", "trace", login=False),
+    Route("GET", "/trace", "trace", login=False, right="watch"),
+    Route("GET", "/trace/FROM/TIMEOUT", "trace", login=False, right="watch"),
     Route("POST", "/publish/*", "publish", login=False),
     Route("POST", "/bind/QUEUE", "bind", login=False, right="subscribe"),
     Route("POST", "/unbind/QUEUE", "unbind", login=False, right="subscribe"),

@@ -12,8 +12,6 @@ No I/O.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -40,7 +38,14 @@ from hubbub.protocols.switch.trace import Watch
 from hubbub.protocols.switch.transfer import Poll
 from hubbub.protocols.switch.wait import Wait
 from hubbub.schema import name_to_wire
-from hubbub.wire.http import Request, Requests, comes_from_elsewhere, response
+from hubbub.wire.http import (
+    CHALLENGE,
+    Request,
+    Requests,
+    authorization,
+    comes_from_elsewhere,
+    response,
+)
 
 TRACE_SECONDS: Final = 5.0  # how long a plain /trace waits
 RECHECK_SECONDS: Final = 0.5  # how late the time-out of a pipelined transfer may be noticed
@@ -139,7 +144,8 @@ class SwitchConnection(Connection):
     def _finish(self, answer: Answer) -> None:
         """The answer of the request under way; what was pipelined behind it may go on."""
         self.busy = False
-        self.link.hold(response(answer.status, answer.body))
+        headers = (CHALLENGE,) if answer.status == 401 else ()
+        self.link.hold(response(answer.status, answer.body, headers))
         if self.last:
             self.over = True
             self.link.close("")
@@ -157,7 +163,7 @@ class SwitchConnection(Connection):
 
     def _logged_in(self, token: str, grace: float, rights: Rights | None, reason: str) -> None:
         if rights is None:
-            self._finish(Answer(name_to_wire(reason), 403))
+            self._finish(Answer(name_to_wire(reason), 401))
             return
         session = self.desk.logins.enter(token, rights, self.opening.address)
         if session is None:
@@ -172,7 +178,7 @@ class SwitchConnection(Connection):
 
         def done(rights: Rights | None, reason: str) -> None:
             if rights is None:
-                self._finish(Answer(name_to_wire(reason), 403))
+                self._finish(Answer(name_to_wire(reason), 401))
             else:
                 self.anonymous = Silent(PROTOCOL, "", rights)
                 self._answer(call, request, self.anonymous)
@@ -198,7 +204,7 @@ class SwitchConnection(Connection):
             if later:
                 self._go_on()
 
-        user, secret = _basic(request.headers.get("authorization", ""))
+        user, secret = authorization(request.headers.get("authorization", ""))
         self.opening.authenticate(token, user, secret, answered)
         later = True
 
@@ -287,15 +293,3 @@ class SwitchConnection(Connection):
 
 def _token(session: SwitchSession) -> str:
     return session.client
-
-
-def _basic(authorization: str) -> tuple[str, bytes]:
-    """User and password of HTTP basic authentication (RFC 7617), empty if there are none."""
-    scheme, _, text = authorization.partition(" ")
-    if scheme.lower() != "basic":
-        return "", b""
-    try:
-        user, _, secret = base64.b64decode(text).partition(b":")
-    except binascii.Error:
-        return "", b""
-    return user.decode("utf-8", "replace"), secret

@@ -52,11 +52,14 @@ Operation = Callable[[Desk, Session, Call, Request], Answer]
 def allowed(session: Session, call: Call) -> bool:
     """Whether the client may do this with the queue that the call names first.
 
-    A caller makes the queue it will send to, so either right will do for that (`use`).
+    A caller makes the queue it will send to, so either right will do for that (`use`). Who
+    watches sees the messages of all queues.
     """
     rights, right = session.rights, call.route.right
     if not right:
         return True
+    if right == "watch":
+        return rights.may_bind(QUEUE + "#")
     name = QUEUE + call.arguments[0]
     return (right != "subscribe" and rights.may_publish(name)) or (
         right != "publish" and rights.may_subscribe(name)
@@ -222,7 +225,7 @@ def bind(desk: Desk, session: Session, call: Call, request: Request) -> Answer:
     topic_filter = name_from_wire(request.body)
     if not is_filter(topic_filter) or topic_filter.startswith((QUEUE, CLIENT)):
         return Answer(b"Expected a topic filter, as MQTT has them, in the body.", 400)
-    if not session.rights.may_subscribe(topic_filter):
+    if not session.rights.may_bind(topic_filter):
         return NOT_ALLOWED
     made = _create(desk, call.arguments[0], "")
     if made.status != 200:

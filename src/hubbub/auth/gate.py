@@ -1,0 +1,174 @@
+"""The gate of each listener: who is it, may it come in, and with which rights.
+
+    what a client showed                    what decides
+    a TLS certificate, if the listener      the authority that signed it (the listener has
+      goes by certificates                    checked that); its name is the user
+    user and password                       the password file, in a thread
+    nothing                                 allow_anonymous
+
+The hub makes one `Gatehouse`, which makes the gates and reads each file once for all of them.
+Checking a password is slow on purpose; it happens in threads, of which there are few, and the
+client's connection waits meanwhile. What was right before is found right at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from hubbub.auth.acl import Acl
+from hubbub.auth.passwords import Passwords
+from hubbub.auth.scram import METHOD, Scram
+from hubbub.config import Listener
+from hubbub.core.rights import (
+    BAD_CLIENT,
+    BAD_CREDENTIALS,
+    CERTIFICATE_REQUIRED,
+    NO_CREDENTIALS,
+    TOO_BUSY,
+    Credentials,
+    Exchange,
+    Gate,
+    Rights,
+)
+
+THREADS: Final = 2  # logins at one time: the loop and the journal want processors too
+WAITING: Final = 1_000  # logins that wait for a thread: half a minute of work
+
+_BELIEVED: Final = "a user name is what a client says it is"
+
+log = logging.getLogger("hubbub.auth")
+
+Done = Callable[[Rights | None, str], None]
+
+
+class Gatehouse:
+    """The gates of one hub, and the files behind them. Used on the loop; closed with the hub."""
+
+    def __init__(self, everything: Rights) -> None:
+        self.everything = everything
+        self._passwords: dict[str, Passwords] = {}
+        self._acls: dict[str, Acl] = {}
+        self._threads = ThreadPoolExecutor(THREADS, "hubbub-login")
+        self._waiting = 0
+
+    def gate(self, listener: Listener) -> Gate:
+        """The gate of a listener, whose settings are filled in; SettingError names a bad file."""
+        passwords = acl = None
+        if listener.password_file:
+            passwords = self._passwords.get(listener.password_file)
+            if passwords is None:
+                passwords = Passwords(Path(listener.password_file))
+                self._passwords[listener.password_file] = passwords
+        if listener.acl_file:
+            if not listener.checks:
+                log.warning("%s: acl_file without password_file: %s", listener.address, _BELIEVED)
+            acl = self._acls.get(listener.acl_file)
+            if acl is None:
+                acl = self._acls[listener.acl_file] = Acl(Path(listener.acl_file))
+        return Guard(self, listener, passwords, acl)
+
+    def read_again(self) -> None:
+        """SettingError for the first file that cannot be used; it stays as it was."""
+        for passwords in self._passwords.values():
+            passwords.read()
+        for acl in self._acls.values():
+            acl.read()
+
+    def verify(
+        self, passwords: Passwords, user: str, secret: bytes, answered: Callable[[str], None]
+    ) -> None:
+        """Call `answered` on the loop once a thread has looked: "" or why not."""
+        if self._waiting >= WAITING:
+            answered(TOO_BUSY)
+            return
+        self._waiting += 1
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(self._threads, passwords.verify, user, secret)
+
+        def looked(work: asyncio.Future[bool]) -> None:
+            self._waiting -= 1
+            if not work.cancelled():  # the hub is stopping
+                right = work.exception() is None and work.result()
+                answered("" if right else BAD_CREDENTIALS)
+
+        work.add_done_callback(looked)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class Guard(Gate):
+    """The gate of one listener."""
+
+    def __init__(
+        self, house: Gatehouse, listener: Listener, passwords: Passwords | None, acl: Acl | None
+    ) -> None:
+        super().__init__(house.everything)
+        self._house = house
+        self._listener = listener
+        self._passwords = passwords
+        self._acl = acl
+
+    def authenticate(self, credentials: Credentials, done: Done) -> None:
+        def decide(reason: str) -> None:
+            done(None if reason else self._rights(credentials), reason)
+
+        user, secret, passwords = credentials.user, credentials.secret, self._passwords
+        complaint = self._complaint(credentials)
+        if complaint:
+            decide(complaint)
+        elif self._by_certificate(credentials):
+            credentials.user = credentials.certificate
+            decide("")
+        elif not user and not secret:
+            decide("" if self._listener.allow_anonymous else NO_CREDENTIALS)
+        elif passwords is None:
+            # Nothing to check against: a user name is what the client says it is.
+            decide("" if self._listener.allow_anonymous else BAD_CREDENTIALS)
+        elif passwords.known(user, secret):
+            decide("")
+        else:
+            self._house.verify(passwords, user, secret, decide)
+
+    def _complaint(self, credentials: Credentials) -> str:
+        """What is wrong whatever the password, "" if nothing is."""
+        rules = self._listener
+        if rules.tls.require_certificate and not credentials.certificate:
+            return CERTIFICATE_REQUIRED
+        if rules.client_prefixes and not credentials.client.startswith(rules.client_prefixes):
+            return BAD_CLIENT
+        if rules.require_client_id and not credentials.client:
+            return BAD_CLIENT
+        return ""
+
+    def _by_certificate(self, credentials: Credentials) -> bool:
+        return self._listener.tls.identity != "none" and bool(credentials.certificate)
+
+    def _rights(self, credentials: Credentials) -> Rights:
+        if self._acl is None:
+            return self.rights
+        return self._acl.rights(credentials.user, credentials.client)
+
+    def exchange(self, method: str, credentials: Credentials) -> Exchange | None:
+        if method != METHOD or self._passwords is None:
+            return None
+
+        def admit(user: str) -> tuple[Rights | None, str]:
+            complaint = self._complaint(credentials)
+            credentials.user = user
+            return (None, complaint) if complaint else (self._rights(credentials), "")
+
+        return Scram(self._passwords, admit)
+
+    def still_in(self, credentials: Credentials) -> bool:
+        """False if its password was changed or taken away, or it is to have other rights."""
+        user = credentials.user
+        by_password = user and not self._by_certificate(credentials)
+        if by_password and self._passwords is not None and user in self._passwords.changed:
+            return False
+        return self._acl is None or not self._acl.moved(user, credentials.client)

@@ -1,0 +1,148 @@
+"""What the hub says about itself under `$SYS/`: a table of names, and what each reads now.
+
+The names are those of mosquitto where the meaning is the same, so that existing dashboards work
+(docs/reference/sys-topics.md). Every interval each name that somebody subscribes to is published;
+a new subscriber gets the present value at once, as if it were retained. Nothing of it is ever
+recorded. The hub calls `wake`; only the broker publishes here, clients cannot.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from hubbub.core.broker import Broker
+from hubbub.core.topics import SYSTEM
+
+PREFIX: Final = SYSTEM + "/broker/"
+MINUTES: Final = (1, 5, 15)
+
+
+class Load:
+    """A counter's growth per minute: exponential averages over 1, 5 and 15 minutes."""
+
+    def __init__(self, counter: Callable[[], int], now: float) -> None:
+        self._counter = counter
+        self._count = counter()
+        self._time = now
+        self.averages = [0.0 for _ in MINUTES]
+
+    def sample(self, now: float) -> None:
+        seconds = now - self._time
+        if seconds <= 0:
+            return
+        count = self._counter()
+        rate = (count - self._count) * 60 / seconds
+        self._count, self._time = count, now
+        for index, minutes in enumerate(MINUTES):
+            kept = math.exp(-seconds / (60 * minutes))
+            self.averages[index] = rate + kept * (self.averages[index] - rate)
+
+    def reading(self, index: int) -> Callable[[], str]:
+        return lambda: f"{self.averages[index]:.2f}"
+
+
+class System:
+    """Keeps `broker.readings` and publishes them every `interval` seconds; 0 = neither."""
+
+    def __init__(self, broker: Broker, version: str) -> None:
+        self.broker = broker
+        self.interval = 0.0
+        self._version = version
+        self._due = 0.0
+        self._loads: list[Load] = []
+        self._most_clients = 0
+
+    def apply(self, interval: float) -> None:
+        """Publish at this interval from now on; the first time within one interval."""
+        self.interval = interval
+        self._due = self.broker.clock.now() + interval
+        readings = self.broker.readings
+        for name in [name for name in readings if name.startswith(PREFIX)]:
+            if not interval:
+                del readings[name]
+        if interval and PREFIX + "version" not in readings:
+            self._fill(readings)
+
+    def wake(self, now: float) -> None:
+        if not self.interval or now < self._due:
+            return
+        self._due = now + self.interval
+        for load in self._loads:
+            load.sample(now)
+        self._most_clients = max(self._most_clients, self._clients())
+        self._add_drops()
+        for name in self.broker.readings:
+            self.broker.announce(name)
+
+    def _fill(self, readings: dict[str, Callable[[], str]]) -> None:
+        broker, metrics, state = self.broker, self.broker.metrics, self.broker.state
+        counters: dict[str, Callable[[], int]] = {
+            "bytes/received": lambda: metrics.bytes_received,
+            "bytes/sent": lambda: broker.outgoing.bytes_sent,
+            "clients/connected": lambda: len(broker.clients),
+            "clients/disconnected": self._away,
+            "clients/maximum": lambda: max(self._most_clients, self._clients()),
+            "clients/total": self._clients,
+            "connections/socket/count": lambda: metrics.connections - metrics.connections_ended,
+            "messages/received": lambda: metrics.messages_in,
+            "messages/sent": lambda: metrics.messages_out,
+            "publish/messages/dropped": lambda: sum(metrics.dropped.values()),
+            "publish/messages/received": lambda: metrics.messages_in,
+            "publish/messages/sent": lambda: metrics.messages_out,
+            "retained messages/count": lambda: len(state.retained),
+            "subscriptions/count": self._subscriptions,
+        }
+        for name, counter in counters.items():
+            readings[PREFIX + name] = _number(counter)
+        readings[PREFIX + "version"] = lambda: f"hubbub version {self._version}"
+        readings[PREFIX + "uptime"] = lambda: f"{self._uptime()} seconds"
+        loads = {
+            "bytes/received": counters["bytes/received"],
+            "bytes/sent": counters["bytes/sent"],
+            "messages/received": counters["messages/received"],
+            "messages/sent": counters["messages/sent"],
+            "publish/dropped": counters["publish/messages/dropped"],
+            "publish/received": counters["publish/messages/received"],
+            "publish/sent": counters["publish/messages/sent"],
+            "sockets": lambda: metrics.connections,
+        }
+        now = broker.clock.now()
+        self._loads = [Load(counter, now) for counter in loads.values()]
+        for name, load in zip(loads, self._loads, strict=True):
+            for index, minutes in enumerate(MINUTES):
+                readings[f"{PREFIX}load/{name}/{minutes}min"] = load.reading(index)
+        self._add_drops()
+
+    def _add_drops(self) -> None:
+        """A name for every reason for which something was lost."""
+        dropped = self.broker.metrics.dropped
+        for reason in dropped:
+            name = f"{PREFIX}dropped/{reason}"
+            if name not in self.broker.readings:
+                self.broker.readings[name] = _dropped(dropped, reason)
+
+    def _uptime(self) -> int:
+        return (self.broker.clock.stamp() - self.broker.metrics.started) // 1_000_000
+
+    def _away(self) -> int:
+        return sum(not session.connected for session in self.broker.state.sessions.values())
+
+    def _clients(self) -> int:
+        return len(self.broker.clients) + self._away()
+
+    def _subscriptions(self) -> int:
+        broker = self.broker
+        lasting = sum(len(one.subscriptions) for one in broker.state.sessions.values())
+        return lasting + sum(
+            len(session.subscriptions) for session in broker.clients.values() if not session.lasting
+        )
+
+
+def _number(counter: Callable[[], int]) -> Callable[[], str]:
+    return lambda: str(counter())
+
+
+def _dropped(dropped: dict[str, int], reason: str) -> Callable[[], str]:
+    return lambda: str(dropped[reason])

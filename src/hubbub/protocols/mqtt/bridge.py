@@ -1,0 +1,497 @@
+"""A bridge: this hub as a client of another broker. The dialer connects it, the hub opens it.
+
+    local name   here/a/b  ── out: local prefix off, remote prefix on ──>  there/a/b
+                 here/a/b  <── in:  remote prefix off, local prefix on ──  there/a/b
+
+What goes out is delivered to a lasting session, as to any client, so it waits in the journal
+while the broker cannot be reached, and the session's own pump, window and QoS 2 serve it. What
+comes in is published by that session, and is promised to the broker when it is durable.
+
+Nothing returns where it came from: the session does not take what it published itself, and the
+broker is asked not to send us our own (5.0: the option no local; before, a protocol level that
+says "bridge", which mosquitto knows and other brokers refuse: then plain 3.1.1 is spoken, and
+such a broker sends back what crosses in both directions).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from hubbub import schema
+from hubbub.config import Bridge as BridgeSettings
+from hubbub.config import BridgeTopic, parse_bridge_topic
+from hubbub.core.broker import Broker, row_about
+from hubbub.core.connection import NEVER, Connection, Opening
+from hubbub.core.link import Link
+from hubbub.core.message import SPELLED, Message, Run, properties_column, run_of
+from hubbub.core.rights import Gate
+from hubbub.core.session import Silent, Subscription
+from hubbub.core.topics import SYSTEM, is_filter, is_name, matches
+from hubbub.errors import ProtocolError, SettingError
+from hubbub.protocols.mqtt import codec, specification
+from hubbub.protocols.mqtt.session import MqttSession, packet_id
+from hubbub.schema import RELEASE, name_from_wire, name_to_wire
+from hubbub.wire.bytes import Gathering
+
+PROTOCOL: Final = "bridge"
+FOR_EVER: Final = 0xFFFF_FFFF  # a session expiry that never comes (5.0, 3.1.2.11.2)
+
+log = logging.getLogger("hubbub.bridge")
+
+
+class Speech:
+    """One way to speak to the broker: a protocol level, and whether it is 5.0."""
+
+    def __init__(self, name: str, level: int, v5: bool) -> None:
+        self.name = name
+        self.level = level
+        self.v5 = v5
+
+
+SPEECHES: Final = {
+    "5.0": Speech("5.0", codec.V5, True),
+    "bridge": Speech("3.1.1 as a bridge", codec.V311 | 0x80, False),
+    "3.1.1": Speech("3.1.1", codec.V311, False),
+}
+
+
+class Topics:
+    """What crosses, and under which name. A name is matched by prefix; the first entry wins."""
+
+    def __init__(self, texts: tuple[str, ...]) -> None:
+        topics = [parse_bridge_topic(text) for text in texts]
+        for topic in topics:
+            for name in (topic.local + topic.filter, topic.remote + topic.filter):
+                if not is_filter(name) or name.startswith("$"):
+                    raise SettingError(f"bridge.topics: {name!r} is not a topic filter")
+        self.out = [topic for topic in topics if topic.out]
+        self.into = [topic for topic in topics if topic.into]
+
+    def wishes(self) -> dict[str, int]:
+        """What the bridge subscribes to here: filter -> QoS."""
+        return _highest((topic.local + topic.filter, topic.qos) for topic in self.out)
+
+    def wanted(self) -> dict[str, int]:
+        """What it subscribes to over there."""
+        return _highest((topic.remote + topic.filter, topic.qos) for topic in self.into)
+
+    def outward(self, name: str) -> str:
+        """The name over there, "" if nothing of that name goes out."""
+        return _renamed([(t, t.local, t.remote) for t in self.out], name)
+
+    def inward(self, name: str) -> str:
+        return _renamed([(t, t.remote, t.local) for t in self.into], name)
+
+
+def _highest(wishes: Iterator[tuple[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for topic_filter, qos in wishes:
+        found[topic_filter] = max(qos, found.get(topic_filter, 0))
+    return found
+
+
+def _renamed(rules: list[tuple[BridgeTopic, str, str]], name: str) -> str:
+    for topic, old, new in rules:
+        if matches(old + topic.filter, name):
+            return new + name[len(old) :]
+    return ""
+
+
+class BridgeSession(MqttSession):
+    """The lasting session of one bridge; not a client, so nobody observes or addresses it.
+
+    `v5`, `qos_limit`, `retains` and `packet_limit` are what the broker said it can take.
+    """
+
+    def __init__(self, broker: Broker, name: str, topics: Topics) -> None:
+        super().__init__(broker, name, broker.open, True, set())
+        self.protocol = PROTOCOL
+        self.topics = topics
+        self.v5 = False
+        self.qos_limit = 2
+        self.retains = True
+        self.packet_limit = codec.MAX_LENGTH
+        self._begin()
+
+    def _begin(self) -> None:
+        """Take up what the journal remembers, and subscribe to what the settings say now."""
+        broker, wishes = self.broker, self.topics.wishes()
+        state = broker.state.sessions.get((PROTOCOL, self.client))
+        if state is None:
+            broker.change(self.row(schema.CONNECT, {"lasting": True}))
+            broker.change(self.row(schema.DISCONNECT))
+            state = broker.state.sessions[PROTOCOL, self.client]
+        self.remember(state)
+        known = dict(state.subscriptions)
+        for topic_filter, (qos, _) in known.items():
+            self.subscriptions[topic_filter] = self._wish(topic_filter, qos)
+        broker.revive(self)
+        for topic_filter in known:
+            if topic_filter not in wishes:
+                broker.unsubscribe(self, topic_filter)
+        for topic_filter, qos in wishes.items():
+            if known.get(topic_filter, (-1, b""))[0] != qos:
+                wish = self._wish(topic_filter, qos)
+                broker.subscribe(wish)
+                broker.offer_retained(wish)
+        broker.age += 1
+
+    def _wish(self, topic_filter: str, qos: int) -> Subscription:
+        return Subscription(self, topic_filter, qos, (SPELLED, SPELLED, SPELLED))
+
+    def row(self, kind: bytes, properties: dict[str, object] | None = None) -> schema.Row:
+        row = row_about(self, kind)._replace(properties=properties_column(properties))
+        return row._replace(number=self.backlog.next) if kind == schema.CONNECT else row
+
+    def join(self, link: Link, window: int) -> None:
+        """The broker has accepted us."""
+        self.link = link
+        self.window = min(self.broker.inflight, window)
+        self.resume()
+
+    # Deliveries
+
+    def deliver(self, run: Run, subscription: Subscription) -> None:
+        qos = min(run.qos, subscription.qos)
+        if run.sender is self:
+            self._take_back(run, qos)
+        elif qos:
+            self.pump()
+        elif self.link is None:
+            self._drop("bridge is down", run.count)
+        elif self.link.choked:
+            self._drop("slow consumer", run.count)
+        else:
+            for message in run.messages():
+                self._write(self.link, message, 0, 0)
+
+    def offer(self, message: Message, subscription: Subscription, retained: bool) -> None:
+        if min(message.qos, subscription.qos):
+            self.pump()
+        elif self.link is not None and not self.link.choked:
+            self._write(self.link, message, 0, 0)
+
+    def _take_back(self, run: Run, qos: int) -> None:
+        """What the bridge published itself is in its backlog, as in that of the others."""
+        backlog = self.backlog
+        for seq in range(run.first, run.first + run.count) if qos else ():
+            number = backlog.next - 1
+            while number >= backlog.sent and backlog.seq(number) > seq:
+                number -= 1
+            if number >= backlog.sent and backlog.holds(number) and backlog.seq(number) == seq:
+                self._over(number, seq)
+
+    def _send(self, link: Link, number: int) -> None:
+        backlog = self.backlog
+        seq, qos = backlog.seq(number), min(backlog.qos(number), self.qos_limit)
+        message = self.broker.log.read(seq)
+        if message is None or 0 < message.expires <= self.broker.clock.stamp():
+            self._drop("gone" if message is None else "expired", 1)
+            self._give_up(number, seq)
+        elif (message.protocol, message.client) == (PROTOCOL, self.client):
+            self._give_up(number, seq)  # published by itself, just before a crash
+        elif self._write(link, message, qos, packet_id(number), number < backlog.tried) and qos:
+            backlog.sent += 1  # else it is over: written with QoS 0, or not at all
+        else:
+            self._give_up(number, seq)
+
+    def _give_up(self, number: int, seq: int) -> None:
+        self._over(number, seq)
+        self.backlog.sent = max(self.backlog.sent, self.backlog.first)
+
+    def _write(
+        self, link: Link, message: Message, qos: int, identifier: int, dup: bool = False
+    ) -> bool:
+        """Write the PUBLISH; False if it cannot be sent over there at all."""
+        name = self.topics.outward(message.topic)
+        packet = codec.publish(
+            name_to_wire(name), message.payload, qos, message.retain and self.retains, identifier,
+            dup and qos > 0, codec.NO_PROPERTIES if self.v5 else b"",
+        )  # fmt: skip
+        if not name or len(packet) > self.packet_limit:
+            self._drop("not for this bridge" if not name else "packet too large", 1)
+            return False
+        self.broker.metrics.messages_out += 1
+        if qos == 2:
+            link.hold(packet)
+        else:
+            link.write(packet)
+        return True
+
+
+class Bridge:
+    """One `[[bridge]]`: its session, and how to speak to its broker."""
+
+    def __init__(self, broker: Broker, settings: BridgeSettings, hostname: str) -> None:
+        self.broker = broker
+        self.settings = settings
+        self.client_id = settings.client_id or f"{hostname}.{settings.name}"
+        self.topics = Topics(settings.topics)
+        self.session = BridgeSession(broker, settings.name, self.topics)
+        self.up = False
+        self.reading = f"{SYSTEM}/broker/connection/{settings.name}/state"
+        broker.readings[self.reading] = lambda: str(int(self.up))
+        spoken = list(SPEECHES.values())
+        self._speeches = spoken if settings.version == "5.0" else spoken[1:]
+
+    @property
+    def speech(self) -> Speech:
+        return self._speeches[0]
+
+    def speak_otherwise(self) -> None:
+        """The broker does not know this version: the next attempt takes another."""
+        self._speeches = [*self._speeches[1:], self._speeches[0]]
+        log.info("bridge %s: trying MQTT %s", self.settings.name, self.speech.name)
+
+    def connect(self, link: Link, address: str) -> Connection:
+        return BridgeConnection(self, link, address)
+
+    def change(self, up: bool) -> None:
+        if self.up != up:
+            self.up = up
+            self.broker.announce(self.reading)
+
+
+def open_bridges(
+    broker: Broker, settings: tuple[BridgeSettings, ...], hostname: str
+) -> list[Bridge]:
+    """All bridges of the settings. What was kept for one that is there no more is let go."""
+    names = [one.name for one in settings]
+    if len(set(names)) < len(names):
+        raise SettingError("bridge.name: two bridges have the same name")
+    for protocol, name in list(broker.state.sessions):
+        if protocol == PROTOCOL and name not in names:
+            broker.end(Silent(protocol, name, broker.open))
+    return [Bridge(broker, one, hostname) for one in settings]
+
+
+class BridgeConnection(Connection):
+    """One conversation with the broker, in which we are the client."""
+
+    def __init__(self, bridge: Bridge, link: Link, address: str) -> None:
+        super().__init__(bridge.broker, link, Opening(Gate(bridge.broker.open), address))
+        self.bridge = bridge
+        self.session = bridge.session
+        self.speech = bridge.speech
+        self.welcome = False
+        self._gathering = Gathering()
+        self._heard = self._pinged = self.broker.clock.now()
+        self._patience = bridge.settings.keep_alive
+        self._over = False
+        self._answers = {
+            codec.CONNACK: self._connack,
+            codec.SUBACK: self._suback,
+            codec.PUBACK: self._puback,
+            codec.PUBREC: self._pubrec,
+            codec.PUBREL: self._pubrel,
+            codec.PUBCOMP: self._pubcomp,
+            codec.PINGRESP: self._pingresp,
+            codec.DISCONNECT: self._disconnect,
+        }
+
+    def start(self) -> None:
+        settings, properties = self.bridge.settings, None
+        if self.speech.v5:
+            expiry = 0 if settings.clean else FOR_EVER
+            properties = codec.Properties({specification.SESSION_EXPIRY: expiry})
+        packet = codec.connect(
+            self.bridge.client_id.encode(), settings.clean, settings.keep_alive, None,
+            settings.user.encode() if settings.user else None,
+            settings.password.encode() if settings.password else None, properties,
+        )  # fmt: skip
+        at = packet.index(b"MQTT") + 4
+        self.link.write(packet[:at] + bytes((self.speech.level,)) + packet[at + 1 :])
+
+    # Bytes
+
+    def feed(self, data: bytes) -> None:
+        self._heard = self.broker.clock.now()
+        gathered = self._gathering.add(data)
+        if gathered is None or self._over:
+            return
+        at = 0
+        for start, body, end in codec.packets(gathered):
+            self._packet(gathered[start], gathered[body:end])
+            at = end
+            if self._over:
+                return
+        if at < len(gathered):
+            _, end = codec.extent(gathered, at)
+            self._gathering.keep(gathered[at:], end - at)
+
+    def _packet(self, head: int, body: bytes) -> None:
+        kind = head >> 4
+        if kind == codec.PUBLISH and self.welcome:
+            self._publish(head, body)
+            return
+        answer = self._answers.get(kind)
+        if answer is None or self.welcome == (kind == codec.CONNACK):
+            raise ProtocolError(f"an unexpected {codec.NAMES[kind]} from the broker")
+        answer(body)
+
+    def _answer(self, kind: int, body: bytes) -> tuple[int, int]:
+        """The packet id and the reason code of an acknowledgement."""
+        if not self.speech.v5:
+            return codec.parse_packet_id(kind, body), 0
+        answer = codec.parse_answer(kind, body)
+        return answer.packet_id, answer.codes[0]
+
+    # Connecting
+
+    def _connack(self, body: bytes) -> None:
+        if len(body) < 2:
+            raise ProtocolError("a CONNACK of less than two bytes")
+        present, code = body[0] & 1 == 1, body[1]
+        if code in (codec.BAD_VERSION, specification.BAD_LEVEL):
+            self.bridge.speak_otherwise()
+        if code:
+            raise ProtocolError(f"refused with code {code:#04x}")
+        self.welcome = True
+        window = 65_535
+        if self.speech.v5:
+            window = self._take_limits(codec.parse_answer(codec.CONNACK, body).properties)
+        session = self.session
+        session.v5 = self.speech.v5
+        if not present:
+            self._forget_open_ids()
+        session.address = self.opening.address
+        properties = {"lasting": True, "address": self.opening.address}
+        self.broker.change(session.row(schema.CONNECT, properties))
+        self._subscribe()
+        session.join(self.link, window)
+        self.bridge.change(True)
+        log.info(
+            "bridge %s: connected to %s with MQTT %s",
+            session.client, self.opening.address, self.speech.name,
+        )  # fmt: skip
+
+    def _take_limits(self, properties: codec.Properties) -> int:
+        """What the broker allows; its receive maximum is the window."""
+        numbers, session = properties.numbers, self.session
+        session.qos_limit = numbers.get(specification.MAXIMUM_QOS, 2)
+        session.retains = numbers.get(specification.RETAIN_AVAILABLE, 1) == 1
+        session.packet_limit = numbers.get(specification.MAXIMUM_PACKET, codec.MAX_LENGTH)
+        self._patience = numbers.get(
+            specification.SERVER_KEEP_ALIVE, self.bridge.settings.keep_alive
+        )
+        return numbers.get(specification.RECEIVE_MAXIMUM, 65_535)
+
+    def _forget_open_ids(self) -> None:
+        """The broker's session is new: its packet ids of QoS 2 mean other messages now."""
+        for identifier in sorted(self.session.state.open_ids):
+            self.broker.change(row_about(self.session, RELEASE)._replace(number=identifier))
+
+    def _subscribe(self) -> None:
+        options = 0
+        if self.speech.v5:
+            # Retained messages come with a new subscription only, not with each reconnection.
+            options = codec.NO_LOCAL | codec.AS_PUBLISHED | 1 << codec.HANDLING_SHIFT
+        properties = codec.NO_PROPERTIES if self.speech.v5 else b""
+        wanted = [
+            (name.encode(), qos | options) for name, qos in self.bridge.topics.wanted().items()
+        ]
+        if wanted:
+            # Its id may be one of the session's deliveries: only a SUBACK is looked up with it.
+            self.link.write(codec.subscribe(1, wanted, properties))
+
+    def _suback(self, body: bytes) -> None:
+        codes = codec.parse_answer(codec.SUBACK, body).codes if self.speech.v5 else body[2:]
+        for name, code in zip(self.bridge.topics.wanted(), codes, strict=False):
+            if code & codec.FAILURE:
+                log.warning("bridge %s: the broker refuses %s", self.session.client, name)
+
+    # What comes in
+
+    def _publish(self, head: int, body: bytes) -> None:
+        session = self.session
+        packet = codec.parse_publish(head, body, self.speech.v5)
+        if packet.qos == 2 and packet.packet_id in session.state.open_ids:
+            self.link.hold(codec.acknowledgement(codec.PUBREC, packet.packet_id))
+            return
+        name = self.bridge.topics.inward(name_from_wire(packet.topic))
+        if is_name(name):
+            message = Message(
+                name, packet.payload, packet.qos, packet.retain, PROTOCOL, session.client
+            )
+            run = run_of(message, session, self.broker.route(session.rights, name))
+            run.number = packet.packet_id if packet.qos == 2 else 0
+            self.broker.publish(run)
+        else:
+            self.broker.metrics.drop("not for this bridge")
+        if packet.qos:
+            kind = codec.PUBACK if packet.qos == 1 else codec.PUBREC
+            self.link.hold(codec.acknowledgement(kind, packet.packet_id))
+
+    def _pubrel(self, body: bytes) -> None:
+        identifier, _ = self._answer(codec.PUBREL, body)
+        if identifier in self.session.state.open_ids:
+            self.broker.change(row_about(self.session, RELEASE)._replace(number=identifier))
+        self.link.hold(codec.acknowledgement(codec.PUBCOMP, identifier))
+
+    # Acknowledgements of what went out
+
+    def _puback(self, body: bytes) -> None:
+        identifier, code = self._answer(codec.PUBACK, body)
+        self._count_refusal(code)
+        self.session.puback(identifier)
+
+    def _pubrec(self, body: bytes) -> None:
+        identifier, code = self._answer(codec.PUBREC, body)
+        if code >= codec.FAILURE:
+            self._count_refusal(code)
+            self.session.puback(identifier)  # it is over (5.0, 4.3.3)
+        else:
+            self.session.pubrec(identifier)
+
+    def _pubcomp(self, body: bytes) -> None:
+        identifier, _ = self._answer(codec.PUBCOMP, body)
+        self.session.pubcomp(identifier)
+
+    def _count_refusal(self, code: int) -> None:
+        if code >= codec.FAILURE:
+            self.broker.metrics.drop("refused by the bridge's broker")
+
+    # Life
+
+    def _pingresp(self, body: bytes) -> None:
+        """Having heard it is all there is to it."""
+
+    def _disconnect(self, body: bytes) -> None:
+        code = body[0] if body else 0
+        raise ProtocolError(f"disconnected by the broker with code {code:#04x}")
+
+    def wake(self, now: float) -> float:
+        if self._over:
+            return NEVER
+        patience = self._patience
+        if now - self._heard >= 1.5 * patience:
+            self._finish(f"the broker said nothing for {now - self._heard:.0f} s")
+        elif self.welcome and now - self._pinged >= patience / 2:
+            self._pinged = now
+            self.link.write(codec.PINGREQ_PACKET)
+        return self._pinged + patience / 2
+
+    def drained(self) -> None:
+        self.session.resume()
+
+    def goodbye(self) -> None:
+        if self.welcome:
+            self.link.write(codec.DISCONNECT_PACKET)
+        self._finish("the hub is stopping")
+
+    def lost(self, reason: str) -> None:
+        if not self.welcome and not self._over and not reason:
+            self.bridge.speak_otherwise()  # some close without a word
+        self._finish(reason or "the broker closed the connection")
+
+    def _finish(self, reason: str) -> None:
+        if self._over:
+            return
+        self._over = True
+        self.link.close(reason)
+        if self.welcome:
+            self.session.detach()
+            self.broker.change(self.session.row(schema.DISCONNECT, {"reason": reason}))
+            self.bridge.change(False)

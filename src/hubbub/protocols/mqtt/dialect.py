@@ -1,0 +1,263 @@
+"""How messages look in each version of MQTT: the encodings of runs, and single PUBLISH packets.
+
+`Dialect` is that of 3.1 and 3.1.1, `Dialect5` that of 5.0; a hub has one of each. A publisher's
+bytes are the image of its run, so what has no property and goes from 5.0 to 5.0 is never taken
+apart. What 5.0 says and the hub's message has a field for (content type, response topic,
+correlation, expiry) lies in that field, the rest in `Message.properties`:
+
+    user             [[name, value], …] in their order
+    payload_format   1 = UTF-8
+    smq-subtid       the number of a sub-topic without a name
+
+The sub-topic of an SMQ message is the user property `smq-subtopic`, its sender the response
+topic. Called by the session and the connection; no I/O.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hubbub.core.clock import Clock
+from hubbub.core.message import Encoding, Message, Run
+from hubbub.core.names import HUB
+from hubbub.core.session import Session
+from hubbub.core.topics import CLIENT
+from hubbub.protocols.mqtt import codec
+from hubbub.protocols.mqtt import specification as spec
+from hubbub.protocols.mqtt.codec import Properties
+from hubbub.schema import name_from_wire, name_to_wire
+
+SUBTOPIC: Final = b"smq-subtopic"
+SUBTID: Final = "smq-subtid"
+USER: Final = "user"
+PAYLOAD_FORMAT: Final = "payload_format"
+SECOND: Final = 1_000_000
+KEPT_ENCODINGS: Final = 10_000  # of subscription identifiers and aliases; all go when full
+
+Ids = tuple[int, ...]
+Encodings = tuple[Encoding, Encoding, Encoding]
+
+
+class PublishEncoding(Encoding):
+    """PUBLISH packets of 3.1 and 3.1.1, of one QoS; the packet ids in an image are placeholders."""
+
+    def __init__(self, qos: int) -> None:
+        self.qos = qos
+
+    def encode(self, run: Run) -> bytes:
+        topic = name_to_wire(run.route.name)
+        return b"".join(
+            [codec.publish(topic, message.payload, self.qos) for message in run.messages()]
+        )
+
+    def decode(self, run: Run) -> list[Message]:
+        return _alike(run, _behind_id(run, self.qos))
+
+
+class PublishEncoding5(Encoding):
+    """The same of 5.0. `ids` are the subscription identifiers that every packet carries.
+
+    `alias` stands for the topic (0 = none); `named`: the packet says the topic too.
+    """
+
+    def __init__(
+        self, dialect: Dialect5, qos: int, as_published: bool, ids: Ids, alias: int, named: bool
+    ) -> None:
+        self.dialect = dialect
+        self.qos = qos
+        self.as_published = as_published
+        self.ids = ids
+        self.alias = alias
+        self.named = named
+
+    def encode(self, run: Run) -> bytes:
+        retain = run.retain and self.as_published
+        if self.as_published and not retain:
+            plain = self.dialect.encoding(self.qos, False, self.ids, self.alias, self.named)
+            return run.seen_as(plain)
+        return b"".join(
+            [
+                self.dialect.publish(
+                    message, self.qos, retain, 0, False, self.ids, self.alias, self.named
+                )
+                for message in run.messages()
+            ]
+        )
+
+    def decode(self, run: Run) -> list[Message]:
+        """Only packets without properties come in runs of several."""
+        start = _behind_id(run, self.qos)
+        if run.image[start] == 0:
+            return _alike(run, start + 1)
+        image = run.image
+        body, end = codec.extent(image, 0)
+        packet = codec.parse_publish(image[0], image[body:end], True)
+        return [self.dialect.message(packet, run.sender, run.retain)]
+
+
+def _behind_id(run: Run, qos: int) -> int:
+    """Where the topic and the packet id of each message in an image end."""
+    body, _ = codec.extent(run.image, 0)
+    topic = int.from_bytes(run.image[body : body + 2], "big")
+    return body + 2 + topic + (2 if qos else 0)
+
+
+def _alike(run: Run, start: int) -> list[Message]:
+    """The messages of a run whose payloads begin at `start` of each step."""
+    sender, image, step, topic = run.sender, run.image, run.step, run.route.name
+    protocol, client, number = sender.protocol, sender.client, sender.number
+    qos, retain = run.qos, run.retain
+    return [
+        Message(topic, image[at + start : at + step], qos, retain, protocol, client, number)
+        for at in range(0, len(image), step)
+    ]
+
+
+class Dialect:
+    """3.1 and 3.1.1: a message is a topic and a payload."""
+
+    v5 = False
+
+    def __init__(self) -> None:
+        self._encodings = (PublishEncoding(0), PublishEncoding(1), PublishEncoding(2))
+
+    def encoding(
+        self, qos: int, as_published: bool = False, ids: Ids = (), alias: int = 0,
+        named: bool = True,
+    ) -> Encoding:  # fmt: skip
+        return self._encodings[qos]
+
+    def encodings(self, qos: int, as_published: bool = False, ids: Ids = ()) -> Encodings:
+        """Those of a subscription with this QoS, by the QoS of the message."""
+        return (
+            self.encoding(0, as_published, ids),
+            self.encoding(min(1, qos), as_published, ids),
+            self.encoding(min(2, qos), as_published, ids),
+        )
+
+    def publish(
+        self, message: Message, qos: int, retain: bool, packet_id: int = 0, dup: bool = False,
+        ids: Ids = (), alias: int = 0, named: bool = True,
+    ) -> bytes:  # fmt: skip
+        topic = name_to_wire(message.topic)
+        return codec.publish(topic, message.payload, qos, retain, packet_id, dup)
+
+    def message(self, packet: codec.Publish, sender: Session, retain: bool) -> Message:
+        """A message from the wire."""
+        return Message(
+            name_from_wire(packet.topic), packet.payload, packet.qos, retain, sender.protocol,
+            sender.client, sender.number,
+        )  # fmt: skip
+
+
+class Dialect5(Dialect):
+    """5.0: messages have properties. The clock says what is left of an expiry interval."""
+
+    v5 = True
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._made: dict[tuple[int, bool, Ids, int, bool], Encoding] = {}
+
+    def encoding(
+        self, qos: int, as_published: bool = False, ids: Ids = (), alias: int = 0,
+        named: bool = True,
+    ) -> Encoding:  # fmt: skip
+        key = qos, as_published, ids, alias, named
+        made = self._made.get(key)
+        if made is None:
+            if len(self._made) >= KEPT_ENCODINGS:
+                self._made.clear()
+            made = PublishEncoding5(self, qos, as_published, ids, alias, named)
+            self._made[key] = made
+        return made
+
+    def publish(
+        self, message: Message, qos: int, retain: bool, packet_id: int = 0, dup: bool = False,
+        ids: Ids = (), alias: int = 0, named: bool = True,
+    ) -> bytes:  # fmt: skip
+        topic = name_to_wire(message.topic) if named else b""
+        properties = self.properties(message)
+        properties.subscriptions.extend(ids)
+        if alias:
+            properties.numbers[spec.TOPIC_ALIAS] = alias
+        return codec.publish(
+            topic, message.payload, qos, retain, packet_id, dup, properties.encode()
+        )
+
+    def message(self, packet: codec.Publish, sender: Session, retain: bool) -> Message:
+        message = super().message(packet, sender, retain)
+        if packet.properties is not None:
+            self._fill(message, packet.properties)
+        return message
+
+    def will(self, will: codec.Will, sender: Session) -> tuple[Message, int, int]:
+        """The message of a will, its delay and its expiry interval (-1 = none), in seconds."""
+        packet = codec.Publish(will.topic, will.payload, will.qos, will.retain, False, 0)
+        message = super().message(packet, sender, will.retain)
+        if will.properties is None:
+            return message, 0, -1
+        numbers = will.properties.numbers
+        self._fill(message, will.properties)
+        message.expires = 0  # its time begins when it is published
+        return message, numbers.get(spec.WILL_DELAY, 0), numbers.get(spec.MESSAGE_EXPIRY, -1)
+
+    def _fill(self, message: Message, properties: Properties) -> None:
+        """What the properties of a PUBLISH or a will say about a message."""
+        numbers, texts = properties.numbers, properties.texts
+        message.content_type = name_from_wire(texts.get(spec.CONTENT_TYPE, b""))
+        message.reply_to = name_from_wire(texts.get(spec.RESPONSE_TOPIC, b""))
+        message.correlation = texts.get(spec.CORRELATION, b"")
+        if spec.MESSAGE_EXPIRY in numbers:
+            message.expires = self.clock.stamp() + numbers[spec.MESSAGE_EXPIRY] * SECOND
+        rest: dict[str, object] = {}
+        if numbers.get(spec.PAYLOAD_FORMAT):
+            rest[PAYLOAD_FORMAT] = 1
+        pairs: list[list[str]] = []
+        for name, value in properties.user:
+            if name == SUBTOPIC:
+                message.subtopic = name_from_wire(value)
+            elif name == SUBTID.encode() and value.isdigit():
+                rest[SUBTID] = int(value)
+            else:
+                pairs.append([name_from_wire(name), name_from_wire(value)])
+        if pairs:
+            rest[USER] = pairs
+        message.properties = rest or None
+
+    def properties(self, message: Message) -> Properties:
+        """The properties of a message as a PUBLISH says them."""
+        found = Properties()
+        if message.expires:
+            left = message.expires - self.clock.stamp()
+            found.numbers[spec.MESSAGE_EXPIRY] = max(0, -(-left // SECOND))
+        if message.content_type:
+            found.texts[spec.CONTENT_TYPE] = name_to_wire(message.content_type)
+        reply_to = message.reply_to or _asker(message)
+        if reply_to:
+            found.texts[spec.RESPONSE_TOPIC] = name_to_wire(reply_to)
+        if message.correlation:
+            found.texts[spec.CORRELATION] = message.correlation
+        if message.subtopic:
+            found.user.append((SUBTOPIC, name_to_wire(message.subtopic)))
+        if message.properties:
+            self._say_rest(message.properties, found)
+        return found
+
+    def _say_rest(self, properties: dict[str, object], found: Properties) -> None:
+        if properties.get(PAYLOAD_FORMAT):
+            found.numbers[spec.PAYLOAD_FORMAT] = 1
+        if SUBTID in properties:
+            found.user.append((SUBTID.encode(), str(properties[SUBTID]).encode()))
+        pairs = properties.get(USER)
+        for name, value in pairs if isinstance(pairs, list) else ():
+            found.user.append((name_to_wire(name), name_to_wire(value)))
+
+
+def _asker(message: Message) -> str:
+    """SMQ has no response topic: an answer goes to who published."""
+    asks = message.protocol == "smq" and message.sender > HUB
+    return f"{CLIENT}{message.sender}" if asks else ""
+
+
+PLAIN: Final = Dialect()

@@ -1,0 +1,26 @@
+"""What an MQTT 5 client asked for with a subscription, beside its QoS. Kept in the journal."""
+
+from __future__ import annotations
+
+import json
+from typing import Final, NamedTuple
+
+
+class Options(NamedTuple):
+    """`identifier` comes back with every message (0 = none)."""
+
+    no_local: bool = False
+    as_published: bool = False
+    identifier: int = 0
+
+    def pack(self) -> bytes:
+        """As the `subscribe` row keeps it: a JSON object of what is not the default."""
+        said = {name: value for name, value in self._asdict().items() if value}
+        return json.dumps(said, separators=(",", ":")).encode() if said else b""
+
+
+NOTHING: Final = Options()
+
+
+def unpack(options: bytes) -> Options:
+    return Options(**json.loads(options)) if options else NOTHING

@@ -1,0 +1,133 @@
+"""`$SYS`: what the hub says about itself, to whom, and that no row is written."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hubbub.core.broker import Broker
+from hubbub.core.message import Message
+from hubbub.core.system import System
+from tests.core.recording import Ear, StillClock, recording
+
+DOCUMENT = Path(__file__).parents[2] / "docs/reference/sys-topics.md"
+
+
+class Host:
+    """A broker, what it says, and a clock that the test moves."""
+
+    def __init__(self, interval: float = 10.0) -> None:
+        self.broker, self.log = recording()
+        self.system = System(self.broker, "9.9")
+        self.system.apply(interval)
+
+    def after(self, seconds: float) -> None:
+        clock = self.broker.clock
+        assert isinstance(clock, StillClock)
+        clock.seconds += seconds
+        self.system.wake(clock.now())
+
+
+def told(ear: Ear) -> dict[str, str]:
+    return {topic.removeprefix("$SYS/broker/"): text.decode() for topic, text, _ in ear.hear()}
+
+
+def listener(broker: Broker, topic_filter: str = "$SYS/#", name: str = "ann") -> Ear:
+    ear = Ear(broker, name)
+    wish = ear.wish(topic_filter, 1)
+    broker.subscribe(wish)
+    broker.offer_retained(wish)
+    return ear
+
+
+def test_a_new_subscriber_gets_the_present_values() -> None:
+    host = Host()
+    host.after(3)
+    said = told(listener(host.broker))
+    assert (said["version"], said["uptime"]) == ("hubbub version 9.9", "3 seconds")
+    assert (said["clients/connected"], said["subscriptions/count"]) == ("1", "1")
+    assert said["load/messages/received/1min"] == "0.00"
+
+
+def test_values_come_every_interval_and_no_row_is_written() -> None:
+    host = Host()
+    ear = listener(host.broker, "$SYS/broker/publish/messages/received")
+    ear.hear()
+    host.after(9)
+    assert ear.hear() == []
+    host.broker.post(Message("a", b"x"))
+    rows = len(host.log.rows)
+    host.after(1)
+    assert told(ear) == {"publish/messages/received": "1"}
+    host.after(10)
+    assert told(ear) == {"publish/messages/received": "1"}
+    assert len(host.log.rows) == rows
+
+
+def test_a_load_is_a_rate_per_minute() -> None:
+    host = Host()
+    ear = listener(host.broker, "$SYS/broker/load/messages/received/+")
+    ear.hear()
+    for _ in range(6):
+        for _ in range(10):
+            host.broker.post(Message("a", b"x"))
+        host.after(10)
+        said = told(ear)
+    loads = {name[-5:].strip("/"): float(value) for name, value in said.items()}
+    assert 60 * 0.63 < loads["1min"] < 60 * 0.64, "1 - 1/e after as long as it averages"
+    assert loads["1min"] > loads["5min"] > loads["15min"] > 0
+
+
+def test_what_was_dropped_is_told_by_reason() -> None:
+    host = Host()
+    ear = listener(host.broker, "$SYS/broker/dropped/+")
+    assert ear.hear() == []
+    host.broker.metrics.drop("slow consumer", 3)
+    host.after(10)
+    assert told(ear) == {"dropped/slow consumer": "3"}
+
+
+def test_clients_cannot_publish_there() -> None:
+    host = Host()
+    ear = listener(host.broker, "$SYS/broker/version")
+    ear.hear()
+    host.broker.post(Message("$SYS/broker/version", b"mine", retain=True))
+    assert ear.hear() == []
+    assert told(listener(host.broker, name="bob"))["version"] == "hubbub version 9.9"
+    assert host.broker.metrics.dropped == {"not allowed": 1}
+
+
+def test_a_wildcard_at_the_front_does_not_match() -> None:
+    host = Host()
+    ear = listener(host.broker, "#")
+    host.after(10)
+    assert ear.hear() == []
+
+
+def test_an_interval_of_0_says_nothing() -> None:
+    host = Host()
+    ear = listener(host.broker)
+    ear.hear()
+    host.system.apply(0)
+    host.after(100)
+    assert ear.hear() == []
+    assert listener(host.broker, name="bob").hear() == []
+
+
+def test_a_client_that_is_away_counts_as_disconnected() -> None:
+    host = Host()
+    away = Ear(host.broker, "away", lasting=True)
+    host.broker.subscribe(away.wish("a", 1))
+    host.broker.disconnect(away, "")
+    said = told(listener(host.broker))
+    counts = ("clients/connected", "clients/disconnected", "clients/total", "clients/maximum")
+    assert [said[name] for name in counts] == ["1", "1", "2", "2"]
+    assert said["subscriptions/count"] == "2"
+
+
+def test_the_document_names_them_all() -> None:
+    text = DOCUMENT.read_text("utf-8")
+    documented = {name for name in re.findall(r"`\$SYS/broker/([^`<]+)`", text)}
+    averaged = set(re.findall(r"`(load/[^`]+)`", text))
+    documented |= {f"{name}/{minutes}min" for name in averaged for minutes in (1, 5, 15)}
+    assert documented == set(told(listener(Host().broker)))
