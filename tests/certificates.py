@@ -56,18 +56,17 @@ class Authority:
 
     def sign(self, common_name: str, organization: str = "", server: bool = False) -> Path:
         """A certificate with its key in one file; a server's is for this machine."""
-        parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization)] * bool(organization)
-        parts += [x509.NameAttribute(NameOID.COMMON_NAME, common_name)] * bool(common_name)
+        names = {NameOID.ORGANIZATION_NAME: organization, NameOID.COMMON_NAME: common_name}
+        parts = [x509.NameAttribute(kind, name) for kind, name in names.items() if name]
         key = ec.generate_private_key(ec.SECP256R1())
         usage = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
         builder = self._begin(x509.Name(parts), key).add_extension(
             x509.ExtendedKeyUsage([usage]), False
         )
         if server:
-            names = [
-                x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
-            ]  # fmt: skip
-            builder = builder.add_extension(x509.SubjectAlternativeName(names), False)
+            here = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+            machine = x509.SubjectAlternativeName([x509.DNSName("localhost"), here])
+            builder = builder.add_extension(machine, False)
         certificate = builder.sign(self.key, hashes.SHA256())
         file = self.folder / f"{common_name or 'nameless'}.pem"
         pem = certificate.public_bytes(serialization.Encoding.PEM)

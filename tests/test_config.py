@@ -74,6 +74,7 @@ def test_topics_that_are_none(text: str) -> None:
 def test_defaults_are_the_bounds_of_the_core() -> None:
     defaults = Settings()
     assert defaults.limits.message_bytes == limits.MESSAGE_BYTES
+    assert defaults.limits.delayed_messages == limits.DELAYED_MESSAGES
     assert defaults.session.inflight == limits.INFLIGHT
     assert defaults.session.backlog_messages == limits.BACKLOG_MESSAGES
     assert defaults.smq.max_topics == limits.TOPIC_IDS

@@ -31,14 +31,15 @@ from rich.live import Live
 
 from hubbub.config import DEFAULT_DATA, DEFAULT_LISTEN
 from hubbub.pipeline.layout import Layout
-from hubbub.pipeline.screen import Screen, View, render
+from hubbub.pipeline.screen import TWO_COLUMNS, Screen, View, render
 
 HERE: Final = Path(__file__).parent
 START_SECONDS: Final = 60.0  # a hub that takes longer has a problem
 SPARK_SECONDS: Final = 300.0  # the same of Spark, on a slow and busy machine
 STOP_SECONDS: Final = 20.0
 LOOK_SECONDS: Final = 1.0
-HEADINGS: Final = 6  # lines of the picture which are no rows
+HEADINGS: Final = 6  # lines of the picture which are no rows, with two tables in a line
+STACKED_HEADINGS: Final = 10  # the same with one table in a line
 MOST_ROWS: Final = 40  # of one table, on the highest terminal
 SAY_SECONDS: Final = 10.0  # between lines where there is no terminal to draw on
 
@@ -190,12 +191,15 @@ def start_hub(demo: Demo) -> tuple[str, str]:
     options = [part for address in listen for part in ("--listen", address)]
     hub = demo.start("hub", "-m", "hubbub", "serve", "--data", str(demo.data), *options)
     first, second = demo.wait("Starting the hub", START_SECONDS, lambda: addresses(hub.output()))
-    say(f"The hub speaks SMQ, MQTT and message-switch on {first} and {second},")
+    say("The hub speaks SMQ, MQTT and message-switch")
+    say(f"on {first} and {second};")
     say(f"its journal and the tables are in {demo.data}.")
     port = first.rpartition(":")[2]
     say("Publish something by hand, it becomes a row too:")
     say(f"    mosquitto_pub -p {port} -t hello -m world")
     say(f"    hubbub pub hello -m world --url mqtt://{first}")
+    say("and to find it when this has ended:")
+    say("    hubbub pipeline sql \"SELECT * FROM messages WHERE topic = 'hello'\"")
     return first, second
 
 
@@ -250,8 +254,14 @@ def drawn() -> Show:
     with Live(console=console, auto_refresh=False) as live:
         while True:
             view = yield
-            rows = max((console.height - HEADINGS) // 2, 3)
-            live.update(render(view, rows), refresh=True)
+            live.update(render(view, rows_that_fit(console.width, console.height)), refresh=True)
+
+
+def rows_that_fit(width: int, height: int) -> int:
+    """Rows of each of the four tables: two stand beside each other, or all below one another."""
+    if width >= TWO_COLUMNS:
+        return max((height - HEADINGS) // 2, 3)
+    return max((height - STACKED_HEADINGS) // 4, 2)
 
 
 def said() -> Show:

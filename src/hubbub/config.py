@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import logging
 import re
 import shlex
 import textwrap
@@ -23,7 +24,10 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
+from hubbub import mosquitto_conf
 from hubbub.errors import SettingError
+
+log = logging.getLogger("hubbub.config")
 
 DEFAULT_DATA: Final = "./hubbub-data"
 DEFAULT_LISTEN: Final = ("127.0.0.1:1883", "127.0.0.1:8080")
@@ -211,11 +215,15 @@ class Journal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Bounds of every connection."""
+    """Bounds of every connection, and of what waits for none."""
 
     message_bytes: Annotated[
         Count, _because("the largest payload taken from a client: people queue whole files")
     ] = 64 * 1024 * 1024
+    delayed_messages: Annotated[
+        CountOrNone,
+        _because("messages that wait under `$delayed/`; one more is dropped and counted"),
+    ] = 100_000
 
 
 class Session(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -252,6 +260,41 @@ class Mqtt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "some lose count otherwise"
         ),
     ] = True
+    max_keepalive: Annotated[
+        Annotated[int, Meta(ge=0, le=65_535)],
+        _because(
+            "clients of 5.0 that ask for a longer keep alive, or for none, are told this one, in "
+            "seconds: who is gone is noticed in 1.5 times of it. 0 leaves it to them"
+        ),
+    ] = 60
+    max_session_expiry: Annotated[
+        Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)],
+        _because(
+            "the longest time in seconds that a session outlives its connection; the default is "
+            "what 5.0 says for ever with"
+        ),
+    ] = 0xFFFF_FFFF
+    receive_maximum: Annotated[
+        Annotated[int, Meta(ge=1, le=65_535)],
+        _because(
+            "publishes of QoS 1 and 2 that a client of 5.0 may have unanswered: enough for a busy "
+            "one while the disk works; one more ends its connection with 0x93"
+        ),
+    ] = 1_000
+    topic_alias_maximum: Annotated[
+        Annotated[int, Meta(ge=0, le=65_535)],
+        _because("topic aliases that a client of 5.0 may use; each may be a name of 64 KiB"),
+    ] = 100
+    server_reference: Annotated[
+        str,
+        _because(
+            "where clients shall go instead of here: a host name or host:port. Those of 5.0 are "
+            "told so, the others that this server is not available. Empty takes them in"
+        ),
+    ] = ""
+    server_moved: Annotated[
+        bool, _because("whether they shall remember it: 0x9D, server moved, instead of 0x9C")
+    ] = False
 
 
 class Queue(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -414,7 +457,9 @@ def parse_address(text: str) -> Address:
 
 
 def load(file: str | Path | None = None, overrides: Sequence[str] = ()) -> Settings:
-    """The settings of a TOML file, with `key=value` overrides on top (the last one wins).
+    """The settings of a file, with `key=value` overrides on top (the last one wins).
+
+    `.toml` is ours, every other file is a mosquitto.conf.
 
     SettingError says which setting, from where, what was expected and what to do.
     """
@@ -429,6 +474,11 @@ def load(file: str | Path | None = None, overrides: Sequence[str] = ()) -> Setti
 
 
 def _read(file: Path) -> dict[str, Any]:
+    if file.suffix != ".toml":
+        tree, notes = mosquitto_conf.read(file)
+        for note in notes:
+            log.warning(note)
+        return tree
     try:
         return tomllib.loads(file.read_text("utf-8"))
     except OSError as error:

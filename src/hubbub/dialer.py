@@ -16,6 +16,7 @@ import re
 import ssl
 import typing
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, cast
 
 from hubbub.config import Bridge as BridgeSettings
@@ -122,7 +123,7 @@ class Dialer:
             began = self.hub.clock.now()
             try:
                 await self._attempt(host, port)
-            except (OSError, TimeoutError) as error:
+            except (OSError, TimeoutError, ValueError) as error:
                 why = str(error) or "no answer in time"
                 log.warning(
                     "bridge %s: cannot reach %s:%d: %s", self.settings.name, host, port, why
@@ -184,7 +185,7 @@ def _context(settings: BridgeSettings) -> ssl.SSLContext | None:
         context = ssl.create_default_context()
         if settings.ca:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            folder = settings.ca.endswith("/")
+            folder = Path(settings.ca).is_dir()
             context.load_verify_locations(**{"capath" if folder else "cafile": settings.ca})
         if settings.certificate:
             context.load_cert_chain(settings.certificate, settings.key or None)

@@ -17,7 +17,9 @@ import asyncio
 import contextlib
 import gc
 import logging
+import socket
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
@@ -25,18 +27,18 @@ from typing import Any, Protocol
 
 from hubbub.auth.gate import Gatehouse
 from hubbub.config import Settings
-from hubbub.core.broker import Broker, row_about
+from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.connection import Opening
 from hubbub.core.limits import COMMIT_SECONDS, CONGESTED_BYTES
 from hubbub.core.log import Log
-from hubbub.core.session import Silent
 from hubbub.core.system import System
-from hubbub.errors import HubbubError
+from hubbub.dialer import Dialer, Line
+from hubbub.errors import HubbubError, SettingError
 from hubbub.journal.writer import Journal
 from hubbub.listener import Deadlines, Listener, Socket
 from hubbub.protocols import registry
-from hubbub.schema import DISCONNECT
+from hubbub.protocols.mqtt.bridge import Bridge, open_bridges
 from hubbub.wire.http import Request
 
 log = logging.getLogger("hubbub")
@@ -68,6 +70,8 @@ class Hub:
         self.journal: Journal | None = None
         self.listeners: list[Listener] = []
         self.sockets: set[Socket] = set()
+        self.bridges: list[Bridge] = []
+        self.dialers: list[Dialer] = []
         self.deadlines = Deadlines()
         self.congested = False
         self.web: WebApplication | None = None
@@ -89,9 +93,11 @@ class Hub:
             self._open_journal()
             self._open_broker()
             self._recover()
+            self.bridges = open_bridges(self.broker, self.settings.bridge, socket.gethostname())
             if self.web is not None:
                 await self.web.start()
             await self._open_listeners()
+            self._dial()
         except BaseException:
             await self.stop()
             raise
@@ -105,15 +111,19 @@ class Hub:
             listener.close()
         for sock in list(self.sockets):
             sock.stop()
+        for dialer in self.dialers:
+            dialer.stop()
         self.schedule()
         await self._drain()
+        for dialer in self.dialers:
+            await dialer.ended(STOP_SECONDS)
         if self.web is not None:
             await self.web.stop()
         self.gatehouse.close()
         for task in (self._sweeper, self._roll):
             if task is not None:
                 task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
+                with contextlib.suppress(asyncio.CancelledError, Exception):
                     await task
         if self._commit_timer is not None:
             self._commit_timer.cancel()
@@ -177,6 +187,7 @@ class Hub:
         broker.inflight = settings.session.inflight
         broker.backlog_messages = settings.session.backlog_messages
         broker.queue_messages = settings.queue.max_messages
+        broker.delayed_messages = settings.limits.delayed_messages
         broker.topic_ids = settings.smq.max_topics
         broker.age += 1
         self.system.apply(settings.sys.interval)
@@ -187,14 +198,21 @@ class Hub:
     def read_credentials(self) -> None:
         """Take passwords, permissions and certificates as the files say now.
 
-        Clients that may not stay are ended. SettingError for the first file that cannot be used.
+        Clients that may not stay are ended. A file that cannot be used leaves what it said
+        before, and is a SettingError when all others have been read.
         """
-        for listener in self.listeners:
-            listener.read_certificates()
-        self.gatehouse.read_again()
+        trouble = []
+        certificates = [listener.read_certificates for listener in self.listeners]
+        for read in (*certificates, *(file.read for file in self.gatehouse.files())):
+            try:
+                read()
+            except SettingError as error:
+                trouble.append(str(error))
         self.broker.age += 1
         for sock in list(self.sockets):
             sock.look_again()
+        if trouble:
+            raise SettingError("; ".join(trouble))
 
     def _recover(self) -> None:
         """Fold the journal; whoever was connected when it ended is not any more."""
@@ -204,12 +222,11 @@ class Hub:
         self.journal.recover(broker.state.apply)
         for queue in list(broker.state.queues.values()):
             broker.adopt(queue)
+        broker.delays.revive()
         by_name = {protocol.name: protocol for protocol in self.protocols}
         for state in list(broker.state.sessions.values()):
             if state.connected:
-                gone = Silent(state.protocol, state.client, broker.open)
-                row = row_about(gone, DISCONNECT)._replace(expires=state.expires)
-                broker.change(row._replace(properties=b'{"reason":"hub restarted"}'))
+                broker.interrupted(state)
             protocol = by_name.get(state.protocol)
             session = protocol.revive(state) if protocol is not None else None
             if session is not None:
@@ -230,6 +247,10 @@ class Hub:
             await listener.open()
             self.listeners.append(listener)
 
+    def _dial(self) -> None:
+        for bridge in self.bridges:
+            self.dialers.append(Dialer(self, bridge.settings, bridge.connect))
+
     # The tick
 
     def schedule(self) -> None:
@@ -241,13 +262,16 @@ class Hub:
     def _tick(self) -> None:
         self._scheduled = False
         broker, journal = self.broker, self.journal
+        if broker.retained.feeding:
+            broker.retained.feed_on()
+            self.schedule()
         if broker.unsettled:
             unsettled, broker.unsettled = broker.unsettled, []
             for session in unsettled:
-                session.settle()
+                _safely(session.settle)
         if journal is not None and journal.pending:
             if broker.outgoing.holding or journal.due(self.clock.now()):
-                journal.commit()
+                _safely(journal.commit)
                 self._measure_congestion(journal)
             elif self._commit_timer is None:
                 self._commit_timer = self._loop.call_later(COMMIT_SECONDS, self._commit_later)
@@ -257,7 +281,7 @@ class Hub:
         outgoing = self.broker.outgoing
         touched, outgoing.touched = outgoing.touched, []
         for link in touched:
-            link.flush()
+            _safely(link.flush)
 
     def _commit_later(self) -> None:
         self._commit_timer = None
@@ -283,7 +307,7 @@ class Hub:
 
     # Back-pressure: publishers wait for the disk, not the memory
 
-    def hold_back(self, sock: Socket) -> None:
+    def hold_back(self, sock: Socket | Line) -> None:
         """Stop reading from a connection while the disk is behind."""
         transport = sock.transport
         if transport is not None and not transport.is_closing():
@@ -301,16 +325,19 @@ class Hub:
     # The slow things
 
     async def _sweep(self) -> None:
-        """Deadlines, time-outs of protocols, rolling. A failure is logged and not repeated."""
+        """Deadlines, time-outs of protocols, rolling. What fails is logged; the rest goes on."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             now = self.clock.now()
             for sock in self.deadlines.due(now):
-                sock.woken(now)
+                _safely(sock.woken, now)
             for protocol in self.protocols:
-                protocol.wake(now)
-            self.system.wake(now)
-            self._roll_if_due()
+                _safely(protocol.wake, now)
+            for dialer in self.dialers:
+                _safely(dialer.wake, now)
+            _safely(self.system.wake, now)
+            _safely(self.broker.delays.wake)
+            _safely(self._roll_if_due)
             self.schedule()
 
     def _roll_if_due(self) -> None:
@@ -360,6 +387,7 @@ class Hub:
                 for number, session in broker.clients.items()
             ],
             "sessions_away": sum(not s.connected for s in broker.state.sessions.values()),
+            "bridges": [{"name": one.settings.name, "up": one.up} for one in self.bridges],
             "queues": [
                 {
                     "name": queue.name.encode("utf-8", "replace").decode(),
@@ -384,6 +412,14 @@ class Hub:
                 "trouble": journal.trouble if journal is not None else "",
             },
         }
+
+
+def _safely(step: Callable[..., object], *arguments: object) -> None:
+    """One connection's trouble with the hub's own code must not stop the others."""
+    try:
+        step(*arguments)
+    except Exception:
+        log.exception("the hub's own code broke; it goes on")
 
 
 def _size(directory: Path) -> int:

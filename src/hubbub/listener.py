@@ -34,8 +34,10 @@ from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.connection import NEVER, Connection, Opening, Protocol
 from hubbub.core.limits import (
+    CLOSE_SECONDS,
     HEAD_BYTES,
     HEAD_SECONDS,
+    LINK_CHOKED,
     SEND_BUFFER,
     TLS_CLOSE_SECONDS,
     TLS_SECONDS,
@@ -113,7 +115,7 @@ class Socket(asyncio.Protocol):
 
     __slots__ = (
         "listener", "hub", "secure", "transport", "link", "connection", "protocol", "opening",
-        "frames", "young", "deadline", "peer", "reason", "made",
+        "frames", "young", "deadline", "cut_off", "peer", "reason", "made",
     )  # fmt: skip
 
     def __init__(self, listener: Listener, secure: bool = False) -> None:
@@ -128,6 +130,7 @@ class Socket(asyncio.Protocol):
         self.frames: Frames | None = None
         self.young = b""
         self.deadline = NEVER
+        self.cut_off = False
         self.peer: tuple[str, int] = ("", 0)
         self.reason = ""
         self.made = False
@@ -228,7 +231,9 @@ class Socket(asyncio.Protocol):
         reason = self.reason or (str(error) if error else "")
         if reason:
             log.info("%s:%d closed: %s", *self.peer, reason)
-        self.transport = None
+        # The heap of deadlines may hold this object for long: let go of what is large.
+        self.transport = self.link = self.frames = None
+        self.young = b""
         if connection is not None:
             self.connection = None
             connection.lost(reason)
@@ -238,11 +243,22 @@ class Socket(asyncio.Protocol):
 
     def schedule(self) -> None:
         """Ask the connection when it wants to be woken."""
-        if self.connection is not None:
-            self.hub.deadlines.add(self.connection.wake(self.hub.clock.now()), self)
+        if self.connection is None:
+            return
+        now = self.hub.clock.now()
+        if not self.cut_off:
+            self.hub.deadlines.add(self.connection.wake(now), self)
+        if self.link is not None and self.link.closing and not self.cut_off:
+            self.cut_off = True
+            self.deadline = NEVER
+            self.hub.deadlines.add(now + CLOSE_SECONDS, self)
 
     def woken(self, now: float) -> None:
-        if self.connection is not None:
+        link = self.link
+        if link is not None and link.closing and self.transport is not None:
+            # It was told to close CLOSE_SECONDS ago and reads nothing of what is left.
+            self.transport.abort()
+        elif self.connection is not None:
             self.schedule()
         elif self in self.listener.young:
             wait = f"{HEAD_SECONDS:g} s"
@@ -390,6 +406,9 @@ class Socket(asyncio.Protocol):
             replies, frames.replies = frames.replies, []
             for reply in replies:
                 self.transport.write(reply)
+            if self.transport.get_write_buffer_size() > LINK_CHOKED:
+                self._end("it asks with pings and never reads the answers")
+                self.transport.abort()
         if frames.closed and self.link is not None:
             self.link.close("")
 

@@ -113,7 +113,7 @@ KINDS: Final[dict[bytes, str]] = {
 def changes_state(row: Row) -> bool:
     """Whether folding the row has an effect; a start-up skips frames where no row has."""
     if row.kind == PUBLISH:
-        return row.ref != 0 or row.retain or row.number != 0
+        return row.ref != 0 or row.retain or row.number != 0 or row.topic.startswith(b"$delayed/")
     return row.kind != DELIVER
 
 

@@ -23,7 +23,7 @@ from hubbub.web.app import Application
 log = logging.getLogger("hubbub")
 
 # What the hub looks at once, when it starts.
-_FIXED = ("listen", "listener", "data", "allow_anonymous", "password_file", "acl_file", "tls")
+_FIXED = ("listen", "listener", "data", "allow_anonymous", "bridge", "password_file", "acl_file", "tls")
 
 
 def run(settings: Settings, reload: Callable[[], Settings] | None = None) -> None:
@@ -75,7 +75,7 @@ def _reload(hub: Hub, read: Callable[[], Settings]) -> None:
     try:
         hub.read_credentials()
     except HubbubError as error:
-        log.error("users, permissions or certificates are left as they were: %s", error)
+        log.error("what it said before goes on: %s", error)
     log.info("the configuration was read again")
 
 

@@ -21,7 +21,11 @@ def post(
 
 
 def retained(broker: Broker, ear: Ear, topic_filter: str) -> list[tuple[str, bytes]]:
-    broker.offer_retained(ear.wish(topic_filter))
+    ear.hear()
+    wish = ear.wish(topic_filter)
+    broker.subscribe(wish)
+    broker.offer_retained(wish)
+    broker.unsubscribe(ear, topic_filter)
     return sorted((topic, payload) for topic, payload, _ in ear.hear())
 
 
@@ -243,7 +247,7 @@ def test_names_that_only_one_protocol_can_say_are_not_retained() -> None:
 
 
 def test_retained_messages_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hubbub.core.broker.RETAINED", 2)
+    monkeypatch.setattr("hubbub.core.retained.RETAINED", 2)
     broker, log = recording()
     for name in ("a", "b", "c", "a"):
         post(broker, name, name.encode(), retain=True)

@@ -227,3 +227,9 @@ def test_a_session_that_imports_nothing_of_ours_finds_the_source(
         [sys.executable, "-c", STRANGER, path], capture_output=True, text=True, timeout=100
     )
     assert "rows: 100\nours: []" in ran.stdout, ran.stderr
+
+
+def test_a_journal_without_rows_has_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark reads a partition of its own making where there is none of ours."""
+    frame = spark.read.format("hubbub").option("path", str(tmp_path)).load()
+    assert frame.count() == 0

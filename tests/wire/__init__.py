@@ -43,6 +43,13 @@ class Table:
         self.gate = Gate(self.broker.open)
 
     def tick(self) -> None:
+        """All ticks that follow each other without anything coming in."""
+        self._tick()
+        while self.broker.retained.feeding:
+            self.broker.retained.feed_on()
+            self._tick()
+
+    def _tick(self) -> None:
         for session in self.broker.unsettled:
             session.settle()
         self.broker.unsettled.clear()

@@ -178,7 +178,8 @@ class Acl:
         self._rules = self._before = Rules(file)
 
     def read(self) -> None:
-        self._rules, self._before = Rules(self.file), self._rules
+        self._before = self._rules
+        self._rules = Rules(self.file)
         for subject, rights in list(self._given.items()):
             rights.rules = self._rules.of(self._now(subject))
 

@@ -72,12 +72,9 @@ class Gatehouse:
                 acl = self._acls[listener.acl_file] = Acl(Path(listener.acl_file))
         return Guard(self, listener, passwords, acl)
 
-    def read_again(self) -> None:
-        """SettingError for the first file that cannot be used; it stays as it was."""
-        for passwords in self._passwords.values():
-            passwords.read()
-        for acl in self._acls.values():
-            acl.read()
+    def files(self) -> list[Passwords | Acl]:
+        """The files behind the gates, each to be `read` again by itself."""
+        return [*self._passwords.values(), *self._acls.values()]
 
     def verify(
         self, passwords: Passwords, user: str, secret: bytes, answered: Callable[[str], None]

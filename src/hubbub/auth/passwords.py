@@ -87,6 +87,7 @@ class Passwords(Accounts):
         self.read()
 
     def read(self) -> None:
+        self.changed = frozenset()
         before, self.users = self.users, read_users(self.file)
         self.changed = frozenset(n for n, a in before.items() if self.users.get(n) != a)
         self._right.clear()

@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from enum import StrEnum
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -46,6 +47,7 @@ def run(
 ) -> None:
     """Keep the tables in DIR/tables up to date with the journal."""
     _need_spark()
+    _need_journal(data)
     stop = threading.Event()
     _stop_on_signals(stop)
     print(f"Starting Spark; tables go to {data}/tables. Ctrl-C ends.", flush=True)
@@ -101,11 +103,20 @@ def _need_spark() -> None:
         ) from error
 
 
+def _need_journal(data: str) -> None:
+    """A directory mistyped would otherwise be made, and followed for ever."""
+    if not (Path(data) / "format").exists():
+        raise SettingError(
+            f"there is no journal in {data}; start a hub there, or name its directory with --data"
+        )
+
+
 def _stop_on_signals(stop: threading.Event) -> None:
     def told(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
             raise KeyboardInterrupt  # said twice: no patience with the batch at work
         stop.set()
+        print("Stopping after this batch; once more ends now.", flush=True)
 
     signal.signal(signal.SIGINT, told)
     signal.signal(signal.SIGTERM, told)

@@ -23,7 +23,14 @@ def serve(
         str | None, typer.Option(metavar="DIR", help=f"Data directory [{config.DEFAULT_DATA}].")
     ] = None,
     configuration: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="Read settings from this file.")
+        Path | None,
+        typer.Option(
+            "--config", "-c", metavar="FILE", help="Read settings: .toml ours, else mosquitto's."
+        ),
+    ] = None,
+    port: Annotated[
+        list[int] | None,
+        typer.Option("--port", "-p", metavar="PORT", help="Short for --listen 127.0.0.1:PORT."),
     ] = None,
     setting: Annotated[
         list[str] | None,
@@ -34,8 +41,9 @@ def serve(
     ] = False,
 ) -> None:
     overrides = list(setting or [])
-    if listen:
-        overrides.append("listen=" + ",".join(listen))
+    addresses = [*(listen or ()), *(f"127.0.0.1:{number}" for number in port or ())]
+    if addresses:
+        overrides.append("listen=" + ",".join(addresses))
     if data is not None:
         overrides.append(f"data={data}")
     if verbose:

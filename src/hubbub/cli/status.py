@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from datetime import datetime
 from typing import Annotated, Any, Final
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
+from urllib.parse import unquote, urlsplit
 from urllib.request import Request, urlopen
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from hubbub.errors import HubbubError
+from hubbub.errors import HubbubError, SettingError
 
 app = typer.Typer(add_completion=False)
 
@@ -23,7 +25,7 @@ _SECONDS: Final = 10.0  # a hub that does not answer in this time is not well
 @app.command()
 def status(
     url: Annotated[
-        str, typer.Option(help="http://HOST:PORT of the hub.")
+        str, typer.Option(help="http://HOST:PORT of the hub, or http://USER:PASSWORD@HOST:PORT.")
     ] = "http://127.0.0.1:8080",
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as it came.")] = False,
 ) -> None:
@@ -38,15 +40,28 @@ def status(
 
 def fetch(url: str) -> dict[str, Any]:
     """The answer of GET /api/v1/status; HubbubError if there is none."""
-    request = Request(f"{url.rstrip('/')}/api/v1/status", headers={"Accept": "application/json"})
+    if not url.startswith(("http://", "https://")):
+        raise SettingError(f"cannot ask {url!r}: expected http://HOST:PORT")
+    parts = urlsplit(url)
+    where = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    headers = {"Accept": "application/json"}
+    if parts.username is not None:
+        shown = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers["Authorization"] = "Basic " + b64encode(shown.encode()).decode()
+    request = Request(f"{where.rstrip('/')}/api/v1/status", headers=headers)
     try:
         with urlopen(request, timeout=_SECONDS) as response:
             answer: dict[str, Any] = json.load(response)
             return answer
+    except HTTPError as error:
+        text = error.read(200).decode(errors="replace").strip()
+        raise HubbubError(
+            f"{where} says {error.code}: {text}; users are named as http://USER:PASSWORD@HOST:PORT"
+        ) from None
     except (URLError, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise HubbubError(
-            f"no hub answers at {url} ({reason}); start one with `hubbub serve` or say --url"
+            f"no hub answers at {where} ({reason}); start one with `hubbub serve` or say --url"
         ) from None
 
 
@@ -68,6 +83,8 @@ def _text(name: str, value: Any) -> str:
     """Stamps are microseconds since 1970; everything else shows as it is."""
     if name in _STAMPS:
         return datetime.fromtimestamp(value / 1e6).astimezone().isoformat(" ", "seconds")
+    if value == {}:
+        return "none"
     return f"{value:,}" if type(value) is int else str(value)
 
 

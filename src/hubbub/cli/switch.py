@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
@@ -100,6 +101,9 @@ def serve(
     url: Url = DEFAULT_URL,
 ) -> None:
     """Answer what comes into a queue, until interrupted."""
+
+    if program is not None and shutil.which(program) is None:
+        raise SettingError(f"there is no program {program} that can be run")
 
     async def by_program(request: bytes) -> bytes:
         return await _answer_by(str(program), request)

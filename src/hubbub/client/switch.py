@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from hubbub.errors import CallTimeout, Refused
+from hubbub.errors import CallTimeout, HubbubError, Refused
 from hubbub.protocols.switch import codec
 from hubbub.protocols.switch.codec import Delivery, Wanted
 
@@ -279,6 +279,8 @@ class SwitchClient:
                 target = ("response", delivery.reply_to, name, number)
                 await _insist(lambda: self._requests.post(reply, *target))
             await _insist(lambda: self.ack(name, delivery.number))
+        except HubbubError as error:
+            log.error("request %s:%s was not answered and stays: %s", name, number, error)
         except Exception:
             log.exception("request %s:%s was not answered and stays", name, number)
 

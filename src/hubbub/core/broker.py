@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from hubbub import schema
 from hubbub.core.clock import Clock
+from hubbub.core.delayed import Delays
 from hubbub.core.limits import (
     BACKLOG_MESSAGES,
+    DELAYED_MESSAGES,
     ENDED_QUEUES,
     INFLIGHT,
     QUEUE_MESSAGES,
-    RETAINED,
+    QUEUES,
+    ROUTE_NAME_BYTES,
     ROUTES,
     TOPIC_IDS,
 )
@@ -31,19 +34,23 @@ from hubbub.core.metrics import Metrics
 from hubbub.core.names import HUB, free_number
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
 from hubbub.core.queue import Queue
+from hubbub.core.retained import Retained
 from hubbub.core.rights import Rights
 from hubbub.core.route import Route
 from hubbub.core.session import FOR_EVER, Session, SessionState, Silent, Subscription
 from hubbub.core.share import Group
 from hubbub.core.state import State, id_properties, lasting_properties
+from hubbub.core.system import reading
 from hubbub.core.topics import (
     CLIENT,
+    DELAYED,
     QUEUE,
     SHARE,
     SYSTEM,
     Filters,
+    client_number,
+    delayed_topic,
     has_wildcard,
-    is_name,
     matches,
     shared_filter,
 )
@@ -74,8 +81,11 @@ class Broker:
         self.unsettled: list[Session] = []
         self.expecting: dict[str, deque[Subscription]] = {}  # consumers of destroyed queues
         self.groups: dict[str, Group] = {}
+        self.retained = Retained(self)
         self.observed: dict[str, dict[Session, int]] = {}
         self.readings: dict[str, Callable[[], str]] = {}  # $SYS: what each name says now
+        self.delays = Delays(self)
+        self.delayed_messages = DELAYED_MESSAGES
         self.backlog_messages = BACKLOG_MESSAGES
         self.queue_messages = QUEUE_MESSAGES
         self.inflight = INFLIGHT
@@ -290,7 +300,7 @@ class Broker:
     def count(self, name: str) -> int:
         """How many connected clients a publish to the name would reach, each once."""
         if name.startswith(CLIENT):
-            return int(name[len(CLIENT) :]) in self.clients
+            return client_number(name) in self.clients
         found: set[Session] = set()
         for subscription in self._matching(name):
             session = subscription.session
@@ -349,25 +359,30 @@ class Broker:
             if len(routes) >= ROUTES:
                 routes.clear()
             route = self._build(rights, name, sender if deaf else None)
-            routes[key] = route
+            if len(key) <= ROUTE_NAME_BYTES:
+                routes[key] = route
         return route
 
     def _build(self, rights: Rights, name: str, deaf: Session | None) -> Route:
+        route = Route(name, self.age)
         if name.startswith(QUEUE):
+            if not rights.may_publish(name) or not self._may_begin(name[len(QUEUE) :]):
+                route.allowed = False
+                return route
             queue = self.queue(name[len(QUEUE) :])
-            route = Route(name, self.age)
             route.subscriptions = [self._entrance(queue, name)]
         elif name.startswith(CLIENT):
-            route = Route(name, self.age)
             route.record = self.record == "all"
-            client = self.clients.get(_number(name))
+            client = self.clients.get(client_number(name))
             if client is not None and client.direct is not None:
                 route.subscriptions = [client.direct]
                 self._add_audience(route, client.direct)
+        elif name.startswith(DELAYED):
+            seconds, topic = delayed_topic(name)
+            route.delay = seconds if rights.may_publish(topic) else 0
         else:
-            route = Route(name, self.age)
             self._fill(route, deaf)
-        route.allowed = rights.may_publish(name) and not name.startswith(SYSTEM)
+        route.allowed = rights.may_publish(name) and not name.startswith((SYSTEM, DELAYED))
         return route
 
     def _matching(self, name: str) -> list[Subscription]:
@@ -416,9 +431,12 @@ class Broker:
         metrics.messages_in += run.count
         metrics.bytes_in += len(run.image)
         if not route.allowed:
-            metrics.drop("not allowed", run.count)
+            if route.delay:
+                self.delays.take(run)
+            else:
+                metrics.drop("not allowed", run.count)
             return
-        if run.retain and not self._may_retain(run):
+        if run.retain and not self.retained.may_keep(run):
             run.retain = False
             for message in run.messages():
                 message.retain = False
@@ -438,17 +456,6 @@ class Broker:
         route = self.route(sender.rights, message.topic, sender)
         self.publish(run_of(message, sender, route))
 
-    def announce(self, name: str) -> None:
-        """Tell who subscribes to a reading (`$SYS/…`) what it says now; no row is written."""
-        route = self.route(self.open, name)
-        if route.subscriptions:
-            run = run_of(self._reading(name), self.itself, route)
-            for subscription in route.subscriptions:
-                subscription.session.deliver(run, subscription)
-
-    def _reading(self, name: str) -> Message:
-        return Message(name, self.readings[name]().encode(), sender=HUB)
-
     def _record(self, run: Run) -> None:
         audience = run.route.audience if run.qos else []
         if self.log.records:
@@ -459,7 +466,7 @@ class Broker:
             self.state.published(audience, run.first, run.count, run.qos)
             self._bound_backlogs(audience, run)
         if run.retain:
-            self._retain(run)
+            self.retained.keep(run)
         if run.number:
             sender = run.sender
             self.state.sessions[sender.protocol, sender.client].open_ids.add(run.number)
@@ -487,51 +494,12 @@ class Broker:
                 )  # fmt: skip
                 self.change(row)
 
-    # Retained messages
-
-    def _may_retain(self, run: Run) -> bool:
-        name = run.route.name
-        if name.startswith("$") or not is_name(name):
-            return False
-        return name in self.state.retained or len(self.state.retained) < RETAINED
-
-    def _retain(self, run: Run) -> None:
-        """The last message of the run replaces the retained one; an empty one clears it."""
-        message = run.messages()[-1]
-        seq = run.first + run.count - 1
-        before = self.state.retain(run.route.name, seq if message.payload else 0)
-        if not self.log.records:
-            self.log.unpin(before)
-            if message.payload:
-                self.log.pin(seq)
-
     def offer_retained(self, subscription: Subscription) -> None:
-        """Hand a new subscription what was retained before it."""
-        session = subscription.session
-        for message in self._retained(subscription):
-            qos = min(message.qos, subscription.qos)
-            if session.lasting and qos:
-                row = row_about(session, schema.QUEUED)
-                self.change(row._replace(ref=message.seq, qos=qos, retain=True))
-            session.offer(message, subscription, retained=True)
+        """Hand a new subscription what was retained before it, at once or by and by."""
+        self.retained.offer(subscription)
 
-    def _retained(self, subscription: Subscription) -> Iterator[Message]:
-        """The retained messages that match, expired ones left out, and the readings."""
-        name = subscription.filter
-        if subscription.literal or not has_wildcard(name):
-            names = [name] if name in self.state.retained else []
-            readings = [name] if name in self.readings else []
-        else:
-            names = [topic for topic in self.state.retained if matches(name, topic)]
-            readings = [topic for topic in self.readings if matches(name, topic)]
-        rights = subscription.session.rights
-        for topic in filter(rights.may_receive, readings):
-            yield self._reading(topic)
-        now = self.clock.stamp()
-        for topic in filter(rights.may_receive, names):
-            message = self.log.read(self.state.retained[topic])
-            if message is not None and not 0 < message.expires <= now:
-                yield message
+    def reading(self, name: str) -> Message:
+        return reading(self, name)
 
     # Queues
 
@@ -549,6 +517,9 @@ class Broker:
             )  # fmt: skip
             queue = self.adopt(self.state.queues[name])
         return queue
+
+    def _may_begin(self, name: str) -> bool:
+        return name in self.state.queues or len(self.state.queues) < QUEUES
 
     def adopt(self, queue: Queue) -> Queue:
         """Make a queue of the fold a living one; who consumed one of that name does again."""
@@ -692,6 +663,3 @@ def row_about(session: Session, kind: bytes, topic: str = "") -> Row:
     )
 
 
-def _number(name: str) -> int:
-    digits = name[len(CLIENT) :]
-    return int(digits) if digits.isdecimal() and digits.isascii() else 0

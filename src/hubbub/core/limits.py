@@ -16,6 +16,7 @@ TLS_CLOSE_SECONDS: Final = 2.0  # for the peer's last word; many just vanish
 
 # A connection's out-buffer. Over LINK_CHOKED QoS 0 is dropped and backlogs wait; over
 # LINK_BYTES even what the client itself asked for is too much and it is ended.
+CLOSE_SECONDS: Final = 10.0  # for a peer to read what is left before it is cut off
 LINK_CHOKED: Final = 1 * MIB  # several full socket buffers: the reader is behind, not unlucky
 LINK_BYTES: Final = 448 * MIB  # the largest message, each byte six in JSON, asked for by a client
 SEND_BUFFER: Final = 64 * KIB  # SO_SNDBUF: bounds what the kernel holds for a dead reader
@@ -32,8 +33,10 @@ MEMORY_LOG_BYTES: Final = 64 * MIB  # unrecorded messages that wait for slow rec
 SUBSCRIPTIONS: Final = 10_000  # per session
 
 # The broker.
+ROUTE_NAME_BYTES: Final = 512  # longer names are rare; their routes are built each time
 ROUTES: Final = 100_000  # cached answers; all are thrown away when full
 TOPIC_IDS: Final = 1_000_000  # durable names that have a number
+DELAYED_MESSAGES: Final = 100_000  # waiting under $delayed/; each is read back when it is due
 RETAINED: Final = 1_000_000  # retained messages
 
 # Queues.

@@ -56,11 +56,14 @@ class Framing:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Link:
-    """`choked`: over its bound; QoS 0 is dropped, the rest stays in the backlog."""
+    """`choked`: over its bound; QoS 0 is dropped, the rest stays in the backlog.
+
+    `size` are the bytes that were written and not yet taken by the peer, `held_bytes` those held.
+    """
 
     __slots__ = (
-        "outgoing", "transport", "framing", "out", "size", "choked", "held", "barriers",
-        "closing", "reason",
+        "outgoing", "transport", "framing", "out", "size", "choked", "held", "held_bytes",
+        "barriers", "closing", "reason",
     )  # fmt: skip
 
     def __init__(self, outgoing: Outgoing, transport: Transport | None = None) -> None:
@@ -69,6 +72,7 @@ class Link:
         self.framing: Framing | None = None
         self.out: list[bytes] = []
         self.size = 0
+        self.held_bytes = 0
         self.choked = False
         self.held: deque[tuple[int, bytes, bool]] = deque()
         self.barriers = 0
@@ -78,6 +82,7 @@ class Link:
     def write(self, data: bytes) -> None:
         if self.barriers:
             self.held.append((0, data, False))
+            self.held_bytes += len(data)
             return
         if not self.out:
             self.outgoing.touched.append(self)
@@ -92,6 +97,7 @@ class Link:
         if not self.held:
             self.outgoing.holding.append(self)
         self.held.append((log.position, data, barrier))
+        self.held_bytes += len(data)
         if barrier:
             self.barriers += 1
 
@@ -100,6 +106,7 @@ class Link:
         held = self.held
         while held and held[0][0] <= durable:
             _, data, barrier = held.popleft()
+            self.held_bytes -= len(data)
             if barrier:
                 self.barriers -= 1
             if not self.out:

@@ -66,6 +66,10 @@ class Log:
             self._bytes -= size
         return first
 
+    def newest(self) -> int:
+        """The number of the newest message; those that are retained later have greater ones."""
+        return self.position if self.records else self._last_kept
+
     def pin(self, seq: int) -> None:
         """Keep a kept message until `unpin`, whatever memory says (retained ones, queues)."""
         message = self._kept.get(seq)

@@ -190,6 +190,7 @@ class Run:
         run = Run(self.sender, self.route, self.qos, 1, self.encoding, image, self.retain)
         run.offset = self.offset
         run.first = self.first + index if self.first else 0
+        run.time = self.time
         if self._messages is not None:
             run.replace([self._messages[index]])
         return run

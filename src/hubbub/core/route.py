@@ -18,11 +18,12 @@ class Route:
     `record`: unretained QoS 0 messages are recorded; `audience` are the lasting sessions, with
     the QoS of their subscription; `must` says that something durable needs every message
     (a bound queue). `shared`: a group chooses the receiver, who may be a lasting session, so
-    messages of QoS 1 and 2 are recorded. `allowed` False: whatever is published here is dropped and counted.
+    messages of QoS 1 and 2 are recorded. `allowed` False: whatever is published here is dropped
+    and counted, or, where there is a `delay` in seconds, kept for later.
     """
 
     __slots__ = (
-        "name", "age", "allowed", "record", "must", "shared", "subscriptions", "audience",
+        "name", "age", "allowed", "record", "must", "shared", "delay", "subscriptions", "audience",
         "audience_seq", "audience_segment",
     )  # fmt: skip
 
@@ -33,6 +34,7 @@ class Route:
         self.record = False
         self.must = False
         self.shared = False
+        self.delay = 0
         self.subscriptions: list[Subscription] = []
         self.audience: list[tuple[SessionState, int]] = []
         self.audience_seq = 0

@@ -26,6 +26,7 @@ from hubbub.schema import Row
 
 if TYPE_CHECKING:
     from hubbub.core.queue import Queue
+    from hubbub.core.retained import Feed
     from hubbub.core.rights import Rights
     from hubbub.core.share import Group
 
@@ -85,6 +86,15 @@ class Backlog:
             if entry and entry >> 3 == seq:
                 return self.first + index
         return -1
+
+    def name_of(self, number: int) -> bytes:
+        """What a row needs, beside the message, to mean this delivery: nothing, as a rule.
+
+        The same message may be there twice (retained, on a second subscription); then the
+        oldest is meant, and any other is named in the properties.
+        """
+        oldest = self.number_of(self.seq(number))
+        return b"" if oldest == number else b'{"delivery":%d}' % number
 
     def holds(self, number: int) -> bool:
         return self.first <= number < self.next and self.entries[number - self.first] != 0
@@ -194,7 +204,8 @@ class Session:
     address (None = not at all). `lasting` sessions outlive their connection. `leases`: seq -> queue
     and id of a message that it took from a queue and has not acknowledged. `shared`: seq -> the
     group that chose it for a message, which goes to another member if this session ends before.
-    `deaf`: it has a subscription with `no_local`, so its own `routes` leave it out.
+    `feeds`: retained messages that it has not got yet. `deaf`: it has a subscription with
+    `no_local`, so its own `routes` leave it out.
     """
 
     def __init__(self, protocol: str, client: str, rights: Rights) -> None:
@@ -209,6 +220,7 @@ class Session:
         self.leases: dict[int, tuple[Queue, int]] = {}
         self.dropped: dict[str, int] = {}
         self.shared: dict[int, Group] = {}
+        self.feeds: deque[Feed] = deque()
         self.deaf = False
         self.routes: dict[bytes, Route] = {}
 
@@ -235,6 +247,10 @@ class Session:
     def ready(self) -> bool:
         """Whether a queue may hand it one more message now."""
         return self.number != 0
+
+    def hungry(self) -> bool:
+        """Whether it takes more of the retained messages now; else it asks when it does."""
+        return True
 
     def changed(self, name: str, count: int) -> None:
         """The number of clients that a publish to an observed name would reach."""

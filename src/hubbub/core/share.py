@@ -7,7 +7,7 @@
 A group is one receiver in the tree of filters, so a client gets its own copy beside it. The
 choice of a lasting member is a `queued` row: the fold repeats it and chooses nothing. What a
 member of QoS 1 had not acknowledged when its session ended goes to another member; of QoS 2 it
-must not (MQTT 5.0, 4.8.2). Called by the broker; no I/O.
+must not. Called by the broker; no I/O.
 """
 
 from __future__ import annotations

@@ -19,10 +19,12 @@ from hubbub.core.names import Names
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
 from hubbub.core.queue import Queue
 from hubbub.core.session import FOR_EVER, SessionState
-from hubbub.core.topics import QUEUE
+from hubbub.core.topics import DELAYED, QUEUE, delayed_topic
 from hubbub.schema import Row, column_of, name_of
 
 Key = tuple[str, str]
+
+_DELAYED = DELAYED.encode()
 
 # Two things can begin at a queue's name: the queue, and the number that stands for the name.
 ID_OF_QUEUE = b'{"id":true}'
@@ -51,6 +53,7 @@ class State:
         self.ended_queues: dict[str, int] = {}
         self.queue_floor = 0
         self.retained: dict[str, int] = {}
+        self.delayed: dict[int, int] = {}
         self.topics = Names()
         self.subtopics = Names()
         self.taken: dict[int, int] = {}
@@ -191,12 +194,19 @@ class State:
         if row.ref:
             # A damaged file may have lost the audience's row; the reader has reported that.
             self.published(self._audiences.get(row.ref, []), row.seq, 1, row.qos)
-        if row.retain:
+        if row.topic.startswith(_DELAYED):
+            self._delay(row)
+        elif row.retain:
             self.retain(name_of(row.topic), row.seq if row.payload else 0)
         if row.number:
             session = self._session(row)
             if session is not None:
                 session.open_ids.add(row.number)
+
+    def _delay(self, row: Row) -> None:
+        seconds, _ = delayed_topic(name_of(row.topic))
+        if seconds:
+            self.delayed[row.seq] = row.time + seconds * 1_000_000
 
     def retain(self, topic: str, seq: int) -> int:
         """Make a message the retained one of its topic (0 = none); return the one before."""
@@ -241,7 +251,7 @@ class State:
         session = self._session(row)
         if session is None:
             return
-        number = session.backlog.number_of(row.ref)
+        number = _delivery(session, row)
         if number >= 0:
             session.backlog.received.update(range(number, number + row.number))
 
@@ -251,10 +261,13 @@ class State:
             if queue is not None:
                 queue.remove(row.number)
             return
+        if row.topic == _DELAYED:
+            self.delayed.pop(row.ref, None)
+            return
         session = self._session(row)
         if session is None:
             return
-        number = session.backlog.number_of(row.ref)
+        number = _delivery(session, row)
         if number >= 0:
             for one in range(number, number + row.number):
                 session.backlog.remove(one)
@@ -301,8 +314,9 @@ class State:
             yield from queue_rows(queue)
 
     def needed(self) -> set[int]:
-        """The seqs of the messages that backlogs, queues and the retained set refer to."""
+        """The seqs of the messages that backlogs, queues, delays and the retained set refer to."""
         found = set(self.retained.values())
+        found.update(self.delayed)
         for session in self.sessions.values():
             found.update(entry >> 3 for entry in session.backlog.entries if entry)
         for queue in self.queues.values():
@@ -316,8 +330,16 @@ class State:
             if queue is not None and queue.messages.get(row.number) == row.seq:
                 return row
             row = row._replace(kind=schema.PUBLISH)  # only a session still waits for it
-        retain = row.retain and self.retained.get(name_of(row.topic)) == row.seq
+        current = self.retained.get(name_of(row.topic)) == row.seq
+        retain = row.retain and (current or row.seq in self.delayed)
         return row._replace(ref=0, number=0, retain=retain)
+
+
+def _delivery(session: SessionState, row: Row) -> int:
+    """The number of the delivery that a row is about; see Backlog.name_of."""
+    if row.properties:
+        return int(json.loads(row.properties)["delivery"])
+    return session.backlog.number_of(row.ref)
 
 
 def session_rows(session: SessionState) -> Iterator[Row]:
@@ -341,7 +363,10 @@ def session_rows(session: SessionState) -> Iterator[Row]:
             ref=entry >> 3,
         )  # fmt: skip
         if number in backlog.received:
-            yield Row(0, 0, schema.RECEIVED, protocol, client, ref=entry >> 3, number=1)
+            yield Row(
+                0, 0, schema.RECEIVED, protocol, client, ref=entry >> 3, number=1,
+                properties=backlog.name_of(number),
+            )  # fmt: skip
     if not session.connected:
         yield Row(0, 0, schema.DISCONNECT, protocol, client, expires=session.expires)
     if session.will is not None:

@@ -21,11 +21,33 @@ QUEUE: Final = "$queue/"
 CLIENT: Final = "$client/"
 SHARE: Final = "$share/"
 SYSTEM: Final = "$SYS"
+DELAYED: Final = "$delayed/"
+DELAY_SECONDS: Final = 4_294_967  # 49.7 days: as milliseconds they fit into 32 bits
+
+
+def client_number(name: str) -> int:
+    """The number in an address `$client/<number>`, 0 if there is none that fits into 32 bits.
+
+    Bounded before it is read: Python takes no number of more than 4,300 digits.
+    """
+    digits = name[len(CLIENT) :] if name.startswith(CLIENT) else ""
+    number = int(digits) if len(digits) <= 10 and digits.isdecimal() and digits.isascii() else 0
+    return number if number < 1 << 32 else 0
 
 
 def is_name(name: str) -> bool:
     """Whether a message can be published to it by clients that know wildcards."""
     return _is_text(name) and "+" not in name and "#" not in name
+
+
+def delayed_topic(name: str) -> tuple[int, str]:
+    """Seconds and topic of `$delayed/<seconds>/<topic>`; (0, "") if it is not of that form."""
+    seconds, _, topic = name[len(DELAYED) :].partition("/")
+    if not (seconds.isascii() and seconds.isdecimal() and len(seconds) <= 7 and is_name(topic)):
+        return 0, ""
+    if not 1 <= int(seconds) <= DELAY_SECONDS or topic.startswith((SYSTEM, CLIENT, DELAYED)):
+        return 0, ""
+    return int(seconds), topic
 
 
 def is_filter(topic_filter: str) -> bool:

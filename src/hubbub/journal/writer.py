@@ -130,6 +130,8 @@ class Journal(Log):
         # What can be read
         self._files: list[_File] = []
         self._snapshot: Index | None = None
+        self._rolling = 0
+        self._empty: set[int] = set()
         self._snapshot_seq = 0
         self._cache: dict[tuple[Index, int], tuple[list[Row], int]] = {}
         self._cached = 0
@@ -272,7 +274,7 @@ class Journal(Log):
         if not self._rows:
             self._since = self.clock.now()
         self._rows += rows
-        self._weight += sum([len(row.payload) + len(row.properties) + ROW_BYTES for row in rows])
+        self._weight += sum([_weight(row) for row in rows])
         self.position += len(rows)
         return rows[0].seq
 
@@ -291,11 +293,13 @@ class Journal(Log):
 
     def _launch(self) -> None:
         rows, weight = self._rows, self._weight
-        self._rows, self._weight = [], 0
+        base = rows[0].seq if self._full else self._base
+        # Encoded before anything is given up: rows that cannot be written are promised to nobody.
+        group = _group_of(rows, weight, base)
+        self._rows, self._weight, self._group = [], 0, group
         if self._full:
             self._full = False
             self._base, self._began, self._size = rows[0].seq, rows[0].time, HEADER_BYTES
-        self._group = group = _group_of(rows, weight, self._base)
         self._size += len(group.data)
         age = rows[-1].time - self._began
         if self._size >= self._segment_bytes or age >= self._segment_time:
@@ -361,7 +365,8 @@ class Journal(Log):
         """
         current = self._files[-1].base if self._files else 0
         for file in self._files:
-            if self._snapshot_seq < file.base < current:
+            if self._snapshot_seq < file.base < current and file.base not in self._empty:
+                self._rolling = file.base
                 return [
                     sys.executable, "-m", "hubbub.journal.roll", str(self.directory.path),
                     str(file.base), "--keep-seconds", str(self._keep[0]),
@@ -377,6 +382,7 @@ class Journal(Log):
         """
         *_, before, newest = [0, 0, *self.directory.snapshots()]
         if newest <= self._snapshot_seq:
+            self._empty.add(self._rolling)  # damage left no rows in it: nothing to fold
             return
         path = self.directory.snapshot(newest)
         snapshot = Index(path)
@@ -446,9 +452,11 @@ class Journal(Log):
         path = self.directory.segment(group.first)
         with Replacement(path) as new:
             write_at(new.fd, Header(group.first, self._written, group.base).encode(), 0)
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd = os.open(path, os.O_RDWR)
+        # Opened before the old one is closed: if that fails, a retry must not close a number
+        # that meanwhile is somebody else's socket.
+        before, self._fd = self._fd, os.open(path, os.O_RDWR)
+        if before >= 0:
+            os.close(before)
         self._file, self._end, self._suspect = group.first, HEADER_BYTES, False
 
     def _retreat(self) -> None:
@@ -490,6 +498,14 @@ def _leave_it_to_the_system(fd: int) -> None:
     """Durability "os": what was written survives the process, not the machine."""
 
 
+def _weight(row: Row) -> int:
+    """About how many bytes a row takes; names and properties count, they can be long."""
+    return (
+        len(row.payload) + len(row.topic) + len(row.client) + len(row.properties)
+        + len(row.reply_to) + len(row.correlation) + ROW_BYTES
+    )  # fmt: skip
+
+
 def _group_of(rows: list[Row], weight: int, base: int) -> _Group:
     data = bytearray()
     frames: list[tuple[int, int]] = []
@@ -506,9 +522,9 @@ def _parts(rows: list[Row], weight: int) -> list[list[Row]]:
     parts: list[list[Row]] = [[]]
     size = 0
     for row in rows:
-        size += len(row.payload) + len(row.properties) + ROW_BYTES
+        size += _weight(row)
         if parts[-1] and (len(parts[-1]) == COMMIT_ROWS or size > FRAME_BYTES):
             parts.append([])
-            size = len(row.payload) + len(row.properties) + ROW_BYTES
+            size = _weight(row)
         parts[-1].append(row)
     return parts

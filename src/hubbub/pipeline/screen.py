@@ -28,7 +28,7 @@ from rich.text import Text
 from hubbub.pipeline.layout import Layout, Progress
 
 HISTORY: Final = 500  # batches whose rows are read at the first look; older ones are only counted
-PLACES: Final = 10_000  # (topic, path) whose last reading is kept
+PLACES: Final = 10_000  # topics whose last message, (topic, path) whose last reading is kept
 MINUTES: Final = 3  # of traffic
 CALLS: Final = 1_000  # closed calls behind the mean latency
 CELL: Final = 36  # characters
@@ -49,7 +49,7 @@ class View(NamedTuple):
 
     progress: Progress
     counts: dict[str, int]
-    messages: list[Row]  # newest first
+    messages: list[Row]  # the last one of each topic, newest first
     readings: list[Row]  # the last one of each (topic, path), sorted by these
     traffic: list[Row]  # of the last MINUTES, newest minute first, then most messages first
     calls: list[Row]  # open ones first, then newest first
@@ -57,14 +57,14 @@ class View(NamedTuple):
 
 
 class Screen:
-    """Follows the tables of a data directory; keeps the last `rows` messages and calls."""
+    """Follows the tables of a data directory; shows at most `rows` calls."""
 
     def __init__(self, data: str | Path, rows: int = 8) -> None:
         self._layout = Layout(data)
         self._rows = rows
         self._batch = -1
         self._counts = {"messages": 0, "readings": 0, "traffic": 0, "calls": 0}
-        self._messages: deque[Row] = deque(maxlen=rows)
+        self._messages: dict[str, Row] = {}
         self._readings: dict[tuple[str, str], Row] = {}
         self._traffic: list[Row] = []
         self._calls: deque[Row] = deque(maxlen=CALLS)
@@ -88,13 +88,21 @@ class Screen:
 
     def _take(self, name: str, rows: pa.Table) -> None:
         if name == "messages":
-            self._messages.extend(rows.slice(max(rows.num_rows - self._rows, 0)).to_pylist())
+            self._keep_last_of_topics(rows)
         elif name == "readings":
             self._keep_last(rows)
         elif name == "traffic":
             self._traffic = _recent([*self._traffic, *_marked(rows, False)])
         else:
             self._calls.extend(_marked(rows, False))
+
+    def _keep_last_of_topics(self, rows: pa.Table) -> None:
+        """The last message of each topic: a busy topic must not push a rare one out."""
+        for row in rows.to_pylist():
+            self._messages.pop(row["topic"], None)
+            self._messages[row["topic"]] = row
+        while len(self._messages) > PLACES:
+            del self._messages[next(iter(self._messages))]
 
     def _keep_last(self, rows: pa.Table) -> None:
         for row in rows.to_pylist():
@@ -116,7 +124,7 @@ class Screen:
         return View(
             progress,
             {**self._counts, "traffic_open": len(traffic), "calls_open": len(calls)},
-            list(reversed(self._messages)),
+            list(reversed(self._messages.values())),
             [self._readings[place] for place in sorted(self._readings, key=_own_first)],
             sorted(_recent([*self._traffic, *traffic]), key=_by_minute),
             [*calls, *known][: self._rows],
@@ -197,7 +205,8 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _messages(rows: list[Row], counts: dict[str, int]) -> Table:
-    table = _table(f"messages: {counts['messages']:,} rows", "time", "by", "topic", "payload")
+    title = f"messages: {counts['messages']:,} rows, the last of each topic"
+    table = _table(title, "time", "by", "topic", "payload")
     for row in rows:
         cells = map(_cell, (row["topic"], row["payload"]))
         table.add_row(_clock(row["time"]), row["protocol"], *cells)

@@ -112,18 +112,24 @@ class Guarded:
         self._opening = opening
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            header = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
-            rights, reason = await self._ask(*authorization(header))
-            if rights is None:
-                refusal = PlainTextResponse(reason + "\n", 401, {CHALLENGE[0]: CHALLENGE[1]})
-                await refusal(scope, receive, send)
+        if scope["type"] in ("http", "websocket"):
+            refusal = await self._refusal(scope)
+            if refusal is not None and scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008, "reason": "not let in"})
                 return
-            if not rights.may_subscribe(_SHOWN):
-                refusal = PlainTextResponse(f"This needs the right to read {_SHOWN}\n", 403)
+            if refusal is not None:
                 await refusal(scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+    async def _refusal(self, scope: Scope) -> PlainTextResponse | None:
+        header = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
+        rights, reason = await self._ask(*authorization(header))
+        if rights is None:
+            return PlainTextResponse(reason + "\n", 401, {CHALLENGE[0]: CHALLENGE[1]})
+        if not rights.may_subscribe(_SHOWN):
+            return PlainTextResponse(f"This needs the right to read {_SHOWN}\n", 403)
+        return None
 
     async def _ask(self, user: str, secret: bytes) -> tuple[Rights | None, str]:
         answer = asyncio.get_running_loop().create_future()

@@ -161,10 +161,11 @@ async def test_no_more_is_under_way_than_the_broker_takes() -> None:
             if n:  # one stays under way, so that two are never exceeded
                 peer.say(codec.acknowledgement(codec.PUBACK, packet.packet_id))
         assert payloads == [b"%d" % n for n in range(5)]
+        await asyncio.gather(*publishing[1:])
         assert client.unfinished == 1
         peer.say(codec.acknowledgement(codec.PUBACK, 1))
-        await asyncio.gather(*publishing)
         await client.flush()
+        await publishing[0]
         await client.close()
 
 

@@ -63,7 +63,8 @@ def test_retained_messages_of_a_lasting_session_survive_its_connection() -> None
 
 
 @pytest.mark.parametrize(
-    "name", ["$client/77", "$client/+", "$share/group/a", "$queue/+", "$queue/#"]
+    "name",
+    ["$client/77", "$client/+", "$share/group/$queue/a", "$share/a", "$queue/+", "$queue/#"],
 )
 def test_what_nobody_may_subscribe_to(name: str) -> None:
     stage = Stage()

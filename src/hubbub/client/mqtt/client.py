@@ -210,8 +210,9 @@ class MqttClient:
         self.session_present = present
         self.version = packets.VERSIONS[connection.level]
         self.limits = connection.limits
-        self._session.attach(connection, present)
+        # Subscriptions first: what we send again may be for ourselves.
         self._subscriptions.attach(self._session, connection, present)
+        self._session.attach(connection, present)
         self._wake()
 
     async def _keep_connected(self) -> None:

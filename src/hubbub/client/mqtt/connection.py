@@ -19,6 +19,7 @@ from hubbub.client.mqtt.packets import Opening, Options, Refusal
 from hubbub.client.mqtt.transport import Transport
 from hubbub.errors import HubbubError, SettingError
 from hubbub.protocols.mqtt import codec
+from hubbub.protocols.mqtt.codec import specification
 from hubbub.wire.bytes import Gathering
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ class Connection:
             elif alias in self._topics:
                 message = message._replace(topic=self._topics[alias])
         if not message.topic:
-            raise codec.PacketError("a PUBLISH without a topic, or with an unknown alias")
+            raise codec.PacketError("a PUBLISH with an unknown alias", specification.BAD_ALIAS)
         self._session.arrive(message, packet_id)
 
     def _take_connack(self, body: bytes) -> None:

@@ -1,5 +1,5 @@
-"""MQTT 3.1 and 3.1.1: over TCP, and over WebSocket as sub-protocol `mqtt`."""
+"""MQTT 3.1, 3.1.1 and 5.0: over TCP, and over WebSocket as sub-protocol `mqtt`."""
 
-from hubbub.protocols.mqtt.connection import Mqtt
+from hubbub.protocols.mqtt.protocol import Mqtt
 
 __all__ = ["Mqtt"]

@@ -27,16 +27,20 @@ from hubbub.core.connection import NEVER, Connection, Opening
 from hubbub.core.link import Link
 from hubbub.core.message import SPELLED, Message, Run, properties_column, run_of
 from hubbub.core.rights import Gate
-from hubbub.core.session import Silent, Subscription
+from hubbub.core.session import FOR_EVER, Silent, Subscription
+from hubbub.core.state import lasting_properties
+from hubbub.core.system import announce
 from hubbub.core.topics import SYSTEM, is_filter, is_name, matches
 from hubbub.errors import ProtocolError, SettingError
-from hubbub.protocols.mqtt import codec, specification
-from hubbub.protocols.mqtt.session import MqttSession, packet_id
+from hubbub.protocols.mqtt import codec
+from hubbub.protocols.mqtt import specification as spec
+from hubbub.protocols.mqtt.dialect import PLAIN, Dialect5
+from hubbub.protocols.mqtt.session import ANY_PACKET, TOO_LARGE, MqttSession, packet_id
 from hubbub.schema import RELEASE, name_from_wire, name_to_wire
 from hubbub.wire.bytes import Gathering
 
 PROTOCOL: Final = "bridge"
-FOR_EVER: Final = 0xFFFF_FFFF  # a session expiry that never comes (5.0, 3.1.2.11.2)
+NOT_CROSSING: Final = "no topic of the bridge"
 
 log = logging.getLogger("hubbub.bridge")
 
@@ -52,7 +56,7 @@ class Speech:
 
 SPEECHES: Final = {
     "5.0": Speech("5.0", codec.V5, True),
-    "bridge": Speech("3.1.1 as a bridge", codec.V311 | 0x80, False),
+    "bridge": Speech("3.1.1 as a bridge", codec.V311 | codec.BRIDGE, False),
     "3.1.1": Speech("3.1.1", codec.V311, False),
 }
 
@@ -65,7 +69,10 @@ class Topics:
         for topic in topics:
             for name in (topic.local + topic.filter, topic.remote + topic.filter):
                 if not is_filter(name) or name.startswith("$"):
-                    raise SettingError(f"bridge.topics: {name!r} is not a topic filter")
+                    raise SettingError(
+                        f"bridge.topics: {name!r} is not a topic filter, or under `$`, where "
+                        "nothing crosses"
+                    )
         self.out = [topic for topic in topics if topic.out]
         self.into = [topic for topic in topics if topic.into]
 
@@ -102,17 +109,15 @@ def _renamed(rules: list[tuple[BridgeTopic, str, str]], name: str) -> str:
 class BridgeSession(MqttSession):
     """The lasting session of one bridge; not a client, so nobody observes or addresses it.
 
-    `v5`, `qos_limit`, `retains` and `packet_limit` are what the broker said it can take.
+    `qos_limit`, `retains` and `packet_limit` are what the broker said it can take.
     """
 
     def __init__(self, broker: Broker, name: str, topics: Topics) -> None:
         super().__init__(broker, name, broker.open, True, set())
         self.protocol = PROTOCOL
         self.topics = topics
-        self.v5 = False
         self.qos_limit = 2
         self.retains = True
-        self.packet_limit = codec.MAX_LENGTH
         self._begin()
 
     def _begin(self) -> None:
@@ -120,8 +125,8 @@ class BridgeSession(MqttSession):
         broker, wishes = self.broker, self.topics.wishes()
         state = broker.state.sessions.get((PROTOCOL, self.client))
         if state is None:
-            broker.change(self.row(schema.CONNECT, {"lasting": True}))
-            broker.change(self.row(schema.DISCONNECT))
+            broker.change(self.connect_row())
+            broker.change(row_about(self, schema.DISCONNECT))
             state = broker.state.sessions[PROTOCOL, self.client]
         self.remember(state)
         known = dict(state.subscriptions)
@@ -139,11 +144,11 @@ class BridgeSession(MqttSession):
         broker.age += 1
 
     def _wish(self, topic_filter: str, qos: int) -> Subscription:
-        return Subscription(self, topic_filter, qos, (SPELLED, SPELLED, SPELLED))
+        return Subscription(self, topic_filter, qos, (SPELLED, SPELLED, SPELLED), no_local=True)
 
-    def row(self, kind: bytes, properties: dict[str, object] | None = None) -> schema.Row:
-        row = row_about(self, kind)._replace(properties=properties_column(properties))
-        return row._replace(number=self.backlog.next) if kind == schema.CONNECT else row
+    def connect_row(self) -> schema.Row:
+        row = row_about(self, schema.CONNECT)._replace(number=self.backlog.next)
+        return row._replace(properties=lasting_properties(FOR_EVER, self.address))
 
     def join(self, link: Link, window: int) -> None:
         """The broker has accepted us."""
@@ -154,71 +159,81 @@ class BridgeSession(MqttSession):
     # Deliveries
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
-        qos = min(run.qos, subscription.qos)
-        if run.sender is self:
-            self._take_back(run, qos)
-        elif qos:
-            self.pump()
-        elif self.link is None:
-            self._drop("bridge is down", run.count)
-        elif self.link.choked:
-            self._drop("slow consumer", run.count)
-        else:
-            for message in run.messages():
-                self._write(self.link, message, 0, 0)
+        if min(run.qos, subscription.qos):
+            self.pump()  # the broker has put it into the backlog of a lasting session
+            return
+        for message in run.messages():
+            self._pass(message)
 
     def offer(self, message: Message, subscription: Subscription, retained: bool) -> None:
         if min(message.qos, subscription.qos):
             self.pump()
-        elif self.link is not None and not self.link.choked:
-            self._write(self.link, message, 0, 0)
+        else:
+            self._pass(message)
 
-    def _take_back(self, run: Run, qos: int) -> None:
-        """What the bridge published itself is in its backlog, as in that of the others."""
-        backlog = self.backlog
-        for seq in range(run.first, run.first + run.count) if qos else ():
-            number = backlog.next - 1
-            while number >= backlog.sent and backlog.seq(number) > seq:
-                number -= 1
-            if number >= backlog.sent and backlog.holds(number) and backlog.seq(number) == seq:
-                self._over(number, seq)
+    def _pass(self, message: Message) -> None:
+        """QoS 0: now or never."""
+        link = self.link
+        if link is None or link.choked:
+            self._drop("bridge is down" if link is None else "slow consumer", 1)
+            return
+        packet = self._packet(message, 0)
+        if len(packet) > self.packet_limit:
+            self._drop(TOO_LARGE, 1)
+        else:
+            self.broker.metrics.messages_out += 1
+            link.write(packet)
 
     def _send(self, link: Link, number: int) -> None:
         backlog = self.backlog
         seq, qos = backlog.seq(number), min(backlog.qos(number), self.qos_limit)
         message = self.broker.log.read(seq)
         if message is None or 0 < message.expires <= self.broker.clock.stamp():
-            self._drop("gone" if message is None else "expired", 1)
-            self._give_up(number, seq)
-        elif (message.protocol, message.client) == (PROTOCOL, self.client):
-            self._give_up(number, seq)  # published by itself, just before a crash
-        elif self._write(link, message, qos, packet_id(number), number < backlog.tried) and qos:
-            backlog.sent += 1  # else it is over: written with QoS 0, or not at all
-        else:
-            self._give_up(number, seq)
-
-    def _give_up(self, number: int, seq: int) -> None:
-        self._over(number, seq)
-        self.backlog.sent = max(self.backlog.sent, self.backlog.first)
-
-    def _write(
-        self, link: Link, message: Message, qos: int, identifier: int, dup: bool = False
-    ) -> bool:
-        """Write the PUBLISH; False if it cannot be sent over there at all."""
-        name = self.topics.outward(message.topic)
-        packet = codec.publish(
-            name_to_wire(name), message.payload, qos, message.retain and self.retains, identifier,
-            dup and qos > 0, codec.NO_PROPERTIES if self.v5 else b"",
-        )  # fmt: skip
-        if not name or len(packet) > self.packet_limit:
-            self._drop("not for this bridge" if not name else "packet too large", 1)
-            return False
+            self._skip(number, seq, "gone" if message is None else "expired")
+            return
+        if not self.topics.outward(message.topic):
+            self._skip(number, seq, NOT_CROSSING)
+            return
+        packet = self._packet(message, qos, packet_id(number), number < backlog.tried)
+        if len(packet) > self.packet_limit:
+            self._skip(number, seq, TOO_LARGE)
+            return
+        backlog.sent += 1
         self.broker.metrics.messages_out += 1
         if qos == 2:
             link.hold(packet)
         else:
             link.write(packet)
-        return True
+        if not qos:
+            self._over(number, seq)  # the broker over there takes no more, so nobody will answer
+
+    def _packet(self, message: Message, qos: int, identifier: int = 0, dup: bool = False) -> bytes:
+        """The PUBLISH under its name over there."""
+        encoded = b""
+        if isinstance(self.dialect, Dialect5):
+            properties = self.dialect.properties(message)
+            answer = properties.texts.pop(spec.RESPONSE_TOPIC, b"")
+            if answer and not answer.startswith(b"$"):  # our $client/… is nobody over there
+                name = self.topics.outward(name_from_wire(answer))
+                properties.texts[spec.RESPONSE_TOPIC] = name_to_wire(name) or answer
+            encoded = properties.encode()
+        return codec.publish(
+            name_to_wire(self.topics.outward(message.topic)), message.payload, qos,
+            message.retain and self.retains, identifier, dup and qos > 0, encoded,
+        )  # fmt: skip
+
+    def received(self, packet: codec.Publish) -> Message | None:
+        """A message from over there under its name here; None if it has none."""
+        name = self.topics.inward(name_from_wire(packet.topic))
+        if not is_name(name):
+            return None
+        message = self.dialect.message(packet, self, packet.retain)
+        message.topic = name
+        if message.reply_to.startswith("$"):
+            message.reply_to = ""
+        elif message.reply_to:
+            message.reply_to = self.topics.inward(message.reply_to) or message.reply_to
+        return message
 
 
 class Bridge:
@@ -235,14 +250,15 @@ class Bridge:
         broker.readings[self.reading] = lambda: str(int(self.up))
         spoken = list(SPEECHES.values())
         self._speeches = spoken if settings.version == "5.0" else spoken[1:]
+        self._turn = 0
 
     @property
     def speech(self) -> Speech:
-        return self._speeches[0]
+        return self._speeches[self._turn % len(self._speeches)]
 
     def speak_otherwise(self) -> None:
         """The broker does not know this version: the next attempt takes another."""
-        self._speeches = [*self._speeches[1:], self._speeches[0]]
+        self._turn += 1
         log.info("bridge %s: trying MQTT %s", self.settings.name, self.speech.name)
 
     def connect(self, link: Link, address: str) -> Connection:
@@ -251,7 +267,9 @@ class Bridge:
     def change(self, up: bool) -> None:
         if self.up != up:
             self.up = up
-            self.broker.announce(self.reading)
+            if not up:
+                self._turn = 0  # the broker may be a newer one when it comes back
+            announce(self.broker, self.reading)
 
 
 def open_bridges(
@@ -295,7 +313,7 @@ class BridgeConnection(Connection):
         settings, properties = self.bridge.settings, None
         if self.speech.v5:
             expiry = 0 if settings.clean else FOR_EVER
-            properties = codec.Properties({specification.SESSION_EXPIRY: expiry})
+            properties = codec.Properties({spec.SESSION_EXPIRY: expiry})
         packet = codec.connect(
             self.bridge.client_id.encode(), settings.clean, settings.keep_alive, None,
             settings.user.encode() if settings.user else None,
@@ -344,7 +362,7 @@ class BridgeConnection(Connection):
         if len(body) < 2:
             raise ProtocolError("a CONNACK of less than two bytes")
         present, code = body[0] & 1 == 1, body[1]
-        if code in (codec.BAD_VERSION, specification.BAD_LEVEL):
+        if code in (codec.BAD_VERSION, spec.BAD_LEVEL):
             self.bridge.speak_otherwise()
         if code:
             raise ProtocolError(f"refused with code {code:#04x}")
@@ -353,12 +371,11 @@ class BridgeConnection(Connection):
         if self.speech.v5:
             window = self._take_limits(codec.parse_answer(codec.CONNACK, body).properties)
         session = self.session
-        session.v5 = self.speech.v5
+        session.dialect = Dialect5(self.broker.clock) if self.speech.v5 else PLAIN
         if not present:
             self._forget_open_ids()
         session.address = self.opening.address
-        properties = {"lasting": True, "address": self.opening.address}
-        self.broker.change(session.row(schema.CONNECT, properties))
+        self.broker.change(session.connect_row())
         self._subscribe()
         session.join(self.link, window)
         self.bridge.change(True)
@@ -370,13 +387,11 @@ class BridgeConnection(Connection):
     def _take_limits(self, properties: codec.Properties) -> int:
         """What the broker allows; its receive maximum is the window."""
         numbers, session = properties.numbers, self.session
-        session.qos_limit = numbers.get(specification.MAXIMUM_QOS, 2)
-        session.retains = numbers.get(specification.RETAIN_AVAILABLE, 1) == 1
-        session.packet_limit = numbers.get(specification.MAXIMUM_PACKET, codec.MAX_LENGTH)
-        self._patience = numbers.get(
-            specification.SERVER_KEEP_ALIVE, self.bridge.settings.keep_alive
-        )
-        return numbers.get(specification.RECEIVE_MAXIMUM, 65_535)
+        session.qos_limit = numbers.get(spec.MAXIMUM_QOS, 2)
+        session.retains = numbers.get(spec.RETAIN_AVAILABLE, 1) == 1
+        session.packet_limit = numbers.get(spec.MAXIMUM_PACKET, ANY_PACKET)
+        self._patience = numbers.get(spec.SERVER_KEEP_ALIVE, self.bridge.settings.keep_alive)
+        return numbers.get(spec.RECEIVE_MAXIMUM, 65_535)
 
     def _forget_open_ids(self) -> None:
         """The broker's session is new: its packet ids of QoS 2 mean other messages now."""
@@ -410,16 +425,14 @@ class BridgeConnection(Connection):
         if packet.qos == 2 and packet.packet_id in session.state.open_ids:
             self.link.hold(codec.acknowledgement(codec.PUBREC, packet.packet_id))
             return
-        name = self.bridge.topics.inward(name_from_wire(packet.topic))
-        if is_name(name):
-            message = Message(
-                name, packet.payload, packet.qos, packet.retain, PROTOCOL, session.client
-            )
-            run = run_of(message, session, self.broker.route(session.rights, name))
+        message = session.received(packet)
+        if message is not None:
+            route = self.broker.route(session.rights, message.topic, session)
+            run = run_of(message, session, route)
             run.number = packet.packet_id if packet.qos == 2 else 0
             self.broker.publish(run)
         else:
-            self.broker.metrics.drop("not for this bridge")
+            self.broker.metrics.drop(NOT_CROSSING)
         if packet.qos:
             kind = codec.PUBACK if packet.qos == 1 else codec.PUBREC
             self.link.hold(codec.acknowledgement(kind, packet.packet_id))
@@ -493,5 +506,6 @@ class BridgeConnection(Connection):
         self.link.close(reason)
         if self.welcome:
             self.session.detach()
-            self.broker.change(self.session.row(schema.DISCONNECT, {"reason": reason}))
+            row = row_about(self.session, schema.DISCONNECT)
+            self.broker.change(row._replace(properties=properties_column({"reason": reason})))
             self.bridge.change(False)

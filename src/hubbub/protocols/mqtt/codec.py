@@ -43,6 +43,7 @@ VERSIONS: Final = specification.VERSIONS
 V31: Final = specification.V31
 V311: Final = specification.V311
 V5: Final = specification.V5
+BRIDGE: Final = 0x80  # in the protocol level before 5.0
 
 # Connect return codes (3.2.2.3).
 ACCEPTED: Final = 0
@@ -167,11 +168,11 @@ class Publish(NamedTuple):
 
 def parse_publish(head: int, body: bytes, v5: bool = False) -> Publish:
     qos = head >> 1 & 3
+    if qos == 3:
+        raise PacketError("a PUBLISH with QoS 3")
     reader = Reader(body, "PUBLISH")
     topic = reader.string("topic")
     packet_id = reader.packet_id() if qos else 0
-    if qos == 3:
-        raise PacketError("a PUBLISH with QoS 3")
     if head & 8 and not qos:
         raise PacketError("a PUBLISH of QoS 0 that says it is a repetition")
     properties = reader.properties(PUBLISH) if v5 else None
@@ -190,7 +191,8 @@ class Will(NamedTuple):
 class Connect(NamedTuple):
     """A CONNECT (3.1). `version` is a value of VERSIONS; keep_alive in seconds, 0 = none.
 
-    `properties` is None before 5.0.
+    `properties` is None before 5.0. A `bridge` says so with the highest bit of the level, as
+    mosquitto's do before 5.0: it must not be sent what it published itself.
     """
 
     version: str
@@ -201,6 +203,7 @@ class Connect(NamedTuple):
     user: bytes | None
     password: bytes | None
     properties: Properties | None = None
+    bridge: bool = False
 
 
 def parse_connect(body: bytes) -> Connect:
@@ -208,11 +211,12 @@ def parse_connect(body: bytes) -> Connect:
     reader = Reader(body, "CONNECT")
     name = reader.string("protocol name")
     level = reader.byte("protocol level")
-    version = VERSIONS.get((name, level))
+    bridge = level in (BRIDGE | V31, BRIDGE | V311)
+    version = VERSIONS.get((name, level & ~BRIDGE if bridge else level))
     if version is None:
         raise _unknown_version(name, level)
     try:
-        return _parse_connect(reader, version, level == V5)
+        return _parse_connect(reader, version, level == V5)._replace(bridge=bridge)
     except PacketError as error:
         if level == V5:
             error.reply = connack(False, error.code, NO_PROPERTIES)

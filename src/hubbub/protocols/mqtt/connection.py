@@ -1,93 +1,68 @@
-"""An MQTT connection of 3.1 or 3.1.1: packets in, calls on the broker and acknowledgements out.
+"""An MQTT connection: packets in, calls on the broker and acknowledgements out.
 
     new ── CONNECT ──> asking ── accepted ──> connected ── DISCONNECT, error, silence ──> over
+                        └── AUTH <──> AUTH, if the client named a method (5.0) ──┘
 
 Nothing but a CONNECT is taken first, and only one (3.1). While the gate thinks about the
 credentials the bytes wait. A publish is acknowledged by `hold`: when its row is durable.
 
-PUBLISH packets that follow each other with the same first bytes (type, length, topic) form one
-run, found with one `startswith` a message, and travel as one slice of what was received.
+PUBLISH packets that follow each other with the same first bytes (type, length, topic) and, in
+5.0, without properties form one run, found with one `startswith` a message, and travel as one
+slice of what was received. 5.0 differs from 3.1.1 by the dialect of the session, and here by
+`_v5` where packets have more to say. What a client of 5.0 does wrong is told to it in a
+DISCONNECT with the reason code of the PacketError; before 5.0 the connection is just closed.
 """
 
 from __future__ import annotations
 
 import random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from hubbub.config import Settings
-from hubbub.core.broker import Broker, row_about
-from hubbub.core.connection import NEVER, Connection, Opening, Protocol
-from hubbub.core.limits import KIB, SUBSCRIPTIONS
+from hubbub.core.broker import row_about
+from hubbub.core.connection import NEVER, Connection, Opening
+from hubbub.core.limits import KIB
 from hubbub.core.link import Link
-from hubbub.core.message import Message, Run
-from hubbub.core.rights import Rights
+from hubbub.core.message import Run
+from hubbub.core.rights import Exchange, Rights
 from hubbub.core.route import Route
-from hubbub.core.session import Session, SessionState, Subscription
-from hubbub.core.topics import CLIENT, QUEUE, has_wildcard, is_filter, is_name
-from hubbub.errors import ProtocolError
+from hubbub.core.session import Subscription
+from hubbub.core.topics import QUEUE, SHARE, is_name
 from hubbub.protocols.mqtt import codec
-from hubbub.protocols.mqtt.session import ENCODINGS, NAME, SELF, MqttSession, granted
-from hubbub.schema import RELEASE, WILL, name_from_wire
+from hubbub.protocols.mqtt import specification as spec
+from hubbub.protocols.mqtt.codec import PacketError, Properties
+from hubbub.protocols.mqtt.dialect import PLAIN, SECOND, Dialect
+from hubbub.protocols.mqtt.incoming import Incoming, check_message
+from hubbub.protocols.mqtt.options import Options, may_subscribe, own_address
+from hubbub.protocols.mqtt.session import MqttSession
+from hubbub.protocols.mqtt.welcome import (
+    REFUSALS,
+    Will,
+    asked_will,
+    greeting,
+    keep_alive,
+    lifetime,
+    referral,
+    refusal,
+)
+from hubbub.schema import RELEASE, name_from_wire
 from hubbub.wire.bytes import Gathering
-from hubbub.wire.http import Request
+
+if TYPE_CHECKING:
+    from hubbub.protocols.mqtt.protocol import Mqtt
 
 CONNECT_BYTES: Final = 512 * KIB  # its six strings have at most 64 KiB each
 EARLY_BYTES: Final = 256 * KIB  # what comes while the gate thinks; a read of the socket
 CONNECT_SECONDS: Final = 10.0  # to send a whole CONNECT after the first byte
-SUBPROTOCOLS: Final = ("mqtt", "mqttv3.1")
 QOS0: Final = 0x30
 QOS1: Final = 0x32
 
 
-class Mqtt(Protocol):
-    """MQTT in one hub: the sessions by client id, connected or away."""
-
-    name = NAME
-    streams = True
-
-    def __init__(self, broker: Broker) -> None:
-        super().__init__(broker)
-        self.sessions: dict[str, MqttSession] = {}
-        self.exchanging: set[MqttSession] = set()
-        self.qos2_serial = True
-
-    def apply(self, settings: Settings) -> None:
-        self.qos2_serial = settings.mqtt.qos2_serial
-        self.message_bytes = settings.limits.message_bytes
-
-    def opens(self, data: bytes) -> bool | None:
-        return data[0] == 0x10
-
-    def takes(self, request: Request) -> bool:
-        if not request.websocket:
-            return False
-        asked = request.listed("sec-websocket-protocol")
-        for subprotocol in SUBPROTOCOLS:
-            if subprotocol in asked:
-                request.subprotocol = subprotocol
-                return True
-        return request.path == b"/mqtt"
-
-    def connect(self, link: Link, opening: Opening) -> Connection:
-        return MqttConnection(self, link, opening)
-
-    def wake(self, now: float) -> None:
-        for session in list(self.exchanging):
-            session.exclusive_timeout(now)
-
-    def revive(self, state: SessionState) -> Session | None:
-        session = MqttSession(self.broker, state.client, self.broker.open, True, self.exchanging)
-        session.remember(state)
-        for topic_filter, (qos, options) in state.subscriptions.items():
-            session.subscriptions[topic_filter] = Subscription(
-                session, topic_filter, qos, granted(qos), options=options
-            )
-        self.sessions[state.client] = session
-        return session
-
-
 class MqttConnection(Connection):
-    """One conversation. `session` is None until the CONNECT is accepted."""
+    """One conversation. `session` is None until the CONNECT is accepted.
+
+    `_asked` and `_client` are what it said in its CONNECT, `_expiry` how many seconds its session
+    outlives it. `_exchange` is the conversation about credentials under way.
+    """
 
     def __init__(self, protocol: Mqtt, link: Link, opening: Opening) -> None:
         super().__init__(protocol.broker, link, opening)
@@ -100,7 +75,16 @@ class MqttConnection(Connection):
         self._limit = CONNECT_BYTES
         self._heard = self.broker.clock.now()
         self._patience = CONNECT_SECONDS
-        self._will: codec.Will | None = None
+        self._v5 = False
+        self._dialect: Dialect = PLAIN
+        self._encodings = PLAIN.encodings(2)
+        self._asked: codec.Connect | None = None
+        self._wants = Properties()
+        self._client = ""
+        self._expiry = 0
+        self._exchange: Exchange | None = None
+        self._incoming = Incoming(protocol)
+        self._will: Will | None = None
         self._over = False
         self._answers = {
             codec.CONNECT: self._second_connect,
@@ -112,18 +96,24 @@ class MqttConnection(Connection):
             codec.UNSUBSCRIBE: self._unsubscribe,
             codec.PINGREQ: self._pingreq,
             codec.DISCONNECT: self._disconnect,
+            codec.AUTH: self._auth,
         }
 
     # Bytes
 
     def feed(self, data: bytes) -> None:
-        if self._asking:
-            self._wait_for_the_gate(data)
-            return
-        self._heard = self.broker.clock.now()
-        gathered = self._gathering.add(data)
-        if gathered is not None and not self._over and not self.link.closing:
-            self._feed(gathered)
+        try:
+            if self._asking:
+                self._wait_for_the_gate(data)
+                return
+            self._heard = self.broker.clock.now()
+            gathered = self._gathering.add(data)
+            if gathered is not None and not self._over and not self.link.closing:
+                self._feed(gathered)
+        except PacketError as error:
+            if not error.reply:
+                self._say_last(error.code, error.reason)
+            raise
 
     def _feed(self, buf: bytes) -> None:
         n = len(buf)
@@ -163,7 +153,9 @@ class MqttConnection(Connection):
     def _wait_for_the_gate(self, data: bytes) -> None:
         self._early.append(data)
         if sum(map(len, self._early)) > EARLY_BYTES:
-            raise ProtocolError(f"more than {EARLY_BYTES} bytes before the CONNECT is answered")
+            raise PacketError(
+                f"more than {EARLY_BYTES} bytes before the CONNECT is answered", spec.BUSY
+            )
 
     def _packet(self, head: int, body: bytes) -> None:
         kind = head >> 4
@@ -171,75 +163,139 @@ class MqttConnection(Connection):
             self._publish(head, body)
             return
         answer = self._answers.get(kind)
-        if answer is None:
-            raise ProtocolError(f"a {codec.NAMES[kind]} from a client")
+        if answer is None or (kind == codec.AUTH and not self._v5):
+            code = spec.PROTOCOL if kind else spec.MALFORMED
+            raise PacketError(f"a {codec.NAMES[kind]} from a client", code)
         if head & 15 != codec.FLAGS[kind]:
-            raise ProtocolError(f"a {codec.NAMES[kind]} with the flags {head & 15:04b}")
+            raise PacketError(f"a {codec.NAMES[kind]} with the flags {head & 15:04b}")
         answer(body)
+
+    def _say_last(self, code: int, reason: str) -> None:
+        """What a client of 5.0 is told before its connection is closed, behind all that waits."""
+        if not self._v5 or self._over:
+            return
+        properties = self._reason(reason)
+        if self.session is None:
+            self.link.hold(refusal(True, code, properties))
+            return
+        packet = codec.disconnect(code, properties.encode())
+        fits = len(packet) <= self.session.packet_limit
+        self.link.hold(packet if fits else codec.disconnect(code))
+
+    def _reason(self, text: str) -> Properties:
+        """The reason in words, if the client wants to hear them."""
+        if not text or self._wants.numbers.get(spec.REQUEST_PROBLEM) == 0:
+            return Properties()
+        return Properties(texts={spec.REASON_STRING: text.encode("utf-8", "replace")})
 
     # Connecting
 
     def _first(self, head: int, body: bytes) -> None:
+        """The CONNECT, or an AUTH that goes on with the conversation it began."""
+        if self._exchange is not None:
+            self._go_on(head, body)
+            return
         if head != codec.CONNECT << 4:
-            raise ProtocolError(f"a {codec.NAMES[head >> 4]} before the CONNECT")
+            raise PacketError(f"a {codec.NAMES[head >> 4]} before the CONNECT", spec.PROTOCOL)
         asked = codec.parse_connect(body)
-        if asked.version == "5.0":
-            raise ProtocolError("MQTT level 5", b"\x20\x03\x00\x84\x00")
-        client = name_from_wire(asked.client)
-        if not client and (not asked.clean or asked.version == "3.1"):
-            reply = codec.connack(False, codec.BAD_IDENTIFIER)
-            raise ProtocolError("no client id, which only clean sessions of 3.1.1 may leave", reply)
-        if asked.will is not None and not is_name(name_from_wire(asked.will.topic)):
-            raise ProtocolError("a will whose topic has wildcards")
+        self._asked = asked
+        self._v5 = asked.properties is not None
+        self._wants = asked.properties or Properties()
+        self._dialect = self.protocol.dialects[asked.version]
+        self._encodings = self._dialect.encodings(2)
+        self._client = name_from_wire(asked.client)
+        self._check(asked)
+        method = self._wants.texts.get(spec.AUTH_METHOD)
+        if method is not None:
+            self._begin_exchange(method)
+            return
         self._asking = True
         user = name_from_wire(asked.user or b"")
-        self.opening.authenticate(
-            client,
-            user,
-            asked.password or b"",
-            lambda rights, reason: self._judged(asked, client, rights, reason),
-        )
+        self.opening.authenticate(self._client, user, asked.password or b"", self._judged)
 
-    def _judged(
-        self, asked: codec.Connect, client: str, rights: Rights | None, reason: str
-    ) -> None:
+    def _check(self, asked: codec.Connect) -> None:
+        if self.protocol.server_reference:
+            code, properties = referral(self.protocol)
+            reason = f"sent on to {self.protocol.server_reference}"
+            raise PacketError(reason, code, refusal(self._v5, code, properties))
+        if not self._client and not self._v5 and (not asked.clean or asked.version == "3.1"):
+            reason = "no client id, which only clean sessions of 3.1.1 may leave"
+            reply = refusal(False, spec.BAD_CLIENT, Properties())
+            raise PacketError(reason, spec.BAD_CLIENT, reply)
+        will = asked.will
+        if will is None:
+            return
+        if not is_name(name_from_wire(will.topic)):
+            raise PacketError("a will whose topic has wildcards", spec.BAD_TOPIC)
+        if will.properties is not None:
+            check_message(will.properties, will.payload)
+
+    def _judged(self, rights: Rights | None, reason: str) -> None:
         """The gate has decided; what came meanwhile is taken now."""
         self._asking = False
         if self._over:
             return
         if rights is None:
-            self.link.write(codec.connack(False, codec.NOT_AUTHORISED))
+            code = REFUSALS.get(reason, spec.NOT_ALLOWED)
+            self.link.write(refusal(self._v5, code, self._reason(reason)))
             self._finish(f"refused: {reason}")
             return
-        self._accept(asked, client or f"auto-{random.getrandbits(64):016x}", rights)
+        self._accept(rights, Properties())
         early, self._early = self._early, []
         rest = b"".join(early)
         if rest:
-            self._feed(rest)
+            self.feed(rest)
 
-    def _accept(self, asked: codec.Connect, client: str, rights: Rights) -> None:
+    def _accept(self, rights: Rights, proof: Properties) -> None:
+        """Take the client in; `proof` is what the exchange of credentials says to it."""
+        asked, broker, mqtt = self._asked, self.broker, self.protocol
+        assert asked is not None
+        client = self._client or f"auto-{random.getrandbits(64):016x}"
+        self._expiry = lifetime(asked, mqtt.max_session_expiry)
         number = self._take_over(client)
-        session = self.protocol.sessions.get(client)
+        session = mqtt.sessions.get(client)
         if session is not None and asked.clean:
-            self.broker.end(session)
+            mqtt.end(session)
             session = None
         present = session is not None
         if session is None:
-            exchanging = self.protocol.exchanging
-            session = MqttSession(self.broker, client, rights, not asked.clean, exchanging)
-            self.protocol.sessions[client] = session
+            session = MqttSession(broker, client, rights, self._expiry > 0, mqtt.exchanging)
+            mqtt.sessions[client] = session
+        mqtt.publish_due_will(session)
         session.rights = rights
         session.address = self.opening.address
-        self.broker.connect(session, number)
-        session.attach(self.link, self.protocol.qos2_serial, self._finish)
+        broker.connect(session, number, self._expiry)
+        session.attach(self.link, self._dialect, mqtt.qos2_serial and not self._v5, self._finish)
         self.session = session
-        self._limit = self.protocol.message_bytes
-        self._will = asked.will
-        if asked.will is not None:
-            self._note_will(session, asked.will)
-        self._patience = asked.keep_alive * 1.5 if asked.keep_alive else NEVER
-        self.link.hold(codec.connack(present, codec.ACCEPTED), barrier=True)
+        self._limit = mqtt.message_bytes
+        self._will = asked_will(asked, self._dialect, session)
+        if self._will is not None:
+            self._keep_will(session, self._will)
+        self._welcome(session, present, asked.keep_alive, proof)
         session.resume()
+
+    def _welcome(
+        self, session: MqttSession, present: bool, alive: int, proof: Properties
+    ) -> None:
+        properties = b""
+        if self._v5:
+            ours = keep_alive(alive, self.protocol.max_keepalive)
+            said = greeting(
+                self.protocol, self._wants, self._expiry, ours if ours != alive else -1,
+                session.number,
+            )  # fmt: skip
+            said.texts.update(proof.texts)
+            if not self._client:
+                said.texts[spec.ASSIGNED_CLIENT] = session.client.encode()
+            alive, properties = ours, said.encode()
+            numbers = self._wants.numbers
+            session.limit(
+                numbers.get(spec.RECEIVE_MAXIMUM, 65_535),
+                numbers.get(spec.MAXIMUM_PACKET, session.packet_limit),
+                numbers.get(spec.TOPIC_ALIAS_MAXIMUM, 0),
+            )
+        self._patience = alive * 1.5 if alive else NEVER
+        self.link.hold(codec.connack(present, codec.ACCEPTED, properties), barrier=True)
 
     def _take_over(self, client: str) -> int:
         """End another connection of the same client; its address stays (0 = there is none)."""
@@ -250,42 +306,101 @@ class MqttConnection(Connection):
         session.taken_over()
         return number
 
-    def _note_will(self, session: MqttSession, will: codec.Will) -> None:
-        row = row_about(session, WILL, name_from_wire(will.topic))
-        row = row._replace(qos=will.qos, retain=will.retain, payload=will.payload)
+    def _keep_will(self, session: MqttSession, will: Will) -> None:
         if session.lasting:
-            self.broker.change(row)
+            self.broker.change(will.row())
         else:
-            self.broker.note(row)
+            self.broker.note(will.row())
 
     def _second_connect(self, body: bytes) -> None:
-        raise ProtocolError("a second CONNECT")
+        raise PacketError("a second CONNECT", spec.PROTOCOL)
+
+    # Enhanced authentication (5.0, 4.12)
+
+    def _begin_exchange(self, method: bytes) -> None:
+        exchange = self.opening.exchange(name_from_wire(method), self._client)
+        if exchange is None:
+            reason = f"the authentication method {method[:40]!r} is not known here"
+            raise PacketError(reason, spec.BAD_METHOD)
+        self._exchange = exchange
+        self._step(exchange, self._wants.texts.get(spec.AUTH_DATA, b""))
+
+    def _go_on(self, head: int, body: bytes) -> None:
+        """Until the exchange is done the client says nothing else (4.12)."""
+        if head == codec.DISCONNECT << 4:
+            self._finish("")
+        elif head != codec.AUTH << 4:
+            raise PacketError(f"a {codec.NAMES[head >> 4]} instead of an AUTH", spec.PROTOCOL)
+        else:
+            self._auth(body)
+
+    def _auth(self, body: bytes) -> None:
+        code, properties = codec.parse_ending(codec.AUTH, body)
+        method = self._wants.texts.get(spec.AUTH_METHOD)
+        if method is None or properties.texts.get(spec.AUTH_METHOD) != method:
+            raise PacketError("an AUTH of another method than the CONNECT's", spec.PROTOCOL)
+        if code == spec.REAUTHENTICATE and self.session is not None and self._exchange is None:
+            self._exchange = self.opening.exchange(name_from_wire(method), self._client)
+        elif code != spec.CONTINUE:
+            raise PacketError(f"an AUTH with the reason code {code:#04x} here", spec.PROTOCOL)
+        if self._exchange is None:
+            raise PacketError("an AUTH that answers nothing", spec.PROTOCOL)
+        self._step(self._exchange, properties.texts.get(spec.AUTH_DATA, b""))
+
+    def _step(self, exchange: Exchange, data: bytes) -> None:
+        step = exchange.step(data)
+        proof = Properties(texts={spec.AUTH_METHOD: self._wants.texts[spec.AUTH_METHOD]})
+        if step.data:
+            proof.texts[spec.AUTH_DATA] = step.data
+        if not step.done:
+            self.link.write(codec.auth(spec.CONTINUE, proof.encode()))
+            return
+        self._exchange = None
+        if step.rights is None:
+            raise PacketError(step.reason, REFUSALS.get(step.reason, spec.NOT_ALLOWED))
+        if self.session is None:
+            self._accept(step.rights, proof)
+            return
+        self.session.rights = step.rights
+        self._routes = {}
+        self.broker.age += 1
+        self.link.write(codec.auth(spec.SUCCESS, proof.encode()))
 
     # Publishing
 
     def _route(self, topic: bytes) -> Route:
         """The route of a topic; its name is checked here, once."""
-        assert self.session is not None
+        session = self.session
+        assert session is not None
         try:
             name = topic.decode()
         except UnicodeDecodeError:
-            raise ProtocolError("a PUBLISH whose topic is not UTF-8") from None
+            raise PacketError("a PUBLISH whose topic is not UTF-8") from None
         if not is_name(name):
-            raise ProtocolError(f"a PUBLISH to {name[:80]!r}, which is not a topic name")
-        route = self.broker.route(self.session.rights, name)
-        self._routes = self.session.rights.routes
+            reason = f"a PUBLISH to {name[:80]!r}, which is not a topic name"
+            raise PacketError(reason, spec.BAD_TOPIC)
+        route = self.broker.route(session.rights, name, session)
+        self._routes = session.routes if session.deaf else session.rights.routes
         return route
 
     def _publishes(self, session: MqttSession, buf: bytes, pos: int, body: int, end: int) -> int:
         """A run of QoS 0 or QoS 1 publishes that begin with the same bytes; where it ends."""
         mark = body + 2 + ((buf[body] << 8) | buf[body + 1]) if end - body >= 2 else end + 1
         qos = (buf[pos] >> 1) & 1
-        if mark + 2 * qos > end:
-            raise ProtocolError("a PUBLISH that ends inside its topic")
+        start = mark + 2 * qos
+        v5 = self._v5
+        if start + v5 > end:
+            raise PacketError("a PUBLISH that ends inside its topic")
+        if v5 and (buf[start] or mark == body + 2 or session.requests):
+            self._publish(buf[pos], buf[body:end])
+            return end
         topic = buf[body + 2 : mark]
         route = self._routes.get(topic)
         if route is None or route.age != self.broker.age:
             route = self._route(topic)
+        if v5 and qos and not (route.allowed and route.subscriptions):
+            self._publish(buf[pos], buf[body:end])
+            return end
         step = end - pos
         stop = end
         n = len(buf)
@@ -294,71 +409,117 @@ class MqttConnection(Connection):
             while stop + step <= n and buf.startswith(same, stop):
                 stop += step
         count = (stop - pos) // step
-        run = Run(session, route, qos, count, ENCODINGS[qos], buf[pos:stop])
+        if v5 and count > 1:
+            lengths = buf[start:stop:step]
+            count -= len(lengths.lstrip(b"\0"))  # from the first one with properties on
+            stop = pos + count * step
+        run = Run(session, route, qos, count, self._encodings[qos], buf[pos:stop])
         if not qos:
             self.broker.publish(run)
             return stop
         run.offset = mark - pos
         acknowledgements = _pubacks(run.image, run.offset, step, count)
+        if v5:
+            self._incoming.check_window(count)
         self.broker.publish(run)
         self.link.hold(acknowledgements)
+        if v5:
+            self._incoming.owe(count)
         return stop
 
     def _publish(self, head: int, body: bytes) -> None:
-        """Any other PUBLISH: retained, repeated, or QoS 2. One at a time."""
+        """Any other PUBLISH: retained, repeated, QoS 2, with properties. One at a time."""
         session = self.session
         assert session is not None
-        packet = codec.parse_publish(head, body)
+        packet = codec.parse_publish(head, body, self._v5)
+        if packet.properties is not None:
+            packet = self._incoming.named(packet, packet.properties)
         route = self._routes.get(packet.topic)
         if route is None or route.age != self.broker.age:
             route = self._route(packet.topic)
         if packet.qos == 2 and packet.packet_id in session.state.open_ids:
             self.link.hold(codec.acknowledgement(codec.PUBREC, packet.packet_id))
             return
-        image = codec.publish(
-            packet.topic, packet.payload, packet.qos, packet_id=packet.packet_id
-        )
-        run = Run(session, route, packet.qos, 1, ENCODINGS[packet.qos], image, packet.retain)
+        code = spec.SUCCESS
+        if packet.properties is not None:
+            code = self._incoming.verdict(packet, packet.properties, route)
+        if code < spec.UNSPECIFIED:
+            self._take(session, packet, route)
+        else:
+            self.broker.metrics.drop(spec.REASONS[code].name)
         if packet.qos:
-            run.offset = len(image) - len(packet.payload) - 2
+            kind = codec.PUBACK if packet.qos == 1 else codec.PUBREC
+            properties = b""
+            if code >= spec.UNSPECIFIED:
+                properties = self._reason(spec.REASONS[code].name).encode()
+            self.link.hold(codec.acknowledgement(kind, packet.packet_id, code, properties))
+            if self._v5 and packet.qos == 1:
+                self._incoming.owe(1)
+
+    def _take(self, session: MqttSession, packet: codec.Publish, route: Route) -> None:
+        properties = packet.properties.encode() if packet.properties is not None else b""
+        image = codec.publish(
+            packet.topic, packet.payload, packet.qos, packet_id=packet.packet_id,
+            properties=properties,
+        )  # fmt: skip
+        encoding = self._encodings[packet.qos]
+        run = Run(session, route, packet.qos, 1, encoding, image, packet.retain)
+        if packet.qos:
+            run.offset = len(image) - len(packet.payload) - len(properties) - 2
         if packet.qos == 2:
+            self._incoming.unreleased += 1
             session.open_exchange()
             session.state.open_ids.add(packet.packet_id)
             if session.lasting:
                 run.number = packet.packet_id
-        self.broker.publish(run)
-        if packet.qos:
-            kind = codec.PUBACK if packet.qos == 1 else codec.PUBREC
-            self.link.hold(codec.acknowledgement(kind, packet.packet_id))
+        if session.requests and route.allowed:
+            session.publish_answer(run)
+        else:
+            self.broker.publish(run)
 
     def _pubrel(self, body: bytes) -> None:
         """The publisher may reuse its packet id once this is durable (PUBCOMP is held)."""
         session = self.session
         assert session is not None
-        packet_id = codec.parse_packet_id(codec.PUBREL, body)
+        packet_id, _ = self._answer(codec.PUBREL, body)
         known = packet_id in session.state.open_ids
         if known:
+            self._incoming.unreleased = max(0, self._incoming.unreleased - 1)
             session.state.open_ids.discard(packet_id)
             if session.lasting:
                 self.broker.change(row_about(session, RELEASE)._replace(number=packet_id))
+        code = spec.ID_UNKNOWN if self._v5 and not known else spec.SUCCESS
         # A barrier: what stood aside until now must not overtake it.
-        self.link.hold(codec.acknowledgement(codec.PUBCOMP, packet_id), barrier=session.serial)
+        answer = codec.acknowledgement(codec.PUBCOMP, packet_id, code)
+        self.link.hold(answer, barrier=session.serial)
         if known:
             session.close_exchange()
 
     # Acknowledgements of what the client received
 
+    def _answer(self, kind: int, body: bytes) -> tuple[int, int]:
+        """The packet id and the reason code of an acknowledgement."""
+        if not self._v5 or len(body) == 2:
+            return codec.parse_packet_id(kind, body), spec.SUCCESS
+        answer = codec.parse_answer(kind, body)
+        return answer.packet_id, answer.codes[0]
+
     def _puback(self, body: bytes) -> None:
         assert self.session is not None
-        self.session.puback(codec.parse_packet_id(codec.PUBACK, body))
+        self.session.puback(self._answer(codec.PUBACK, body)[0])
 
     def _pubrec(self, body: bytes) -> None:
+        """With a reason code of a failure the exchange is over (5.0, 4.3.3)."""
         assert self.session is not None
-        self.session.pubrec(codec.parse_packet_id(codec.PUBREC, body))
+        packet_id, code = self._answer(codec.PUBREC, body)
+        if code < spec.UNSPECIFIED:
+            self.session.pubrec(packet_id)
+        else:
+            self.session.puback(packet_id)
 
     def _pubcomp(self, body: bytes) -> None:
         assert self.session is not None
-        self.session.pubcomp(codec.parse_packet_id(codec.PUBCOMP, body))
+        self.session.pubcomp(self._answer(codec.PUBCOMP, body)[0])
 
     # Subscribing
 
@@ -366,51 +527,65 @@ class MqttConnection(Connection):
         """SUBACK leaves before anything of the new subscriptions (3.8.4)."""
         session = self.session
         assert session is not None
-        packet_id, wanted, _ = codec.parse_subscribe(body)
-        room = SUBSCRIPTIONS - len(session.subscriptions)
-        made = [
-            self._subscription(session, name_from_wire(name), qos) if index < room else None
-            for index, (name, qos) in enumerate(wanted)
-        ]
-        for subscription in made:
-            if subscription is not None:
-                self.broker.subscribe(subscription)
-        session.listen_to_self()
-        codes = [made_one.qos if made_one is not None else codec.FAILURE for made_one in made]
+        packet_id, wanted, properties = codec.parse_subscribe(body, self._v5)
+        identifier = sum(properties.subscriptions) if properties is not None else 0
+        codes, offers = [], []
+        no_local = codec.NO_LOCAL if self._asked is not None and self._asked.bridge else 0
+        for name, asked in wanted:
+            options = asked | no_local
+            code, offered = self._subscribe_one(session, name_from_wire(name), options, identifier)
+            codes.append(code if self._v5 else min(code, codec.FAILURE))
+            if offered is not None:
+                offers.append(offered)
+        session.subscribed()
+        self._routes = {}
+        answer = codec.suback(packet_id, codes, codec.NO_PROPERTIES if self._v5 else b"")
         if session.lasting:
-            self.link.hold(codec.suback(packet_id, codes), barrier=True)
+            self.link.hold(answer, barrier=True)
         else:
-            self.link.write(codec.suback(packet_id, codes))
-        for subscription in made:
-            if subscription is not None:
-                self._first_deliveries(subscription)
+            self.link.write(answer)
+        for subscription in offers:
+            self._first_deliveries(subscription)
 
-    def _subscription(self, session: MqttSession, name: str, qos: int) -> Subscription | None:
-        """A subscription that may be made; None is answered with a failure code."""
-        if not is_filter(name):
-            raise ProtocolError(f"a SUBSCRIBE to {name[:80]!r}, which is not a topic filter")
-        closed = name.startswith((CLIENT, "$share/")) and name != SELF
-        if closed or (name.startswith(QUEUE) and has_wildcard(name)):
-            return None
-        if not session.rights.may_subscribe(name):
-            return None
-        return Subscription(session, name, qos, granted(qos))
+    def _subscribe_one(
+        self, session: MqttSession, name: str, options: int, identifier: int
+    ) -> tuple[int, Subscription | None]:
+        """The code for one filter, and the subscription if something is to be sent for it now."""
+        name = own_address(session, name)
+        no_local = options & codec.NO_LOCAL != 0
+        if no_local and name.startswith(SHARE):
+            raise PacketError("a shared subscription with no local", spec.PROTOCOL)
+        code = may_subscribe(session, name)
+        if code:
+            return code, None
+        asked = Options(no_local, options & codec.AS_PUBLISHED != 0, identifier)
+        packed, qos = asked.pack(), options & 3
+        encodings = session.encodings(qos, packed)
+        subscription = Subscription(session, name, qos, encodings, False, packed, no_local)
+        new = self.broker.subscribe(subscription)
+        handling = options >> codec.HANDLING_SHIFT
+        return qos, subscription if handling == 0 or (handling == 1 and new) else None
 
     def _first_deliveries(self, subscription: Subscription) -> None:
         name = subscription.filter
         if name.startswith(QUEUE):
             self.broker.dispatch(self.broker.queue(name[len(QUEUE) :]))
-            return
-        self.broker.offer_retained(subscription)
+        elif not name.startswith(SHARE):
+            self.broker.offer_retained(subscription)
 
     def _unsubscribe(self, body: bytes) -> None:
         session = self.session
         assert session is not None
-        packet_id, names, _ = codec.parse_unsubscribe(body)
+        packet_id, names, _ = codec.parse_unsubscribe(body, self._v5)
+        codes = []
         for name in names:
-            self.broker.unsubscribe(session, name_from_wire(name))
-        session.listen_to_self()
+            found = self.broker.unsubscribe(session, own_address(session, name_from_wire(name)))
+            codes.append(spec.SUCCESS if found else spec.NO_SUBSCRIPTION)
+        session.subscribed()
+        self._routes = {}
         answer = codec.acknowledgement(codec.UNSUBACK, packet_id)
+        if self._v5:
+            answer = codec.unsuback(packet_id, codes)
         if session.lasting:
             self.link.hold(answer)
         else:
@@ -419,17 +594,34 @@ class MqttConnection(Connection):
     # Life
 
     def _pingreq(self, body: bytes) -> None:
+        if body:
+            raise PacketError("a PINGREQ with a body")
         self.link.write(codec.PINGRESP_PACKET)
 
     def _disconnect(self, body: bytes) -> None:
-        self._will = None
-        self._finish("")
+        """The will is forgotten, unless a client of 5.0 says that something is wrong."""
+        code = spec.SUCCESS
+        if self._v5:
+            code, properties = codec.parse_ending(codec.DISCONNECT, body)
+            self._change_expiry(properties)
+        if code == spec.SUCCESS:
+            self._will = None
+        self._finish(spec.REASONS[code].name if code else "")
+
+    def _change_expiry(self, properties: Properties) -> None:
+        """A client may say anew how long its session lasts, if it lasts at all (3.14.2.2.2)."""
+        expiry = properties.numbers.get(spec.SESSION_EXPIRY)
+        if expiry is None:
+            return
+        if expiry and not self._expiry:
+            raise PacketError("a DISCONNECT that makes an ending session last", spec.PROTOCOL)
+        self._expiry = min(expiry, self.protocol.max_session_expiry)
 
     def wake(self, now: float) -> float:
         session = self.session
         if now - self._heard >= self._patience and not self._over:
             said = "no CONNECT" if session is None else "nothing"
-            self._finish(f"keep alive: {said} for {now - self._heard:.1f} s")
+            self._finish(f"keep alive: {said} for {now - self._heard:.1f} s", spec.SILENCE)
         return self._heard + self._patience
 
     def drained(self) -> None:
@@ -437,30 +629,53 @@ class MqttConnection(Connection):
             self.session.resume()
 
     def goodbye(self) -> None:
-        """3.1.1 has no word for it; the connection is just closed, and no will is published."""
+        """Before 5.0 there is no word for it. No will is published."""
         self._will = None
-        self._finish("the hub is stopping")
+        if self._v5 and self.session is not None and self.protocol.server_reference:
+            code, properties = referral(self.protocol)
+            self.link.hold(codec.disconnect(code, properties.encode()))
+            self._finish("the hub is stopping")
+        else:
+            self._finish("the hub is stopping", spec.STOPPING)
 
     def lost(self, reason: str) -> None:
         self._finish(reason or "connection lost")
 
-    def _finish(self, reason: str) -> None:
-        """The session leaves the connection: once, whoever ends it first."""
+    def _finish(self, reason: str, code: int = spec.SUCCESS) -> None:
+        """The session leaves the connection: once, whoever ends it first.
+
+        A `code` is told to a client of 5.0.
+        """
         if self._over:
             return
+        if code and self.session is not None:
+            self._say_last(code, reason)
         self._over = True
         self.link.close(reason)
         session, self.session = self.session, None
-        if session is None:
-            return
-        session.detach()
+        if session is not None:
+            session.detach()
+            self._leave(session, reason)
+
+    def _leave(self, session: MqttSession, reason: str) -> None:
+        """The session ends now, or lasts as long as was said; with it, or before, the will."""
+        broker, stamp = self.broker, self.broker.clock.stamp()
+        ends = not session.lasting or not self._expiry
+        expires = 0 if self._expiry == spec.NEVER else stamp + self._expiry * SECOND
         will, self._will = self._will, None
-        if will is not None:
-            topic = name_from_wire(will.topic)
-            self.broker.post(Message(topic, will.payload, will.qos, will.retain), session)
+        kept = session.state.will
+        if will is not None and (ends or not will.delay):
+            broker.post(will.published(stamp), session)
+            will = None
         if not session.lasting:
             self.protocol.sessions.pop(session.client, None)
-        self.broker.disconnect(session, reason)
+        broker.disconnect(session, reason, expires if session.lasting else 0)
+        if ends and session.lasting:
+            self.protocol.end(session)
+        elif session.lasting:
+            if will is not None and kept is not None:
+                broker.postpone(kept, stamp, expires)
+            self.protocol.expect(session.state)
 
 
 def _pubacks(image: bytes, offset: int, step: int, count: int) -> bytes:
@@ -468,11 +683,11 @@ def _pubacks(image: bytes, offset: int, step: int, count: int) -> bytes:
     if count == 1:
         identifier = image[offset : offset + 2]
         if identifier == b"\0\0":
-            raise ProtocolError("a PUBLISH with packet id 0")
+            raise PacketError("a PUBLISH with packet id 0", spec.PROTOCOL)
         return b"\x40\x02" + identifier
     high, low = image[offset::step], image[offset + 1 :: step]
     if 0 in low and (0, 0) in zip(high, low, strict=True):
-        raise ProtocolError("a PUBLISH with packet id 0")
+        raise PacketError("a PUBLISH with packet id 0", spec.PROTOCOL)
     answers = bytearray(b"\x40\x02\0\0" * count)
     answers[2::4] = high
     answers[3::4] = low

@@ -51,7 +51,12 @@ class PublishEncoding(Encoding):
         )
 
     def decode(self, run: Run) -> list[Message]:
-        return _alike(run, _behind_id(run, self.qos))
+        return _messages(run, self.payloads(run))
+
+    def payloads(self, run: Run) -> list[bytes]:
+        """All packets of a run have the same topic and length, so the first tells where to cut."""
+        start = _behind_id(run, self.qos)
+        return [run.image[at + start : at + run.step] for at in range(0, len(run.image), run.step)]
 
 
 class PublishEncoding5(Encoding):
@@ -70,6 +75,10 @@ class PublishEncoding5(Encoding):
         self.alias = alias
         self.named = named
 
+    def aliased(self, alias: int, named: bool) -> Encoding:
+        """The same with a topic alias."""
+        return self.dialect.encoding(self.qos, self.as_published, self.ids, alias, named)
+
     def encode(self, run: Run) -> bytes:
         retain = run.retain and self.as_published
         if self.as_published and not retain:
@@ -84,11 +93,17 @@ class PublishEncoding5(Encoding):
             ]
         )
 
-    def decode(self, run: Run) -> list[Message]:
+    def payloads(self, run: Run) -> list[bytes] | None:
         """Only packets without properties come in runs of several."""
-        start = _behind_id(run, self.qos)
-        if run.image[start] == 0:
-            return _alike(run, start + 1)
+        start = _behind_id(run, self.qos) + 1
+        if run.image[start - 1]:
+            return None
+        return [run.image[at + start : at + run.step] for at in range(0, len(run.image), run.step)]
+
+    def decode(self, run: Run) -> list[Message]:
+        payloads = self.payloads(run)
+        if payloads is not None:
+            return _messages(run, payloads)
         image = run.image
         body, end = codec.extent(image, 0)
         packet = codec.parse_publish(image[0], image[body:end], True)
@@ -102,14 +117,12 @@ def _behind_id(run: Run, qos: int) -> int:
     return body + 2 + topic + (2 if qos else 0)
 
 
-def _alike(run: Run, start: int) -> list[Message]:
-    """The messages of a run whose payloads begin at `start` of each step."""
-    sender, image, step, topic = run.sender, run.image, run.step, run.route.name
-    protocol, client, number = sender.protocol, sender.client, sender.number
-    qos, retain = run.qos, run.retain
+def _messages(run: Run, payloads: list[bytes]) -> list[Message]:
+    """The messages of a run of which sender, topic, QoS and retain say the rest."""
+    sender, name, qos, retain = run.sender, run.route.name, run.qos, run.retain
     return [
-        Message(topic, image[at + start : at + step], qos, retain, protocol, client, number)
-        for at in range(0, len(image), step)
+        Message(name, payload, qos, retain, sender.protocol, sender.client, sender.number)
+        for payload in payloads
     ]
 
 
@@ -190,17 +203,6 @@ class Dialect5(Dialect):
         if packet.properties is not None:
             self._fill(message, packet.properties)
         return message
-
-    def will(self, will: codec.Will, sender: Session) -> tuple[Message, int, int]:
-        """The message of a will, its delay and its expiry interval (-1 = none), in seconds."""
-        packet = codec.Publish(will.topic, will.payload, will.qos, will.retain, False, 0)
-        message = super().message(packet, sender, will.retain)
-        if will.properties is None:
-            return message, 0, -1
-        numbers = will.properties.numbers
-        self._fill(message, will.properties)
-        message.expires = 0  # its time begins when it is published
-        return message, numbers.get(spec.WILL_DELAY, 0), numbers.get(spec.MESSAGE_EXPIRY, -1)
 
     def _fill(self, message: Message, properties: Properties) -> None:
         """What the properties of a PUBLISH or a will say about a message."""

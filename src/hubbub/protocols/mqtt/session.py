@@ -1,4 +1,4 @@
-"""What an MQTT client receives: encodings, packet ids, the window, and QoS 2 toward the client.
+"""What an MQTT client receives: packet ids, the window, topic aliases, and QoS 2 toward it.
 
     deliver   a run arrives    -> written at once if the window has room, else it waits
     pump      room appeared    -> the oldest waiting deliveries are read from the log and sent
@@ -16,54 +16,28 @@ from collections.abc import Callable
 from typing import Final
 
 from hubbub.core.broker import Broker, row_about
-from hubbub.core.limits import LINK_CHOKED
+from hubbub.core.limits import LINK_CHOKED, ROUTES
 from hubbub.core.link import Link
 from hubbub.core.message import Encoding, Message, Run
+from hubbub.core.queue import Queue
 from hubbub.core.rights import Rights
 from hubbub.core.session import Session, SessionState, Subscription
-from hubbub.core.topics import CLIENT, QUEUE
+from hubbub.core.topics import CLIENT, QUEUE, SHARE, matches, shared_filter
 from hubbub.protocols.mqtt import codec
-from hubbub.schema import ACK, RECEIVED, Row, name_to_wire
+from hubbub.protocols.mqtt import specification as spec
+from hubbub.protocols.mqtt.dialect import PLAIN, Dialect, Ids, PublishEncoding5
+from hubbub.protocols.mqtt.options import SELF, unpack
+from hubbub.schema import ACK, RECEIVED, Row
 
 NAME: Final = "mqtt"
 EXCLUSIVE_SECONDS: Final = 5.0
 PACKET_IDS: Final = 65_535
-SELF: Final = "$client/self"
+ANY_PACKET: Final = 2 * codec.MAX_LENGTH  # more than there can be
+ALIAS_BYTES: Final = 3  # what a topic alias adds to a packet that says the topic too
+TOO_LARGE: Final = "packet too large for the client"
 
 
-class PublishEncoding(Encoding):
-    """PUBLISH packets of one QoS; the packet ids in an image are placeholders."""
-
-    def __init__(self, qos: int) -> None:
-        self.qos = qos
-
-    def encode(self, run: Run) -> bytes:
-        topic = name_to_wire(run.route.name)
-        return b"".join(
-            [codec.publish(topic, message.payload, self.qos) for message in run.messages()]
-        )
-
-    def decode(self, run: Run) -> list[Message]:
-        sender, name, qos, retain = run.sender, run.route.name, run.qos, run.retain
-        return [
-            Message(name, payload, qos, retain, sender.protocol, sender.client, sender.number)
-            for payload in self.payloads(run)
-        ]
-
-    def payloads(self, run: Run) -> list[bytes]:
-        """All packets of a run have the same topic and length, so the first tells where to cut."""
-        image, step = run.image, run.step
-        body, _ = codec.extent(image, 0)
-        head = body + 2 + int.from_bytes(image[body : body + 2], "big") + (2 if self.qos else 0)
-        return [image[at + head : at + step] for at in range(0, len(image), step)]
-
-
-ENCODINGS: Final = (PublishEncoding(0), PublishEncoding(1), PublishEncoding(2))
-
-
-def granted(qos: int) -> tuple[Encoding, Encoding, Encoding]:
-    """The encodings of a subscription with this QoS, by the QoS of the message."""
-    return ENCODINGS[0], ENCODINGS[min(1, qos)], ENCODINGS[min(2, qos)]
+ENCODINGS: Final = PLAIN.encodings(2)
 
 
 class MqttSession(Session):
@@ -71,7 +45,10 @@ class MqttSession(Session):
 
     `link` is None while the client is away. `exclusive`: QoS 2 exchanges that are open now.
     `starved`: a queue was, or may have been, turned away for want of room. `exchanging`: the
-    sessions of this hub with an exclusive exchange, which may take too long.
+    sessions of this hub with an exclusive exchange, which may take too long. `dialect`: the
+    version of its present connection, or its last. `packet_limit` and `alias_limit`: the largest
+    packet and the number of topic aliases that the client takes. `requests`: seq -> reply address
+    and correlation of what it took from queues and has not answered.
     """
 
     def __init__(
@@ -85,14 +62,20 @@ class MqttSession(Session):
         self.remember(SessionState(NAME, client))
         self.link: Link | None = None
         self.window = broker.inflight
-        self.end: Callable[[str], None] | None = None
+        self.dialect: Dialect = PLAIN
+        self.packet_limit = ANY_PACKET
+        self.alias_limit = 0
+        self.end: Callable[[str, int], None] | None = None
         self.serial = False
         self.exclusive = 0
         self.exclusive_until = 0.0
         self.starved = True
         self._aside: list[bytes] = []
         self._aside_bytes = 0
-        self._acknowledged: list[tuple[int, int]] = []
+        self.requests: dict[int, tuple[str, bytes]] = {}
+        self._aliases: dict[str, int] = {}
+        self._asked: dict[str, tuple[bool, Ids]] = {}
+        self._acknowledged: list[tuple[int, Row]] = []
         self._settling = False
 
     def remember(self, state: SessionState) -> None:
@@ -102,13 +85,43 @@ class MqttSession(Session):
 
     # The connection comes and goes
 
-    def attach(self, link: Link, serial: bool, end: Callable[[str], None]) -> None:
+    def attach(
+        self, link: Link, dialect: Dialect, serial: bool, end: Callable[[str, int], None]
+    ) -> None:
+        """The client is here and speaks this dialect, within the limits of before 5.0."""
         if self.lasting:
             self.remember(self.broker.state.sessions[NAME, self.client])
         self.link = link
         self.serial = serial
         self.end = end
         self.window = self.broker.inflight
+        self.packet_limit = ANY_PACKET
+        self.alias_limit = 0
+        if dialect is not self.dialect:
+            self._translate(dialect)
+        self.listen_to_self()
+
+    def limit(self, window: int, packet_bytes: int, aliases: int) -> None:
+        """What a client of 5.0 said it can take."""
+        self.window = min(self.broker.inflight, window)
+        self.packet_limit = packet_bytes
+        self.alias_limit = aliases
+
+    def _translate(self, dialect: Dialect) -> None:
+        """It came back with another version: what it subscribed to looks different now."""
+        self.dialect = dialect
+        for subscription in self.subscriptions.values():
+            subscription.encodings = self.encodings(subscription.qos, subscription.options)
+        self.broker.age += 1
+
+    def encodings(self, qos: int, options: bytes) -> tuple[Encoding, Encoding, Encoding]:
+        asked = unpack(options)
+        ids = (asked.identifier,) if asked.identifier else ()
+        return self.dialect.encodings(qos, asked.as_published, ids)
+
+    def subscribed(self) -> None:
+        """Its subscriptions changed."""
+        self._asked = {}
         self.listen_to_self()
 
     def listen_to_self(self) -> None:
@@ -132,6 +145,8 @@ class MqttSession(Session):
         self._exchanging.discard(self)
         self._aside = []
         self._aside_bytes = 0
+        self._aliases = {}
+        self.requests = {}
         for seq in self.leases:
             number = self.backlog.number_of(seq)
             if number >= 0:
@@ -139,23 +154,40 @@ class MqttSession(Session):
         self.backlog.rewind()
 
     def taken_over(self) -> None:
-        self._close("another connection came with the same client id")
+        self._close("another connection came with the same client id", spec.TAKEN_OVER)
 
     def goodbye(self) -> None:
-        self._close("ended by the hub")
+        self._close("ended by the hub", spec.ADMINISTRATIVE)
 
-    def _close(self, reason: str) -> None:
+    def _close(self, reason: str, code: int) -> None:
         if self.end is not None:
-            self.end(reason)
+            self.end(reason, code)
 
     # Deliveries
 
+    def merge(self, matching: list[Subscription]) -> Subscription:
+        """One copy of the highest QoS, which carries the identifiers of all that match."""
+        best = super().merge(matching)
+        if not any(one.options for one in matching):
+            return best
+        as_published, ids = _together(matching)
+        encodings = self.dialect.encodings(best.qos, as_published, ids)
+        return Subscription(self, best.filter, best.qos, encodings, options=best.options)
+
+    def unacknowledged(self) -> int:
+        return len(self.backlog.entries)
+
     def ready(self) -> bool:
         link = self.link
-        if link is not None and not link.choked and len(self.backlog.entries) < self.window:
+        waiting = max(len(self.backlog.entries), len(self.requests))
+        if link is not None and not link.choked and waiting < self.window:
             return True
         self.starved = True
         return False
+
+    def hungry(self) -> bool:
+        link = self.link
+        return link is not None and not link.choked and len(self.backlog.entries) < self.window
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
         qos = run.qos if run.qos < subscription.qos else subscription.qos
@@ -169,8 +201,45 @@ class MqttSession(Session):
         elif self.exclusive:
             self._set_aside(run.seen_as(subscription.encodings[run.qos]), run.count)
         else:
-            link.write(run.seen_as(subscription.encodings[run.qos]))
+            self._pass_on(link, run, subscription.encodings[run.qos])
+
+    def _pass_on(self, link: Link, run: Run, encoding: Encoding) -> None:
+        if self._fits(run, encoding):
+            link.write(run.seen_as(self._aliased(run.route.name, encoding)))
             self.broker.metrics.messages_out += run.count
+            return
+        image = run.seen_as(encoding)
+        for start, _, end in codec.packets(image):
+            if end - start > self.packet_limit:
+                self._drop(TOO_LARGE, 1)
+            else:
+                link.write(image[start:end])
+                self.broker.metrics.messages_out += 1
+
+    def _fits(self, run: Run, encoding: Encoding) -> bool:
+        """Whether the client takes packets as large as these, with a topic alias besides."""
+        most = self.packet_limit - ALIAS_BYTES
+        if most >= codec.MAX_LENGTH:
+            return True
+        image = run.seen_as(encoding)
+        return len(image) <= most or all(
+            end - start <= most for start, _, end in codec.packets(image)
+        )
+
+    def _aliased(self, name: str, encoding: Encoding, first: bool = True) -> Encoding:
+        """The encoding that says the topic by its alias, if it has one or there is one left.
+
+        Only what leaves in order may be the `first` to say it.
+        """
+        if not self.alias_limit or not isinstance(encoding, PublishEncoding5):
+            return encoding
+        alias = self._aliases.get(name, 0)
+        if alias:
+            return encoding.aliased(alias, False)
+        if not first or len(self._aliases) >= self.alias_limit:
+            return encoding
+        alias = self._aliases[name] = len(self._aliases) + 1
+        return encoding.aliased(alias, True)
 
     def _deliver_acknowledged(self, run: Run, subscription: Subscription, qos: int) -> None:
         """Into the backlog, where the deliveries of a lasting session already are."""
@@ -183,6 +252,7 @@ class MqttSession(Session):
             and waiting + count - backlog.first <= self.window
             and not self.exclusive
             and (qos == 1 or not self.serial)
+            and self._fits(run, subscription.encodings[run.qos])
         )
         if not self.lasting:
             if not at_once and not run.first:
@@ -192,7 +262,9 @@ class MqttSession(Session):
                 return
             backlog.add(run.first, count, qos)
         if at_once and link is not None:
-            image = numbered(run, subscription.encodings[run.qos], backlog.sent)
+            encoding = subscription.encodings[run.qos]
+            encoding = self._aliased(run.route.name, encoding, first=qos == 1)
+            image = numbered(run, encoding, backlog.sent)
             backlog.sent += count
             self.broker.metrics.messages_out += count
             if qos == 2:
@@ -203,6 +275,8 @@ class MqttSession(Session):
             self.pump()
 
     def offer(self, message: Message, subscription: Subscription, retained: bool) -> None:
+        if message.reply_to:
+            self._remember_request(message)
         qos = min(message.qos, subscription.qos)
         if qos:
             if not self.lasting or not retained:
@@ -212,9 +286,14 @@ class MqttSession(Session):
             if self.link.choked:
                 self._drop("slow consumer", 1)
                 return
-            topic = name_to_wire(message.topic)
-            self.link.write(codec.publish(topic, message.payload, 0, retained))
-            self.broker.metrics.messages_out += 1
+            as_published, ids = _together([subscription])
+            retain = retained or (as_published and message.retain)
+            frame = self.dialect.publish(message, 0, retain, ids=ids)
+            if len(frame) > self.packet_limit:
+                self._drop(TOO_LARGE, 1)
+            else:
+                self.link.write(frame)
+                self.broker.metrics.messages_out += 1
             self._taken_from_queue(message.seq)
 
     def pump(self) -> None:
@@ -242,14 +321,20 @@ class MqttSession(Session):
         seq, qos = backlog.seq(number), backlog.qos(number)
         message = self.broker.log.read(seq)
         if message is None or 0 < message.expires <= self.broker.clock.stamp():
-            self._drop("gone" if message is None else "expired", 1)
-            self._over(number, seq)
-            backlog.sent = max(backlog.sent, backlog.first)
+            self._skip(number, seq, "gone" if message is None else "expired")
             return
-        frame = codec.publish(
-            name_to_wire(message.topic), message.payload, qos, backlog.retained(number),
-            packet_id(number), number < backlog.tried,
-        )  # fmt: skip
+        if not self._may_have(message):
+            self._skip(number, seq, "not allowed")
+            return
+        as_published, ids = self._asked_of(message.topic)
+        retain = backlog.retained(number) or (as_published and message.retain)
+        alias = self._aliases.get(message.topic, 0)
+        frame = self.dialect.publish(
+            message, qos, retain, packet_id(number), number < backlog.tried, ids, alias, not alias
+        )
+        if len(frame) > self.packet_limit:
+            self._skip(number, seq, TOO_LARGE)
+            return
         backlog.sent += 1
         self.broker.metrics.messages_out += 1
         if qos == 2:
@@ -257,6 +342,31 @@ class MqttSession(Session):
             link.hold(frame)
         else:
             link.write(frame)
+
+    def _may_have(self, message: Message) -> bool:
+        """While it was away its rights may not have been known, or were others."""
+        rights = self.rights
+        if rights is self.broker.open or message.seq in self.leases:
+            return True
+        return rights.may_receive(message.topic)
+
+    def _skip(self, number: int, seq: int, reason: str) -> None:
+        """It is never sent; for the publisher it is as if it had been."""
+        self._drop(reason, 1)
+        self._over(number, seq)
+        self.backlog.sent = max(self.backlog.sent, self.backlog.first)
+
+    def _asked_of(self, topic: str) -> tuple[bool, Ids]:
+        """What the subscriptions that match a topic ask of its messages."""
+        if not self.dialect.v5:
+            return False, ()
+        asked = self._asked.get(topic)
+        if asked is None:
+            if len(self._asked) >= ROUTES:
+                self._asked.clear()
+            matching = [one for one in self.subscriptions.values() if _covers(one, topic)]
+            asked = self._asked[topic] = _together(matching)
+        return asked
 
     def _drop(self, reason: str, count: int) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + count
@@ -273,10 +383,11 @@ class MqttSession(Session):
         count = min(count, PACKET_IDS + 1 - first)
         while count and data[at : at + 4 * count] != codec.PUBACKS[4 * first : 4 * (first + count)]:
             count >>= 1
-        if count and not self.lasting and not self.leases and not backlog.received:
+        plain = not self.lasting and not self.leases and not self.shared
+        if count and plain and not backlog.received:
             backlog.shift(count)
             at += 4 * count
-            if backlog.sent < backlog.next or self.starved:
+            if backlog.sent < backlog.next or self.starved or self.feeds:
                 self.resume()
             return at
         self.puback(codec.parse_packet_id(codec.PUBACK, data[at + 2 : at + 4]))
@@ -303,9 +414,9 @@ class MqttSession(Session):
         if number >= 0 and number not in self.backlog.received:
             self.backlog.received.add(number)
             if self.lasting:
-                row = self._row(RECEIVED, self.backlog.seq(number), 1)
-                self.broker.log.append(row)
-        link.hold(codec.acknowledgement(codec.PUBREL, identifier))
+                self.broker.log.append(self._row(RECEIVED, number))
+        code = spec.ID_UNKNOWN if number < 0 and self.dialect.v5 else spec.SUCCESS
+        link.hold(codec.acknowledgement(codec.PUBREL, identifier, code))
 
     def pubcomp(self, identifier: int) -> None:
         number = self._number(identifier)
@@ -316,41 +427,75 @@ class MqttSession(Session):
 
     def _over(self, number: int, seq: int) -> None:
         """Nobody waits for this delivery any more; the queue or the journal it came from hears."""
-        self.backlog.remove(number)
-        if seq in self.leases:
-            self._taken_from_queue(seq)
-        elif self.lasting:
-            self._acknowledged.append((number, seq))
+        if self.lasting and seq not in self.leases:
+            self._acknowledged.append((number, self._row(ACK, number)))
             if not self._settling:
                 self._settling = True
                 self.broker.unsettled.append(self)
+        self.backlog.remove(number)
+        self.shared.pop(seq, None)
+        self._taken_from_queue(seq)
 
     def _taken_from_queue(self, seq: int) -> None:
+        """A client of 5.0 can answer a request, so only its answer is an acknowledgement."""
+        if seq in self.requests:
+            return
         lease = self.leases.pop(seq, None)
         if lease is not None:
             self.broker.acknowledge(lease[0], lease[1], self)
             self.starved = True  # the same message may wait for it in another queue
 
+    def _remember_request(self, message: Message) -> None:
+        if self.dialect.v5 and message.reply_to and message.seq in self.leases:
+            if len(self.requests) >= 2 * self.window:  # with those that somebody else answered
+                self.requests = {s: r for s, r in self.requests.items() if s in self.leases}
+            self.requests[message.seq] = (message.reply_to, message.correlation)
+
+    def publish_answer(self, run: Run) -> None:
+        """Publish a run of one message, which may be the acknowledgement of a request."""
+        message = run.messages()[0]
+        request = self._answered(message)
+        if request is None:
+            self.broker.publish(run)
+            return
+        queue, number = request
+        message.properties = {**(message.properties or {}), "answers": [queue.name, number]}
+        self.broker.publish(run)
+        self.broker.acknowledge(queue, number, self)
+        self.broker.dispatch(queue)
+
+    def _answered(self, message: Message) -> tuple[Queue, int] | None:
+        """The oldest open request that the message answers; then it is open no more."""
+        for seq, request in self.requests.items():
+            if request == (message.topic, message.correlation) and seq in self.leases:
+                del self.requests[seq]
+                return self.leases.pop(seq)
+        return None
+
     def settle(self) -> None:
         """One `ack` row for each run of consecutive deliveries."""
         self._settling = False
-        first = count = ref = 0
-        for number, seq in self._acknowledged:
-            if count and number == first + count:
-                count += 1
-                continue
-            if count:
-                self.broker.log.append(self._row(ACK, ref, count))
-            first, count, ref = number, 1, seq
-        self._acknowledged = []
-        self.broker.log.append(self._row(ACK, ref, count))
+        acknowledged, self._acknowledged = self._acknowledged, []
+        first, begun = acknowledged[0]
+        count = 0
+        for number, row in acknowledged:
+            if number != first + count:
+                self.broker.log.append(begun._replace(number=count))
+                first, begun, count = number, row, 0
+            count += 1
+        self.broker.log.append(begun._replace(number=count))
 
-    def _row(self, kind: bytes, ref: int, count: int) -> Row:
-        return row_about(self, kind)._replace(ref=ref, number=count)
+    def _row(self, kind: bytes, number: int) -> Row:
+        """A row about one delivery that is still in the backlog."""
+        backlog = self.backlog
+        row = row_about(self, kind)
+        return row._replace(ref=backlog.seq(number), number=1, properties=backlog.name_of(number))
 
     def resume(self) -> None:
-        """There is room: send what waits, then take from the queues that were turned away."""
+        """There is room: send what waits, then what is retained, then take from the queues."""
         self.pump()
+        if self.feeds:
+            self.broker.retained.feed(self)
         starved, self.starved = self.starved, False
         for topic_filter in self.subscriptions if starved else ():
             queue = self.broker.state.queues.get(topic_filter.removeprefix(QUEUE))
@@ -394,6 +539,18 @@ class MqttSession(Session):
             for image in aside:
                 self.link.write(image)
             self.resume()
+
+
+def _covers(subscription: Subscription, topic: str) -> bool:
+    name = subscription.filter
+    return matches(shared_filter(name) if name.startswith(SHARE) else name, topic)
+
+
+def _together(matching: list[Subscription]) -> tuple[bool, Ids]:
+    """What several subscriptions ask for one copy: the retain flag as it is, identifiers."""
+    asked = [unpack(one.options) for one in matching if one.options]
+    ids = tuple(sorted(one.identifier for one in asked if one.identifier))
+    return any(one.as_published for one in asked), ids
 
 
 def packet_id(number: int) -> int:

@@ -74,10 +74,11 @@ LAYOUTS: Final[dict[int, Layout]] = {
 ACCEPTED: Final = 0
 DENIED: Final = 1
 
-# Codes of Connack; 4 and 5 are about client certificates.
+# Codes of Connack.
 BAD_CONNECT: Final = 1
 UNAVAILABLE: Final = 2
 BAD_CREDENTIALS: Final = 3
+CERTIFICATE_REQUIRED: Final = 4
 
 # Version 2 is the C clients'; it has a field more.
 VERSION: Final = 1

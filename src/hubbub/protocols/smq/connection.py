@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hubbub.config import Settings
+from hubbub.core import rights as gate
 from hubbub.core.broker import Broker
 from hubbub.core.connection import NEVER, Connection, Opening, Protocol
 from hubbub.core.limits import KIB, ROUTES, SUBSCRIPTIONS
@@ -43,6 +44,13 @@ NAME_BYTES: Final = codec.FRAME_BYTES - 8  # its ack must fit a frame
 OPEN: Final = 0  # Init was sent
 ASKING: Final = 1  # the credentials are being looked at
 CONNECTED: Final = 2
+
+# Why a gate says no, as a code of Connack; every other reason is about credentials.
+_REFUSALS: Final = {
+    gate.BAD_CLIENT: codec.BAD_CONNECT,
+    gate.TOO_BUSY: codec.UNAVAILABLE,
+    gate.CERTIFICATE_REQUIRED: codec.CERTIFICATE_REQUIRED,
+}
 
 # No Content-Length and no end: what follows is Init. Java looks for the SmqBroker header.
 _ACCEPTED: Final = (
@@ -254,7 +262,7 @@ class SmqConnection(Connection):
         if self.state != ASKING or self.link.closing:
             return
         if rights is None:
-            self._refuse(codec.BAD_CREDENTIALS, reason)
+            self._refuse(_REFUSALS.get(reason, codec.BAD_CREDENTIALS), reason)
             return
         self._enter(rights)
         try:

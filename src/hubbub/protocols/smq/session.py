@@ -21,7 +21,7 @@ from hubbub.core.names import HUB
 from hubbub.core.queue import Queue
 from hubbub.core.rights import Rights
 from hubbub.core.session import Session, Subscription
-from hubbub.core.topics import CLIENT, QUEUE
+from hubbub.core.topics import CLIENT, QUEUE, client_number
 from hubbub.protocols.smq import codec
 from hubbub.wire.websocket import close_frame, frame
 
@@ -84,8 +84,8 @@ class SmqEncoding(Encoding):
         )
 
     def _number(self, topic: str, maker: Session) -> int:
-        if topic.startswith(CLIENT) and topic[len(CLIENT) :].isdecimal():
-            return int(topic[len(CLIENT) :])
+        if topic.startswith(CLIENT):
+            return client_number(topic)
         return self.broker.topic_id(topic, maker)
 
     def _asker(self, message: Message, maker: Session) -> int:
@@ -234,7 +234,7 @@ class SmqSession(Session):
         if self.link.size > LINK_CHOKED:
             self.smq.stalled.add(self)
             return False
-        return self.settled and len(self.leases) < INFLIGHT
+        return self.number != 0 and self.settled and len(self.leases) < INFLIGHT
 
     def resume(self) -> None:
         """There may be room again: take from the queues."""

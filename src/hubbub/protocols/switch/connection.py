@@ -18,7 +18,7 @@ from typing import Final
 
 from hubbub.core.broker import Broker
 from hubbub.core.connection import NEVER, Connection, Opening
-from hubbub.core.limits import HEAD_BYTES, POLLS_PER_TOKEN
+from hubbub.core.limits import HEAD_BYTES, MIB, POLLS_PER_TOKEN
 from hubbub.core.link import Link
 from hubbub.core.rights import Rights
 from hubbub.core.session import Session, Silent
@@ -48,12 +48,15 @@ from hubbub.wire.http import (
 )
 
 TRACE_SECONDS: Final = 5.0  # how long a plain /trace waits
+UNREAD_BYTES: Final = 32 * MIB  # answers of pipelined requests; one answer may be larger
+LOGINS: Final = 16  # on one connection; real clients use one
 RECHECK_SECONDS: Final = 0.5  # how late the time-out of a pipelined transfer may be noticed
 
 _ERROR: Final = Answer(codec.SERVER_ERROR, 500)
 _FOREIGN: Final = Answer(b"Pages of other web sites may not use this hub.", 403)
 _LOG_IN: Final = Answer(codec.PLEASE_LOG_IN, 404)
 _TOO_MANY: Final = Answer(b"This token has too many transfers waiting.", 429)
+_TOO_MANY_LOGINS: Final = Answer(b"This connection has too many logins.", 429)
 _TAKEN: Final = Answer(b"This token is in use by a client with other rights.", 403)
 
 
@@ -106,6 +109,8 @@ class SwitchConnection(Connection):
 
     def _go_on(self) -> None:
         while self.pending and not self.busy and not self.over:
+            if self.link.size + self.link.held_bytes > UNREAD_BYTES:
+                raise ProtocolError(f"more than {UNREAD_BYTES} bytes of answers wait to be read")
             self.behind = 0
             self.busy = True
             self._begin(self.pending.popleft())
@@ -153,6 +158,9 @@ class SwitchConnection(Connection):
     # Who it is
 
     def _log_in(self, call: Call, request: Request) -> None:
+        if len(self.logins) >= LOGINS:
+            self._finish(_TOO_MANY_LOGINS)
+            return
         token = call.arguments[0]
         grace = min(codec.seconds(float(call.query.get("grace", "0"))), GRACE_SECONDS)
 

@@ -7,11 +7,14 @@ that came in this tick, in one answer.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from hubbub.core.broker import Broker
 from hubbub.core.queue import Queue, Reader
 from hubbub.core.session import Silent
+
+log = logging.getLogger("hubbub.switch")
 
 
 class Bell(Silent):
@@ -35,7 +38,10 @@ class Bell(Silent):
             rung, self._rung = self._rung, []
             for wait in rung:
                 wait.rung = False
-                wait.look()
+                try:
+                    wait.look()
+                except Exception:
+                    log.exception("a request that waits broke the hub's own code")
         self._settling = False
 
 

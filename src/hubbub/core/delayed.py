@@ -1,0 +1,84 @@
+"""Messages for later: what is published to `$delayed/<seconds>/<topic>` reaches the topic then.
+
+    publish row $delayed/60/a   ‖ acknowledged     state: seq -> when it is due
+    … 60 s later …
+    publish row a, ack row of the first, in one tick
+
+The row's own time says when it is due, so a restart neither loses a message nor begins its time
+anew. After a crash between the two rows of the end the message may come twice. Permission is that
+of the topic, asked at the publish. The broker hands runs over, the hub calls `wake`; no I/O.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+from hubbub import schema
+from hubbub.core.message import Message, Run, run_of
+from hubbub.core.topics import DELAYED, delayed_topic
+from hubbub.schema import Row
+
+if TYPE_CHECKING:
+    from hubbub.core.broker import Broker
+
+SECOND: Final = 1_000_000
+AT_ONCE: Final = 1_000  # messages of one `wake`, so that nobody else waits long
+
+
+class Delays:
+    """The delayed messages of one hub, by when they are due."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self._heap: list[tuple[int, int]] = []
+
+    def take(self, run: Run) -> None:
+        """Record a run that was published under `$delayed/`; its publisher is promised that."""
+        broker, state, log = self.broker, self.broker.state, self.broker.log
+        if len(state.delayed) + run.count > broker.delayed_messages:
+            broker.metrics.drop("too many delayed", run.count)
+            return
+        run.first = log.append_run(run, 0) if log.records else log.keep(run)
+        time = run.time or broker.clock.stamp()
+        for seq in range(run.first, run.first + run.count):
+            log.pin(seq)
+            state.delayed[seq] = time + run.route.delay * SECOND
+            heappush(self._heap, (state.delayed[seq], seq))
+        if run.number:
+            sender = run.sender
+            state.sessions[sender.protocol, sender.client].open_ids.add(run.number)
+
+    def revive(self) -> None:
+        """After a restart: go on with what the journal remembers."""
+        self._heap = [(due, seq) for seq, due in self.broker.state.delayed.items()]
+        heapify(self._heap)
+
+    def wake(self) -> None:
+        """Publish what is due."""
+        heap, now = self._heap, self.broker.clock.stamp()
+        for _ in range(AT_ONCE):
+            if not heap or heap[0][0] > now:
+                return
+            self._publish(heappop(heap)[1], now)
+
+    def _publish(self, seq: int, now: int) -> None:
+        broker = self.broker
+        message = broker.log.read(seq)
+        if message is None or 0 < message.expires <= now:
+            broker.metrics.drop("gone" if message is None else "expired")
+        else:
+            made = _for_now(message)
+            broker.publish(run_of(made, broker.itself, broker.route(broker.open, made.topic)))
+        broker.change(Row(0, 0, schema.ACK, topic=DELAYED.encode(), ref=seq))
+        broker.log.unpin(seq)
+
+
+def _for_now(message: Message) -> Message:
+    """The message as its publisher would have sent it to the topic now."""
+    _, topic = delayed_topic(message.topic)
+    return Message(
+        topic, message.payload, message.qos, message.retain, message.protocol, message.client, 0,
+        message.subtopic, message.content_type, message.reply_to, message.correlation,
+        message.properties, message.expires,
+    )  # fmt: skip

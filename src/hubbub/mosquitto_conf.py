@@ -1,0 +1,504 @@
+"""mosquitto.conf, read as it is: its options become our settings, or are named with their line.
+
+    persistence_location /var/lib/mosquitto/     -> data
+    listener 8883                                -> [[listener]], which speaks MQTT only
+    certfile /etc/mosquitto/server.pem           ->   its tls.certificate
+    per_listener_settings true                   -> who may connect is said by each listener
+    connection upstream                          -> [[bridge]]
+
+An option belongs to the hub, to the listener above it or to the bridge above it. `config.load`
+calls `read` and takes the tree it makes like that of a TOML file. What each option becomes stands
+in the tables below: settings, what makes no difference here, what cannot be done (a note; the
+hub starts), and what would change who may do what (an error; it does not start).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from hubbub.errors import SettingError
+
+_UNLIMITED: Final = 1_000_000_000  # where 0 means "no bound" there and "nothing" here
+_SECONDS: Final = {"h": 3600, "d": 86_400, "w": 7 * 86_400, "m": 30 * 86_400, "y": 365 * 86_400}
+_INCLUDES: Final = 10  # include_dir within include_dir
+
+
+class Reading(NamedTuple):
+    """Settings as TOML would say them, and a line about each option that has no effect."""
+
+    tree: dict[str, Any]
+    notes: list[str]
+
+
+class _Line(NamedTuple):
+    place: str
+    option: str
+    value: str
+
+    def trouble(self, text: str) -> SettingError:
+        return SettingError(f"{self.place}: {self.option} {self.value}: {text}")
+
+
+class _Setting(NamedTuple):
+    """Where a value goes, and how it is read; None from `read` leaves the setting alone."""
+
+    path: str
+    read: Callable[[_Line], Any]
+
+
+# Values
+
+
+def _text(line: _Line) -> str:
+    if not line.value:
+        raise line.trouble("expected a value")
+    return line.value
+
+
+def _truth(line: _Line) -> bool:
+    if line.value not in ("true", "false", "1", "0"):
+        raise line.trouble("expected true or false")
+    return line.value in ("true", "1")
+
+
+def _not(line: _Line) -> bool:
+    return not _truth(line)
+
+
+def _whole(line: _Line) -> int:
+    try:
+        return int(line.value)
+    except ValueError:
+        raise line.trouble("expected a whole number") from None
+
+
+def _or_unlimited(line: _Line) -> int:
+    return _whole(line) or _UNLIMITED
+
+
+def _span(line: _Line) -> int:
+    """A number and a unit, in seconds: 2h, 14d, 3w, 6m, 1y."""
+    number, unit = line.value[:-1], line.value[-1:]
+    if not number.isdecimal() or unit not in _SECONDS:
+        raise line.trouble(f"expected a number and one of {', '.join(_SECONDS)}")
+    return int(number) * _SECONDS[unit]
+
+
+def _window(line: _Line) -> int:
+    return min(_whole(line) or 65_535, 65_535)
+
+
+def _or_none(line: _Line) -> int:
+    """-1 is "no bound" there, 0 here."""
+    return max(_whole(line), 0)
+
+
+def _words(line: _Line) -> list[str]:
+    return _text(line).split()
+
+
+def _last_number(line: _Line) -> float:
+    """`restart_timeout BASE CAP` or one number: the longest wait."""
+    return max(_whole(line._replace(value=word)) for word in _words(line))
+
+
+def _one_of(choices: dict[str, Any]) -> Callable[[_Line], Any]:
+    def read(line: _Line) -> Any:
+        if line.value not in choices:
+            raise line.trouble(f"expected one of {', '.join(choices)}")
+        return choices[line.value]
+
+    return read
+
+
+def _if_true(value: str) -> Callable[[_Line], str | None]:
+    return lambda line: value if _truth(line) else None
+
+
+# The hub's settings.
+_HUB: Final[dict[str, _Setting]] = {
+    "persistence": _Setting("journal.record", lambda line: None if _truth(line) else "none"),
+    "persistence_location": _Setting("data", _text),
+    "max_keepalive": _Setting("mqtt.max_keepalive", _whole),
+    "max_topic_alias": _Setting("mqtt.topic_alias_maximum", _whole),
+    "persistent_client_expiration": _Setting("mqtt.max_session_expiry", _span),
+    "max_inflight_messages": _Setting("session.inflight", _window),
+    "max_queued_messages": _Setting("session.backlog_messages", _or_unlimited),
+    "sys_interval": _Setting("sys.interval", _whole),
+}
+
+# Who may connect: the hub's, or with per_listener_settings each listener's.
+_ADMISSION: Final[dict[str, _Setting]] = {
+    "allow_anonymous": _Setting("allow_anonymous", _truth),
+    "password_file": _Setting("password_file", _text),
+    "acl_file": _Setting("acl_file", _text),
+}
+
+# A listener's settings.
+_LISTENER: Final[dict[str, _Setting]] = {
+    "max_connections": _Setting("max_connections", _or_none),
+    "certfile": _Setting("tls.certificate", _text),
+    "keyfile": _Setting("tls.key", _text),
+    "cafile": _Setting("tls.client_ca", _text),
+    "capath": _Setting("tls.client_ca", _text),
+    "crlfile": _Setting("tls.crl", _text),
+    "ciphers": _Setting("tls.ciphers", _text),
+    "tls_version": _Setting("tls.version", _one_of({"tlsv1.2": "1.2", "tlsv1.3": "1.3"})),
+    "require_certificate": _Setting("tls.require_certificate", _truth),
+    "use_identity_as_username": _Setting("tls.identity", _if_true("common_name")),
+    "use_subject_as_username": _Setting("tls.identity", _if_true("subject")),
+    "protocol": _Setting("protocols", _one_of({"mqtt": ["mqtt"], "websockets": ["mqtt"]})),
+    "allow_zero_length_clientid": _Setting("require_client_id", _not),
+}
+
+# A bridge's settings.
+_BRIDGE: Final[dict[str, _Setting]] = {
+    "address": _Setting("addresses", _words),
+    "addresses": _Setting("addresses", _words),
+    "remote_username": _Setting("user", _text),
+    "username": _Setting("user", _text),
+    "remote_password": _Setting("password", _text),
+    "password": _Setting("password", _text),
+    "remote_clientid": _Setting("client_id", _text),
+    "clientid": _Setting("client_id", _text),
+    "cleansession": _Setting("clean", _truth),
+    "keepalive_interval": _Setting("keep_alive", _whole),
+    "restart_timeout": _Setting("retry_seconds", _last_number),
+    "bridge_protocol_version": _Setting(
+        "version", _one_of({"mqttv50": "5.0", "mqttv311": "3.1.1", "mqttv31": "3.1.1"})
+    ),
+    "bridge_cafile": _Setting("ca", _text),
+    "bridge_capath": _Setting("ca", _text),
+    "bridge_certfile": _Setting("certificate", _text),
+    "bridge_keyfile": _Setting("key", _text),
+    "bridge_insecure": _Setting("check_name", _not),
+}
+
+# What makes no difference, whatever its value: the hub does it anyway, or has no need of it.
+_SAME: Final = frozenset({
+    "allow_duplicate_messages", "auth_plugin_deny_special_chars", "autosave_interval",
+    "autosave_on_changes",
+    "bridge_attempt_unsubscribe", "bridge_tls_use_os_certs", "connection_messages", "dhparamfile",
+    "log_timestamp", "log_timestamp_format", "persistence_file", "retry_interval",
+    "set_tcp_nodelay", "store_clean_interval", "try_private", "websockets_headers_size",
+    "websockets_log_level",
+})  # fmt: skip
+
+# What cannot be done, and the nearest there is. With a value: only that value cannot be done.
+_NOTED: Final[dict[str, str]] = {
+    "auto_id_prefix": "the hub chooses ids of its own; their form is no setting",
+    "bridge_alpn": "the nearest is `tls` of [[bridge]]",
+    "bridge_bind_address": "the system chooses the address",
+    "bridge_max_packet_size": "the nearest is limits.message_bytes",
+    "bridge_max_topic_alias": "the nearest is `version` of [[bridge]]",
+    "bridge_outgoing_retain false": "retained messages stay so over a bridge",
+    "bridge_receive_maximum": "the nearest is session.inflight",
+    "bridge_reload_type": "bridges change when the hub is started again",
+    "bridge_session_expiry_interval": "the nearest is `clean` of [[bridge]]",
+    "bridge_tcp_keepalive": "the nearest is `keep_alive` of [[bridge]]",
+    "bridge_tcp_user_timeout": "the nearest is `keep_alive` of [[bridge]]",
+    "bridge_tls_version": "OpenSSL's own choice is taken",
+    "check_retain_source true": "who publishes is asked when it does, and not again",
+    "ciphers_tls1.3": "the nearest is tls.ciphers, which is about 1.2",
+    "disable_client_cert_date_checks true": "certificates that are out of date are refused",
+    "http_dir": "mount a web application on a Hub object instead",
+    "idle_timeout": "bridges stay connected",
+    "local_cleansession": "the nearest is `clean` of [[bridge]]",
+    "local_clientid": "the nearest is `name` of [[bridge]]",
+    "local_password": "a bridge needs no permission on this side",
+    "local_username": "a bridge needs no permission on this side",
+    "log_facility": "the hub logs to stderr",
+    "max_qos 0": "every QoS is taken",
+    "max_qos 1": "every QoS is taken",
+    "maximum_qos 0": "every QoS is taken",
+    "maximum_qos 1": "every QoS is taken",
+    "retain_available false": "messages are retained; the nearest is acl_file",
+    "max_inflight_bytes": "the nearest are session.inflight and limits.message_bytes",
+    "max_queued_bytes": "the nearest is session.backlog_messages",
+    "memory_limit": "the nearest are limits.message_bytes and session.backlog_messages",
+    "notification_topic": "`hubbub status` shows the bridges",
+    "notifications_local_only": "`hubbub status` shows the bridges",
+    "pid_file": "leave that to what starts the hub",
+    "queue_qos0_messages true": "messages of QoS 0 are not kept for clients that are away",
+    "round_robin true": "the addresses of a bridge are tried in turn when one fails",
+    "start_type lazy": "bridges connect when the hub starts",
+    "start_type once": "bridges connect again when the connection is lost",
+    "threshold": "bridges stay connected",
+    "upgrade_outgoing_qos true": "a message keeps its own QoS if that is the lower",
+}
+
+# What would change who may do what, or where: nothing may be left out in silence.
+_REFUSED: Final[dict[str, str]] = {
+    "auth_plugin": "plugins cannot be loaded; use password_file, or `authenticate` of a Hub object",
+    "bind_interface": "say the address of that interface: listener PORT ADDRESS",
+    "bridge_identity": "TLS with shared keys is not spoken; use bridge_cafile",
+    "bridge_psk": "TLS with shared keys is not spoken; use bridge_cafile",
+    "bridge_require_ocsp true": "OCSP is not asked; use a short-lived certificate over there",
+    "enable_proxy_protocol": "the PROXY protocol is not spoken",
+    "global_plugin": "plugins cannot be loaded; use password_file and acl_file",
+    "mount_point": "topics are not put under a prefix; use acl_file with pattern lines",
+    "plugin": "plugins cannot be loaded; use password_file and acl_file",
+    "plugin_load": "plugins cannot be loaded; use password_file and acl_file",
+    "psk_file": "TLS with shared keys is not spoken; use certfile and password_file",
+    "psk_hint": "TLS with shared keys is not spoken; use certfile and password_file",
+    "tls_engine": "keys are read from files only; use keyfile",
+    "tls_engine_kpass_sha1": "keys are read from files only; use keyfile",
+    "tls_keyform engine": "keys are read from files only; use keyfile",
+    "use_username_as_clientid true": "a client says its own id; use acl_file with %u",
+}
+
+_LEVELS: Final = {
+    "all": "debug", "debug": "debug", "websockets": "debug", "subscribe": "debug",
+    "unsubscribe": "debug", "internal": "debug", "information": "info", "notice": "info",
+    "warning": "warning", "error": "error", "none": "error",
+}  # fmt: skip
+_LOUDEST_FIRST: Final = ("debug", "info", "warning", "error")
+
+
+class _Reader:
+    """Takes the lines in order; `listener` and `bridge` are those that options belong to."""
+
+    def __init__(self) -> None:
+        self.tree: dict[str, Any] = {}
+        self.notes: list[str] = []
+        self.listeners: list[dict[str, Any]] = []
+        self.bridges: list[dict[str, Any]] = []
+        self.default: dict[str, Any] = {}  # of `port`, and what stands before any listener
+        self.early: list[_Line] = []
+        self.listener = self.default
+        self.bridge: dict[str, Any] | None = None
+        self.apart = False
+        self.own: dict[str, Callable[[_Line], None]] = {
+            "listener": self._listener,
+            "port": self._port,
+            "bind_address": self._bind_address,
+            "socket_domain": self._socket_domain,
+            "per_listener_settings": self._per_listener,
+            "connection": self._connection,
+            "topic": self._topic,
+            "notifications": self._notifications,
+            "start_type": self._start_type,
+            "clientid_prefixes": self._prefixes,
+            "message_size_limit": self._message_bytes,
+            "max_packet_size": self._message_bytes,
+            "log_type": self._log_type,
+            "log_dest": self._log_dest,
+            "user": self._user,
+        }
+
+    def take(self, line: _Line) -> None:
+        option, choice = line.option, f"{line.option} {line.value}"
+        if choice in _REFUSED or option in _REFUSED:
+            raise line.trouble(_REFUSED.get(choice) or _REFUSED[option])
+        if choice in _NOTED or option in _NOTED:
+            self._note(line, _NOTED.get(choice) or _NOTED[option])
+        elif option in self.own:
+            self.own[option](line)
+        elif option in _HUB:
+            self._put(self.tree, _HUB[option], line)
+        elif option in _ADMISSION:
+            self._put(self.listener if self.apart else self.tree, _ADMISSION[option], line)
+        elif option in _LISTENER:
+            if self.listener is self.default:
+                self.early.append(line)
+            self._put(self.listener, _LISTENER[option], line)
+        elif option in _BRIDGE:
+            self._put(self._its_bridge(line), _BRIDGE[option], line)
+        elif option not in _SAME and not _has_one_value_only(option):
+            raise line.trouble(_unknown(option))
+
+    def _put(self, tree: dict[str, Any], setting: _Setting, line: _Line) -> None:
+        value = setting.read(line)
+        if value is None:
+            return
+        *sections, name = setting.path.split(".")
+        for section in sections:
+            tree = tree.setdefault(section, {})
+        tree[name] = value
+
+    def _note(self, line: _Line, text: str) -> None:
+        self.notes.append(f"{line.place}: {line.option} {line.value} has no effect: {text}")
+
+    # Listeners
+
+    def _listener(self, line: _Line) -> None:
+        port, _, host = _text(line).partition(" ")
+        if host.strip().startswith("/") or not port.isdecimal():
+            raise line.trouble("expected `listener PORT [ADDRESS]`; Unix sockets are not listened")
+        self.listener = {"port": port, "host": host.strip()}
+        self.listeners.append(self.listener)
+
+    def _port(self, line: _Line) -> None:
+        self.default["port"] = str(_whole(line))
+
+    def _bind_address(self, line: _Line) -> None:
+        self.default["host"] = _text(line)
+
+    def _socket_domain(self, line: _Line) -> None:
+        if _one_of({"ipv4": True, "ipv6": False})(line):
+            self.listener["domain"] = "0.0.0.0"
+
+    def _per_listener(self, line: _Line) -> None:
+        self.apart = _truth(line)
+
+    def _prefixes(self, line: _Line) -> None:
+        self.tree["prefixes"] = _words(line)
+
+    # Bridges
+
+    def _connection(self, line: _Line) -> None:
+        self.bridge = {"name": _text(line), "addresses": [], "topics": []}
+        self.bridges.append(self.bridge)
+
+    def _its_bridge(self, line: _Line) -> dict[str, Any]:
+        if self.bridge is None:
+            raise line.trouble("belongs to a bridge; say `connection NAME` before it")
+        return self.bridge
+
+    def _topic(self, line: _Line) -> None:
+        self._its_bridge(line)["topics"].append(_text(line))
+
+    def _notifications(self, line: _Line) -> None:
+        if _truth(line):
+            self._note(line, _NOTED["notification_topic"])
+
+    def _start_type(self, line: _Line) -> None:
+        _one_of({"automatic": True})(line)  # the others are noted
+
+    # The process
+
+    def _message_bytes(self, line: _Line) -> None:
+        """Of payloads and of packets: the smaller bound is the one that is felt."""
+        limits = self.tree.setdefault("limits", {})
+        found = [limits.get("message_bytes", 0), _whole(line)]
+        if any(found):
+            limits["message_bytes"] = min(size for size in found if size)
+
+    def _log_type(self, line: _Line) -> None:
+        level = _one_of(_LEVELS)(line)
+        before = self.tree.setdefault("log", {}).get("level", level)
+        self.tree["log"]["level"] = min(before, level, key=_LOUDEST_FIRST.index)
+
+    def _log_dest(self, line: _Line) -> None:
+        if line.value not in ("stderr", "stdout"):
+            self._note(line, "the hub logs to stderr; let what starts it keep that")
+
+    def _user(self, line: _Line) -> None:
+        if os.geteuid() == 0 and line.value != "root":
+            raise line.trouble(
+                "the hub does not change its user; start it as that user, or say `user root`"
+            )
+
+    # The end
+
+    def finish(self) -> Reading:
+        if {"port", "host"} & set(self.default):
+            self.listeners.insert(0, {"port": "1883", "host": "", **self.default})
+        elif self.listeners:
+            for line in self.early:
+                self._note(line, "it stands before any listener")
+        prefixes = self.tree.pop("prefixes", [])
+        if self.listeners:
+            # Only without any listener does it let everybody in, and listens on loopback.
+            closed = self.listeners if self.apart else [self.tree]
+            for one in closed:
+                one.setdefault("allow_anonymous", False)
+            self.tree["listen"] = []
+            self.tree["listener"] = [_finished(one, prefixes) for one in self.listeners]
+        else:
+            of_all = {name for name in self.default if name == "tls" or name in _ADMISSION}
+            self.tree |= {name: self.default[name] for name in of_all}
+            _finish_tls(self.tree, "1883")
+        if self.bridges:
+            self.tree["bridge"] = [_with_tls(bridge) for bridge in self.bridges]
+        return Reading(self.tree, self.notes)
+
+
+def _finished(listener: dict[str, Any], prefixes: list[str]) -> dict[str, Any]:
+    """A listener whose address is put together."""
+    domain = listener.pop("domain", "::")
+    host, port = listener.pop("host") or domain, listener.pop("port")
+    listener["address"] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    listener.setdefault("protocols", ["mqtt"])
+    if prefixes:
+        listener["client_prefixes"] = prefixes
+    _finish_tls(listener, port)
+    return listener
+
+
+def _finish_tls(tree: dict[str, Any], port: str) -> None:
+    """TLS as mosquitto means it: no other way in, and certificates of clients only if required."""
+    tls = tree.get("tls", {})
+    required = tls.get("require_certificate", False)
+    if not required:
+        for name in ("client_ca", "crl", "require_certificate", "identity"):
+            tls.pop(name, None)
+    if tls.get("certificate"):
+        tls["only"] = True
+    elif required or tls.get("key"):
+        raise SettingError(f"listener {port}: keyfile and require_certificate need certfile")
+    else:
+        tree.pop("tls", None)
+
+
+def _with_tls(bridge: dict[str, Any]) -> dict[str, Any]:
+    if not bridge["addresses"]:
+        raise SettingError(f"connection {bridge['name']}: expected an address")
+    if "ca" in bridge or "certificate" in bridge:
+        bridge["tls"] = True
+    return bridge
+
+
+def read(file: Path) -> Reading:
+    """The settings of a mosquitto.conf; SettingError says which line cannot be followed."""
+    reader = _Reader()
+    for line in _lines(file, 0):
+        reader.take(line)
+    return reader.finish()
+
+
+def _lines(file: Path, depth: int) -> Iterator[_Line]:
+    """The options in order, those of `include_dir` where it stands."""
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise SettingError(f"cannot read the configuration {file}: {reason}") from None
+    for number, words in enumerate(text.splitlines(), 1):
+        if not words.strip() or words.lstrip().startswith("#"):
+            continue
+        option, _, value = words.strip().replace("\t", " ").partition(" ")
+        line = _Line(f"{file}:{number}", option, value.strip())
+        if option == "include_dir":
+            yield from _included(line, depth)
+        elif not option.startswith(("auth_opt_", "plugin_opt_")):  # the plugin itself is refused
+            yield line
+
+
+def _included(line: _Line, depth: int) -> Iterator[_Line]:
+    folder = Path(_text(line))
+    if depth >= _INCLUDES or not folder.is_dir():
+        raise line.trouble("expected a directory, and few inside one another")
+    for file in sorted(folder.glob("*.conf")):
+        yield from _lines(file, depth + 1)
+
+
+def _has_one_value_only(option: str) -> bool:
+    """Whether another value of that option is noted or refused; this one is what the hub does."""
+    return any(known.partition(" ")[0] == option for known in (*_NOTED, *_REFUSED))
+
+
+def options() -> frozenset[str]:
+    """Every option that is understood, to be followed or refused."""
+    tables = (_HUB, _ADMISSION, _LISTENER, _BRIDGE, _NOTED, _REFUSED, _Reader().own)
+    names = {name.partition(" ")[0] for table in tables for name in table}
+    return frozenset(names | _SAME | {"include_dir"})
+
+
+def _unknown(option: str) -> str:
+    near = get_close_matches(option, sorted(options()), 1, 0.6)
+    return f"no such option; did you mean {near[0]}?" if near else "no such option of mosquitto"

@@ -1,0 +1,90 @@
+"""What a client of 5.0 publishes: topic aliases, the receive maximum, what a message may say.
+
+Called by the connection for each PUBLISH that is not part of a plain run. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from hubbub.core.route import Route
+from hubbub.core.topics import is_name
+from hubbub.protocols.mqtt import specification as spec
+from hubbub.protocols.mqtt.codec import PacketError, Properties, Publish
+from hubbub.schema import name_from_wire
+
+if TYPE_CHECKING:
+    from hubbub.protocols.mqtt.protocol import Mqtt
+
+
+class Incoming:
+    """Of one connection. `unreleased`: its QoS 2 publishes that wait for a PUBREL."""
+
+    __slots__ = ("_aliases", "_due", "_log", "_mqtt", "_owed", "unreleased")
+
+    def __init__(self, mqtt: Mqtt) -> None:
+        self.unreleased = 0
+        self._mqtt = mqtt
+        self._log = mqtt.broker.log
+        self._aliases: dict[int, bytes] = {}
+        self._due: deque[tuple[int, int]] = deque()
+        self._owed = 0
+
+    def check_window(self, count: int) -> None:
+        """A client may leave so many publishes unanswered and no more (3.3.4)."""
+        due, durable = self._due, self._log.durable
+        while due and due[0][0] <= durable:
+            self._owed -= due.popleft()[1]
+        most = self._mqtt.receive_maximum
+        if self._owed + self.unreleased + count > most:
+            raise PacketError(f"more than {most} publishes that are not answered", spec.TOO_MANY)
+
+    def owe(self, count: int) -> None:
+        """So many PUBACKs wait for the rows made so far."""
+        log = self._log
+        if log.position > log.durable:
+            self._due.append((log.position, count))
+            self._owed += count
+
+    def named(self, packet: Publish, properties: Properties) -> Publish:
+        """The packet with its topic instead of an alias (3.3.2.3.4)."""
+        if properties.subscriptions:
+            raise PacketError("a PUBLISH of a client with a subscription identifier", spec.PROTOCOL)
+        alias = properties.numbers.pop(spec.TOPIC_ALIAS, None)
+        if alias is not None:
+            if not 0 < alias <= self._mqtt.topic_alias_maximum:
+                raise PacketError(f"a PUBLISH with topic alias {alias}", spec.BAD_ALIAS)
+            if packet.topic:
+                self._aliases[alias] = packet.topic
+            elif alias in self._aliases:
+                return packet._replace(topic=self._aliases[alias])
+        if not packet.topic:
+            raise PacketError("a PUBLISH without a topic", spec.PROTOCOL)
+        return packet
+
+    def verdict(self, packet: Publish, properties: Properties, route: Route) -> int:
+        """The reason code of the answer; from 0x80 on the message is not taken."""
+        if packet.qos:
+            self.check_window(1)
+        code = check_message(properties, packet.payload, packet.qos)
+        if code:
+            return code
+        if not route.allowed:
+            return spec.NOT_ALLOWED
+        return spec.SUCCESS if route.subscriptions or not packet.qos else spec.NO_SUBSCRIBERS
+
+
+def check_message(properties: Properties, payload: bytes, qos: int = 0) -> int:
+    """What a PUBLISH or a will may not say is a PacketError, with QoS 1 and 2 an answer."""
+    topic = properties.texts.get(spec.RESPONSE_TOPIC)
+    if topic is not None and not is_name(name_from_wire(topic)):
+        raise PacketError("a response topic that is not a topic name", spec.PROTOCOL)
+    if properties.numbers.get(spec.PAYLOAD_FORMAT):
+        try:
+            payload.decode()
+        except UnicodeDecodeError:
+            if not qos:
+                raise PacketError("a payload that is not UTF-8", spec.BAD_PAYLOAD) from None
+            return spec.BAD_PAYLOAD
+    return spec.SUCCESS

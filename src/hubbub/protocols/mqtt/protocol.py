@@ -1,0 +1,122 @@
+"""MQTT in one hub: the sessions by client id, what ends by itself, and the settings.
+
+A session without a connection is kept here until it expires; so is a will that is due later.
+Both survive a restart in the journal's fold, from which `revive` takes them up. `wake` does what
+is due. Called by the listener, the hub and the connections; no I/O.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final
+
+from hubbub.config import Settings
+from hubbub.core.broker import Broker, row_about
+from hubbub.core.connection import Connection, Opening, Protocol
+from hubbub.core.link import Link
+from hubbub.core.session import Session, SessionState, Subscription
+from hubbub.protocols.mqtt.connection import MqttConnection
+from hubbub.protocols.mqtt.dialect import PLAIN, Dialect, Dialect5
+from hubbub.protocols.mqtt.options import unpack
+from hubbub.protocols.mqtt.session import NAME, MqttSession
+from hubbub.protocols.mqtt.welcome import will_of
+from hubbub.schema import WILL
+from hubbub.wire.http import Request
+
+SUBPROTOCOLS: Final = ("mqtt", "mqttv3.1")
+
+
+class Mqtt(Protocol):
+    """The attributes after `exchanging` are settings of the section of that name."""
+
+    name = NAME
+    streams = True
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
+        modern = Dialect5(broker.clock)
+        self.dialects: dict[str, Dialect] = {"3.1": PLAIN, "3.1.1": PLAIN, "5.0": modern}
+        self.sessions: dict[str, MqttSession] = {}
+        self.exchanging: set[MqttSession] = set()
+        self._due: list[tuple[int, str]] = []
+        self._take(Settings())
+
+    def apply(self, settings: Settings) -> None:
+        self._take(settings)
+
+    def _take(self, settings: Settings) -> None:
+        mqtt = settings.mqtt
+        self.message_bytes = settings.limits.message_bytes
+        self.qos2_serial = mqtt.qos2_serial
+        self.max_keepalive = mqtt.max_keepalive
+        self.receive_maximum = mqtt.receive_maximum
+        self.topic_alias_maximum = mqtt.topic_alias_maximum
+        self.max_session_expiry = mqtt.max_session_expiry
+        self.server_reference = mqtt.server_reference
+        self.server_moved = mqtt.server_moved
+
+    def opens(self, data: bytes) -> bool | None:
+        return data[0] == 0x10
+
+    def takes(self, request: Request) -> bool:
+        if not request.websocket:
+            return False
+        asked = request.listed("sec-websocket-protocol")
+        for subprotocol in SUBPROTOCOLS:
+            if subprotocol in asked:
+                request.subprotocol = subprotocol
+                return True
+        return request.path == b"/mqtt"
+
+    def connect(self, link: Link, opening: Opening) -> Connection:
+        return MqttConnection(self, link, opening)
+
+    # Sessions that are away
+
+    def revive(self, state: SessionState) -> Session | None:
+        session = MqttSession(self.broker, state.client, self.broker.open, True, self.exchanging)
+        session.remember(state)
+        for topic_filter, (qos, options) in state.subscriptions.items():
+            session.subscriptions[topic_filter] = Subscription(
+                session, topic_filter, qos, PLAIN.encodings(qos), options=options,
+                no_local=unpack(options).no_local,
+            )  # fmt: skip
+        self.sessions[state.client] = session
+        self.expect(state)
+        return session
+
+    def expect(self, state: SessionState) -> None:
+        """Look at a session again when its will is due, and when it ends."""
+        will = state.will.expires if state.will is not None else 0
+        for stamp in (will, state.expires):
+            if stamp:
+                heapq.heappush(self._due, (stamp, state.client))
+
+    def wake(self, now: float) -> None:
+        for session in list(self.exchanging):
+            session.exclusive_timeout(now)
+        stamp = self.broker.clock.stamp()
+        while self._due and self._due[0][0] <= stamp:
+            away = self.sessions.get(heapq.heappop(self._due)[1])
+            if away is None or away.number:
+                continue
+            self.publish_due_will(away)
+            if 0 < away.state.expires <= stamp:
+                self.end(away)
+
+    def end(self, session: MqttSession) -> None:
+        """A lasting session is over: its will, if it still waits, is published now."""
+        self._publish_will(session)
+        self.broker.end(session)
+        self.sessions.pop(session.client, None)
+
+    def publish_due_will(self, session: MqttSession) -> None:
+        will = session.state.will
+        if will is not None and 0 < will.expires <= self.broker.clock.stamp():
+            self._publish_will(session)
+
+    def _publish_will(self, session: MqttSession) -> None:
+        row = session.state.will
+        if row is not None and row.expires:
+            self.broker.change(row_about(session, WILL))
+            self.broker.post(will_of(row).published(self.broker.clock.stamp()), session)

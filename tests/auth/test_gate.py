@@ -1,0 +1,164 @@
+"""The gate: each kind of credentials, and what the rules of a listener make of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hubbub.auth import gate
+from hubbub.auth.gate import Gatehouse
+from hubbub.auth.passwords import add_user
+from hubbub.config import Listener, Settings, Tls
+from hubbub.core.rights import (
+    BAD_CLIENT,
+    BAD_CREDENTIALS,
+    CERTIFICATE_REQUIRED,
+    NO_CREDENTIALS,
+    TOO_BUSY,
+    Credentials,
+    Gate,
+    Rights,
+)
+
+EVERYTHING = Rights()
+
+
+@pytest.fixture
+def house() -> Iterator[Gatehouse]:
+    house = Gatehouse(EVERYTHING)
+    yield house
+    house.close()
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> str:
+    add_user(tmp_path / "users", "ann", b"secret")
+    return str(tmp_path / "users")
+
+
+def listener(address: str = "127.0.0.1:1883", **settings: object) -> Listener:
+    """A listener with its rules filled in."""
+    made = Listener(address=address, **settings)  # type: ignore[arg-type]
+    return Settings(listen=(), listener=(made,)).listeners()[0]
+
+
+async def asked(
+    guard: Gate, user: str = "", secret: bytes = b"", client: str = "c", certificate: str = ""
+) -> tuple[Rights | None, str]:
+    answer: asyncio.Future[tuple[Rights | None, str]] = asyncio.get_running_loop().create_future()
+    credentials = Credentials(client, user, secret, "127.0.0.1", certificate)
+    guard.authenticate(credentials, lambda rights, reason: answer.set_result((rights, reason)))
+    return await asyncio.wait_for(answer, 10)
+
+
+async def test_loopback_lets_everybody_in(house: Gatehouse) -> None:
+    guard = house.gate(listener())
+    assert await asked(guard) == (EVERYTHING, "")
+    assert await asked(guard, "whoever", b"whatever") == (EVERYTHING, "")
+
+
+async def test_a_password_file_shuts_the_door(house: Gatehouse, users: str) -> None:
+    guard = house.gate(listener(password_file=users))
+    assert await asked(guard) == (None, NO_CREDENTIALS)
+    assert await asked(guard, "ann", b"secret") == (EVERYTHING, "")
+    assert await asked(guard, "ann", b"secret") == (EVERYTHING, ""), "now known, no thread"
+    assert await asked(guard, "ann", b"wrong") == (None, BAD_CREDENTIALS)
+    assert await asked(guard, "ann") == (None, BAD_CREDENTIALS)
+    assert await asked(guard, "", b"secret") == (None, BAD_CREDENTIALS)
+    assert await asked(guard, "bob", b"secret") == (None, BAD_CREDENTIALS)
+
+
+async def test_anonymous_clients_beside_users(house: Gatehouse, users: str) -> None:
+    guard = house.gate(listener(password_file=users, allow_anonymous=True))
+    assert await asked(guard) == (EVERYTHING, "")
+    assert await asked(guard, "ann", b"wrong") == (None, BAD_CREDENTIALS)
+
+
+async def test_a_certificate_is_the_user(house: Gatehouse, users: str) -> None:
+    tls = Tls(certificate="x", client_ca="y", identity="common_name")
+    guard = house.gate(listener(tls=tls, password_file=users))
+    credentials = Credentials("c", "someone", b"", "127.0.0.1", "ann")
+    guard.authenticate(credentials, lambda rights, reason: None)
+    assert credentials.user == "ann", "whatever user name it sends"
+    assert await asked(guard, certificate="ann") == (EVERYTHING, "")
+    assert await asked(guard, "ann", b"secret") == (EVERYTHING, ""), "without one, the password"
+    assert await asked(guard) == (None, NO_CREDENTIALS)
+
+
+async def test_a_certificate_that_is_required(house: Gatehouse, users: str) -> None:
+    tls = Tls(certificate="x", client_ca="y", require_certificate=True)
+    guard = house.gate(listener("0.0.0.0:1", tls=tls))
+    assert await asked(guard) == (None, CERTIFICATE_REQUIRED)
+    assert await asked(guard, certificate="CN=ann") == (EVERYTHING, "")
+    guard = house.gate(listener(tls=tls, password_file=users))
+    assert await asked(guard, "ann", b"secret") == (None, CERTIFICATE_REQUIRED)
+    assert await asked(guard, certificate="CN=ann") == (None, NO_CREDENTIALS), "it needs both"
+    assert await asked(guard, "ann", b"secret", certificate="CN=x") == (EVERYTHING, "")
+
+
+async def test_client_ids(house: Gatehouse) -> None:
+    guard = house.gate(listener(client_prefixes=("dev-", "app-"), require_client_id=True))
+    assert await asked(guard, client="dev-1") == (EVERYTHING, "")
+    assert await asked(guard, client="other") == (None, BAD_CLIENT)
+    guard = house.gate(listener(require_client_id=True))
+    assert await asked(guard, client="") == (None, BAD_CLIENT)
+
+
+async def test_permissions_by_user(
+    house: Gatehouse, users: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    acl = tmp_path / "acl"
+    acl.write_text("user ann\ntopic a\npattern read %c\n")
+    guard = house.gate(listener(password_file=users, acl_file=str(acl)))
+    rights, _ = await asked(guard, "ann", b"secret")
+    assert rights is not None and rights.may_publish("a") and not rights.may_publish("b")
+    assert rights.may_receive("c") and not rights.may_receive("d")
+    assert not caplog.records
+    with caplog.at_level(logging.WARNING, "hubbub"):
+        house.gate(listener(acl_file=str(acl)))
+    assert "what a client says it is" in caplog.text
+
+
+async def test_files_are_read_once_and_again(house: Gatehouse, users: str, tmp_path: Path) -> None:
+    def read_again() -> None:
+        for file in house.files():
+            file.read()
+
+    acl = tmp_path / "acl"
+    acl.write_text("user ann\ntopic a\nuser bob\ntopic b\n")
+    one = house.gate(listener(password_file=users, acl_file=str(acl)))
+    two = house.gate(listener(password_file=users, acl_file=str(acl), allow_anonymous=True))
+    assert (await asked(one, "ann", b"secret"))[0] is (await asked(two, "ann", b"secret"))[0]
+    ann, nobody = Credentials("c", "ann", b"", ""), Credentials("c", "", b"", "")
+    assert one.still_in(ann) and two.still_in(nobody)
+    add_user(Path(users), "ann", b"other")
+    read_again()
+    assert not one.still_in(ann) and two.still_in(nobody)
+    read_again()
+    acl.write_text("user bob\ntopic b\n")
+    read_again()
+    assert not one.still_in(ann), "its rights are another's now"
+
+
+async def test_too_many_at_once(
+    house: Gatehouse, users: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "WAITING", 3)
+    guard = house.gate(listener(password_file=users))
+    answers = await asyncio.gather(*(asked(guard, "ann", b"wrong") for _ in range(5)))
+    assert [reason for _, reason in answers] == [BAD_CREDENTIALS] * 3 + [TOO_BUSY] * 2
+    assert await asked(guard, "ann", b"secret") == (EVERYTHING, "")
+
+
+async def test_scram_through_the_gate(house: Gatehouse, users: str) -> None:
+    guard = house.gate(listener(password_file=users))
+    credentials = Credentials("c", "", b"", "")
+    assert guard.exchange("PLAIN", credentials) is None
+    exchange = guard.exchange("SCRAM-SHA-256", credentials)
+    assert exchange is not None
+    assert not exchange.step(b"n,,n=ann,r=x").done
+    assert house.gate(listener()).exchange("SCRAM-SHA-256", credentials) is None

@@ -1,0 +1,152 @@
+"""Shared subscriptions: each message to one member, fairly, and not lost with a member."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from hubbub.protocols.mqtt import codec
+from hubbub.protocols.mqtt import specification as spec
+from tests.protocols.mqtt.conversation import Device, Stage, restarted
+from tests.protocols.mqtt.modern import Modern, told
+
+LASTING = {spec.SESSION_EXPIRY: 100}
+
+
+def member(stage: Stage, name: str, qos: int = 1, lasting: bool = False) -> Modern:
+    device = Modern(stage, name, False, told(LASTING if lasting else None))
+    device.subscribe("$share/g/a/#", qos)
+    device.hear()
+    return device
+
+
+def publish(device: Device, count: int, qos: int = 1) -> None:
+    device.say(
+        *(codec.publish(b"a/b", b"%03d" % n, qos, packet_id=n + 1) for n in range(count))
+    )
+
+
+def payloads(words: list[str]) -> list[str]:
+    return [word.split(" ")[0].removeprefix("a/b=") for word in words if "a/b=" in word]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("lasting", [False, True])
+def test_each_message_goes_to_one_member_in_turn(qos: int, lasting: bool) -> None:
+    stage = Stage()
+    members = [member(stage, f"m{n}", qos, lasting) for n in range(3)]
+    publish(stage.device("bob"), 30, qos)
+    heard = [payloads(one.hear()) for one in members]
+    assert [len(words) for words in heard] == [10, 10, 10]
+    assert Counter(sum(heard, [])) == Counter(f"{n:03}" for n in range(30))
+    assert all(words == sorted(words) for words in heard)
+
+
+def test_groups_and_members_own_subscriptions_are_independent() -> None:
+    stage = Stage()
+    ann = Modern(stage, "ann")
+    ann.subscribe("$share/g/a/#", 0, "$share/h/a/+", 0, "a/b", 0)
+    ann.hear()
+    publish(stage.device("bob"), 1, 0)
+    assert ann.hear() == ["a/b=000"] * 3
+    ann.unsubscribe("$share/g/a/#")
+    publish(stage.device("bob"), 1, 0)
+    assert ann.hear() == ["UNSUBACK 6: 0x00"] + ["a/b=000"] * 2
+    ann.disconnect()
+    assert stage.broker.groups == {}
+    assert stage.broker.filters.match("a/b") == []
+
+
+def test_nothing_retained_is_sent_and_no_match_is_said() -> None:
+    stage = Stage()
+    bob = Modern(stage, "bob")
+    bob.publish("a/b", b"kept", 0, True)
+    ann = Modern(stage, "ann")
+    ann.subscribe("$share/g/a/#", 0)
+    assert ann.hear() == ["CONNACK 0x00", "SUBACK 5: 0x00"]
+
+
+def test_members_without_room_are_skipped() -> None:
+    stage = Stage()
+    slow, quick = member(stage, "slow"), member(stage, "quick")
+    bob = stage.device("bob")
+    slow.far.link.choked = True
+    publish(bob, 10, 1)
+    assert len(payloads(quick.hear())) == 10
+    slow.far.link.choked = False
+    publish(bob, 30, 1)  # a window of 20, of which quick has used 10
+    assert (len(payloads(quick.hear())), len(payloads(slow.hear()))) == (10, 20)
+    publish(bob, 5, 1)
+    quick.answer(codec.PUBACK, *range(1, 21))
+    slow.answer(codec.PUBACK, *range(1, 21))
+    assert len(payloads(quick.hear())) + len(payloads(slow.hear())) == 5
+
+
+def test_what_a_dead_member_had_not_acknowledged_goes_to_another() -> None:
+    stage = Stage()
+    first, second = member(stage, "first"), member(stage, "second")
+    publish(stage.device("bob"), 4)
+    mine, other = payloads(first.hear()), payloads(second.hear())
+    first.answer(codec.PUBACK, 1)
+    first.far.hang_up("lost")
+    assert payloads(second.hear()) == mine[1:]
+    assert stage.mqtt.sessions["second"].backlog.in_flight() == len(other) + 1
+
+
+def test_qos_2_is_never_given_to_another() -> None:
+    stage = Stage()
+    first, second = member(stage, "first", 2), member(stage, "second", 2)
+    publish(stage.device("bob"), 4, 2)
+    first.hear(), second.hear()
+    first.far.hang_up("lost")
+    assert second.hear() == []
+
+
+def test_who_is_away_and_lasting_is_the_last_choice() -> None:
+    stage = Stage()
+    away, here = member(stage, "away", 1, True), member(stage, "here")
+    away.far.hang_up("lost")
+    bob = stage.device("bob")
+    publish(bob, 3)
+    assert len(payloads(here.hear())) == 3
+    here.answer(codec.PUBACK, 1, 2, 3)
+    here.disconnect()
+    publish(bob, 2)
+    publish(bob, 1, 0)
+    assert stage.broker.metrics.dropped == {"nobody in the group can take it": 1}
+    stage = restarted(stage)
+    away = Modern(stage, "away", False, told(LASTING))
+    assert payloads(away.hear()) == ["000", "001"]
+    publish(stage.device("bob"), 1)
+    assert payloads(away.hear()) == ["000"], "the subscription came back too"
+
+
+def test_the_end_of_a_lasting_member_frees_its_messages() -> None:
+    stage = Stage()
+    away = member(stage, "away", 1, True)
+    publish(stage.device("bob"), 3)
+    away.far.hang_up("lost")
+    here = member(stage, "here")
+    stage.pass_time(101)
+    stage.mqtt.wake(0)
+    assert payloads(here.hear()) == ["000", "001", "002"]
+
+
+def test_all_versions_may_share() -> None:
+    stage = Stage()
+    old = stage.device("old")
+    old.subscribe("$share/g/a/#", 1)
+    new = member(stage, "new")
+    publish(stage.device("bob"), 4)
+    assert old.hear()[:2] == ["CONNACK 0", "SUBACK 5: 1"]
+    assert len(payloads(new.hear())) == 2
+
+
+def test_observers_count_members() -> None:
+    stage = Stage()
+    one = member(stage, "one")
+    member(stage, "two")
+    assert stage.broker.count("a/b") == 2
+    one.disconnect()
+    assert stage.broker.count("a/b") == 1
