@@ -59,6 +59,22 @@ def publish_mqtt(qos: int) -> Callable[[Everything, str], None]:
     return publish
 
 
+def publish_mqtt5(qos: int) -> Callable[[Everything, str], None]:
+    def publish(hub: Everything, text: str) -> None:
+        far = hub.dial(hub.mqtt)
+        far.say(codec.connect(b"publisher", True, 60, properties=codec.Properties()))
+        packet_id = 1 if qos else 0
+        properties = codec.Properties(user=[(b"k", b"v")]).encode()
+        packet = codec.publish(
+            TOPIC.encode(), text.encode(), qos, False, packet_id, False, properties
+        )
+        far.say(packet)
+        if qos == 2:
+            far.say(codec.acknowledgement(codec.PUBREL, 1))
+
+    return publish
+
+
 def publish_smq(websocket: bool) -> Callable[[Everything, str], None]:
     def publish(hub: Everything, text: str) -> None:
         device = hub.device(b"publisher", websocket)
@@ -84,6 +100,9 @@ PUBLISHERS = {
     "mqtt-qos0": publish_mqtt(0),
     "mqtt-qos1": publish_mqtt(1),
     "mqtt-qos2": publish_mqtt(2),
+    "mqtt5-qos0": publish_mqtt5(0),
+    "mqtt5-qos1": publish_mqtt5(1),
+    "mqtt5-qos2": publish_mqtt5(2),
     "smq-raw": publish_smq(False),
     "smq-websocket": publish_smq(True),
     "http-qos0": publish_http(0),
@@ -108,6 +127,29 @@ def receive_mqtt(qos: int) -> Callable[[Everything], Receiver]:
                 if data[start] >> 4 == codec.PUBLISH
             ]
             assert all(packet.topic == TOPIC.encode() for packet in packets)
+            return [packet.payload.decode() for packet in packets]
+
+        return heard
+
+    return subscribe
+
+
+def receive_mqtt5(qos: int) -> Callable[[Everything], Receiver]:
+    def subscribe(hub: Everything) -> Receiver:
+        far = hub.dial(hub.mqtt)
+        far.say(codec.connect(b"receiver", True, 60, properties=codec.Properties()))
+        far.say(codec.subscribe(1, [(b"sensors/+", qos)], b"\2\x0b\7"))
+        far.hear()
+
+        def heard() -> list[str]:
+            data = far.hear()
+            packets = [
+                codec.parse_publish(data[start], data[body:end], True)
+                for start, body, end in codec.packets(data)
+                if data[start] >> 4 == codec.PUBLISH
+            ]
+            for packet in packets:
+                assert packet.properties is not None and packet.properties.subscriptions == [7]
             return [packet.payload.decode() for packet in packets]
 
         return heard
@@ -157,6 +199,9 @@ RECEIVERS = {
     "mqtt-qos0": receive_mqtt(0),
     "mqtt-qos1": receive_mqtt(1),
     "mqtt-qos2": receive_mqtt(2),
+    "mqtt5-qos0": receive_mqtt5(0),
+    "mqtt5-qos1": receive_mqtt5(1),
+    "mqtt5-qos2": receive_mqtt5(2),
     "smq-raw": receive_smq(False),
     "smq-websocket": receive_smq(True),
     "switch-bound-queue": receive_switch,

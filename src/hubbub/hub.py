@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import shutil
 import socket
 import sys
 from collections.abc import Callable
@@ -166,8 +167,6 @@ class Hub:
             self._synced,
             segment_bytes=wanted.segment_bytes,
             segment_seconds=wanted.segment_seconds,
-            keep_seconds=wanted.retain_seconds,
-            keep_bytes=wanted.retain_bytes,
         )
 
     def _open_broker(self) -> None:
@@ -184,6 +183,9 @@ class Hub:
         """Take what may change while the hub runs: bounds, exclusions."""
         broker = self.broker
         broker.exclude = settings.journal.exclude
+        if self.journal is not None:
+            self.journal.keep_seconds = settings.journal.retain_seconds
+            self.journal.keep_bytes = settings.journal.retain_bytes or _fifth_of_disk(settings.data)
         broker.inflight = settings.session.inflight
         broker.backlog_messages = settings.session.backlog_messages
         broker.queue_messages = settings.queue.max_messages
@@ -420,6 +422,11 @@ def _safely(step: Callable[..., object], *arguments: object) -> None:
         step(*arguments)
     except Exception:
         log.exception("the hub's own code broke; it goes on")
+
+
+def _fifth_of_disk(directory: str) -> int:
+    """What the journal may take where no setting says it, in bytes."""
+    return shutil.disk_usage(directory).total // 5
 
 
 def _size(directory: Path) -> int:

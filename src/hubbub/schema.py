@@ -94,7 +94,7 @@ KINDS: Final[dict[bytes, str]] = {
     END: "the session is over: forget its subscriptions and deliveries",
     SUBSCRIBE: "client subscribes to the filter in topic with qos; client $queue/Q = a binding",
     UNSUBSCRIBE: "the reverse of subscribe",
-    WILL: "the client's will, in the message columns",
+    WILL: "the client's will, in the message columns; expires = due then; no topic = taken back",
     CREATE: "a topic or sub-topic gets its id (number), or a queue begins (number = next id)",
     DESTROY: "a queue ends with all it holds",
     AUDIENCE: "the durable sessions of a route: payload = [[protocol, client, qos], ...] (JSON)",
@@ -105,7 +105,7 @@ KINDS: Final[dict[bytes, str]] = {
     DELIVER: "queue message ref is handed to client until expires",
     RECEIVED: "a QoS 2 receiver has the message ref; number = how many deliveries from there",
     ACK: "client is done with message ref; number = how many deliveries from there",
-    DROP: "lost by a limit: ref = message, number = how many, properties.reason = why",
+    DROP: "lost: ref = message, number = how many; topic and no client = a retained one expired",
     HELD: "snapshot only: an open QoS 2 packet id (number) of a durable publisher",
     TAKEN: "cluster only: how far (ref) another log was taken in",
 }

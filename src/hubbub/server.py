@@ -23,7 +23,9 @@ from hubbub.web.app import Application
 log = logging.getLogger("hubbub")
 
 # What the hub looks at once, when it starts.
-_FIXED = ("listen", "listener", "data", "allow_anonymous", "bridge", "password_file", "acl_file", "tls")
+_FIXED = (
+    "listen", "listener", "data", "allow_anonymous", "bridge", "password_file", "acl_file", "tls",
+)  # fmt: skip
 
 
 def run(settings: Settings, reload: Callable[[], Settings] | None = None) -> None:

@@ -116,7 +116,8 @@ class Journal(Log):
         self._on_durable = on_durable
         self._segment_bytes = segment_bytes
         self._segment_time = int(segment_seconds * 1_000_000)
-        self._keep = (keep_seconds, keep_bytes)
+        self.keep_seconds = keep_seconds
+        self.keep_bytes = keep_bytes
         # Rows on their way
         self._rows: list[Row] = []
         self._weight = 0
@@ -369,8 +370,8 @@ class Journal(Log):
                 self._rolling = file.base
                 return [
                     sys.executable, "-m", "hubbub.journal.roll", str(self.directory.path),
-                    str(file.base), "--keep-seconds", str(self._keep[0]),
-                    "--keep-bytes", str(self._keep[1]),
+                    str(file.base), "--keep-seconds", str(self.keep_seconds),
+                    "--keep-bytes", str(self.keep_bytes),
                 ]  # fmt: skip
         return None
 
