@@ -195,7 +195,7 @@ topic x in
         ("max_queued_bytes 5", "session.backlog_messages"),
         ("upgrade_outgoing_qos true", "its own QoS"),
         ("check_retain_source true", "not again"),
-        ("connection x\naddress y\nnotifications true", "hubbub status"),
+        ("connection x\naddress y\nnotifications false", "$SYS/broker/connection/"),
         ("connection x\naddress y\nstart_type lazy", "connect when the hub starts"),
         ("certfile x\nlistener 1 127.0.0.1\nallow_anonymous true", "before any listener"),
     ],

@@ -220,8 +220,9 @@ _NOTED: Final[dict[str, str]] = {
     "max_inflight_bytes": "the nearest are session.inflight and limits.message_bytes",
     "max_queued_bytes": "the nearest is session.backlog_messages",
     "memory_limit": "the nearest are limits.message_bytes and session.backlog_messages",
-    "notification_topic": "`hubbub status` shows the bridges",
-    "notifications_local_only": "`hubbub status` shows the bridges",
+    "notification_topic": "the topic is $SYS/broker/connection/NAME/state, here only",
+    "notifications false": "$SYS/broker/connection/NAME/state says it to who wants to know",
+    "notifications_local_only false": "bridges say their state here only",
     "pid_file": "leave that to what starts the hub",
     "queue_qos0_messages true": "messages of QoS 0 are not kept for clients that are away",
     "round_robin true": "the addresses of a bridge are tried in turn when one fails",
@@ -280,7 +281,6 @@ class _Reader:
             "per_listener_settings": self._per_listener,
             "connection": self._connection,
             "topic": self._topic,
-            "notifications": self._notifications,
             "start_type": self._start_type,
             "clientid_prefixes": self._prefixes,
             "message_size_limit": self._message_bytes,
@@ -361,10 +361,6 @@ class _Reader:
 
     def _topic(self, line: _Line) -> None:
         self._its_bridge(line)["topics"].append(_text(line))
-
-    def _notifications(self, line: _Line) -> None:
-        if _truth(line):
-            self._note(line, _NOTED["notification_topic"])
 
     def _start_type(self, line: _Line) -> None:
         _one_of({"automatic": True})(line)  # the others are noted

@@ -60,7 +60,7 @@ def test_waiting_messages_are_handed_out_first(hub: RunningHub) -> None:
 def test_the_will_needs_topic_and_message(hub: RunningHub) -> None:
     for half in ({"topic": "gone"}, {"message": b"x"}):
         with pytest.raises(SettingError, match="both"):
-            simple.open("127.0.0.1", hub.port, **half)  # type: ignore[arg-type]
+            simple.open("127.0.0.1", hub.port, **half)
     simple.open("127.0.0.1", hub.port, topic="gone", message=b"", qos=1).close()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hubbub.config import Mqtt as MqttSettings
+from hubbub.config import Settings
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from tests.protocols.mqtt.conversation import Device, Stage, restarted
@@ -55,6 +57,17 @@ def test_limits_are_announced() -> None:
         spec.MAXIMUM_PACKET: 64 * 1024 * 1024,
         spec.TOPIC_ALIAS_MAXIMUM: 100,
     }
+
+
+def test_settings_are_taken_while_it_runs() -> None:
+    stage = Stage()
+    settings = MqttSettings(max_keepalive=10, receive_maximum=5, topic_alias_maximum=0)
+    stage.mqtt.apply(Settings(mqtt=settings))
+    device = Modern(stage)
+    numbers = codec.parse_answer(codec.CONNACK, device.far.hear()[2:]).properties.numbers
+    assert numbers[spec.SERVER_KEEP_ALIVE] == 10
+    assert numbers[spec.RECEIVE_MAXIMUM] == 5
+    assert numbers[spec.TOPIC_ALIAS_MAXIMUM] == 0
 
 
 def test_response_information_is_the_own_address() -> None:

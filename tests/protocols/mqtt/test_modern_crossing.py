@@ -57,7 +57,8 @@ def test_an_smq_client_is_answered_through_the_response_topic() -> None:
         f"door=open? response-topic=$client/{etid} smq-subtopic:front",
         f"door=open? response-topic=$client/{etid} smq-subtid:4711",
     ]
-    ann.publish(f"$client/{etid}", b"yes", properties=codec.Properties(user=[(b"smq-subtopic", b"front")]))
+    front = codec.Properties(user=[(b"smq-subtopic", b"front")])
+    ann.publish(f"$client/{etid}", b"yes", properties=front)
     [body] = device.bodies()
     assert body[0] == smq.PUBLISH
     assert int.from_bytes(body[9:13], "big") == subtopic

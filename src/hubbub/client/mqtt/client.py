@@ -30,6 +30,7 @@ from hubbub.client.mqtt.session import Arrival, Session
 from hubbub.client.mqtt.subscriptions import Callback, Subscription, Subscriptions
 from hubbub.client.mqtt.transport import open_transport
 from hubbub.errors import CallTimeout, HubbubError, Refused, SettingError
+from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt.codec import specification
 
 log = logging.getLogger("hubbub.client.mqtt")
@@ -86,6 +87,8 @@ class MqttClient:
         self._buffer: Buffer | None = None
         self._subscriptions = Subscriptions()
         self._before = False
+        self._since = 0.0  # when the connection was accepted
+        self._pause = settings.backoff[0]
         self._change = asyncio.Event()
         self._error: Exception | None = None
         self._over = False
@@ -207,12 +210,15 @@ class MqttClient:
         self._connection = connection
         self._level = connection.level
         self._before = True
+        self._since = asyncio.get_running_loop().time()
         self.session_present = present
         self.version = packets.VERSIONS[connection.level]
         self.limits = connection.limits
         # Subscriptions first: what we send again may be for ourselves.
         self._subscriptions.attach(self._session, connection, present)
-        self._session.attach(connection, present)
+        # 3.1 does not say whether the session is present; a lasting one is.
+        lasting = connection.level == codec.V31 and not self._settings.clean
+        self._session.attach(connection, present or lasting)
         self._wake()
 
     async def _keep_connected(self) -> None:
@@ -235,11 +241,17 @@ class MqttClient:
         return self._settings.reconnect and not taken_over
 
     async def _reconnect(self) -> None:
-        """Try until it works, with growing pauses of random length."""
-        pause, longest = self._settings.backoff
+        """Try until it works, with growing pauses of random length.
+
+        A connection that did not last (it may be lost over and over for the same reason) does
+        not make the pauses short again.
+        """
+        shortest, longest = self._settings.backoff
+        if asyncio.get_running_loop().time() - self._since > longest:
+            self._pause = shortest
         while True:
-            await asyncio.sleep(pause * random.uniform(0.5, 1))
-            pause = min(2 * pause, longest)
+            await asyncio.sleep(self._pause * random.uniform(0.5, 1))
+            self._pause = min(2 * self._pause, longest)
             try:
                 return await self._connect()
             except (OSError, Refused) as error:
@@ -350,7 +362,7 @@ class MqttClient:
         connection = await self._connected()
         if connection.level < 5 and options[1:] != Options()[1:]:
             raise SettingError("no_local and retain options of a subscription need MQTT 5")
-        wanted = Subscription(_checked_topic(topic_filter, wildcards=True), options, callback)
+        wanted = Subscription(_checked_filter(topic_filter), options, callback)
         self._subscriptions.add(wanted, self._session, connection)
         return await wanted.answer
 
@@ -364,7 +376,7 @@ class MqttClient:
         For a session that the broker kept: call it before the client is entered, and the
         messages that waited there find their callbacks.
         """
-        self._subscriptions.listen(_checked_topic(topic_filter, wildcards=True), callback)
+        self._subscriptions.listen(_checked_filter(topic_filter), callback)
 
     async def messages(self) -> AsyncIterator[Message]:
         """Messages that no callback took, as they come, until `close`.
@@ -525,8 +537,19 @@ def _checked_qos(qos: int) -> int:
     return int(qos)
 
 
+def _checked_filter(topic_filter: str) -> str:
+    """A filter by the rules of 4.7.1; a broker would end the connection for another."""
+    _checked_topic(topic_filter, wildcards=True)
+    levels = topic_filter.split("/")
+    wild = [level for level in levels if "+" in level or "#" in level]
+    if not set(wild) <= {"+", "#"} or "#" in levels[:-1]:
+        raise SettingError(
+            f"expected a filter whose + fills a level and whose # the last, got {topic_filter!r}"
+        )
+    return topic_filter
+
+
 def _checked_topic(topic: str, wildcards: bool = False) -> str:
-    """A topic or filter that can be sent; the broker judges the wildcards of a filter."""
     if not topic or "\0" in topic or len(topic.encode()) > 65_535:
         raise SettingError(f"expected a topic of 1 to 65,535 bytes without NUL, got {topic[:80]!r}")
     if not wildcards and ("+" in topic or "#" in topic):

@@ -190,6 +190,9 @@ class Dialect5(Dialect):
         ids: Ids = (), alias: int = 0, named: bool = True,
     ) -> bytes:  # fmt: skip
         topic = name_to_wire(message.topic) if named else b""
+        if not (ids or alias or _has_properties(message)):
+            said = codec.NO_PROPERTIES
+            return codec.publish(topic, message.payload, qos, retain, packet_id, dup, said)
         properties = self.properties(message)
         properties.subscriptions.extend(ids)
         if alias:
@@ -254,6 +257,18 @@ class Dialect5(Dialect):
         pairs = properties.get(USER)
         for name, value in pairs if isinstance(pairs, list) else ():
             found.user.append((name_to_wire(name), name_to_wire(value)))
+
+
+def _has_properties(message: Message) -> bool:
+    return bool(
+        message.expires
+        or message.content_type
+        or message.reply_to
+        or message.correlation
+        or message.subtopic
+        or message.properties
+        or message.protocol == "smq"
+    )
 
 
 def _asker(message: Message) -> str:
