@@ -32,8 +32,10 @@ class _Command(NamedTuple):
 _COMMANDS: Final[dict[str, _Command]] = {
     "serve": _Command("hubbub.cli.serve", "Run the hub: every protocol on every port."),
     "status": _Command("hubbub.cli.status", "Show what a running hub is doing."),
-    "pub": _Command("hubbub.cli.pub", "Publish one message, over MQTT or SMQ."),
+    "pub": _Command("hubbub.cli.pub", "Publish messages, over MQTT or SMQ."),
     "sub": _Command("hubbub.cli.sub", "Print messages as they arrive, over MQTT or SMQ."),
+    "rr": _Command("hubbub.cli.rr", "Send a request over MQTT and print the response."),
+    "probe": _Command("hubbub.cli.probe", "Show what an MQTT broker supports, and its limits."),
     "switch": _Command("hubbub.cli.switch", "Call and serve named queues (message-switch)."),
     "pipeline": _Command("hubbub.cli.pipeline", "Turn the journal into tables, and query them."),
     "passwd": _Command("hubbub.cli.passwd", "Say who may connect: add, list and remove users."),

@@ -37,7 +37,9 @@ def hub_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     params=[
         ("hub", "mqtt", "3.1"),
         ("hub", "mqtt", "3.1.1"),
+        ("hub", "mqtt", "5"),
         ("hub", "ws", "3.1.1"),
+        ("hub", "ws", "5"),
         ("mosquitto", "mqtt", "3.1"),
         ("mosquitto", "mqtt", "3.1.1"),
         ("mosquitto", "mqtt", "5"),
@@ -49,6 +51,13 @@ def place(request: pytest.FixtureRequest) -> tuple[str, str]:
     broker, scheme, version = request.param
     url = request.getfixturevalue(f"{broker}_url")[scheme]
     return url, version
+
+
+@pytest.fixture(params=["hub", "mosquitto"])
+def url(request: pytest.FixtureRequest) -> str:
+    """A broker of MQTT 5."""
+    found: str = request.getfixturevalue(f"{request.param}_url")["mqtt"]
+    return found
 
 
 async def take(client: object, count: int) -> list[Message]:
@@ -158,8 +167,8 @@ async def test_a_large_payload(place: tuple[str, str]) -> None:
         assert (await take(client, 1))[0].payload == payload
 
 
-async def test_properties_and_options_of_mqtt_5(mosquitto_url: dict[str, str]) -> None:
-    async with connect(mosquitto_url["mqtt"], version=5) as client:
+async def test_properties_and_options_of_mqtt_5(url: str) -> None:
+    async with connect(url, version=5) as client:
         await client.subscribe("p/#", 2)
         await client.publish(
             "p/1", "{}", 1, content_type="application/json", response_topic="re",
@@ -174,9 +183,9 @@ async def test_properties_and_options_of_mqtt_5(mosquitto_url: dict[str, str]) -
         assert client.waiting == 0
 
 
-async def test_each_callback_hears_a_message_once(mosquitto_url: dict[str, str]) -> None:
+async def test_each_callback_hears_a_message_once(url: str) -> None:
     heard: list[str] = []
-    async with connect(mosquitto_url["mqtt"], version=5) as client:
+    async with connect(url, version=5) as client:
         await client.subscribe("over/#", 1, lambda message: heard.append("#"))
         await client.subscribe("over/+", 1, lambda message: heard.append("+"))
         await client.subscribe("$share/group/over/1", 1, lambda message: heard.append("shared"))
@@ -189,13 +198,12 @@ async def test_each_callback_hears_a_message_once(mosquitto_url: dict[str, str])
     assert sorted(heard) == ["#"] * 3 + ["+"] * 3 + ["shared"] * 3
 
 
-async def test_calls_and_services(mosquitto_url: dict[str, str]) -> None:
+async def test_calls_and_services(url: str) -> None:
     async def upper(message: Message) -> bytes:
         if message.payload == b"fail":
             raise ValueError
         return message.payload.upper()
 
-    url = mosquitto_url["mqtt"]
     async with connect(url, version=5) as service, connect(url) as client:
         serving = asyncio.create_task(service.serve("svc/upper", upper))
         await service.ping()

@@ -200,7 +200,13 @@ async def cut_everywhere(url: str, version: str, both: bool) -> None:
         heard.append(message.payload)
 
     async with Cutting(url) as proxy:
-        options = {"clean": False, "version": version, "backoff": SOON, "window": 3}
+        options = {
+            "clean": False,
+            "version": version,
+            "backoff": SOON,
+            "window": 3,
+            "receive_maximum": 5,
+        }
         ann = connect(proxy.url if both else url, f"ann{version}", **options)  # type: ignore[arg-type]
         bob = connect(proxy.url, f"bob{version}", **options)  # type: ignore[arg-type]
         async with ann, bob:
@@ -227,8 +233,11 @@ async def test_qos_2_is_exactly_once_wherever_it_is_cut(
 
 
 @pytest.mark.interop
-async def test_qos_2_is_exactly_once_with_a_hub_wherever_it_is_cut(hub: RunningHub) -> None:
-    await cut_everywhere(hub.url("mqtt"), "3.1.1", both=True)
+@pytest.mark.parametrize("version", ["3.1.1", "5"])
+async def test_qos_2_is_exactly_once_with_a_hub_wherever_it_is_cut(
+    hub: RunningHub, version: str
+) -> None:
+    await cut_everywhere(hub.url("mqtt"), version, both=True)
 
 
 @pytest.mark.interop

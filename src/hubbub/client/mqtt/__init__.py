@@ -29,13 +29,14 @@ from hubbub.client.mqtt.message import (
     Will,
 )
 from hubbub.client.mqtt.packets import LEVELS, Exchange, Refusal
+from hubbub.client.mqtt.scram import Scram
 from hubbub.client.mqtt.transport import SCHEMES, tls_context
 from hubbub.errors import SettingError
 from hubbub.protocols.mqtt.codec import specification
 
 __all__ = [
     "AT_LEAST_ONCE", "AT_MOST_ONCE", "EXACTLY_ONCE", "Exchange",
-    "Limits", "Message", "MqttClient", "Refusal", "Will", "connect", "tls_context",
+    "Limits", "Message", "MqttClient", "Refusal", "Scram", "Will", "connect", "tls_context",
 ]  # fmt: skip
 
 WINDOW: Final = 20  # as brokers do toward us
@@ -72,7 +73,8 @@ def connect(
     `reconnect=False` ends the client with its first connection; `backoff` is the first and
     the longest pause in seconds between two attempts. `buffer` is a file which keeps messages of
     QoS 1 and 2 until the broker has them; it needs a `client_id`. `tls` as `tls_context` makes
-    it. `exchange` makes the client's side of an enhanced authentication (MQTT 5).
+    it. `exchange` makes the client's side of an enhanced authentication (MQTT 5),
+    as `partial(Scram, user, password)` does.
     SettingError for what does not fit together.
     """
     parts = urlsplit(url)
@@ -81,6 +83,9 @@ def connect(
     level = LEVELS.get(str(version), -1) if version else 0
     if level < 0:
         raise SettingError(f"expected MQTT version 3.1, 3.1.1 or 5, got {version!r}")
+    if exchange is not None and level not in (0, 5):
+        raise SettingError("enhanced authentication needs MQTT 5")
+    level = 5 if exchange is not None else level
     if not client_id and (buffer is not None or not clean):
         raise SettingError("what outlives this program needs a name: give a client_id")
     if will is not None and not will.topic:

@@ -17,7 +17,7 @@ from hubbub.client.mqtt import packets
 from hubbub.client.mqtt.message import Limits, Message
 from hubbub.client.mqtt.packets import Opening, Options, Refusal
 from hubbub.client.mqtt.transport import Transport
-from hubbub.errors import HubbubError, SettingError
+from hubbub.errors import HubbubError, Refused, SettingError
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt.codec import specification
 from hubbub.wire.bytes import Gathering
@@ -200,6 +200,8 @@ class Connection:
                 self._gathering.keep(gathered[at:], end - at)
         except codec.PacketError as error:
             self._violated(error)
+        except Refused as error:  # ours, of an enhanced authentication
+            self.abort(error)
 
     def _violated(self, error: codec.PacketError) -> None:
         if self.level >= 5 and self._transport is not None:
@@ -257,6 +259,8 @@ class Connection:
             self.accepted.set_exception(error)
             self.close()
             return
+        if self._opening.exchange is not None:
+            self._opening.exchange.step(limits.authentication_data)  # that it is the broker
         self.limits = limits._replace(
             keep_alive=limits.keep_alive or self._opening.keep_alive,
             session_expiry=limits.session_expiry or self._opening.session_expiry,

@@ -1,0 +1,178 @@
+"""Which broker `pub`, `sub` and `rr` talk to, and as whom: mosquitto's flags, or one URL.
+
+`takes_target` gives a command these options and hands them over as one `Target`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple, get_type_hints
+from urllib.parse import urlsplit
+
+import typer
+
+from hubbub.client import connect
+from hubbub.client.mqtt import Will, tls_context
+from hubbub.errors import SettingError
+
+DEFAULT_URL: Final = "mqtt://127.0.0.1:1883"
+NEVER: Final = 0xFFFF_FFFF
+VERSIONS: Final = {
+    "": "", "mqttv31": "3.1", "31": "3.1", "mqttv311": "3.1.1", "311": "3.1.1",
+    "mqttv5": "5", "5": "5", "3.1": "3.1", "3.1.1": "3.1.1",
+}  # fmt: skip
+
+
+class Target(NamedTuple):
+    """The options as they were given."""
+
+    url: Annotated[
+        str,
+        typer.Option("--url", "-L", help="mqtt(s)://, ws(s):// or smq://[USER:PASSWORD@]HOST:PORT"),
+    ] = ""
+    host: Annotated[str, typer.Option("--host", "-h", help="The broker; 127.0.0.1.")] = ""
+    port: Annotated[int, typer.Option("--port", "-p", help="1883, or 8883 with TLS.")] = 0
+    username: Annotated[str | None, typer.Option("--username", "-u", help="User name.")] = None
+    password: Annotated[str | None, typer.Option("--pw", "-P", help="Password.")] = None
+    client_id: Annotated[str, typer.Option("--id", "-i", help="Client id; else random.")] = ""
+    version: Annotated[
+        str, typer.Option("--protocol-version", "-V", help="mqttv31, mqttv311 or mqttv5.")
+    ] = ""
+    keep_alive: Annotated[int, typer.Option("--keepalive", "-k", help="Seconds.")] = 60
+    lasting: Annotated[
+        bool,
+        typer.Option("--disable-clean-session", "-c", help="Keep the session; needs --id."),
+    ] = False
+    session_expiry: Annotated[
+        int | None,
+        typer.Option("--session-expiry-interval", "-x", help="MQTT 5: keep it so many seconds."),
+    ] = None
+    window: Annotated[
+        int, typer.Option("--max-inflight", "-M", min=1, help="QoS 1 and 2 under way at a time.")
+    ] = 20
+    will_topic: Annotated[str, typer.Option(help="The will: where.")] = ""
+    will_payload: Annotated[str | None, typer.Option(help="The will: what; else empty.")] = None
+    will_qos: Annotated[int, typer.Option(min=0, max=2, help="The will: 0, 1 or 2.")] = 0
+    will_retain: Annotated[bool, typer.Option("--will-retain", help="The will is kept.")] = False
+    cafile: Annotated[Path | None, typer.Option(help="TLS: certificates to trust.")] = None
+    cert: Annotated[Path | None, typer.Option(help="TLS: our certificate.")] = None
+    key: Annotated[Path | None, typer.Option(help="TLS: its key.")] = None
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="TLS: do not check the broker's name.")
+    ] = False
+    system_certificates: Annotated[
+        bool, typer.Option("--tls-use-os-certs", help="TLS, with the system's authorities.")
+    ] = False
+    debug: Annotated[bool, typer.Option("--debug", "-d", help="Say what the client does.")] = False
+
+    @property
+    def scheme(self) -> str:
+        return urlsplit(self.url).scheme if self.url else "mqtt"
+
+    @property
+    def topic(self) -> str:
+        """The topic in the path of a URL, as mosquitto has it; "" elsewhere."""
+        return urlsplit(self.url).path[1:] if self.scheme in ("mqtt", "mqtts") else ""
+
+    def connect(self, **options: Any) -> AbstractAsyncContextManager[Any]:
+        """The client, to be entered. `options` are of this client, beside what was typed."""
+        if self.debug:
+            logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
+        if self.url and (self.host or self.port):
+            raise SettingError("expected --url, or --host and --port, not both")
+        if self.scheme == "smq":
+            return connect(self.url, **self._smq_options())
+        return connect(self._mqtt_url(), **self._mqtt_options(), **options)
+
+    def _smq_options(self) -> dict[str, Any]:
+        self.refuse_but(_FOR_SMQ, "smq")
+        options: dict[str, Any] = {"client_id": self.client_id}
+        if self.username is not None:
+            options["credentials"] = f"{self.username}:{self.password or ''}"
+        return options
+
+    def refuse_but(self, allowed: frozenset[str], scheme: str) -> None:
+        """SettingError if an option was given that this protocol has no words for."""
+        for name, value in self._asdict().items():
+            if name not in allowed and value != self._field_defaults[name]:
+                flag = _FLAGS.get(name) or f"--{name.replace('_', '-')}"
+                raise SettingError(f"{flag} says nothing over {scheme}://; leave it out")
+
+    def _mqtt_url(self) -> str:
+        if self.url:
+            parts = urlsplit(self.url)
+            return parts._replace(path="").geturl() if self.topic else self.url
+        scheme = "mqtts" if self._wants_tls() else "mqtt"
+        host = f"[{self.host}]" if ":" in self.host else self.host or "127.0.0.1"
+        return f"{scheme}://{host}" + (f":{self.port}" if self.port else "")
+
+    def _wants_tls(self) -> bool:
+        return self.cafile is not None or self.system_certificates or self.port == 8883
+
+    def _mqtt_options(self) -> dict[str, Any]:
+        if self.version not in VERSIONS:
+            raise SettingError(f"expected -V mqttv31, mqttv311 or mqttv5, got {self.version!r}")
+        options: dict[str, Any] = {
+            "client_id": self.client_id,
+            "clean": not self.lasting,
+            "keep_alive": self.keep_alive,
+            "will": self._will(),
+            "version": VERSIONS[self.version],
+            "username": self.username,
+            "password": self.password,
+            "window": self.window,
+        }
+        if self.session_expiry is not None:
+            options["session_expiry"] = self.session_expiry if self.session_expiry >= 0 else NEVER
+        if self._wants_tls() or self.scheme in ("mqtts", "wss"):
+            options["tls"] = tls_context(self.cafile, self.cert, self.key, self.insecure)
+        return options
+
+    def _will(self) -> Will | None:
+        if self.will_topic:
+            payload = (self.will_payload or "").encode()
+            return Will(self.will_topic, payload, self.will_qos, self.will_retain)
+        if self.will_payload is not None or self.will_qos or self.will_retain:
+            raise SettingError("a will needs a topic: --will-topic")
+        return None
+
+
+_FOR_SMQ: Final = frozenset(("url", "client_id", "username", "password", "debug"))
+_FLAGS: Final = {
+    "client_id": "--id", "version": "--protocol-version", "keep_alive": "--keepalive",
+    "lasting": "--disable-clean-session", "session_expiry": "--session-expiry-interval",
+    "window": "--max-inflight", "system_certificates": "--tls-use-os-certs",
+}  # fmt: skip
+
+
+def takes_target(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace the parameter `target` of a command by the options of a `Target`."""
+    hints = get_type_hints(command, include_extras=True)
+    own = [
+        parameter.replace(annotation=hints[name])
+        for name, parameter in inspect.signature(command).parameters.items()
+        if name != "target"
+    ]
+    of_target = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+        )
+        for (name, annotation), default in zip(
+            get_type_hints(Target, include_extras=True).items(),
+            Target._field_defaults.values(),
+            strict=True,
+        )
+    ]
+
+    def with_options(**values: Any) -> None:
+        target = Target(*(values.pop(name) for name in Target._fields))
+        command(target=target, **values)
+
+    with_options.__signature__ = inspect.Signature(own + of_target)  # type: ignore[attr-defined]
+    with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
+    return with_options
