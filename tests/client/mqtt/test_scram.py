@@ -22,12 +22,12 @@ from tests.client.mqtt.transcript import CONNACK_5, Broker
 async def url(tmp_path: Path) -> AsyncIterator[str]:
     """A hub that knows ann,=bob."""
     users = tmp_path / "users"
-    add_user(users, "ann,=bob", "pen\u00adcil é".replace("\u00ad", "").encode())
+    add_user(users, "ann,=bob", "pencil é".encode())
     settings = Settings(
         listen=("127.0.0.1:0",), journal=Journal(record="none"), password_file=str(users)
     )
     async with Hub(settings) as hub:
-        yield f"mqtt://127.0.0.1:{hub.addresses[0][1]}"
+        yield f"mqtt://{hub.listeners[0].address}"
 
 
 async def test_the_hub_lets_in_who_knows_the_password(url: str) -> None:
@@ -35,7 +35,7 @@ async def test_the_hub_lets_in_who_knows_the_password(url: str) -> None:
         assert client.version == "5"
         await client.publish("a", b"", 1)
     for user, password in (("ann,=bob", "pen"), ("eve", "pencil é")):
-        with pytest.raises(Refused, match="bad user name or password"):
+        with pytest.raises(Refused, match="user name or password"):
             await connect(url, exchange=partial(Scram, user, password)).open()
     with pytest.raises(Refused):
         await connect(url).open()
