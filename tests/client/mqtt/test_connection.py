@@ -123,14 +123,17 @@ async def test_topics_become_aliases_as_far_as_the_broker_allows() -> None:
         client = connect(broker.url, version=5)
         peer = await opened(broker, client, limits(specification.TOPIC_ALIAS_MAXIMUM, 0, 2))
         for topic in ("a", "b", "a", "c", "b"):
-            await client.publish(topic, b"x")
+            await client.publish(topic * 32, b"x")
+        await client.publish("a", b"too short to be worth it")
         said = []
         for _ in range(5):
             packet = codec.parse_publish(*await peer.expect(codec.PUBLISH), v5=True)
             assert packet.properties is not None
-            said.append((packet.topic, packet.properties.numbers[specification.TOPIC_ALIAS]))
+            said.append((packet.topic[:1], packet.properties.numbers[specification.TOPIC_ALIAS]))
         # "b" was the least recently used when "c" came, and is new again after it.
         assert said == [(b"a", 1), (b"b", 2), (b"", 1), (b"c", 2), (b"b", 1)]
+        short = codec.parse_publish(*await peer.expect(codec.PUBLISH), v5=True)
+        assert short.topic == b"a" and short.properties == codec.Properties()
         await client.close()
 
 

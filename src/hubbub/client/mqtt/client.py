@@ -166,11 +166,14 @@ class MqttClient:
             except Refusal as refusal:
                 if refusal.code in packets.MOVED and refusal.reference:
                     self._go_to(refusal.reference)
-                elif self._level == 0 and refusal.code in (1, specification.BAD_LEVEL):
+                elif self._may_go_back() and refusal.code in (1, specification.BAD_LEVEL):
                     return await self._connect_as(4)
                 else:
                     raise
         raise Refused(f"sent to another server {REDIRECTIONS} times; {self._name} is the last")
+
+    def _may_go_back(self) -> bool:
+        return self._settings.level == 0 and self._level != codec.V311
 
     async def _connect_as(self, level: int) -> None:
         connection = Connection(self._opening(level), self._session, self._attach)
@@ -262,11 +265,14 @@ class MqttClient:
     async def _connected(self) -> Connection:
         """The connection, once there is one."""
         while self._connection is None or self._connection.over.done():
-            if self._over:
-                raise self._error or ConnectionError("the MQTT client is closed")
+            self._check_open()
             self._change.clear()
             await self._change.wait()
         return self._connection
+
+    def _check_open(self) -> None:
+        if self._over:
+            raise self._error or ConnectionError("the MQTT client is closed")
 
     def _wake(self) -> None:
         self._change.set()
@@ -315,8 +321,7 @@ class MqttClient:
         )  # fmt: skip
         _check_properties(message)
         if qos:
-            if self._over:
-                raise self._error or ConnectionError("the MQTT client is closed")
+            self._check_open()
             await self._session.publish(message)
             return
         connection = await self._connected()
@@ -328,6 +333,7 @@ class MqttClient:
 
     async def flush(self) -> None:
         """Return when the broker has acknowledged every message of QoS 1 and 2."""
+        self._check_open()
         await self._session.flushed()
 
     @property
@@ -484,7 +490,8 @@ class MqttClient:
             try:
                 await self._ended()
             finally:
-                self._subscriptions.forget(topic_filter)
+                if not self._over:
+                    self._subscriptions.remove(topic_filter, self._session, self._connection)
 
     async def _ended(self) -> None:
         while not self._over:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ALIASES: Final = 64  # topics that the broker may send as a number
 OWN_ALIASES: Final = 1_024  # the most that we use of what the broker allows
+ALIAS_BYTES: Final = 32  # topics from here on: below, an alias costs the broker more than it saves
 
 
 class Connection:
@@ -85,7 +86,7 @@ class Connection:
     def objection(self, message: Message) -> HubbubError | None:
         """Why this broker will not take such a message, if so."""
         limits = self.limits
-        if self.level < 5 and message[4:10] != _PLAIN:
+        if self.level < 5 and not message.plain:
             return SettingError(
                 "content type, response topic, correlation, expiry and user properties need "
                 "MQTT 5, which this broker does not speak, or which was not asked for"
@@ -103,9 +104,9 @@ class Connection:
         return None
 
     def publish(self, message: Message, packet_id: int = 0, dup: bool = False) -> None:
-        """Send a PUBLISH, in MQTT 5 with an alias for the topic if the broker allows any."""
+        """Send a PUBLISH, in MQTT 5 with an alias for a long topic if the broker allows any."""
         topic, alias = message.topic, 0
-        if self.limits.topic_alias_maximum:
+        if self.limits.topic_alias_maximum and len(topic) >= ALIAS_BYTES:
             alias, known = self._alias(topic)
             if known:
                 topic = ""
@@ -288,6 +289,3 @@ class Connection:
             raise codec.PacketError("an AUTH that nobody asked for")
         method, data = packets.parse_auth(body)
         self._write(packets.auth(method, exchange.step(data)))
-
-
-_PLAIN: Final = Message("", b"")[4:10]

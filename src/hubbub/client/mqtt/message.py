@@ -30,6 +30,14 @@ class Message(NamedTuple):
     text: bool = False
     subscription_ids: tuple[int, ...] = ()
 
+    @property
+    def plain(self) -> bool:
+        """Whether it says nothing that only MQTT 5 can say."""
+        return self[4:10] == _PLAIN
+
+
+_PLAIN: Final = Message("", b"")[4:10]
+
 
 class Will(NamedTuple):
     """What the broker publishes for this client if it vanishes.

@@ -187,10 +187,12 @@ def publish(
     name = (message.topic if topic is None else topic).encode()
     encoded = b""
     if level >= 5:
-        properties = _message_properties(message)
-        if alias:
-            properties.numbers[specification.TOPIC_ALIAS] = alias
-        encoded = properties.encode()
+        encoded = codec.NO_PROPERTIES
+        if alias or not message.plain:
+            properties = _message_properties(message)
+            if alias:
+                properties.numbers[specification.TOPIC_ALIAS] = alias
+            encoded = properties.encode()
     return codec.publish(
         name, message.payload, message.qos, message.retain, packet_id, dup, encoded
     )

@@ -97,11 +97,6 @@ class Subscriptions:
             self._ask_to_forget(topic_filter, session, connection)
         return answer
 
-    def forget(self, topic_filter: str) -> None:
-        """Want a filter no more, without telling the broker."""
-        self._wanted.pop(topic_filter, None)
-        self._routes.clear()
-
     # The connection comes and goes
 
     def attach(self, session: Session, connection: Connection, present: bool) -> None:

@@ -54,7 +54,8 @@ def tls_context(
 ) -> ssl.SSLContext:
     """TLS that trusts `cafile` (else the system's authorities) and shows the certificate, if any.
 
-    `insecure`: the certificate may be of another host. SettingError if a file cannot be used.
+    `insecure`: the certificate may be of another host; without `cafile` it is not checked at all.
+    SettingError if a file cannot be used.
     """
     try:
         context = ssl.create_default_context(cafile=cafile)
