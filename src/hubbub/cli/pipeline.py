@@ -44,10 +44,16 @@ def run(
         bool,
         typer.Option("--skip-lost", help="Go on where rows are gone from the journal unread."),
     ] = False,
+    rules: Annotated[
+        str, typer.Option(metavar="FILE", help="How to decode, event times, alerts (TOML).")
+    ] = "",
 ) -> None:
     """Keep the tables in DIR/tables up to date with the journal."""
     _need_spark()
     _need_journal(data)
+    from hubbub.pipeline.rules import NO_RULES, read_rules
+
+    said = read_rules(rules) if rules else NO_RULES
     stop = threading.Event()
     _stop_on_signals(stop)
     print(f"Starting Spark; tables go to {data}/tables. Ctrl-C ends.", flush=True)
@@ -57,7 +63,9 @@ def run(
     spark = session()
     _stop_on_signals(stop)  # Spark sets its own
     try:
-        pipeline.run(spark, data, stop, _report, every=every, once=once, skip_lost=skip_lost)
+        pipeline.run(
+            spark, data, stop, _report, every=every, once=once, skip_lost=skip_lost, rules=said
+        )
     finally:
         end(spark)
     print("The tables are up to date." if once else "Stopped; the next run goes on from here.")
@@ -69,10 +77,10 @@ def sql(
     data: Data = DEFAULT_DATA,
     form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.table,
 ) -> None:
-    """Ask the tables: messages, readings, traffic, calls, traffic_open, calls_open.
+    """Ask the tables: messages, readings, quarantine, traffic, calls, sessions, deliveries, alerts.
 
-    Rows of traffic and calls are final; rows that will still change are in traffic_open and
-    calls_open. All stand at the same row of the journal.
+    Their rows are final; rows of traffic, calls, sessions and deliveries that will still change
+    are in traffic_open and so on. All stand at the same row of the journal.
     """
     _need_spark()
     from pyspark.errors import PySparkException

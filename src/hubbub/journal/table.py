@@ -52,6 +52,11 @@ class Table:
         """The newest seq that exists, 0 for an empty journal."""
         return self._directory.committed()
 
+    def segment_of(self, seq: int) -> int:
+        """The seq at which the segment with that row begins; the oldest one's if it is gone."""
+        firsts = self._directory.segments()
+        return max((first for first in firsts if first <= seq), default=self.first())
+
     def read(self, after: int, upto: int) -> Iterator[pyarrow.RecordBatch]:
         """The rows with after < seq <= upto, in order.
 

@@ -53,8 +53,7 @@ class Layout:
         """
         try:
             for name in names:
-                (self.root / name).mkdir(parents=True, exist_ok=True)
-                (self.root / "_open" / name).mkdir(parents=True, exist_ok=True)
+                self._begin(name)
             self._lock = os.open(self.root / "_lock", os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise DirectoryError(
@@ -68,6 +67,16 @@ class Layout:
                 f"{self.root} has tables but their checkpoint is gone: move {self.root} away, "
                 f"the next run makes the tables again from what the journal still has"
             )
+
+    def _begin(self, name: str) -> None:
+        """Make room for a table; one that is new here has nothing open so far."""
+        (self.root / name).mkdir(parents=True, exist_ok=True)
+        place = self.root / "_open" / name
+        if not place.exists():
+            place.mkdir(parents=True)
+            progress = self.progress()
+            if progress is not None:
+                (place / f"{BATCH}{progress.batch}").mkdir()
 
     def _hold(self) -> None:
         try:

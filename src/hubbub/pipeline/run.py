@@ -3,7 +3,10 @@
 Called by `hubbub pipeline run` and by programs with a Spark session. The order of a batch is in
 `_Batches.write` and nowhere else:
 
-    count it · messages · readings · traffic · calls · then _progress.json
+    count it · messages · readings · the other tables · alerts · then _progress.json
+
+A table is written only if the batch has rows that concern it; alerts are published once all is
+written, and again if the batch runs again: the hub knows which it already took.
 
 Spark keeps the position in its checkpoint. A batch that was cut short runs again with the same
 range of rows and the same batch id, and puts the same files in the same places.
@@ -25,17 +28,18 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from hubbub.errors import JournalError
 from hubbub.journal.table import Table as Journal
+from hubbub.pipeline.event_time import timed
 from hubbub.pipeline.layout import Layout, Progress
-from hubbub.pipeline.tables import TABLES
-from hubbub.pipeline.tables.messages import MESSAGE
-from hubbub.pipeline.tables.table import Spanning, Table, ddl
+from hubbub.pipeline.rules import NO_RULES, Rules
+from hubbub.pipeline.tables import ALL, TABLES, alerts
+from hubbub.pipeline.tables.table import Moment, Spanning, Table, ddl, names
 
 EVERY: Final = 2.0  # seconds between batches; one costs about a second of two cores
 ROWS: Final = 100_000  # of the journal in one batch: bounds memory when there is much to catch up
 ROWS_PER_FILE: Final = 20_000  # smaller batches become one file a table
 PATIENCE: Final = 15.0  # seconds a batch gets to end before it is cut short
 
-NAMES: Final = tuple(table.name for table in TABLES)
+NAMES: Final = tuple(table.name for table in ALL)
 
 SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -45,8 +49,14 @@ SETTINGS: Final = {
 }
 
 
+Publish = Callable[[int, list[alerts.Found]], None]  # the batch, and what to publish in order
+
+
 class Report(NamedTuple):
-    """What a batch did: rows of the journal it read, and how many more are committed."""
+    """What a batch did: rows of the journal it read, and how many more are committed.
+
+    `tables`: seconds each table took; those that the batch did not concern are not there.
+    """
 
     batch: int
     seq: int
@@ -54,6 +64,7 @@ class Report(NamedTuple):
     messages: int
     behind: int
     seconds: float
+    tables: dict[str, float]
 
 
 def run(
@@ -65,8 +76,13 @@ def run(
     every: float = EVERY,
     once: bool = False,
     skip_lost: bool = False,
+    rules: Rules = NO_RULES,
+    publish: Publish | None = None,
 ) -> None:
     """Write the tables of a data directory until `stop` is set; with `once`, what is there now.
+
+    `publish` is given the alerts that `rules` find, batch by batch; without it they are only
+    written to their table.
 
     Returns after a whole batch, or after PATIENCE in the midst of one. Raises DirectoryError if
     the tables cannot be written, and JournalError if the journal cannot be read: rows that
@@ -77,7 +93,7 @@ def run(
     try:
         for name, value in SETTINGS.items():
             spark.conf.set(name, value)
-        batches = _Batches(spark, layout, report)
+        batches = _Batches(layout, report, rules, publish)
         query = _start(spark, layout, batches, every, once, skip_lost)
         _watch(query, batches, stop)
     finally:
@@ -137,19 +153,26 @@ class _Batches:
     """What Spark calls for each batch. `idle` is free between batches."""
 
     def __init__(
-        self, spark: SparkSession, layout: Layout, report: Callable[[Report], None]
+        self,
+        layout: Layout,
+        report: Callable[[Report], None],
+        rules: Rules,
+        publish: Publish | None,
     ) -> None:
-        self.spark = spark
         self.layout = layout
         self.report = report
+        self.rules = rules
+        self.publish = publish
         self.idle = threading.Lock()
         self._journal = Journal(str(layout.data))
+        self._took: dict[str, float] = {}
 
     def write(self, frame: DataFrame, batch: int) -> None:
         """The rows of a batch into all tables."""
         with self.idle:
             begun = time.monotonic()
-            rows = frame.persist()
+            self._took = {}
+            rows = timed(frame, self.rules).persist()
             try:
                 counted = self._count(rows)
                 if counted is None:
@@ -159,26 +182,36 @@ class _Batches:
                     rows = rows.coalesce(1)
                 self._tables(rows, batch, counted)
             finally:
-                frame.unpersist()
+                rows.unpersist()
+            self._alerts(frame.sparkSession, batch, counted)
             self.layout.advance(Progress(batch, counted.seq, counted.until))
-            took = time.monotonic() - begun
-            behind = self._journal.committed() - counted.seq
-            self.report(Report(batch, counted.seq, counted.rows, counted.messages, behind, took))
+            self._say(batch, counted, time.monotonic() - begun)
+
+    def _say(self, batch: int, counted: _Counted, seconds: float) -> None:
+        behind = self._journal.committed() - counted.seq
+        messages = counted.events["messages"]
+        seq, rows = counted.seq, counted.rows
+        self.report(Report(batch, seq, rows, messages, behind, seconds, self._took))
 
     def _count(self, rows: DataFrame) -> _Counted | None:
         """One pass that also fills the cache."""
-        found = rows.agg(
-            F.max("seq"), F.max("time").cast("string"), F.count("*"), F.count_if(F.expr(MESSAGE))
-        ).first()
+        events = [F.count_if(F.expr(table.event(self.rules))) for table in TABLES]
+        found = rows.agg(F.max("seq"), F.max("time").cast("string"), F.count("*"), *events).first()
         assert found is not None
-        return _Counted(*found) if found[2] else None
+        if not found[2]:
+            return None
+        of_tables = {table.name: count for table, count in zip(TABLES, found[3:], strict=True)}
+        return _Counted(found[0], found[1], found[2], of_tables)
 
     def _tables(self, rows: DataFrame, batch: int, counted: _Counted) -> None:
         for table in TABLES:
-            if isinstance(table, Spanning):
-                self._span(table, rows, batch, counted)
-            elif counted.messages:
-                self._append(table, rows, batch)
+            begun = time.monotonic()
+            if isinstance(table, Table):
+                written = self._append(table, rows, batch, counted)
+            else:
+                written = self._span(table, rows, batch, counted)
+            if written:
+                self._took[table.name] = time.monotonic() - begun
 
     def _nothing(self, batch: int) -> None:
         """All rows of the range are gone, and `skip_lost` says to go on."""
@@ -186,31 +219,77 @@ class _Batches:
             if isinstance(table, Spanning):
                 self.layout.carry_on(table.name, batch)
 
-    def _append(self, table: Table, rows: DataFrame, batch: int) -> None:
+    def _append(self, table: Table, rows: DataFrame, batch: int, counted: _Counted) -> bool:
+        if not counted.events[table.name]:
+            return False
         place = self.layout.scratch(table.name)
-        table.rows(rows).write.partitionBy(*table.by).parquet(str(place))
+        table.rows(rows, self.rules).write.partitionBy(*table.by).parquet(str(place))
         self.layout.append(table.name, batch, place)
+        return True
 
-    def _span(self, table: Spanning, rows: DataFrame, batch: int, counted: _Counted) -> None:
-        until = F.lit(counted.until).cast("timestamp")
-        found = table.rows(rows, self._carried(table, batch - 1), until)
+    def _span(self, table: Spanning, rows: DataFrame, batch: int, counted: _Counted) -> bool:
+        files = self.layout.carried(table.name, batch - 1)
+        if not counted.events[table.name] and not (table.clocked and files):
+            self.layout.carry_on(table.name, batch)
+            return False
+        found = table.rows(rows, _read(rows.sparkSession, table, files), self._moment(counted))
         place = self.layout.scratch(table.name)
-        found.coalesce(1).write.partitionBy("open").parquet(str(place))
+        _split(table, found.coalesce(1), place)
         self.layout.append(table.name, batch, place / "open=false")
         self.layout.carry(table.name, batch, place / "open=true")
+        return True
 
-    def _carried(self, table: Spanning, batch: int) -> DataFrame:
-        files = [str(file) for file in self.layout.carried(table.name, batch)]
-        schema = ddl(table.columns)
-        if not files:
-            return self.spark.createDataFrame([], schema)
-        return self.spark.read.schema(schema).parquet(*files)
+    def _moment(self, counted: _Counted) -> Moment:
+        until = F.lit(counted.until).cast("timestamp")
+        return Moment(until, self.rules, self._journal.segment_of(counted.seq))
+
+    def _alerts(self, spark: SparkSession, batch: int, counted: _Counted) -> None:
+        """What the rules find in the rows that this batch added to the tables."""
+        if not self.rules.alert:
+            return
+        begun = time.monotonic()
+        for table in TABLES:
+            files = self.layout.files(table.name, batch - 1, batch)
+            _read(spark, table, files).createOrReplaceTempView(table.name)
+        found = alerts.find(spark, self.rules.alert, counted.until)
+        if not found:
+            return
+        place = self.layout.scratch(alerts.NAME)
+        alerts.frame(spark, found).coalesce(1).write.parquet(str(place))
+        self.layout.append(alerts.NAME, batch, place)
+        if self.publish is not None:
+            self.publish(batch, found)
+        self._took[alerts.NAME] = time.monotonic() - begun
+
+
+def _split(table: Spanning, found: DataFrame, place: Path) -> None:
+    """Write closed and open rows apart; only open ones keep what the table remembers."""
+    if not table.memory:
+        found.write.partitionBy("open").parquet(str(place))
+        return
+    found = found.persist()
+    counts = found.agg(F.count_if(~F.col("open")), F.count_if("open")).first()
+    assert counts is not None
+    if counts[0]:
+        closed = found.where("NOT open").select(*names(table.columns))
+        closed.write.parquet(str(place / "open=false"))
+    if counts[1]:
+        found.where("open").drop("open").write.parquet(str(place / "open=true"))
+    found.unpersist()
+
+
+def _read(spark: SparkSession, table: Table | Spanning, files: list[Path]) -> DataFrame:
+    """Files of a table, those of its open rows with what it remembers."""
+    schema = ddl((*table.columns, *table.memory) if isinstance(table, Spanning) else table.columns)
+    if not files:
+        return spark.createDataFrame([], schema)
+    return spark.read.schema(schema).parquet(*(str(file) for file in files))
 
 
 class _Counted(NamedTuple):
-    """A batch in numbers: its last seq and time, its rows, and how many are messages."""
+    """A batch in numbers: its last seq and time, its rows, and those that concern each table."""
 
     seq: int
     until: str
     rows: int
-    messages: int
+    events: dict[str, int]

@@ -3,9 +3,9 @@
 Called by `hubbub pipeline sql`, and by programs with a Spark session. All tables are shown as of
 one moment, the last whole batch:
 
-    messages, readings        all rows
-    traffic, calls            closed rows: final, they never change
-    traffic_open, calls_open  rows that a later batch will close
+    messages, readings, quarantine, alerts        all rows
+    traffic, calls, sessions, deliveries          closed rows: final, they never change
+    traffic_open, calls_open, sessions_open, …    rows that a later batch will close
 
 Reads the Parquet files only, never the journal.
 """
@@ -22,8 +22,8 @@ from typing import Any, Final, TextIO
 from pyspark.sql import DataFrame, SparkSession
 
 from hubbub.pipeline.layout import Layout, Progress
-from hubbub.pipeline.tables import TABLES
-from hubbub.pipeline.tables.table import Column, Spanning, Table, ddl
+from hubbub.pipeline.tables import ALL
+from hubbub.pipeline.tables.table import Column, Derived, Spanning, Table, ddl
 
 CELL: Final = 60  # characters of a cell in the `table` format; csv and json give all
 
@@ -37,7 +37,7 @@ def views(spark: SparkSession, data: str | Path) -> Progress:
     """
     layout = Layout(data)
     progress = layout.stands()
-    for table in TABLES:
+    for table in ALL:
         _closed(spark, layout, table, progress).createOrReplaceTempView(table.name)
         if isinstance(table, Spanning):
             opened = _opened(spark, layout, table, progress)
@@ -46,10 +46,12 @@ def views(spark: SparkSession, data: str | Path) -> Progress:
 
 
 def _closed(
-    spark: SparkSession, layout: Layout, table: Table | Spanning, progress: Progress
+    spark: SparkSession, layout: Layout, table: Table | Spanning | Derived, progress: Progress
 ) -> DataFrame:
-    reader = spark.read.schema(ddl((*table.columns, _BATCH)))
-    rows = reader.parquet(str(layout.root / table.name))
+    place = layout.root / table.name
+    if not place.exists():  # no run of this version yet
+        return spark.createDataFrame([], ddl(table.columns))
+    rows = spark.read.schema(ddl((*table.columns, _BATCH))).parquet(str(place))
     rows = rows.where(rows["batch_id"] <= progress.batch)
     return rows.select(*(column.name for column in table.columns))
 
@@ -58,7 +60,8 @@ def _opened(spark: SparkSession, layout: Layout, table: Spanning, progress: Prog
     files = [str(file) for file in layout.carried(table.name, progress.batch)]
     if not files:
         return spark.createDataFrame([], ddl(table.columns))
-    return spark.read.schema(ddl(table.columns)).parquet(*files)
+    rows = spark.read.schema(ddl(table.columns)).parquet(*files)
+    return rows.where(rows[table.columns[0].name].isNotNull())
 
 
 def show(frame: DataFrame, form: str, out: TextIO) -> None:

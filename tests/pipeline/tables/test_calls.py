@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from hubbub.pipeline.rules import NO_RULES
 from hubbub.pipeline.tables import calls
 from hubbub.pipeline.tables.calls import folded
-from hubbub.pipeline.tables.table import ddl
+from hubbub.pipeline.tables.table import Moment, ddl
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 Event = dict[str, Any]
@@ -106,7 +107,7 @@ def test_carried_calls_close_in_a_later_batch(spark: SparkSession) -> None:
         "seq bigint, time timestamp, kind string, client string, topic string, reply_to string, "
         "ref bigint",
     )
-    found = calls.rows(batch, carried, F.lit(None)).orderBy("seq").collect()
+    found = calls.rows(batch, carried, Moment(F.lit(None), NO_RULES)).orderBy("seq").collect()
     assert [(row.seq, row.status, row.latency_ms, row.open) for row in found] == [
         (80, "answered", 2.0, False),
         (83, "open", None, True),

@@ -10,8 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from hubbub import schema
-from hubbub.pipeline.tables import TABLES, messages, readings, traffic
-from hubbub.pipeline.tables.table import Spanning, Table, ddl
+from hubbub.pipeline.event_time import timed
+from hubbub.pipeline.rules import NO_RULES, Decode, Rules
+from hubbub.pipeline.tables import TABLES, messages, quarantine, readings, traffic
+from hubbub.pipeline.tables.table import Moment, Spanning, Table, ddl
 from hubbub.schema import Row
 from tests.spark.fixtures import Writer, publish
 
@@ -30,11 +32,11 @@ pytestmark = pytest.mark.spark
 @pytest.fixture
 def batch(spark: SparkSession, writer: Writer, tmp_path: Path) -> DataFrame:
     writer.write(*GIVEN)
-    return spark.read.format("hubbub").load(str(tmp_path / "data"))
+    return timed(spark.read.format("hubbub").load(str(tmp_path / "data")), NO_RULES)
 
 
 def test_messages(batch: DataFrame) -> None:
-    found = messages.rows(batch).orderBy("seq")
+    found = messages.rows(batch, NO_RULES).orderBy("seq")
     assert found.columns == [column.name for column in messages.COLUMNS]
     rows = found.collect()
     assert [(row.seq, row.kind, row.topic, bytes(row.payload)) for row in rows] == [
@@ -50,7 +52,7 @@ def test_messages(batch: DataFrame) -> None:
 
 
 def test_readings(batch: DataFrame) -> None:
-    rows = readings.rows(batch).collect()
+    rows = readings.rows(batch, NO_RULES).collect()
     assert [(row.seq, row.topic, row.client, row.path, row.value, row.text) for row in rows] == [
         (2, "a", "dev", "", 1.0, None),
         (3, "a", "dev", "t", 20.5, None),
@@ -60,16 +62,62 @@ def test_readings(batch: DataFrame) -> None:
 
 def test_traffic_closes_all_minutes_but_the_last(spark: SparkSession, batch: DataFrame) -> None:
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    carried = spark.createDataFrame([("a", noon, 10, 100)], ddl(traffic.COLUMNS))
+    carried = spark.createDataFrame([("a", noon, 10, 100, 1)], ddl(traffic.COLUMNS))
     until = F.lit("2026-01-01 12:01:01").cast("timestamp")
-    found = traffic.rows(batch, carried, until)
+    found = traffic.rows(batch, carried, Moment(until, NO_RULES))
     rows = found.withColumn("minute", F.date_format("minute", "HH:mm")).collect()
     assert sorted(tuple(row) for row in rows) == [
-        ("$queue/q", "12:01", 1, 2, True),
-        ("a", "12:00", 12, 125, False),
-        ("a", "12:01", 1, 1, True),
-        ("b", "12:00", 1, 2, False),
+        ("$queue/q", "12:01", 1, 2, 0, True),
+        ("a", "12:00", 12, 125, 1, False),
+        ("a", "12:01", 1, 1, 0, True),
+        ("b", "12:00", 1, 2, 0, False),
     ]
+
+
+def test_traffic_counts_in_the_minute_of_the_event(
+    spark: SparkSession, writer: Writer, tmp_path: Path
+) -> None:
+    noon = 1_767_268_800  # seconds
+    writer.write(
+        publish(130, "t", b'{"ts": %d}' % (noon + 75)),  # its own minute is 12:01
+        publish(130, "t", b'{"ts": "2026-01-01T12:02:01Z"}'),
+        publish(130, "t", b'{"ts": %d}' % (noon - 500)),  # too late: counts at 12:02
+        publish(130, "t", b'{"ts": %d}' % (noon + 500)),  # from the future: the same
+        publish(130, "t", b"none"),
+    )
+    rules = Rules(event_time="ts", lateness=60)
+    rows = timed(spark.read.format("hubbub").load(str(tmp_path / "data")), rules)
+    nothing = spark.createDataFrame([], ddl(traffic.COLUMNS))
+    until = F.lit("2026-01-01 12:02:10").cast("timestamp")
+    found = traffic.rows(rows, nothing, Moment(until, rules))
+    found = found.withColumn("minute", F.date_format("minute", "HH:mm"))
+    assert sorted((row.minute, row.messages, row.late, row.open) for row in found.collect()) == [
+        ("12:01", 1, 0, True),
+        ("12:02", 4, 2, True),
+    ]
+    until = F.lit("2026-01-01 12:03:00").cast("timestamp")
+    found = traffic.rows(rows, nothing, Moment(until, rules)).where("NOT open")
+    assert [row.messages for row in found.collect()] == [1]
+
+
+def test_quarantine_has_what_was_declared_and_is_not_so(batch: DataFrame) -> None:
+    rows = quarantine.rows(batch, NO_RULES).collect()
+    assert [(row.seq, row.declared, bytes(row.payload)) for row in rows] == [
+        (5, "application/json", b"{")
+    ]
+    assert "not application/json" in rows[0].reason
+    rules = Rules(decode=(Decode("b/#", "application/cbor"),))
+    rows = quarantine.rows(batch, rules).orderBy("seq").collect()
+    assert [(row.seq, row.declared) for row in rows] == [
+        (4, "application/cbor"),
+        (5, "application/json"),
+    ]
+
+
+def test_a_rule_names_the_content_type(batch: DataFrame) -> None:
+    rules = Rules(decode=(Decode("$queue/+", "text/plain"),))
+    rows = readings.rows(batch, rules).where("seq = 6").collect()
+    assert [(row.path, row.text) for row in rows] == [("", "hi")]
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
@@ -78,8 +126,9 @@ def test_rows_have_the_declared_columns(
 ) -> None:
     nothing = spark.createDataFrame([], ddl(table.columns))
     if isinstance(table, Table):
-        assert table.rows(batch).dtypes == nothing.dtypes
+        assert table.rows(batch, NO_RULES).dtypes == nothing.dtypes
     else:
-        found = table.rows(batch, nothing, F.current_timestamp())
-        assert found.dtypes == [*nothing.dtypes, ("open", "boolean")]
+        remembered = spark.createDataFrame([], ddl((*table.columns, *table.memory)))
+        found = table.rows(batch, remembered, Moment(F.current_timestamp(), NO_RULES))
+        assert found.dtypes == [*remembered.dtypes, ("open", "boolean")]
     assert table.grain and all(column.meaning for column in table.columns)

@@ -1,18 +1,32 @@
 """The shipped tables, one file each: its grain, its columns, and the function that makes it.
 
-`run` writes them, `sql` shows them by name. A further table is a further file and a line here.
+`run` writes them in this order, `sql` shows them by name. A further table is a further file and a
+line here. `alerts` is made of the others, by the rules of the user.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from hubbub.pipeline.tables import calls, messages, readings, traffic
-from hubbub.pipeline.tables.table import Spanning, Table
+from hubbub.pipeline.tables import (
+    alerts,
+    calls,
+    deliveries,
+    messages,
+    quarantine,
+    readings,
+    sessions,
+    traffic,
+)
+from hubbub.pipeline.tables.table import Derived, Spanning, Table
 
 TABLES: Final[tuple[Table | Spanning, ...]] = (
     messages.TABLE,
     readings.TABLE,
+    quarantine.TABLE,
     traffic.TABLE,
     calls.TABLE,
+    sessions.TABLE,
+    deliveries.TABLE,
 )
+ALL: Final[tuple[Table | Spanning | Derived, ...]] = (*TABLES, alerts.TABLE)

@@ -17,11 +17,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from hubbub.pipeline.tables.table import Column, Spanning, ddl
+from hubbub.pipeline.tables.table import Column, Moment, Spanning, ddl
 
 GRAIN: Final = "one row a request: seq"
 
@@ -59,7 +58,7 @@ _SCHEMA: Final = pa.schema(
 _ROWS: Final = 10_000  # calls in one Arrow batch
 
 
-def rows(batch: DataFrame, carried: DataFrame, until: Expression) -> DataFrame:
+def rows(batch: DataFrame, carried: DataFrame, moment: Moment) -> DataFrame:
     """The calls that close in this batch, and those that are still open."""
     events = batch.where(EVENT).select(
         "seq", "time", "kind", "client", "topic", (F.col("reply_to") != "").alias("asks"), "ref"
@@ -146,4 +145,4 @@ def _row(request: dict[str, Any], status: str, by: str | None, when: Any) -> dic
     }
 
 
-TABLE: Final = Spanning("calls", GRAIN, COLUMNS, rows)
+TABLE: Final = Spanning("calls", GRAIN, COLUMNS, lambda rules: EVENT, rows)

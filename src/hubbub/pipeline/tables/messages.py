@@ -7,6 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from hubbub.pipeline.rules import Rules
 from hubbub.pipeline.tables.table import Column, Table
 
 GRAIN: Final = "one row a message: seq"
@@ -14,6 +15,7 @@ GRAIN: Final = "one row a message: seq"
 COLUMNS: Final = (
     Column("seq", "bigint", "number of the message in the journal"),
     Column("time", "timestamp", "when the hub took it in"),
+    Column("event_time", "timestamp", "its own time by the rules; else time"),
     Column("kind", "string", "publish: to a topic; send: into a queue"),
     Column("protocol", "string", "protocol it came by, '' for the hub itself"),
     Column("topic", "string", "topic, or queue as $queue/NAME"),
@@ -35,7 +37,7 @@ COLUMNS: Final = (
 MESSAGE: Final = "kind IN ('publish', 'send')"
 
 
-def rows(batch: DataFrame) -> DataFrame:
+def rows(batch: DataFrame, rules: Rules) -> DataFrame:
     """The messages of a batch. What refers to the hub's own state (audience, packet id) is 0."""
     sent = F.col("kind") == "send"
     found = batch.where(MESSAGE).withColumns(
@@ -49,4 +51,4 @@ def rows(batch: DataFrame) -> DataFrame:
     return found.select(*(column.name for column in COLUMNS))
 
 
-TABLE: Final = Table("messages", GRAIN, COLUMNS, rows, by=("day",))
+TABLE: Final = Table("messages", GRAIN, COLUMNS, lambda rules: MESSAGE, rows, by=("day",))

@@ -1,17 +1,20 @@
 """readings: one row a value decoded from a message (see `pipeline.decode`).
 
-Decoding is Python on whole Arrow batches. What cannot be decoded makes no rows and fails nothing.
+Decoding is Python on whole Arrow batches. What cannot be decoded makes no rows and fails nothing;
+what was declared and is not so is in `quarantine`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from hubbub.pipeline.decode import Leaf, Undecodable, leaves
+from hubbub.pipeline.rules import Reading, Rules
 from hubbub.pipeline.tables.messages import MESSAGE
 from hubbub.pipeline.tables.table import Column, Table, ddl
 
@@ -20,6 +23,7 @@ GRAIN: Final = "one row a value in a message: seq, path"
 COLUMNS: Final = (
     Column("seq", "bigint", "number of the message in the journal"),
     Column("time", "timestamp", "when the hub took it in"),
+    Column("event_time", "timestamp", "its own time by the rules; else time"),
     Column("topic", "string", "topic, or queue as $queue/NAME"),
     Column("protocol", "string", "protocol it came by"),
     Column("client", "string", "who sent it"),
@@ -29,7 +33,7 @@ COLUMNS: Final = (
            "that value rounds; else null"),
 )  # fmt: skip
 
-_CONTEXT: Final = ("seq", "time", "topic", "protocol", "client")
+_CONTEXT: Final = ("seq", "time", "event_time", "topic", "protocol", "client")
 _VALUES: Final = (
     pa.field("path", pa.string()),
     pa.field("value", pa.float64()),
@@ -39,6 +43,7 @@ _SCHEMA: Final = pa.schema(
     [
         ("seq", pa.int64()),
         ("time", pa.timestamp("us", "UTC")),
+        ("event_time", pa.timestamp("us", "UTC")),
         ("topic", pa.string()),
         ("protocol", pa.string()),
         ("client", pa.string()),
@@ -48,23 +53,21 @@ _SCHEMA: Final = pa.schema(
 _ROWS: Final = 20_000  # values in one Arrow batch, about
 
 
-def rows(batch: DataFrame) -> DataFrame:
+def rows(batch: DataFrame, rules: Rules) -> DataFrame:
     """The values in the messages of a batch."""
     chosen = batch.where(MESSAGE).select(*_CONTEXT, "payload", "content_type")
-    return chosen.mapInArrow(decoded, ddl(COLUMNS))
+    return chosen.mapInArrow(partial(decoded, rules=rules), ddl(COLUMNS))
 
 
-def decoded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def decoded(batches: Iterable[pa.RecordBatch], rules: Rules) -> Iterator[pa.RecordBatch]:
     """For each batch of messages the batches of their values."""
+    reading = Reading(rules)
     for batch in batches:
         found: list[tuple[int, Leaf]] = []
-        pairs = zip(
-            batch.column("payload").to_pylist(),
-            batch.column("content_type").to_pylist(),
-            strict=True,
-        )
-        for index, (payload, content_type) in enumerate(pairs):
-            found.extend((index, leaf) for leaf in _leaves(payload, content_type))
+        columns = (batch.column(name).to_pylist() for name in ("payload", "content_type", "topic"))
+        for index, (payload, content_type, topic) in enumerate(zip(*columns, strict=True)):
+            declared = content_type or reading.of(topic)[0]
+            found.extend((index, leaf) for leaf in _leaves(payload, declared))
             if len(found) >= _ROWS:
                 yield _built(batch, found)
                 found = []
@@ -87,4 +90,4 @@ def _built(batch: pa.RecordBatch, found: list[tuple[int, Leaf]]) -> pa.RecordBat
     return pa.record_batch([*messages.columns, *values], schema=_SCHEMA)
 
 
-TABLE: Final = Table("readings", GRAIN, COLUMNS, rows)
+TABLE: Final = Table("readings", GRAIN, COLUMNS, lambda rules: MESSAGE, rows)

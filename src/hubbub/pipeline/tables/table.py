@@ -1,13 +1,15 @@
 """What a table declares: its grain, its columns, and how rows of the journal become its rows.
 
-There are two sorts. A `Table` makes rows out of one batch alone. A `Spanning` table has rows
+There are three sorts. A `Table` makes rows out of one batch alone. A `Spanning` table has rows
 that need several batches: such a row is open until the journal has said all about it, then it
-closes once and for all.
+closes once and for all. A `Derived` one is made of what a batch added to the others.
 
     rows of the journal ─┐
-                         ├─▶ rows(batch, carried, until) ─▶ open = false: appended to the table
-    open rows of the     │                                  open = true:  carried to the next batch
+                         ├─▶ rows(batch, carried, moment) ─▶ open = false: appended to the table
+    open rows of the     │                                   open = true:  carried to the next batch
     batch before ────────┘
+
+The rows of a batch have the journal's columns and `event_time`.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from typing import NamedTuple
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
+
+from hubbub.pipeline.rules import Rules
 
 
 class Column(NamedTuple):
@@ -28,30 +32,63 @@ class Column(NamedTuple):
     unit: str = ""
 
 
+class Moment(NamedTuple):
+    """Where a batch ends, and the rules it is read by.
+
+    `until` is the time of its last row; `segment` the seq at which the journal's segment of that
+    row begins.
+    """
+
+    until: Expression
+    rules: Rules
+    segment: int = 0
+
+
 class Table(NamedTuple):
-    """A table whose rows each come from one batch. `by` = columns that become directories."""
+    """A table whose rows each come from one batch.
 
-    name: str
-    grain: str
-    columns: tuple[Column, ...]
-    rows: Callable[[DataFrame], DataFrame]
-    by: tuple[str, ...] = ()
-
-
-class Spanning(NamedTuple):
-    """A table whose rows span batches. `rows(batch, carried, until)` also says which are open.
-
-    `carried` are the open rows of the batch before, `until` is the time of the last row of this
-    one. The result has the columns and the boolean `open`; rows of the journal that the function
-    needs again later must be told by the columns of its open rows.
+    `event(rules)` tells in SQL which rows of the journal concern it: a batch without any is not
+    written. `by` = columns that become directories.
     """
 
     name: str
     grain: str
     columns: tuple[Column, ...]
-    rows: Callable[[DataFrame, DataFrame, Expression], DataFrame]
+    event: Callable[[Rules], str]
+    rows: Callable[[DataFrame, Rules], DataFrame]
+    by: tuple[str, ...] = ()
+
+
+class Spanning(NamedTuple):
+    """A table whose rows span batches. `rows(batch, carried, moment)` also says which are open.
+
+    `carried` are the open rows of the batch before. The result has the columns, those of
+    `memory`, and the boolean `open`. `memory` are columns that only carried rows have: what the
+    function needs to know again later. A carried row whose first column is null is memory and
+    nothing else. `clocked`: rows close because time goes by, without any event.
+    """
+
+    name: str
+    grain: str
+    columns: tuple[Column, ...]
+    event: Callable[[Rules], str]
+    rows: Callable[[DataFrame, DataFrame, Moment], DataFrame]
+    memory: tuple[Column, ...] = ()
+    clocked: bool = False
+
+
+class Derived(NamedTuple):
+    """A table that is made of the others, by its own module."""
+
+    name: str
+    grain: str
+    columns: tuple[Column, ...]
 
 
 def ddl(columns: tuple[Column, ...]) -> str:
     """The columns as Spark's schema text."""
     return ", ".join(f"`{column.name}` {column.type}" for column in columns)
+
+
+def names(columns: tuple[Column, ...]) -> list[str]:
+    return [column.name for column in columns]

@@ -1,7 +1,15 @@
 """traffic: what passed through each topic, minute by minute.
 
-A minute closes when the journal has a row of a later one: the time of rows never goes back. While
-nothing at all is written, the last minute stays open.
+A message counts in the minute of its event time. The watermark is the hub's clock less the
+lateness that the rules allow, not the largest event time seen: a device with a wrong clock
+closes nobody's minute, and whether a message is late does not depend on the cut of the batches.
+
+    event time   … watermark ………………………… time of its row …
+                 late         its own minute         future
+
+A message that is late, or from the future, counts in the minute of its row, and in `late`: each
+message counts once. A minute closes when the watermark has passed it; while nothing at all is
+written to the journal it stays open.
 """
 
 from __future__ import annotations
@@ -13,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from hubbub.pipeline.tables.messages import MESSAGE
-from hubbub.pipeline.tables.table import Column, Spanning
+from hubbub.pipeline.tables.table import Column, Moment, Spanning
 
 GRAIN: Final = "one row a topic and minute: topic, minute"
 
@@ -22,20 +30,30 @@ COLUMNS: Final = (
     Column("minute", "timestamp", "beginning of the minute, in UTC"),
     Column("messages", "bigint", "messages published to it or sent into it"),
     Column("bytes", "bigint", "their payloads together", "bytes"),
+    Column("late", "bigint", "those of them whose event time could not count"),
 )
 
 
-def rows(batch: DataFrame, carried: DataFrame, until: Expression) -> DataFrame:
-    """All minutes known so far that are not written yet; open = the minute of `until`."""
+def rows(batch: DataFrame, carried: DataFrame, moment: Moment) -> DataFrame:
+    """All minutes known so far that are not written yet; open = not before the watermark."""
+    patience = F.expr(f"INTERVAL {moment.rules.patience():.6f} SECONDS")
+    misplaced = (F.col("event_time") > F.col("time")) | (
+        F.col("event_time") < F.col("time") - patience
+    )
     fresh = batch.where(MESSAGE).select(
         "topic",
-        F.date_trunc("minute", "time").alias("minute"),
+        _minute(F.when(misplaced, F.col("time")).otherwise(F.col("event_time"))).alias("minute"),
         F.lit(1).cast("bigint").alias("messages"),
         F.length("payload").cast("bigint").alias("bytes"),
+        misplaced.cast("bigint").alias("late"),
     )
     both = fresh.unionByName(carried).groupBy("topic", "minute")
-    summed = both.agg(F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes"))
-    return summed.withColumn("open", F.col("minute") >= F.date_trunc("minute", until))
+    summed = both.agg(*(F.sum(name).alias(name) for name in ("messages", "bytes", "late")))
+    return summed.withColumn("open", F.col("minute") >= _minute(moment.until - patience))
 
 
-TABLE: Final = Spanning("traffic", GRAIN, COLUMNS, rows)
+def _minute(time: Expression) -> Expression:
+    return F.date_trunc("minute", time)
+
+
+TABLE: Final = Spanning("traffic", GRAIN, COLUMNS, lambda rules: MESSAGE, rows, clocked=True)

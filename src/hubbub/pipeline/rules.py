@@ -1,0 +1,139 @@
+"""What a user says about his data, in one TOML file: how to decode it, its own time, alerts.
+
+    event_time = "ts"              # where in a payload its own time is; "" (default) = nowhere
+    lateness = 60                  # seconds that an event time may lie behind the hub's clock
+
+    [[decode]]                     # the first whose filter matches counts
+    topics = "plant/+/raw"         # an MQTT filter, or a list of them
+    as = "application/cbor"        # the content type of messages that name none
+    event_time = "meta.t"          # instead of the one above
+
+    [[alert]]
+    name = "hot"
+    topic = "alerts/hot"
+    sql = "SELECT time, topic, value FROM readings WHERE path = 'temp' AND value > 80"
+    qos = 1                        # 0, 1 (default) or 2
+    retain = false
+
+Read by the command line, carried to Spark's workers by the tables that decode. A path is one of
+`pipeline.decode`. The SQL of an alert sees the rows that a batch adds to each table.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hubbub.errors import SettingError
+from hubbub.pipeline.decode import decoder_of
+from hubbub.spark.filters import pattern_of
+
+LATENESS: Final = 60.0  # seconds; longer keeps minutes open, shorter counts more rows as late
+
+
+class Decode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How to read the messages whose topic matches one of the filters."""
+
+    topics: str | tuple[str, ...]
+    content_type: str = msgspec.field(default="", name="as")
+    event_time: str | None = None
+
+
+class Alert(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Each row the SQL finds in a batch is published to `topic`, as a JSON object."""
+
+    name: str
+    topic: str
+    sql: str
+    qos: int = 1
+    retain: bool = False
+
+
+class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole file. Without one, content types and JSON decide, and time is the hub's."""
+
+    event_time: str = ""
+    lateness: float = LATENESS
+    decode: tuple[Decode, ...] = ()
+    alert: tuple[Alert, ...] = ()
+
+    def timed(self) -> bool:
+        """Whether any message can have a time of its own."""
+        return bool(self.event_time) or any(one.event_time for one in self.decode)
+
+    def patience(self) -> float:
+        """Seconds after its end at which a minute closes."""
+        return self.lateness if self.timed() else 0.0
+
+    def declared(self) -> str:
+        """A regular expression for the topics whose content type a rule names; "" for none."""
+        return "|".join(_pattern(one.topics) for one in self.decode if one.content_type)
+
+
+NO_RULES: Final = Rules()
+
+
+def read_rules(file: str | Path) -> Rules:
+    """The rules in a file, checked. Raises SettingError that names the file and the place."""
+    try:
+        rules = msgspec.toml.decode(Path(file).read_bytes(), type=Rules)
+        _check(rules)
+    except OSError as error:
+        raise SettingError(f"cannot read the rules {file}: {error.strerror}") from error
+    except (msgspec.DecodeError, SettingError) as error:
+        raise SettingError(f"{file}: {error}") from error
+    return rules
+
+
+def _check(rules: Rules) -> None:
+    if rules.lateness < 0:
+        raise SettingError(f"lateness: expected seconds from 0 on, got {rules.lateness}")
+    for rule in rules.decode:
+        _pattern(rule.topics)
+        if rule.content_type and decoder_of(rule.content_type) is None:
+            raise SettingError(f"decode: there is no decoder for {rule.content_type!r}")
+    names = [alert.name for alert in rules.alert]
+    for alert in rules.alert:
+        if names.count(alert.name) > 1:
+            raise SettingError(f"alert: two are named {alert.name!r}")
+        if alert.qos not in (0, 1, 2):
+            raise SettingError(f"alert {alert.name!r}: qos is 0, 1 or 2, got {alert.qos}")
+        if not alert.topic or re.search(r"[+#\0]", alert.topic):
+            raise SettingError(f"alert {alert.name!r}: {alert.topic!r} is no topic to publish to")
+
+
+@cache
+def _pattern(topics: str | tuple[str, ...]) -> str:
+    return pattern_of((topics,) if isinstance(topics, str) else topics)
+
+
+class Reading:
+    """The rules by topic: how a message is to be read. One in each task of Spark's workers."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._chosen = [(re.compile(_pattern(one.topics), re.DOTALL), one) for one in rules.decode]
+        self._known: dict[str, tuple[str, str]] = {}
+
+    def of(self, topic: str) -> tuple[str, str]:
+        """The content type of a message that names none, and the path of its own time."""
+        known = self._known.get(topic)
+        if known is None:
+            if len(self._known) >= _TOPICS:
+                self._known.clear()
+            known = self._known[topic] = self._find(topic)
+        return known
+
+    def _find(self, topic: str) -> tuple[str, str]:
+        for pattern, rule in self._chosen:
+            if pattern.fullmatch(topic):
+                own = rule.event_time
+                return rule.content_type, self._rules.event_time if own is None else own
+        return "", self._rules.event_time
+
+
+_TOPICS: Final = 100_000  # topics a task keeps the answer for

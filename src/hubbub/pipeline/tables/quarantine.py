@@ -1,0 +1,92 @@
+"""quarantine: messages that are not what their content type, or the rules, say they are.
+
+A message that nothing declares is never here: without a declaration bytes are just bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from hubbub.pipeline.decode import Undecodable, leaves
+from hubbub.pipeline.rules import Reading, Rules
+from hubbub.pipeline.tables.messages import MESSAGE
+from hubbub.pipeline.tables.table import Column, Table, ddl
+
+GRAIN: Final = "one row a message: seq"
+
+COLUMNS: Final = (
+    Column("seq", "bigint", "number of the message in the journal"),
+    Column("time", "timestamp", "when the hub took it in"),
+    Column("topic", "string", "topic, or queue as $queue/NAME"),
+    Column("protocol", "string", "protocol it came by"),
+    Column("client", "string", "who sent it"),
+    Column("declared", "string", "the content type it should have"),
+    Column("reason", "string", "why it could not be decoded"),
+    Column("payload", "binary", "the bytes of the message"),
+)
+
+_CONTEXT: Final = ("seq", "time", "topic", "protocol", "client")
+_SCHEMA: Final = pa.schema(
+    [
+        ("seq", pa.int64()),
+        ("time", pa.timestamp("us", "UTC")),
+        ("topic", pa.string()),
+        ("protocol", pa.string()),
+        ("client", pa.string()),
+        ("declared", pa.string()),
+        ("reason", pa.string()),
+        ("payload", pa.binary()),
+    ]
+)
+
+
+def event(rules: Rules) -> str:
+    """The messages that a content type or a rule declares."""
+    declared = rules.declared().replace("\\", "\\\\").replace("'", "\\'")
+    by_rule = f" OR topic RLIKE '^(?s:{declared})$'" if declared else ""
+    return f"{MESSAGE} AND (content_type <> ''{by_rule})"
+
+
+def rows(batch: DataFrame, rules: Rules) -> DataFrame:
+    """The declared messages of a batch that are not what they should be."""
+    chosen = batch.where(event(rules)).select(*_CONTEXT, "content_type", "payload")
+    return chosen.mapInArrow(partial(undecodable, rules=rules), ddl(COLUMNS))
+
+
+def undecodable(batches: Iterable[pa.RecordBatch], rules: Rules) -> Iterator[pa.RecordBatch]:
+    """For each batch of declared messages those that cannot be decoded."""
+    reading = Reading(rules)
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in ("payload", "content_type", "topic"))
+        found = []
+        for index, (payload, content_type, topic) in enumerate(zip(*columns, strict=True)):
+            declared = content_type or reading.of(topic)[0]
+            reason = _reason(payload, declared)
+            if reason:
+                found.append((index, declared, reason))
+        if found:
+            yield _built(batch, found)
+
+
+def _reason(payload: bytes, declared: str) -> str:
+    try:
+        leaves(payload, declared)
+    except Undecodable as error:
+        return str(error) or "it cannot be decoded"
+    return ""
+
+
+def _built(batch: pa.RecordBatch, found: list[tuple[int, str, str]]) -> pa.RecordBatch:
+    chosen, declared, reasons = zip(*found, strict=True)
+    kept = batch.take(pa.array(chosen, pa.int32()))
+    columns = [kept.column(name) for name in _CONTEXT]
+    words = [pa.array(declared, pa.string()), pa.array(reasons, pa.string())]
+    return pa.record_batch([*columns, *words, kept.column("payload")], schema=_SCHEMA)
+
+
+TABLE: Final = Table("quarantine", GRAIN, COLUMNS, event, rows)

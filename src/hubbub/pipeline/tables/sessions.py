@@ -1,0 +1,125 @@
+"""sessions: who was connected, from when to when, and how it ended.
+
+    connect      opens a row
+    disconnect   of the same client closes it; one of nobody (the hub began again) closes all
+
+A client that connects again without a disconnect in between (a hub that was killed and records
+no more than it must) closes its row with the reason "not seen to leave".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from hubbub.pipeline.tables.table import Column, Moment, Spanning, ddl
+
+GRAIN: Final = "one row a connection of a client: seq"
+
+COLUMNS: Final = (
+    Column("seq", "bigint", "number of its connect row in the journal"),
+    Column("protocol", "string", "protocol it came by"),
+    Column("client", "string", "client id, SMQ uid or message-switch token"),
+    Column("address", "string", "where it came from: host:port; '' if unknown"),
+    Column("lasting", "boolean", "its subscriptions outlive the connection"),
+    Column("connected", "timestamp", "when it came"),
+    Column("disconnected", "timestamp", "when it left; null while it is here"),
+    Column("seconds", "double", "between the two", "s"),
+    Column(
+        "reason", "string", "why it ended; '' = the client left in order; null while it is here"
+    ),
+)
+
+EVENT: Final = "kind IN ('connect', 'disconnect')"
+UNSEEN: Final = "not seen to leave"
+
+_SCHEMA: Final = pa.schema(
+    [
+        ("seq", pa.int64()),
+        ("protocol", pa.string()),
+        ("client", pa.string()),
+        ("address", pa.string()),
+        ("lasting", pa.bool_()),
+        ("connected", pa.timestamp("us", "UTC")),
+        ("disconnected", pa.timestamp("us", "UTC")),
+        ("seconds", pa.float64()),
+        ("reason", pa.string()),
+        ("open", pa.bool_()),
+    ]
+)
+_ROWS: Final = 10_000  # sessions in one Arrow batch
+
+Session = dict[str, Any]
+
+
+def rows(batch: DataFrame, carried: DataFrame, moment: Moment) -> DataFrame:
+    """The sessions that end in this batch, and those that go on."""
+    events = batch.where(EVENT).select("seq", "time", "kind", "protocol", "client", "properties")
+    here = carried.select(
+        "seq",
+        F.col("connected").alias("time"),
+        F.lit("connect").alias("kind"),
+        "protocol",
+        "client",
+        F.to_json(F.struct("address", "lasting")).alias("properties"),
+    )
+    ordered = events.unionByName(here).coalesce(1).sortWithinPartitions("seq")
+    return ordered.mapInArrow(folded, ddl(COLUMNS) + ", open boolean")
+
+
+def folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Events in the order of seq become ended sessions, then those that go on."""
+    here: dict[tuple[str, str], Session] = {}
+    for batch in batches:
+        ended: list[Session] = []
+        for event in batch.to_pylist():
+            ended += _take(event, here)
+        yield from _built(ended)
+    yield from _built(list(here.values()))
+
+
+def _take(event: dict[str, Any], here: dict[tuple[str, str], Session]) -> list[Session]:
+    """Fold one event into who is here; return the sessions that it ends."""
+    key = event["protocol"], event["client"]
+    said = json.loads(event["properties"] or "{}")
+    if event["kind"] == "connect":
+        before = here.pop(key, None)
+        here[key] = _begun(event, said)
+        return [_ended(before, event["time"], UNSEEN)] if before else []
+    reason = said.get("reason", "")
+    if not event["protocol"]:
+        everybody = [_ended(one, event["time"], reason) for one in here.values()]
+        here.clear()
+        return everybody
+    gone = here.pop(key, None)
+    return [_ended(gone, event["time"], reason)] if gone else []
+
+
+def _begun(event: dict[str, Any], said: dict[str, Any]) -> Session:
+    return {
+        "seq": event["seq"],
+        "protocol": event["protocol"],
+        "client": event["client"],
+        "address": said.get("address", ""),
+        "lasting": bool(said.get("lasting")),
+        "connected": event["time"],
+        "open": True,
+    }
+
+
+def _ended(session: Session, when: Any, reason: str) -> Session:
+    seconds = (when - session["connected"]).total_seconds()
+    return {**session, "disconnected": when, "seconds": seconds, "reason": reason, "open": False}
+
+
+def _built(found: list[Session]) -> Iterator[pa.RecordBatch]:
+    for at in range(0, len(found), _ROWS):
+        yield pa.RecordBatch.from_pylist(found[at : at + _ROWS], schema=_SCHEMA)
+
+
+TABLE: Final = Spanning("sessions", GRAIN, COLUMNS, lambda rules: EVENT, rows)

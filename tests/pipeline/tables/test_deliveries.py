@@ -1,0 +1,212 @@
+"""Rows of the journal, and the deliveries that must come of them, in whatever batches they come."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbub.core.session import Backlog
+from hubbub.core.state import State
+from hubbub.pipeline.tables.deliveries import _SCHEMA, Deliveries, folded
+from hubbub.schema import ACK, AUDIENCE, CONNECT, DROP, PUBLISH, QUEUED, Row
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+Event = dict[str, Any]
+
+
+def event(seq: int, kind: str, **columns: Any) -> Event:
+    empty = {"protocol": "", "client": "", "topic": "", "qos": 0, "payload": None, "ref": 0,
+             "number": 0, "properties": ""}  # fmt: skip
+    time = NOON + timedelta(milliseconds=seq)
+    return {"seq": seq, "time": time, "kind": kind, **empty, **columns}
+
+
+def audience(seq: int, *names: tuple[str, int]) -> Event:
+    said = json.dumps([["mqtt", client, qos] for client, qos in names]).encode()
+    return event(seq, "audience", payload=said)
+
+
+def publish(seq: int, ref: int, qos: int = 1) -> Event:
+    return event(seq, "publish", topic="t", qos=qos, ref=ref)
+
+
+def ack(seq: int, client: str, ref: int, number: int = 1, properties: str = "") -> Event:
+    return event(
+        seq, "ack", protocol="mqtt", client=client, ref=ref, number=number, properties=properties
+    )
+
+
+def fold(*events: Event) -> list[tuple[Any, ...]]:
+    deliveries = Deliveries()
+    for one in events:
+        deliveries.take(one)
+    return [
+        (row["seq"], row["receiver"], row["status"], row.get("latency_ms"))
+        for row in [*deliveries.closed, *deliveries.still_open()]
+    ]
+
+
+TO_TWO = (audience(1, ("a", 1), ("b", 2)), publish(2, 1), publish(3, 1))
+
+
+def test_each_session_of_the_audience_has_its_own() -> None:
+    assert fold(*TO_TWO, ack(9, "a", 2)) == [
+        (2, "a", "acknowledged", 7.0),
+        (3, "a", "open", None),
+        (2, "b", "open", None),
+        (3, "b", "open", None),
+    ]
+
+
+def test_an_ack_of_two_means_the_next_one_too() -> None:
+    found = fold(*TO_TWO, ack(9, "b", 2, number=2))
+    assert [row for row in found if row[1] == "b"] == [
+        (2, "b", "acknowledged", 7.0),
+        (3, "b", "acknowledged", 6.0),
+    ]
+
+
+def test_qos_0_waits_for_nobody() -> None:
+    assert fold(audience(1, ("a", 1)), publish(2, 1, qos=0)) == []
+
+
+def test_the_newest_are_dropped_and_their_places_used_again() -> None:
+    drop = event(4, "drop", protocol="mqtt", client="a", ref=3, number=1)
+    assert fold(audience(1, ("a", 1)), publish(2, 1), publish(3, 1), drop, publish(5, 1),
+                ack(6, "a", 2, number=2)) == [
+        (3, "a", "dropped", None),
+        (2, "a", "acknowledged", 4.0),
+        (5, "a", "acknowledged", 1.0),
+    ]  # fmt: skip
+
+
+def test_the_end_of_a_session() -> None:
+    end = event(9, "end", protocol="mqtt", client="a")
+    assert fold(audience(1, ("a", 1)), publish(2, 1), end) == [(2, "a", "ended", None)]
+
+
+def test_the_same_message_twice() -> None:
+    again = event(4, "queued", protocol="mqtt", client="a", ref=2, qos=1)
+    named = ack(5, "a", 2, properties='{"delivery":1}')
+    found = fold(audience(1, ("a", 1)), publish(2, 1), again, named)
+    assert found == [(2, "a", "acknowledged", 1.0), (2, "a", "open", None)]
+
+
+def test_a_queue() -> None:
+    queue = {"topic": "$queue/q"}
+    events = [
+        event(1, "send", **queue, qos=1, number=0),
+        event(2, "deliver", **queue, client="c", ref=1),
+        event(3, "deliver", **queue, client="d", ref=1),
+        event(4, "queued", protocol="queue", client="$queue/q", ref=99, number=1),
+    ]
+    deliveries = Deliveries()
+    for one in events:
+        deliveries.take(one)
+    first, second = deliveries.still_open()
+    assert (first["attempts"], first["handed"]) == (2, NOON + timedelta(milliseconds=2))
+    assert (second["seq"], second["topic"]) == (99, None)
+    done = event(5, "ack", **queue, protocol="switch", client="d", ref=1, number=0)
+    assert fold(*events, done, event(6, "destroy", **queue)) == [
+        (1, "$queue/q", "acknowledged", 4.0),
+        (99, "$queue/q", "destroyed", None),
+    ]
+
+
+@given(st.data())
+def test_batches_make_no_difference(data: st.DataObject) -> None:
+    events, cut = _history(data), data.draw(st.integers(0, 40))
+    whole = _rows([event for event in events])
+    first = _rows(events[:cut])
+    carried = [{**row, "kind": "carried", "properties": ""} for row in first if row["open"]]
+    second = _rows([*_in_order(carried), *events[cut:]])
+    closed = [row for row in first if not row["open"]]
+    assert _told(closed + second) == _told(whole)
+
+
+@given(st.data())
+def test_it_agrees_with_the_hubs_own_fold(data: st.DataObject) -> None:
+    state = State()
+    events = _history(data)
+    state.apply(Row(0, 0, CONNECT, b"mqtt", b"a", properties=b'{"lasting":true}'))
+    for one in events:
+        state.apply(_row(one))
+    waiting = _waiting(state.sessions["mqtt", "a"].backlog)
+    assert sorted(waiting) == sorted(row["seq"] for row in _rows(events) if row["status"] == "open")
+
+
+def _history(data: st.DataObject) -> list[Event]:
+    """What may happen to one session: messages, acknowledgements in and out of order, drops."""
+    steps = st.sampled_from(["publish", "queued", "lease", "ack", "acks", "drop"])
+    events = [audience(1, ("a", 1))]
+    state = State()
+    state.apply(Row(0, 0, CONNECT, b"mqtt", b"a", properties=b'{"lasting":true}'))
+    backlog = state.sessions["mqtt", "a"].backlog
+    for seq, step in enumerate(data.draw(st.lists(steps, max_size=40)), 2):
+        waiting = _waiting(backlog)
+        one = publish(seq, 1)
+        if step == "queued":
+            one = event(seq, "queued", protocol="mqtt", client="a", ref=1000 + seq, qos=1)
+        elif step == "lease":
+            one = event(seq, "queued", protocol="mqtt", client="a")
+        elif step == "drop" and backlog.entries:
+            one = event(seq, "drop", protocol="mqtt", client="a", ref=1, number=1)
+        elif step in ("ack", "acks") and waiting:
+            place = data.draw(st.integers(0, len(waiting) - 1))
+            count = data.draw(st.integers(1, 3)) if step == "acks" else 1
+            number = backlog.number_of(waiting[place])
+            one = ack(seq, "a", waiting[place], min(count, backlog.next - number))
+        state.apply(_row(events[0]) if seq == 2 else _row(one))
+        if seq == 2:
+            state.apply(_row(one))
+        events.append(one)
+    return events
+
+
+def _waiting(backlog: Backlog) -> list[int]:
+    places = range(backlog.first, backlog.next)
+    return [backlog.seq(place) for place in places if backlog.holds(place)]
+
+
+def _row(event: Event) -> Row:
+    kinds = {"publish": PUBLISH, "queued": QUEUED, "ack": ACK, "drop": DROP, "audience": AUDIENCE}
+    return Row(
+        event["seq"], 0, kinds[event["kind"]], event["protocol"].encode(),
+        event["client"].encode(), event["topic"].encode(), qos=event["qos"],
+        payload=event["payload"] or b"", ref=event["ref"], number=event["number"],
+        properties=event["properties"].encode(),
+    )  # fmt: skip
+
+
+def _rows(events: list[Event]) -> list[Event]:
+    names = dict.fromkeys(name for event in events for name in event)
+    filled = [{name: event.get(name) for name in names} for event in events]
+    batches = folded([pa.RecordBatch.from_pylist(filled)] if events else [])
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def _in_order(carried: list[Event]) -> list[Event]:
+    return sorted(carried, key=lambda row: (row["number"] is not None, row["number"] or 0))
+
+
+def _told(rows: list[Event]) -> list[tuple[Any, ...]]:
+    return sorted(
+        (row["seq"], row["status"], str(row["ended"])) for row in rows if row["seq"] is not None
+    )
+
+
+def test_the_schema_is_what_is_declared() -> None:
+    assert _SCHEMA.names[-1] == "open"
+
+
+@pytest.mark.parametrize("segment", [0, 2])
+def test_audiences_of_a_segment_that_is_over_are_forgotten(segment: int) -> None:
+    deliveries = Deliveries()
+    deliveries.take(audience(1, ("a", 1)))
+    assert len(deliveries.memory(segment)) == (segment == 0)

@@ -1,0 +1,86 @@
+"""The rules file: what it says, and what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hubbub.errors import SettingError
+from hubbub.pipeline.rules import NO_RULES, Alert, Reading, Rules, read_rules
+
+WHOLE = """
+event_time = "ts"
+lateness = 30
+
+[[decode]]
+topics = ["plant/+/raw", "lab/#"]
+as = "application/cbor"
+event_time = "meta.t"
+
+[[decode]]
+topics = "lab/quiet"
+as = "text/plain"
+event_time = ""
+
+[[alert]]
+name = "hot"
+topic = "alerts/hot"
+sql = "SELECT 1"
+retain = true
+"""
+
+
+def rules_of(tmp_path: Path, text: str) -> Rules:
+    file = tmp_path / "rules.toml"
+    file.write_text(text)
+    return read_rules(file)
+
+
+def test_a_whole_file(tmp_path: Path) -> None:
+    rules = rules_of(tmp_path, WHOLE)
+    assert rules.alert == (Alert("hot", "alerts/hot", "SELECT 1", 1, True),)
+    assert rules.patience() == 30
+    reading = Reading(rules)
+    assert reading.of("plant/1/raw") == ("application/cbor", "meta.t")
+    assert reading.of("lab/quiet") == ("application/cbor", "meta.t"), "the first that matches"
+    assert reading.of("plant/1") == ("", "ts")
+
+
+def test_a_rule_may_say_that_there_is_no_event_time(tmp_path: Path) -> None:
+    text = 'event_time = "ts"\n[[decode]]\ntopics = "quiet/#"\nevent_time = ""\n'
+    reading = Reading(rules_of(tmp_path, text))
+    assert reading.of("quiet/a") == ("", "")
+    assert reading.of("loud") == ("", "ts")
+
+
+def test_without_rules_time_is_the_hubs() -> None:
+    assert not NO_RULES.timed()
+    assert NO_RULES.patience() == 0
+    assert NO_RULES.declared() == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("lateness = -1", "lateness: expected seconds from 0 on"),
+        ("latenes = 1", "latenes"),
+        ('[[decode]]\nas = "text/plain"', "topics"),
+        ('[[decode]]\ntopics = "a/#/b"', "# must be the last level"),
+        ('[[decode]]\ntopics = "a"\nas = "image/png"', "no decoder for 'image/png'"),
+        ('[[alert]]\nname = "a"\ntopic = "x/#"\nsql = ""', "'x/#' is no topic to publish to"),
+        ('[[alert]]\nname = "a"\ntopic = "x"\nsql = ""\nqos = 3', "qos is 0, 1 or 2, got 3"),
+        ('[[alert]]\nname = "a"\ntopic = "x"\nsql = ""\n' * 2, "two are named 'a'"),
+        ("x = [", "rules.toml"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(SettingError) as error:
+        rules_of(tmp_path, text)
+    assert complaint in str(error.value)
+    assert "rules.toml" in str(error.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="cannot read the rules"):
+        read_rules(tmp_path / "none.toml")
