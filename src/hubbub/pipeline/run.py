@@ -172,7 +172,9 @@ class _Batches:
         with self.idle:
             begun = time.monotonic()
             self._took = {}
-            rows = timed(frame, self.rules).persist()
+            rows = timed(frame, self.rules)
+            if self.rules.timed():
+                rows = rows.persist()  # else reading the journal again costs less than a cache
             try:
                 counted = self._count(rows)
                 if counted is None:
@@ -194,7 +196,7 @@ class _Batches:
         self.report(Report(batch, seq, rows, messages, behind, seconds, self._took))
 
     def _count(self, rows: DataFrame) -> _Counted | None:
-        """One pass that also fills the cache."""
+        """One pass over all rows of the batch."""
         events = [F.count_if(F.expr(table.event(self.rules))) for table in TABLES]
         found = rows.agg(F.max("seq"), F.max("time").cast("string"), F.count("*"), *events).first()
         assert found is not None

@@ -7,13 +7,14 @@ what was declared and is not so is in `quarantine`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from hubbub.pipeline.decode import Leaf, Undecodable, leaves
+from hubbub.pipeline.decode import Leaves, Undecodable
 from hubbub.pipeline.rules import Reading, Rules
 from hubbub.pipeline.tables.messages import MESSAGE
 from hubbub.pipeline.tables.table import Column, Table, ddl
@@ -63,29 +64,22 @@ def decoded(batches: Iterable[pa.RecordBatch], rules: Rules) -> Iterator[pa.Reco
     """For each batch of messages the batches of their values."""
     reading = Reading(rules)
     for batch in batches:
-        found: list[tuple[int, Leaf]] = []
+        found = Leaves()
         columns = (batch.column(name).to_pylist() for name in ("payload", "content_type", "topic"))
         for index, (payload, content_type, topic) in enumerate(zip(*columns, strict=True)):
-            declared = content_type or reading.of(topic)[0]
-            found.extend((index, leaf) for leaf in _leaves(payload, declared))
-            if len(found) >= _ROWS:
+            with suppress(Undecodable):
+                found.take(index, payload, content_type or reading.of(topic)[0])
+            if len(found.paths) >= _ROWS:
                 yield _built(batch, found)
-                found = []
-        if found:
+                found = Leaves()
+        if found.paths:
             yield _built(batch, found)
 
 
-def _leaves(payload: bytes, content_type: str) -> list[Leaf]:
-    try:
-        return leaves(payload, content_type)
-    except Undecodable:
-        return []
-
-
-def _built(batch: pa.RecordBatch, found: list[tuple[int, Leaf]]) -> pa.RecordBatch:
+def _built(batch: pa.RecordBatch, found: Leaves) -> pa.RecordBatch:
     """The values with the columns of the messages they came in."""
-    messages = batch.select(_CONTEXT).take(pa.array([index for index, _ in found], pa.int32()))
-    parts = zip(*(leaf for _, leaf in found), strict=True)
+    messages = batch.select(_CONTEXT).take(pa.array(found.places, pa.int32()))
+    parts = (found.paths, found.values, found.texts)
     values = [pa.array(part, field.type) for part, field in zip(parts, _VALUES, strict=True)]
     return pa.record_batch([*messages.columns, *values], schema=_SCHEMA)
 
