@@ -5,10 +5,10 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast lint bench clean
+.PHONY: help run serve test test-fast soak lint bench bench-retained bench-topics clean
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 run: .venv/demo ## Start the hub, feed it this computer's telemetry, show the tables (DURATION=60 ends by itself).
 	@$(BIN)/python examples/telemetry/run.py $(if $(DURATION),--duration $(DURATION))
@@ -22,7 +22,10 @@ test: .venv/dev ## Check style and types, then run every test; as root it instal
 	@$(BIN)/pytest
 
 test-fast: .venv/dev ## Run the tests that need neither Spark nor other servers (under two minutes).
-	@$(BIN)/pytest -m "not spark and not interop and not slow"
+	@$(BIN)/pytest -m "not spark and not interop and not slow and not soak"
+
+soak: .venv/dev ## Run what the tests only sample: `kill -9` at every pair of places in each QoS flow (minutes).
+	@$(BIN)/pytest -m soak $(ARGS)
 
 lint: .venv/dev ## Check style, types and import directions.
 	@$(BIN)/ruff check
@@ -31,6 +34,12 @@ lint: .venv/dev ## Check style, types and import directions.
 
 bench: .venv/dev ## Measure broker CPU per message beside mosquitto (minutes).
 	@$(BIN)/python -m benchmarks.mqtt $(ARGS)
+
+bench-retained: .venv/dev ## Measure how fast a new subscriber gets 10,000 retained messages.
+	@$(BIN)/python -m benchmarks.retained $(ARGS)
+
+bench-topics: .venv/dev ## Measure a publish among a thousand and a million subscriptions.
+	@$(BIN)/python -m benchmarks.topics $(ARGS)
 
 clean: ## Remove .venv and everything built or cached; the data in hubbub-data stays.
 	rm -rf .venv build dist src/*.egg-info .hypothesis .*_cache

@@ -1,11 +1,11 @@
-/* A closed-loop MQTT 3.1.1 load generator: it checks every delivery and measures one broker.
+/* A closed-loop load generator of MQTT 3.1.1 and 5.0: it checks every delivery and measures one broker.
  *
  *     publisher 0 ── load/RUN/0 ──┐               ┌── subscriber 0
  *     publisher 1 ── load/RUN/1 ──┤    broker     ├── subscriber 1
  *     ...                       ──┘   (--pid N)   └── ...
  *
  * Every subscriber gets every publisher's messages, through the filter load/RUN/+ if there are
- * several publishers. Each publisher keeps at most --window messages out: one is out until every
+ * several publishers; with --pairs 1 subscriber n gets those of publisher n only. Each publisher keeps at most --window messages out: one is out until every
  * subscriber has it and, at QoS 1, until its PUBACK is in. So nothing queues up without end and
  * the broker is never asked for more than it gives.
  *
@@ -14,6 +14,8 @@
  * A subscriber knows the next sequence of each publisher, so a message that is lost, comes twice
  * or out of order is counted. The broker's CPU time (all its threads) is read from its process
  * clock, after a warm-up. One thread, epoll, one line of JSON on stdout.
+ *
+ * 5.0 is spoken without properties: what is compared is the cost of the version, not of a feature.
  *
  * Exit code: 0 all is well; 1 a delivery was wrong or the broker stalled; 2 it could not start.
  * Build: cc -O2 -Wall -o load load.c. Called by mqtt.py, which chooses topologies and compares.
@@ -43,12 +45,12 @@ enum {
 };
 
 struct options {
-    int port, pid, publishers, subscribers, qos, window, batch, payload;
+    int port, pid, version, publishers, subscribers, pairs, qos, window, batch, payload;
     double seconds, warm_up;
 };
 
 static const struct options DEFAULTS = {
-    .port = 1883, .publishers = 1, .subscribers = 1, .window = 1, .payload = 16,
+    .port = 1883, .version = 4, .publishers = 1, .subscribers = 1, .window = 1, .payload = 16,
     .seconds = 1, .warm_up = 0.2,
 };
 
@@ -88,6 +90,12 @@ static double seconds_of(clockid_t clock)
 }
 
 static double now(void) { return seconds_of(CLOCK_MONOTONIC); }
+
+/* 5.0 has a length of properties where 3.1.1 has nothing; here it is always 0. */
+static bool v5(void) { return want.version == 5; }
+
+/* How many subscribers get what one publisher sends. */
+static int copies(void) { return want.pairs ? 1 : want.subscribers; }
 
 static double broker_cpu(void)
 {
@@ -136,7 +144,7 @@ static void prepare_publish(struct connection *c, uint32_t number)
 {
     char topic[64];
     int length = snprintf(topic, sizeof topic, "load/%d/%u", getpid(), number);
-    size_t rest = 2 + length + (want.qos ? 2 : 0) + want.payload;
+    size_t rest = 2 + length + (want.qos ? 2 : 0) + v5() + want.payload;
     uint8_t *p = c->packet = calloc(1, rest + 5);
     *p++ = 0x30 | want.qos << 1;
     for (size_t left = rest; ; left >>= 7) {
@@ -147,7 +155,7 @@ static void prepare_publish(struct connection *c, uint32_t number)
     *p++ = length;
     p = mempcpy(p, topic, length);
     c->id_at = p - c->packet;
-    c->stamp_at = c->id_at + (want.qos ? 2 : 0);
+    c->stamp_at = c->id_at + (want.qos ? 2 : 0) + v5();
     c->packet_size = c->stamp_at + want.payload;
     memcpy(c->packet + c->stamp_at, &number, 4);
     memset(c->packet + c->stamp_at + STAMP, 'x', want.payload - STAMP);
@@ -167,8 +175,8 @@ static void publish(struct connection *c)
 
 static bool has_room(const struct connection *c)
 {
-    uint64_t out = c->sent * want.subscribers - c->delivered;
-    return out <= (uint64_t)(want.window - 1) * want.subscribers
+    uint64_t out = c->sent * copies() - c->delivered;
+    return out <= (uint64_t)(want.window - 1) * copies()
         && (!want.qos || c->sent - c->acknowledged < (uint64_t)want.window);
 }
 
@@ -196,6 +204,7 @@ static void take_delivery(struct connection *c, const uint8_t *body, size_t size
         append(c, puback, sizeof puback);
         at += 2;
     }
+    if (v5()) at += 1 + (at < size ? body[at] : 0);
     if (at + want.payload != size) { wrong++; return; }
     memcpy(&publisher, body + at, 4);
     memcpy(&sequence, body + at + 4, 4);
@@ -224,7 +233,7 @@ static void take_puback(struct connection *c, const uint8_t *body)
 static void take(struct connection *c, uint8_t type, const uint8_t *body, size_t size)
 {
     if (type == 3 && c->streams) take_delivery(c, body, size);
-    else if (type == 4 && c->packet && size == 2) take_puback(c, body);
+    else if (type == 4 && c->packet && (size == 2 || (v5() && !body[2]))) take_puback(c, body);
     else wrong++;
 }
 
@@ -254,13 +263,14 @@ static void receive(struct connection *c)
 
 /* Connecting: one after the other, blocking */
 
-static void ask(int fd, const uint8_t *packet, size_t size, uint8_t answer, size_t answer_size)
+/* Send a packet; the answer is of that type, and its byte at `code_at` is no refusal. */
+static void ask(int fd, const uint8_t *packet, size_t size, uint8_t answer, int code_at)
 {
-    uint8_t got[8];
+    uint8_t got[128];
     if (send(fd, packet, size, MSG_NOSIGNAL) != (ssize_t)size) die("send");
     errno = 0;
-    if (recv(fd, got, answer_size, MSG_WAITALL) != (ssize_t)answer_size) die("no answer");
-    if (got[0] != answer || got[answer_size - 1] > 2) die("refused");
+    if (recv(fd, got, 2, MSG_WAITALL) != 2 || got[0] != answer || got[1] > 127) die("no answer");
+    if (recv(fd, got, got[1], MSG_WAITALL) <= code_at || got[code_at] > 2) die("refused");
 }
 
 static void connect_one(struct connection *c, char role, int number)
@@ -273,22 +283,25 @@ static void connect_one(struct connection *c, char role, int number)
     if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&address, sizeof address)) die("connect");
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    uint8_t packet[64] = { 0x10, 0, 0, 4, 'M', 'Q', 'T', 'T', 4, 2, 0, 0 };
-    int length = snprintf((char *)packet + 14, 40, "load-%d-%c%d", getpid(), role, number);
-    packet[13] = length;
-    packet[1] = 12 + length;
-    ask(c->fd, packet, 14 + length, 0x20, 4);
+    uint8_t packet[64] = { 0x10, 0, 0, 4, 'M', 'Q', 'T', 'T', want.version, 2, 0, 0 };
+    int id = 12 + v5(), length;
+    length = snprintf((char *)packet + id + 2, 40, "load-%d-%c%d", getpid(), role, number);
+    packet[id + 1] = length;
+    packet[1] = id + length;
+    ask(c->fd, packet, id + 2 + length, 0x20, 1);
 }
 
-static void subscribe(struct connection *c)
+static void subscribe(struct connection *c, int number)
 {
     uint8_t packet[64] = { 0x82, 0, 0, 1, 0 };
-    const char *filter = want.publishers > 1 ? "load/%d/+" : "load/%d/0";
-    int length = snprintf((char *)packet + 6, 40, filter, getpid());
-    packet[5] = length;
-    packet[6 + length] = want.qos;
-    packet[1] = 5 + length;
-    ask(c->fd, packet, 7 + length, 0x90, 5);
+    bool all = want.publishers > 1 && !want.pairs;
+    int name = 4 + v5(), length;
+    length = snprintf((char *)packet + name + 2, 40, all ? "load/%d/+" : "load/%d/%d", getpid(),
+                      want.pairs ? number : 0);
+    packet[name + 1] = length;
+    packet[name + 2 + length] = want.qos;
+    packet[1] = name + 1 + length;
+    ask(c->fd, packet, name + 3 + length, 0x90, 2 + v5());
 }
 
 static void hand_to_poller(struct connection *c)
@@ -308,7 +321,7 @@ static void connect_all(void)
         struct connection *c = &subscribers[i];
         connect_one(c, 's', i);
         c->streams = calloc(want.publishers, sizeof *c->streams);
-        subscribe(c);
+        subscribe(c, i);
         hand_to_poller(c);
     }
     for (int i = 0; i < want.publishers; i++) {
@@ -326,7 +339,7 @@ static bool all_done(void)
 {
     for (int i = 0; i < want.publishers; i++) {
         const struct connection *c = &publishers[i];
-        if (c->delivered < c->sent * want.subscribers) return false;
+        if (c->delivered < c->sent * copies()) return false;
         if (want.qos && c->acknowledged < c->sent) return false;
     }
     return true;
@@ -363,7 +376,7 @@ static int report(double seconds, double cpu, double own_cpu, uint64_t counted, 
 {
     uint64_t sent = 0;
     for (int i = 0; i < want.publishers; i++) sent += publishers[i].sent;
-    lost = sent * want.subscribers - delivered;
+    lost = sent * copies() - delivered;
     double each = 1e6 / (counted ? counted : 1);
     printf("{\"sent\": %lu, \"delivered\": %lu, \"lost\": %lu, \"duplicated\": %lu, "
            "\"disordered\": %lu, \"wrong\": %lu, \"finished\": %s, \"seconds\": %.4f, "
@@ -378,8 +391,10 @@ static void parse(int argc, char **argv)
     struct { const char *name; int *number; double *seconds; int least, most; } known[] = {
         { "port", &want.port, NULL, 1, 65535 },
         { "pid", &want.pid, NULL, 1, 1 << 30 },
+        { "version", &want.version, NULL, 4, 5 },
         { "publishers", &want.publishers, NULL, 1, 5000 },
         { "subscribers", &want.subscribers, NULL, 1, 5000 },
+        { "pairs", &want.pairs, NULL, 0, 1 },
         { "qos", &want.qos, NULL, 0, 1 },
         { "window", &want.window, NULL, 1, IDS },
         { "batch", &want.batch, NULL, 0, IDS },  /* messages in one write; 0 = the whole window */
@@ -403,7 +418,7 @@ static void parse(int argc, char **argv)
         if (known[index].number) *known[index].number = value;
         else *known[index].seconds = value;
     }
-    if (found != -1) exit(2);
+    if (found != -1 || (want.pairs && want.publishers != want.subscribers)) exit(2);
 }
 
 int main(int argc, char **argv)

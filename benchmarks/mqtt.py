@@ -10,48 +10,46 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
-import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
 from typing import Final, NamedTuple
 
-ROOT: Final = Path(__file__).parents[1]
+from benchmarks.brokers import ROOT, Broker, Missing, hubbub, mosquitto
+
 SOURCE: Final = Path(__file__).with_name("load.c")
 BUILT: Final = ROOT / "build" / "benchmarks" / "load"
-START_SECONDS: Final = 20.0
 FOLDING_SECONDS: Final = 60.0
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Cell(NamedTuple):
-    """One way to load a broker. `window`: messages a publisher keeps out."""
+    """One way to load a broker. `window`: messages a publisher keeps out.
+
+    `pairs`: each subscriber gets the messages of one publisher, not of all. `version`: 4 is 3.1.1.
+    """
 
     publishers: int
     subscribers: int
     qos: int
     window: int
+    pairs: bool = False
+    version: int = 4
 
     @property
     def name(self) -> str:
-        return f"{self.publishers}→{self.subscribers} QoS {self.qos} window {self.window}"
-
-
-class Broker(NamedTuple):
-    """A running broker: its column in the table, its port and its process."""
-
-    name: str
-    port: int
-    pid: int
+        shape = f"{self.publishers}→{self.subscribers}"
+        if self.pairs:
+            shape = f"{self.publishers} pairs"
+        modern = " MQTT 5" if self.version == 5 else ""
+        return f"{shape} QoS {self.qos} window {self.window}{modern}"
 
 
 class Figure(NamedTuple):
@@ -61,21 +59,19 @@ class Figure(NamedTuple):
     rate: float
 
 
-SHAPES: Final = ((1, 1), (1, 100), (100, 1))  # publishers, subscribers
+SHAPES: Final = ((1, 1, False), (1, 100, False), (100, 1, False), (50, 50, True))
 CELLS: Final = tuple(
-    Cell(*shape, qos, window) for window, shape, qos in product((1, 20), SHAPES, (0, 1))
+    Cell(publishers, subscribers, qos, window, pairs)
+    for window, (publishers, subscribers, pairs), qos in product((1, 20), SHAPES, (0, 1))
 )
 NAGLE: Final = "mosquitto"
 NODELAY: Final = "mosquitto, nodelay"
 MEMORY: Final = "Hubbub, record none"
 DISK: Final = "Hubbub"
 COLUMNS: Final = (NAGLE, NODELAY, MEMORY, DISK)
+MODERN: Final = (NAGLE, MEMORY)  # are measured with 5.0 too
 
 Results = dict[tuple[Cell, str], list[Figure]]
-
-
-class Missing(Exception):
-    """Something this benchmark needs is not on this machine; the text says what to install."""
 
 
 # The load generator
@@ -97,9 +93,10 @@ def built_load() -> Path:
 def measure(load: Path, broker: Broker, cell: Cell, seconds: float, payload: int) -> Figure:
     """Load one broker once. RuntimeError if a message was lost, repeated or out of order."""
     options = {
-        "port": broker.port, "pid": broker.pid, "publishers": cell.publishers,
-        "subscribers": cell.subscribers, "qos": cell.qos, "window": cell.window,
-        "seconds": seconds, "warm-up": seconds / 4, "payload": payload,
+        "port": broker.port, "pid": broker.pid, "version": cell.version,
+        "publishers": cell.publishers, "subscribers": cell.subscribers, "pairs": int(cell.pairs),
+        "qos": cell.qos, "window": cell.window, "seconds": seconds,
+        "warm-up": seconds / 4, "payload": payload,
     }  # fmt: skip
     words = [f"--{name}={value}" for name, value in options.items()]
     done = subprocess.run([load, *words], capture_output=True, text=True)
@@ -107,80 +104,6 @@ def measure(load: Path, broker: Broker, cell: Cell, seconds: float, payload: int
         raise RuntimeError(f"{broker.name}, {cell.name}: {done.stdout}{done.stderr}")
     said = json.loads(done.stdout)
     return Figure(said["broker_us"], said["per_second"])
-
-
-# The brokers
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@contextmanager
-def ended(process: subprocess.Popen[str]) -> Iterator[None]:
-    """End exactly this process, in order if it can."""
-    try:
-        yield
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(START_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-@contextmanager
-def mosquitto(name: str, nodelay: bool, folder: Path) -> Iterator[Broker]:
-    """Debian's mosquitto: nothing is persisted, no queue overflows, all else by default."""
-    program = shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin")
-    if program is None:
-        raise Missing("no mosquitto: on Debian, apt install mosquitto")
-    port = free_port()
-    settings = (
-        f"listener {port} 127.0.0.1", "allow_anonymous true", "max_queued_messages 0",
-        "connection_messages false", f"set_tcp_nodelay {str(nodelay).lower()}",
-    )  # fmt: skip
-    file = folder / f"mosquitto-{port}.conf"
-    file.write_text("\n".join(settings) + "\n")
-    process = subprocess.Popen([program, "-c", file], stderr=subprocess.DEVNULL, text=True)
-    with ended(process):
-        wait_for(port, process)
-        yield Broker(name, port, process.pid)
-
-
-def wait_for(port: int, process: subprocess.Popen[str]) -> None:
-    until = time.monotonic() + START_SECONDS
-    while time.monotonic() < until and process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except ConnectionRefusedError:
-            time.sleep(0.05)
-    raise RuntimeError(f"{process.args!r} does not listen on port {port}")
-
-
-@contextmanager
-def hubbub(name: str, data: Path, *settings: str) -> Iterator[Broker]:
-    """`hubbub serve` as it is, with its data in that directory."""
-    command = [sys.executable, "-m", "hubbub", "serve", "--listen", "127.0.0.1:0"]
-    command += ["--data", str(data)]
-    for setting in ("log.level=warning", *settings):
-        command += ["--set", setting]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    with ended(process):
-        yield Broker(name, banner_port(process), process.pid)
-
-
-def banner_port(process: subprocess.Popen[str]) -> int:
-    assert process.stdout is not None
-    for line in process.stdout:
-        if found := re.search(r"listening on [^ ]*:(\d+):", line):
-            return int(found[1])
-    raise RuntimeError(f"{process.args!r} said no port")
 
 
 # What the disk costs beside it
@@ -248,6 +171,20 @@ def rates(results: Results, cells: Sequence[Cell]) -> Iterator[str]:
         yield f"| {cell.name} | " + " | ".join(f"{rate / 1000:.1f}" for rate in medians) + " |"
 
 
+def versions(results: Results, cells: Sequence[Cell]) -> Iterator[str]:
+    """What 5.0 costs beside 3.1.1, where nothing of it is used."""
+    columns = " | ".join(f"{name} 3.1.1 | 5.0 | ratio" for name in MODERN)
+    yield f"| broker CPU, µs a delivery | {columns} |"
+    yield "|---" * (1 + 3 * len(MODERN)) + "|"
+    for cell in cells:
+        shown = []
+        for name in MODERN:
+            old = statistics.median(costs(results, cell, name))
+            new = statistics.median(costs(results, cell._replace(version=5), name))
+            shown.append(f"{old:.2f} | {new:.2f} | **{new / old:.2f}**")
+        yield f"| {cell.name} | {' | '.join(shown)} |"
+
+
 # The program
 
 
@@ -286,12 +223,15 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
         ]
         for number, cell in product(range(chosen.rounds), cells):
             for broker in brokers:
-                figure = measure(load, broker, cell, chosen.seconds, chosen.payload)
-                results.setdefault((cell, broker.name), []).append(figure)
+                for way in (cell, cell._replace(version=5)):
+                    if way.version == 4 or broker.name in MODERN:
+                        figure = measure(load, broker, way, chosen.seconds, chosen.payload)
+                        results.setdefault((way, broker.name), []).append(figure)
             if cell is cells[-1]:
                 print(f"Round {number + 1} of {chosen.rounds} is done.", flush=True)
         folding = folding_cost(brokers[-1], folder / "disk")
-    print("", *table(results, cells), "", *rates(results, cells), sep="\n")
+    for lines in (table, rates, versions):
+        print("", *lines(results, cells), sep="\n")
     if folding is not None:
         print(f"\nFolding finished segments, in a child process: {folding:.2f} µs CPU a row.")
 

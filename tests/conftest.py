@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.process import RunningHub, StartHub
+from tests.web.chromium import MISSING, PROGRAM, Chromium
 
 
 @pytest.fixture
@@ -28,3 +29,13 @@ def start_hub(tmp_path: Path) -> Iterator[StartHub]:
 @pytest.fixture
 def hub(start_hub: StartHub) -> RunningHub:
     return start_hub()
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    """One browser for all tests; each opens pages of its own."""
+    if PROGRAM is None:
+        pytest.skip(MISSING)
+    chromium = Chromium(tmp_path_factory.mktemp("chromium"))
+    yield chromium
+    chromium.stop()

@@ -9,6 +9,9 @@ set -u
 missing=
 command -v mosquitto >/dev/null || [ -x /usr/sbin/mosquitto ] || missing="$missing mosquitto"
 command -v mosquitto_pub >/dev/null || missing="$missing mosquitto-clients"
+command -v chromium >/dev/null || missing="$missing chromium"
+command -v node >/dev/null || missing="$missing nodejs"
+command -v npm >/dev/null || missing="$missing npm"
 [ -n "$missing" ] || exit 0
 
 skip() {

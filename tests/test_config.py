@@ -77,7 +77,10 @@ def test_defaults_are_the_bounds_of_the_core() -> None:
     assert defaults.limits.delayed_messages == limits.DELAYED_MESSAGES
     assert defaults.session.inflight == limits.INFLIGHT
     assert defaults.session.backlog_messages == limits.BACKLOG_MESSAGES
+    assert defaults.session.backlog_bytes == limits.BACKLOG_BYTES
     assert defaults.smq.max_topics == limits.TOPIC_IDS
+    assert defaults.rpc.reply_ttl == limits.REPLY_SECONDS
+    assert defaults.rpc.max_open == limits.OPEN_REPLIES
     assert defaults.queue.max_messages == limits.QUEUE_MESSAGES
     assert defaults.journal.segment_bytes == limits.SEGMENT_BYTES
     assert defaults.journal.segment_seconds == limits.SEGMENT_SECONDS

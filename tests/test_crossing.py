@@ -244,7 +244,7 @@ def test_publishing_to_a_queue_enqueues(publisher: str, monkeypatch: pytest.Monk
 def test_a_consumer_over_mqtt_takes_from_a_queue_and_its_puback_acknowledges() -> None:
     hub = Everything()
     consumer = hub.mqtt_client(b"worker", ("$queue/work", 1))
-    hub.broker.queue("work")
+    hub.broker.queues.named("work")
     login = b"GET /login/boss HTTP/1.1\r\n\r\n"
     boss = hub.dial(hub.switch, login)
     boss.say(POST.format(path="/request/work/replies", size=3, body="dig").encode())

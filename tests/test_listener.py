@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import logging
 import struct
 from collections.abc import AsyncIterator
@@ -17,7 +18,9 @@ import pytest
 
 from hubbub.client import mqtt
 from hubbub.config import Listener, Settings
-from hubbub.hub import Hub
+from hubbub.core.connection import NEVER
+from hubbub.listener import STALE_DEADLINES, Deadlines, Socket
+from hubbub.node import Node
 from hubbub.protocols.mqtt import codec
 from hubbub.web.app import Application
 
@@ -29,8 +32,8 @@ WEBSOCKET = (
 
 
 @pytest.fixture
-async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
-    hub = Hub(Settings(listen=("127.0.0.1:0",), data=str(tmp_path / "data")))
+async def hub(tmp_path: Path) -> AsyncIterator[Node]:
+    hub = Node(Settings(listen=("127.0.0.1:0",), data=str(tmp_path / "data")))
     hub.web = Application(hub.status)
     async with hub, mqtt.connect(url(hub), client_id="bystander") as bystander:
         await bystander.subscribe("still/#", qos=1)
@@ -42,7 +45,7 @@ async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
                 break
 
 
-def url(hub: Hub) -> str:
+def url(hub: Node) -> str:
     return f"mqtt://{hub.listeners[0].address}"
 
 
@@ -53,7 +56,7 @@ class Peer:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def dial(cls, hub: Hub) -> Peer:
+    async def dial(cls, hub: Node) -> Peer:
         address = hub.listeners[0].address
         return cls(*await asyncio.open_connection(address.host, address.port))
 
@@ -75,7 +78,7 @@ class Peer:
         return await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 5)
 
 
-async def exchange(hub: Hub, data: bytes) -> bytes:
+async def exchange(hub: Node, data: bytes) -> bytes:
     peer = await Peer.dial(hub)
     await peer.say(data)
     return await peer.hear_all()
@@ -90,13 +93,13 @@ def logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "hubbub")
 
 
-async def test_bytes_of_no_protocol(hub: Hub, caplog: pytest.LogCaptureFixture) -> None:
+async def test_bytes_of_no_protocol(hub: Node, caplog: pytest.LogCaptureFixture) -> None:
     assert await exchange(hub, b"\x00\xff\x13garbage") == b""
     assert "no protocol here begins with" in reasons(caplog)
 
 
 async def test_a_connection_that_says_nothing_ends(
-    hub: Hub, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    hub: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hubbub.listener.HEAD_SECONDS", 0.3)
     assert await exchange(hub, b"") == b""
@@ -104,25 +107,25 @@ async def test_a_connection_that_says_nothing_ends(
 
 
 async def test_half_a_head_ends_in_time(
-    hub: Hub, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    hub: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hubbub.listener.HEAD_SECONDS", 0.3)
     assert await exchange(hub, b"GET /login/me HTTP/1.1\r\nHost: x\r\n") == b""
     assert "GET /login/me" in reasons(caplog)
 
 
-async def test_a_head_without_end(hub: Hub, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_head_without_end(hub: Node, caplog: pytest.LogCaptureFixture) -> None:
     answer = await exchange(hub, b"GET / HTTP/1.1\r\nX: " + b"x" * 17_000)
     assert answer.startswith(b"HTTP/1.1 431 ")
     assert "request head of more than 16384 bytes" in reasons(caplog)
 
 
-async def test_a_head_that_is_no_http(hub: Hub) -> None:
+async def test_a_head_that_is_no_http(hub: Node) -> None:
     answer = await exchange(hub, b"GET nonsense\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 400 ")
 
 
-async def test_an_oversized_packet(hub: Hub, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_oversized_packet(hub: Node, caplog: pytest.LogCaptureFixture) -> None:
     peer = await Peer.dial(hub)
     await peer.say(codec.connect(b"greedy", True, 60))
     assert await peer.hear(4) == b"\x20\x02\x00\x00"
@@ -132,7 +135,7 @@ async def test_an_oversized_packet(hub: Hub, caplog: pytest.LogCaptureFixture) -
 
 
 async def test_a_websocket_frame_that_lies_about_its_length(
-    hub: Hub, caplog: pytest.LogCaptureFixture
+    hub: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     host = str(hub.listeners[0].address)
     peer = await Peer.dial(hub)
@@ -150,7 +153,7 @@ async def test_a_websocket_frame_that_lies_about_its_length(
 )
 @pytest.mark.parametrize("path", ["/mqtt", "/", "/destroy/q", "/api/v1/status"])
 async def test_a_page_of_a_foreign_origin(
-    hub: Hub, more: str, path: str, caplog: pytest.LogCaptureFixture
+    hub: Node, more: str, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     host = str(hub.listeners[0].address)
     head = WEBSOCKET if path in ("/mqtt", "/") else PLAIN
@@ -159,7 +162,7 @@ async def test_a_page_of_a_foreign_origin(
     assert "foreign origin" in reasons(caplog)
 
 
-async def test_a_page_of_its_own_origin(hub: Hub) -> None:
+async def test_a_page_of_its_own_origin(hub: Node) -> None:
     host = str(hub.listeners[0].address)
     peer = await Peer.dial(hub)
     more = f"Origin: http://{host}\r\nSec-WebSocket-Protocol: mqtt\r\n"
@@ -170,14 +173,37 @@ async def test_a_page_of_its_own_origin(hub: Hub) -> None:
 
 async def test_an_allowed_origin(tmp_path: Path) -> None:
     listener = Listener(address="127.0.0.1:0", origins=("https://app.example",))
-    async with Hub(Settings(listen=(), listener=(listener,), data=str(tmp_path))) as hub:
+    async with Node(Settings(listen=(), listener=(listener,), data=str(tmp_path))) as hub:
         peer = await Peer.dial(hub)
         more = "Origin: https://app.example\r\n"
         await peer.say(WEBSOCKET.format(path="/mqtt", host="x", more=more).encode())
         assert (await peer.head()).startswith(b"HTTP/1.1 101 ")
 
 
-async def test_a_body_that_is_no_json(hub: Hub) -> None:
+async def test_a_listener_for_websockets_only_or_for_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    listeners = tuple(
+        Listener(address="127.0.0.1:0", protocols=("mqtt",), websocket=kind)
+        for kind in ("only", "never")
+    )
+    async with Node(Settings(listen=(), listener=listeners, data=str(tmp_path))) as hub:
+        plain = codec.connect(b"ann", True, 60)
+        framed = WEBSOCKET.format(path="/mqtt", host="x", more="").encode()
+        for listener, request, answer in (
+            (hub.listeners[0], plain, b""),
+            (hub.listeners[0], framed, b"HTTP/1.1 101 "),
+            (hub.listeners[1], plain, b"\x20\x02\0\0"),
+            (hub.listeners[1], framed, b"HTTP/1.1 404 "),
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.address.port)
+            writer.write(request)
+            assert await asyncio.wait_for(reader.read(13), 5) == answer[:13]
+            writer.close()
+    assert "no protocol here begins with" in reasons(caplog)
+
+
+async def test_a_body_that_is_no_json(hub: Node) -> None:
     """message-switch answers 500, and the connection stays usable."""
     peer = await Peer.dial(hub)
     await peer.say(b"GET /login/me HTTP/1.1\r\n\r\n")
@@ -189,7 +215,7 @@ async def test_a_body_that_is_no_json(hub: Hub) -> None:
     assert (await peer.head()).startswith(b"HTTP/1.1 200 OK")
 
 
-async def test_the_first_request_binds_the_connection(hub: Hub) -> None:
+async def test_the_first_request_binds_the_connection(hub: Node) -> None:
     """A connection that began with the web application is never message-switch's."""
     peer = await Peer.dial(hub)
     await peer.say(b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -202,7 +228,7 @@ async def test_the_first_request_binds_the_connection(hub: Hub) -> None:
     assert await peer.hear(14) == b"Please log in."
 
 
-async def test_get_slash_is_diagnostics_unless_a_page_is_wanted(hub: Hub) -> None:
+async def test_get_slash_is_diagnostics_unless_a_page_is_wanted(hub: Node) -> None:
     plain = await Peer.dial(hub)
     await plain.say(b"GET / HTTP/1.1\r\nAccept: */*\r\n\r\n")
     assert (await plain.head()).startswith(b"HTTP/1.1 200 OK")
@@ -212,7 +238,7 @@ async def test_get_slash_is_diagnostics_unless_a_page_is_wanted(hub: Hub) -> Non
     assert b"text/html" in await page.head()
 
 
-async def test_diagnostics_bind_nothing(hub: Hub) -> None:
+async def test_diagnostics_bind_nothing(hub: Node) -> None:
     """After `GET /` the next request decides: here first message-switch, there the web app."""
     for request, answer in (
         (b"GET /login/me HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 0"),
@@ -231,14 +257,14 @@ async def test_diagnostics_bind_nothing(hub: Hub) -> None:
         assert answer in await peer.head()
 
 
-async def test_a_half_closed_connection_still_gets_its_answer(hub: Hub) -> None:
+async def test_a_half_closed_connection_still_gets_its_answer(hub: Node) -> None:
     peer = await Peer.dial(hub)
     await peer.say(b"POST /publish/a/b?qos=1 HTTP/1.1\r\ncontent-length: 2\r\n\r\nhi")
     peer.writer.write_eof()
     assert (await peer.hear_all()).startswith(b"HTTP/1.1 200 OK")
 
 
-async def test_mqtt_over_websocket_may_split_packets_over_messages(hub: Hub) -> None:
+async def test_mqtt_over_websocket_may_split_packets_over_messages(hub: Node) -> None:
     peer = await Peer.dial(hub)
     await peer.say(WEBSOCKET.format(path="/mqtt", host="x", more="").encode())
     await peer.head()
@@ -248,6 +274,80 @@ async def test_mqtt_over_websocket_may_split_packets_over_messages(hub: Hub) -> 
     assert await peer.hear(6) == b"\x82\x04\x20\x02\x00\x00"
     await peer.say(b"\x82\x82\0\0\0\0" + codec.DISCONNECT_PACKET)
     assert await peer.hear_all() == b"\x88\x02\x03\xe8", "a close frame with code 1000"
+
+
+def test_deadlines_of_those_who_left_are_thrown_out() -> None:
+    deadlines = Deadlines()
+    sockets = [Deadline() for _ in range(3 * STALE_DEADLINES)]
+    for number, sock in enumerate(sockets):
+        deadlines.add(100_000.0 + number, sock)
+    for sock in sockets[2:]:
+        deadlines.forget(sock)
+        deadlines.forget(sock)
+    assert len(deadlines) <= STALE_DEADLINES + 2
+    deadlines.add(50.0, sockets[1])
+    assert deadlines.due(60.0) == [sockets[1]]
+    assert deadlines.due(99_999.0) == []
+    assert deadlines.due(300_000.0) == [sockets[0]]
+    assert len(deadlines) == 0
+
+
+class Deadline(Socket):
+    """A socket of which only the deadline is looked at."""
+
+    def __init__(self) -> None:
+        self.deadline = NEVER
+
+
+PING = codec.PINGREQ_PACKET * 50_000
+
+
+async def test_who_does_not_read_is_not_read_from(
+    hub: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbub.listener.LINK_PAUSED", 200_000)
+    peer = await Peer.dial(hub)
+    await peer.say(codec.connect(b"lazy", True, 1))
+    await peer.hear(4)
+    asked = await asked_until_stuck(peer)
+    (sock,) = [sock for sock in hub.sockets if sock.paused]
+    assert sock.link is not None
+    assert 200_000 < sock.link.size < 1_000_000, "the answers to one read more than the bound"
+    await asyncio.sleep(2.5)
+    assert sock.paused, "silent because the hub does not listen: that is not held against it"
+    answers = codec.PINGRESP_PACKET * (asked // 2)
+    assert await peer.hear(len(answers)) == answers
+    await peer.say(codec.PINGREQ_PACKET)
+    assert await peer.hear(2) == codec.PINGRESP_PACKET
+    assert not sock.paused
+
+
+async def test_who_never_reads_is_ended(
+    hub: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("hubbub.listener.LINK_PAUSED", 200_000)
+    monkeypatch.setattr("hubbub.listener.LINK_CHOKED", 100_000)
+    monkeypatch.setattr("hubbub.listener.STALLED_SECONDS", 0.5)
+    monkeypatch.setattr("hubbub.listener.CLOSE_SECONDS", 0.2)
+    peer = await Peer.dial(hub)
+    await peer.say(codec.connect(b"dead", True, 0))
+    await asked_until_stuck(peer)
+    async with asyncio.timeout(10):
+        while len(hub.sockets) > 1:
+            await asyncio.sleep(0.1)
+    assert "it has read nothing for 0.5 s" in reasons(caplog)
+
+
+async def asked_until_stuck(peer: Peer) -> int:
+    """Send pings until the hub takes no more of them or ends it; how many bytes were sent."""
+    asked = 0
+    with contextlib.suppress(TimeoutError, ConnectionError):
+        while asked < 100_000_000:
+            peer.writer.write(PING)
+            asked += len(PING)
+            await asyncio.wait_for(peer.writer.drain(), 1)
+    assert asked < 100_000_000
+    return asked
 
 
 def test_the_key_of_rfc_6455() -> None:

@@ -14,6 +14,7 @@ from hubbub import config, mosquitto_conf
 from hubbub.config import Bridge, Listener, Settings, Tls, load
 from hubbub.errors import SettingError
 
+ROOT = Path(__file__).parents[1]
 EXAMPLES = Path("/usr/share/doc/mosquitto/examples/mosquitto.conf")
 
 
@@ -27,13 +28,16 @@ def test_a_file_of_a_whole_installation(tmp_path: Path) -> None:
     users, more = tmp_path / "users", tmp_path / "conf.d"
     more.mkdir()
     (more / "b.conf").write_text("listener 8883 192.0.2.1\ncertfile s.pem\nkeyfile k.pem\n")
-    (more / "a.conf").write_text("max_queued_messages 500\n")
+    (more / "a.conf").write_text("max_queued_messages 500\nmax_queued_bytes 7000\n")
     (more / "readme").write_text("nothing of this\n")
     settings = loaded(
         tmp_path,
         f"""
 # a comment
 persistence true
+max_inflight_bytes 9000
+max_qos 1
+retain_available false
 persistence_location /var/lib/mosquitto/
 password_file {users}
 acl_file /etc/mosquitto/acl
@@ -64,6 +68,9 @@ crlfile crl.pem
     assert settings.data == "/var/lib/mosquitto/"
     assert (settings.password_file, settings.acl_file) == (str(users), "/etc/mosquitto/acl")
     assert (settings.session.inflight, settings.session.backlog_messages) == (65_535, 500)
+    assert (settings.session.backlog_bytes, settings.session.inflight_bytes) == (7000, 9000)
+    assert (settings.mqtt.maximum_qos, settings.limits.retained_messages) == (1, 0)
+    assert settings.journal.record == "all"
     assert (settings.limits.message_bytes, settings.sys.interval) == (1000, 5)
     assert settings.mqtt.max_keepalive == 600
     assert (settings.mqtt.max_session_expiry, settings.mqtt.topic_alias_maximum) == (1_209_600, 7)
@@ -71,11 +78,12 @@ crlfile crl.pem
     assert settings.allow_anonymous is False
     assert settings.listen == ()
     assert settings.listener == (
-        Listener(address="[::]:1883", protocols=("mqtt",)),
-        Listener(address="[::1]:9001", protocols=("mqtt",)),
+        Listener(address="[::]:1883", protocols=("mqtt",), websocket="never"),
+        Listener(address="[::1]:9001", protocols=("mqtt",), websocket="only"),
         Listener(
             address="192.0.2.1:8883",
             protocols=("mqtt",),
+            websocket="never",
             tls=Tls(
                 certificate="s.pem", key="k.pem", only=True, client_ca="ca.pem", crl="crl.pem",
                 require_certificate=True, identity="common_name", version="1.3",
@@ -87,9 +95,30 @@ crlfile crl.pem
 def test_without_a_listener_it_is_local_and_open(tmp_path: Path) -> None:
     settings = loaded(tmp_path, "persistence false\n")
     assert settings.listen == config.DEFAULT_LISTEN
-    assert settings.journal.record == "none"
     assert all(listener.allow_anonymous for listener in settings.listeners())
     assert loaded(tmp_path, "", "listen=127.0.0.1:7").listen == ("127.0.0.1:7",)
+
+
+@pytest.mark.parametrize(
+    ("text", "record", "notes"),
+    [("", "none", 1), ("persistence false\n", "none", 0), ("persistence true\n", "all", 0)],
+)
+def test_without_persistence_nothing_is_kept(
+    tmp_path: Path, text: str, record: str, notes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As there; but who did not say it is told what would bring the journal and its tables."""
+    assert loaded(tmp_path, text).journal.record == record
+    assert loaded(tmp_path, text, "journal.record=durable").journal.record == "durable"
+    said = [one.getMessage() for one in caplog.records if "persistence true" in one.getMessage()]
+    assert len(said) == 2 * notes
+
+
+def test_the_smallest_qos_of_several_listeners_counts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "persistence true\nallow_anonymous true\nlistener 1\nmax_qos 1\nlistener 2\nmax_qos 2\n"
+    assert loaded(tmp_path, text).mqtt.maximum_qos == 1
+    assert ":6: max_qos counts for every listener" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -101,6 +130,7 @@ def test_without_a_listener_it_is_local_and_open(tmp_path: Path) -> None:
         ("port 7", "[::]:7"),
         ("bind_address localhost", "localhost:1883"),
         ("port 7\nbind_address 10.0.0.1", "10.0.0.1:7"),
+        ("listener 0 /run/hub.sock", "unix:/run/hub.sock"),
     ],
 )
 def test_where_it_listens(tmp_path: Path, text: str, address: str) -> None:
@@ -192,7 +222,6 @@ topic x in
         ("pid_file /run/x", "what starts the hub"),
         ("log_dest syslog", "stderr"),
         ("queue_qos0_messages true", "QoS 0"),
-        ("max_queued_bytes 5", "session.backlog_messages"),
         ("upgrade_outgoing_qos true", "its own QoS"),
         ("check_retain_source true", "not again"),
         ("connection x\naddress y\nnotifications false", "$SYS/broker/connection/"),
@@ -204,7 +233,7 @@ def test_what_has_no_effect_is_named_with_its_line(
     tmp_path: Path, line: str, hint: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "hubbub"):
-        loaded(tmp_path, "# first\n" + line + "\n")
+        loaded(tmp_path, "persistence true\n" + line + "\n")
     (record,) = caplog.records
     number = 2 if line.startswith("certfile") else 2 + line.count("\n")
     assert record.getMessage().startswith(f"{tmp_path / 'mosquitto.conf'}:{number}: ")
@@ -214,7 +243,7 @@ def test_what_has_no_effect_is_named_with_its_line(
 def test_what_makes_no_difference_is_not(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     text = (
         "autosave_interval 5\npersistence_file m.db\nset_tcp_nodelay true\nlog_dest stderr\n"
-        "queue_qos0_messages false\nupgrade_outgoing_qos false\nuser root\n"
+        "queue_qos0_messages false\nupgrade_outgoing_qos false\nuser root\npersistence true\n"
     )
     with caplog.at_level(logging.WARNING, "hubbub"):
         assert loaded(tmp_path, text) == Settings()
@@ -230,7 +259,8 @@ def test_what_makes_no_difference_is_not(tmp_path: Path, caplog: pytest.LogCaptu
         ("mount_point a/", "acl_file"),
         ("use_username_as_clientid true", "%u"),
         ("bind_interface eth0", "listener PORT ADDRESS"),
-        ("listener 0 /run/socket", "Unix sockets"),
+        ("listener 7 /run/socket", "listener 0 /PATH"),
+        ("listener 0", "listener 0 /PATH"),
         ("listener x", "expected `listener PORT [ADDRESS]`"),
         ("protocol amqp", "expected one of mqtt, websockets"),
         ("allow_anonymous maybe", "expected true or false"),
@@ -306,11 +336,40 @@ def test_every_option_of_mosquittos_own_example_is_known() -> None:
 
 
 def test_settings_are_those_of_a_toml_file_that_says_the_same(tmp_path: Path) -> None:
-    settings = loaded(tmp_path, "listener 1883 127.0.0.1\nallow_anonymous true\n")
+    settings = loaded(tmp_path, "persistence true\nlistener 1883 127.0.0.1\nallow_anonymous true\n")
     file = tmp_path / "same.toml"
     file.write_text(
         'listen = []\nallow_anonymous = true\n[[listener]]\naddress = "127.0.0.1:1883"\n'
-        'protocols = ["mqtt"]\n'
+        'protocols = ["mqtt"]\nwebsocket = "never"\n'
     )
     assert load(file) == settings
     assert msgspec.structs.asdict(settings)["listener"] == settings.listener
+
+
+def rows() -> dict[str, str]:
+    """What the reference says of each option: its line of the table."""
+    tables = (
+        ("", mosquitto_conf._HUB),
+        ("", mosquitto_conf._ADMISSION),
+        ("[[listener]] ", mosquitto_conf._LISTENER),
+        ("[[bridge]] ", mosquitto_conf._BRIDGE),
+    )
+    found = {
+        option: f"`{place}{setting.path}`"
+        for place, table in tables
+        for option, setting in table.items()
+    }
+    found |= {option: "makes no difference here" for option in mosquitto_conf._SAME}
+    found |= {option: f"no effect: {text}" for option, text in mosquitto_conf._NOTED.items()}
+    found |= {option: f"refused: {text}" for option, text in mosquitto_conf._REFUSED.items()}
+    return {option: f"| `{option}` | {text} |" for option, text in sorted(found.items())}
+
+
+def test_the_reference_says_what_every_option_becomes() -> None:
+    """Missing lines can be taken from the message of a failure as they are."""
+    page = (ROOT / "docs/reference/mosquitto-conf.md").read_text()
+    lines = set(page.splitlines())
+    missing = [row for row in rows().values() if row not in lines]
+    assert not missing, "\n".join(missing)
+    shown = re.findall(r"^\| `([a-z_0-9.]+)[^`]*` \|", page, re.MULTILINE)
+    assert set(shown) == mosquitto_conf.options()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hubbub.client import connect as connect
     from hubbub.config import Settings as Settings
     from hubbub.hub import Hub as Hub
+    from hubbub.hub import is_smq as is_smq
 
 __version__ = "0.1.0"
 
@@ -20,6 +21,7 @@ _PUBLIC: Final = {
     "Hub": "hubbub.hub",
     "Settings": "hubbub.config",
     "connect": "hubbub.client",
+    "is_smq": "hubbub.hub",
 }
 
 

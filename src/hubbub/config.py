@@ -92,9 +92,15 @@ class Tls(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Listener(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One address and what it speaks. `address` is "ADDR:PORT" or "[IPV6]:PORT"."""
+    """One address and what it speaks: "ADDR:PORT", "[IPV6]:PORT" or "unix:PATH"."""
 
-    address: Annotated[str, _because("where to listen; port 0 takes a free one")]
+    address: Annotated[
+        str, _because('where to listen; port 0 takes a free one, "unix:PATH" is a Unix socket')
+    ]
+    mode: Annotated[
+        Annotated[str, Meta(pattern="^[0-7]{3,4}$")],
+        _because("who may use a Unix socket, as file permissions in octal"),
+    ] = "660"
     protocols: Annotated[
         tuple[str, ...],
         _because(
@@ -110,6 +116,12 @@ class Listener(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     acl_file: Annotated[
         str, _because("as the setting of that name above, for this listener alone")
     ] = ""
+    websocket: Annotated[
+        Literal["any", "only", "never"],
+        _because(
+            "whether connections of these protocols are WebSockets; web pages are not concerned"
+        ),
+    ] = "any"
     client_prefixes: Annotated[
         tuple[str, ...], _because("only client ids that begin so are let in; empty lets all in")
     ] = ()
@@ -224,6 +236,10 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         CountOrNone,
         _because("messages that wait under `$delayed/`; one more is dropped and counted"),
     ] = 100_000
+    retained_messages: Annotated[
+        CountOrNone,
+        _because("retained messages; one more is not kept. 0 keeps none and tells MQTT clients so"),
+    ] = 1_000_000
 
 
 class Session(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -233,21 +249,37 @@ class Session(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Annotated[int, Meta(ge=1, le=65_535)],
         _because("deliveries on their way to one client: what clients count on"),
     ] = 20
+    inflight_bytes: Annotated[
+        CountOrNone,
+        _because("the next delivery waits while so many bytes are on their way; 0 sets no bound"),
+    ] = 0
     backlog_messages: Annotated[
         CountOrNone,
         _because("messages kept for one client: a device offline for a day at one a second"),
     ] = 100_000
+    backlog_bytes: Annotated[
+        CountOrNone,
+        _because(
+            "bytes of payload kept for one client: so many of 10 KiB. What is over either bound is "
+            "dropped and counted; one message may wait whatever its size"
+        ),
+    ] = 1024 * 1024 * 1024
 
 
 class Smq(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """SMQ only."""
 
     max_topics: Annotated[
-        Count, _because("durable topic ids; one more Create is refused with status 1")
+        Annotated[int, Meta(ge=1, le=2_000_000)],
+        _because("durable topic ids; one more Create is refused with status 1"),
     ] = 1_000_000
     retained: Annotated[
         bool, _because("a new subscription gets the retained message right after its Suback")
     ] = True
+    connect_seconds: Annotated[
+        Annotated[float, Meta(gt=0)],
+        _because("until a client has sent its Connect; four is what clients are used to"),
+    ] = 4.0
 
 
 class Mqtt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -260,6 +292,12 @@ class Mqtt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "some lose count otherwise"
         ),
     ] = True
+    maximum_qos: Annotated[
+        Annotated[int, Meta(ge=0, le=2)],
+        _because(
+            "the highest QoS that clients may publish or subscribe with; those of 5.0 are told it"
+        ),
+    ] = 2
     max_keepalive: Annotated[
         Annotated[int, Meta(ge=0, le=65_535)],
         _because(
@@ -303,6 +341,28 @@ class Queue(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_messages: Annotated[
         Count, _because("unacknowledged messages in one queue; one more is refused with 507")
     ] = 1_000_000
+    max_bytes: Annotated[
+        Count, _because("of their payloads; a queue that holds so many takes no more")
+    ] = 4 * 1024 * 1024 * 1024
+    socket: Annotated[
+        str,
+        _because(
+            "a Unix socket for message-switch alone, as its own `--path`; a listener with the "
+            'address "unix:PATH" has one for other protocols'
+        ),
+    ] = ""
+
+
+class Rpc(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Calls through `$queue/…` and response topics, where callers and services differ."""
+
+    reply_ttl: Annotated[
+        Seconds,
+        _because("seconds in which a request may be answered by its reply id; later is too late"),
+    ] = 60.0
+    max_open: Annotated[
+        Count, _because("requests that have a reply id; one more waits in its queue")
+    ] = 100_000
 
 
 class Sys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -368,6 +428,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     smq: Smq = Smq()
     mqtt: Mqtt = Mqtt()
     queue: Queue = Queue()
+    rpc: Rpc = Rpc()
     sys: Sys = Sys()
     log: Log = Log()
 
@@ -375,6 +436,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Every listener with its rules filled in, in the order they are to be opened."""
         given = {listener.address: listener for listener in self.listener}
         plain = [Listener(address=a) for a in self.listen if a not in given]
+        if self.queue.socket:
+            plain.append(Listener(address=UNIX + self.queue.socket, protocols=("switch",)))
         return [self._filled_in(listener) for listener in (*plain, *self.listener)]
 
     def _filled_in(self, listener: Listener) -> Listener:
@@ -423,8 +486,11 @@ def parse_bridge_topic(text: str) -> BridgeTopic:
     return BridgeTopic(topic, *_DIRECTIONS[direction], int(qos), local, remote)
 
 
+UNIX: Final = "unix:"  # how the address of a Unix socket begins
+
+
 class Address(NamedTuple):
-    """A host and a port to listen on; port 0 takes a free one."""
+    """A host and a port to listen on, port 0 takes a free one; or "unix:PATH", without a port."""
 
     host: str
     port: int
@@ -432,14 +498,21 @@ class Address(NamedTuple):
     @property
     def loopback(self) -> bool:
         """Whether only this machine can reach it."""
-        if self.host == "localhost":
+        if self.host == "localhost" or self.path:
             return True
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
 
+    @property
+    def path(self) -> str:
+        """Of its socket, "" if it is not a Unix one."""
+        return self.host.removeprefix(UNIX) if self.host.startswith(UNIX) else ""
+
     def __str__(self) -> str:
+        if self.path:
+            return self.host
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -447,11 +520,14 @@ _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^:\[\]]+)):(?
 
 
 def parse_address(text: str) -> Address:
-    """ "ADDR:PORT" or "[IPV6]:PORT"; SettingError if it is neither."""
+    """ "ADDR:PORT", "[IPV6]:PORT" or "unix:PATH"; SettingError if it is none of them."""
+    if text.startswith(UNIX) and len(text) > len(UNIX):
+        return Address(text, 0)
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > 65_535:
         raise SettingError(
-            f"cannot listen on {text!r}: expected ADDR:PORT, for example 127.0.0.1:1883 or [::1]:0"
+            f"cannot listen on {text!r}: expected ADDR:PORT, for example 127.0.0.1:1883 or "
+            "[::1]:0, or unix:PATH"
         )
     return Address(match["v6"] or match["host"], int(match["port"]))
 
@@ -469,7 +545,7 @@ def load(file: str | Path | None = None, overrides: Sequence[str] = ()) -> Setti
     for override in overrides:
         _override(tree, override)
         settings = _convert(tree, f"--set {override}")
-    _refuse_open_doors(settings)
+    refuse_open_doors(settings)
     return settings
 
 
@@ -572,8 +648,8 @@ def _parse(kind: Any, text: str) -> Any:
         return text  # the conversion then says what it should have been
 
 
-def _refuse_open_doors(settings: Settings) -> None:
-    """A public address without credentials has to be meant before the port is open."""
+def refuse_open_doors(settings: Settings) -> None:
+    """SettingError for a public address without credentials that nobody said is meant."""
     for listener in settings.listeners():
         complaint = listener.tls.complaint()
         if complaint:

@@ -66,6 +66,7 @@ class Line(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=SEND_BUFFER)
         self.link = Link(self.hub.broker.outgoing, self.transport)
+        self.link.relieved = self.resume_writing
         self.connection = self._converse(self.link, self.address)
         self.connection.start()
         self.hub.schedule()

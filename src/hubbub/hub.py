@@ -1,136 +1,199 @@
-"""The hub: broker + journal + the tick + its listeners. What `server` runs and programs embed.
+"""The hub as a program sees it: SMQ's hub API under its original names, over one `Node`.
 
-The tick is the one place whose order matters. Everything that arrived in one turn of the loop is
-parsed first, then:
+    hub = Hub(listen="127.0.0.1:8080")
+    async with hub:                                   # or `with hub:`, in a thread of its own
+        hub.subscribe("greetings", lambda data, ptid, *rest: hub.publish(b"hello", ptid))
 
-    1. commit   rows become a frame, given to the writer thread, if someone waits or enough came
-    2. write    each touched link is written once, while the disk works
-    3. release  when the frame is durable: what was held for it is written
-
-so nothing is promised before it is safe, and nothing else waits for the disk. One event loop;
-the only other thread is the journal's writer, which calls back through the loop.
+Names are those of the reference hub, and so is what they do, for clients of every protocol. What
+differs is said where it does, and in docs/guide/hub-api.md. All calls are made on the hub's loop:
+from another thread they are handed over. The work is the node's; nothing is routed here.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
+import concurrent.futures
+import functools
+import json
 import logging
-import shutil
-import socket
-import sys
-from collections.abc import Callable
-from importlib.metadata import version
-from pathlib import Path
+import threading
+from collections.abc import Callable, Iterable
+from os import PathLike
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from hubbub.auth.gate import Gatehouse
+import msgspec
+
+from hubbub import config
+from hubbub.callbacks import SELF, TOO_SLOW, Calls, Function, HandOver, HubSession
 from hubbub.config import Settings
-from hubbub.core.broker import Broker
-from hubbub.core.clock import Clock
-from hubbub.core.connection import Opening
-from hubbub.core.limits import COMMIT_SECONDS, CONGESTED_BYTES
-from hubbub.core.log import Log
-from hubbub.core.system import System
-from hubbub.dialer import Dialer, Line
-from hubbub.errors import HubbubError, SettingError
-from hubbub.journal.writer import Journal
-from hubbub.listener import Deadlines, Listener, Socket
-from hubbub.protocols import registry
-from hubbub.protocols.mqtt.bridge import Bridge, open_bridges
-from hubbub.wire.http import Request
+from hubbub.core.limits import HANDED_OVER
+from hubbub.core.message import SPELLED, Message, run_of
+from hubbub.core.names import HUB
+from hubbub.core.session import Subscription
+from hubbub.core.topics import CLIENT, QUEUE, is_filter, is_name
+from hubbub.errors import HubbubError
+from hubbub.node import Node, new_event_loop
+from hubbub.peer import SUBTID, Info, Peer, Peers, Sock
+from hubbub.program import Program
+from hubbub.web.upgrade import Upgrades, is_smq
 
-log = logging.getLogger("hubbub")
+__all__ = ["Hub", "Info", "Peer", "Sock", "is_smq"]
 
-SWEEP_SECONDS = 0.25
-STOP_SECONDS = 5.0
-ROLL_RETRY_SECONDS = 60.0
+P = ParamSpec("P")
+T = TypeVar("T")
+
+log = logging.getLogger("hubbub.program")
 
 
-class WebApplication(Protocol):
-    """What serves the HTTP requests that no protocol takes."""
+def _on_the_loop(method: Callable[Concatenate[Hub, P], T]) -> Callable[Concatenate[Hub, P], T]:
+    """From another thread: hand the call over and wait for what it returns."""
 
-    async def start(self) -> None: ...
-    def adopt(self, transport: asyncio.Transport, data: bytes, opening: Opening) -> None: ...
-    def claims(self, request: Request) -> bool: ...
-    async def stop(self) -> None: ...
+    def call(hub: Hub, /, *args: P.args, **options: P.kwargs) -> T:
+        if threading.get_ident() != hub._thread:
+            return hub._handed.ask(functools.partial(call, hub, *args, **options))
+        result = method(hub, *args, **options)
+        hub.node.schedule()
+        return result
+
+    return functools.update_wrapper(call, method)
+
+
+class _Wish(NamedTuple):
+    """One `subscribe`: its function (None = the default one), and whether it wants JSON decoded."""
+
+    onmsg: Function | None
+    json: bool
 
 
 class Hub:
-    """One hub. `async with Hub(settings)` runs it on the caller's loop until the block ends.
+    """One hub; several in one process share nothing. `async with` or `with` runs it.
 
-    `settings.journal.record = "none"` keeps everything in memory; otherwise the journal lies in
-    `settings.data`, which belongs to one hub at a time (DirectoryError).
+    `listen`: one address or several ("ADDR:PORT"), which speak every protocol; without it nobody
+    connects but through `connect` and `asgi`. `data`: the directory of its journal; None keeps
+    everything in memory. `settings`: all other settings, which these two and `max_connections`
+    (for each address, 0 = no bound) go before. `origins`: web pages of these may use the hub,
+    beside its own ("https://example.org").
+
+    Functions of the program: those that only hear may be plain or async (`onmsg`, `onconnect`,
+    `onclose`, `ondrop`). `authenticate` may be async too, the client waits meanwhile. `permittop`,
+    `permitsubtop` and `onpublish` decide in the middle of the hub's work and must be plain: look
+    up in `authenticate` what they need, and keep it.
+
+    * `authenticate(credentials, info) -> 0 | code | (code, text)`: `credentials` as SMQ's client
+      shows them, of other protocols `user:password` (or what there is), as bytes; `info` is an
+      `Info`. Codes are those of Connack: 1 id not let in, 2 unavailable, 3 wrong credentials,
+      4 and 5 certificate needed or not accepted, 6 denied; None is 6. Asked after the password
+      file and certificates of a listener, if it has any.
+    * `permittop(topic, issub, peer) -> bool`: may it publish to (or subscribe to) a topic. Asked
+      once a connection and name, also for names that exist; a filter is asked about as it is.
+    * `permitsubtop(subtopic, peer) -> bool`: may it make a sub-topic that is new.
+    * `onpublish(data, ptid, tid, subtid, peer) -> bool`: false drops the message without a word.
+    * `ondrop(data, ptid, tid, subtid, peer)`: nobody got this message.
+    * `onconnect(tid, info, peer)`, `onclose(tid, sock, peer, err)`: a client came, went; `err` is
+      "" if it left in order.
+    * `onmsg(data, ptid, tid, subtid, peer)`: see the method of that name.
+    * `log(text)`: gets the warnings and errors of every hub in this process.
+    * `readtmo`: milliseconds until an SMQ client has sent its Connect. `queuesize`: calls from
+      other threads that may wait. `keepidle`, `keepintv`: see `setkeepalive`. `rndtid`: the hub's
+      own number is random instead of 1.
     """
 
-    def __init__(self, settings: Settings | None = None) -> None:
-        self.settings = settings or Settings()
-        self.clock = Clock()
-        self.journal: Journal | None = None
-        self.listeners: list[Listener] = []
-        self.sockets: set[Socket] = set()
-        self.bridges: list[Bridge] = []
-        self.dialers: list[Dialer] = []
-        self.deadlines = Deadlines()
-        self.congested = False
-        self.web: WebApplication | None = None
-        self.broker = Broker(self.clock, Log(self.clock), "none")
-        self.gatehouse = Gatehouse(self.broker.open)
-        self._held_back: set[asyncio.Transport] = set()
-        self._scheduled = False
-        self._commit_timer: asyncio.TimerHandle | None = None
-        self._sweeper: asyncio.Task[None] | None = None
-        self._roll: asyncio.Task[None] | None = None
-        self._roll_again = 0.0
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        listen: str | Iterable[str] | None = None,
+        data: str | PathLike[str] | None = None,
+        max_connections: int = 0,
+        origins: Iterable[str] = (),
+        authenticate: Function | None = None,
+        permittop: Callable[[str, bool, Peer], bool] | None = None,
+        permitsubtop: Callable[[str, Peer], bool] | None = None,
+        onpublish: Callable[[bytes, int, int, int, Peer | None], bool] | None = None,
+        ondrop: Function | None = None,
+        onconnect: Function | None = None,
+        onclose: Function | None = None,
+        onmsg: Function | None = None,
+        log: Callable[[str], object] | None = None,
+        readtmo: int | None = None,
+        queuesize: int = HANDED_OVER,
+        keepidle: float | None = None,
+        keepintv: float = 0.0,
+        rndtid: bool = False,
+    ) -> None:
+        self._calls = Calls()
+        self._program = Program(
+            self._calls, authenticate, permittop, permitsubtop, onpublish, ondrop, onconnect,
+            onclose,
+        )  # fmt: skip
+        self._onmsg = onmsg
+        self._log = _LogTo(log) if log is not None else None
+        self._keep_alive = (keepidle, keepintv)
+        self._random_number = rndtid
+        self._origins = tuple(origins)
+        places = (listen,) if isinstance(listen, str) else listen
+        self.node = Node(
+            _settings(
+                settings, places, data, max_connections, self._origins, readtmo,
+                authenticate is not None,
+            ),
+            self._program.guard,
+        )  # fmt: skip
+        self._handed = HandOver(queuesize)
+        self._thread = -1
+        self._wishes: dict[str, dict[str | int | None, _Wish]] = {}
+        self._observing: dict[str, tuple[Function, str | int]] = {}
+        self._upgrades: Upgrades | None = None
+        self._ending: asyncio.Event | None = None
+        self._runner: threading.Thread | None = None
 
     # Life
 
     async def start(self) -> None:
-        """Recover the journal, open the listeners. On an error nothing is left open."""
-        self._loop = asyncio.get_running_loop()
+        """Run on this loop: recover the journal, open the addresses.
+
+        SettingError and DirectoryError say what is in the way; nothing is left open then.
+        """
+        if self._thread != -1:
+            raise HubbubError("this hub runs already")
+        if self._log is not None:
+            logging.getLogger("hubbub").addHandler(self._log)
         try:
-            self._open_journal()
-            self._open_broker()
-            self._recover()
-            self.bridges = open_bridges(self.broker, self.settings.bridge, socket.gethostname())
-            if self.web is not None:
-                await self.web.start()
-            await self._open_listeners()
-            self._dial()
+            await self.node.start(self._begin)
         except BaseException:
-            await self.stop()
+            self._end()
             raise
-        self._sweeper = asyncio.create_task(self._sweep())
-        gc.collect()
-        gc.freeze()
+        idle, interval = self._keep_alive
+        if idle is not None:
+            self.setkeepalive(idle, interval)
+
+    def _begin(self) -> None:
+        """The state is recovered, nobody is connected yet: take our place in the broker."""
+        self._thread = threading.get_ident()
+        self._handed.open(asyncio.get_running_loop())
+        self._wishes, self._observing = {}, {}
+        self._upgrades = None
+        broker = self.node.broker
+        number = broker.address() if self._random_number else HUB
+        self._me = broker.itself = HubSession(broker, number, self._take, self._changed)
+        self._peers = Peers(broker, self._me)
+        self._program.begin(broker, self._peers)
+        broker.age += 1
 
     async def stop(self) -> None:
-        """Close the listeners, say goodbye, commit everything, release the directory."""
-        for listener in self.listeners:
-            listener.close()
-        for sock in list(self.sockets):
-            sock.stop()
-        for dialer in self.dialers:
-            dialer.stop()
-        self.schedule()
-        await self._drain()
-        for dialer in self.dialers:
-            await dialer.ended(STOP_SECONDS)
-        if self.web is not None:
-            await self.web.stop()
-        self.gatehouse.close()
-        for task in (self._sweeper, self._roll):
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, Exception):
-                    await task
-        if self._commit_timer is not None:
-            self._commit_timer.cancel()
-        if self.journal is not None:
-            self.journal.close()
-            self.journal = None
+        """Close every connection so that clients come back, commit, release the directory."""
+        self._handed.close()
+        await self.node.stop()
+        await asyncio.sleep(0)  # for onclose
+        self._end()
+
+    def _end(self) -> None:
+        self._handed.close()
+        self._calls.cancel()
+        self._thread = -1
+        if self._log is not None:
+            logging.getLogger("hubbub").removeHandler(self._log)
 
     async def __aenter__(self) -> Hub:
         await self.start()
@@ -144,304 +207,447 @@ class Hub:
     ) -> None:
         await self.stop()
 
-    async def _drain(self) -> None:
-        """Wait until what was promised is out and the connections are closed, but not long."""
-        until = self.clock.now() + STOP_SECONDS
-        while self.sockets and self.clock.now() < until:
-            await asyncio.sleep(0.01)
-        for sock in list(self.sockets):
-            if sock.transport is not None:
-                sock.transport.abort()
-        await asyncio.sleep(0)
+    def __enter__(self) -> Hub:
+        """Run in a thread of its own, where the program's functions are called too."""
+        ready: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._runner = threading.Thread(target=self._run, args=(ready,), name="hubbub", daemon=True)
+        self._runner.start()
+        ready.result()
+        return self
 
-    # Opening
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._runner is not None and self._ending is not None
+        self._handed.ask(self._ending.set)
+        self._runner.join()
 
-    def _open_journal(self) -> None:
-        wanted = self.settings.journal
-        if wanted.record == "none" or wanted.durability == "none":
-            return
-        self.journal = Journal(
-            Path(self.settings.data),
-            self.clock,
-            wanted.durability,
-            self._synced,
-            segment_bytes=wanted.segment_bytes,
-            segment_seconds=wanted.segment_seconds,
-        )
+    def _run(self, ready: concurrent.futures.Future[None]) -> None:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(self._run_until_told(ready))
 
-    def _open_broker(self) -> None:
-        journal, settings = self.journal, self.settings
-        record = settings.journal.record if journal is not None else "none"
-        rows = journal if journal is not None else Log(self.clock)
-        broker = self.broker = Broker(self.clock, rows, record, settings.journal.exclude)
-        self.gatehouse = Gatehouse(broker.open)
-        self.system = System(broker, version("hubbub"))
-        self.protocols = registry.load(broker)
-        self.apply(settings)
-
-    def apply(self, settings: Settings) -> None:
-        """Take what may change while the hub runs: bounds, exclusions."""
-        broker = self.broker
-        broker.exclude = settings.journal.exclude
-        if self.journal is not None:
-            self.journal.keep_seconds = settings.journal.retain_seconds
-            self.journal.keep_bytes = settings.journal.retain_bytes or _fifth_of_disk(settings.data)
-        broker.inflight = settings.session.inflight
-        broker.backlog_messages = settings.session.backlog_messages
-        broker.queue_messages = settings.queue.max_messages
-        broker.delayed_messages = settings.limits.delayed_messages
-        broker.topic_ids = settings.smq.max_topics
-        broker.age += 1
-        self.system.apply(settings.sys.interval)
-        for protocol in self.protocols:
-            protocol.apply(settings)
-        self.settings = settings
-
-    def read_credentials(self) -> None:
-        """Take passwords, permissions and certificates as the files say now.
-
-        Clients that may not stay are ended. A file that cannot be used leaves what it said
-        before, and is a SettingError when all others have been read.
-        """
-        trouble = []
-        certificates = [listener.read_certificates for listener in self.listeners]
-        for read in (*certificates, *(file.read for file in self.gatehouse.files())):
-            try:
-                read()
-            except SettingError as error:
-                trouble.append(str(error))
-        self.broker.age += 1
-        for sock in list(self.sockets):
-            sock.look_again()
-        if trouble:
-            raise SettingError("; ".join(trouble))
-
-    def _recover(self) -> None:
-        """Fold the journal; whoever was connected when it ended is not any more."""
-        if self.journal is None:
-            return
-        broker = self.broker
-        self.journal.recover(broker.state.apply)
-        for queue in list(broker.state.queues.values()):
-            broker.adopt(queue)
-        broker.delays.revive()
-        by_name = {protocol.name: protocol for protocol in self.protocols}
-        for state in list(broker.state.sessions.values()):
-            if state.connected:
-                broker.interrupted(state)
-            protocol = by_name.get(state.protocol)
-            session = protocol.revive(state) if protocol is not None else None
-            if session is not None:
-                broker.revive(session)
-
-    async def _open_listeners(self) -> None:
-        for settings in self.settings.listeners():
-            names = settings.protocols
-            web = self.web if not names or "http" in names else None
-            listener = Listener(
-                self,
-                settings,
-                registry.chosen(self.protocols, names),
-                self.gatehouse.gate(settings),
-                web.adopt if web is not None else None,
-                web.claims if web is not None else lambda request: False,
-            )
-            await listener.open()
-            self.listeners.append(listener)
-
-    def _dial(self) -> None:
-        for bridge in self.bridges:
-            self.dialers.append(Dialer(self, bridge.settings, bridge.connect))
-
-    # The tick
-
-    def schedule(self) -> None:
-        """Run the tick at the end of this turn of the loop."""
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._tick)
-
-    def _tick(self) -> None:
-        self._scheduled = False
-        broker, journal = self.broker, self.journal
-        if broker.retained.feeding:
-            broker.retained.feed_on()
-            self.schedule()
-        if broker.unsettled:
-            unsettled, broker.unsettled = broker.unsettled, []
-            for session in unsettled:
-                _safely(session.settle)
-        if journal is not None and journal.pending:
-            if broker.outgoing.holding or journal.due(self.clock.now()):
-                _safely(journal.commit)
-                self._measure_congestion(journal)
-            elif self._commit_timer is None:
-                self._commit_timer = self._loop.call_later(COMMIT_SECONDS, self._commit_later)
-        self._flush()
-
-    def _flush(self) -> None:
-        outgoing = self.broker.outgoing
-        touched, outgoing.touched = outgoing.touched, []
-        for link in touched:
-            _safely(link.flush)
-
-    def _commit_later(self) -> None:
-        self._commit_timer = None
-        if self.journal is not None:
-            self.journal.commit()
-
-    def _synced(self, seq: int) -> None:
-        """Called by the writer's thread."""
-        self._loop.call_soon_threadsafe(self._release, seq)
-
-    def _release(self, seq: int) -> None:
-        journal = self.journal
-        if journal is None:
-            return
-        journal.arrived(seq)
-        outgoing = self.broker.outgoing
-        if outgoing.holding:
-            outgoing.holding = [
-                link for link in outgoing.holding if not link.release(journal.durable)
-            ]
-        self._measure_congestion(journal)
-        self.schedule()
-
-    # Back-pressure: publishers wait for the disk, not the memory
-
-    def hold_back(self, sock: Socket | Line) -> None:
-        """Stop reading from a connection while the disk is behind."""
-        transport = sock.transport
-        if transport is not None and not transport.is_closing():
-            transport.pause_reading()
-            self._held_back.add(transport)
-
-    def _measure_congestion(self, journal: Journal) -> None:
-        self.congested = journal.pending_bytes > CONGESTED_BYTES
-        if not self.congested and self._held_back:
-            held, self._held_back = self._held_back, set()
-            for transport in held:
-                if not transport.is_closing():
-                    transport.resume_reading()
-
-    # The slow things
-
-    async def _sweep(self) -> None:
-        """Deadlines, time-outs of protocols, rolling. What fails is logged; the rest goes on."""
-        while True:
-            await asyncio.sleep(SWEEP_SECONDS)
-            now = self.clock.now()
-            for sock in self.deadlines.due(now):
-                _safely(sock.woken, now)
-            for protocol in self.protocols:
-                _safely(protocol.wake, now)
-            for dialer in self.dialers:
-                _safely(dialer.wake, now)
-            _safely(self.system.wake, now)
-            _safely(self.broker.delays.wake)
-            _safely(self._roll_if_due)
-            self.schedule()
-
-    def _roll_if_due(self) -> None:
-        if self.journal is None or (self._roll is not None and not self._roll.done()):
-            return
-        if self.clock.now() < self._roll_again:
-            return
-        command = self.journal.roll_due()
-        if command is not None:
-            self._roll = asyncio.create_task(self._run_roll(self.journal, command))
-
-    async def _run_roll(self, journal: Journal, command: list[str]) -> None:
-        """Fold a finished segment in a child process, so that the loop never stalls."""
-        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    async def _run_until_told(self, ready: concurrent.futures.Future[None]) -> None:
+        self._ending = asyncio.Event()
         try:
-            _, complaint = await process.communicate()
-        except asyncio.CancelledError:
-            process.terminate()
-            await process.wait()
-            raise
-        if process.returncode == 0:
-            journal.rolled()
+            await self.start()
+        except BaseException as error:
+            ready.set_exception(error)
+            return
+        ready.set_result(None)
+        await self._ending.wait()
+        await self.stop()
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where it listens, with the real ports."""
+        return [str(listener.address) for listener in self.node.listeners]
+
+    # Part I: connections
+
+    async def connect(self, request: Any, arg: object = None) -> Any:
+        """Take over the connection of a web request: SMQ, or a WebSocket of SMQ or MQTT.
+
+        In aiohttp: `return await hub.connect(request)`; a request of neither kind is answered
+        404, of the others aiohttp hears no more. In Starlette and FastAPI:
+        `await hub.connect(websocket)` in a WebSocket endpoint, which ends with the connection.
+        `arg` reaches `authenticate` as `info.arg`.
+        """
+        return await self._doors().take(request, arg)
+
+    async def asgi(self, scope: Any, receive: Any, send: Any) -> None:
+        """The same as an ASGI application, to be mounted: `app.mount("/smq", hub.asgi)`.
+
+        WebSockets only, because ASGI hands over no plain sockets; anything else is answered 404.
+        """
+        await self._doors().serve(scope, receive, send)
+
+    def _doors(self) -> Upgrades:
+        if self._thread == -1:
+            raise HubbubError("the hub does not run: start it in the lifespan of the application")
+        if self._upgrades is None:
+            self._upgrades = Upgrades(self.node.lent_listener(self._origins))
+        return self._upgrades
+
+    # Part II: acting as a client
+
+    @_on_the_loop
+    def create(self, topic: str, tid: int | None = None) -> int:
+        """The number of a topic, made if it is new and kept for ever. No permission is asked.
+
+        `tid` asks for that number; one that is taken, or 0, is replaced by a random one.
+        HubbubError if there are too many (`smq.max_topics`).
+        """
+        return _made(self.node.broker.topic_id(topic, self._me, tid or 0), topic)
+
+    @_on_the_loop
+    def createsub(self, subtopic: str | None, stid: int | None = None) -> int:
+        """The same for a sub-topic; 0 for None, which is no sub-topic."""
+        if not subtopic:
+            return 0
+        return _made(self.node.broker.subtopic_id(subtopic, self._me, stid or 0), subtopic)
+
+    def publish(
+        self,
+        data: Any,
+        topic: str | int,
+        subtopic: str | int | None = None,
+        ptid: int | None = None,
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        content_type: str = "",
+        properties: dict[str, object] | None = None,
+    ) -> bool:
+        """Publish to a topic by name or number, or to a client by its number.
+
+        `data`: bytes as they are, `str` as UTF-8, anything else as JSON. Names that are new are
+        created. `ptid`: on behalf of that client (the reference documents it, but ignores it).
+        QoS, retain and the rest are what other protocols know. A payload above 0xFFF0 bytes is
+        not an error as in the reference: it reaches all but raw SMQ sockets, which cannot carry
+        it. False if it was dropped: nobody has that number, a queue is full, or, from another
+        thread, too many calls wait; it is then counted. It never waits, not for the disk either:
+        what is recorded is there within a tenth of a second.
+        """
+        payload, kind = _payload(data)
+        message = Message("", payload, qos, retain, content_type=content_type or kind)
+        message.properties = properties
+        send = functools.partial(self._publish, message, topic, subtopic, ptid)
+        if threading.get_ident() == self._thread:
+            return send()
+        handed = self._handed.put(send)
+        if not handed:
+            self.node.broker.metrics.drop("hand-over queue full")
+            log.warning("a publish from another thread was dropped: the hand-over queue is full")
+        return handed
+
+    @_on_the_loop
+    def pubon(self, data: Any, totid: int, fromtid: int, subtopic: str | int = 0) -> bool:
+        """Publish from one connected client to another; False if either is not connected."""
+        if totid not in self.node.broker.clients:
+            return False
+        payload, kind = _payload(data)
+        message = Message("", payload, content_type=kind)
+        return self._publish(message, totid, subtopic, fromtid)
+
+    @_on_the_loop
+    def subscribe(
+        self,
+        topic: str,
+        onmsg: Function | None = None,
+        subtopic: str | int | None = None,
+        json: bool = False,
+        filter: bool = False,
+    ) -> int:
+        """Have `onmsg(data, ptid, tid, subtid, peer)` called for what is published to a topic.
+
+        Several subscriptions to one topic differ by sub-topic; one without is for all sub-topics
+        that have none of their own. "self" is the hub's own number, to which clients can write.
+        Without `onmsg` the default function is called. `json`: data is decoded; what is no JSON
+        goes to the default function as it is. Returns the topic's number.
+
+        Beyond the reference: `filter=True` takes MQTT's wildcards (0 is returned, a filter has
+        no number), and `$queue/NAME` makes the hub a consumer of that queue: a message is
+        acknowledged when the function returns, a request by publishing to its `ptid`.
+        """
+        self._check_filter(topic, filter)
+        wishes = self._wishes.setdefault(topic, {})
+        if not wishes and topic != SELF:
+            subscription = Subscription(
+                self._me, topic, 0, (SPELLED, SPELLED, SPELLED), literal=not filter
+            )
+            self.node.broker.subscribe(subscription)
+            wishes[self._subtopic_key(subtopic)] = _Wish(onmsg, json)
+            self._catch_up(subscription)
+        wishes[self._subtopic_key(subtopic)] = _Wish(onmsg, json)
+        if filter or topic == SELF:
+            return 0 if filter else self._me.number
+        return self.node.broker.topic_id(topic, self._me)
+
+    @_on_the_loop
+    def unsubscribe(self, topic: str) -> None:
+        """Remove every function of that topic, those of its sub-topics included."""
+        if self._wishes.pop(topic, None) is not None and topic != SELF:
+            self.node.broker.unsubscribe(self._me, topic)
+
+    def onmsg(self, function: Function | None) -> None:
+        """The default function: for subscriptions without one, and for JSON that is none."""
+        self._onmsg = function
+
+    @_on_the_loop
+    def observe(self, topic: str | int, onchange: Function) -> None:
+        """Have `onchange(count, topic)` called when the number of subscribers changes.
+
+        A topic, by name or number, answers at once, and counts the clients of every protocol
+        that a publish would reach. A client, by number, answers once: 0 when it is gone.
+        """
+        broker = self.node.broker
+        name = self._name_of(topic)
+        count = 0
+        if name is not None:
+            self._observing[name] = (onchange, topic)
+            count = broker.observe(self._me, name)
+        if name is None or not name.startswith(CLIENT):
+            self._calls.soon(onchange, count, topic)
+
+    @_on_the_loop
+    def unobserve(self, topic: str | int) -> None:
+        """End `observe`; nothing happens if there is none."""
+        name = self._name_of(topic)
+        if name is not None and self._observing.pop(name, None) is not None:
+            self.node.broker.unobserve(self._me, name)
+
+    @_on_the_loop
+    def gettid(self) -> int:
+        """The hub's own number: 1, unless `rndtid` was set."""
+        return self._me.number
+
+    def queuesize(self) -> tuple[int, int]:
+        """How many more calls from other threads may wait, and how many do."""
+        used = self._handed.used()
+        return self._handed.size - used, used
+
+    @_on_the_loop
+    def tid2topic(self, tid: int) -> str | None:
+        """The name of a topic, None if no topic has that number."""
+        return self.node.broker.state.topics.names.get(tid)
+
+    @_on_the_loop
+    def topic2tid(self, topic: str) -> int | None:
+        """The number of a topic, None if it has none; `create` makes one."""
+        return self.node.broker.state.topics.numbers.get(topic)
+
+    @_on_the_loop
+    def tid2subtopic(self, stid: int) -> str | None:
+        """The name of a sub-topic, None if none has that number."""
+        return self.node.broker.state.subtopics.names.get(stid)
+
+    @_on_the_loop
+    def subtopic2tid(self, subtopic: str) -> int | None:
+        """The number of a sub-topic, None if it has none."""
+        return self.node.broker.state.subtopics.numbers.get(subtopic)
+
+    # Part III: management
+
+    @_on_the_loop
+    def peers(self) -> list[tuple[Sock, Peer]]:
+        """Every connected client of every protocol, after the hub's own, as it is now."""
+        return [(peer.sock, peer) for peer in self._peers.all()]
+
+    @_on_the_loop
+    def sock2peer(self, sock: Sock) -> Peer | None:
+        """Looks at every client; `etid2peer` does not."""
+        return next((peer for one, peer in self.peers() if one == sock), None)
+
+    @_on_the_loop
+    def etid2peer(self, etid: int) -> Peer | None:
+        """The client that has this number, None if nobody is connected under it."""
+        return self._peers.by_number(etid)
+
+    @_on_the_loop
+    def topics(self) -> list[tuple[int, str]]:
+        """Number and name of every topic, as they are now."""
+        return list(self.node.broker.state.topics.names.items())
+
+    @_on_the_loop
+    def subtopics(self) -> list[tuple[int, str]]:
+        """Number and name of every sub-topic, as they are now."""
+        return list(self.node.broker.state.subtopics.names.items())
+
+    @_on_the_loop
+    def setkeepalive(self, seconds: float, interval: float = 0.0) -> None:
+        """TCP's own keep-alive, for connections accepted from now on; 230 s before the first call.
+
+        `interval` is between the questions to a silent peer; 0 means a tenth of `seconds`, and
+        at least 3 s. Connections of a web server that `connect` took over keep its own.
+        """
+        for listener in self.node.listeners:
+            listener.keep_alive(seconds, interval)
+
+    @_on_the_loop
+    def shutdown(self, msg: str | None = None, etid: int | None = None) -> None:
+        """End every connection. Well-behaved clients come back, and find the same numbers.
+
+        With `msg` they do not: SMQ gets a Disconnect with that text, MQTT 5 an administrative
+        one. With `etid` only that client is ended (the reference ends all without `msg`). The
+        hub itself goes on; leave its block to end it, so that another may take over its data.
+        """
+        clients = self.node.broker.clients
+        sessions = [one for one in clients.values() if one.opening is not None]
+        if etid is not None:
+            sessions = [one for one in sessions if one.number == etid]
+        for session in sessions:
+            if msg is not None:
+                session.goodbye(msg)
+            elif etid is not None and session.opening is not None:
+                session.opening.close("ended by the program")
+        if etid is None:
+            for sock in list(self.node.sockets):
+                if sock.link is None or not sock.link.closing:
+                    sock.stop()
+
+    # Publishing
+
+    def _publish(
+        self, message: Message, topic: str | int, subtopic: str | int | None, ptid: int | None
+    ) -> bool:
+        broker = self.node.broker
+        sender = self._me if ptid in (None, self._me.number) else broker.clients.get(ptid or 0)
+        name = self._name_of(topic, create=True)
+        if sender is None or name is None:
+            broker.metrics.drop("unknown topic")
+            return False
+        if isinstance(subtopic, int):
+            found = broker.state.subtopics.names.get(subtopic, "")
+            if subtopic and not found:
+                message.properties = {**(message.properties or {}), SUBTID: subtopic}
+            subtopic = found
+        elif subtopic:
+            broker.subtopic_id(subtopic, self._me)
+        message.topic, message.subtopic = name, subtopic or ""
+        message.protocol, message.client, message.sender = (
+            sender.protocol, sender.client, sender.number,
+        )  # fmt: skip
+        route = broker.route(broker.open, name)
+        if route.bounded and broker.is_full(route, 1, False):
+            return False
+        answered = self._me.answered(message) if self._me.asked else None
+        run = self._program.passed = run_of(message, sender, route)
+        broker.publish(run)
+        if answered is not None:
+            answered()
+        self.node.schedule()
+        return True
+
+    def _name_of(self, topic: str | int, create: bool = False) -> str | None:
+        """The name of a topic or the address of a client; None if the number is nobody's."""
+        broker = self.node.broker
+        if isinstance(topic, str):
+            if topic.startswith(QUEUE) and not is_name(topic):
+                raise ValueError(f"{topic!r} is not the name of a queue")
+            if create and not topic.startswith(CLIENT):
+                broker.topic_id(topic, self._me)
+            return topic
+        name = broker.state.topics.names.get(topic)
+        if name is None and broker.reachable(topic):
+            name = f"{CLIENT}{topic}"
+        return name
+
+    # Receiving
+
+    def _check_filter(self, topic: str, filter: bool) -> None:
+        if filter and not is_filter(topic):
+            raise ValueError(f"{topic!r} is not a topic filter")
+        if topic.startswith(CLIENT):
+            raise ValueError("clients are reached by their numbers; the hub's own is 'self'")
+        if topic.startswith(QUEUE):
+            self._name_of(topic)
+        known = self._me.subscriptions.get(topic)
+        if known is not None and known.literal == filter:
+            raise ValueError(f"{topic!r} is subscribed to already, as a name or as a filter")
+
+    def _subtopic_key(self, subtopic: str | int | None) -> str | int | None:
+        """A name where there is one, so that it is found however it was given."""
+        if isinstance(subtopic, int):
+            return self.node.broker.state.subtopics.names.get(subtopic, subtopic) or None
+        if subtopic:
+            self.node.broker.subtopic_id(subtopic, self._me)
+        return subtopic or None
+
+    def _catch_up(self, subscription: Subscription) -> None:
+        """What waits in the queue, or is retained."""
+        broker, name = self.node.broker, subscription.filter
+        if name.startswith(QUEUE):
+            broker.queues.dispatch(broker.queues.named(name[len(QUEUE) :]))
         else:
-            self._roll_again = self.clock.now() + ROLL_RETRY_SECONDS
-            log.error("folding a segment failed: %s", complaint.decode(errors="replace").strip())
+            broker.offer_retained(subscription)
 
-    # What it says about itself
+    def _take(self, topic: str, message: Message, then: Callable[[], None] | None) -> None:
+        """A message for a subscription of the program: call its function soon."""
+        wishes = self._wishes.get(topic, {})
+        properties = message.properties or {}
+        wish = wishes.get(message.subtopic or properties.get(SUBTID) or None)  # type: ignore[call-overload]
+        wish = wish or wishes.get(None) or _Wish(None, False)
+        function, data = wish.onmsg or self._onmsg, message.payload
+        if wish.json:
+            try:
+                data = json.loads(data)
+            except ValueError:
+                function = self._onmsg
+        if function is None:
+            return
+        if self._calls.busy():
+            self.node.broker.metrics.drop(TOO_SLOW)
+            return
+        peer = self._peers.by_number(message.sender or self._me.number)
+        self._calls.soon(function, data, *self._peers.numbers(message, True), peer, then=then)
 
-    def status(self) -> dict[str, Any]:
-        """The state of the hub in plain values, for `/api/v1/status` and `hubbub status`."""
-        broker, journal = self.broker, self.journal
-        metrics = broker.metrics
-        return {
-            "version": version("hubbub"),
-            "started": metrics.started,
-            "time": self.clock.stamp(),
-            "listeners": [str(listener.address) for listener in self.listeners],
-            "clients": [
-                {
-                    "protocol": session.protocol,
-                    "client": session.client.encode("utf-8", "replace").decode(),
-                    "number": number,
-                    "address": session.address,
-                    "subscriptions": len(session.subscriptions),
-                    "dropped": session.dropped,
-                }
-                for number, session in broker.clients.items()
-            ],
-            "sessions_away": sum(not s.connected for s in broker.state.sessions.values()),
-            "bridges": [{"name": one.settings.name, "up": one.up} for one in self.bridges],
-            "queues": [
-                {
-                    "name": queue.name.encode("utf-8", "replace").decode(),
-                    "messages": len(queue.messages),
-                    "next": queue.next,
-                    "owner": queue.owner,
-                }
-                for queue in broker.state.queues.values()
-            ],
-            "retained": len(broker.state.retained),
-            "messages_in": metrics.messages_in,
-            "bytes_in": metrics.bytes_in,
-            "messages_out": metrics.messages_out,
-            "connections": metrics.connections,
-            "dropped": metrics.dropped,
-            "journal": {
-                "directory": str(Path(self.settings.data).resolve()) if journal else "",
-                "record": broker.record,
-                "position": str(broker.log.position),
-                "committed": str(broker.log.durable),
-                "bytes": _size(Path(self.settings.data)) if journal is not None else 0,
-                "trouble": journal.trouble if journal is not None else "",
-            },
-        }
+    def _changed(self, name: str, count: int) -> None:
+        onchange, topic = self._observing[name]
+        if name.startswith(CLIENT):
+            del self._observing[name]
+        self._calls.soon(onchange, count, topic)
 
 
-def _safely(step: Callable[..., object], *arguments: object) -> None:
-    """One connection's trouble with the hub's own code must not stop the others."""
-    try:
-        step(*arguments)
-    except Exception:
-        log.exception("the hub's own code broke; it goes on")
+class _LogTo(logging.Handler):
+    """Hands warnings and errors to a function of the program, as text."""
+
+    def __init__(self, function: Callable[[str], object]) -> None:
+        super().__init__(logging.WARNING)
+        self._function = function
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._function(self.format(record))
 
 
-def _fifth_of_disk(directory: str) -> int:
-    """What the journal may take where no setting says it, in bytes."""
-    return shutil.disk_usage(directory).total // 5
+def _settings(
+    settings: Settings | None,
+    listen: Iterable[str] | None,
+    data: str | PathLike[str] | None,
+    max_connections: int,
+    origins: tuple[str, ...],
+    readtmo: int | None,
+    asks: bool,
+) -> Settings:
+    """The settings of a hub, from those given and the options of `Hub`."""
+    replace = msgspec.structs.replace
+    if settings is None:
+        record: Any = "all" if data is not None else "none"
+        settings = Settings(listen=(), journal=config.Journal(record=record))
+    if listen is not None:
+        settings = replace(settings, listen=tuple(listen))
+    if data is not None:
+        settings = replace(settings, data=str(data))
+    if readtmo is not None:
+        settings = replace(settings, smq=replace(settings.smq, connect_seconds=readtmo / 1000))
+    if asks and settings.allow_anonymous is None and not settings.password_file:
+        settings = replace(settings, allow_anonymous=True)  # the function decides
+    if max_connections or origins:
+        places = [
+            replace(
+                one,
+                max_connections=max_connections or one.max_connections,
+                origins=origins + one.origins,
+            )
+            for one in settings.listeners()
+        ]
+        settings = replace(settings, listen=(), listener=tuple(places))
+    config.refuse_open_doors(settings)
+    return settings
 
 
-def _size(directory: Path) -> int:
-    """Bytes of the journal's files; one that goes meanwhile does not count."""
-    total = 0
-    for path in directory.glob("*/*"):
-        with contextlib.suppress(OSError):
-            total += path.stat().st_size
-    return total
+def _payload(data: Any) -> tuple[bytes, str]:
+    """Bytes, and their content type where we know it."""
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data), ""
+    if isinstance(data, str):
+        return data.encode(), ""
+    return json.dumps(data).encode(), "application/json"
 
 
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop where there is one: its sockets cost a third less."""
-    if sys.platform == "win32":
-        raise HubbubError("Hubbub runs on Linux and macOS")
-    import uvloop
-
-    return uvloop.new_event_loop()
+def _made(number: int, name: str) -> int:
+    if not number:
+        raise HubbubError(f"no number for {name!r}: there are too many names (smq.max_topics)")
+    return number

@@ -16,10 +16,10 @@ bytes and keeps deadlines; it knows no protocol and decides nothing about messag
 from __future__ import annotations
 
 import asyncio
-import errno
 import heapq
 import itertools
 import logging
+import os
 import socket
 import ssl
 import typing
@@ -28,30 +28,38 @@ from importlib import import_module
 from typing import Any, Final, cast
 
 from hubbub.auth import certificates
-from hubbub.config import Address, parse_address
+from hubbub.binding import bound_path, bound_socket, keep_alive, remove
 from hubbub.config import Listener as ListenerSettings
+from hubbub.config import parse_address
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.connection import NEVER, Connection, Opening, Protocol
 from hubbub.core.limits import (
+    CLIENTS,
     CLOSE_SECONDS,
     HEAD_BYTES,
     HEAD_SECONDS,
+    KEEP_ALIVE_SECONDS,
     LINK_CHOKED,
+    LINK_PAUSED,
     SEND_BUFFER,
+    STALLED_SECONDS,
     TLS_CLOSE_SECONDS,
     TLS_SECONDS,
     YOUNG_CONNECTIONS,
 )
 from hubbub.core.link import Framing, Link
 from hubbub.core.rights import Gate
-from hubbub.errors import ProtocolError, SettingError
+from hubbub.errors import ProtocolError
 from hubbub.wire.http import Request, comes_from_elsewhere, parse_head, response
 from hubbub.wire.websocket import Frames, close_frame, frame, handshake_response
 
 log = logging.getLogger("hubbub.listener")
 
 Adopt = Callable[[asyncio.Transport, bytes, Opening], None]
+
+STALE_DEADLINES: Final = 1_000  # below that, nothing is gained by throwing them out
+PAUSE_SECONDS: Final = 1.0  # until somebody who was not read from is asked again
 
 _TLS: Final = 0x16  # a TLS record with a handshake message (RFC 8446, 5.1)
 _NO_TLS: Final = bytes.fromhex("15 0301 0002 02 28")  # the alert "handshake failure"
@@ -88,16 +96,36 @@ class WebSocketFraming(Framing):
 
 
 class Deadlines:
-    """When which connection wants to be woken. One heap, one timer, whatever their number."""
+    """When which connection wants to be woken. One heap, one timer, whatever their number.
+
+    An entry is stale once its socket has another deadline or none. A client may ask for one in 27
+    hours and leave, so stale entries are thrown out when they are the most.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Socket]] = []
         self._order = itertools.count()
+        self._stale = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
 
     def add(self, when: float, sock: Socket) -> None:
         if when < sock.deadline:
+            self.forget(sock)
             sock.deadline = when
             heapq.heappush(self._heap, (when, next(self._order), sock))
+
+    def forget(self, sock: Socket) -> None:
+        """It need not be woken."""
+        if sock.deadline == NEVER:
+            return
+        sock.deadline = NEVER
+        self._stale += 1
+        if self._stale > STALE_DEADLINES and 2 * self._stale > len(self._heap):
+            self._heap = [entry for entry in self._heap if entry[2].deadline == entry[0]]
+            heapq.heapify(self._heap)
+            self._stale = 0
 
     def due(self, now: float) -> list[Socket]:
         """The sockets whose time has come. An entry that was overtaken by another is dropped."""
@@ -107,6 +135,8 @@ class Deadlines:
             if sock.deadline == when:
                 sock.deadline = NEVER
                 found.append(sock)
+            else:
+                self._stale -= 1
         return found
 
 
@@ -115,13 +145,15 @@ class Socket(asyncio.Protocol):
 
     __slots__ = (
         "listener", "hub", "secure", "transport", "link", "connection", "protocol", "opening",
-        "frames", "young", "deadline", "cut_off", "peer", "reason", "made",
+        "frames", "young", "deadline", "cut_off", "peer", "reason", "made", "argument", "blocked",
+        "paused", "unread", "unread_since",
     )  # fmt: skip
 
-    def __init__(self, listener: Listener, secure: bool = False) -> None:
+    def __init__(self, listener: Listener, secure: bool = False, argument: object = None) -> None:
         self.listener = listener
         self.hub = listener.hub
         self.secure = secure
+        self.argument = argument
         self.transport: asyncio.Transport | None = None
         self.link: Link | None = None
         self.connection: Connection | None = None
@@ -134,6 +166,12 @@ class Socket(asyncio.Protocol):
         self.peer: tuple[str, int] = ("", 0)
         self.reason = ""
         self.made = False
+        # Of a reader that is behind: whether the loop's buffer is full, whether nothing is read
+        # from it, the least that it left unread, and since when it takes nothing more.
+        self.blocked = False
+        self.paused = False
+        self.unread = 0
+        self.unread_since = 0.0
 
     # Called by the loop
 
@@ -143,7 +181,7 @@ class Socket(asyncio.Protocol):
         transport = self.transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=SEND_BUFFER)
         peer = transport.get_extra_info("peername")
-        self.peer = (peer[0], peer[1]) if peer else ("", 0)
+        self.peer = (peer[0], peer[1]) if peer else (self.listener.address.host, 0)
         complaint = "" if self.secure else self._arrive()
         if complaint:
             self.hub.broker.metrics.connections_refused += 1
@@ -160,22 +198,25 @@ class Socket(asyncio.Protocol):
         listener.connections += 1
         if 0 < listener.settings.max_connections < listener.connections:
             return f"more than max_connections = {listener.settings.max_connections} here"
+        if len(self.hub.sockets) >= CLIENTS:
+            return f"more than {CLIENTS} connections"
         if len(listener.young) + len(listener.handshakes) >= YOUNG_CONNECTIONS:
             return "too many connections that have not said what they are"
         return ""
 
     def data_received(self, data: bytes) -> None:
         self.hub.broker.metrics.bytes_received += len(data)
+        connection = self.connection
         try:
-            if self.connection is None:
+            if connection is None:
                 self._recognise(self.young + data if self.young else data)
-            elif not self.connection.bound:
-                self._decide_again(self.connection, self.young + data)
+            elif not connection.bound:
+                self._decide_again(connection, self.young + data)
             elif self.frames is None:
-                self.connection.feed(data)
+                connection.feed(data)
             else:
                 self._feed_frames(data)
-            if self.connection is not None:
+            if connection is None or connection.restless or connection.link.closing:
                 self.schedule()
         except ProtocolError as error:
             self._refuse(error)
@@ -183,6 +224,8 @@ class Socket(asyncio.Protocol):
             log.exception("%s:%d broke the hub's own code; closed", *self.peer)
             self._end("internal error")
         self.hub.schedule()
+        if self.blocked:
+            self._pause()
         if self.hub.congested:
             self.hub.hold_back(self)
 
@@ -198,6 +241,13 @@ class Socket(asyncio.Protocol):
         self.schedule()
         self.hub.schedule()
 
+    def close(self, reason: str) -> None:
+        """End the connection after what was written, from outside of it."""
+        if self.link is not None:
+            self.link.close(reason)
+            self.schedule()
+            self.hub.schedule()
+
     def eof_received(self) -> bool:
         """A peer that only stopped sending still gets what it asked for before.
 
@@ -212,13 +262,35 @@ class Socket(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
-        """The link measures its own bound at each flush; nothing to do."""
+        """The peer reads slowly, or not at all; `resume_writing` will be called if it goes on."""
+        self.blocked = True
+        self.unread_since = 0.0
+        self.schedule()
 
     def resume_writing(self) -> None:
-        if self.link is not None and self.connection is not None:
+        self.blocked = False
+        if self.paused and self.transport is not None:
+            self.paused = False
+            self.transport.resume_reading()
+            # What it said meanwhile is heard first, before it is asked for signs of life.
+            self.hub.deadlines.add(self.hub.clock.now() + PAUSE_SECONDS, self)
+        if self.link is not None:
             self.link.choked = False
+        self._drained()
+
+    def _drained(self) -> None:
+        if self.connection is not None:
             self.connection.drained()
             self.hub.schedule()
+
+    def _pause(self) -> None:
+        """Read no more of a peer that has not read the answers to what it asked so far.
+
+        Only what it asks for itself can fill its link so much: QoS 0 is dropped long before.
+        """
+        if self.link is not None and self.link.size > LINK_PAUSED and self.transport is not None:
+            self.paused = True
+            self.transport.pause_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.listener.young.discard(self)
@@ -231,7 +303,8 @@ class Socket(asyncio.Protocol):
         reason = self.reason or (str(error) if error else "")
         if reason:
             log.info("%s:%d closed: %s", *self.peer, reason)
-        # The heap of deadlines may hold this object for long: let go of what is large.
+        self.hub.deadlines.forget(self)
+        # The heap of deadlines may hold this object for a while: let go of what is large.
         self.transport = self.link = self.frames = None
         self.young = b""
         if connection is not None:
@@ -246,11 +319,13 @@ class Socket(asyncio.Protocol):
         if self.connection is None:
             return
         now = self.hub.clock.now()
-        if not self.cut_off:
+        if not self.cut_off and not self.paused:
             self.hub.deadlines.add(self.connection.wake(now), self)
+        if self.blocked and not self.cut_off:
+            self.hub.deadlines.add(now + STALLED_SECONDS / 4, self)
         if self.link is not None and self.link.closing and not self.cut_off:
             self.cut_off = True
-            self.deadline = NEVER
+            self.hub.deadlines.forget(self)
             self.hub.deadlines.add(now + CLOSE_SECONDS, self)
 
     def woken(self, now: float) -> None:
@@ -258,11 +333,22 @@ class Socket(asyncio.Protocol):
         if link is not None and link.closing and self.transport is not None:
             # It was told to close CLOSE_SECONDS ago and reads nothing of what is left.
             self.transport.abort()
+        elif link is not None and self.blocked and self._stalled(now):
+            link.close(f"it has read nothing for {STALLED_SECONDS:g} s")
+            self.schedule()
+            self.hub.schedule()
         elif self.connection is not None:
             self.schedule()
         elif self in self.listener.young:
             wait = f"{HEAD_SECONDS:g} s"
             self._end(f"said nothing that could be recognised within {wait}: {self.young[:40]!r}")
+
+    def _stalled(self, now: float) -> bool:
+        """Whether a peer takes nothing at all of what waits for it."""
+        size = self.transport.get_write_buffer_size() if self.transport is not None else 0
+        if size < self.unread or not self.unread_since:
+            self.unread, self.unread_since = size, now
+        return size > LINK_CHOKED and now - self.unread_since >= STALLED_SECONDS
 
     # Recognising
 
@@ -274,7 +360,7 @@ class Socket(asyncio.Protocol):
             if self.listener.settings.tls.only:
                 raise _not_in_clear(data)
         undecided = False
-        for protocol in self.listener.protocols:
+        for protocol in self._spoken(framed=False):
             opens = protocol.opens(data)
             if opens:
                 self._become(protocol, data, None)
@@ -319,7 +405,7 @@ class Socket(asyncio.Protocol):
         assert self.transport is not None
         self.listener.young.discard(self)
         self.hub.sockets.discard(self)
-        self.deadline = NEVER
+        self.hub.deadlines.forget(self)
         self.listener.shake_hands(self.transport, self.listener.tls, data)
 
     def _take_request(self, request: Request, data: bytes) -> None:
@@ -327,14 +413,20 @@ class Socket(asyncio.Protocol):
         if request.websocket and self.listener.claims(request):
             self._hand_over(request, data)
             return
-        for protocol in self.listener.protocols:
+        framed = request.websocket and not request.raw
+        for protocol in self._spoken(framed):
             if protocol.takes(request):
-                if request.websocket and not request.raw:
+                if framed:
                     self._become_websocket(protocol, request, data)
                 else:
                     self._become(protocol, data, request)
                 return
         self._hand_over(request, data)
+
+    def _spoken(self, framed: bool) -> Sequence[Protocol]:
+        """The protocols that WebSockets, or all other connections, may speak here."""
+        excluded = "never" if framed else "only"
+        return self.listener.protocols if self.listener.settings.websocket != excluded else ()
 
     def _check_origin(self, request: Request) -> None:
         """A page of a foreign web site must not reach a hub on this machine or network."""
@@ -353,8 +445,11 @@ class Socket(asyncio.Protocol):
             certificate = certificates.identity(self.listener.settings.tls.identity, shown)
         websocket = self.frames is not None
         self.opening = Opening(
-            self.listener.gate, *self.peer, self.secure, websocket, request, certificate, self.run
-        )
+            self.listener.gate, *self.peer, self.secure, websocket, request, certificate, self.run,
+            self.close,
+        )  # fmt: skip
+        self.opening.protocol = self.protocol.name if self.protocol is not None else "http"
+        self.opening.argument = self.argument
         return self.opening
 
     def _become(self, protocol: Protocol, data: bytes, request: Request | None) -> None:
@@ -368,7 +463,9 @@ class Socket(asyncio.Protocol):
     def _become_websocket(self, protocol: Protocol, request: Request, data: bytes) -> None:
         assert self.transport is not None
         self.transport.write(handshake_response(request, request.subprotocol))
-        self.frames = Frames(protocol.message_bytes)
+        self.frames = Frames(
+            protocol.message_bytes, any_text=protocol.any_text, binary_only=protocol.streams
+        )
         self._begin(protocol, request)
         rest = data[data.index(b"\r\n\r\n") + 4 :]
         if rest:
@@ -377,8 +474,9 @@ class Socket(asyncio.Protocol):
     def _begin(self, protocol: Protocol, request: Request | None) -> None:
         self.listener.young.discard(self)
         self.young = b""
-        self.deadline = NEVER
+        self.hub.deadlines.forget(self)
         link = self.link = Link(self.hub.broker.outgoing, self.transport)
+        link.relieved = self._drained
         if self.frames is not None:
             link.framing = WebSocketFraming(protocol.streams, self.frames)
         self.protocol = protocol
@@ -389,7 +487,7 @@ class Socket(asyncio.Protocol):
         """Give the socket to the web application, for good; it is not counted here any more."""
         self.listener.young.discard(self)
         self.hub.sockets.discard(self)
-        self.deadline = NEVER
+        self.hub.deadlines.forget(self)
         assert self.transport is not None
         if self.listener.adopt is None:
             raise ProtocolError("no web pages here", response(404, b"Please log in.", close=True))
@@ -519,6 +617,8 @@ class Listener:
         self.tls: ssl.SSLContext | None = None
         self.address = parse_address(settings.address)
         self._server: asyncio.Server | None = None
+        self._file: os.stat_result | None = None  # of a Unix socket
+        self._socket: socket.socket | None = None
 
     async def open(self) -> None:
         """Listen; `address` then says the real port.
@@ -526,17 +626,35 @@ class Listener:
         SettingError if the port is taken, or a file of TLS cannot be used.
         """
         self.read_certificates()
-        sock = bound_socket(self.settings.address)
+        if self.address.path:
+            await self._open_path(self.address.path)
+            return
+        sock = self._socket = bound_socket(self.settings.address)
+        keep_alive(sock, KEEP_ALIVE_SECONDS)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: Socket(self), sock=sock, backlog=4096)
         self.address = self.address._replace(port=sock.getsockname()[1])
+
+    async def _open_path(self, path: str) -> None:
+        sock = bound_path(path, int(self.settings.mode, 8))
+        self._file = os.stat(path)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(lambda: Socket(self), sock=sock)
 
     def close(self) -> None:
         if self._server is not None:
             self._server.close()
             self._server = None
+        if self._file is not None:
+            remove(self.address.path, self._file)
+            self._file = None
         for transport in list(self.handshakes):
             transport.abort()
+
+    def keep_alive(self, idle: float, interval: float) -> None:
+        """For connections accepted from now on: they inherit it."""
+        if self._socket is not None:
+            keep_alive(self._socket, idle, interval)
 
     def read_certificates(self) -> None:
         """For new connections; SettingError leaves what was read before."""
@@ -571,37 +689,6 @@ class Listener:
         _feed_tls(protocol, data)
 
 
-def bound_socket(text: str) -> socket.socket:
-    """A TCP socket bound to "ADDR:PORT"; SettingError says what to do if that fails.
-
-    [::] means every address of both versions, and 0.0.0.0 where there is no version 6.
-    """
-    address = parse_address(text)
-    try:
-        return _bound(address)
-    except OSError as error:
-        missing = error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
-        if not (missing and address.host == "::"):
-            raise SettingError(_bind_trouble(address, error)) from None
-    return bound_socket(f"0.0.0.0:{address.port}")
-
-
-def _bound(address: Address) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Inherited by accepted sockets: or the kernel buffers megabytes for a dead reader.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-        sock.bind((address.host, address.port))
-        # Listening now and not later: a second hub may bind the same address, not listen on it.
-        sock.listen(4096)
-    except OSError:
-        sock.close()
-        raise
-    return sock
-
-
 def _reason_of(error: BaseException | None) -> str:
     """OpenSSL's reason without its file and line numbers."""
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -609,14 +696,3 @@ def _reason_of(error: BaseException | None) -> str:
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.lower().replace("_", " ")
     return str(error or "") or "the peer went away"
-
-
-def _bind_trouble(address: Address, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return (
-            f"{address} is in use by another program. Stop that one, or choose another port: "
-            f"--listen {address.host}:0 takes a free one"
-        )
-    if error.errno == errno.EACCES:
-        return f"{address}: ports below 1024 need root; choose a higher one with --listen"
-    return f"cannot listen on {address}: {error.strerror or error}"

@@ -115,19 +115,28 @@ def _one_of(choices: dict[str, Any]) -> Callable[[_Line], Any]:
     return read
 
 
+def _none_if_false(line: _Line) -> int | None:
+    return None if _truth(line) else 0
+
+
 def _if_true(value: str) -> Callable[[_Line], str | None]:
     return lambda line: value if _truth(line) else None
 
 
+_KEPT: Final = {"true": "all", "1": "all", "false": "none", "0": "none"}
+
 # The hub's settings.
 _HUB: Final[dict[str, _Setting]] = {
-    "persistence": _Setting("journal.record", lambda line: None if _truth(line) else "none"),
+    "persistence": _Setting("journal.record", _one_of(_KEPT)),
     "persistence_location": _Setting("data", _text),
     "max_keepalive": _Setting("mqtt.max_keepalive", _whole),
     "max_topic_alias": _Setting("mqtt.topic_alias_maximum", _whole),
     "persistent_client_expiration": _Setting("mqtt.max_session_expiry", _span),
     "max_inflight_messages": _Setting("session.inflight", _window),
     "max_queued_messages": _Setting("session.backlog_messages", _or_unlimited),
+    "max_queued_bytes": _Setting("session.backlog_bytes", _or_unlimited),
+    "max_inflight_bytes": _Setting("session.inflight_bytes", _whole),
+    "retain_available": _Setting("limits.retained_messages", _none_if_false),
     "sys_interval": _Setting("sys.interval", _whole),
 }
 
@@ -151,7 +160,7 @@ _LISTENER: Final[dict[str, _Setting]] = {
     "require_certificate": _Setting("tls.require_certificate", _truth),
     "use_identity_as_username": _Setting("tls.identity", _if_true("common_name")),
     "use_subject_as_username": _Setting("tls.identity", _if_true("subject")),
-    "protocol": _Setting("protocols", _one_of({"mqtt": ["mqtt"], "websockets": ["mqtt"]})),
+    "protocol": _Setting("websocket", _one_of({"mqtt": "never", "websockets": "only"})),
     "allow_zero_length_clientid": _Setting("require_client_id", _not),
 }
 
@@ -212,14 +221,7 @@ _NOTED: Final[dict[str, str]] = {
     "local_password": "a bridge needs no permission on this side",
     "local_username": "a bridge needs no permission on this side",
     "log_facility": "the hub logs to stderr",
-    "max_qos 0": "every QoS is taken",
-    "max_qos 1": "every QoS is taken",
-    "maximum_qos 0": "every QoS is taken",
-    "maximum_qos 1": "every QoS is taken",
-    "retain_available false": "messages are retained; the nearest is acl_file",
-    "max_inflight_bytes": "the nearest are session.inflight and limits.message_bytes",
-    "max_queued_bytes": "the nearest is session.backlog_messages",
-    "memory_limit": "the nearest are limits.message_bytes and session.backlog_messages",
+    "memory_limit": "the nearest are limits.message_bytes and session.backlog_bytes",
     "notification_topic": "the topic is $SYS/broker/connection/NAME/state, here only",
     "notifications false": "$SYS/broker/connection/NAME/state says it to who wants to know",
     "notifications_local_only false": "bridges say their state here only",
@@ -252,6 +254,11 @@ _REFUSED: Final[dict[str, str]] = {
     "use_username_as_clientid true": "a client says its own id; use acl_file with %u",
 }
 
+_NOT_KEPT: Final = (
+    "there is no `persistence true`: nothing is kept on the disk, and there are no tables. Say "
+    "it, or --set journal.record=all, to have the journal"
+)
+
 _LEVELS: Final = {
     "all": "debug", "debug": "debug", "websockets": "debug", "subscribe": "debug",
     "unsubscribe": "debug", "internal": "debug", "information": "info", "notice": "info",
@@ -283,6 +290,8 @@ class _Reader:
             "topic": self._topic,
             "start_type": self._start_type,
             "clientid_prefixes": self._prefixes,
+            "max_qos": self._maximum_qos,
+            "maximum_qos": self._maximum_qos,
             "message_size_limit": self._message_bytes,
             "max_packet_size": self._message_bytes,
             "log_type": self._log_type,
@@ -327,9 +336,10 @@ class _Reader:
 
     def _listener(self, line: _Line) -> None:
         port, _, host = _text(line).partition(" ")
-        if host.strip().startswith("/") or not port.isdecimal():
-            raise line.trouble("expected `listener PORT [ADDRESS]`; Unix sockets are not listened")
-        self.listener = {"port": port, "host": host.strip()}
+        host = host.strip()
+        if not port.isdecimal() or host.startswith("/") != (port == "0"):
+            raise line.trouble("expected `listener PORT [ADDRESS]` or `listener 0 /PATH`")
+        self.listener = {"port": port, "host": host}
         self.listeners.append(self.listener)
 
     def _port(self, line: _Line) -> None:
@@ -374,6 +384,13 @@ class _Reader:
         if any(found):
             limits["message_bytes"] = min(size for size in found if size)
 
+    def _maximum_qos(self, line: _Line) -> None:
+        """A listener's there and the hub's here: the smallest counts."""
+        mqtt = self.tree.setdefault("mqtt", {})
+        mqtt["maximum_qos"] = min(mqtt.get("maximum_qos", 2), _whole(line))
+        if len(self.listeners) > 1:
+            self.notes.append(f"{line.place}: {line.option} counts for every listener")
+
     def _log_type(self, line: _Line) -> None:
         level = _one_of(_LEVELS)(line)
         before = self.tree.setdefault("log", {}).get("level", level)
@@ -397,6 +414,9 @@ class _Reader:
         elif self.listeners:
             for line in self.early:
                 self._note(line, "it stands before any listener")
+        if "record" not in self.tree.setdefault("journal", {}):
+            self.tree["journal"]["record"] = "none"
+            self.notes.append(_NOT_KEPT)
         prefixes = self.tree.pop("prefixes", [])
         if self.listeners:
             # Only without any listener does it let everybody in, and listens on loopback.
@@ -418,8 +438,12 @@ def _finished(listener: dict[str, Any], prefixes: list[str]) -> dict[str, Any]:
     """A listener whose address is put together."""
     domain = listener.pop("domain", "::")
     host, port = listener.pop("host") or domain, listener.pop("port")
-    listener["address"] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    listener.setdefault("protocols", ["mqtt"])
+    if host.startswith("/"):
+        listener["address"] = f"unix:{host}"
+    else:
+        listener["address"] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    listener["protocols"] = ["mqtt"]
+    listener.setdefault("websocket", "never")
     if prefixes:
         listener["client_prefixes"] = prefixes
     _finish_tls(listener, port)

@@ -90,22 +90,22 @@ TAKEN: Final = b"taken"
 
 KINDS: Final[dict[bytes, str]] = {
     CONNECT: "a client took its session; number = next delivery number of a durable one",
-    DISCONNECT: "a client left; expires = when its session ends; properties.reason = why",
+    DISCONNECT: "a client left; expires = when its session ends; number = deliveries tried before",
     END: "the session is over: forget its subscriptions and deliveries",
     SUBSCRIBE: "client subscribes to the filter in topic with qos; client $queue/Q = a binding",
     UNSUBSCRIBE: "the reverse of subscribe",
     WILL: "the client's will, in the message columns; expires = due then; no topic = taken back",
-    CREATE: "a topic or sub-topic gets its id (number), or a queue begins (number = next id)",
+    CREATE: "a (sub-)topic gets its id (number); a queue begins or changes (number = next id)",
     DESTROY: "a queue ends with all it holds",
     AUDIENCE: "the durable sessions of a route: payload = [[protocol, client, qos], ...] (JSON)",
     PUBLISH: "a message; ref = its audience; number = packet id of a durable QoS 2 publisher",
     RELEASE: "that packet id (number) of that publisher is free again",
-    QUEUED: "one more delivery: ref = message; for a queue number = its id there",
+    QUEUED: "one more delivery: ref = message; number = its bytes, for a queue its id there",
     SEND: "message `number` enters queue `topic`; ref = the request it answers",
-    DELIVER: "queue message ref is handed to client until expires",
+    DELIVER: "queue message ref (number = its id there) is handed to client until expires",
     RECEIVED: "a QoS 2 receiver has the message ref; number = how many deliveries from there",
     ACK: "client is done with message ref; number = how many deliveries from there",
-    DROP: "lost: ref = message, number = how many; topic and no client = a retained one expired",
+    DROP: "lost: ref = message, number = how many, its id for a queue; no client = a retained one",
     HELD: "snapshot only: an open QoS 2 packet id (number) of a durable publisher",
     TAKEN: "cluster only: how far (ref) another log was taken in",
 }
@@ -114,7 +114,7 @@ def changes_state(row: Row) -> bool:
     """Whether folding the row has an effect; a start-up skips frames where no row has."""
     if row.kind == PUBLISH:
         return row.ref != 0 or row.retain or row.number != 0 or row.topic.startswith(b"$delayed/")
-    return row.kind != DELIVER
+    return row.kind != DELIVER or row.properties != b""
 
 
 _AMBIGUOUS = re.compile(r"%(?=[0-9A-Fa-f]{2})|[\udc80-\udcff]")

@@ -8,6 +8,7 @@ can change while clients stay connected.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -17,8 +18,10 @@ from pathlib import Path
 
 from hubbub.config import Settings
 from hubbub.errors import HubbubError
-from hubbub.hub import Hub, new_event_loop
+from hubbub.hub import Hub
+from hubbub.node import Node, new_event_loop
 from hubbub.web.app import Application
+from hubbub.web.mounted import Mounted, load
 
 log = logging.getLogger("hubbub")
 
@@ -28,8 +31,13 @@ _FIXED = (
 )  # fmt: skip
 
 
-def run(settings: Settings, reload: Callable[[], Settings] | None = None) -> None:
-    """Serve until told to stop. SettingError and DirectoryError are the caller's to print."""
+def run(
+    settings: Settings, reload: Callable[[], Settings] | None = None, app: str | None = None
+) -> None:
+    """Serve until told to stop. SettingError and DirectoryError are the caller's to print.
+
+    `app` is MODULE:NAME of an ASGI application that is to run on the same ports.
+    """
     logging.basicConfig(
         level=settings.log.level.upper(),
         format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
@@ -38,20 +46,26 @@ def run(settings: Settings, reload: Callable[[], Settings] | None = None) -> Non
     )
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_serve(settings, reload))
+        runner.run(_serve(settings, reload, app))
 
 
-async def _serve(settings: Settings, reload: Callable[[], Settings] | None) -> None:
+async def _serve(
+    settings: Settings, reload: Callable[[], Settings] | None, app: str | None
+) -> None:
     hub = Hub(settings)
-    hub.web = Application(hub.status)
+    node = hub.node
+    node.web = Application(node.status, Mounted(load(app), hub) if app else None)
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     await hub.start()
+    node.broker.stop = stopped.set
+    gc.collect()
+    gc.freeze()  # what is here now stays; nobody need look at it again
     if reload is not None:
-        loop.add_signal_handler(signal.SIGHUP, _reload, hub, reload)
-    print(banner(hub), flush=True)
+        loop.add_signal_handler(signal.SIGHUP, _reload, node, reload)
+    print(banner(node), flush=True)
     try:
         await stopped.wait()
         log.info("stopping: connections are closed, the journal is committed")
@@ -59,7 +73,7 @@ async def _serve(settings: Settings, reload: Callable[[], Settings] | None) -> N
         await hub.stop()
 
 
-def _reload(hub: Hub, read: Callable[[], Settings]) -> None:
+def _reload(hub: Node, read: Callable[[], Settings]) -> None:
     """What needs a restart keeps its old value, and the log says so."""
     try:
         fresh = read()
@@ -81,7 +95,7 @@ def _reload(hub: Hub, read: Callable[[], Settings]) -> None:
     log.info("the configuration was read again")
 
 
-def banner(hub: Hub) -> str:
+def banner(hub: Node) -> str:
     """What listens, where the data is, and what to try next."""
     lines = [f"Hubbub {version('hubbub')}"]
     for listener in hub.listeners:
@@ -95,7 +109,9 @@ def banner(hub: Hub) -> str:
         lines.append("  keeping everything in memory: nothing survives this process")
     else:
         lines.append(f"  journal in {Path(hub.settings.data).resolve()}")
-    first, last = hub.listeners[0].address, hub.listeners[-1].address
+    addresses = [listener.address for listener in hub.listeners]
+    reachable = [address for address in addresses if not address.path] or addresses
+    first, last = reachable[0], reachable[-1]
     lines += [
         "Try in another terminal:",
         f"  hubbub sub 'demo/#' --url mqtt://{first}",

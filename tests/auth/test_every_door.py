@@ -17,7 +17,7 @@ import pytest
 from hubbub.auth.passwords import add_user
 from hubbub.config import Journal, Settings
 from hubbub.errors import SettingError
-from hubbub.hub import Hub
+from hubbub.node import Node
 from hubbub.web.app import Application
 
 WEBSOCKET = (
@@ -39,8 +39,8 @@ def files(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def hub(files: Path) -> AsyncIterator[Hub]:
-    hub = Hub(
+async def hub(files: Path) -> AsyncIterator[Node]:
+    hub = Node(
         Settings(
             listen=("127.0.0.1:0",),
             password_file=str(files / "users"),
@@ -60,7 +60,7 @@ class Peer:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def dial(cls, hub: Hub) -> Peer:
+    async def dial(cls, hub: Node) -> Peer:
         address = hub.listeners[0].address
         return cls(*await asyncio.open_connection(address.host, address.port))
 
@@ -119,7 +119,7 @@ WRONG = [(b"", b""), (b"ann", b"wrong"), (b"bob", b"secret"), (b"ann", b"")]
 
 
 @pytest.mark.parametrize(("user", "secret"), WRONG)
-async def test_mqtt(hub: Hub, user: bytes, secret: bytes) -> None:
+async def test_mqtt(hub: Node, user: bytes, secret: bytes) -> None:
     refused = await (await Peer.dial(hub)).ask(connect(user, secret), 99)
     assert refused[:3] == b"\x20\x02\x00" and refused[3] in (4, 5) and len(refused) == 4
     five = await (await Peer.dial(hub)).ask(connect(user, secret, level=5), 99)
@@ -131,7 +131,7 @@ async def test_mqtt(hub: Hub, user: bytes, secret: bytes) -> None:
     assert not hub.broker.clients
 
 
-async def test_mqtt_with_the_password(hub: Hub) -> None:
+async def test_mqtt_with_the_password(hub: Node) -> None:
     early = b"\x32\x07\x00\x01t\x00\x07hi"  # what comes meanwhile is taken afterwards
     answer = await (await Peer.dial(hub)).ask(connect(b"ann", b"secret") + early, 8)
     assert answer == b"\x20\x02\x00\x00" + b"\x40\x02\x00\x07"
@@ -139,7 +139,7 @@ async def test_mqtt_with_the_password(hub: Hub) -> None:
     assert again == b"\x20\x02\x00\x00"
 
 
-async def test_garbage_behind_a_connect_ends_that_connection_only(hub: Hub) -> None:
+async def test_garbage_behind_a_connect_ends_that_connection_only(hub: Node) -> None:
     """It is parsed when the gate has answered, outside any call of the listener."""
     garbage = b"\x30\xff\xff\xff\xff\xff"
     answer = await (await Peer.dial(hub)).ask(connect(b"ann", b"secret") + garbage, 99)
@@ -148,7 +148,7 @@ async def test_garbage_behind_a_connect_ends_that_connection_only(hub: Hub) -> N
 
 
 @pytest.mark.parametrize(("user", "secret"), WRONG)
-async def test_smq(hub: Hub, user: bytes, secret: bytes) -> None:
+async def test_smq(hub: Node, user: bytes, secret: bytes) -> None:
     shown = user + b":" + secret if user or secret else b""
     peer = await Peer.dial(hub)
     await peer.ask(SMQ, 3)
@@ -159,7 +159,7 @@ async def test_smq(hub: Hub, user: bytes, secret: bytes) -> None:
     assert not hub.broker.clients
 
 
-async def test_smq_with_the_password(hub: Hub) -> None:
+async def test_smq_with_the_password(hub: Node) -> None:
     peer = await Peer.dial(hub)
     await peer.ask(SMQ, 3)
     assert (await peer.ask(smq_connect(b"ann:secret"), 3))[2:4] == b"\x03\x00"
@@ -174,7 +174,7 @@ WEB = [(b"GET", b"/api/v1/status"), (b"GET", b"/admin/"), (b"GET", b"/nothing")]
 
 @pytest.mark.parametrize(("user", "secret"), WRONG)
 @pytest.mark.parametrize(("method", "target"), SWITCH + WEB)
-async def test_http(hub: Hub, method: bytes, target: bytes, user: bytes, secret: bytes) -> None:
+async def test_http(hub: Node, method: bytes, target: bytes, user: bytes, secret: bytes) -> None:
     header = basic(user, secret) if user or secret else b""
     more = header + b"Connection: close\r\nContent-Length: 0\r\n"
     answer = await (await Peer.dial(hub)).ask(request(target, more, method), 1 << 20)
@@ -184,13 +184,13 @@ async def test_http(hub: Hub, method: bytes, target: bytes, user: bytes, secret:
 
 @pytest.mark.parametrize("header", [basic(b"ann", b"secret"), b"Authorization: Bearer ann.secret"])
 @pytest.mark.parametrize("target", [b"/api/v1/status", b"/login/me", b"/"])
-async def test_http_with_the_password(hub: Hub, target: bytes, header: bytes) -> None:
+async def test_http_with_the_password(hub: Node, target: bytes, header: bytes) -> None:
     more = header.rstrip() + b"\r\nConnection: close\r\n"
     answer = await (await Peer.dial(hub)).ask(request(target, more), 1 << 20)
     assert answer.startswith(b"HTTP/1.1 200 ")
 
 
-async def test_each_request_of_a_connection_is_asked(hub: Hub) -> None:
+async def test_each_request_of_a_connection_is_asked(hub: Node) -> None:
     """A proxy may send those of several people."""
     peer = await Peer.dial(hub)
     status = b"/api/v1/status"
@@ -198,7 +198,7 @@ async def test_each_request_of_a_connection_is_asked(hub: Hub) -> None:
     assert (await peer.ask(request(status))).startswith(b"HTTP/1.1 401 ")
 
 
-async def test_what_pages_show_is_not_for_everybody(hub: Hub) -> None:
+async def test_what_pages_show_is_not_for_everybody(hub: Node) -> None:
     answer = await (await Peer.dial(hub)).ask(request(b"/api/v1/status", basic(b"eve", b"nosy")))
     assert answer.startswith(b"HTTP/1.1 403 ") and b"$SYS/#" in answer
     for target in (b"/", b"/trace"):
@@ -206,7 +206,7 @@ async def test_what_pages_show_is_not_for_everybody(hub: Hub) -> None:
         assert answer.startswith(b"HTTP/1.1 403 "), target
 
 
-async def test_permissions_of_publishing_and_receiving(hub: Hub) -> None:
+async def test_permissions_of_publishing_and_receiving(hub: Node) -> None:
     ann, eve = await Peer.dial(hub), await Peer.dial(hub)
     await ann.ask(connect(b"ann", b"secret", b"ann"), 4)
     await eve.ask(connect(b"eve", b"nosy", b"eve"), 4)
@@ -222,7 +222,7 @@ async def test_permissions_of_publishing_and_receiving(hub: Hub) -> None:
     assert hub.broker.metrics.dropped["not allowed"] == 1
 
 
-async def test_retained_messages_are_for_those_who_may(hub: Hub) -> None:
+async def test_retained_messages_are_for_those_who_may(hub: Node) -> None:
     ann, eve = await Peer.dial(hub), await Peer.dial(hub)
     await ann.ask(connect(b"ann", b"secret", b"ann"), 4)
     for topic in (b"secret", b"out/all"):
@@ -242,7 +242,7 @@ async def test_retained_messages_are_for_those_who_may(hub: Hub) -> None:
     ids=["password", "permissions"],
 )
 async def test_files_read_again_end_those_who_may_not_stay(
-    hub: Hub, files: Path, change: Callable[[Path], object]
+    hub: Node, files: Path, change: Callable[[Path], object]
 ) -> None:
     ann, eve = await Peer.dial(hub), await Peer.dial(hub)
     await ann.ask(connect(b"ann", b"secret", b"ann"), 4)
@@ -253,7 +253,7 @@ async def test_files_read_again_end_those_who_may_not_stay(
     assert await ann.ask(b"\xc0\x00", 2) == b"\xd0\x00"
 
 
-async def test_permissions_change_under_those_who_stay(hub: Hub, files: Path) -> None:
+async def test_permissions_change_under_those_who_stay(hub: Node, files: Path) -> None:
     ann, eve = await Peer.dial(hub), await Peer.dial(hub)
     await ann.ask(connect(b"ann", b"secret", b"ann"), 4)
     await eve.ask(connect(b"eve", b"nosy", b"eve"), 4)
@@ -266,7 +266,7 @@ async def test_permissions_change_under_those_who_stay(hub: Hub, files: Path) ->
 
 
 async def test_a_damaged_file_does_not_keep_the_others_from_being_read(
-    hub: Hub, files: Path
+    hub: Node, files: Path
 ) -> None:
     eve = await Peer.dial(hub)
     await eve.ask(connect(b"eve", b"nosy", b"eve"), 4)

@@ -14,20 +14,20 @@ import pytest
 
 from hubbub.auth.passwords import add_user
 from hubbub.config import Journal, Settings
-from hubbub.hub import Hub
+from hubbub.node import Node
 
 METHOD, DATA = 0x15, 0x16
 
 
 @pytest.fixture
-async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
+async def hub(tmp_path: Path) -> AsyncIterator[Node]:
     users = tmp_path / "users"
     users.write_text("old:$6$eA==$" + "A" * 86 + "==\n")
     add_user(users, "ann", b"pencil")
     (tmp_path / "acl").write_text("user ann\ntopic a\n")
     files = {"password_file": str(users), "acl_file": str(tmp_path / "acl")}
     settings = Settings(listen=("127.0.0.1:0",), journal=Journal(record="none"), **files)  # type: ignore[arg-type]
-    async with Hub(settings) as hub:
+    async with Node(settings) as hub:
         yield hub
 
 
@@ -58,7 +58,7 @@ def connect(first: bytes, method: bytes = b"SCRAM-SHA-256") -> bytes:
 class Device:
     """Speaks the client's side of both: MQTT's packets and SCRAM's arithmetic."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Node) -> None:
         self.address = hub.listeners[0].address
 
     async def dial(self) -> None:
@@ -103,7 +103,7 @@ class Device:
 BARE = b"n=ann,r=nonce"
 
 
-async def test_in_three_packets(hub: Hub) -> None:
+async def test_in_three_packets(hub: Node) -> None:
     device = Device(hub)
     await device.dial()
     auth = await device.ask(connect(b"n,," + BARE))
@@ -117,7 +117,7 @@ async def test_in_three_packets(hub: Hub) -> None:
 
 
 @pytest.mark.parametrize(("user", "password"), [(b"ann", b"crayon"), (b"bob", b"pencil")])
-async def test_a_wrong_proof(hub: Hub, user: bytes, password: bytes) -> None:
+async def test_a_wrong_proof(hub: Node, user: bytes, password: bytes) -> None:
     device = Device(hub)
     await device.dial()
     bare = b"n=" + user + b",r=nonce"
@@ -128,7 +128,7 @@ async def test_a_wrong_proof(hub: Hub, user: bytes, password: bytes) -> None:
     assert await device.ask(b"") == b"" and not hub.broker.clients
 
 
-async def test_an_account_without_a_verifier_is_told(hub: Hub) -> None:
+async def test_an_account_without_a_verifier_is_told(hub: Node) -> None:
     device = Device(hub)
     await device.dial()
     refusal = await device.ask(connect(b"n,,n=old,r=nonce"))
@@ -136,7 +136,7 @@ async def test_an_account_without_a_verifier_is_told(hub: Hub) -> None:
     assert b"hubbub passwd add" in refusal
 
 
-async def test_a_method_that_is_not_known(hub: Hub) -> None:
+async def test_a_method_that_is_not_known(hub: Node) -> None:
     device = Device(hub)
     await device.dial()
     refusal = await device.ask(connect(b"x", b"PLAIN"))

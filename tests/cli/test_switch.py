@@ -8,12 +8,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from hubbub.cli.switch import _event_line, _report, app
-from tests.process import ROOT, RunningHub
+from hubbub.cli.status import fetch
+from hubbub.cli.switch import app
+from hubbub.cli.switch.events import chart, event_line
+from hubbub.cli.switch.report import report
+from hubbub.errors import HubbubError
+from tests.process import ROOT, RunningHub, StartHub
 
 interop = pytest.mark.interop
 
@@ -32,10 +37,10 @@ def run(hub: RunningHub, *words: str, text: str = "") -> subprocess.CompletedPro
     )  # fmt: skip
 
 
-def start(hub: RunningHub, *words: str) -> subprocess.Popen[str]:
+def start(hub: RunningHub, *words: str, stdin: int | None = None) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command(hub, *words),
-        env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=ENVIRONMENT, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 
@@ -75,6 +80,11 @@ def test_a_request_nobody_answers_can_be_looked_at_and_removed(
         assert done.exit_code == 0, done.output
         return done.output
 
+    def failing(*words: str) -> str:
+        done = CliRunner().invoke(app, [*words, "--url", hub.url("http")])
+        assert isinstance(done.exception, HubbubError)
+        return str(done.exception)
+
     (tmp_path / "body").write_text("from a file")
     late = ("call", "foo", "--file", str(tmp_path / "body"), "--timeout", "0.1")
     failed = CliRunner().invoke(app, [*late, "--url", hub.url("http")])
@@ -85,7 +95,9 @@ def test_a_request_nobody_answers_can_be_looked_at_and_removed(
     events = said("tail").splitlines()
     assert "foo.0:from a file" in events[0] and "foo.0:ack" in events[-1]
     assert said("list", "--all", "--prefix", "f") == "foo\n"
+    assert "no message 0 in the queue foo" in failing("ack", "foo", "0")
     assert said("destroy", "foo") == ""
+    assert "no queue foo" in failing("destroy", "foo")
     assert said("list", "--all") == ""
 
 
@@ -97,7 +109,7 @@ def test_no_hub(hub: RunningHub) -> None:
     assert "start one with `hubbub serve`" in found.stderr and found.stderr.count("\n") == 1
 
 
-def test_a_report() -> None:
+def test_areport() -> None:
     second = 10**9
 
     def queue(expected: int | None, *contents: object) -> dict[str, object]:
@@ -122,7 +134,7 @@ def test_a_report() -> None:
             "idle": queue(None),
         },
     }
-    assert _report(found) == [
+    assert report(found) == [
         "Switch started 1 min ago",
         "The following services are running:",
         "  alive",
@@ -152,5 +164,123 @@ def test_an_event_keeps_the_end_of_long_names() -> None:
         "message": ["Message", ["q", 1], {"payload": "hi\n", "kind": ["Response", ["r", 0]]}],
         "processing_time": 1_500_000_000,
     }
-    line = _event_line(event, 2.0)
+    line = event_line(event, 2.0)
     assert line.split() == ["2.00", "q", "->", "ng-program:4711", "1.50", "q.1:hi"]
+
+
+def test_a_chart() -> None:
+    def event(kind: list[Any], payload: str, **ends: str) -> dict[str, Any]:
+        return {
+            "queue": "q",
+            **ends,
+            "message": ["Message", ["q", 1], {"payload": payload, "kind": kind}],
+        }
+
+    asked: list[Any] = ["Request", "r"]
+    events = [
+        event(asked, '{"method":"VM.start","params":[]}', input="cli"),
+        event(asked, '{"method":"VM.start","params":[]}', output="svc"),
+        event(["Response", ["q", 1]], 'say "no"\n', input="svc") | {"queue": "r"},
+        event(["Response", ["q", 1]], 'say "no"\n', output="cli") | {"queue": "r"},
+        {"queue": "q", "input": "svc", "message": ["Ack", ["q", 1]]},
+    ]
+    assert chart(events) == [
+        "msc {",
+        '  "cli","q","svc","r";',
+        '  "cli" => "q" [ label = "VM.start" ];',
+        '  "q" => "svc" [ label = "VM.start" ];',
+        '  "r" << "svc" [ label = "say \\"no\\" " ];',
+        '  "cli" << "r" [ label = "say \\"no\\" " ];',
+        "}",
+    ]
+
+
+@interop
+def test_bytes_that_are_no_text(hub: RunningHub, tmp_path: Path) -> None:
+    """They come back as they went, with no line end added or lost."""
+    with start(hub, "serve", "raw", "--program", "/bin/cat") as service:
+        until_shown(hub, "running:\n  raw")
+        for payload in (bytes(range(256)), b"\xff\n", b"\0\n", b"x" * 3_000_000 + b"\xfe"):
+            (tmp_path / "body").write_bytes(payload)
+            words = command(hub, "call", "raw", "--file", str(tmp_path / "body"))
+            done = subprocess.run(words, env=ENVIRONMENT, capture_output=True, timeout=60)
+            assert done.stdout == payload, done.stderr
+        service.send_signal(signal.SIGTERM)
+
+
+@interop
+def test_one_program_run_for_each_request(hub: RunningHub, tmp_path: Path) -> None:
+    """They run side by side, but not more than were allowed."""
+    program = tmp_path / "program"
+    program.write_text(
+        f"#!/bin/sh\ntouch {tmp_path}/run.$$\nls {tmp_path}/run.* 2>&- | wc -l >> {tmp_path}/seen\n"
+        f"sleep 0.3\nrm {tmp_path}/run.$$\nread x; test $x != bad && echo $$ $x\n"
+    )
+    program.chmod(0o700)
+    with start(hub, "serve", "work", "--program", str(program), "--concurrent", "2") as service:
+        calls = [start(hub, "call", "work", "--body", f"n{n}\n") for n in range(4)]
+        replies = [call.communicate(timeout=60)[0].split() for call in calls]
+        assert [reply[1] for reply in replies] == ["n0", "n1", "n2", "n3"]
+        assert len({reply[0] for reply in replies}) == 4
+        assert max(map(int, (tmp_path / "seen").read_text().split())) == 2
+        late = run(hub, "call", "work", "--body", "bad\n", "--timeout", "1.5")
+        assert (late.returncode, late.stdout) == (1, "")
+        assert late.stderr == "hubbub: nobody answered from work within 1.5 s\n"
+        service.send_signal(signal.SIGINT)
+        _, said = service.communicate(timeout=30)
+        assert service.returncode == 0
+        assert said == (
+            f"hubbub: request work:4 was not answered and stays: {program} ended with code 1\n"
+        )
+
+
+@interop
+def test_answers_that_are_typed(hub: RunningHub) -> None:
+    with start(hub, "call", "talk", "--body", "how are you?") as call:
+        until_shown(hub, "how are you?")
+        with start(hub, "serve", "talk", stdin=subprocess.PIPE) as person:
+            assert person.stdin is not None and person.stdout is not None
+            person.stdin.write("fine,\nthanks\n.\n")
+            person.stdin.flush()
+            assert call.communicate(timeout=30)[0] == "fine,\nthanks\n"
+            assert person.stdout.readline() == "how are you?\n"
+            person.stdin.close()  # nobody answers any more
+            run(hub, "call", "talk", "--body", "really?", "--timeout", "1")
+            assert person.wait(30) == 0
+    assert "really?" in run(hub, "diagnostics").stdout
+
+
+@interop
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(("serve", "q"), 0), (("tail", "--follow"), 0), (("call", "nobody", "--body", "x"), 130)],
+)
+def test_control_c(hub: RunningHub, words: tuple[str, ...], code: int) -> None:
+    with start(hub, *words) as process:
+        until_logged_in(hub)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30) == ("", "")
+        assert process.returncode == code
+
+
+def until_logged_in(hub: RunningHub) -> None:
+    """A client of message-switch is there."""
+    deadline = time.monotonic() + 30
+    while not any(client["protocol"] == "switch" for client in fetch(hub.url("http"))["clients"]):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@interop
+def test_a_service_survives_its_hub(start_hub: StartHub) -> None:
+    first = start_hub()
+    with start(first, "serve", "q", "--program", "/bin/cat") as service:
+        until_shown(first, "running:\n  q")
+        first.stop(signal.SIGKILL)
+        second = start_hub("--listen", first.address)
+        assert run(second, "call", "q", "--body", "again").stdout == "again\n"
+        service.send_signal(signal.SIGINT)
+        _, said = service.communicate(timeout=30)
+        lost, back = said.splitlines()
+        assert lost.startswith(f"hubbub: lost the hub at {first.address} (")
+        assert back == f"hubbub: the hub at {first.address} is there again"

@@ -122,6 +122,7 @@ def shape(state: State, leased: Container[int] = ()) -> dict[str, Any]:
         },
         "ended": (state.ended_queues, state.queue_floor),
         "retained": state.retained,
+        "wills": {key: will._replace(seq=0, time=0) for key, will in state.wills.items()},
         "topics": state.topics.numbers,
         "topic names": state.topics.names,
         "subtopics": state.subtopics.numbers,
@@ -134,7 +135,7 @@ def _session(session: SessionState, leased: Container[int]) -> dict[str, Any]:
     deliveries = {
         number: entry
         for number, entry in enumerate(backlog.entries, backlog.first)
-        if entry and entry >> 3 not in leased
+        if entry and entry >> 35 not in leased
     }
     return {
         "subscriptions": session.subscriptions,
@@ -142,6 +143,7 @@ def _session(session: SessionState, leased: Container[int]) -> dict[str, Any]:
         "next": backlog.next,
         "received": backlog.received,
         "open": session.open_ids,
+        "shared": session.shared,
         "expires": session.expires,
         "connected": session.connected,
         "will": will._replace(seq=0, time=0) if will is not None else None,

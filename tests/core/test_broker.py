@@ -180,6 +180,40 @@ def test_an_audience_is_named_once_a_segment() -> None:
     assert len(broker.state.sessions["test", "ann"].backlog.entries) == 3
 
 
+def test_an_audience_is_written_again_only_when_it_is_another() -> None:
+    broker, log = recording()
+    ann, bob = (Ear(broker, name, lasting=True) for name in ("ann", "bob"))
+    broker.subscribe(ann.wish("a", 1))
+    post(broker, "a", qos=1)
+    broker.subscribe(bob.wish("b", 1))
+    broker.subscribe(ann.wish("c", 1))
+    post(broker, "a", qos=1)
+    assert log.kinds().count("audience") == 1
+    broker.subscribe(bob.wish("a", 1))
+    post(broker, "a", qos=1)
+    assert log.kinds().count("audience") == 2
+    broker.end(bob)
+    broker.connect(bob)
+    broker.subscribe(bob.wish("a", 1))
+    post(broker, "a", qos=1)
+    assert log.kinds().count("audience") == 3, "the same name, but not the same session"
+    assert shape(folded(log.rows)) == shape(broker.state)
+
+
+def test_a_session_is_deaf_while_one_of_its_subscriptions_is() -> None:
+    broker, _ = recording()
+    ann = Ear(broker, "ann")
+    deaf, plain = ann.wish("a"), ann.wish("b")
+    deaf.no_local = True
+    for wish, heard in ((deaf, 0), (deaf, 0), (plain, 0), (ann.wish("a"), 1), (deaf, 0)):
+        broker.subscribe(wish)
+        broker.post(Message("a", b"x"), ann)
+        assert len(ann.hear()) == heard
+    assert ann.deaf
+    broker.unsubscribe(ann, "a")
+    assert not ann.deaf
+
+
 def test_a_backlog_that_is_full_takes_the_newest_back() -> None:
     broker, log = recording()
     broker.backlog_messages = 2
@@ -293,7 +327,7 @@ def test_a_consumer_in_memory_does_not_rename_what_others_see() -> None:
     clock = Clock()
     broker = Broker(clock, Log(clock), "none")
     consumer, ear = Ear(broker, "ann"), Ear(broker, "bob")
-    broker.bind(broker.queue("q"), "a")
+    broker.queues.bind(broker.queues.named("q"), "a")
     broker.subscribe(consumer.wish("$queue/q"))
     post(broker, "a", retain=True)
     assert len(consumer.hear()) == 1

@@ -58,7 +58,7 @@ def test_it_may_enter_a_queue() -> None:
     broker, _ = recording()
     broker.post(Message("$delayed/5/$queue/jobs", b"x", 1))
     later(broker, 5)
-    assert list(broker.queue("jobs").messages) == [0]
+    assert list(broker.queues.named("jobs").messages) == [0]
 
 
 def test_a_restart_changes_nothing() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.core.limits import LINK_BYTES, LINK_CHOKED
-from hubbub.core.link import Link, Outgoing
+from hubbub.core.link import PIECES, Link, Outgoing
 from tests.core.recording import Recording, StillClock
 from tests.wire import Recorder
 
@@ -137,11 +137,58 @@ def test_a_slow_reader_is_choked_and_then_ended() -> None:
     desk.tick()
     assert desk.link.choked
     assert not desk.transport.closed
-    waiting = LINK_BYTES + 1
+    waiting = LINK_BYTES + 2
     desk.link.write(b"x")
     desk.tick()
     assert desk.transport.closed
     assert "too slow" in desk.link.reason
+
+
+def test_one_message_of_any_size_may_be_on_its_way() -> None:
+    desk = Desk()
+    desk.transport.get_write_buffer_size = lambda: waiting  # type: ignore[method-assign]
+    large = bytes(2 * LINK_BYTES)
+    waiting = len(large)
+    desk.link.write(large)
+    desk.tick()
+    waiting += LINK_BYTES
+    desk.link.write(b"puback")
+    desk.tick()
+    assert not desk.transport.closed
+    waiting += 1
+    desk.link.write(b"puback")
+    desk.tick()
+    assert desk.transport.closed
+
+
+def test_within_a_tick_it_is_choked_by_what_was_written_or_held() -> None:
+    desk = Desk()
+    relieved: list[bool] = []
+    desk.link.relieved = lambda: relieved.append(desk.link.choked)
+    for hold in (False, True):
+        desk.row()
+        for _ in range(2):
+            assert not desk.link.choked
+            desk.link.hold(bytes(LINK_BYTES)) if hold else desk.link.write(bytes(LINK_BYTES))
+        assert desk.link.choked
+        desk.log.sync()
+        assert not relieved
+        desk.tick()
+        assert not desk.link.choked
+        assert relieved == [False], "the transport took all of it and will say nothing"
+        relieved.clear()
+
+
+def test_very_many_pieces_leave_as_one() -> None:
+    desk = Desk()
+    for count in (2, PIECES, PIECES + 1):
+        for _ in range(count):
+            desk.link.write(b"pong")
+        desk.link.flush()
+        desk.outgoing.touched.clear()
+        assert len(desk.transport.pieces) == (count if count <= PIECES else 1)
+        assert b"".join(desk.transport.pieces) == b"pong" * count
+        desk.transport.pieces.clear()
 
 
 def test_a_link_whose_socket_is_gone_lets_go_of_everything() -> None:

@@ -25,15 +25,15 @@ def leases(session: Session) -> list[int]:
 def test_ids_are_never_used_again() -> None:
     broker, log = recording()
     send(broker, "q", b"0", b"1")
-    broker.acknowledge(broker.queue("q"), 1, broker.itself)
-    broker.acknowledge(broker.queue("q"), 0, broker.itself)
+    broker.queues.acknowledge(broker.queues.named("q"), 1, broker.itself)
+    broker.queues.acknowledge(broker.queues.named("q"), 0, broker.itself)
     send(broker, "q", b"2")
-    assert list(broker.queue("q").messages) == [2]
-    broker.destroy("q")
-    broker.destroy("q")
+    assert list(broker.queues.named("q").messages) == [2]
+    broker.queues.destroy("q")
+    broker.queues.destroy("q")
     send(broker, "q", b"3")
-    assert list(broker.queue("q").messages) == [3]
-    broker.destroy("q")
+    assert list(broker.queues.named("q").messages) == [3]
+    broker.queues.destroy("q")
     again = folded(snapshot(folded(log.rows), log.rows))
     assert again.ended_queues == {"q": 4}
 
@@ -45,15 +45,15 @@ def test_ids_only_grow(steps: list[str]) -> None:
     for step in steps:
         if step == "send":
             send(broker, "q", b"x")
-            newest = max(broker.queue("q").messages)
+            newest = max(broker.queues.named("q").messages)
             assert newest > seen
             seen = newest
         elif step == "take" and "q" in broker.state.queues:
-            queue = broker.queue("q")
+            queue = broker.queues.named("q")
             for number in list(queue.messages)[:1]:
-                broker.acknowledge(queue, number, broker.itself)
+                broker.queues.acknowledge(queue, number, broker.itself)
         elif step == "destroy":
-            broker.destroy("q")
+            broker.queues.destroy("q")
         else:
             state = folded(snapshot(folded(log.rows), log.rows))
             assert shape(state) == shape(broker.state)
@@ -79,13 +79,13 @@ def test_what_waits_goes_to_who_comes() -> None:
     ann = Ear(broker, "ann")
     broker.subscribe(ann.wish("$queue/q"))
     assert ann.hear() == [], "the answer to the subscription has to be written first"
-    broker.dispatch(broker.queue("q"))
+    broker.queues.dispatch(broker.queues.named("q"))
     assert ann.hear() == [("$queue/q", b"0", 0), ("$queue/q", b"1", 0)]
 
 
 def test_what_a_consumer_held_comes_back_in_order_before_everything_else() -> None:
     broker, _ = recording()
-    queue = broker.queue("q")
+    queue = broker.queues.named("q")
     ann, bob = Ear(broker, "ann"), Ear(broker, "bob")
     broker.subscribe(ann.wish("$queue/q"))
     send(broker, "q", b"0", b"1", b"2")
@@ -99,7 +99,7 @@ def test_what_a_consumer_held_comes_back_in_order_before_everything_else() -> No
     assert queue.leased == {}
     assert ann.leases == {}
     bob.room = True
-    broker.dispatch(queue)
+    broker.queues.dispatch(queue)
     assert [payload for _, payload, _ in bob.hear()] == [b"0", b"1", b"2", b"3"]
 
 
@@ -119,10 +119,10 @@ def test_the_first_acknowledgement_wins() -> None:
     ann = Ear(broker, "ann")
     broker.subscribe(ann.wish("$queue/q"))
     send(broker, "q", b"0")
-    queue = broker.queue("q")
-    assert broker.acknowledge(queue, 0, broker.itself)
+    queue = broker.queues.named("q")
+    assert broker.queues.acknowledge(queue, 0, broker.itself)
     assert leases(ann) == []
-    assert not broker.acknowledge(queue, 0, ann)
+    assert not broker.queues.acknowledge(queue, 0, ann)
     assert log.kinds().count("ack") == 1
 
 
@@ -137,49 +137,51 @@ class Listening(Reader):
 
 def test_readers_see_all_above_their_cursor() -> None:
     broker, _ = recording()
-    queue = broker.queue("q")
+    queue = broker.queues.named("q")
     reader = Listening(queue)
     send(broker, "q", b"0", b"1", b"2")
     assert reader.told == ["q", "q", "q"]
-    assert queue.above(-1) == [2, 1, 0]
-    assert queue.above(1) == [2]
-    broker.acknowledge(queue, 1, broker.itself)
-    assert queue.above(-1) == [2, 0]
-    broker.destroy("q")
-    assert len(reader.told) == 4, "who waits at a queue hears of its end"
+    assert [entry.number for entry in queue.above(-1)] == [0, 1, 2]
+    assert [entry.number for entry in queue.above(1)] == [2]
+    broker.queues.acknowledge(queue, 1, broker.itself)
+    assert [entry.number for entry in queue.above(-1)] == [0, 2]
+    assert queue.newest(5) == [2, 0]
+    broker.queues.destroy("q")
+    send(broker, "q", b"3")
+    assert len(reader.told) == 4, "who waits at a queue waits at the next one of that name"
 
 
 def test_a_queue_with_readers_only_does_not_grow() -> None:
     """Nobody competes for its messages, so nobody takes their numbers from `waiting`."""
     broker, _ = recording()
-    queue = broker.queue("q")
+    queue = broker.queues.named("q")
     for number in range(100):
         send(broker, "q", b"x")
-        broker.acknowledge(queue, number, broker.itself)
+        broker.queues.acknowledge(queue, number, broker.itself)
     assert len(queue.waiting) <= 1
 
 
 def test_a_full_queue_drops_and_counts() -> None:
     broker, _ = recording()
-    broker.queue_messages = 2
+    broker.queues.max_messages = 2
     send(broker, "q", b"0", b"1", b"2")
-    assert list(broker.queue("q").messages) == [0, 1]
+    assert list(broker.queues.named("q").messages) == [0, 1]
     assert broker.metrics.dropped == {"queue full": 1}
 
 
 def test_a_queue_takes_what_matches_its_bindings() -> None:
     broker, log = recording()
-    queue = broker.queue("q")
-    broker.bind(queue, "a/+")
-    broker.bind(queue, "a/+")
+    queue = broker.queues.named("q")
+    broker.queues.bind(queue, "a/+")
+    broker.queues.bind(queue, "a/+")
     broker.post(Message("a/b", b"x"))
     broker.post(Message("b", b"y"))
     assert list(queue.messages) == [0]
     message = log.read(queue.messages[0])
     assert message is not None
     assert (message.topic, message.payload) == ("a/b", b"x")
-    broker.unbind(queue, "a/+")
-    broker.unbind(queue, "a/+")
+    broker.queues.unbind(queue, "a/+")
+    broker.queues.unbind(queue, "a/+")
     broker.post(Message("a/b", b"z"))
     assert list(queue.messages) == [0]
     assert shape(folded(log.rows)) == shape(broker.state)
@@ -187,19 +189,19 @@ def test_a_queue_takes_what_matches_its_bindings() -> None:
 
 def test_overlapping_bindings_take_a_message_once() -> None:
     broker, _ = recording()
-    queue = broker.queue("q")
-    broker.bind(queue, "a/+")
-    broker.bind(queue, "#")
+    queue = broker.queues.named("q")
+    broker.queues.bind(queue, "a/+")
+    broker.queues.bind(queue, "#")
     broker.post(Message("a/b", b"x"))
     assert len(queue.messages) == 1
 
 
 def test_a_destroyed_queue_takes_nothing_more() -> None:
     broker, log = recording()
-    queue = broker.queue("q")
-    broker.bind(queue, "a/+")
+    queue = broker.queues.named("q")
+    broker.queues.bind(queue, "a/+")
     broker.post(Message("a/b", b"x"))
-    broker.destroy("q")
+    broker.queues.destroy("q")
     broker.post(Message("a/b", b"y"))
     assert "q" not in broker.state.queues
     assert shape(folded(log.rows)) == shape(broker.state)
@@ -208,17 +210,17 @@ def test_a_destroyed_queue_takes_nothing_more() -> None:
 def test_where_ended_queues_stood_is_bounded_and_still_no_id_is_used_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hubbub.core.broker.ENDED_QUEUES", 3)
+    monkeypatch.setattr("hubbub.core.queues.ENDED_QUEUES", 3)
     broker, log = recording()
     for index in range(10):
         name = f"reply-{index}"
-        queue = broker.queue(name)
+        queue = broker.queues.named(name)
         for _ in range(index):
             broker.post(Message(f"$queue/{name}", b"x"))
         assert queue.next >= index
-        broker.destroy(name)
+        broker.queues.destroy(name)
     assert len(broker.state.ended_queues) <= 3
-    assert broker.queue("reply-9").next >= 9
+    assert broker.queues.named("reply-9").next >= 9
     live = shape(broker.state)
     assert shape(folded(log.rows)) == live
     assert shape(folded(snapshot(broker.state, log.rows))) == live

@@ -26,7 +26,7 @@ def test_every_kind_has_its_fold() -> None:
 
 @pytest.mark.parametrize("kind", sorted(schema.KINDS))
 def test_rows_about_what_is_unknown_change_nothing(kind: bytes) -> None:
-    if kind in (schema.CONNECT, schema.CREATE, schema.AUDIENCE, schema.TAKEN):
+    if kind in (schema.CONNECT, schema.WILL, schema.CREATE, schema.AUDIENCE, schema.TAKEN):
         return
     state = State()
     number = 0 if kind == schema.DESTROY else 1  # there it says where all new queues begin
@@ -57,7 +57,7 @@ def test_a_message_that_only_a_session_waits_for_does_not_come_back_into_its_que
     state.apply(Row(0, 0, schema.CONNECT, b"mqtt", b"ann", properties=b'{"lasting":true}'))
     seq = state.queues["q"].messages[0]
     state.apply(Row(0, 0, schema.QUEUED, b"mqtt", b"ann", qos=1, ref=seq))
-    broker.acknowledge(broker.queue("q"), 0, broker.itself)
+    broker.queues.acknowledge(broker.queues.named("q"), 0, broker.itself)
     again = folded(snapshot(state, log.rows))
     assert again.queues["q"].messages == {}
     assert shape(again) == shape(state)
@@ -76,7 +76,7 @@ class Traffic(RuleBasedStateMachine):
         self.stage = Stage()
         self.stage.broker.backlog_messages = 5
         self.stage.broker.inflight = 3
-        self.stage.broker.queue_messages = 3
+        self.stage.broker.queues.max_messages = 3
         self.devices: dict[str, Device] = {}
         self.ids = 0
 
@@ -124,23 +124,23 @@ class Traffic(RuleBasedStateMachine):
         device = self.device(client)
         device.hear()
         session = self.stage.mqtt.sessions[client]
-        seqs = [entry >> 3 for entry in session.backlog.entries if entry]
+        seqs = [entry >> 35 for entry in session.backlog.entries if entry]
         device.answer_one(-1 if newest and len(set(seqs)) == len(seqs) else 0)
 
     @rule(wish=st.sampled_from(["bound/+", "bound/x"]), bound=st.booleans())
     def bind(self, wish: str, bound: bool) -> None:
         broker = self.stage.broker
-        (broker.bind if bound else broker.unbind)(broker.queue("q"), wish)
+        (broker.queues.bind if bound else broker.queues.unbind)(broker.queues.named("q"), wish)
 
     @rule()
     def take(self) -> None:
-        queue = self.stage.broker.queue("q")
+        queue = self.stage.broker.queues.named("q")
         for number in list(queue.messages)[:1]:
-            self.stage.broker.acknowledge(queue, number, self.stage.broker.itself)
+            self.stage.broker.queues.acknowledge(queue, number, self.stage.broker.itself)
 
     @rule(name=st.sampled_from(["q", "r"]))
     def destroy(self, name: str) -> None:
-        self.stage.broker.destroy(name)
+        self.stage.broker.queues.destroy(name)
 
     @rule(name=st.sampled_from(["a/b", "new"]))
     def name(self, name: str) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from hubbub.protocols.mqtt import codec
+from hubbub.protocols.mqtt import specification as spec
 from tests.certificates import Authority
 from tests.process import ROOT, RunningHub
 
@@ -152,3 +156,126 @@ def test_the_flags_mean_what_they_mean_there(tmp_path: Path) -> None:
         assert subprocess.run(command, timeout=WAIT).returncode == 0
     finally:
         hub.stop()
+
+
+# Side by side: the same file, the same bytes, the same answers
+
+
+def connect(client: bytes, will: codec.Will | None = None, version: str = "5.0") -> bytes:
+    properties = codec.Properties() if version == "5.0" else None
+    return codec.connect(client, True, 60, will, properties=properties)
+
+
+def publish(qos: int, retain: bool = False, version: str = "5.0") -> bytes:
+    properties = codec.NO_PROPERTIES if version == "5.0" else b""
+    return codec.publish(b"a", b"x", qos, retain, 1 if qos else 0, False, properties)
+
+
+CONVERSATIONS = {
+    "a PUBLISH of QoS 2": (connect(b"c"), publish(2)),
+    "a PUBLISH of QoS 1": (connect(b"c"), publish(1)),
+    "a SUBSCRIBE with QoS 2": (connect(b"c"), codec.subscribe(1, [(b"a", 2)], codec.NO_PROPERTIES)),
+    "a retained PUBLISH": (connect(b"c"), publish(0, True)),
+    "a will of QoS 2": (connect(b"c", codec.Will(b"w", b"x", 2, False)),),
+    "a retained will": (connect(b"c", codec.Will(b"w", b"x", 0, True)),),
+    "before 5.0, a PUBLISH of QoS 2": (
+        connect(b"c", version="3.1.1"), publish(2, version="3.1.1"),
+    ),
+    "before 5.0, a retained PUBLISH": (
+        connect(b"c", version="3.1.1"), publish(0, True, version="3.1.1"),
+    ),
+}  # fmt: skip
+
+
+def facts(data: bytes, closed: bool) -> list[object]:
+    """What was answered: packets with their codes, the two properties this is about, the end."""
+    found: list[object] = []
+    for start, body, end in codec.packets(data):
+        kind = data[start] >> 4
+        if kind == codec.CONNACK and end - body > 2:
+            answer = codec.parse_answer(kind, data[body:end])
+            numbers = answer.properties.numbers
+            offered = numbers.get(spec.MAXIMUM_QOS), numbers.get(spec.RETAIN_AVAILABLE)
+            found.append(("CONNACK", answer.codes[0], *(offered if not answer.codes[0] else ())))
+        elif kind == codec.DISCONNECT:
+            found.append(("DISCONNECT", data[body]))
+        elif kind == codec.SUBACK:
+            found.append(("SUBACK", data[end - 1]))
+        else:
+            found.append(codec.NAMES[kind])
+    return [*found, "closed" if closed else "open"]
+
+
+def converse(port: int, packets: tuple[bytes, ...]) -> list[object]:
+    """Say one packet after the other, and a PINGREQ if the connection is still there."""
+    data, closed = b"", False
+    with socket.create_connection(("127.0.0.1", port), 5) as sock:
+        for packet in (*packets, codec.PINGREQ_PACKET):
+            try:
+                sock.sendall(packet)
+                time.sleep(0.05)
+            except OSError:
+                closed = True
+        sock.settimeout(5)
+        while not closed and not data.endswith(codec.PINGRESP_PACKET):
+            try:
+                piece = sock.recv(4096)
+            except ConnectionResetError:
+                piece = b""
+            data, closed = data + piece, not piece
+    return facts(data, closed)
+
+
+@pytest.fixture
+def mosquitto(tmp_path: Path) -> Iterator[Callable[[str], int]]:
+    """Starts mosquitto with a file; returns its port, which is filled in for PORT."""
+    program = shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin")
+    if program is None:
+        pytest.skip("no mosquitto here: apt install mosquitto")
+    running = []
+
+    def start(text: str) -> int:
+        port = free_port()
+        os.chmod(tmp_path, 0o755)
+        file = tmp_path / "there.conf"
+        file.write_text(text.replace("PORT", str(port)))
+        command = (program, "-c", str(file))
+        running.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
+        until = time.monotonic() + WAIT
+        while time.monotonic() < until:
+            with contextlib.suppress(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                return port
+            time.sleep(0.05)
+        raise AssertionError("mosquitto does not listen")
+
+    yield start
+    for process in running:
+        process.terminate()
+        process.wait(WAIT)
+
+
+@pytest.mark.parametrize("option", ["max_qos 1", "max_qos 0", "retain_available false"])
+def test_what_is_not_offered_is_refused_as_there(
+    option: str, tmp_path: Path, mosquitto: Callable[[str], int]
+) -> None:
+    first, second = f"{option}\n", ""
+    if option.startswith("max_qos"):
+        first, second = second, first
+    text = f"{first}persistence false\nlistener PORT 127.0.0.1\nallow_anonymous true\n{second}"
+    there = mosquitto(text)
+    here = free_port()
+    file = tmp_path / "here.conf"
+    file.write_text(text.replace("PORT", str(here)))
+    command = (sys.executable, "-m", "hubbub", "serve", "-c", str(file))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    hub = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert hub.stdout is not None
+        while "Try in another terminal" not in hub.stdout.readline():
+            assert hub.poll() is None
+        for name, packets in CONVERSATIONS.items():
+            assert converse(here, packets) == converse(there, packets), name
+    finally:
+        hub.send_signal(signal.SIGTERM)
+        hub.wait(WAIT)

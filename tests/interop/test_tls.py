@@ -20,7 +20,7 @@ import pytest
 import uvloop
 
 from hubbub.config import Journal, Listener, Settings, Tls
-from hubbub.hub import Hub
+from hubbub.node import Node
 from hubbub.web.app import Application
 from tests.certificates import Authority
 
@@ -62,10 +62,10 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 @contextlib.asynccontextmanager
-async def serving(**settings: Any) -> AsyncIterator[Hub]:
+async def serving(**settings: Any) -> AsyncIterator[Node]:
     listener = Listener(address="127.0.0.1:0", **settings)
     memory = Journal(record="none")
-    hub = Hub(Settings(listen=(), listener=(listener,), journal=memory))
+    hub = Node(Settings(listen=(), listener=(listener,), journal=memory))
     hub.web = Application(hub.status)
     async with hub:
         yield hub
@@ -73,13 +73,13 @@ async def serving(**settings: Any) -> AsyncIterator[Hub]:
 
 
 async def dial(
-    hub: Hub, context: ssl.SSLContext | None
+    hub: Node, context: ssl.SSLContext | None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     port = hub.listeners[0].address.port
     return await asyncio.open_connection("localhost", port, ssl=context, limit=1 << 20)
 
 
-async def admitted(hub: Hub, context: ssl.SSLContext) -> tuple[asyncio.StreamWriter, str]:
+async def admitted(hub: Node, context: ssl.SSLContext) -> tuple[asyncio.StreamWriter, str]:
     """A client that stays, and the user that the hub takes it for."""
     reader, writer = await dial(hub, context)
     writer.write(b"\x10\x10\x00\x04MQTT\x04\x02\x00\x3c\x00\x04stay")
@@ -91,7 +91,7 @@ async def admitted(hub: Hub, context: ssl.SSLContext) -> tuple[asyncio.StreamWri
     return writer, sock.opening.credentials.user
 
 
-async def ask(hub: Hub, context: ssl.SSLContext | None, data: bytes, size: int = -1) -> bytes:
+async def ask(hub: Node, context: ssl.SSLContext | None, data: bytes, size: int = -1) -> bytes:
     """Say it and hear `size` bytes of the answer, or all of it."""
     reader, writer = await dial(hub, context)
     writer.write(data)
@@ -136,7 +136,7 @@ def test_the_answer_of_smq_and_its_init_are_two_records(
 ) -> None:
     """Java clients read the head, and then nothing more of the record it was in."""
 
-    def records(hub: Hub) -> list[bytes]:
+    def records(hub: Node) -> list[bytes]:
         found: list[bytes] = []
         address = ("127.0.0.1", hub.listeners[0].address.port)
         with (

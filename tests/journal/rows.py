@@ -47,11 +47,12 @@ class Desk:
         path: Path,
         apply: Callable[[Row], None] = lambda row: None,
         durability: str = "disk",
+        progress: Callable[[int], None] = lambda size: None,
         **settings: Any,
     ) -> None:
         self.durable: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.journal = Journal(path, Clock(), durability, self.durable.put, **settings)
-        self.journal.recover(apply)
+        self.journal.recover(apply, progress)
 
     def write(self, *rows: Row) -> int:
         """Append rows and see them on the disk; return the last seq."""

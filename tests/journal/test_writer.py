@@ -20,7 +20,7 @@ from hubbub import schema
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.errors import JournalError
 from hubbub.journal import writer
-from hubbub.journal.segments import Directory
+from hubbub.journal.segments import HEADER_BYTES, Directory
 from hubbub.schema import Row
 from tests.journal.rows import SOURCE, Desk, message, payloads, places
 
@@ -207,6 +207,18 @@ def test_a_start_folds_only_frames_that_change_state(tmp_path: Path) -> None:
     assert desk.journal.clock.stamp() >= rows[-1].time
     desk.close()
     assert len(payloads(tmp_path)) == 5
+
+
+def test_a_start_says_how_far_it_is(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    for number in range(5):
+        desk.write(message(b"%d" % number, retain=True))
+    desk.close()
+    done: list[int] = []
+    desk = Desk(tmp_path, progress=done.append)
+    assert len(done) == 5
+    assert sum(done) == desk.journal.directory.to_fold() - HEADER_BYTES
+    desk.close()
 
 
 CHILD = """
@@ -424,4 +436,17 @@ def test_a_segment_ends_by_age(tmp_path: Path) -> None:
         desk.write(message(text))
     assert desk.journal.directory.segments() == [1, 2, 3]
     assert desk.journal.segment == 3
+    desk.close()
+
+
+def test_it_says_how_it_does(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.write(message(b"one"), message(b"two"))
+    desk.write(message(b"three"))
+    figures = {name: figure() for name, figure in desk.journal.figures().items()}
+    assert (figures["commits"], figures["rows"], figures["group rows"]) == ("2", "3", "1.5")
+    assert float(figures["commit ms/50"]) <= float(figures["commit ms/99"])
+    assert float(figures["syncs per second"]) > 0 and figures["trouble"] == ""
+    text = (Path(__file__).parents[2] / "docs/reference/sys-topics.md").read_text("utf-8")
+    assert all(f"`{name}`" in text for name in figures)
     desk.close()

@@ -51,6 +51,28 @@ def test_any_split_reads_the_same(
     assert [(one.method, one.target, one.body) for one in found] == [want for _, want in said]
 
 
+@given(st.lists(spoken(), min_size=1, max_size=3), cuts)
+def test_headers_that_are_known_mean_the_same(
+    said: list[tuple[bytes, tuple[str, bytes, bytes]]], sizes: list[int]
+) -> None:
+    """The second time they are not parsed; whatever surrounds them is."""
+    requests = Requests(HEAD, BODY)
+    for data, (method, target, body) in said:
+        first, second, *rest = read(requests, data + data + data, [len(data), len(data), *sizes])
+        assert len(rest) == 1
+        for one in (second, *rest):
+            assert (one.method, one.target, one.body) == (method, target, body)
+            assert (one.headers, one.version) == (first.headers, first.version)
+
+
+@pytest.mark.parametrize("before", [b"\r\n", b"\n"])
+def test_what_stands_before_a_request_is_no_part_of_known_headers(before: bytes) -> None:
+    known = b"GET /a HTTP/1.1\r\nX: 1\r\n\r\n"
+    assert len(read(Requests(HEAD, BODY), before + known + known, [])) == 2
+    with pytest.raises(ProtocolError):
+        read(Requests(HEAD, BODY), b"GET /b HTTP/1.1\r\n" + before + known + b"rubbish", [])
+
+
 @given(st.binary(max_size=200), cuts)
 def test_garbage_is_refused_and_nothing_worse(garbage: bytes, sizes: list[int]) -> None:
     good = b"GET /first HTTP/1.1\r\n\r\n"

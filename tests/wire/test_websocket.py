@@ -140,6 +140,8 @@ def test_text_is_checked_and_given_out_as_bytes() -> None:
     split = their_frame(TEXT, b"gr\xc3", fin=False) + their_frame(0, b"\xbc")
     assert heard(Frames(MAX), split) == ["grü".encode()]
     assert refusal(their_frame(TEXT, b"gr\xfc")) == (1007, "WebSocket: text that is not UTF-8")
+    frames = Frames(MAX, any_text=True)
+    assert heard(frames, their_frame(TEXT, b"gr\xfc")) == [b"gr\xfc"]
 
 
 def test_an_unsolicited_pong_is_ignored() -> None:

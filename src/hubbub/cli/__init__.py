@@ -38,6 +38,7 @@ _COMMANDS: Final[dict[str, _Command]] = {
     "probe": _Command("hubbub.cli.probe", "Show what an MQTT broker supports, and its limits."),
     "switch": _Command("hubbub.cli.switch", "Call and serve named queues (message-switch)."),
     "pipeline": _Command("hubbub.cli.pipeline", "Turn the journal into tables, and query them."),
+    "journal": _Command("hubbub.cli.journal", "Check, back up, export and compact the journal."),
     "passwd": _Command("hubbub.cli.passwd", "Say who may connect: add, list and remove users."),
     "config": _Command("hubbub.cli.config", "Print every setting, its reason and its default."),
 }

@@ -69,6 +69,7 @@ def pub(
     options = {name: value for name, value in wanted.items() if value}
     _refuse_unspeakable(target.scheme, options)
     name = one_topic(topic, named, target.topic)
+    refuse_wildcards(target.scheme, name)
     if lines and (message is not None or file is not None or empty or stdin):
         raise SettingError("expected one payload: --stdin-line takes all of stdin, not both")
     payloads = (
@@ -91,8 +92,16 @@ def one_topic(*ways: str) -> str:
     """The topic, however it was given."""
     given = [one for one in ways if one]
     if len(given) != 1:
-        raise SettingError("expected one topic: TOPIC, or --topic, or the path of an MQTT URL")
+        raise SettingError(
+            "expected one topic, not empty: TOPIC, or --topic, or the path of an MQTT URL"
+        )
     return given[0]
+
+
+def refuse_wildcards(scheme: str, topic: str) -> None:
+    """MQTT publishes to one topic (4.7.1.1). To SMQ such a name is like any other."""
+    if scheme != "smq" and ("+" in topic or "#" in topic):
+        raise SettingError(f"a message goes to one topic, without + and #; got {topic!r}")
 
 
 def _refuse_unspeakable(scheme: str, options: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from hubbub.cli import payload
-from hubbub.cli.pub import one_topic, pairs
+from hubbub.cli.pub import one_topic, pairs, refuse_wildcards
 from hubbub.cli.sub import TIMED_OUT
 from hubbub.cli.target import Target, takes_target
 from hubbub.client import run
@@ -65,6 +65,7 @@ def rr(
         "%p" if plain and template is None else template, as_json, as_hex, decoded
     )
     name = one_topic(topic, named, target.topic)
+    refuse_wildcards(target.scheme, name)
     request = payload.given(message, file, empty, stdin)
     options = {"content_type": content_type, "user": pairs(user or [])}
     options = {key: value for key, value in options.items() if value}

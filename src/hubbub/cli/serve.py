@@ -36,6 +36,14 @@ def serve(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated."),
     ] = None,
+    switch_socket: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Speak message-switch on this Unix socket too."),
+    ] = None,
+    app_place: Annotated[
+        str | None,
+        typer.Option("--app", metavar="MODULE:NAME", help="An ASGI application, on these ports."),
+    ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Log each connection and what it does.")
     ] = False,
@@ -46,10 +54,12 @@ def serve(
         overrides.append("listen=" + ",".join(addresses))
     if data is not None:
         overrides.append(f"data={data}")
+    if switch_socket is not None:
+        overrides.append(f"queue.socket={switch_socket}")
     if verbose:
         overrides.append("log.level=debug")
     read = partial(config.load, configuration, overrides)
     settings = read()
     from hubbub.server import run  # the hub's libraries, only once the options are known to be good
 
-    run(settings, reload=read)
+    run(settings, reload=read, app=app_place)

@@ -7,13 +7,15 @@ from base64 import b64encode
 from datetime import datetime
 from typing import Annotated, Any, Final
 from urllib.error import HTTPError, URLError
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 from urllib.request import Request, urlopen
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from hubbub.cli.reach import no_hub
+from hubbub.client import split_url
 from hubbub.errors import HubbubError, SettingError
 
 app = typer.Typer(add_completion=False)
@@ -42,7 +44,7 @@ def fetch(url: str) -> dict[str, Any]:
     """The answer of GET /api/v1/status; HubbubError if there is none."""
     if not url.startswith(("http://", "https://")):
         raise SettingError(f"cannot ask {url!r}: expected http://HOST:PORT")
-    parts = urlsplit(url)
+    parts = split_url(url)
     where = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
     headers = {"Accept": "application/json"}
     if parts.username is not None:
@@ -60,9 +62,7 @@ def fetch(url: str) -> dict[str, Any]:
         ) from None
     except (URLError, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
-        raise HubbubError(
-            f"no hub answers at {where} ({reason}); start one with `hubbub serve` or say --url"
-        ) from None
+        raise no_hub(where, reason) from None
 
 
 def tables(answer: dict[str, Any]) -> list[Table]:

@@ -5,18 +5,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, get_type_hints
-from urllib.parse import urlsplit
 
 import typer
 
-from hubbub.client import connect
+from hubbub.cli.reach import reaching
+from hubbub.client import connect, split_url
 from hubbub.client.mqtt import Will, tls_context
 from hubbub.errors import SettingError
 
@@ -72,15 +73,25 @@ class Target(NamedTuple):
 
     @property
     def scheme(self) -> str:
-        return urlsplit(self.url).scheme if self.url else "mqtt"
+        return split_url(self.url).scheme if self.url else "mqtt"
 
     @property
     def topic(self) -> str:
         """The topic in the path of a URL, as mosquitto has it; "" elsewhere."""
-        return urlsplit(self.url).path[1:] if self.scheme in ("mqtt", "mqtts") else ""
+        return split_url(self.url).path[1:] if self.scheme in ("mqtt", "mqtts") else ""
 
-    def connect(self, **options: Any) -> AbstractAsyncContextManager[Any]:
-        """The client, to be entered. `options` are of this client, beside what was typed."""
+    @contextlib.asynccontextmanager
+    async def connect(self, **options: Any) -> AsyncIterator[Any]:
+        """The client, connected. `options` are of this client, beside what was typed.
+
+        HubbubError if nobody answers there.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            with reaching(self.url if self.scheme == "smq" else self._mqtt_url()):
+                client = await stack.enter_async_context(self._client(options))
+            yield client
+
+    def _client(self, options: dict[str, Any]) -> AbstractAsyncContextManager[Any]:
         if self.debug:
             logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
         if self.url and (self.host or self.port):
@@ -105,7 +116,7 @@ class Target(NamedTuple):
 
     def _mqtt_url(self) -> str:
         if self.url:
-            parts = urlsplit(self.url)
+            parts = split_url(self.url)
             return parts._replace(path="").geturl() if self.topic else self.url
         scheme = "mqtts" if self._wants_tls() else "mqtt"
         host = f"[{self.host}]" if ":" in self.host else self.host or "127.0.0.1"

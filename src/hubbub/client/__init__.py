@@ -14,7 +14,7 @@ from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
 from importlib import import_module
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from hubbub.errors import SettingError
 
@@ -27,7 +27,11 @@ _SCHEMES: Final = {
     "ws": "hubbub.client.mqtt",
     "wss": "hubbub.client.mqtt",
     "smq": "hubbub.client.smq",
+    "smqs": "hubbub.client.smq",
+    "smq+ws": "hubbub.client.smq",
+    "smq+wss": "hubbub.client.smq",
     "switch": "hubbub.client.switch",
+    "switchs": "hubbub.client.switch",
 }
 
 
@@ -37,7 +41,7 @@ def connect(url: str, **options: Any) -> AbstractAsyncContextManager[Any]:
     The options are those of that client. SettingError if the scheme is none of ours; entering
     raises OSError if nobody answers and Refused if the hub says no.
     """
-    module = _SCHEMES.get(urlsplit(url).scheme)
+    module = _SCHEMES.get(split_url(url).scheme)
     if module is None:
         raise SettingError(
             f"cannot connect to {url!r}: expected a URL that begins with "
@@ -45,6 +49,18 @@ def connect(url: str, **options: Any) -> AbstractAsyncContextManager[Any]:
         )
     client: AbstractAsyncContextManager[Any] = import_module(module).connect(url, **options)
     return client
+
+
+def split_url(url: str) -> SplitResult:
+    """The parts of a URL. SettingError if its host or port can be none."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise SettingError(f"cannot use {url!r}: {error}") from None
+    if port == 0:
+        raise SettingError(f"cannot use {url!r}: nothing listens on port 0")
+    return parts
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

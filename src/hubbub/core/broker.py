@@ -10,34 +10,34 @@ becomes a row: it is logged, then folded into `state` by the function that repla
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from hubbub import schema
 from hubbub.core.clock import Clock
 from hubbub.core.delayed import Delays
+from hubbub.core.hooks import Hooks
 from hubbub.core.limits import (
+    BACKLOG_BYTES,
     BACKLOG_MESSAGES,
     DELAYED_MESSAGES,
-    ENDED_QUEUES,
     INFLIGHT,
-    QUEUE_MESSAGES,
-    QUEUES,
     ROUTE_NAME_BYTES,
     ROUTES,
     TOPIC_IDS,
 )
 from hubbub.core.link import Outgoing
 from hubbub.core.log import Log
-from hubbub.core.message import SPELLED, Message, Run, properties_column, row_of, run_of
+from hubbub.core.message import Message, Run, properties_column, run_of
 from hubbub.core.metrics import Metrics
 from hubbub.core.names import HUB, free_number
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
-from hubbub.core.queue import Queue
+from hubbub.core.queues import Queues
+from hubbub.core.replies import Replies
 from hubbub.core.retained import Retained
 from hubbub.core.rights import Rights
 from hubbub.core.route import Route
-from hubbub.core.session import FOR_EVER, Session, SessionState, Silent, Subscription
+from hubbub.core.session import FOR_EVER, Session, SessionState, Silent, Subscription, row_about
 from hubbub.core.share import Group
 from hubbub.core.state import State, id_properties, lasting_properties
 from hubbub.core.system import reading
@@ -55,6 +55,8 @@ from hubbub.core.topics import (
     shared_filter,
 )
 from hubbub.schema import Row, column_of, name_to_wire
+
+RESTARTED: Final = b'{"reason":"hub restarted"}'
 
 
 class Broker:
@@ -79,7 +81,6 @@ class Broker:
         self.age = 0
         self.clients: dict[int, Session] = {}
         self.unsettled: list[Session] = []
-        self.expecting: dict[str, deque[Subscription]] = {}  # consumers of destroyed queues
         self.groups: dict[str, Group] = {}
         self.retained = Retained(self)
         self.observed: dict[str, dict[Session, int]] = {}
@@ -87,12 +88,18 @@ class Broker:
         self.delays = Delays(self)
         self.delayed_messages = DELAYED_MESSAGES
         self.backlog_messages = BACKLOG_MESSAGES
-        self.queue_messages = QUEUE_MESSAGES
+        self.backlog_bytes = BACKLOG_BYTES
+        self.queues = Queues(self)
         self.inflight = INFLIGHT
+        self.inflight_bytes = 0  # of payload on their way to one client; 0 = any number
         self.topic_ids = TOPIC_IDS
+        self.stop: Callable[[], None] | None = None  # where a client may end the whole process
         self.open = Rights()
-        self.itself = Silent("", "hub", self.open)
+        self.replies = Replies(self)
+        self.itself: Session = Silent("", "hub", self.open)
         self.itself.number = HUB
+        self.hooks: Hooks | None = None
+        self.inspector: Hooks | None = None
 
     # Rows
 
@@ -117,7 +124,9 @@ class Broker:
 
     def address(self) -> int:
         """A free number for a client; addresses and topic ids share one space."""
-        return free_number(self.clients, self.state.topics.names)
+        replies = self.replies
+        taken = (self.itself.number,)
+        return free_number(self.clients, self.state.topics.names, replies.open, replies.late, taken)
 
     def connect(self, session: Session, number: int = 0, expiry: int = FOR_EVER) -> None:
         """A client is here. `number` keeps the address of a connection it takes over.
@@ -138,29 +147,43 @@ class Broker:
         row = row_about(session, schema.CONNECT)
         self._write(session, row._replace(number=first, properties=properties))
         self._tell_all(session)
+        if self.hooks is not None:
+            self.hooks.connected(session)
 
     def disconnect(self, session: Session, reason: str, expires: int = 0) -> None:
         """A client is gone; the subscriptions of a session that does not last go with it.
 
         Messages of queues that it holds go back. `reason` "" = it left in order.
         """
-        number = session.number
+        number, key = session.number, (session.protocol, session.client)
         if self.clients.get(number) is session:
             del self.clients[number]
         session.number = 0
         row = row_about(session, schema.DISCONNECT)
         properties = properties_column({"reason": reason} if reason else None)
-        self._write(session, row._replace(expires=expires, properties=properties))
+        row = row._replace(expires=expires, properties=properties)
+        if session.lasting:
+            self.change(row._replace(number=self.state.sessions[key].backlog.tried))
+        elif key in self.state.wills:
+            self.change(row)
+        else:
+            self.note(row)
         for queue in {queue for queue, _ in session.leases.values()}:
             queue.give_back(session)
-            self.dispatch(queue)
+            self.queues.offer(queue)
         session.leases = {}
         if session.lasting:
             self._tell_all(session)
         else:
             self._forget(session)
-        self._tell(CLIENT + str(number))
-        self.observed.pop(CLIENT + str(number), None)
+        self.left(number)
+        if self.hooks is not None:
+            self.hooks.disconnected(session, number, reason)
+
+    def left(self, number: int) -> None:
+        """An address is nobody's any more: tell its observers, for the last time."""
+        self._tell(f"{CLIENT}{number}")
+        self.observed.pop(f"{CLIENT}{number}", None)
 
     def end(self, session: Session) -> None:
         """A lasting session is over for good."""
@@ -177,13 +200,13 @@ class Broker:
         for subscription in subscriptions:
             self._tell(subscription.filter, subscription.literal)
         shared, session.shared = session.shared, {}
-        for seq, group in shared.items():
-            self._share_again(seq, group)
+        for seq, name in shared.items():
+            self._share_again(seq, name)
 
-    def _share_again(self, seq: int, group: Group) -> None:
+    def _share_again(self, seq: int, name: str) -> None:
         """A member of the group is gone and had not acknowledged this message."""
-        message = self.log.read(seq)
-        if message is not None and group.members:
+        message, group = self.log.read(seq), self.groups.get(name)
+        if message is not None and group is not None:
             group.give(run_of(message, self.itself, Route(message.topic, self.age)))
 
     # Subscriptions
@@ -202,8 +225,8 @@ class Broker:
         self._write(session, row)
         if old is not None:
             self._leave(old)
-        self._enter(subscription)
-        self._hear(session)
+        self.enter(subscription)
+        self._hear(session, subscription.no_local - (old is not None and old.no_local))
         if old is None:
             self._tell(name, subscription.literal)
         return old is None
@@ -215,20 +238,21 @@ class Broker:
             return False
         self._leave(subscription)
         self._write(session, row_about(session, schema.UNSUBSCRIBE, name))
-        self._hear(session)
+        self._hear(session, -subscription.no_local)
         self.age += 1
         self._tell(name, subscription.literal)
         return True
 
-    def _hear(self, session: Session) -> None:
-        """Whether the session has routes of its own, without what is not for its own ears."""
-        session.deaf = any(one.no_local for one in session.subscriptions.values())
+    def _hear(self, session: Session, deafer: int) -> None:
+        """So many more of its subscriptions do not bring back what it publishes itself."""
+        session.deaf += deafer
         session.routes = {}
 
-    def _enter(self, subscription: Subscription) -> None:
+    def enter(self, subscription: Subscription) -> None:
+        """Give a subscription its place: in a queue, in a group or among the filters."""
         name = subscription.filter
         if name.startswith(QUEUE):
-            self.queue(name[len(QUEUE) :]).consumers.append(subscription)
+            self.queues.consume(name[len(QUEUE) :], subscription)
         elif name.startswith(SHARE):
             group = self.groups.get(name)
             if group is None:
@@ -252,26 +276,21 @@ class Broker:
         if not name.startswith(QUEUE):
             self.filters.remove(subscription)
             return
-        name = name[len(QUEUE) :]
-        queue = self.state.queues.get(name)
-        consumers = queue.consumers if queue is not None else self.expecting.get(name)
-        if consumers is not None and subscription in consumers:
-            consumers.remove(subscription)
-        if queue is not None:
-            queue.give_back(subscription.session)
-            self.dispatch(queue)
-        elif not consumers:
-            self.expecting.pop(name, None)
+        self.queues.consume_no_more(name[len(QUEUE) :], subscription)
 
     def revive(self, session: Session) -> None:
         """After a restart: a session that is away takes its place in the routes again."""
         for subscription in session.subscriptions.values():
             name = subscription.filter.removeprefix(QUEUE)
             if subscription.filter.startswith(QUEUE) and name not in self.state.queues:
-                self.expecting.setdefault(name, deque()).append(subscription)  # destroyed
+                self.queues.expect(name, subscription)
             else:
-                self._enter(subscription)
-        self._hear(session)
+                self.enter(subscription)
+        self._hear(session, sum(one.no_local for one in session.subscriptions.values()))
+
+    def restarted(self) -> None:
+        """After a restart: nobody is connected any more, which a row of nobody's says."""
+        self.note(Row(0, 0, schema.DISCONNECT, properties=RESTARTED))
 
     def interrupted(self, state: SessionState) -> None:
         """After a restart: a lasting session was connected when the hub ended, and is not now.
@@ -281,8 +300,10 @@ class Broker:
         now, will = self.clock.stamp(), state.will
         expires = 0 if state.expiry == FOR_EVER else now + state.expiry * 1_000_000
         gone = Silent(state.protocol, state.client, self.open)
-        row = row_about(gone, schema.DISCONNECT)._replace(expires=expires)
-        self.change(row._replace(properties=b'{"reason":"hub restarted"}'))
+        # So much may have been on its way, nobody knows how much was.
+        tried = min(state.backlog.next, state.backlog.first + self.inflight)
+        row = row_about(gone, schema.DISCONNECT)._replace(expires=expires, number=tried)
+        self.change(row._replace(properties=RESTARTED))
         if will is not None:
             self.postpone(will, now, expires)
 
@@ -300,7 +321,7 @@ class Broker:
     def count(self, name: str) -> int:
         """How many connected clients a publish to the name would reach, each once."""
         if name.startswith(CLIENT):
-            return client_number(name) in self.clients
+            return self.reachable(client_number(name))
         found: set[Session] = set()
         for subscription in self._matching(name):
             session = subscription.session
@@ -309,6 +330,10 @@ class Broker:
             else:
                 found.add(session)
         return sum(1 for session in found if session.number)
+
+    def reachable(self, number: int) -> bool:
+        """Whether an address is somebody's: a client's, an open request's or the hub's own."""
+        return number in self.clients or number in self.replies or number == self.itself.number
 
     def observe(self, session: Session, name: str) -> int:
         """Tell the session when `count(name)` changes; returns it as it is now."""
@@ -354,32 +379,44 @@ class Broker:
         key = name_to_wire(name)
         deaf = sender is not None and sender.deaf
         routes = sender.routes if sender is not None and deaf else rights.routes
-        route = routes.get(key)
+        old = route = routes.get(key)
         if route is None or route.age != self.age:
             if len(routes) >= ROUTES:
                 routes.clear()
             route = self._build(rights, name, sender if deaf else None)
-            if len(key) <= ROUTE_NAME_BYTES:
+            if old is not None:
+                route.succeed(old)
+            # Reply ids come and go too fast to be worth a place.
+            if len(key) <= ROUTE_NAME_BYTES and self.replies.entrance not in route.subscriptions:
                 routes[key] = route
         return route
 
     def _build(self, rights: Rights, name: str, deaf: Session | None) -> Route:
         route = Route(name, self.age)
         if name.startswith(QUEUE):
-            if not rights.may_publish(name) or not self._may_begin(name[len(QUEUE) :]):
+            if not rights.may_publish(name) or not self.queues.may_begin(name[len(QUEUE) :]):
                 route.allowed = False
                 return route
-            queue = self.queue(name[len(QUEUE) :])
-            route.subscriptions = [self._entrance(queue, name)]
+            queue = self.queues.named(name[len(QUEUE) :])
+            route.subscriptions = [self.queues.entrance(queue, name)]
+            route.bounded = True
         elif name.startswith(CLIENT):
+            number = client_number(name)
+            if number in self.replies:
+                # Who has the request may answer; what is recorded is the answer, sent on.
+                route.subscriptions = [self.replies.entrance]
+                return route
             route.record = self.record == "all"
-            client = self.clients.get(client_number(name))
+            client = self.clients.get(number)
+            if number == self.itself.number:
+                client = self.itself
             if client is not None and client.direct is not None:
                 route.subscriptions = [client.direct]
                 self._add_audience(route, client.direct)
         elif name.startswith(DELAYED):
             seconds, topic = delayed_topic(name)
             route.delay = seconds if rights.may_publish(topic) else 0
+            route.bounded = True
         else:
             self._fill(route, deaf)
         route.allowed = rights.may_publish(name) and not name.startswith((SYSTEM, DELAYED))
@@ -424,8 +461,23 @@ class Broker:
 
     # Publishing
 
+    def is_full(self, route: Route, count: int, retain: bool) -> bool:
+        """Whether a bound would lose some of `count` more messages there, or not retain them.
+
+        For protocols that can say so to the publisher; `publish` itself drops and counts.
+        """
+        name = route.name
+        if route.delay:
+            return len(self.state.delayed) + count > self.delayed_messages
+        if name.startswith(QUEUE):
+            queue = self.state.queues.get(name[len(QUEUE) :])
+            return queue is not None and self.queues.room(queue) < count
+        return retain and not self.retained.has_room(name)
+
     def publish(self, run: Run) -> None:
         """The one door. Afterwards `run.first` is its seq, if it was recorded."""
+        if self.inspector is not None and not self.inspector.passes(run):
+            return
         route = run.route
         metrics = self.metrics
         metrics.messages_in += run.count
@@ -447,6 +499,15 @@ class Broker:
             self._record(run)
         for subscription in route.subscriptions:
             subscription.session.deliver(run, subscription)
+        if not route.subscriptions:
+            self._reach_nobody(run)
+
+    def _reach_nobody(self, run: Run) -> None:
+        """An address is meant for one: if it is nobody's (any more), that is worth a number."""
+        if run.route.name.startswith(CLIENT):
+            self.metrics.drop("nobody has this address", run.count)
+        if self.inspector is not None:
+            self.inspector.undelivered(run)
 
     def post(self, message: Message, sender: Session | None = None) -> None:
         """Publish one message that came from no wire: a will, an HTTP request, the hub's own."""
@@ -463,8 +524,8 @@ class Broker:
         else:
             run.first = self.log.keep(run)
         if audience:
-            self.state.published(audience, run.first, run.count, run.qos)
-            self._bound_backlogs(audience, run)
+            self.state.published(audience, run.first, run.count, run.qos, run.payload_size())
+            self._bound_backlogs(audience)
         if run.retain:
             self.retained.keep(run)
         if run.number:
@@ -481,11 +542,10 @@ class Broker:
             route.audience_segment = self.log.segment
         return route.audience_seq
 
-    def _bound_backlogs(self, audience: list[tuple[SessionState, int]], run: Run) -> None:
+    def _bound_backlogs(self, audience: list[tuple[SessionState, int]]) -> None:
         for state, _ in audience:
-            excess = len(state.backlog.entries) - self.backlog_messages
-            excess = min(excess, state.backlog.next - state.backlog.sent)
-            if excess > 0:
+            excess = state.backlog.excess(self.backlog_messages, self.backlog_bytes)
+            if excess:
                 self.metrics.drop("backlog full", excess)
                 ref = state.backlog.seq(state.backlog.next - excess)
                 row = Row(
@@ -501,165 +561,30 @@ class Broker:
     def reading(self, name: str) -> Message:
         return reading(self, name)
 
-    # Queues
-
-    def queue(self, name: str, owner: str = "") -> Queue:
-        """The queue of that name; it begins, persistent or owned, if it does not exist."""
-        queue = self.state.queues.get(name)
-        if queue is None:
-            properties = properties_column({"owner": owner} if owner else None)
-            number = self.state.ended_queues.get(name, self.state.queue_floor)
-            self.change(
-                Row(
-                    0, 0, schema.CREATE, topic=column_of(QUEUE + name), number=number,
-                    properties=properties,
-                )
-            )  # fmt: skip
-            queue = self.adopt(self.state.queues[name])
-        return queue
-
-    def _may_begin(self, name: str) -> bool:
-        return name in self.state.queues or len(self.state.queues) < QUEUES
-
-    def adopt(self, queue: Queue) -> Queue:
-        """Make a queue of the fold a living one; who consumed one of that name does again."""
-        queue.enter = self.enqueue
-        queue.consumers = self.expecting.pop(queue.name, queue.consumers)
-        for topic_filter in queue.bindings:
-            self._enter(self._entrance(queue, topic_filter))
-        return queue
-
-    def destroy(self, name: str) -> None:
-        """End a queue with all it holds; nothing happens if there is none."""
-        queue = self.state.queues.get(name)
-        if queue is None:
-            return
-        for subscription in queue.subscriptions.values():
-            self.filters.remove(subscription)
-        if queue.consumers:
-            self.expecting[name] = queue.consumers
-        for number in list(queue.messages):
-            self.log.unpin(queue.remove(number))
-        floor = 0
-        if len(self.state.ended_queues) >= ENDED_QUEUES:
-            floor = max(queue.next, *self.state.ended_queues.values())
-        self.change(Row(0, 0, schema.DESTROY, topic=column_of(queue.client), number=floor))
-        self.age += 1
-        for reader in list(queue.readers):
-            reader.arrived(queue)
-
-    def bind(self, queue: Queue, topic_filter: str) -> None:
-        """Every publish that matches the filter enters the queue from now on."""
-        if topic_filter not in queue.subscriptions:
-            self.change(row_about(queue, schema.SUBSCRIBE, topic_filter)._replace(qos=2))
-            self._enter(self._entrance(queue, topic_filter))
-
-    def unbind(self, queue: Queue, topic_filter: str) -> None:
-        subscription = queue.subscriptions.pop(topic_filter, None)
-        if subscription is not None:
-            self.change(row_about(queue, schema.UNSUBSCRIBE, topic_filter))
-            self.filters.remove(subscription)
-            self.age += 1
-
-    def _entrance(self, queue: Queue, topic_filter: str) -> Subscription:
-        subscription = Subscription(queue, topic_filter, 2, (SPELLED, SPELLED, SPELLED))
-        if topic_filter != queue.client:
-            queue.subscriptions[topic_filter] = subscription
-        return subscription
-
-    def enqueue(self, queue: Queue, run: Run, subscription: Subscription) -> None:
-        """Messages enter a queue: sent to it (a `send` row), or through a binding (`queued`)."""
-        sent = subscription.filter == queue.client and self.log.records
-        if not sent and not run.first:
-            run.first = self.log.keep(run)
-        for index, message in enumerate(run.messages()):
-            if len(queue.messages) >= self.queue_messages:
-                self.metrics.drop("queue full")
-            elif sent:
-                row = row_of(message, schema.SEND, self._answered(message), queue.next)
-                self.change(row._replace(topic=column_of(queue.client)))
-            else:
-                seq = run.first + index
-                self.log.pin(seq)
-                row = row_about(queue, schema.QUEUED)
-                self.change(row._replace(ref=seq, number=queue.next))
-        for reader in list(queue.readers):
-            reader.arrived(queue)
-        self.dispatch(queue)
-
-    def _answered(self, message: Message) -> int:
-        """The seq of the request that a message answers, 0 if it is none or long gone."""
-        answers = message.properties.get("answers") if message.properties else None
-        if not isinstance(answers, list):
-            return 0
-        queue = self.state.queues.get(answers[0])
-        return queue.messages.get(answers[1], 0) if queue is not None else 0
-
-    def dispatch(self, queue: Queue) -> None:
-        """Hand waiting messages to consumers that have room, in turn."""
-        while queue.consumers:
-            number = queue.next_waiting()
-            if number < 0:
-                return
-            subscription = queue.next_consumer(number)
-            if subscription is None:
-                return
-            queue.waiting.popleft()
-            self._lease(queue, number, subscription)
-
-    def _lease(self, queue: Queue, number: int, subscription: Subscription) -> None:
-        seq = queue.messages[number]
-        message = self.log.read(seq)
-        session = subscription.session
-        if message is None:
-            self.metrics.drop("memory full")
-            self.acknowledge(queue, number, session)
-            return
-        queue.leased[number] = session
-        session.leases[seq] = (queue, number)
-        self.note(row_about(session, schema.DELIVER, queue.client)._replace(ref=seq))
-        if session.lasting and min(message.qos, subscription.qos):
-            # It takes a delivery number and nothing more: after a restart the lease is over,
-            # and the queue has the message.
-            self.log.append(row_about(session, schema.QUEUED))
-        session.offer(message, subscription, retained=False)
-
-    def acknowledge(self, queue: Queue, number: int, session: Session) -> bool:
-        """A message is done with; False if it was already gone. The row is what 200 promises."""
-        seq = queue.messages.get(number)
-        if seq is None:
-            return False
-        row = row_about(session, schema.ACK, queue.client)
-        self.change(row._replace(ref=seq, number=number))
-        self.log.unpin(seq)
-        return True
-
     # Names
 
-    def topic_id(self, name: str, session: Session) -> int:
-        """The durable number of a topic name, made if it is new; 0 when there are too many."""
+    def topic_id(self, name: str, session: Session, wanted: int = 0) -> int:
+        """The durable number of a topic name, made if it is new; 0 when there are too many.
+
+        `wanted`: a new one gets this number if it is nobody's.
+        """
         number = self.state.topics.numbers.get(name, 0)
         if not number and len(self.state.topics.numbers) < self.topic_ids:
-            number = self.address()
+            free = wanted and wanted not in self.state.topics.names and not self.reachable(wanted)
+            number = wanted if free else self.address()
             row = row_about(session, schema.CREATE, name)
             self.change(row._replace(number=number, properties=id_properties(name)))
         return number
 
-    def subtopic_id(self, name: str, session: Session) -> int:
+    def subtopic_id(self, name: str, session: Session, wanted: int = 0) -> int:
         """The same for a sub-topic; their numbers have a space of their own."""
         names = self.state.subtopics
         number = names.numbers.get(name, 0)
-        if not number and len(names.numbers) < self.topic_ids:
-            number = free_number(names.names)
+        if number or (self.hooks is not None and not self.hooks.may_name(name, session)):
+            return number
+        if len(names.numbers) < self.topic_ids:
+            free = wanted and wanted not in names.names
+            number = wanted if free else free_number(names.names)
             row = row_about(session, schema.CREATE)
             self.change(row._replace(subtopic=column_of(name), number=number))
         return number
-
-
-def row_about(session: Session, kind: bytes, topic: str = "") -> Row:
-    """A row that says what a session did; `_replace` adds further columns."""
-    return Row(
-        0, 0, kind, session.protocol.encode(), column_of(session.client), column_of(topic)
-    )
-
-

@@ -16,6 +16,7 @@ from hubbub.config import Settings
 from hubbub.core.limits import MESSAGE_BYTES
 from hubbub.core.link import Link
 from hubbub.core.rights import Credentials, Exchange, Gate, Rights
+from hubbub.schema import Row
 from hubbub.wire.http import Request
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ def _at_once(action: Callable[[], None]) -> None:
     action()
 
 
+def _not_at_all(reason: str) -> None:
+    """There is no connection to close."""
+
+
 class Opening:
     """How a connection began: who is at the other end, and its HTTP head if it had one.
 
@@ -38,12 +43,15 @@ class Opening:
     over unmasked messages), `gate` decides who may come in on this listener. `credentials` is
     what the client showed the gate, None before; the secret is not kept once it was judged.
     `run` is how the listener wants to be called when an answer comes later: it takes what feed
-    may raise, and sees that what was written leaves.
+    may raise, and sees that what was written leaves. `close` ends the connection, with a reason
+    for the log. `protocol` is the name of what is spoken, `challenge` the random number the hub
+    told the client (0 = none), `info` what the client said about itself, and `argument` what the
+    program said that handed the connection over.
     """
 
     __slots__ = (
         "address", "port", "secure", "certificate", "websocket", "request", "gate", "credentials",
-        "run",
+        "run", "close", "protocol", "challenge", "info", "argument",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +64,7 @@ class Opening:
         request: Request | None = None,
         certificate: str = "",
         run: Callable[[Callable[[], None]], None] = _at_once,
+        close: Callable[[str], None] = _not_at_all,
     ) -> None:
         self.gate = gate
         self.address = address
@@ -66,12 +75,17 @@ class Opening:
         self.request = request
         self.credentials: Credentials | None = None
         self.run = run
+        self.close = close
+        self.protocol = ""
+        self.challenge = 0
+        self.info = ""
+        self.argument: object = None
 
     def authenticate(
         self, client: str, user: str, secret: bytes, done: Callable[[Rights | None, str], None]
     ) -> None:
         """Ask the gate: `done(rights, "")` or `done(None, reason)` is called, perhaps later."""
-        credentials = Credentials(client, user, secret, self.address, self.certificate)
+        credentials = Credentials(client, user, secret, self.address, self.certificate, self)
         self.credentials = credentials
         asking = True
 
@@ -87,7 +101,7 @@ class Opening:
 
     def exchange(self, method: str, client: str) -> Exchange | None:
         """Begin a conversation about credentials; None if the gate does not know the method."""
-        self.credentials = Credentials(client, "", b"", self.address, self.certificate)
+        self.credentials = Credentials(client, "", b"", self.address, self.certificate, self)
         return self.gate.exchange(method, self.credentials)
 
 
@@ -95,11 +109,13 @@ class Opening:
 class Connection:
     """One conversation. `feed` may raise ProtocolError, which closes with that reason.
 
-    While it is not `bound`, the next request decides again whose connection this is.
+    While it is not `bound`, the next request decides again whose connection this is. While it is
+    `restless`, what it reads may bring its next time-out nearer, and it is asked after each read.
     """
 
     def __init__(self, broker: Broker, link: Link, opening: Opening) -> None:
         self.bound = True
+        self.restless = True
         self.broker = broker
         self.link = link
         self.opening = opening
@@ -130,14 +146,16 @@ class Protocol:
     """One protocol inside one hub: recognises its connections and keeps what they share.
 
     `raw_head`: it parses HTTP itself, so a head the listener read is replayed to `feed`.
-    `streams`: over a WebSocket its bytes are a stream, and messages need not be kept apart.
-    `message_bytes`: the largest WebSocket message it takes.
+    `streams`: over a WebSocket its bytes are a stream in binary messages, not kept apart.
+    `message_bytes`: the largest WebSocket message it takes. `any_text`: its messages are bytes,
+    also when they are called text.
     """
 
     name = ""
     raw_head = False
     streams = False
     message_bytes = MESSAGE_BYTES
+    any_text = False
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -163,6 +181,9 @@ class Protocol:
     def revive(self, state: SessionState) -> Session | None:
         """Make the session of a client that is away, from what the journal remembers."""
         return None
+
+    def publish_will(self, will: Row) -> None:
+        """After a restart: a client was connected when the hub ended, and so did its session."""
 
     def wake(self, now: float) -> None:
         """Called about once a second, for time-outs that belong to no connection."""

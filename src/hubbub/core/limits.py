@@ -14,12 +14,16 @@ YOUNG_CONNECTIONS: Final = 10_000  # connections that have not said what they ar
 TLS_SECONDS: Final = 10.0  # for the handshake: a slow device on a bad line takes five
 TLS_CLOSE_SECONDS: Final = 2.0  # for the peer's last word; many just vanish
 
-# A connection's out-buffer. Over LINK_CHOKED QoS 0 is dropped and backlogs wait; over
-# LINK_BYTES even what the client itself asked for is too much and it is ended.
+# A connection's out-buffer. Over LINK_CHOKED QoS 0 is dropped and backlogs wait. What grows after
+# that is what the client itself asks for: over LINK_PAUSED nothing more is read from it. LINK_BYTES
+# may wait beside the largest piece; who is over that even so is ended.
 CLOSE_SECONDS: Final = 10.0  # for a peer to read what is left before it is cut off
 LINK_CHOKED: Final = 1 * MIB  # several full socket buffers: the reader is behind, not unlucky
-LINK_BYTES: Final = 448 * MIB  # the largest message, each byte six in JSON, asked for by a client
+LINK_PAUSED: Final = 4 * MIB  # answers to one read of the socket, whatever it asked for
+LINK_BYTES: Final = 32 * MIB  # what one tick may gather; one message more may be of any size
+STALLED_SECONDS: Final = 120.0  # without taking a byte of a choked link: longer than any bad line
 SEND_BUFFER: Final = 64 * KIB  # SO_SNDBUF: bounds what the kernel holds for a dead reader
+KEEP_ALIVE_SECONDS: Final = 230.0  # TCP's own: routers forget silent connections after 240
 
 # Messages and names.
 MESSAGE_BYTES: Final = 64 * MIB  # people send whole files through queues
@@ -29,21 +33,31 @@ NAME_LEVELS: Final = 128  # a filter of 30,000 slashes must not make a deep tree
 # Sessions.
 INFLIGHT: Final = 20  # what clients and conformance suites count on
 BACKLOG_MESSAGES: Final = 100_000  # a device offline for a day at one message a second
+BACKLOG_BYTES: Final = 1024 * MIB  # so many of 10 KiB; the journal carries them until they go
 MEMORY_LOG_BYTES: Final = 64 * MIB  # unrecorded messages that wait for slow receivers
 SUBSCRIPTIONS: Final = 10_000  # per session
+
+# The program around the hub.
+CALLBACKS: Final = 1_000  # async functions running at once; then messages for them are dropped
+HANDED_OVER: Final = 200  # calls from other threads that wait for the loop
 
 # The broker.
 ROUTE_NAME_BYTES: Final = 512  # longer names are rare; their routes are built each time
 ROUTES: Final = 100_000  # cached answers; all are thrown away when full
-TOPIC_IDS: Final = 1_000_000  # durable names that have a number
+CLIENTS: Final = 1_000_000  # connections: their numbers and those of topics have 22 bits together
+TOPIC_IDS: Final = 1_000_000  # durable names that have a number; the setting allows two million
 DELAYED_MESSAGES: Final = 100_000  # waiting under $delayed/; each is read back when it is due
 RETAINED: Final = 1_000_000  # retained messages
 
 # Queues.
 QUEUE_MESSAGES: Final = 1_000_000  # per queue, then HTTP 507
+QUEUE_BYTES: Final = 4 * 1024 * MIB  # of payloads in one queue: one forgotten fills no disk
 QUEUES: Final = 100_000
+QUEUES_PER_TOKEN: Final = 20_000  # a fifth: one client that makes names cannot end it for all
 ENDED_QUEUES: Final = 10_000  # whose next id is remembered one by one; most are reply queues
 POLLS_PER_TOKEN: Final = 1_000  # blocked reads of one client
+OPEN_REPLIES: Final = 100_000  # requests that others answer by number; each is a small object
+REPLY_SECONDS: Final = 60.0  # nobody waits longer for an answer, as a rule
 
 # The tick.
 COMMIT_ROWS: Final = 1_000  # a frame of this many rows takes 0.4 ms to build

@@ -25,12 +25,14 @@ class Message:
     """One message, spelled out. Changing one that was published is a mistake.
 
     `sender` is the number of the client it came from (0 if unknown), `reply_to` an address:
-    a topic, `$client/<number>` or `$queue/<name>`. `expires` and `time` are UTC microseconds.
+    a topic, `$client/<number>` or `$queue/<name>`; `reply_id` the number that was made for it,
+    if one was. `expires` and `time` are UTC microseconds.
     """
 
     __slots__ = (
         "topic", "payload", "qos", "retain", "protocol", "client", "sender", "subtopic",
         "content_type", "reply_to", "correlation", "properties", "expires", "seq", "time",
+        "reply_id",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +68,7 @@ class Message:
         self.expires = expires
         self.seq = seq
         self.time = time
+        self.reply_id = 0
 
 
 def properties_column(properties: dict[str, object] | None) -> bytes:
@@ -74,11 +77,15 @@ def properties_column(properties: dict[str, object] | None) -> bytes:
 
 def message_of(row: Row) -> Message:
     """The message that a `publish` or `send` row carries."""
+    (
+        seq, time, _, protocol, client, topic, subtopic, qos, retain, payload, content_type,
+        reply_to, correlation, _, _, expires, properties,
+    ) = row  # fmt: skip
     return Message(
-        name_of(row.topic), row.payload, row.qos, row.retain, row.protocol.decode(),
-        name_of(row.client), 0, name_of(row.subtopic), name_of(row.content_type),
-        name_of(row.reply_to), row.correlation,
-        json.loads(row.properties) if row.properties else None, row.expires, row.seq, row.time,
+        name_of(topic), payload, qos, retain, protocol.decode(), name_of(client), 0,
+        name_of(subtopic) if subtopic else "", name_of(content_type) if content_type else "",
+        name_of(reply_to) if reply_to else "", correlation,
+        json.loads(properties) if properties else None, expires, seq, time,
     )  # fmt: skip
 
 
@@ -139,12 +146,13 @@ class Run:
 
     `first` is the seq of its first message once the log numbered it (0 before). `number` is the
     packet id of a durable QoS 2 publisher. `step` is the length of one message in the image when
-    all are equally long, and `offset` where its packet id lies: for protocols that patch.
+    all are equally long, and `offset` where its packet id lies: for protocols that patch. `size`:
+    the bytes of each payload, -1 if nobody has looked (`payload_size`).
     """
 
     __slots__ = (
         "sender", "route", "qos", "count", "encoding", "image", "retain", "first", "time",
-        "number", "step", "offset", "_messages", "_images",
+        "number", "step", "offset", "size", "_messages", "_images",
     )  # fmt: skip
 
     def __init__(
@@ -169,6 +177,7 @@ class Run:
         self.number = 0
         self.step = len(image) // count
         self.offset = 0
+        self.size = -1
         self._messages: list[Message] | None = None
         self._images: dict[Encoding, bytes] | None = None
 
@@ -189,6 +198,7 @@ class Run:
         image = self.image[index * step : (index + 1) * step]
         run = Run(self.sender, self.route, self.qos, 1, self.encoding, image, self.retain)
         run.offset = self.offset
+        run.size = self.size
         run.first = self.first + index if self.first else 0
         run.time = self.time
         if self._messages is not None:
@@ -200,6 +210,12 @@ class Run:
             self._messages = self.encoding.decode(self)
             self._number()
         return self._messages
+
+    def payload_size(self) -> int:
+        """The bytes of the payload of each message; all of one run are equally long."""
+        if self.size < 0:
+            self.size = len(self.messages()[0].payload)
+        return self.size
 
     def recorded(self, first: int, time: int) -> None:
         """The log gives its messages the numbers from `first` on, and the time."""

@@ -10,8 +10,12 @@ their seqs. Everything here is called by the broker, live and in the fold; no I/
 
 from __future__ import annotations
 
+import heapq
+from array import array
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from mypy_extensions import mypyc_attr
 
@@ -21,6 +25,27 @@ from hubbub.core.session import Session, Subscription
 from hubbub.core.topics import QUEUE
 
 PROTOCOL = "queue"  # what the protocol column says where the client is a queue
+SPARSE = 1_024  # entries of messages that are gone, before it is worth the time to drop them
+
+
+class QueueSettings(NamedTuple):
+    """What was asked of one queue; 0 and "" ask for nothing.
+
+    `max_messages` and `max_bytes` (of payloads) bound what waits to be acknowledged. A message
+    ends after `expires` seconds. A reader has a message for `lease` seconds, and nobody else has
+    it meanwhile; after `max_deliveries` leases without an acknowledgement it is given up.
+    What expires or is given up goes into the queue `dead_letter`.
+    """
+
+    max_messages: int = 0
+    max_bytes: int = 0
+    expires: float = 0.0
+    lease: float = 0.0
+    max_deliveries: int = 0
+    dead_letter: str = ""
+
+
+PLAIN = QueueSettings()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -34,12 +59,26 @@ class Reader:
 Entrance = Callable[["Queue", Run, Subscription], None]
 
 
+class Entry(NamedTuple):
+    """A message in a queue: its seq in the log, its id, the bytes of its payload."""
+
+    seq: int
+    number: int
+    size: int
+
+
 class Queue(Session):
     """`messages`: id -> seq, ids ascending. `owner` "" = persistent, else it goes with its owner.
 
     `polled` is when (monotonic seconds) the last reader said it would wait until, None = nobody
-    ever read. `leased`: id -> the consumer that has the message. `enter` writes the rows of what
-    comes in; the broker sets it.
+    ever read; `read` says so over a restart. `leased`: id -> the consumer that has the message,
+    `ends`: id -> when that is over (monotonic seconds), soonest first, if it ever is;
+    `delivered`: id -> how often it was leased, if that is counted. `expiring`: a heap of (UTC
+    microseconds, id). `bytes` are those of the payloads. `enter` writes the rows of what comes
+    in; the broker sets it.
+
+    The arrays hold the same messages in order, so that a cursor finds its place; ids ascend, and
+    so do seqs. Of the first `_head` all are gone, of the others some.
     """
 
     def __init__(self, name: str, first: int, owner: str) -> None:
@@ -47,45 +86,115 @@ class Queue(Session):
         self.name = name
         self.next = first
         self.owner = owner
+        self.settings = PLAIN
         self.messages: dict[int, int] = {}
+        self.bytes = 0
         self.bindings: dict[str, int] = {}
         self.readers: dict[Reader, None] = {}
         self.polled: float | None = None
+        self.read = False
         self.consumers: deque[Subscription] = deque()
         self.waiting: deque[int] = deque()
         self.leased: dict[int, Session] = {}
+        self.ends: dict[int, float] = {}
+        self.delivered: dict[int, int] = {}
+        self.expiring: list[tuple[int, int]] = []
         self.enter: Entrance | None = None
+        self._ids = array("q")
+        self._seqs = array("q")
+        self._sizes = array("q")
+        self._head = 0
 
-    def add(self, number: int, seq: int) -> None:
+    # What it holds
+
+    def add(self, number: int, seq: int, size: int = 0, expires: int = 0) -> None:
         """A message comes in; a second time (snapshot, then its own row) changes nothing."""
         if number in self.messages:
             return
         self.messages[number] = seq
+        self._ids.append(number)
+        self._seqs.append(seq)
+        self._sizes.append(size)
+        self.bytes += size
         self.waiting.append(number)
         self.next = max(self.next, number + 1)
+        if expires:
+            heapq.heappush(self.expiring, (expires, number))
 
     def remove(self, number: int) -> int:
         """Forget a message; return its seq, 0 if it was not there."""
         seq = self.messages.pop(number, 0)
+        if not seq:
+            return 0
+        self.bytes -= self.size_of(number)
+        while self._head < len(self._ids) and self._ids[self._head] not in self.messages:
+            self._head += 1
+        if len(self._ids) > 2 * len(self.messages) + SPARSE:
+            self._pack()
         self.next_waiting()  # lets go of what lies before it: nobody else may ever ask
-        consumer = self.leased.pop(number, None)
-        if consumer is not None:
-            consumer.leases.pop(seq, None)
+        self.end_lease(number, seq)
+        self.delivered.pop(number, None)
         return seq
 
-    def above(self, cursor: int) -> list[int]:
-        """Ids above the cursor, newest first."""
+    def _pack(self) -> None:
+        """Drop the entries of messages that are gone."""
+        kept = [index for index, number in enumerate(self._ids) if number in self.messages]
+        self._ids = array("q", [self._ids[index] for index in kept])
+        self._seqs = array("q", [self._seqs[index] for index in kept])
+        self._sizes = array("q", [self._sizes[index] for index in kept])
+        self._head = 0
+        self.expiring = [entry for entry in self.expiring if entry[1] in self.messages]
+        heapq.heapify(self.expiring)
+
+    def size_of(self, number: int) -> int:
+        """The bytes of a message that it holds, or held until this moment."""
+        return self._sizes[bisect_left(self._ids, number)]
+
+    def above(self, number: int) -> Iterator[Entry]:
+        """The messages above an id, oldest first. Nothing may change meanwhile."""
+        return self._from(bisect_right(self._ids, number))
+
+    def accepted_after(self, seq: int) -> Iterator[Entry]:
+        """The messages whose seq is greater, oldest first. Nothing may change meanwhile."""
+        return self._from(bisect_right(self._seqs, seq))
+
+    def _from(self, start: int) -> Iterator[Entry]:
+        for index in range(max(start, self._head), len(self._ids)):
+            number = self._ids[index]
+            if number in self.messages:
+                yield Entry(self._seqs[index], number, self._sizes[index])
+
+    def newest(self, count: int) -> list[int]:
+        """The newest ids, newest first."""
         found: list[int] = []
         for number in reversed(self.messages):
-            if number <= cursor:
+            if len(found) >= count:
                 break
             found.append(number)
         return found
+
+    def number_of(self, seq: int) -> int:
+        """The id of the message with that seq, or -1."""
+        index = bisect_left(self._seqs, seq)
+        if index < len(self._seqs) and self._seqs[index] == seq:
+            number = self._ids[index]
+            return number if number in self.messages else -1
+        return -1
+
+    # What comes in
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
         """What was published to the queue or to a topic it is bound to comes in."""
         assert self.enter is not None, "the broker adopts a queue before it routes to it"
         self.enter(self, run, subscription)
+
+    def tell(self) -> None:
+        """Readers hear that there is something; where they compete, as many as may get it."""
+        readers = list(self.readers)
+        for reader in readers[: len(self.waiting)] if self.settings.lease else readers:
+            reader.arrived(self)
+
+    # Who has what
 
     def next_consumer(self, number: int) -> Subscription | None:
         """Who gets a message: the consumers in turn, but for those without room.
@@ -109,10 +218,26 @@ class Queue(Session):
             self.waiting.popleft()
         return -1
 
+    def lease(self, number: int, session: Session, until: float) -> None:
+        """The message, taken out of `waiting`, is the session's; `until` 0 = as long as it is."""
+        self.leased[number] = session
+        session.leases[self.messages[number]] = (self, number)
+        if until:
+            self.ends[number] = until
+
+    def end_lease(self, number: int, seq: int) -> None:
+        """Nobody has the message any more."""
+        self.ends.pop(number, None)
+        consumer = self.leased.pop(number, None)
+        if consumer is not None:
+            consumer.leases.pop(seq, None)
+
     def give_back(self, session: Session) -> None:
         """A consumer left: what it held waits again, before everything else."""
-        mine = [number for number, holder in self.leased.items() if holder is session]
-        for number in mine:
-            del self.leased[number]
-            session.leases.pop(self.messages.get(number, 0), None)
-        self.waiting.extendleft(sorted(mine, reverse=True))
+        self.wait_again([number for queue, number in session.leases.values() if queue is self])
+
+    def wait_again(self, numbers: list[int]) -> None:
+        """Leases are over: the messages wait again, before everything else."""
+        for number in numbers:
+            self.end_lease(number, self.messages.get(number, 0))
+        self.waiting.extendleft(sorted(numbers, reverse=True))

@@ -11,6 +11,7 @@ goes when it is next looked at. No I/O.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -75,27 +76,28 @@ class NameTree:
             del path[-1].below[levels.pop()]
 
     def match(self, topic_filter: str) -> Iterator[str]:
-        """The names that match, one by one; each step looks at one level of one name."""
+        """The names that match, one by one, without looking at more of the tree than for these."""
         levels = topic_filter.split("/")
-        stack = [(self._root, 0)]
+        stack = [(iter([self._root]), 0)]
         while stack:
-            node, at = stack.pop()
-            if at == len(levels):
-                if node.name is not None:
+            nodes, at = stack[-1]
+            for node in nodes:
+                level = levels[at] if at < len(levels) else ""
+                if node.name is not None and (at == len(levels) or level == "#"):
                     yield node.name
-                continue
-            level = levels[at]
-            if level not in ("+", "#"):
-                below = node.below.get(level)
-                if below is not None:
-                    stack.append((below, at + 1))
-                continue
-            if level == "#" and node.name is not None:
-                yield node.name
-            step = at if level == "#" else at + 1
-            for key, below in reversed(node.below.items()):
-                if node is not self._root or not key.startswith("$"):
-                    stack.append((below, step))
+                if node.below and at < len(levels):
+                    stack.append((self._below(node, level), at if level == "#" else at + 1))
+                    break
+            else:
+                stack.pop()
+
+    def _below(self, node: _Level, level: str) -> Iterator[_Level]:
+        if level not in ("+", "#"):
+            one = node.below.get(level)
+            return iter([one] if one is not None else [])
+        if node is self._root:
+            return iter([one for key, one in node.below.items() if not key.startswith("$")])
+        return iter(list(node.below.values()))  # of now: names come and go meanwhile
 
 
 class Feed:
@@ -110,18 +112,24 @@ class Feed:
 
 
 class Retained:
-    """The retained messages of a broker. `feeding`: sessions whose feeds go on with the tick."""
+    """The retained messages of a broker, at `most` so many.
+
+    `feeding`: sessions whose feeds go on with the tick.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.feeding: dict[Session, None] = {}
+        self.most = RETAINED
         self._tree = NameTree()
 
     def may_keep(self, run: Run) -> bool:
-        name, retained = run.route.name, self.broker.state.retained
-        if name.startswith("$") or not is_name(name):
-            return False
-        return name in retained or len(retained) < RETAINED
+        name = run.route.name
+        return not name.startswith("$") and is_name(name) and self.has_room(name)
+
+    def has_room(self, name: str) -> bool:
+        retained = self.broker.state.retained
+        return len(retained) < self.most or name in retained or name.startswith("$")
 
     def keep(self, run: Run) -> None:
         """The last message of the run replaces the retained one; an empty one clears it."""
@@ -150,6 +158,8 @@ class Retained:
                 session.offer(broker.reading(topic), subscription, retained=True)
         if wild:
             feed = Feed(subscription, self._names().match(name), broker.log.newest())
+            if session.feeds is None:
+                session.feeds = deque()
             session.feeds.append(feed)
             self.feed(session)
         elif name in broker.state.retained:
@@ -178,15 +188,17 @@ class Retained:
             if not most:
                 self.feeding[session] = None
                 return
-            feed = feeds[0]
-            name = next(feed.names, None)
-            subscription = feed.subscription
-            current = session.subscriptions.get(subscription.filter)
-            if name is None or current is not subscription:
+            feed, subscription = feeds[0], feeds[0].subscription
+            if session.subscriptions.get(subscription.filter) is not subscription:
                 feeds.popleft()
-            else:
+                continue
+            for name in feed.names:
                 self._offer_one(name, subscription, feed.newest)
                 most -= 1
+                if not (most and session.hungry()):
+                    break
+            else:
+                feeds.popleft()
 
     def _offer_one(self, name: str, subscription: Subscription, newest: int) -> None:
         session = subscription.session
@@ -197,7 +209,7 @@ class Retained:
         if session.lasting and qos:
             row = Row(
                 0, 0, schema.QUEUED, session.protocol.encode(), column_of(session.client),
-                ref=message.seq, qos=qos, retain=True,
+                ref=message.seq, qos=qos, retain=True, number=len(message.payload),
             )  # fmt: skip
             self.broker.change(row)
         session.offer(message, subscription, retained=True)

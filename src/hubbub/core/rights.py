@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import mypyc_attr
 
 if TYPE_CHECKING:
+    from hubbub.core.connection import Opening
     from hubbub.core.route import Route
 
 # Why a gate says no. Protocols have codes for these; every other reason is a plain refusal.
@@ -20,6 +21,23 @@ BAD_CREDENTIALS: Final = "wrong user name or password"
 BAD_CLIENT: Final = "this client id is not let in here"
 CERTIFICATE_REQUIRED: Final = "a client certificate that says a name is required here"
 TOO_BUSY: Final = "too many clients want to be let in at once"
+CERTIFICATE_REFUSED: Final = "this client certificate is not let in here"
+DENIED: Final = "access denied"
+
+
+def worded(reason: str, words: str) -> str:
+    """One of these reasons, said by a gate in words of its own."""
+    return f"{reason}\n{words}" if words else reason
+
+
+def kind_of(reason: str) -> str:
+    """Which of these reasons it is, if it is one."""
+    return reason.partition("\n")[0]
+
+
+def words_of(reason: str) -> str:
+    """What the client is to read."""
+    return reason.rpartition("\n")[2]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -48,23 +66,35 @@ class Rights:
         """Whether all that matches may be received: a queue has no permissions of its own."""
         return True
 
+    def same_as(self, other: Rights) -> bool:
+        """Whether another connection with these rights is as good as this one."""
+        return other is self
+
 
 class Credentials:
     """What a client showed: `secret` is a password or token, empty if it showed none.
 
-    `certificate` is the name in its TLS certificate, empty if it has none.
+    `certificate` is the name in its TLS certificate, empty if it has none; `opening` how its
+    connection began, if it has one.
     """
 
-    __slots__ = ("client", "user", "secret", "address", "certificate")
+    __slots__ = ("client", "user", "secret", "address", "certificate", "opening")
 
     def __init__(
-        self, client: str, user: str, secret: bytes, address: str, certificate: str = ""
+        self,
+        client: str,
+        user: str,
+        secret: bytes,
+        address: str,
+        certificate: str = "",
+        opening: Opening | None = None,
     ) -> None:
         self.client = client
         self.user = user
         self.secret = secret
         self.address = address
         self.certificate = certificate
+        self.opening = opening
 
 
 class Step:

@@ -19,12 +19,13 @@ class Route:
     the QoS of their subscription; `must` says that something durable needs every message
     (a bound queue). `shared`: a group chooses the receiver, who may be a lasting session, so
     messages of QoS 1 and 2 are recorded. `allowed` False: whatever is published here is dropped
-    and counted, or, where there is a `delay` in seconds, kept for later.
+    and counted, or, where there is a `delay` in seconds, kept for later. `bounded`: what is
+    published here waits at a place that may be full (`Broker.is_full`).
     """
 
     __slots__ = (
-        "name", "age", "allowed", "record", "must", "shared", "delay", "subscriptions", "audience",
-        "audience_seq", "audience_segment",
+        "name", "age", "allowed", "record", "must", "shared", "delay", "bounded", "subscriptions",
+        "audience", "audience_seq", "audience_segment",
     )  # fmt: skip
 
     def __init__(self, name: str, age: int) -> None:
@@ -35,7 +36,14 @@ class Route:
         self.must = False
         self.shared = False
         self.delay = 0
+        self.bounded = False
         self.subscriptions: list[Subscription] = []
         self.audience: list[tuple[SessionState, int]] = []
         self.audience_seq = 0
         self.audience_segment = -1
+
+    def succeed(self, old: Route) -> None:
+        """Take over what the log already says of the audience, if it is still the same."""
+        if self.audience == old.audience:
+            self.audience_seq = old.audience_seq
+            self.audience_segment = old.audience_segment

@@ -8,7 +8,7 @@ those that are not acknowledged, oldest first:
 
     number   first      first+1     …            sent               next
              |----- in flight, in order -----|----- waiting -----|
-             entry = seq << 3 | retained << 2 | qos, or 0 once acknowledged out of order
+             entry = seq << 35 | bytes << 3 | retained << 2 | qos, or 0 once acknowledged early
 
 The payloads stay in the log. Nothing here knows a protocol or does I/O.
 """
@@ -16,35 +16,38 @@ The payloads stay in the log. Nothing here knows a protocol or does I/O.
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
 from hubbub.core.message import Encoding, Message, Run, run_of
 from hubbub.core.route import Route
-from hubbub.schema import Row
+from hubbub.schema import Row, column_of
 
 if TYPE_CHECKING:
+    from hubbub.core.connection import Opening
     from hubbub.core.queue import Queue
     from hubbub.core.retained import Feed
     from hubbub.core.rights import Rights
-    from hubbub.core.share import Group
 
 FOR_EVER: Final = 0xFFFF_FFFF  # the expiry, in seconds, of a session that does not end by itself
+SIZE: Final = 0xFFFF_FFFF  # of the payload, in an entry of a backlog
 
 
 class Backlog:
     """Unacknowledged deliveries. `received` are the numbers a QoS 2 receiver already has.
 
     `sent` is the number up to which deliveries were sent on this connection, `tried` up to
-    which they were ever sent: those below it are repetitions.
+    which they were ever sent: those below it are repetitions. `bytes` are those of the payloads.
     """
 
-    __slots__ = ("first", "entries", "received", "sent", "tried")
+    __slots__ = ("first", "entries", "bytes", "received", "sent", "tried")
 
     def __init__(self, first: int = 0) -> None:
         self.first = first
         self.entries: deque[int] = deque()
+        self.bytes = 0
         self.received: set[int] = set()
         self.sent = first
         self.tried = first
@@ -53,18 +56,22 @@ class Backlog:
     def next(self) -> int:
         return self.first + len(self.entries)
 
-    def add(self, seq: int, count: int, qos: int, retained: bool = False) -> None:
+    def add(
+        self, seq: int, count: int, qos: int, retained: bool = False, size: int = 0
+    ) -> None:
         """`count` more deliveries of consecutive messages; seq 0 = never read back.
 
-        `retained`: delivered because of a new subscription, which some protocols tell.
+        `retained`: delivered because of a new subscription, which some protocols tell. `size`:
+        the bytes of the payload of each.
         """
-        flags = qos | 4 if retained else qos
+        low = size << 3 | qos | 4 if retained else size << 3 | qos
+        self.bytes += size * count
         if count == 1:
-            self.entries.append(seq << 3 | flags)
+            self.entries.append(seq << 35 | low)
         elif seq:
-            self.entries.extend([one << 3 | flags for one in range(seq, seq + count)])
+            self.entries.extend([one << 35 | low for one in range(seq, seq + count)])
         else:
-            self.entries.extend([flags] * count)
+            self.entries.extend([low] * count)
 
     def skip(self) -> None:
         """A number that nobody waits for: acknowledged before its predecessors, or leased."""
@@ -75,7 +82,7 @@ class Backlog:
             self.sent = max(self.sent, self.first)
 
     def seq(self, number: int) -> int:
-        return self.entries[number - self.first] >> 3
+        return self.entries[number - self.first] >> 35
 
     def qos(self, number: int) -> int:
         return self.entries[number - self.first] & 3
@@ -83,7 +90,7 @@ class Backlog:
     def number_of(self, seq: int) -> int:
         """The number of the oldest delivery of that message, or -1. Usually near the front."""
         for index, entry in enumerate(self.entries):
-            if entry and entry >> 3 == seq:
+            if entry and entry >> 35 == seq:
                 return self.first + index
         return -1
 
@@ -107,6 +114,7 @@ class Backlog:
         if not self.holds(number):
             return
         entries = self.entries
+        self.bytes -= entries[number - self.first] >> 3 & SIZE
         entries[number - self.first] = 0
         self.received.discard(number)
         while entries and not entries[0]:
@@ -115,18 +123,35 @@ class Backlog:
         if self.sent < self.first:
             self.sent = self.first
 
+    def excess(self, messages: int, size: int) -> int:
+        """How many of the newest, which were never sent, are over these bounds.
+
+        One may wait whatever its size.
+        """
+        unsent = self.next - self.sent
+        count = max(0, min(len(self.entries) - messages, unsent))
+        over = self.bytes - size
+        index = 0
+        while over > 0 and index < unsent - 1:
+            index += 1
+            over -= self.entries[-index] >> 3 & SIZE
+        return max(count, index)
+
     def cut(self, count: int) -> None:
         """Take back the newest deliveries, which were never sent; their numbers are free."""
         for _ in range(min(count, self.next - self.sent)):
-            self.entries.pop()
+            self.bytes -= self.entries.pop() >> 3 & SIZE
 
     def in_flight(self) -> int:
         return self.sent - self.first
 
+    def bytes_in_flight(self) -> int:
+        return sum(one >> 3 & SIZE for one in islice(self.entries, self.sent - self.first))
+
     def shift(self, count: int) -> None:
         """The oldest `count` deliveries are over, in order."""
         for _ in range(count):
-            self.entries.popleft()
+            self.bytes -= self.entries.popleft() >> 3 & SIZE
         self.first += count
         while self.entries and not self.entries[0]:
             self.entries.popleft()
@@ -146,12 +171,13 @@ class SessionState:
     `open_ids`: packet ids of QoS 2 publishes it has not released. `expiry`: how many seconds it
     lasts without a connection, `expires`: UTC microseconds after which an unconnected one is over
     (0 = never). `will`: what is published for it when its connection is lost; with `expires` set,
-    the connection is lost and the will is due then.
+    the connection is lost and the will is due then. `shared`: seq -> the filter of the group that
+    chose it for a message, which goes to another member if this session ends before.
     """
 
     __slots__ = (
         "protocol", "client", "subscriptions", "backlog", "open_ids", "will", "expiry",
-        "expires", "connected",
+        "expires", "connected", "shared",
     )  # fmt: skip
 
     def __init__(self, protocol: str, client: str, first: int = 0) -> None:
@@ -164,6 +190,7 @@ class SessionState:
         self.expiry = FOR_EVER
         self.expires = 0
         self.connected = False
+        self.shared: dict[int, str] = {}
 
 
 class Subscription:
@@ -201,11 +228,11 @@ class Session:
 
     `number` is its address in the hub ($client/<number>), 0 while it is not connected;
     `subscriptions` are its own by filter; `direct` is how it gets what is published to its
-    address (None = not at all). `lasting` sessions outlive their connection. `leases`: seq -> queue
-    and id of a message that it took from a queue and has not acknowledged. `shared`: seq -> the
-    group that chose it for a message, which goes to another member if this session ends before.
-    `feeds`: retained messages that it has not got yet. `deaf`: it has a subscription with
-    `no_local`, so its own `routes` leave it out.
+    address (None = not at all), `opening` how its connection began, if it has one. `lasting`
+    sessions outlive their connection. `leases`: seq -> queue and id of a message that it took
+    from a queue and has not acknowledged. `shared`: as in SessionState. `feeds`: retained
+    messages that it has not got yet. `deaf`: how many of its subscriptions are `no_local`; if
+    there is one, its own `routes` leave it out.
     """
 
     def __init__(self, protocol: str, client: str, rights: Rights) -> None:
@@ -214,14 +241,15 @@ class Session:
         self.rights = rights
         self.number = 0
         self.address = ""
+        self.opening: Opening | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.direct: Subscription | None = None
         self.lasting = False
         self.leases: dict[int, tuple[Queue, int]] = {}
         self.dropped: dict[str, int] = {}
-        self.shared: dict[int, Group] = {}
-        self.feeds: deque[Feed] = deque()
-        self.deaf = False
+        self.shared: dict[int, str] = {}
+        self.feeds: deque[Feed] | None = None  # most never have one
+        self.deaf = 0
         self.routes: dict[bytes, Route] = {}
 
     def merge(self, matching: list[Subscription]) -> Subscription:
@@ -261,8 +289,10 @@ class Session:
     def taken_over(self) -> None:
         """The same client came back on another connection: end this one."""
 
-    def goodbye(self) -> None:
-        """The hub ends this client, for good."""
+    def goodbye(self, text: str = "") -> None:
+        """The hub ends this client, for good; `text` tells it why, where its protocol can."""
+        if self.opening is not None:
+            self.opening.close(text or "ended by the hub")
 
 
 class Silent(Session):
@@ -273,3 +303,8 @@ class Silent(Session):
 
     def ready(self) -> bool:
         return False
+
+
+def row_about(session: Session, kind: bytes, topic: str = "") -> Row:
+    """A row that says what a session did; `_replace` adds further columns."""
+    return Row(0, 0, kind, session.protocol.encode(), column_of(session.client), column_of(topic))

@@ -62,11 +62,12 @@ class Group(Session):
             if session.lasting:
                 row = Row(
                     0, 0, schema.QUEUED, session.protocol.encode(), column_of(session.client),
-                    ref=run.first, qos=qos,
+                    column_of(self.client if qos == 1 else ""), ref=run.first, qos=qos,
+                    number=run.payload_size(),
                 )  # fmt: skip
                 self.broker.change(row)
             if qos == 1:
-                session.shared[run.first] = self
+                session.shared[run.first] = self.client
         session.deliver(run, member)
 
     def _choose(self, run: Run) -> Subscription | None:

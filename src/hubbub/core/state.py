@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from hubbub import schema
 from hubbub.core.message import properties_column
 from hubbub.core.names import Names
+from hubbub.core.queue import PLAIN, Queue, QueueSettings
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
-from hubbub.core.queue import Queue
-from hubbub.core.session import FOR_EVER, SessionState
+from hubbub.core.session import FOR_EVER, SIZE, SessionState
 from hubbub.core.topics import DELAYED, QUEUE, delayed_topic
 from hubbub.schema import Row, column_of, name_of
 
@@ -44,6 +44,16 @@ def lasting_properties(expiry: int, address: str = "") -> bytes:
     return properties_column(properties)
 
 
+def queue_properties(owner: str, settings: QueueSettings, read: bool) -> bytes:
+    """The properties of a queue's `create` row: its owner, what was asked of it, if it was read."""
+    properties: dict[str, object] = {"owner": owner} if owner else {}
+    if read:
+        properties["read"] = True
+    asked = zip(settings._fields, settings, PLAIN, strict=True)
+    properties.update({name: value for name, value, nothing in asked if value != nothing})
+    return properties_column(properties)
+
+
 class State:
     """Sessions by (protocol, client), queues by name, retained messages by topic, and names."""
 
@@ -54,6 +64,7 @@ class State:
         self.queue_floor = 0
         self.retained: dict[str, int] = {}
         self.delayed: dict[int, int] = {}
+        self.wills: dict[Key, Row] = {}  # of connected sessions that do not last
         self.topics = Names()
         self.subtopics = Names()
         self.taken: dict[int, int] = {}
@@ -87,13 +98,14 @@ class State:
     # What others call live, because it happens per run and not per row.
 
     def published(
-        self, audience: list[tuple[SessionState, int]], first: int, count: int, qos: int
-    ) -> None:
-        """Put `count` messages from `first` on into the backlogs of the audience."""
+        self, audience: list[tuple[SessionState, int]], first: int, count: int, qos: int,
+        size: int,
+    ) -> None:  # fmt: skip
+        """Put `count` messages of `size` bytes from `first` on into the audience's backlogs."""
         for session, granted in audience:
             level = min(qos, granted)
             if level:
-                session.backlog.add(first, count, level)
+                session.backlog.add(first, count, level, False, size)
 
     # Sessions
 
@@ -105,6 +117,7 @@ class State:
 
     def _connect(self, row: Row) -> None:
         key = self._key(row)
+        self.wills.pop(key, None)
         properties = json.loads(row.properties or b"{}")
         if not properties.get("lasting"):
             return
@@ -118,10 +131,13 @@ class State:
 
     def _disconnect(self, row: Row) -> None:
         session = self._session(row)
-        if session is not None:
-            session.connected = False
-            session.expires = row.expires
-            session.will = None
+        if session is None:
+            self.wills.pop(self._key(row), None)
+            return
+        session.connected = False
+        session.expires = row.expires
+        session.will = None
+        session.backlog.tried = max(session.backlog.tried, row.number)
 
     def _end(self, row: Row) -> None:
         self.sessions.pop(self._key(row), None)
@@ -149,6 +165,8 @@ class State:
         session = self._session(row)
         if session is not None:
             session.will = row if row.topic else None
+        elif row.topic:
+            self.wills[self._key(row)] = row
 
     # Names and queues
 
@@ -157,12 +175,20 @@ class State:
         if row.subtopic:
             self.subtopics.add(name_of(row.subtopic), row.number)
         elif topic.startswith(QUEUE) and row.properties != ID_OF_QUEUE:
-            owner = json.loads(row.properties or b"{}").get("owner", "")
-            name = topic[len(QUEUE) :]
-            first = max(row.number, self.ended_queues.pop(name, 0))
-            self.queues[name] = Queue(name, first, owner)
+            self._create_queue(topic[len(QUEUE) :], row)
         else:
             self.topics.add(topic, row.number)
+
+    def _create_queue(self, name: str, row: Row) -> None:
+        """One that exists gets other settings, and no more than that."""
+        properties = json.loads(row.properties or b"{}")
+        owner, read = properties.pop("owner", ""), properties.pop("read", False)
+        settings = QueueSettings(**properties)
+        queue = self.queues.get(name)
+        if queue is None:
+            first = max(row.number, self.ended_queues.pop(name, 0))
+            queue = self.queues[name] = Queue(name, first, owner)
+        queue.settings, queue.read = settings, read
 
     def _destroy(self, row: Row) -> None:
         """The queue goes; where its ids stood stays, so that they are never used again.
@@ -193,7 +219,8 @@ class State:
     def _publish(self, row: Row) -> None:
         if row.ref:
             # A damaged file may have lost the audience's row; the reader has reported that.
-            self.published(self._audiences.get(row.ref, []), row.seq, 1, row.qos)
+            audience = self._audiences.get(row.ref, [])
+            self.published(audience, row.seq, 1, row.qos, len(row.payload))
         if row.topic.startswith(_DELAYED):
             self._delay(row)
         elif row.retain:
@@ -229,23 +256,31 @@ class State:
     def _queued(self, row: Row) -> None:
         queue = self._bound_queue(row)
         if queue is not None:
-            queue.add(row.number, row.ref)
+            properties = json.loads(row.properties or b"{}")
+            queue.add(row.number, row.ref, properties.get("bytes", 0), row.expires)
+            if "delivered" in properties:
+                queue.delivered[row.number] = properties["delivered"]
             return
         session = self._session(row)
         if session is None:
             return
         if row.ref:
-            session.backlog.add(row.ref, 1, row.qos, row.retain)
+            session.backlog.add(row.ref, 1, row.qos, row.retain, row.number)
+            if row.topic:
+                session.shared[row.ref] = name_of(row.topic)
         else:
             session.backlog.skip()
 
     def _send(self, row: Row) -> None:
         queue = self.queues.get(name_of(row.topic)[len(QUEUE) :])
         if queue is not None:
-            queue.add(row.number, row.seq)
+            queue.add(row.number, row.seq, len(row.payload), row.expires)
 
     def _deliver(self, row: Row) -> None:
-        """Leases are not state: a restart ends them."""
+        """Leases are not state, a restart ends them; how many there were may be."""
+        queue = self.queues.get(name_of(row.topic)[len(QUEUE) :]) if row.properties else None
+        if queue is not None and row.number in queue.messages:
+            queue.delivered[row.number] = json.loads(row.properties)["delivery"]
 
     def _received(self, row: Row) -> None:
         session = self._session(row)
@@ -270,13 +305,20 @@ class State:
         number = _delivery(session, row)
         if number >= 0:
             for one in range(number, number + row.number):
+                if session.shared and session.backlog.holds(one):
+                    session.shared.pop(session.backlog.seq(one), None)
                 session.backlog.remove(one)
 
     def _drop(self, row: Row) -> None:
         """The newest deliveries of the session were too many; they were never sent.
 
-        With a topic and nobody's: the retained message of that topic has expired.
+        With a topic and nobody's: the retained message of that topic has expired. A queue's: one
+        of its messages was given up.
         """
+        queue = self._bound_queue(row)
+        if queue is not None:
+            queue.remove(row.number)
+            return
         if row.topic and not row.client:
             topic = name_of(row.topic)
             if self.retained.get(topic) == row.ref:
@@ -304,6 +346,8 @@ class State:
             yield Row(0, 0, schema.TAKEN, ref=ref, number=number)
         for session in self.sessions.values():
             yield from session_rows(session)
+        for will in self.wills.values():
+            yield will._replace(seq=0)
         if self.queue_floor:
             yield Row(0, 0, schema.DESTROY, topic=QUEUE.encode(), number=self.queue_floor)
         for name, first in self.ended_queues.items():
@@ -318,7 +362,7 @@ class State:
         found = set(self.retained.values())
         found.update(self.delayed)
         for session in self.sessions.values():
-            found.update(entry >> 3 for entry in session.backlog.entries if entry)
+            found.update(entry >> 35 for entry in session.backlog.entries if entry)
         for queue in self.queues.values():
             found.update(queue.messages.values())
         return found
@@ -358,17 +402,22 @@ def session_rows(session: SessionState) -> Iterator[Row]:
     for number in session.open_ids:
         yield Row(0, 0, schema.HELD, protocol, client, number=number)
     for number, entry in enumerate(backlog.entries, backlog.first):
+        seq = entry >> 35
+        group = column_of(session.shared.get(seq, ""))
         yield Row(
-            0, 0, schema.QUEUED, protocol, client, qos=entry & 3, retain=entry & 4 != 0,
-            ref=entry >> 3,
+            0, 0, schema.QUEUED, protocol, client, group, qos=entry & 3, retain=entry & 4 != 0,
+            ref=seq, number=entry >> 3 & SIZE,
         )  # fmt: skip
         if number in backlog.received:
             yield Row(
-                0, 0, schema.RECEIVED, protocol, client, ref=entry >> 3, number=1,
+                0, 0, schema.RECEIVED, protocol, client, ref=seq, number=1,
                 properties=backlog.name_of(number),
             )  # fmt: skip
     if not session.connected:
-        yield Row(0, 0, schema.DISCONNECT, protocol, client, expires=session.expires)
+        yield Row(
+            0, 0, schema.DISCONNECT, protocol, client, number=backlog.tried,
+            expires=session.expires,
+        )  # fmt: skip
     if session.will is not None:
         yield session.will._replace(seq=0)
 
@@ -376,9 +425,16 @@ def session_rows(session: SessionState) -> Iterator[Row]:
 def queue_rows(queue: Queue) -> Iterator[Row]:
     """A queue, its bindings, and its messages in order (their own rows are carried)."""
     protocol, client = QUEUE_PROTOCOL.encode(), column_of(queue.client)
-    properties = json.dumps({"owner": queue.owner}).encode() if queue.owner else b""
+    properties = queue_properties(queue.owner, queue.settings, queue.read)
     yield Row(0, 0, schema.CREATE, topic=client, number=queue.next, properties=properties)
     for topic_filter, qos in queue.bindings.items():
         yield Row(0, 0, schema.SUBSCRIBE, protocol, client, column_of(topic_filter), qos=qos)
-    for number, seq in queue.messages.items():
-        yield Row(0, 0, schema.QUEUED, protocol, client, ref=seq, number=number)
+    expires = {number: when for when, number in queue.expiring}
+    for entry in queue.above(-1):
+        said: dict[str, object] = {"bytes": entry.size}
+        if entry.number in queue.delivered:
+            said["delivered"] = queue.delivered[entry.number]
+        yield Row(
+            0, 0, schema.QUEUED, protocol, client, ref=entry.seq, number=entry.number,
+            expires=expires.get(entry.number, 0), properties=properties_column(said),
+        )  # fmt: skip

@@ -126,6 +126,8 @@ class System:
             "publish/sent": counters["publish/messages/sent"],
             "sockets": lambda: metrics.connections,
         }
+        for name, figure in broker.log.figures().items():
+            readings[f"{PREFIX}journal/{name}"] = figure
         now = broker.clock.now()
         self._loads = [Load(counter, now) for counter in loads.values()]
         for name, load in zip(loads, self._loads, strict=True):

@@ -180,6 +180,11 @@ def _heal(directory: Directory, first: int, following: int) -> None:
         print(report, file=sys.stderr)
 
 
+def bases(directory: Directory) -> list[int]:
+    """Where the segments begin, ascending; files that go on with one are not counted."""
+    return sorted({_base(directory, first) for first in directory.segments()})
+
+
 def _base(directory: Directory, first: int) -> int:
     header = header_of(memoryview(mapped(directory.segment(first))))
     return header.base if header else first

@@ -109,6 +109,14 @@ class Directory:
         """Seqs of the snapshots, ascending."""
         return _numbers(self.state)
 
+    def to_fold(self) -> int:
+        """About how many bytes a start reads: the newest snapshot, and the segments after it."""
+        newest = max(self.snapshots(), default=0)
+        paths = [self.segment(one) for one, end in self.spans() if not end or end > newest + 1]
+        if newest:
+            paths.append(self.snapshot(newest))
+        return sum(path.stat().st_size for path in paths)
+
     def committed(self) -> int:
         """The last seq that readers may see; 0 if there is no journal yet."""
         try:
@@ -149,9 +157,9 @@ class Directory:
                 f"{self.path} is used by the hub with process id {holder}; "
                 "stop it or choose another directory with --data"
             ) from None
+        self._lock = lock
         os.ftruncate(lock, 0)
         os.write(lock, f"{os.getpid()}\n".encode())
-        self._lock = lock
 
     def _check_format(self) -> None:
         path = self.path / "format"

@@ -22,6 +22,7 @@ import os
 import queue
 import sys
 import threading
+import time
 from bisect import bisect_left
 from collections.abc import Callable
 from pathlib import Path
@@ -41,6 +42,7 @@ from hubbub.core.log import Log
 from hubbub.core.message import Message, Run, message_of, rows_of
 from hubbub.errors import JournalError
 from hubbub.journal import frame
+from hubbub.journal.pulse import Pulse
 from hubbub.journal.segments import (
     HEADER_BYTES,
     Directory,
@@ -123,6 +125,8 @@ class Journal(Log):
         self._weight = 0
         self._since = 0.0
         self._group: _Group | None = None
+        self._launched = 0.0
+        self.pulse = Pulse()
         # The segment as the loop sees it
         self._base = 0
         self._began = 0
@@ -136,6 +140,10 @@ class Journal(Log):
         self._snapshot_seq = 0
         self._cache: dict[tuple[Index, int], tuple[list[Row], int]] = {}
         self._cached = 0
+        # What was read last: backlogs and retained messages are read in their order, and often
+        # the same message by several. Rows never change, so this is never out of date.
+        self._near: list[Row] = []
+        self._latest: Message | None = None
         # The segment as the thread sees it
         self._fd = -1
         self._committed_fd = -1
@@ -151,27 +159,30 @@ class Journal(Log):
 
     # Starting
 
-    def recover(self, apply: Callable[[Row], None]) -> None:
+    def recover(
+        self, apply: Callable[[Row], None], progress: Callable[[int], None] = lambda size: None
+    ) -> None:
         """Fold what is there: every row of the newest snapshot, then the rows after it that
-        change state. Heals the files; what that found is logged and in `reports`.
+        change state. Heals the files; what that found is logged and in `reports`. `progress` is
+        called with the bytes of each frame that is done, of `Directory.to_fold`.
 
         Raises JournalError if state cannot be known.
         """
         try:
-            self._fold_snapshot(apply)
+            self._fold_snapshot(apply, progress)
             committed = self.directory.committed()
             last = self._snapshot_seq
             for first, following in self.directory.spans():
                 if not following or following > self._snapshot_seq + 1:
                     self._report(heal(self.directory, first, committed, following))
-                    last = self._fold_segment(first, following, last, apply)
+                    last = self._fold_segment(first, following, last, apply, progress)
             self._lost(last, committed)
             self._continue(last, committed)
         except OSError as error:
             raise JournalError(f"cannot read {self.directory.path}: {error}") from error
         self._thread.start()
 
-    def _fold_snapshot(self, apply: Callable[[Row], None]) -> None:
+    def _fold_snapshot(self, apply: Callable[[Row], None], progress: Callable[[int], None]) -> None:
         for seq in reversed(self.directory.snapshots()):
             path = self.directory.snapshot(seq)
             data = whole_snapshot(path)
@@ -184,6 +195,7 @@ class Journal(Log):
                 self._snapshot.add(found.first, found.at)
                 for row in frame.decode(view, found.at):
                     apply(row)
+                progress(found.size)
             return
         if self.directory.segments()[:1] > [1]:
             raise JournalError(
@@ -192,8 +204,9 @@ class Journal(Log):
             )
 
     def _fold_segment(
-        self, first: int, following: int, last: int, apply: Callable[[Row], None]
-    ) -> int:
+        self, first: int, following: int, last: int, apply: Callable[[Row], None],
+        progress: Callable[[int], None],
+    ) -> int:  # fmt: skip
         """Fold the rows of a healed segment that come after `last`; return its last seq."""
         path = self.directory.segment(first)
         data = mapped(path)
@@ -216,6 +229,7 @@ class Journal(Log):
                         apply(row)
             self._lost(last, found.first - 1)
             last = max(last, found.last)
+            progress(found.size)
         if frames:
             self.clock.at_least(frame.decode(view, frames[-1].at)[-1].time)
             self._began = frame.decode(view, frames[0].at)[0].time
@@ -298,6 +312,7 @@ class Journal(Log):
         # Encoded before anything is given up: rows that cannot be written are promised to nobody.
         group = _group_of(rows, weight, base)
         self._rows, self._weight, self._group = [], 0, group
+        self._launched = self.clock.now()
         if self._full:
             self._full = False
             self._base, self._began, self._size = rows[0].seq, rows[0].time, HEADER_BYTES
@@ -317,6 +332,7 @@ class Journal(Log):
             return
         self._group = None
         self.durable = group.last
+        self.pulse.committed(self.clock.now() - self._launched, len(group.rows), len(group.data))
         if not self._files or self._files[-1].first != self._file:
             path = self.directory.segment(self._file)
             self._files.append(_File(self._file, group.base, Index(path)))
@@ -328,17 +344,33 @@ class Journal(Log):
     def read(self, seq: int) -> Message | None:
         if seq < 0:
             return super().read(seq)
-        row = self._row(seq)
-        return message_of(row) if row is not None and row.kind in (PUBLISH, SEND) else None
+        message = self._latest
+        if message is None or message.seq != seq:
+            row = self._row(seq)
+            if row is None or row.kind not in (PUBLISH, SEND):
+                return None
+            message = self._latest = message_of(row)
+        return message
 
     def _row(self, seq: int) -> Row | None:
+        rows = self._near
+        if rows and rows[0].seq <= seq <= rows[-1].seq:
+            return rows[seq - rows[0].seq]
+        rows = self._rows_around(seq)
+        at = bisect_left(rows, (seq,))
+        if at == len(rows) or rows[at].seq != seq:
+            return None
+        if rows[-1].seq - rows[0].seq == len(rows) - 1:  # no gaps, as snapshots have
+            self._near = rows
+        return rows[at]
+
+    def _rows_around(self, seq: int) -> list[Row]:
+        """The rows that lie together with that one, if it is there."""
         for rows in (self._rows, self._group.rows if self._group else []):
             if rows and rows[0].seq <= seq <= rows[-1].seq:
-                return rows[seq - rows[0].seq]
+                return rows
         index = next((file.places for file in reversed(self._files) if file.first <= seq), None)
-        rows = self._frame(index or self._snapshot, seq)
-        at = bisect_left(rows, (seq,))
-        return rows[at] if at < len(rows) and rows[at].seq == seq else None
+        return self._frame(index or self._snapshot, seq)
 
     def _frame(self, index: Index | None, seq: int) -> list[Row]:
         at = index.place(seq) if index else -1
@@ -357,6 +389,12 @@ class Journal(Log):
         while self._cached > FRAME_CACHE_BYTES and len(self._cache) > 1:
             self._cached -= self._cache.pop(next(iter(self._cache)))[1]
         return rows
+
+    def figures(self) -> dict[str, Callable[[], str]]:
+        found = {name: _rounded(figure) for name, figure in self.pulse.figures().items()}
+        found["waiting bytes"] = lambda: str(self.pending_bytes)
+        found["trouble"] = lambda: self.trouble
+        return found
 
     # Rolling
 
@@ -425,6 +463,7 @@ class Journal(Log):
                 return False
 
     def _complain(self, error: OSError | None) -> None:
+        self.pulse.failures += error is not None
         trouble = f"the journal cannot be written: {error.strerror or error}" if error else ""
         if trouble != self.trouble:
             log.warning("journal: %s", trouble or "it can be written again")
@@ -439,12 +478,14 @@ class Journal(Log):
         except OSError:
             self._retreat()
             raise
+        started = time.perf_counter()
         try:
             self._sync(self._fd)
         except OSError:
             self._suspect = True
             self._retreat()
             raise
+        self.pulse.synced(time.perf_counter() - started)
         self._landed = self._end
         self._end += len(group.data)
         self._written = group.last
@@ -493,6 +534,10 @@ class Journal(Log):
         if self._snapshot is not None:
             self._snapshot.close()
         self.directory.release()
+
+
+def _rounded(figure: Callable[[], float]) -> Callable[[], str]:
+    return lambda: f"{figure():.3f}".rstrip("0").rstrip(".")
 
 
 def _leave_it_to_the_system(fd: int) -> None:

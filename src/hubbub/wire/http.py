@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Container, Iterator
 from typing import Final
 
@@ -16,19 +17,21 @@ import httptools
 from hubbub.errors import ProtocolError
 
 REASONS: Final = {
-    101: "Switching Protocols", 200: "OK", 400: "Bad Request", 401: "Unauthorized",
+    101: "Switching Protocols", 200: "OK", 302: "Found", 400: "Bad Request", 401: "Unauthorized",
     403: "Forbidden", 404: "Not Found", 413: "Content Too Large", 426: "Upgrade Required",
     429: "Too Many Requests", 431: "Request Header Fields Too Large",
     500: "Internal Server Error", 503: "Service Unavailable", 507: "Insufficient Storage",
 }  # fmt: skip
 
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 CHALLENGE: Final = ("www-authenticate", 'Basic realm="hubbub", charset="UTF-8"')
 
 
 class Request:
     """A request: `target` as it was sent, `path` without the query, header names in lower case.
 
-    Repeated headers are joined with a comma (RFC 9110, 5.3). `body` is empty until read.
+    Repeated headers are joined with a comma (RFC 9110, 5.3); do not change them, several requests
+    may share them. `body` is empty until read.
     A protocol that takes the request may set `subprotocol`, to be confirmed in a WebSocket
     handshake, or `raw`: the plain socket, though the client asked for a WebSocket.
     """
@@ -73,7 +76,11 @@ class Requests:
     """A stream of requests on one connection: any split of the bytes, pipelined or chunked.
 
     A head (or anything else that brings no body nearer) over `head_bytes` and a body over
-    `body_bytes` end it with ProtocolError, which carries the response to send.
+    `body_bytes` end it with ProtocolError, which carries the response to send. `expected`: the
+    client sends its body when it was told to (RFC 9110, 10.1.1); clear it when CONTINUE is sent.
+
+    A client says the same headers again and again, so most requests are not parsed: one that
+    arrives whole, with the headers of an earlier one, means what that one meant (`_KNOWN`).
     """
 
     def __init__(self, head_bytes: int, body_bytes: int) -> None:
@@ -81,6 +88,8 @@ class Requests:
         self._body_bytes = body_bytes
         self._parser = httptools.HttpRequestParser(self)
         self._complete: list[Request] = []
+        self._between = True  # the parser waits for the first byte of a request
+        self.expected = False
         self._begin()
 
     def _begin(self) -> None:
@@ -95,8 +104,19 @@ class Requests:
 
         Consume all of it: nothing is parsed before the first item is asked for.
         """
+        while self._between and data:
+            known, size = _known(data, self._body_bytes)
+            if known is None:
+                break
+            yield known
+            data = data[size:]
+        if not data:
+            return
+        first = self._between
         failure = self._parse(data)
         complete, self._complete = self._complete, []
+        if first and complete:
+            _learn(data, complete[0])
         for request in complete:
             yield request
             if not request.keep_alive:
@@ -127,6 +147,9 @@ class Requests:
 
     # Called by the parser.
 
+    def on_message_begin(self) -> None:
+        self._between = False
+
     def on_url(self, url: bytes) -> None:
         self._request.target += url
 
@@ -145,20 +168,74 @@ class Requests:
         request.version = self._parser.get_http_version()
         request.keep_alive = self._parser.should_keep_alive()
         self._idle_size = 0
+        length = request.headers.get("content-length", "")
+        if length.isdecimal() and int(length[:20]) > self._body_bytes:
+            raise self._body_too_large()
+        expects = request.headers.get("expect", "").lower() == "100-continue"
+        self.expected = expects and request.version != "1.0"
 
     def on_body(self, body: bytes) -> None:
         self._idle_size = 0
+        self.expected = False
         self._body_size += len(body)
         if self._body_size > self._body_bytes:
-            raise ProtocolError(
-                f"a body of more than {self._body_bytes} bytes", response(413, b"", close=True)
-            )
+            raise self._body_too_large()
         self._body.append(body)
 
+    def _body_too_large(self) -> ProtocolError:
+        text = f"a body of more than {self._body_bytes} bytes"
+        return ProtocolError(text, response(413, text.encode(), close=True))
+
     def on_message_complete(self) -> None:
+        self.expected = False
         self._request.body = b"".join(self._body)
         self._complete.append(self._request)
+        self._between = self._request.keep_alive
         self._begin()
+
+
+# What headers meant: the bytes from the end of the request line to the empty line, and how long
+# the body is. Only plain ones are kept, of requests that came whole; when full it begins anew.
+_KNOWN: Final[dict[bytes, tuple[dict[str, str], int]]] = {}
+_KNOWN_HEADS: Final = 1_000
+_KNOWN_BYTES: Final = 512
+_SPECIAL: Final = ("transfer-encoding", "expect", "upgrade")
+_LINE: Final = re.compile(rb"(GET|POST) (/[-\w.:$%~,;=?&@!*'()+/]*) HTTP/1\.1(?=\r\n)", re.ASCII)
+
+
+def _known(data: bytes, body_bytes: int) -> tuple[Request | None, int]:
+    """The request that begins `data`, if all of it is there and its headers are known."""
+    line = _LINE.match(data)
+    if line is None:
+        return None, 0
+    end = data.find(b"\r\n\r\n", line.end()) + 4
+    known = _KNOWN.get(data[line.end() : end])
+    if known is None:
+        return None, 0
+    headers, size = known
+    if len(data) < end + size or size > body_bytes:
+        return None, 0
+    request = Request()
+    request.method = line[1].decode()
+    request.target = line[2]
+    request.headers = headers
+    request.body = data[end : end + size]
+    return request, end + size
+
+
+def _learn(data: bytes, request: Request) -> None:
+    """Remember what the headers at the beginning of `data` meant."""
+    line = _LINE.match(data)
+    if line is None or not request.keep_alive or any(name in request.headers for name in _SPECIAL):
+        return
+    end = data.find(b"\r\n\r\n", line.end()) + 4
+    size = len(request.body)
+    if not line.end() < end <= line.end() + _KNOWN_BYTES:
+        return
+    if request.headers.get("content-length", "0") == str(size):
+        if len(_KNOWN) >= _KNOWN_HEADS:
+            _KNOWN.clear()
+        _KNOWN[data[line.end() : end]] = request.headers, size
 
 
 def parse_head(data: bytes) -> Request | None:
@@ -174,7 +251,7 @@ class _Head(Requests):
     """Reads one head and stops there."""
 
     def __init__(self) -> None:
-        super().__init__(1 << 20, 0)
+        super().__init__(1 << 20, 1 << 62)
         self._found: Request | None = None
 
     def read(self, head: bytes) -> Request | None:
@@ -231,6 +308,8 @@ def response(
     status: int, body: bytes, headers: tuple[tuple[str, str], ...] = (), close: bool = False
 ) -> bytes:
     """A whole response; `content-length` is added, in lower case as message-switch does."""
+    if status == 200 and not headers and not close:
+        return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
     lines = [f"HTTP/1.1 {status} {REASONS[status]}"]
     lines += [f"{name}: {value}" for name, value in headers]
     lines.append(f"content-length: {len(body)}")

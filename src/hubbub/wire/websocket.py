@@ -36,6 +36,7 @@ MASK: Final = 0x80
 
 CLOSE_NORMAL: Final = 1000
 CLOSE_PROTOCOL: Final = 1002
+CLOSE_UNSUPPORTED: Final = 1003
 CLOSE_NOT_TEXT: Final = 1007
 CLOSE_TOO_BIG: Final = 1009
 
@@ -88,21 +89,27 @@ def close_frame(code: int = CLOSE_NORMAL) -> bytes:
 class Frames:
     """The receiving side: bytes in, whole messages out, however they were split.
 
-    `max_bytes` bounds a message. `masked`: the peer is a client. `replies` are frames that the
-    peer is owed (pongs, the answer to its close, the close that says why we end): the caller
-    writes them as they are and clears the list. `closed`: nothing more will come of this peer.
+    `max_bytes` bounds a message. `masked`: the peer is a client. `any_text`: what comes as text
+    need not be UTF-8 (5.6 says it must, programs that never look say otherwise). `binary_only`: no
+    text is taken. `replies` are frames that the peer is owed (pongs, the answer to its close, the
+    close that says why we end): the caller writes them as they are and clears the list. `closed`:
+    nothing more will come of this peer.
     """
 
     __slots__ = (
-        "closed", "replies", "_max_bytes", "_masked", "_pieces", "_have", "_need", "_opcode",
-        "_message",
+        "closed", "replies", "_max_bytes", "_masked", "_any_text", "_binary_only", "_pieces",
+        "_have", "_need", "_opcode", "_message",
     )  # fmt: skip
 
-    def __init__(self, max_bytes: int, masked: bool = True) -> None:
+    def __init__(
+        self, max_bytes: int, masked: bool = True, any_text: bool = False, binary_only: bool = False
+    ) -> None:
         self.closed = False
         self.replies: list[bytes] = []
         self._max_bytes = max_bytes
         self._masked = masked
+        self._any_text = any_text
+        self._binary_only = binary_only
         # What arrived of a frame that is not complete, and how much of it is needed to go on:
         # a message of many pieces is joined once, not at each piece.
         self._pieces: list[bytes] = []
@@ -176,6 +183,8 @@ class Frames:
         if first & 0x08:
             if size > CONTROL_BYTES:
                 raise self._error(CLOSE_PROTOCOL, f"a control frame of {size} bytes")
+        elif self._binary_only and first & 0x0F == TEXT:
+            raise self._error(CLOSE_UNSUPPORTED, "a text message where only binary ones are spoken")
         elif (first & 0x0F == 0) != (self._opcode != 0):
             raise self._error(CLOSE_PROTOCOL, "a fragment that continues nothing, or is missing")
         elif len(self._message) + size > self._max_bytes:
@@ -190,7 +199,7 @@ class Frames:
 
     def _take(self) -> bytes:
         message = bytes(self._message)
-        if self._opcode == TEXT:
+        if self._opcode == TEXT and not self._any_text:
             self._check_text(message)
         self._opcode = 0
         self._message = bytearray()

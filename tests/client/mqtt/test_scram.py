@@ -13,7 +13,7 @@ from hubbub.auth.passwords import add_user
 from hubbub.client.mqtt import Scram, connect
 from hubbub.config import Journal, Settings
 from hubbub.errors import Refused, SettingError
-from hubbub.hub import Hub
+from hubbub.node import Node
 from hubbub.protocols.mqtt import codec
 from tests.client.mqtt.transcript import CONNACK_5, Broker
 
@@ -26,7 +26,7 @@ async def url(tmp_path: Path) -> AsyncIterator[str]:
     settings = Settings(
         listen=("127.0.0.1:0",), journal=Journal(record="none"), password_file=str(users)
     )
-    async with Hub(settings) as hub:
+    async with Node(settings) as hub:
         yield f"mqtt://{hub.listeners[0].address}"
 
 

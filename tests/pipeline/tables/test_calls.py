@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,12 +23,13 @@ Event = dict[str, Any]
 
 
 def event(
-    seq: int, kind: str, topic: str, client: str = "", ref: int = 0, asks: bool = False
-) -> Event:
+    seq: int, kind: str, topic: str, client: str = "", ref: int = 0, asks: bool = False,
+    answers: str | None = None,
+) -> Event:  # fmt: skip
     time = NOON + timedelta(milliseconds=seq)
     return {
         "seq": seq, "time": time, "kind": kind, "client": client, "topic": f"$queue/{topic}",
-        "asks": asks, "ref": ref,
+        "asks": asks, "ref": ref, "number": seq % 80, "answers": answers,
     }  # fmt: skip
 
 
@@ -45,6 +47,7 @@ def fold(*batches: list[Event]) -> list[tuple[int, str, float | None, str | None
 
 
 ANSWER = event(82, "send", "cli", "svc", ref=80)
+PUBLISHED = event(82, "publish", "x", "smq:1", answers='["foo",0]')
 LATE = event(86, "send", "cli", "svc", ref=80)
 ACK = event(85, "ack", "foo", "svc", ref=80)
 
@@ -55,6 +58,12 @@ ACK = event(85, "ack", "foo", "svc", ref=80)
         ([request(80)], (80, "open", None, None)),
         ([request(80), ANSWER], (80, "answered", 2.0, "svc")),
         ([request(80), ANSWER, ACK], (80, "answered", 2.0, "svc")),
+        ([request(80), PUBLISHED], (80, "answered", 2.0, "smq:1")),
+        ([request(80), PUBLISHED, ACK, LATE], (80, "answered", 2.0, "smq:1")),
+        ([request(81), PUBLISHED], (81, "open", None, None)),
+        ([request(80), event(82, "publish", "x", answers="[1]")], (80, "open", None, None)),
+        ([request(80), event(82, "publish", "x", answers='["foo",[]]')], (80, "open", None, None)),
+        ([request(80), event(82, "publish", "x")], (80, "open", None, None)),
         ([request(80), ACK], (80, "unanswered", None, "svc")),
         ([request(80), ACK, LATE], (80, "unanswered", None, "svc")),
         ([request(80), event(81, "drop", "foo", ref=80)], (80, "unanswered", None, "")),
@@ -81,11 +90,14 @@ def test_an_answer_may_itself_ask() -> None:
 
 @given(st.data())
 def test_batches_make_no_difference(data: st.DataObject) -> None:
-    kinds = st.sampled_from(["request", "answer", "ack", "destroy"])
+    kinds = st.sampled_from(["request", "answer", "reply", "ack", "destroy"])
     chosen = data.draw(st.lists(st.tuples(kinds, st.integers(1, 30)), max_size=30))
     makers = {
         "request": lambda seq, ref: request(seq, f"q{ref % 3}"),
         "answer": lambda seq, ref: event(seq, "send", "cli", "svc", ref=ref),
+        "reply": lambda seq, ref: event(
+            seq, "publish", "t", "svc", answers=json.dumps([f"q{ref % 3}", ref])
+        ),
         "ack": lambda seq, ref: event(seq, "ack", f"q{ref % 3}", "svc", ref=ref),
         "destroy": lambda seq, ref: event(seq, "destroy", f"q{ref % 3}"),
     }
@@ -97,18 +109,51 @@ def test_batches_make_no_difference(data: st.DataObject) -> None:
 @pytest.mark.spark
 def test_carried_calls_close_in_a_later_batch(spark: SparkSession) -> None:
     carried = spark.createDataFrame(
-        [(80, "foo", "cli", NOON, None, None, None, "open")], ddl(calls.COLUMNS)
+        [(80, "foo", 3, "cli", NOON, None, None, None, "open")], ddl(calls.COLUMNS)
     )
     batch = spark.createDataFrame(
         [
-            (82, NOON + timedelta(milliseconds=2), "send", "svc", "$queue/cli", "", 80),
-            (83, NOON + timedelta(milliseconds=3), "send", "cli", "$queue/foo", "$queue/cli", 0),
+            (82, NOON + timedelta(milliseconds=2), "send", "svc", "$queue/cli", "", 80, 0, ""),
+            (
+                83,
+                NOON + timedelta(milliseconds=3),
+                "send",
+                "cli",
+                "$queue/foo",
+                "$queue/cli",
+                0,
+                4,
+                "",
+            ),
+            (
+                84,
+                NOON + timedelta(milliseconds=4),
+                "send",
+                "cli",
+                "$queue/foo",
+                "reply/here",
+                0,
+                5,
+                '{"x":1}',
+            ),
+            (
+                89,
+                NOON + timedelta(milliseconds=9),
+                "publish",
+                "svc",
+                "reply/here",
+                "",
+                0,
+                0,
+                '{"answers":["foo",5]}',
+            ),
         ],
         "seq bigint, time timestamp, kind string, client string, topic string, reply_to string, "
-        "ref bigint",
+        "ref bigint, number bigint, properties string",
     )
     found = calls.rows(batch, carried, Moment(F.lit(None), NO_RULES)).orderBy("seq").collect()
     assert [(row.seq, row.status, row.latency_ms, row.open) for row in found] == [
         (80, "answered", 2.0, False),
         (83, "open", None, True),
+        (84, "answered", 5.0, False),
     ]

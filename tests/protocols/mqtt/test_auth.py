@@ -46,6 +46,7 @@ def auth(code: int, data: bytes) -> bytes:
     return codec.auth(code, told(None, METHOD | {spec.AUTH_DATA: data}).encode())
 
 
+@pytest.mark.holds(v5="4.12.0-5")
 def test_at_once() -> None:
     stage = stage_with_teacher()
     device = Modern(stage, properties=told(None, METHOD | {spec.AUTH_DATA: b"1"}))
@@ -55,6 +56,7 @@ def test_at_once() -> None:
     assert device.hear() == ["SUBACK 5: 0x00"]
 
 
+@pytest.mark.holds(v5="4.12.0-2 4.12.0-3 4.12.0-5")
 def test_in_several_steps() -> None:
     stage = stage_with_teacher()
     device = Modern(stage, "slow", properties=told(None, METHOD | {spec.AUTH_DATA: b"0"}))
@@ -65,6 +67,7 @@ def test_in_several_steps() -> None:
     assert device.hear() == [f"CONNACK 0x00 {words}well done"]
 
 
+@pytest.mark.holds(v5="4.12.0-1 4.12.0-4")
 def test_failures() -> None:
     stage = stage_with_teacher()
     device = Modern(stage, properties=told(None, METHOD | {spec.AUTH_DATA: b"7"}))
@@ -74,6 +77,7 @@ def test_failures() -> None:
     assert device.far.closed and stage.broker.clients == {}
 
 
+@pytest.mark.holds(v5="3.1.2-30 4.12.0-3")
 @pytest.mark.parametrize(
     "packet",
     [
@@ -94,6 +98,7 @@ def test_nothing_else_meanwhile(packet: bytes) -> None:
     assert device.far.closed and stage.broker.clients == {}
 
 
+@pytest.mark.holds(v5="4.12.1-1 4.12.1-2")
 def test_authenticating_again() -> None:
     stage = stage_with_teacher()
     device = Modern(stage, properties=told(None, METHOD | {spec.AUTH_DATA: b"1"}))
@@ -108,6 +113,7 @@ def test_authenticating_again() -> None:
     assert device.far.closed
 
 
+@pytest.mark.holds(v5="4.12.0-7")
 def test_an_auth_without_a_method_or_before_5_0() -> None:
     stage = stage_with_teacher()
     device = Modern(stage)

@@ -32,6 +32,7 @@ def made(packet: codec.Publish) -> bytes:
     return codec.publish(topic, payload, qos, retain, packet_id, dup)
 
 
+@pytest.mark.holds(v5="2.2.1-2", v3="2.3.1-5")
 @given(PUBLISHES)
 def test_publish(packet: codec.Publish) -> None:
     data = made(packet)
@@ -75,6 +76,7 @@ def test_acknowledgements(kind: int, packet_id: int) -> None:
     assert codec.parse_packet_id(kind, data[2:]) == packet_id
 
 
+@pytest.mark.holds(v5="1.5.5-1")
 @pytest.mark.parametrize(
     ("size", "encoded"),
     [
@@ -176,6 +178,7 @@ def test_a_connection_survives_packets_with_a_wrong_byte(data: st.DataObject) ->
     assert other.hear()[-1] == "PINGRESP"
 
 
+@pytest.mark.holds(v5="1.5.4-1 1.5.4-2")
 @pytest.mark.parametrize("text", [b"a\0b", b"\xff", b"\xed\xa0\x80", b"\xc0\x80"])
 def test_strings_are_utf_8_without_null(text: bytes) -> None:
     """1.5.3; U+D800 and an overlong null are not UTF-8 either."""

@@ -18,6 +18,7 @@ def connect_packet(
     return codec.packet(codec.CONNECT, body)
 
 
+@pytest.mark.holds(v3="3.1.3-5 3.1.4-4")
 def test_both_versions_are_welcome() -> None:
     stage = Stage()
     for name, level in ((b"MQTT", 4), (b"MQIsdp", 3)):
@@ -26,6 +27,13 @@ def test_both_versions_are_welcome() -> None:
         assert device.hear() == ["CONNACK 0"]
 
 
+@pytest.mark.holds(
+    v5="3.1.2-2",
+    v3=(
+        "2.2.2-2 3.1.0-1 3.1.2-1 3.1.2-2 3.1.2-3 3.1.2-9 3.1.2-11 3.1.2-13 3.1.2-14 3.1.2-15 "
+        "3.1.2-22 3.1.3-8 3.1.4-1 3.2.2-4 3.2.2-5 3.2.2-6"
+    ),
+)
 @pytest.mark.parametrize(
     ("packet", "answer"),
     [
@@ -59,6 +67,7 @@ def test_what_is_refused(packet: bytes, answer: str) -> None:
     assert stage.broker.clients == {}
 
 
+@pytest.mark.holds(v3="3.1.0-2")
 def test_a_second_connect_ends_the_connection() -> None:
     stage = Stage()
     device = stage.device()
@@ -68,6 +77,12 @@ def test_a_second_connect_ends_the_connection() -> None:
     assert stage.broker.clients == {}
 
 
+@pytest.mark.holds(
+    v3=(
+        "1.5.3-1 2.2.2-2 2.3.1-1 3.3.1-4 3.3.2-2 3.6.1-1 3.8.1-1 3.8.3-3 3.8.3-4 3.10.1-1 "
+        "3.10.3-2 3.14.1-1 4.7.1-1 4.7.1-2 4.7.3-1 4.8.0-1"
+    ),
+)
 @pytest.mark.parametrize(
     "packet",
     [
@@ -142,6 +157,7 @@ def test_an_oversized_packet_ends_the_connection_before_it_is_there() -> None:
     assert "1001 bytes" in (device.far.reason or "")
 
 
+@pytest.mark.holds(v3="3.1.3-6")
 def test_anonymous_clients_get_names_of_their_own() -> None:
     stage = Stage()
     for _ in range(3):
@@ -151,6 +167,7 @@ def test_anonymous_clients_get_names_of_their_own() -> None:
     assert len(stage.broker.clients) == 3
 
 
+@pytest.mark.holds(v3="3.1.2-4 3.1.3-2 3.1.4-2 3.2.2-2")
 def test_takeover_keeps_the_session_and_the_address() -> None:
     stage = Stage()
     first = stage.device("ann", clean=False)
@@ -169,6 +186,7 @@ def test_takeover_keeps_the_session_and_the_address() -> None:
     assert stage.mqtt.sessions["ann"].number != number, "after a close it is new"
 
 
+@pytest.mark.holds(v3="3.1.2-6")
 def test_takeover_of_a_clean_session_forgets_it() -> None:
     stage = Stage()
     first = stage.device("ann")
@@ -180,6 +198,7 @@ def test_takeover_of_a_clean_session_forgets_it() -> None:
     assert stage.log.kinds().count("disconnect") == 1
 
 
+@pytest.mark.holds(v3="3.1.2-6 3.1.4-3 3.2.2-1")
 def test_a_clean_connect_ends_the_lasting_session() -> None:
     stage = Stage()
     device = stage.device("ann", clean=False)
@@ -233,6 +252,7 @@ def test_the_gate_may_refuse() -> None:
     assert stage.broker.clients == {}
 
 
+@pytest.mark.holds(v5="3.2.0-1", v3="3.2.0-1")
 def test_nothing_is_delivered_before_a_held_connack() -> None:
     stage = Stage(prompt=False)
     device = stage.device("ann", clean=False)

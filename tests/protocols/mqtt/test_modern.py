@@ -24,6 +24,7 @@ def pair(stage: Stage, options: int = 0, identifier: int = 0) -> tuple[Modern, M
 # Connecting
 
 
+@pytest.mark.holds(v5="3.1.3-6 3.1.3-7 3.2.2-16")
 def test_a_client_without_id_is_told_its_own() -> None:
     stage = Stage()
     device = Modern(stage, "", clean=False)
@@ -32,6 +33,7 @@ def test_a_client_without_id_is_told_its_own() -> None:
     assert word == f"CONNACK 0x00 assigned-client-identifier={name}"
 
 
+@pytest.mark.holds(v5="3.1.2-22 3.2.2-22")
 @pytest.mark.parametrize(("asked", "told_", "patience"), [(30, -1, 45), (0, 60, 90), (120, 60, 90)])
 def test_keep_alive(asked: int, told_: int, patience: float) -> None:
     stage = Stage()
@@ -70,6 +72,7 @@ def test_settings_are_taken_while_it_runs() -> None:
     assert numbers[spec.TOPIC_ALIAS_MAXIMUM] == 0
 
 
+@pytest.mark.holds(v5="3.1.2-28")
 def test_response_information_is_the_own_address() -> None:
     stage = Stage()
     device = Modern(stage, properties=told({spec.REQUEST_RESPONSE: 1}))
@@ -81,6 +84,7 @@ def test_response_information_is_the_own_address() -> None:
     assert device.hear() == ["SUBACK 5: 0x01", f"$client/{number}=hi q1 #1"]
 
 
+@pytest.mark.holds(v5="3.1.4-3")
 def test_takeover_says_why() -> None:
     stage = Stage()
     first = Modern(stage)
@@ -111,6 +115,7 @@ def test_redirection(moved: bool, code: str) -> None:
     assert stage.device().hear() == ["CONNACK 3"]
 
 
+@pytest.mark.holds(v5="3.1.2-29")
 def test_reason_strings_only_if_they_are_wanted() -> None:
     stage = Stage()
     for wanted in (0, 1):
@@ -126,6 +131,7 @@ def test_reason_strings_only_if_they_are_wanted() -> None:
 # Sessions
 
 
+@pytest.mark.holds(v5="3.1.2-5 3.1.2-6 3.1.2-23 3.2.2-3")
 def test_a_session_ends_with_its_connection_unless_it_says_how_long_it_lasts() -> None:
     stage = Stage()
     for expiry, present in ((0, ""), (10, " present")):
@@ -140,6 +146,7 @@ def test_a_session_ends_with_its_connection_unless_it_says_how_long_it_lasts() -
         assert stage.mqtt.sessions == {} and stage.broker.state.sessions == {}
 
 
+@pytest.mark.holds(v5="3.1.2-23 4.1.0-2")
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize("snapshot", [False, True])
 def test_a_session_expires(crash: bool, snapshot: bool) -> None:
@@ -218,6 +225,7 @@ def test_a_will_with_properties_and_expiry() -> None:
     assert ann.hear() == ["a/w=gone message-expiry-interval=7 content-type=t k:v"]
 
 
+@pytest.mark.holds(v5="3.1.2-8 3.1.2-10 3.14.4-3")
 def test_disconnect_with_will() -> None:
     stage = Stage()
     ann, _ = pair(stage)
@@ -231,6 +239,7 @@ def delayed(stage: Stage, delay: int, expiry: int) -> Modern:
     return Modern(stage, "cy", False, told({spec.SESSION_EXPIRY: expiry}), will)
 
 
+@pytest.mark.holds(v5="3.1.2-8")
 @pytest.mark.parametrize(("delay", "expiry", "due"), [(5, 10, 5), (10, 5, 5), (5, 0, 0), (0, 9, 0)])
 def test_a_will_is_published_after_its_delay_or_at_the_end_of_the_session(
     delay: int, expiry: int, due: int
@@ -250,6 +259,7 @@ def test_a_will_is_published_after_its_delay_or_at_the_end_of_the_session(
     assert ann.hear() == []
 
 
+@pytest.mark.holds(v5="3.1.3-9")
 def test_who_comes_back_in_time_cancels_its_will() -> None:
     stage = Stage()
     ann, _ = pair(stage)
@@ -272,9 +282,6 @@ def test_a_delayed_will_survives_a_crash(snapshot: bool, lost_before: bool) -> N
     if lost_before:
         device.far.hang_up("lost")
     stage = restarted(before, snapshot)
-    if not lost_before:
-        stage.broker.interrupted(stage.broker.state.sessions["mqtt", "cy"])
-        stage.mqtt.expect(stage.broker.state.sessions["mqtt", "cy"])
     ann, _ = pair(stage)
     stage.pass_time(4.9)
     stage.mqtt.wake(0)
@@ -292,6 +299,7 @@ def test_a_delayed_will_survives_a_crash(snapshot: bool, lost_before: bool) -> N
 # Messages
 
 
+@pytest.mark.holds(v5="3.3.2-4 3.3.2-15 3.3.2-16 3.3.2-17 3.3.2-18 3.3.2-20")
 def test_properties_pass_and_user_properties_keep_their_order() -> None:
     stage = Stage()
     ann, bob = pair(stage)
@@ -323,6 +331,7 @@ def test_properties_pass_through_the_journal(qos: int) -> None:
     assert ann.hear()[1:] == [f"a/b=x q{qos} #1" + in_words(properties)]
 
 
+@pytest.mark.holds(v5="3.3.2-5 3.3.2-6")
 def test_a_message_expires_and_says_what_is_left() -> None:
     stage = Stage()
     ann = Modern(stage, "ann", False, told({spec.SESSION_EXPIRY: 100}))
@@ -344,6 +353,7 @@ def test_a_message_expires_and_says_what_is_left() -> None:
     assert bob.hear() == ["SUBACK 5: 0x00"]
 
 
+@pytest.mark.holds(v5="3.4.2-1 3.5.2-1 3.7.2-1 3.11.3-2")
 def test_reason_codes_of_acknowledgements() -> None:
     stage = Stage()
     bob = Modern(stage, "bob")
@@ -362,6 +372,7 @@ def test_reason_codes_of_acknowledgements() -> None:
     assert bob.hear() == ["DISCONNECT 0x99"]
 
 
+@pytest.mark.holds(v5="4.4.0-2")
 def test_a_receiver_may_refuse() -> None:
     stage = Stage()
     ann, bob = pair(stage, 2)
@@ -379,6 +390,7 @@ def test_a_receiver_may_refuse() -> None:
 # Flow
 
 
+@pytest.mark.holds(v5="3.3.4-9 4.9.0-1 4.9.0-2")
 def test_the_window_is_the_smaller_receive_maximum() -> None:
     stage = Stage()
     ann = Modern(stage, properties=told({spec.RECEIVE_MAXIMUM: 2}))
@@ -394,6 +406,7 @@ def test_the_window_is_the_smaller_receive_maximum() -> None:
     assert ann.hear() == ["a=3 q2 #4"]
 
 
+@pytest.mark.holds(v5="3.3.4-7")
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_publisher_that_does_not_keep_to_the_receive_maximum(qos: int) -> None:
     stage = Stage(prompt=False)
@@ -418,6 +431,7 @@ def test_a_publisher_that_does_not_keep_to_the_receive_maximum(qos: int) -> None
     assert bob.far.closed
 
 
+@pytest.mark.holds(v5="3.3.2-12")
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_topic_aliases_of_the_publisher(qos: int) -> None:
     stage = Stage()
@@ -430,6 +444,7 @@ def test_topic_aliases_of_the_publisher(qos: int) -> None:
     assert ann.hear() == ["a/b=1", "a/b=2", "a/c=3", "a/c=4"]
 
 
+@pytest.mark.holds(v5="3.3.2-8")
 @pytest.mark.parametrize(
     ("topic", "alias", "code"), [("", 5, "0x82"), ("a", 0, "0x94"), ("a", 101, "0x94")]
 )
@@ -440,6 +455,7 @@ def test_topic_aliases_that_are_not(topic: str, alias: int, code: str) -> None:
     assert bob.hear() == [f"DISCONNECT {code}"]
 
 
+@pytest.mark.holds(v5="3.1.2-26 3.3.2-11")
 def test_the_hub_uses_topic_aliases() -> None:
     stage = Stage()
     ann = Modern(stage, properties=told({spec.TOPIC_ALIAS_MAXIMUM: 1}))
@@ -456,6 +472,7 @@ def test_the_hub_uses_topic_aliases() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.holds(v5="3.1.2-24 3.1.2-25")
 @pytest.mark.parametrize("qos", [0, 1])
 def test_what_is_too_large_for_a_client_is_never_sent(qos: int) -> None:
     stage = Stage()
@@ -513,6 +530,7 @@ def test_a_run_ends_where_properties_begin() -> None:
 # Subscriptions
 
 
+@pytest.mark.holds(v5="3.3.4-3 3.3.4-4")
 def test_one_message_carries_all_identifiers_that_match() -> None:
     stage = Stage()
     ann, bob = pair(stage, 1, identifier=7)
@@ -540,6 +558,7 @@ def test_identifiers_of_what_waited_in_the_journal() -> None:
     assert ann.hear()[1:] == ["a/b=x q1 #1 retain id=7 id=9"]
 
 
+@pytest.mark.holds(v5="3.3.4-6")
 def test_a_client_does_not_publish_with_an_identifier() -> None:
     stage = Stage()
     bob = Modern(stage, "bob")
@@ -548,6 +567,7 @@ def test_a_client_does_not_publish_with_an_identifier() -> None:
     assert bob.hear() == ["DISCONNECT 0x82"]
 
 
+@pytest.mark.holds(v5="3.8.3-3")
 @pytest.mark.parametrize("lasting", [False, True])
 def test_no_local(lasting: bool) -> None:
     stage = Stage()
@@ -566,6 +586,7 @@ def test_no_local(lasting: bool) -> None:
     assert ann.hear() == ["UNSUBACK 6: 0x00", "a/b=own"]
 
 
+@pytest.mark.holds(v5="3.3.1-12 3.3.1-13")
 def test_retain_as_published() -> None:
     stage = Stage()
     ann, bob = pair(stage, codec.AS_PUBLISHED | 1)
@@ -579,6 +600,7 @@ def test_retain_as_published() -> None:
     assert cy.hear() == ["a/b=0", "a/b=1 q1 #1", "a/b=2 q1 #2"]
 
 
+@pytest.mark.holds(v5="3.3.1-9 3.3.1-10 3.3.1-11 3.8.4-3 3.8.4-4")
 def test_retain_handling() -> None:
     stage = Stage()
     bob = Modern(stage, "bob")
@@ -593,6 +615,7 @@ def test_retain_handling() -> None:
     assert ann.hear() == ["UNSUBACK 6: 0x00", "SUBACK 5: 0x00", "a=kept retain"]
 
 
+@pytest.mark.holds(v5="3.8.4-7 3.9.3-2 4.8.2-1 4.8.2-2")
 @pytest.mark.parametrize(
     ("name", "code"),
     [("$share/g", 0x8F), ("$share//a", 0x8F), ("$client/7", 0x87), ("$queue/+", 0x8F)],
@@ -609,6 +632,12 @@ def test_what_nobody_may_subscribe_to(name: str, code: int) -> None:
 CONNECT = codec.connect(b"ann", True, 30, properties=codec.Properties())
 
 
+@pytest.mark.holds(
+    v5=(
+        "2.1.3-1 3.1.0-2 3.3.1-4 3.3.2-2 3.3.2-14 3.8.3-2 3.8.3-4 3.8.3-5 3.10.3-2 4.7.0-1 "
+        "4.7.1-1 4.7.3-1 4.12.0-7 4.13.1-1 4.13.2-1"
+    ),
+)
 @pytest.mark.parametrize(
     ("packet", "code"),
     [
@@ -653,6 +682,7 @@ def test_what_a_client_may_not_say(packet: bytes, code: str) -> None:
     assert device.far.closed
 
 
+@pytest.mark.holds(v5="3.1.4-1 3.1.4-2 3.2.2-7 4.13.1-1")
 @pytest.mark.parametrize(
     ("packet", "code"),
     [

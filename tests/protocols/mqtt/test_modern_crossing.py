@@ -68,7 +68,7 @@ def test_an_smq_client_is_answered_through_the_response_topic() -> None:
 def test_a_call_to_message_switch() -> None:
     hub = Everything()
     ann, clerk = hub.modern("ann", "replies", 1), hub.clerk("clerk")
-    hub.broker.queue("work")
+    hub.broker.queues.named("work")
     asked = told(None, {spec.RESPONSE_TOPIC: b"replies", spec.CORRELATION: b"42"})
     ann.publish("$queue/work", b"dig", 1, properties=asked)
     assert ann.hear() == ["PUBACK 1"]
@@ -81,16 +81,17 @@ def test_a_call_to_message_switch() -> None:
 def test_a_request_of_message_switch_is_acknowledged_by_its_answer() -> None:
     hub = Everything()
     worker, clerk = hub.modern("worker", "$queue/work", 1), hub.clerk("clerk")
-    hub.broker.queue("replies")
+    hub.broker.queues.named("replies")
     post(clerk, "/request/work/replies", "dig")
     post(clerk, "/request/work/replies", "dig more")
+    first, second = hub.broker.replies.open
     assert worker.hear() == [
-        "$queue/work=dig q1 #1 response-topic=$queue/replies",
-        "$queue/work=dig more q1 #2 response-topic=$queue/replies",
+        f"$queue/work=dig q1 #1 response-topic=$client/{first}",
+        f"$queue/work=dig more q1 #2 response-topic=$client/{second}",
     ]
     worker.answer(codec.PUBACK, 1, 2)
     assert len(hub.broker.state.queues["work"].messages) == 2, "it can answer, so it must"
-    worker.publish("$queue/replies", b"dug", 1)
+    worker.publish(f"$client/{first}", b"dug", 1)
     assert list(hub.broker.state.queues["work"].messages) == [1]
     [reply] = [hub.broker.log.read(s) for s in hub.broker.state.queues["replies"].messages.values()]
     assert reply is not None and reply.payload == b"dug"
@@ -98,4 +99,4 @@ def test_a_request_of_message_switch_is_acknowledged_by_its_answer() -> None:
     other = hub.modern("other", "$queue/work", 1)
     assert other.hear() == []
     worker.disconnect()
-    assert other.hear() == ["$queue/work=dig more q1 #1 response-topic=$queue/replies"]
+    assert other.hear() == [f"$queue/work=dig more q1 #1 response-topic=$client/{second}"]

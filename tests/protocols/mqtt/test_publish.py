@@ -21,6 +21,10 @@ def pair(stage: Stage, qos: int, clean: bool = True) -> tuple[Device, Device]:
     return ann, bob
 
 
+@pytest.mark.holds(
+    v5="2.2.1-5 3.3.4-1 3.8.4-8 4.3.2-2 4.3.2-4 4.3.3-2 4.3.3-8",
+    v3="2.3.1-6 3.3.4-1 3.8.4-6",
+)
 @pytest.mark.parametrize("published", [0, 1, 2])
 @pytest.mark.parametrize("wished", [0, 1, 2])
 def test_the_lower_qos_counts(published: int, wished: int) -> None:
@@ -32,6 +36,7 @@ def test_the_lower_qos_counts(published: int, wished: int) -> None:
     assert bob.hear() == [[], ["PUBACK 77"], ["PUBREC 77"]][published]
 
 
+@pytest.mark.holds(v5="4.3.2-4", v3="4.3.2-2")
 def test_qos_1_is_acknowledged_when_it_is_durable_and_delivered_before() -> None:
     stage = Stage(prompt=False)
     ann, bob = pair(stage, 1)
@@ -42,6 +47,7 @@ def test_qos_1_is_acknowledged_when_it_is_durable_and_delivered_before() -> None
     assert bob.hear() == ["PUBACK 9"]
 
 
+@pytest.mark.holds(v5="3.3.1-3 4.3.3-8 4.3.3-10 4.3.3-11", v3="3.3.1-3 4.3.3-2")
 def test_qos_2_from_the_publisher() -> None:
     stage = Stage(prompt=False)
     ann, bob = pair(stage, 2)
@@ -60,6 +66,7 @@ def test_qos_2_from_the_publisher() -> None:
     assert bob.hear() == ["PUBCOMP 1234"]
 
 
+@pytest.mark.holds(v5="4.3.3-3 4.3.3-4 4.3.3-5", v3="4.3.3-1")
 def test_qos_2_to_the_subscriber() -> None:
     stage = Stage(prompt=False)
     ann, bob = pair(stage, 2, clean=False)
@@ -80,6 +87,7 @@ def test_qos_2_to_the_subscriber() -> None:
     assert [row.number for row in stage.log.rows if row.kind == b"ack"] == [1, 1]
 
 
+@pytest.mark.holds(v5="4.3.2-5 4.3.3-12", v3="4.3.2-2 4.3.3-2")
 def test_a_publisher_reuses_its_packet_id() -> None:
     stage = Stage()
     ann, bob = pair(stage, 0)
@@ -91,6 +99,7 @@ def test_a_publisher_reuses_its_packet_id() -> None:
     assert ann.hear() == ["a/b=x"] * 6
 
 
+@pytest.mark.holds(v5="2.2.1-4 4.3.2-1 4.3.3-1 4.9.0-1", v3="2.3.1-4")
 @pytest.mark.parametrize("qos", [1, 2])
 def test_packet_ids_count_from_1_and_the_window_is_20(qos: int) -> None:
     stage = Stage()
@@ -121,6 +130,7 @@ def test_a_run_of_publishes_is_delivered_whole() -> None:
     assert ann.hear() == [f"a/b={n:02} q1 #{n + 10}" for n in range(20, 30)]
 
 
+@pytest.mark.holds(v5="2.2.1-4 4.3.2-1 4.3.3-1", v3="2.3.1-4")
 @pytest.mark.parametrize("wished", [1, 2])
 @pytest.mark.parametrize("clean", [True, False])
 def test_packet_ids_wrap_after_65535(clean: bool, wished: int) -> None:
@@ -137,6 +147,7 @@ def test_packet_ids_wrap_after_65535(clean: bool, wished: int) -> None:
     assert ann.hear() == ["a/b=x q1 #5"]
 
 
+@pytest.mark.holds(v5="4.6.0-5 4.6.0-6", v3="4.6.0-5 4.6.0-6")
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.sampled_from([b"", b"1", b"22"])), max_size=40),
     st.booleans(),
@@ -170,6 +181,7 @@ def test_every_message_arrives_once_in_order(
         assert found == expected
 
 
+@pytest.mark.holds(v5="3.3.4-2", v3="3.3.5-1")
 def test_a_message_reaches_an_overlapping_subscriber_once() -> None:
     stage = Stage()
     ann, bob = pair(stage, 0)

@@ -7,6 +7,7 @@ import pytest
 from hubbub.core.message import Message
 from hubbub.protocols.mqtt import codec
 from tests.protocols.mqtt.conversation import Device, Stage, restarted
+from tests.protocols.mqtt.modern import Modern
 
 
 def send(stage: Stage, *payloads: str, qos: int = 1, queue: str = "q") -> None:
@@ -114,7 +115,7 @@ def test_a_restart_ends_leases(from_snapshot: bool) -> None:
     assert sorted(word.split(" ")[0] for word in heard) == [
         "$queue/q=0", "$queue/q=1", "CONNACK", "a=between",
     ]  # fmt: skip
-    assert heard[1] == "a=between q1 #2", "its id is what it was"
+    assert heard[1] == "a=between q1 #2 dup", "its id is what it was"
     while ann.open:
         ann.answer_one()
     assert waiting(stage) == []
@@ -175,7 +176,7 @@ def test_a_queue_made_again_finds_its_consumers() -> None:
     ann = consumer(stage)
     ann.subscribe("a", 1)
     send(stage, "0")
-    stage.broker.destroy("q")
+    stage.broker.queues.destroy("q")
     ann.hear()
     ann.answer(codec.PUBACK, 1)
     ann.publish("a", qos=1)
@@ -192,7 +193,7 @@ def test_a_queue_made_again_finds_its_consumers() -> None:
 def test_a_restart_does_not_bring_a_destroyed_queue_back() -> None:
     stage = Stage()
     consumer(stage, clean=False)
-    stage.broker.destroy("q")
+    stage.broker.queues.destroy("q")
     stage = restarted(stage)
     ann = stage.device("ann", clean=False)
     assert "q" not in stage.broker.state.queues
@@ -203,10 +204,10 @@ def test_a_restart_does_not_bring_a_destroyed_queue_back() -> None:
 def test_a_consumer_that_is_gone_is_not_expected() -> None:
     stage = Stage()
     ann, bob = consumer(stage), consumer(stage, "bob")
-    stage.broker.destroy("q")
+    stage.broker.queues.destroy("q")
     ann.say(codec.unsubscribe(6, [b"$queue/q"]))
     bob.far.hang_up("lost")
-    assert stage.broker.expecting == {}
+    assert stage.broker.queues.expecting == {}
     send(stage, "0")
     assert ann.hear() == ["UNSUBACK 6"]
     assert waiting(stage) == [0]
@@ -216,7 +217,7 @@ def test_a_consumer_that_is_gone_is_not_expected() -> None:
 def test_one_message_in_two_queues_is_two_messages(clean: bool) -> None:
     stage = Stage()
     for name in ("q", "r"):
-        stage.broker.bind(stage.broker.queue(name), "a")
+        stage.broker.queues.bind(stage.broker.queues.named(name), "a")
     ann = stage.device("ann", clean)
     ann.subscribe("$queue/q", 1, "$queue/r", 1)
     stage.device("bob").publish("a", qos=1)
@@ -235,3 +236,84 @@ def test_retain_is_ignored_and_wildcards_are_refused() -> None:
     assert (waiting(stage), stage.broker.state.retained) == ([0], {})
     ann.publish("$queue/+")
     assert ann.far.closed
+
+
+# A publisher whose message has no room
+
+
+def full(stage: Stage) -> None:
+    stage.broker.queues.max_messages = 2
+    send(stage, "0", "1")
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_full_queue_refuses_a_publisher_of_5_0(qos: int) -> None:
+    stage = Stage()
+    full(stage)
+    bob = Modern(stage, "bob")
+    bob.publish("$queue/q", b"2", qos)
+    bob.publish("$queue/q", b"2", 0)
+    kind = "PUBACK" if qos == 1 else "PUBREC"
+    assert bob.hear() == ["CONNACK 0x00", f"{kind} 1 0x97"]
+    assert waiting(stage) == [0, 1]
+    assert stage.broker.metrics.dropped == {"quota exceeded": 1, "queue full": 1}
+    ann = consumer(stage)
+    ann.answer(codec.PUBACK, 1)
+    bob.publish("$queue/q", b"2", qos, packet_id=2)
+    assert bob.hear() == [f"{kind} 2"]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_before_5_0_a_full_queue_ends_the_connection(qos: int) -> None:
+    """An acknowledgement would promise what is not so; the client will try again."""
+    stage = Stage()
+    full(stage)
+    bob = stage.device("bob")
+    bob.publish("$queue/q", b"2", 0)
+    assert not bob.far.closed
+    bob.publish("$queue/q", b"2", qos)
+    assert bob.hear() == ["CONNACK 0"]
+    assert bob.far.closed
+    assert waiting(stage) == [0, 1]
+
+
+def test_of_several_messages_as_many_as_fit_are_taken() -> None:
+    stage = Stage()
+    stage.broker.queues.max_messages = 2
+    packets = [codec.publish(b"$queue/q", b"%d" % n, 1, packet_id=n + 1) for n in range(4)]
+    bob = stage.device("bob")
+    bob.say(*packets)
+    assert bob.hear() == ["CONNACK 0", "PUBACK 1", "PUBACK 2"]
+    assert (bob.far.closed, waiting(stage)) == (True, [0, 1])
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_waits_for_later_is_bounded_too(qos: int) -> None:
+    stage = Stage()
+    stage.broker.delayed_messages = 1
+    bob, old = Modern(stage, "bob"), stage.device("old")
+    bob.publish("$delayed/5/a", qos=qos)
+    bob.publish("$delayed/5/a", qos=qos, packet_id=2)
+    old.publish("$delayed/5/a", qos=qos)
+    heard = {0: [], 1: ["PUBACK 1", "PUBACK 2 0x97"], 2: ["PUBREC 1", "PUBREC 2 0x97"]}
+    assert bob.hear()[1:] == heard[qos]
+    assert (len(stage.broker.state.delayed), old.far.closed) == (1, qos > 0)
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_is_retained_is_bounded_too(qos: int) -> None:
+    stage = Stage()
+    stage.broker.retained.most = 1
+    bob, old, ann = Modern(stage, "bob"), stage.device("old"), stage.device("ann")
+    ann.subscribe("#", 0)
+    bob.publish("a", b"1", qos, retain=True)
+    bob.publish("a", b"2", qos, retain=True, packet_id=2)
+    bob.publish("b", b"3", qos, retain=True, packet_id=3)
+    bob.publish("b", b"", qos, retain=True, packet_id=4)
+    old.publish("b", b"5", qos, retain=True)
+    kind = {0: "", 1: "PUBACK", 2: "PUBREC"}[qos]
+    codes = {1: "", 2: "", 3: " 0x97", 4: ""}
+    assert bob.hear()[1:] == [f"{kind} {n}{code}" for n, code in codes.items() if qos]
+    assert (list(stage.broker.state.retained), old.far.closed) == (["a"], qos > 0)
+    heard = ["a=1", "a=2", "b="] if qos else ["a=1", "a=2", "b=3", "b=", "b=5"]
+    assert ann.hear()[2:] == heard, "of QoS 0 it is delivered, and not kept"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hubbub.core.broker import Broker
 from hubbub.core.log import Log
+from hubbub.core.rights import Gate, Rights
 from hubbub.protocols.mqtt import Mqtt, codec
 from tests.core.recording import folded
 from tests.protocols.mqtt.conversation import Device, Stage, restarted
@@ -17,6 +20,7 @@ def away(stage: Stage, *wishes: str | int) -> None:
     ann.far.hang_up()
 
 
+@pytest.mark.holds(v5="4.5.0-1", v3="3.1.2-4 3.1.2-5 4.1.0-1 4.5.0-1 4.6.0-6")
 def test_what_came_meanwhile_waits_in_order() -> None:
     stage = Stage()
     away(stage, "a/#", 2)
@@ -30,6 +34,7 @@ def test_what_came_meanwhile_waits_in_order() -> None:
     assert ann.hear() == ["PUBREL 2", "a/b=3 q1 #3"]
 
 
+@pytest.mark.holds(v5="3.3.1-1 4.3.2-3 4.4.0-1 4.6.0-1", v3="3.3.1-1 4.3.2-1 4.4.0-1 4.6.0-1")
 def test_what_was_not_acknowledged_is_repeated_with_dup() -> None:
     stage = Stage()
     bob, ann = stage.device("bob"), stage.device("ann", clean=False)
@@ -46,6 +51,7 @@ def test_what_was_not_acknowledged_is_repeated_with_dup() -> None:
     assert ann.hear() == ["CONNACK 0 present"]
 
 
+@pytest.mark.holds(v5="4.3.3-3 4.3.3-5 4.3.3-6 4.4.0-1", v3="4.3.3-1 4.4.0-1")
 def test_qos_2_goes_on_where_it_was() -> None:
     stage = Stage()
     stage.mqtt.qos2_serial = False
@@ -63,6 +69,7 @@ def test_qos_2_goes_on_where_it_was() -> None:
     assert not stage.broker.state.sessions["mqtt", "ann"].backlog.entries
 
 
+@pytest.mark.holds(v5="4.3.3-10 4.3.3-12", v3="4.3.3-2")
 def test_a_lasting_publisher_repeats_without_a_second_copy() -> None:
     stage = Stage()
     ann, bob = stage.device("ann"), stage.device("bob", clean=False)
@@ -93,6 +100,60 @@ def test_an_offline_backlog_is_bounded() -> None:
     assert ann.hear() == ["a=z q1 #4"]
 
 
+def test_an_offline_backlog_is_bounded_by_bytes_too() -> None:
+    stage = Stage()
+    stage.broker.backlog_bytes = 10
+    away(stage, "a", 1)
+    bob = stage.device("bob")
+    bob.publish("a", b"eleven byte", 1)
+    bob.publish("a", b"0", 1)
+    assert stage.broker.metrics.dropped == {"backlog full": 1}, "one may wait whatever its size"
+    ann = stage.device("ann", clean=False)
+    assert ann.hear() == ["CONNACK 0 present", "a=eleven byte q1 #1"]
+    ann.answer(codec.PUBACK, 1)
+    ann.far.hang_up("lost")
+    bob.say(*(codec.publish(b"a", b"%03d" % n, 1, packet_id=n + 1) for n in range(5)))
+    assert stage.broker.metrics.dropped == {"backlog full": 3}
+    for from_snapshot in (False, True):
+        after = restarted(stage, from_snapshot)
+        assert after.mqtt.sessions["ann"].backlog.bytes == 9
+        ann = after.device("ann", clean=False)
+        assert len(ann.hear()) == 4
+        ann.answer_one()
+        assert after.mqtt.sessions["ann"].backlog.bytes == 6
+
+
+def test_a_slow_client_without_a_session_is_bounded_by_bytes_too() -> None:
+    stage = Stage()
+    stage.broker.backlog_bytes = 25
+    ann, bob = stage.device("ann"), stage.device("bob")
+    ann.subscribe("a", 1)
+    bob.say(*(codec.publish(b"a", b"1", 1, packet_id=n + 1) for n in range(20)))
+    bob.say(*(codec.publish(b"a", b"1", 1, packet_id=n + 1) for n in range(3)))
+    bob.publish("a", b"too long", 1)
+    assert stage.broker.metrics.dropped == {"backlog full": 1}
+    ann.answer(codec.PUBACK, *range(1, 24))
+    assert stage.mqtt.sessions["ann"].backlog.bytes == 0
+
+
+@pytest.mark.holds(v5="3.3.1-1", v3="3.3.1-1")
+@pytest.mark.parametrize("crash", [True, False])
+@pytest.mark.parametrize("from_snapshot", [True, False])
+def test_a_restart_does_not_forget_what_was_sent_before(crash: bool, from_snapshot: bool) -> None:
+    """A crash leaves open how much was sent: all that fits into the window may be repeated."""
+    stage = Stage()
+    ann, bob = stage.device("ann", clean=False), stage.device("bob")
+    ann.subscribe("a", 1)
+    bob.publish("a", b"0", 1)
+    if not crash:
+        ann.far.hang_up("lost")
+        bob.publish("a", b"1", 1)
+    stage = restarted(stage, from_snapshot)
+    ann = stage.device("ann", clean=False)
+    later = [] if crash else ["a=1 q1 #2"]
+    assert ann.hear() == ["CONNACK 0 present", "a=0 q1 #1 dup", *later]
+
+
 def test_a_long_backlog_comes_a_window_at_a_time() -> None:
     stage = Stage()
     away(stage, "a", 1)
@@ -106,6 +167,7 @@ def test_a_long_backlog_comes_a_window_at_a_time() -> None:
     assert heard == [f"a={n:02} q1 #{n + 1}" for n in range(50)]
 
 
+@pytest.mark.holds(v5="3.1.2-23", v3="4.1.0-1")
 def test_after_a_restart_it_is_as_if_nothing_had_happened() -> None:
     for from_snapshot in (False, True):
         stage = Stage()
@@ -126,7 +188,7 @@ def test_after_a_restart_it_is_as_if_nothing_had_happened() -> None:
         ann = stage.device("ann", clean=False)
         assert ann.hear() == ["CONNACK 0 present", "PUBREL 2"]
         ann.answer(codec.PUBCOMP, 2)
-        assert ann.hear() == ["a/b=2 q2 #3"]
+        assert ann.hear() == ["a/b=2 q2 #3 dup"], "perhaps it was on its way"
         bob.publish("a/c", b"new", 1)
         ann.answer(codec.PUBREC, 3)
         ann.answer(codec.PUBCOMP, 3)
@@ -165,6 +227,7 @@ def mourner(stage: Stage) -> Device:
     return device
 
 
+@pytest.mark.holds(v5="3.1.2-7 3.1.2-8 3.1.2-15", v3="3.1.2-8 3.1.2-17")
 def test_the_will_is_published_when_the_connection_is_lost() -> None:
     stage = Stage()
     bob = mourner(stage)
@@ -190,18 +253,59 @@ def test_the_will_is_published_after_an_error_and_a_takeover() -> None:
     assert bob.hear() == ["will=gone"]
 
 
-def test_no_will_after_disconnect_nor_when_the_hub_stops() -> None:
+@pytest.mark.holds(v5="3.1.2-10 3.14.4-3", v3="3.1.2-10 3.14.4-3")
+def test_no_will_after_disconnect() -> None:
     stage = Stage()
     bob = mourner(stage)
     ann = stage.device("ann", will=will())
     ann.say(codec.DISCONNECT_PACKET)
     ann.far.hang_up("lost")
-    ann = stage.device("ann", will=will())
-    ann.far.connection.goodbye()
-    ann.far.hang_up("the hub is stopping")
     assert bob.hear() == []
 
 
+@pytest.mark.holds(v5="3.1.2-8", v3="3.1.2-8")
+def test_the_will_is_published_when_the_hub_stops() -> None:
+    """The client did not say that it goes."""
+    stage = Stage()
+    bob = mourner(stage)
+    ann = stage.device("ann", will=will(0))
+    ann.far.connection.goodbye()
+    ann.far.hang_up("the hub is stopping")
+    assert bob.hear() == ["will=gone"]
+    assert stage.broker.state.wills == {}
+
+
+@pytest.mark.holds(v5="3.1.2-8", v3="3.1.2-8")
+@pytest.mark.parametrize("record", ["all", "durable"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_will_of_who_was_here_when_the_hub_crashed(record: str, clean: bool) -> None:
+    before = Stage(record)
+    away(before, "will", 1)
+    before.device("cy", clean, will=will(1, retain=True))
+    before.device("left", will=will()).say(codec.DISCONNECT_PACKET)
+    for from_snapshot in (False, True):
+        stage = restarted(before, from_snapshot)
+        stage.mqtt.wake(0)
+        assert stage.device("ann", clean=False).hear() == ["CONNACK 0 present", "will=gone q1 #1"]
+        assert list(stage.broker.state.retained) == ["will"]
+        assert stage.broker.state.wills == {}
+
+
+def test_a_will_that_the_client_may_not_publish_is_not_kept() -> None:
+    class Silenced(Rights):
+        def may_publish(self, name: str) -> bool:
+            return False
+
+    stage = Stage()
+    bob = mourner(stage)
+    stage.gate = Gate(Silenced())
+    stage.device("cy", will=will(0))
+    assert (stage.broker.state.wills, stage.broker.metrics.dropped) == ({}, {"not allowed": 1})
+    restarted(stage)
+    assert bob.hear() == []
+
+
+@pytest.mark.holds(v5="3.1.2-10", v3="3.1.2-10")
 def test_a_will_belongs_to_one_connection() -> None:
     stage = Stage()
     bob = mourner(stage)
@@ -223,6 +327,7 @@ def test_a_retained_will_on_a_name_with_a_dollar_is_only_delivered() -> None:
 # Keep-alive
 
 
+@pytest.mark.holds(v5="3.1.2-22", v3="3.1.2-24")
 def test_silence_ends_it_after_one_and_a_half_times_the_keep_alive() -> None:
     stage = Stage()
     bob = mourner(stage)

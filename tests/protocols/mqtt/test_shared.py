@@ -94,6 +94,7 @@ def test_what_a_dead_member_had_not_acknowledged_goes_to_another() -> None:
     assert stage.mqtt.sessions["second"].backlog.in_flight() == len(other) + 1
 
 
+@pytest.mark.holds(v5="4.8.2-5")
 def test_qos_2_is_never_given_to_another() -> None:
     stage = Stage()
     first, second = member(stage, "first", 2), member(stage, "second", 2)
@@ -131,6 +132,20 @@ def test_the_end_of_a_lasting_member_frees_its_messages() -> None:
     stage.pass_time(101)
     stage.mqtt.wake(0)
     assert payloads(here.hear()) == ["000", "001", "002"]
+
+
+@pytest.mark.parametrize("from_snapshot", [True, False])
+def test_a_restart_does_not_forget_who_was_chosen(from_snapshot: bool) -> None:
+    stage = Stage()
+    away = member(stage, "away", 1, True)
+    publish(stage.device("bob"), 3)
+    away.answer(codec.PUBACK, 2)
+    stage.tick()
+    stage = restarted(stage, from_snapshot)
+    here = member(stage, "here")
+    Modern(stage, "away", clean=True)
+    assert payloads(here.hear()) == ["000", "002"]
+    assert stage.broker.metrics.dropped == {}
 
 
 def test_all_versions_may_share() -> None:

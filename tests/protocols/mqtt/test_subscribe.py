@@ -10,6 +10,13 @@ from hubbub.protocols.mqtt import codec
 from tests.protocols.mqtt.conversation import Stage
 
 
+@pytest.mark.holds(
+    v5="3.3.1-5 3.3.1-9 3.8.4-1 3.8.4-2 3.8.4-5 3.8.4-6 3.8.4-7 3.9.3-1",
+    v3=(
+        "2.3.1-7 3.3.1-5 3.3.1-6 3.3.1-7 3.3.1-8 3.3.1-9 3.8.4-1 3.8.4-2 3.8.4-3 3.8.4-4 "
+        "3.8.4-5 3.9.3-1"
+    ),
+)
 def test_suback_comes_before_retained() -> None:
     stage = Stage()
     bob = stage.device("bob")
@@ -26,6 +33,7 @@ def test_suback_comes_before_retained() -> None:
     assert ann.hear() == ["SUBACK 5: 0", "a/b=3 retain"], "and when it is made again (3.8.4)"
 
 
+@pytest.mark.holds(v5="3.3.1-6 3.3.1-7", v3="3.3.1-10 3.3.1-11")
 def test_an_empty_retained_message_clears_and_is_delivered() -> None:
     stage = Stage()
     ann, bob = stage.device("ann"), stage.device("bob")
@@ -62,6 +70,7 @@ def test_retained_messages_of_a_lasting_session_survive_its_connection() -> None
     assert ann.hear() == ["CONNACK 0 present", "a=1 q1 #1 dup retain"]
 
 
+@pytest.mark.holds(v3="3.9.3-2")
 @pytest.mark.parametrize(
     "name",
     ["$client/77", "$client/+", "$share/group/$queue/a", "$share/a", "$queue/+", "$queue/#"],
@@ -74,6 +83,7 @@ def test_what_nobody_may_subscribe_to(name: str) -> None:
     assert list(stage.mqtt.sessions["ann"].subscriptions) == ["a"]
 
 
+@pytest.mark.holds(v3="3.3.5-2 3.8.4-5")
 def test_rights_refuse_a_filter_and_drop_a_publish() -> None:
     class Fenced(Rights):
         def may_subscribe(self, topic_filter: str) -> bool:
@@ -101,6 +111,10 @@ def test_a_filter_too_deep_is_malformed() -> None:
     assert ann.far.closed
 
 
+@pytest.mark.holds(
+    v5="2.2.1-6 3.10.4-1 3.10.4-2 3.10.4-4 3.10.4-5 3.10.4-6",
+    v3="2.3.1-7 3.10.4-1 3.10.4-2 3.10.4-4 3.10.4-5 3.10.4-6",
+)
 @pytest.mark.parametrize("clean", [True, False])
 def test_unsubscribe(clean: bool) -> None:
     stage = Stage()
@@ -117,6 +131,7 @@ def test_unsubscribe(clean: bool) -> None:
     assert stage.mqtt.sessions["ann"].subscriptions == {}
 
 
+@pytest.mark.holds(v5="3.10.4-3", v3="3.10.4-3")
 def test_what_is_in_flight_when_it_unsubscribes_can_still_be_acknowledged() -> None:
     stage = Stage()
     ann = stage.device()
@@ -127,6 +142,7 @@ def test_what_is_in_flight_when_it_unsubscribes_can_still_be_acknowledged() -> N
     assert stage.mqtt.sessions["ann"].backlog.in_flight() == 0
 
 
+@pytest.mark.holds(v5="4.7.2-1", v3="4.7.2-1")
 def test_names_with_a_dollar_match_no_leading_wildcard() -> None:
     stage = Stage()
     ann = stage.device()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from hubbub.core import rights
 from hubbub.core.log import Log
 from hubbub.core.message import Message
 from hubbub.core.rights import Credentials, Gate, Rights
@@ -175,6 +176,30 @@ def test_refused_credentials_get_connack_3_with_the_reason(hub: Hub) -> None:
     gate.done(None, "bad credentials, sorry")
     assert device.hear() == [("Connack", 3, 0, b"bad credentials, sorry")]
     assert device.closed
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        (rights.BAD_CLIENT, 1),
+        (rights.TOO_BUSY, 2),
+        (rights.BAD_CREDENTIALS, 3),
+        (rights.NO_CREDENTIALS, 3),
+        (rights.CERTIFICATE_REQUIRED, 4),
+        (rights.CERTIFICATE_REFUSED, 5),
+        (rights.DENIED, 6),
+    ],
+)
+@pytest.mark.parametrize("words", ["", "not today"])
+def test_each_reason_of_a_gate_has_its_code(hub: Hub, reason: str, code: int, words: str) -> None:
+    gate = hub.gate = Slow()
+    device = hub.device()
+    device.hear()
+    device.raw(codec.build_connect(b"client-a"))
+    assert gate.done is not None
+    gate.done(None, rights.worded(reason, words))
+    assert device.hear() == [("Connack", code, 0, (words or reason).encode())]
+    assert device.closed and hub.broker.clients == {}
 
 
 def test_a_client_that_left_while_the_gate_decided_is_not_let_in(hub: Hub) -> None:

@@ -51,7 +51,7 @@ class Hub(Table):
         for row in self.rows:
             self.broker.state.apply(row)
         for queue in list(self.broker.state.queues.values()):
-            self.broker.adopt(queue)
+            self.broker.queues.adopt(queue)
 
     def log_in(self, token: str, query: str = "") -> Far:
         far = self.dial(self.switch, get(f"/login/{token}{query}"))

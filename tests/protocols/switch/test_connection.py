@@ -12,6 +12,7 @@ from hubbub.core.limits import POLLS_PER_TOKEN
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.rights import Credentials, Gate, Rights
 from hubbub.core.session import Session, Subscription
+from hubbub.protocols.switch.operations import is_near
 from hubbub.protocols.switch.session import RESTART_SECONDS
 from hubbub.wire.http import parse_head
 from tests.protocols.switch.journaled import Hub, get, ok, post, said, transfer
@@ -133,6 +134,103 @@ def test_a_token_cannot_wait_without_bound() -> None:
     assert waiting[-1].hear() == b""
 
 
+def test_a_client_that_asks_first_is_told_to_go_on() -> None:
+    hub = Hub()
+    a = hub.log_in("a")
+    said(a, get("/persistent/q"))
+    head = b"POST /request/q/a HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n"
+    a.say(head)
+    assert a.hear() == b"HTTP/1.1 100 Continue\r\n\r\n"
+    a.say(b"bo")
+    a.say(b"dy")
+    assert a.hear() == ok(b'[["q",0]]')
+    a.say(head + b"body")
+    assert a.hear() == ok(b'[["q",1]]'), "it did not wait, so it is told nothing"
+    a.say(head.replace(b"1.1", b"1.0"))
+    assert a.hear() == b"", "before 1.1 nobody knows that answer"
+
+
+def test_who_asks_first_behind_a_transfer_waits_too() -> None:
+    hub = Hub()
+    a, b = hub.log_in("a"), hub.log_in("b")
+    said(a, get("/persistent/q"))
+    a.say(transfer("q"))
+    a.say(b"POST /request/q/a HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
+    assert a.hear() == b""
+    said(b, post("/request/q/b", b"x"))
+    assert a.hear().endswith(b'"next":"0"}HTTP/1.1 100 Continue\r\n\r\n')
+
+
+def test_a_body_over_the_bound_is_refused_before_it_comes() -> None:
+    hub = Hub()
+    hub.switch.message_bytes = 1000
+    a = hub.log_in("a")
+    a.say(b"POST /request/q/a HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 1001\r\n\r\n")
+    answer = a.hear()
+    assert answer.startswith(b"HTTP/1.1 413 Content Too Large\r\n") and a.closed
+    assert answer.endswith(b"a body of more than 1000 bytes")
+    b = hub.log_in("b")
+    b.say(b"POST /request/q/a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+    b.say(b"3ff\r\n" + b"x" * 0x3FF + b"\r\n")
+    assert b.hear().startswith(b"HTTP/1.1 413 ") and b.closed
+    assert not hub.broker.state.queues
+
+
+def test_names_of_any_bytes() -> None:
+    hub = Hub()
+    a = hub.log_in("%00%ff")
+    raw = bytes(range(256))
+    path = "".join(f"%{byte:02x}" for byte in raw)
+    assert said(a, get(f"/persistent/{path}")) == raw
+    said(a, post(f"/request/{path}/{path}", b"x"))
+    again = Hub(hub.rows).log_in("b")
+    listed = json.loads(said(again, get("/list/")).decode("latin-1"))
+    assert listed == [raw.decode("latin-1")]
+    said(again, get(f"/ack/{path}/0"))
+    said(again, get(f"/destroy/{path}"))
+    assert said(again, get("/list/")) == b"[]"
+
+
+# The end of the hub
+
+
+def test_shutting_down() -> None:
+    hub = Hub()
+    stopped = []
+    a = hub.log_in("a")
+    a.say(post("/shutdown"))
+    assert a.hear().startswith(b"HTTP/1.1 403 "), "an embedded hub is its program's to end"
+    hub.broker.stop = lambda: stopped.append(True)
+    far = hub.first(post("/shutdown"))
+    assert far.hear() == ok(b"Please log in.", "404 Not Found")
+    assert not stopped
+    assert said(a, post("/shutdown")) == b"" and stopped
+    a.connection.logins[0].address = "192.0.2.7"  # type: ignore[attr-defined]
+    a.say(post("/shutdown"))
+    assert a.hear().startswith(b"HTTP/1.1 403 ") and len(stopped) == 1
+
+
+def test_who_may_not_see_all_may_not_end_it() -> None:
+    class Some(Rights):
+        def may_bind(self, topic_filter: str) -> bool:
+            return False
+
+    hub = Hub()
+    hub.broker.stop = lambda: pytest.fail("it was ended")
+    hub.gate.rights = Some()
+    a = hub.log_in("a")
+    a.say(post("/shutdown"))
+    assert a.hear().startswith(b"HTTP/1.1 403 ")
+
+
+@pytest.mark.parametrize(
+    ("address", "near"),
+    [("127.0.0.1", True), ("::1", True), ("unix:/run/s", True), ("10.0.0.1", False), ("", False)],
+)
+def test_what_is_near(address: str, near: bool) -> None:
+    assert is_near(address) is near
+
+
 # Promises
 
 
@@ -159,9 +257,14 @@ def test_a_call_in_rows() -> None:
     said(b, transfer("q"))
     said(b, post("/response/a/q/0", b"world"))
     said(b, get("/ack/q/0"))
-    create, other, send, deliver, reply, ack = [
+    create, other, send, read, deliver, reply, ack = [
         row for row in hub.rows if row.kind not in (schema.CONNECT, schema.DISCONNECT)
     ]
+    assert (read.kind, read.topic, read.properties) == (
+        schema.CREATE,
+        b"$queue/q",
+        b'{"read":true}',
+    )
     assert (create.kind, create.topic) == (schema.CREATE, b"$queue/a")
     assert json.loads(create.properties) == {"owner": "a"}
     assert (other.kind, other.topic, other.number) == (schema.CREATE, b"$queue/q", 0)
@@ -184,7 +287,7 @@ def test_the_last_word_does_not_overtake_a_promise() -> None:
 
 def test_a_full_queue_refuses() -> None:
     hub = Hub()
-    hub.broker.queue_messages = 1
+    hub.broker.queues.max_messages = 1
     a = hub.log_in("a")
     said(a, get("/persistent/q"))
     said(a, post("/request/q/a", b"x"))
@@ -298,7 +401,7 @@ def test_a_connection_lost_while_it_waits_is_noticed_at_once() -> None:
     a.say(transfer("a", "elsewhere"))
     a.hang_up()
     assert said(hub.log_in("b"), get("/list/")) == b"[]"
-    assert not hub.switch._desk.polls.missing
+    assert not hub.broker.queues.awaiting
 
 
 def test_a_grace() -> None:
@@ -335,7 +438,7 @@ def test_rights_are_asked() -> None:
             return False
 
     hub = Hub()
-    hub.broker.queue("q")
+    hub.broker.queues.named("q")
     hub.gate.rights = Nothing()
     a = hub.log_in("a")
     for request in (get("/persistent/x"), get("/destroy/q"), get("/ack/q/0"), transfer("q"),
@@ -388,6 +491,37 @@ def test_stopping_answers_transfers_and_keeps_transient_queues() -> None:
     a.hang_up()
     assert a.hear() == ok(b'{"messages":[],"next":"-1"}')
     assert list(Hub(hub.rows).broker.state.queues) == ["a"]
+
+
+def test_diagnostics_after_a_restart() -> None:
+    """A service that read before the restart and not since is gone, and not one never started."""
+    hub = Hub()
+    a, service = hub.log_in("a"), hub.log_in("service")
+    for name in ("served", "never"):
+        said(a, get(f"/persistent/{name}"))
+        said(a, post(f"/request/{name}/a"))
+    said(service, transfer("served"))
+    hub = Hub(hub.rows)
+    found = json.loads(said(hub.log_in("b"), get("/")))
+    queues = found["permanent_queues"]
+    assert "next_transfer_expected" not in queues["never"]
+    assert abs(queues["served"]["next_transfer_expected"]) < 5e9
+    ((_, entry),) = queues["served"]["queue_contents"]
+    assert entry["time"] <= 0 <= found["current_time"] - entry["time"]
+    assert said(hub.log_in("c"), get("/list/alive/")) == b'["served"]'
+
+
+def test_diagnostics_are_bounded() -> None:
+    hub = Hub()
+    a = hub.log_in("a")
+    for index in range(30):
+        said(a, get(f"/persistent/{index:02}"))
+        for _ in range(101):
+            hub.broker.post(Message(f"$queue/{index:02}", b"x"))
+    queues = json.loads(said(a, get("/")))["permanent_queues"]
+    shown = [len(queue["queue_contents"]) for queue in queues.values()]
+    assert shown == [100] * 20 + [0] * 10
+    assert {queue["messages"] for queue in queues.values()} == {101}
 
 
 # Other protocols

@@ -171,7 +171,7 @@ class WebSocketTransport(Transport):
     def __init__(self, receiver: Receiver) -> None:
         super().__init__(receiver)
         self._key = base64.b64encode(secrets.token_bytes(16)).decode()
-        self._frames = Frames(MESSAGE_BYTES, masked=False)
+        self._frames = Frames(MESSAGE_BYTES, masked=False, binary_only=True)
         self._head = b""
         self._open: asyncio.Future[None] = self._loop.create_future()
 

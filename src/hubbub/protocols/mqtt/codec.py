@@ -116,12 +116,9 @@ def publish(
     head = PUBLISH << 4 | dup << 3 | qos << 1 | retain
     identifier = IDS[2 * packet_id : 2 * packet_id + 2] if qos else b""
     size = 2 + len(topic) + len(identifier) + len(properties) + len(payload)
-    return b"".join(
-        (
-            bytes((head,)), variable(size), len(topic).to_bytes(2, "big"), topic, identifier,
-            properties, payload,
-        )
-    )  # fmt: skip
+    start = bytes((head, size)) if size < 128 else bytes((head,)) + variable(size)
+    length = len(topic).to_bytes(2, "big")
+    return b"".join((start, length, topic, identifier, properties, payload))
 
 
 def acknowledgement(kind: int, packet_id: int, code: int = 0, properties: bytes = b"") -> bytes:

@@ -18,14 +18,13 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
-from hubbub.core.broker import row_about
 from hubbub.core.connection import NEVER, Connection, Opening
 from hubbub.core.limits import KIB
 from hubbub.core.link import Link
 from hubbub.core.message import Run
-from hubbub.core.rights import Exchange, Rights
+from hubbub.core.rights import Exchange, Rights, kind_of, words_of
 from hubbub.core.route import Route
-from hubbub.core.session import Subscription
+from hubbub.core.session import FOR_EVER, Subscription, row_about
 from hubbub.core.topics import QUEUE, SHARE, is_name
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
@@ -33,7 +32,7 @@ from hubbub.protocols.mqtt.codec import PacketError, Properties
 from hubbub.protocols.mqtt.dialect import PLAIN, SECOND, Dialect
 from hubbub.protocols.mqtt.incoming import Incoming, check_message
 from hubbub.protocols.mqtt.options import Options, may_subscribe, own_address
-from hubbub.protocols.mqtt.session import MqttSession
+from hubbub.protocols.mqtt.session import ANY_PACKET, MqttSession
 from hubbub.protocols.mqtt.welcome import (
     REFUSALS,
     Will,
@@ -55,6 +54,7 @@ EARLY_BYTES: Final = 256 * KIB  # what comes while the gate thinks; a read of th
 CONNECT_SECONDS: Final = 10.0  # to send a whole CONNECT after the first byte
 QOS0: Final = 0x30
 QOS1: Final = 0x32
+REASON_OVERHEAD: Final = 16  # what a packet with a reason string has besides, at most
 
 
 class MqttConnection(Connection):
@@ -176,17 +176,19 @@ class MqttConnection(Connection):
             return
         properties = self._reason(reason)
         if self.session is None:
-            self.link.hold(refusal(True, code, properties))
-            return
-        packet = codec.disconnect(code, properties.encode())
-        fits = len(packet) <= self.session.packet_limit
-        self.link.hold(packet if fits else codec.disconnect(code))
+            packet = refusal(True, code, properties)
+        else:
+            packet = codec.disconnect(code, properties.encode())
+        if len(packet) <= self._wants.numbers.get(spec.MAXIMUM_PACKET, ANY_PACKET):
+            self.link.hold(packet)
 
     def _reason(self, text: str) -> Properties:
-        """The reason in words, if the client wants to hear them."""
-        if not text or self._wants.numbers.get(spec.REQUEST_PROBLEM) == 0:
+        """The reason in words, if the client wants to hear them and takes packets so large."""
+        numbers, said = self._wants.numbers, text.encode("utf-8", "replace")
+        room = numbers.get(spec.MAXIMUM_PACKET, ANY_PACKET) - REASON_OVERHEAD
+        if not said or len(said) > room or numbers.get(spec.REQUEST_PROBLEM) == 0:
             return Properties()
-        return Properties(texts={spec.REASON_STRING: text.encode("utf-8", "replace")})
+        return Properties(texts={spec.REASON_STRING: said})
 
     # Connecting
 
@@ -222,13 +224,41 @@ class MqttConnection(Connection):
             reason = "no client id, which only clean sessions of 3.1.1 may leave"
             reply = refusal(False, spec.BAD_CLIENT, Properties())
             raise PacketError(reason, spec.BAD_CLIENT, reply)
+        if self._v5:
+            self._check_welcome(asked)
         will = asked.will
         if will is None:
             return
         if not is_name(name_from_wire(will.topic)):
             raise PacketError("a will whose topic has wildcards", spec.BAD_TOPIC)
+        self._check_offered("a will", will.qos, will.retain)
         if will.properties is not None:
             check_message(will.properties, will.payload)
+
+    def _check_offered(self, what: str, qos: int, retain: bool) -> None:
+        """Whether it asks for what the hub does not do, and its CONNACK says (3.2.2.3)."""
+        most = self.protocol.maximum_qos
+        if qos > most:
+            raise PacketError(f"{what} of QoS {qos}; {most} is the most here", spec.NO_SUCH_QOS)
+        if retain and not self.protocol.retains:
+            raise PacketError(f"{what} to be retained, which nothing is here", spec.NO_RETAIN)
+
+    def _check_welcome(self, asked: codec.Connect) -> None:
+        """Whoever takes only tiny packets cannot be told what a CONNACK has to say."""
+        said = self._greeting(asked, FOR_EVER)
+        if not self._client:
+            said.texts[spec.ASSIGNED_CLIENT] = _new_client().encode()
+        size = len(codec.connack(False, spec.SUCCESS, said.encode()))
+        most = self._wants.numbers.get(spec.MAXIMUM_PACKET, ANY_PACKET)
+        if size > most:
+            reason = f"packets of {most} bytes at most; a CONNACK has {size}"
+            raise PacketError(reason, spec.TOO_LARGE)
+
+    def _greeting(self, asked: codec.Connect, number: int) -> Properties:
+        mqtt, alive = self.protocol, asked.keep_alive
+        ours = keep_alive(alive, mqtt.max_keepalive)
+        expiry = lifetime(asked, mqtt.max_session_expiry)
+        return greeting(mqtt, self._wants, expiry, ours if ours != alive else -1, number)
 
     def _judged(self, rights: Rights | None, reason: str) -> None:
         """The gate has decided; what came meanwhile is taken now."""
@@ -236,9 +266,9 @@ class MqttConnection(Connection):
         if self._over:
             return
         if rights is None:
-            code = REFUSALS.get(reason, spec.NOT_ALLOWED)
-            self.link.write(refusal(self._v5, code, self._reason(reason)))
-            self._finish(f"refused: {reason}")
+            code = REFUSALS.get(kind_of(reason), spec.NOT_ALLOWED)
+            self.link.write(refusal(self._v5, code, self._reason(words_of(reason))))
+            self._finish(f"refused: {words_of(reason)}")
             return
         self._accept(rights, Properties())
         early, self._early = self._early, []
@@ -250,7 +280,7 @@ class MqttConnection(Connection):
         """Take the client in; `proof` is what the exchange of credentials says to it."""
         asked, broker, mqtt = self._asked, self.broker, self.protocol
         assert asked is not None
-        client = self._client or f"auto-{random.getrandbits(64):016x}"
+        client = self._client or _new_client()
         self._expiry = lifetime(asked, mqtt.max_session_expiry)
         number = self._take_over(client)
         session = mqtt.sessions.get(client)
@@ -263,31 +293,28 @@ class MqttConnection(Connection):
             mqtt.sessions[client] = session
         mqtt.publish_due_will(session)
         session.rights = rights
-        session.address = self.opening.address
+        session.address, session.opening = self.opening.address, self.opening
         broker.connect(session, number, self._expiry)
         session.attach(self.link, self._dialect, mqtt.qos2_serial and not self._v5, self._finish)
         self.session = session
         self._limit = mqtt.message_bytes
-        self._will = asked_will(asked, self._dialect, session)
+        self._will = self._permitted(asked_will(asked, self._dialect, session), rights)
         if self._will is not None:
-            self._keep_will(session, self._will)
-        self._welcome(session, present, asked.keep_alive, proof)
+            broker.change(self._will.row())
+        self._welcome(session, present, asked, proof)
         session.resume()
 
     def _welcome(
-        self, session: MqttSession, present: bool, alive: int, proof: Properties
+        self, session: MqttSession, present: bool, asked: codec.Connect, proof: Properties
     ) -> None:
-        properties = b""
+        properties, alive = b"", asked.keep_alive
         if self._v5:
-            ours = keep_alive(alive, self.protocol.max_keepalive)
-            said = greeting(
-                self.protocol, self._wants, self._expiry, ours if ours != alive else -1,
-                session.number,
-            )  # fmt: skip
+            said = self._greeting(asked, session.number)
             said.texts.update(proof.texts)
             if not self._client:
                 said.texts[spec.ASSIGNED_CLIENT] = session.client.encode()
-            alive, properties = ours, said.encode()
+            alive = said.numbers.get(spec.SERVER_KEEP_ALIVE, alive)
+            properties = said.encode()
             numbers = self._wants.numbers
             session.limit(
                 numbers.get(spec.RECEIVE_MAXIMUM, 65_535),
@@ -306,11 +333,12 @@ class MqttConnection(Connection):
         session.taken_over()
         return number
 
-    def _keep_will(self, session: MqttSession, will: Will) -> None:
-        if session.lasting:
-            self.broker.change(will.row())
-        else:
-            self.broker.note(will.row())
+    def _permitted(self, will: Will | None, rights: Rights) -> Will | None:
+        """Asked now: after a restart nobody knows any more what the client may do."""
+        if will is None or rights.may_publish(will.message.topic):
+            return will
+        self.broker.metrics.drop("not allowed")
+        return None
 
     def _second_connect(self, body: bytes) -> None:
         raise PacketError("a second CONNECT", spec.PROTOCOL)
@@ -413,11 +441,17 @@ class MqttConnection(Connection):
             lengths = buf[start:stop:step]
             count -= len(lengths.lstrip(b"\0"))  # from the first one with properties on
             stop = pos + count * step
+        if qos and route.bounded and self.broker.is_full(route, count, False):
+            self._publish(buf[pos], buf[body:end])
+            return end
         run = Run(session, route, qos, count, self._encodings[qos], buf[pos:stop])
         if not qos:
             self.broker.publish(run)
             return stop
+        if not self.protocol.maximum_qos:
+            self._check_offered("a PUBLISH", qos, False)
         run.offset = mark - pos
+        run.size = end - start - v5
         acknowledgements = _pubacks(run.image, run.offset, step, count)
         if v5:
             self._incoming.check_window(count)
@@ -432,6 +466,7 @@ class MqttConnection(Connection):
         session = self.session
         assert session is not None
         packet = codec.parse_publish(head, body, self._v5)
+        self._check_offered("a PUBLISH", packet.qos, packet.retain)
         if packet.properties is not None:
             packet = self._incoming.named(packet, packet.properties)
         route = self._routes.get(packet.topic)
@@ -443,6 +478,8 @@ class MqttConnection(Connection):
         code = spec.SUCCESS
         if packet.properties is not None:
             code = self._incoming.verdict(packet, packet.properties, route)
+        if code < spec.UNSPECIFIED and packet.qos:
+            code = self._room(packet, route) or code
         if code < spec.UNSPECIFIED:
             self._take(session, packet, route)
         else:
@@ -456,6 +493,20 @@ class MqttConnection(Connection):
             if self._v5 and packet.qos == 1:
                 self._incoming.owe(1)
 
+    def _room(self, packet: codec.Publish, route: Route) -> int:
+        """0x97 if a bound would lose the message, 0 if not.
+
+        Before 5.0 a PUBACK cannot refuse, and one for what was lost would be a lie: the
+        connection is closed, and the client repeats the message on its next one (4.4).
+        """
+        retain = packet.retain and packet.payload != b""
+        if not (retain or route.bounded) or not self.broker.is_full(route, 1, retain):
+            return spec.SUCCESS
+        if not self._v5:
+            self.broker.metrics.drop(spec.REASONS[spec.QUOTA].name)
+            raise PacketError(f"no room for a message to {route.name[:80]!r}", spec.QUOTA)
+        return spec.QUOTA
+
     def _take(self, session: MqttSession, packet: codec.Publish, route: Route) -> None:
         properties = packet.properties.encode() if packet.properties is not None else b""
         image = codec.publish(
@@ -464,6 +515,7 @@ class MqttConnection(Connection):
         )  # fmt: skip
         encoding = self._encodings[packet.qos]
         run = Run(session, route, packet.qos, 1, encoding, image, packet.retain)
+        run.size = len(packet.payload)
         if packet.qos:
             run.offset = len(image) - len(packet.payload) - len(properties) - 2
         if packet.qos == 2:
@@ -559,7 +611,7 @@ class MqttConnection(Connection):
         if code:
             return code, None
         asked = Options(no_local, options & codec.AS_PUBLISHED != 0, identifier)
-        packed, qos = asked.pack(), options & 3
+        packed, qos = asked.pack(), min(options & 3, self.protocol.maximum_qos)
         encodings = session.encodings(qos, packed)
         subscription = Subscription(session, name, qos, encodings, False, packed, no_local)
         new = self.broker.subscribe(subscription)
@@ -569,7 +621,7 @@ class MqttConnection(Connection):
     def _first_deliveries(self, subscription: Subscription) -> None:
         name = subscription.filter
         if name.startswith(QUEUE):
-            self.broker.dispatch(self.broker.queue(name[len(QUEUE) :]))
+            self.broker.queues.dispatch(self.broker.queues.named(name[len(QUEUE) :]))
         elif not name.startswith(SHARE):
             self.broker.offer_retained(subscription)
 
@@ -619,6 +671,7 @@ class MqttConnection(Connection):
 
     def wake(self, now: float) -> float:
         session = self.session
+        self.restless = session is None  # from then on it only ever waits longer
         if now - self._heard >= self._patience and not self._over:
             said = "no CONNECT" if session is None else "nothing"
             self._finish(f"keep alive: {said} for {now - self._heard:.1f} s", spec.SILENCE)
@@ -629,8 +682,7 @@ class MqttConnection(Connection):
             self.session.resume()
 
     def goodbye(self) -> None:
-        """Before 5.0 there is no word for it. No will is published."""
-        self._will = None
+        """Before 5.0 there is no word for it. The will is published as ever (5.0, 3.1.2.5)."""
         if self._v5 and self.session is not None and self.protocol.server_reference:
             code, properties = referral(self.protocol)
             self.link.hold(codec.disconnect(code, properties.encode()))
@@ -676,6 +728,11 @@ class MqttConnection(Connection):
             if will is not None and kept is not None:
                 broker.postpone(kept, stamp, expires)
             self.protocol.expect(session.state)
+
+
+def _new_client() -> str:
+    """For a client that leaves the choice of its id to the hub."""
+    return f"auto-{random.getrandbits(64):016x}"
 
 
 def _pubacks(image: bytes, offset: int, step: int, count: int) -> bytes:

@@ -21,7 +21,7 @@ from hubbub.core.clock import Clock
 from hubbub.core.message import Encoding, Message, Run
 from hubbub.core.names import HUB
 from hubbub.core.session import Session
-from hubbub.core.topics import CLIENT
+from hubbub.core.topics import CLIENT, QUEUE
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import Properties
@@ -238,7 +238,7 @@ class Dialect5(Dialect):
             found.numbers[spec.MESSAGE_EXPIRY] = max(0, -(-left // SECOND))
         if message.content_type:
             found.texts[spec.CONTENT_TYPE] = name_to_wire(message.content_type)
-        reply_to = message.reply_to or _asker(message)
+        reply_to = _answers_to(message)
         if reply_to:
             found.texts[spec.RESPONSE_TOPIC] = name_to_wire(reply_to)
         if message.correlation:
@@ -271,8 +271,12 @@ def _has_properties(message: Message) -> bool:
     )
 
 
-def _asker(message: Message) -> str:
-    """SMQ has no response topic: an answer goes to who published."""
+def _answers_to(message: Message) -> str:
+    """Where an answer goes; SMQ has no response topic, there it is who published."""
+    if message.reply_id and message.topic.startswith(QUEUE):
+        return f"{CLIENT}{message.reply_id}"
+    if message.reply_to:
+        return message.reply_to
     asks = message.protocol == "smq" and message.sender > HUB
     return f"{CLIENT}{message.sender}" if asks else ""
 

@@ -163,6 +163,8 @@ class Reader:
             byte = self.byte(what)
             number |= (byte & 127) << shift
             if byte < 128:
+                if shift and not byte:
+                    raise PacketError(f"a {self.name} whose {what} is longer than it need be")
                 return number
             shift += 7
         raise PacketError(f"a {self.name} whose {what} has more than four bytes")

@@ -71,7 +71,7 @@ class Incoming:
         if code:
             return code
         if not route.allowed:
-            return spec.NOT_ALLOWED
+            return spec.SUCCESS if route.delay else spec.NOT_ALLOWED
         return spec.SUCCESS if route.subscriptions or not packet.qos else spec.NO_SUBSCRIBERS
 
 

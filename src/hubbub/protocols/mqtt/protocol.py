@@ -11,16 +11,16 @@ import heapq
 from typing import Final
 
 from hubbub.config import Settings
-from hubbub.core.broker import Broker, row_about
+from hubbub.core.broker import Broker
 from hubbub.core.connection import Connection, Opening, Protocol
 from hubbub.core.link import Link
-from hubbub.core.session import Session, SessionState, Subscription
+from hubbub.core.session import Session, SessionState, Silent, Subscription, row_about
 from hubbub.protocols.mqtt.connection import MqttConnection
 from hubbub.protocols.mqtt.dialect import PLAIN, Dialect, Dialect5
 from hubbub.protocols.mqtt.options import unpack
 from hubbub.protocols.mqtt.session import NAME, MqttSession
 from hubbub.protocols.mqtt.welcome import will_of
-from hubbub.schema import WILL
+from hubbub.schema import WILL, Row, name_of
 from hubbub.wire.http import Request
 
 SUBPROTOCOLS: Final = ("mqtt", "mqttv3.1")
@@ -48,6 +48,8 @@ class Mqtt(Protocol):
         mqtt = settings.mqtt
         self.message_bytes = settings.limits.message_bytes
         self.qos2_serial = mqtt.qos2_serial
+        self.maximum_qos = mqtt.maximum_qos
+        self.retains = settings.limits.retained_messages > 0
         self.max_keepalive = mqtt.max_keepalive
         self.receive_maximum = mqtt.receive_maximum
         self.topic_alias_maximum = mqtt.topic_alias_maximum
@@ -109,6 +111,12 @@ class Mqtt(Protocol):
         self._publish_will(session)
         self.broker.end(session)
         self.sessions.pop(session.client, None)
+
+    def publish_will(self, will: Row) -> None:
+        """The client's session ended with the hub, and with it any delay."""
+        client = Silent(NAME, name_of(will.client), self.broker.open)
+        self.broker.post(will_of(will).published(self.broker.clock.stamp()), client)
+        self.broker.disconnect(client, "hub restarted")
 
     def publish_due_will(self, session: MqttSession) -> None:
         will = session.state.will

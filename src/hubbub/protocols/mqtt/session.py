@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from hubbub.core.broker import Broker, row_about
+from hubbub.core.broker import Broker
 from hubbub.core.limits import LINK_CHOKED, ROUTES
 from hubbub.core.link import Link
-from hubbub.core.message import Encoding, Message, Run
+from hubbub.core.message import Encoding, Message, Run, run_of
 from hubbub.core.queue import Queue
 from hubbub.core.rights import Rights
-from hubbub.core.session import Session, SessionState, Subscription
+from hubbub.core.session import Session, SessionState, Subscription, row_about
 from hubbub.core.topics import CLIENT, QUEUE, SHARE, matches, shared_filter
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
@@ -34,6 +34,7 @@ EXCLUSIVE_SECONDS: Final = 5.0
 PACKET_IDS: Final = 65_535
 ANY_PACKET: Final = 2 * codec.MAX_LENGTH  # more than there can be
 ALIAS_BYTES: Final = 3  # what a topic alias adds to a packet that says the topic too
+NOTHING_ASKED: Final[tuple[bool, Ids]] = (False, ())
 TOO_LARGE: Final = "packet too large for the client"
 
 
@@ -82,6 +83,7 @@ class MqttSession(Session):
         """What it knows: its own, or for a lasting session what the journal's fold holds."""
         self.state = state
         self.backlog = state.backlog
+        self.shared = state.shared
 
     # The connection comes and goes
 
@@ -156,8 +158,8 @@ class MqttSession(Session):
     def taken_over(self) -> None:
         self._close("another connection came with the same client id", spec.TAKEN_OVER)
 
-    def goodbye(self) -> None:
-        self._close("ended by the hub", spec.ADMINISTRATIVE)
+    def goodbye(self, text: str = "") -> None:
+        self._close(text or "ended by the hub", spec.ADMINISTRATIVE)
 
     def _close(self, reason: str, code: int) -> None:
         if self.end is not None:
@@ -250,20 +252,24 @@ class MqttSession(Session):
             and not link.choked
             and backlog.sent == waiting
             and waiting + count - backlog.first <= self.window
+            and (not self.broker.inflight_bytes or self._flying_little())
             and not self.exclusive
             and (qos == 1 or not self.serial)
-            and self._fits(run, subscription.encodings[run.qos])
+            and (
+                self.packet_limit == ANY_PACKET or self._fits(run, subscription.encodings[run.qos])
+            )
         )
         if not self.lasting:
             if not at_once and not run.first:
                 run.first = self.broker.log.keep(run)
-            if len(backlog.entries) + count > self.broker.backlog_messages:
+            if not at_once and self._is_full(run):
                 self._drop("backlog full", count)
                 return
-            backlog.add(run.first, count, qos)
+            backlog.add(run.first, count, qos, False, run.payload_size())
         if at_once and link is not None:
             encoding = subscription.encodings[run.qos]
-            encoding = self._aliased(run.route.name, encoding, first=qos == 1)
+            if self.alias_limit:
+                encoding = self._aliased(run.route.name, encoding, first=qos == 1)
             image = numbered(run, encoding, backlog.sent)
             backlog.sent += count
             self.broker.metrics.messages_out += count
@@ -274,20 +280,34 @@ class MqttSession(Session):
         else:
             self.pump()
 
+    def _flying_little(self) -> bool:
+        """Whether more bytes may be in flight; one message may, whatever its size."""
+        return self.backlog.bytes_in_flight() < self.broker.inflight_bytes
+
+    def _is_full(self, run: Run) -> bool:
+        broker, backlog = self.broker, self.backlog
+        if len(backlog.entries) + run.count > broker.backlog_messages:
+            return True
+        size = run.count * run.payload_size()
+        return bool(backlog.entries) and backlog.bytes + size > broker.backlog_bytes
+
     def offer(self, message: Message, subscription: Subscription, retained: bool) -> None:
         if message.reply_to:
             self._remember_request(message)
         qos = min(message.qos, subscription.qos)
         if qos:
             if not self.lasting or not retained:
-                self.backlog.add(message.seq, 1, qos, retained)
+                self.backlog.add(message.seq, 1, qos, retained, len(message.payload))
             self.pump()
         elif self.link is not None:
             if self.link.choked:
                 self._drop("slow consumer", 1)
                 return
-            as_published, ids = _together([subscription])
+            as_published, ids = NOTHING_ASKED
+            if subscription.options:
+                as_published, ids = _together([subscription])
             retain = retained or (as_published and message.retain)
+            self._show_reply_id(message)
             frame = self.dialect.publish(message, 0, retain, ids=ids)
             if len(frame) > self.packet_limit:
                 self._drop(TOO_LARGE, 1)
@@ -305,6 +325,7 @@ class MqttSession(Session):
             and backlog.sent - backlog.first < self.window
             and not link.choked
             and not self.exclusive
+            and (not self.broker.inflight_bytes or self._flying_little())
         ):
             number = backlog.sent
             if not backlog.holds(number):
@@ -320,7 +341,8 @@ class MqttSession(Session):
         backlog = self.backlog
         seq, qos = backlog.seq(number), backlog.qos(number)
         message = self.broker.log.read(seq)
-        if message is None or 0 < message.expires <= self.broker.clock.stamp():
+        begun = qos == 2 and number < backlog.tried  # and past expiring (5.0, 4.3.3)
+        if message is None or (self._expired(message) and not begun):
             self._skip(number, seq, "gone" if message is None else "expired")
             return
         if not self._may_have(message):
@@ -329,6 +351,7 @@ class MqttSession(Session):
         as_published, ids = self._asked_of(message.topic)
         retain = backlog.retained(number) or (as_published and message.retain)
         alias = self._aliases.get(message.topic, 0)
+        self._show_reply_id(message)
         frame = self.dialect.publish(
             message, qos, retain, packet_id(number), number < backlog.tried, ids, alias, not alias
         )
@@ -342,6 +365,9 @@ class MqttSession(Session):
             link.hold(frame)
         else:
             link.write(frame)
+
+    def _expired(self, message: Message) -> bool:
+        return 0 < message.expires <= self.broker.clock.stamp()
 
     def _may_have(self, message: Message) -> bool:
         """While it was away its rights may not have been known, or were others."""
@@ -359,7 +385,7 @@ class MqttSession(Session):
     def _asked_of(self, topic: str) -> tuple[bool, Ids]:
         """What the subscriptions that match a topic ask of its messages."""
         if not self.dialect.v5:
-            return False, ()
+            return NOTHING_ASKED
         asked = self._asked.get(topic)
         if asked is None:
             if len(self._asked) >= ROUTES:
@@ -442,7 +468,7 @@ class MqttSession(Session):
             return
         lease = self.leases.pop(seq, None)
         if lease is not None:
-            self.broker.acknowledge(lease[0], lease[1], self)
+            self.broker.queues.acknowledge(lease[0], lease[1], self)
             self.starved = True  # the same message may wait for it in another queue
 
     def _remember_request(self, message: Message) -> None:
@@ -450,6 +476,11 @@ class MqttSession(Session):
             if len(self.requests) >= 2 * self.window:  # with those that somebody else answered
                 self.requests = {s: r for s, r in self.requests.items() if s in self.leases}
             self.requests[message.seq] = (message.reply_to, message.correlation)
+
+    def _show_reply_id(self, message: Message) -> None:
+        """A reply queue is shown as a number, so that each answer finds its own request."""
+        if message.reply_to.startswith(QUEUE) and message.seq in self.leases:
+            self.broker.replies.id_of(message, self)
 
     def publish_answer(self, run: Run) -> None:
         """Publish a run of one message, which may be the acknowledgement of a request."""
@@ -460,9 +491,11 @@ class MqttSession(Session):
             return
         queue, number = request
         message.properties = {**(message.properties or {}), "answers": [queue.name, number]}
-        self.broker.publish(run)
-        self.broker.acknowledge(queue, number, self)
-        self.broker.dispatch(queue)
+        answer = run_of(message, self, run.route)  # the image does not say what it answers
+        answer.number = run.number
+        self.broker.publish(answer)
+        self.broker.queues.acknowledge(queue, number, self)
+        self.broker.queues.dispatch(queue)
 
     def _answered(self, message: Message) -> tuple[Queue, int] | None:
         """The oldest open request that the message answers; then it is open no more."""
@@ -500,7 +533,7 @@ class MqttSession(Session):
         for topic_filter in self.subscriptions if starved else ():
             queue = self.broker.state.queues.get(topic_filter.removeprefix(QUEUE))
             if queue is not None and topic_filter.startswith(QUEUE):
-                self.broker.dispatch(queue)
+                self.broker.queues.dispatch(queue)
 
     # Exclusive exchanges
 

@@ -175,6 +175,8 @@ TOO_LARGE: Final = 0x95
 QUOTA: Final = 0x97
 ADMINISTRATIVE: Final = 0x98
 BAD_PAYLOAD: Final = 0x99
+NO_RETAIN: Final = 0x9A
+NO_SUCH_QOS: Final = 0x9B
 USE_ANOTHER: Final = 0x9C
 MOVED: Final = 0x9D
 
@@ -230,8 +232,8 @@ REASONS: Final = {
     QUOTA: Reason("quota exceeded", _in(CONNACK, *_ACKS, SUBACK, DISCONNECT)),
     ADMINISTRATIVE: Reason("administrative action", _in(DISCONNECT)),
     BAD_PAYLOAD: Reason("payload format invalid", _in(CONNACK, *_ACKS, DISCONNECT)),
-    0x9A: Reason("retain not supported", _in(CONNACK, DISCONNECT)),
-    0x9B: Reason("QoS not supported", _in(CONNACK, DISCONNECT)),
+    NO_RETAIN: Reason("retain not supported", _in(CONNACK, DISCONNECT)),
+    NO_SUCH_QOS: Reason("QoS not supported", _in(CONNACK, DISCONNECT)),
     USE_ANOTHER: Reason("use another server", _in(CONNACK, DISCONNECT)),
     MOVED: Reason("server moved", _in(CONNACK, DISCONNECT)),
     0x9E: Reason("shared subscriptions not supported", _in(SUBACK, DISCONNECT)),

@@ -108,6 +108,10 @@ def greeting(mqtt: Mqtt, asked: Properties, expiry: int, alive: int, number: int
         found.numbers[spec.SESSION_EXPIRY] = expiry
     if alive >= 0:
         found.numbers[spec.SERVER_KEEP_ALIVE] = alive
+    if mqtt.maximum_qos < 2:
+        found.numbers[spec.MAXIMUM_QOS] = mqtt.maximum_qos
+    if not mqtt.retains:
+        found.numbers[spec.RETAIN_AVAILABLE] = 0
     if asked.numbers.get(spec.REQUEST_RESPONSE):
         found.texts[spec.RESPONSE_INFORMATION] = b"$client/%d" % number
     return found

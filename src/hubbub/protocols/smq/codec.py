@@ -79,6 +79,8 @@ BAD_CONNECT: Final = 1
 UNAVAILABLE: Final = 2
 BAD_CREDENTIALS: Final = 3
 CERTIFICATE_REQUIRED: Final = 4
+CERTIFICATE_REFUSED: Final = 5
+DENIED_ACCESS: Final = 6
 
 # Version 2 is the C clients'; it has a field more.
 VERSION: Final = 1

@@ -24,7 +24,6 @@ from hubbub.core.connection import NEVER, Connection, Opening, Protocol
 from hubbub.core.limits import KIB, ROUTES, SUBSCRIPTIONS
 from hubbub.core.link import Link
 from hubbub.core.message import Run
-from hubbub.core.names import HUB
 from hubbub.core.rights import Rights
 from hubbub.core.route import Route
 from hubbub.core.session import Subscription
@@ -36,7 +35,6 @@ from hubbub.schema import name_from_wire
 from hubbub.wire.http import Request
 from hubbub.wire.websocket import frame
 
-CONNECT_SECONDS: Final = 4.0  # until Connect is there; what clients are used to
 KEPT_BYTES: Final = 256 * KIB  # what may arrive while the credentials are looked at
 NAME_BYTES: Final = codec.FRAME_BYTES - 8  # its ack must fit a frame
 
@@ -50,6 +48,8 @@ _REFUSALS: Final = {
     gate.BAD_CLIENT: codec.BAD_CONNECT,
     gate.TOO_BUSY: codec.UNAVAILABLE,
     gate.CERTIFICATE_REQUIRED: codec.CERTIFICATE_REQUIRED,
+    gate.CERTIFICATE_REFUSED: codec.CERTIFICATE_REFUSED,
+    gate.DENIED: codec.DENIED_ACCESS,
 }
 
 # No Content-Length and no end: what follows is Init. Java looks for the SmqBroker header.
@@ -68,6 +68,7 @@ class Smq(Protocol):
     """
 
     name = "smq"
+    any_text = True  # ids are in it: real clients send them as text all the same
 
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker)
@@ -76,10 +77,12 @@ class Smq(Protocol):
         self.clients: dict[str, SmqSession] = {}
         self.stalled: set[SmqSession] = set()
         self.retained = True
+        self.connect_seconds = 4.0
         self.newest = 0
 
     def apply(self, settings: Settings) -> None:
         self.retained = settings.smq.retained
+        self.connect_seconds = settings.smq.connect_seconds
 
     def takes(self, request: Request) -> bool:
         """Its header with any value and method, and every WebSocket that nobody else wants."""
@@ -118,17 +121,19 @@ class SmqConnection(Connection):
         link.framing = None
         self.state = OPEN
         self.session: SmqSession | None = None
-        # What arrived and is not worked on yet.
+        # What arrived and is not worked on yet. Most connections are idle, so what is empty
+        # takes no memory.
         self._rest = b""
-        self._kept: list[bytes] = []
+        self._kept: list[bytes] | None = None
+        self._kept_bytes = 0
         self._body_left = _body_bytes(opening.request)
         # Connecting.
-        self._deadline = self.broker.clock.now() + CONNECT_SECONDS
+        self._deadline = self.broker.clock.now() + smq.connect_seconds
         self._wanted: codec.Connect | None = None
         # Publishing: own number, routes by topic id as it stands in the message, fragments.
         self._etid = b""
         self._routes: dict[bytes, Route] = {}
-        self._fragments = bytearray()
+        self._fragments: bytearray | None = None
 
     # Called by the listener
 
@@ -141,7 +146,8 @@ class SmqConnection(Connection):
         address = self.opening.address.removeprefix("::ffff:").encode()
         if len(address) < codec.ADDRESS_BYTES:
             address = b"0.0.0.0"
-        self._write(codec.message(codec.INIT, 1, random.getrandbits(32), rest=address))
+        seed = self.opening.challenge = random.getrandbits(32)
+        self._write(codec.message(codec.INIT, 1, seed, rest=address))
 
     def feed(self, data: bytes) -> None:
         if self.link.closing:
@@ -161,7 +167,7 @@ class SmqConnection(Connection):
         if self.state != OPEN or self.link.closing:
             return NEVER
         if now >= self._deadline:
-            self._refuse(codec.UNAVAILABLE, f"no Connect within {CONNECT_SECONDS:g} s")
+            self._refuse(codec.UNAVAILABLE, f"no Connect within {self.smq.connect_seconds:g} s")
             return NEVER
         return self._deadline
 
@@ -234,8 +240,11 @@ class SmqConnection(Connection):
             self._refuse(codec.BAD_CONNECT, f"expected Connect, got type {kind}")
 
     def _keep(self, data: bytes) -> None:
-        if sum(map(len, self._kept)) + len(data) > KEPT_BYTES:
+        self._kept_bytes += len(data)
+        if self._kept_bytes > KEPT_BYTES:
             raise ProtocolError(f"more than {KEPT_BYTES} bytes before Connack")
+        if self._kept is None:
+            self._kept = []
         if data:
             self._kept.append(data)
 
@@ -251,10 +260,11 @@ class SmqConnection(Connection):
             self._refuse(codec.BAD_CONNECT, error.reason)
             return
         user, colon, secret = wanted.credentials.partition(b":")
-        if not colon:
+        if not colon or not user:  # a hash may well begin with a colon
             user, secret = b"", wanted.credentials
         self.state = ASKING
         uid = name_from_wire(wanted.uid)
+        self.opening.info = name_from_wire(wanted.info)
         self.opening.authenticate(uid, name_from_wire(user), secret, self._admit)
 
     def _admit(self, rights: Rights | None, reason: str) -> None:
@@ -262,12 +272,13 @@ class SmqConnection(Connection):
         if self.state != ASKING or self.link.closing:
             return
         if rights is None:
-            self._refuse(_REFUSALS.get(reason, codec.BAD_CREDENTIALS), reason)
+            code = _REFUSALS.get(gate.kind_of(reason), codec.BAD_CREDENTIALS)
+            self._refuse(code, gate.words_of(reason))
             return
         self._enter(rights)
         try:
-            kept, self._kept = self._kept, []
-            for data in kept:
+            kept, self._kept = self._kept, None
+            for data in kept or ():
                 self.feed(data)
         except ProtocolError as error:
             self.link.write(error.reply)
@@ -275,16 +286,17 @@ class SmqConnection(Connection):
 
     def _enter(self, rights: Rights) -> None:
         """In: an older connection of this uid goes, its number stays."""
-        wanted, smq = self._wanted, self.smq
-        assert wanted is not None
-        uid = name_from_wire(wanted.uid)
+        wanted, smq, credentials = self._wanted, self.smq, self.opening.credentials
+        assert wanted is not None and credentials is not None
+        self._wanted = None
+        uid = credentials.client
         number = 0
         old = smq.clients.get(uid)
         if old is not None:
             number = old.number
             old.taken_over()
         session = SmqSession(smq, uid, rights, self.link, self.encoding, wanted.largest)
-        session.address = self.opening.address
+        session.address, session.opening = self.opening.address, self.opening
         smq.clients[uid] = self.session = session
         self.broker.connect(session, number)
         self._etid = session.number.to_bytes(4, "big")
@@ -326,7 +338,7 @@ class SmqConnection(Connection):
         """What a new subscription gets at once: what waits in the queue, or what is retained."""
         name = subscription.filter
         if name.startswith(QUEUE):
-            self.broker.dispatch(self.broker.queue(name[len(QUEUE) :]))
+            self.broker.queues.dispatch(self.broker.queues.named(name[len(QUEUE) :]))
         elif self.smq.retained:
             self.broker.offer_retained(subscription)
 
@@ -362,22 +374,22 @@ class SmqConnection(Connection):
         """A topic answers at once; a client only when it is gone, or if there is none."""
         session = self._me()
         number = codec.numbers_of(codec.OBSERVE, body)[0]
-        if number in (session.number, HUB):
+        if number in (session.number, self.broker.itself.number):
             return
         name = self._name_of(number)
         if name is None:
             session.send(codec.CHANGE, number, 0)
             return
-        session.observing.add(name)
+        session.observing[name] = None
         count = self.broker.observe(session, name)
-        if number not in self.broker.clients:
+        if not self.broker.reachable(number):
             session.send(codec.CHANGE, number, count)
 
     def _unobserve(self, body: bytes) -> None:
         session = self._me()
         name = self._name_of(codec.numbers_of(codec.UNOBSERVE, body)[0])
         if name is not None:
-            session.observing.discard(name)
+            session.observing.pop(name, None)
             self.broker.unobserve(session, name)
 
     def _named(self, kind: int, body: bytes) -> str | None:
@@ -386,7 +398,7 @@ class SmqConnection(Connection):
     def _name_of(self, number: int) -> str | None:
         """The topic or the client that has this number."""
         name = self.broker.state.topics.names.get(number)
-        if name is None and (number in self.broker.clients or number == HUB):
+        if name is None and self.broker.reachable(number):
             name = f"{CLIENT}{number}"
         return name
 
@@ -404,30 +416,44 @@ class SmqConnection(Connection):
             route = self._find_route(tid)
             if route is None:
                 self.broker.metrics.drop("unknown topic", count)
+                self._report_lost(tid, image, count)
                 return
         run = Run(session, route, 0, count, self.encoding, image)
         if not session.asked or not session.answer(run):
             self.broker.publish(run)
 
+    def _report_lost(self, tid: bytes, image: bytes, count: int) -> None:
+        """To a number that is nobody's, for who wants to know."""
+        if self.broker.inspector is not None:
+            route = Route(f"{CLIENT}{int.from_bytes(tid, 'big')}", 0)
+            run = Run(self._me(), route, 0, count, self.encoding, image)
+            self.broker.inspector.undelivered(run)
+
     def _find_route(self, tid: bytes) -> Route | None:
-        name = self._name_of(int.from_bytes(tid, "big"))
+        number = int.from_bytes(tid, "big")
+        name = self._name_of(number)
         if name is None:
-            return None
+            return self._me().route_to_asker(f"{CLIENT}{number}")
         if len(self._routes) >= ROUTES:
             self._routes.clear()
-        route = self._routes[tid] = self.broker.route(self._me().rights, name)
+        route = self.broker.route(self._me().rights, name)
+        if number not in self.broker.replies:
+            self._routes[tid] = route
         return route
 
     def _fragment(self, body: bytes) -> None:
         """Parts with topic id 0, then one with the topic id, whose numbers count."""
         tid, _, _ = codec.numbers_of(codec.PUBFRAG, body)
-        self._fragments += codec.rest_of(codec.PUBFRAG, body)
-        if len(self._fragments) > codec.PAYLOAD_BYTES:
+        fragments = self._fragments
+        if fragments is None:
+            fragments = self._fragments = bytearray()
+        fragments += codec.rest_of(codec.PUBFRAG, body)
+        if len(fragments) > codec.PAYLOAD_BYTES:
             raise ProtocolError(f"fragments of more than {codec.PAYLOAD_BYTES} bytes")
         if not tid:
             return
-        payload = bytes(self._fragments)
-        self._fragments.clear()
+        payload = bytes(fragments)
+        self._fragments = None
         if len(payload) > codec.FRAGMENTED_BYTES:
             self.broker.metrics.drop("too large for fragments")
             return

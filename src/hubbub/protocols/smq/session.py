@@ -17,9 +17,9 @@ from hubbub.core.broker import Broker
 from hubbub.core.limits import INFLIGHT, LINK_CHOKED
 from hubbub.core.link import Link
 from hubbub.core.message import Encoding, Message, Run
-from hubbub.core.names import HUB
 from hubbub.core.queue import Queue
 from hubbub.core.rights import Rights
+from hubbub.core.route import Route
 from hubbub.core.session import Session, Subscription
 from hubbub.core.topics import CLIENT, QUEUE, client_number
 from hubbub.protocols.smq import codec
@@ -33,6 +33,7 @@ log = logging.getLogger("hubbub.smq")
 PUBLISH_HEAD: Final = codec.PUBLISH_HEAD - 2  # without the length
 TOO_LARGE: Final = "too large for a raw SMQ socket"
 SUBTID: Final = "smq-subtid"  # property: the number of a sub-topic that has no name
+NO_SUBTOPIC: Final = bytes(4)
 REQUEST: Final = "request"  # sub-topic: what is published to a queue under it wants an answer
 
 
@@ -48,6 +49,7 @@ class SmqEncoding(Encoding):
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
+        self.by_qos = (self, self, self)
 
     def wrap(self, body: bytes) -> bytes:
         """The bytes around a message."""
@@ -90,9 +92,8 @@ class SmqEncoding(Encoding):
 
     def _asker(self, message: Message, maker: Session) -> int:
         """Whom the message says it is from: for a request, where the answer goes."""
-        if message.reply_to and message.topic.startswith(QUEUE):
-            return self._number(message.reply_to, maker)
-        return message.sender or HUB
+        number = self.broker.replies.id_of(message, maker) if message.reply_to else 0
+        return number or message.sender or self.broker.itself.number
 
     def _subtopic(self, message: Message, maker: Session) -> int:
         if message.subtopic:
@@ -124,6 +125,15 @@ class SmqEncoding(Encoding):
             )  # fmt: skip
             found.append(message)
         return found
+
+    def payloads(self, run: Run) -> list[bytes] | None:
+        """Without sub-topics there is nothing else in a message."""
+        image, step = run.image, run.step
+        subtid = self.head(step) + 9
+        for at in range(subtid, len(image), step):
+            if image[at : at + 4] != NO_SUBTOPIC:
+                return None
+        return [image[at + 4 : at - subtid + step] for at in range(subtid, len(image), step)]
 
     def _subtopic_of(self, number: int) -> tuple[str, dict[str, object] | None]:
         """The name of a sub-topic, or the property that says its number if it has none."""
@@ -159,8 +169,8 @@ class SmqSession(Session):
     """One connected client; it ends with its connection.
 
     `observing`: the names whose changes it wants. `asked`: seq -> reply address and correlation
-    of each request that it took from a queue. `settled`: False while a subscription is being
-    made. `largest` bounds single writes, 0 = no bound.
+    of each request that it took from a queue and whose asker has no reply id, but a number.
+    `settled`: False while a subscription is being made. `largest` bounds single writes, 0 = none.
     """
 
     def __init__(
@@ -171,9 +181,9 @@ class SmqSession(Session):
         self.broker = smq.broker
         self.link = link
         self.encoding = encoding
-        self.encodings = (encoding, encoding, encoding)
+        self.encodings = encoding.by_qos
         self.largest = largest
-        self.observing: set[str] = set()
+        self.observing: dict[str, None] = {}
         self.asked: dict[int, tuple[str, bytes]] = {}
         self.settled = True
         self.direct = Subscription(self, CLIENT, 0, self.encodings, literal=True)
@@ -231,7 +241,7 @@ class SmqSession(Session):
 
     def ready(self) -> bool:
         """Room for one more. What is written at once acknowledges itself, so the link bounds it."""
-        if self.link.size > LINK_CHOKED:
+        if self.link.size > LINK_CHOKED or self.broker.replies.full():
             self.smq.stalled.add(self)
             return False
         return self.number != 0 and self.settled and len(self.leases) < INFLIGHT
@@ -241,14 +251,16 @@ class SmqSession(Session):
         self.smq.stalled.discard(self)
         for name in self.subscriptions:
             if name.startswith(QUEUE):
-                self.broker.dispatch(self.broker.queue(name[len(QUEUE) :]))
+                self.broker.queues.dispatch(self.broker.queues.named(name[len(QUEUE) :]))
 
     def _hand_over(self, message: Message) -> None:
         """A queue message was written: that acknowledges it, unless it wants an answer."""
         queue, number = self.leases[message.seq]
         if not message.reply_to:
-            self.broker.acknowledge(queue, number, self)
+            self.broker.queues.acknowledge(queue, number, self)
             return
+        if not message.reply_to.startswith(CLIENT):
+            return  # who publishes to its reply id acknowledges it
         if len(self.asked) >= 2 * INFLIGHT:  # with requests that somebody else answered
             self.asked = {seq: asked for seq, asked in self.asked.items() if seq in self.leases}
         self.asked[message.seq] = (message.reply_to, message.correlation)
@@ -263,12 +275,18 @@ class SmqSession(Session):
                 message.correlation = self.asked.pop(seq)[1]
                 message.properties = {**(message.properties or {}), "answers": [queue.name, number]}
                 self.broker.post(message, self)
-                self.broker.acknowledge(queue, number, self)
-                self.broker.dispatch(queue)
+                self.broker.queues.acknowledge(queue, number, self)
+                self.broker.queues.dispatch(queue)
                 answered = True
             elif answered:
                 self.broker.post(message, self)
         return answered
+
+    def route_to_asker(self, address: str) -> Route | None:
+        """Where an answer goes whose asker is gone: to nobody, but it ends the request."""
+        if self._oldest_request(address) is None:
+            return None
+        return self.broker.route(self.rights, address)
 
     def _oldest_request(self, address: str) -> tuple[int, Queue, int] | None:
         for seq, (queue, number) in self.leases.items():
@@ -282,7 +300,7 @@ class SmqSession(Session):
         number = self.broker.state.topics.numbers.get(name, 0)
         if not number:
             number = int(name[len(CLIENT) :])
-            self.observing.discard(name)  # a client is gone once
+            self.observing.pop(name, None)  # a client is gone once
         self.send(codec.CHANGE, number, count)
 
     # Ending
@@ -309,5 +327,5 @@ class SmqSession(Session):
     def taken_over(self) -> None:
         self.end("the same uid connected again", codec.RECONNECT)
 
-    def goodbye(self) -> None:
-        self.end("ended by the hub")
+    def goodbye(self, text: str = "") -> None:
+        self.end(text or "ended by the hub", text.encode("utf-8", "replace"))

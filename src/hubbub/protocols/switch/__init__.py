@@ -1,7 +1,8 @@
 """message-switch: remote calls over named queues, spoken in HTTP.
 
 Read in this order: codec (the wire), operations (what requests do), connection (their order),
-session (who is logged in), transfer and wait (reading queues). The registry makes a `Switch`.
+session (who is logged in), transfer and wait (reading queues), readme (the old dialect). The
+registry makes a `Switch`.
 """
 
 from __future__ import annotations
@@ -46,4 +47,3 @@ class Switch(Protocol):
 
     def wake(self, now: float) -> None:
         self._desk.logins.sweep(now)
-        self._desk.polls.look_again()

@@ -29,8 +29,9 @@ def reply_address(name: str) -> str:
 def delivery_of(queue: Queue, number: int, message: Message) -> Delivery:
     """A message of a queue as message-switch sees it."""
     return Delivery(
-        queue.name, number, message.payload, shown(message.reply_to), answered_by(message)
-    )
+        queue.name, number, message.payload, shown(message.reply_to), answered_by(message),
+        queue.delivered.get(number, 0) if queue.settings.lease else 0,
+    )  # fmt: skip
 
 
 def answered_by(message: Message) -> tuple[str, int] | None:

@@ -1,4 +1,6 @@
-"""The message-switch wire, dialect C: HTTP requests with names in the path, answers in JSON.
+"""The message-switch wire: HTTP requests with names in the path, answers in JSON.
+
+Dialect C, which the programs of today speak; A is what differs from it in `readme`.
 
     GET  /login/TOKEN                     who I am; nearly everything else needs it
     GET  /persistent/QUEUE, /transient/QUEUE, /destroy/QUEUE
@@ -9,7 +11,8 @@
     GET  /ack/QUEUE/ID
 
 The names are %-encoded segments. JSON strings carry bytes: what is above 0x7f stands there as it
-is, UTF-8 or not, so payloads travel unchanged. `/publish`, `/bind` and `/unbind` are ours.
+is, UTF-8 or not, so payloads travel unchanged. `POST /create`, `/publish`, `/bind` and `/unbind`
+are ours, and so are `max` in a transfer and `deliveries` in messages of queues with leases.
 The connection reads and answers with this module, our client asks with it. No state, no I/O.
 """
 
@@ -26,6 +29,8 @@ from hubbub.wire.http import Request
 
 FIRST: Final = "-1"  # the cursor before everything
 WAIT_SECONDS: Final = 86_400.0  # who waits a day can ask again
+TRANSFER_QUEUES: Final = 1_000  # in one transfer: it waits at each of them
+JSON_BYTES: Final = 1024 * 1024  # of a request in JSON; reading one takes the hub's time
 
 PLEASE_LOG_IN: Final = b"Please log in."
 SERVER_ERROR: Final = b"Error: Internal Server Error"
@@ -60,8 +65,21 @@ ROUTES: Final = (
     Route("GET", "/ack/QUEUE/ID", "ack", right="subscribe"),
     Route("GET", "/list/PREFIX", "list"),
     Route("GET", "/list/alive/PREFIX", "list_alive"),
+    Route("POST", "/shutdown", "shutdown", right="watch"),
+    Route("GET", "/admin", "admin", login=False),
+    Route("GET", "/admin/*", "admin", login=False),
     Route("GET", "/trace", "trace", login=False, right="watch"),
     Route("GET", "/trace/FROM/TIMEOUT", "trace", login=False, right="watch"),
+    # Dialect A, where it has paths of its own.
+    Route("GET", "/create", "create_private"),
+    Route("GET", "/create/QUEUE", "create_named", right="use"),
+    Route("GET", "/subscribe/QUEUE", "subscribe", right="subscribe"),
+    Route("POST", "/send/QUEUE/CORRELATION", "send", right="publish"),
+    Route("POST", "/send/QUEUE/CORRELATION/REPLYTO", "send", right="publish"),
+    Route("GET", "/transfer/FROM/TIMEOUT", "transfer_subscribed"),
+    Route("GET", "/ack/ID", "ack_subscribed"),
+    # Ours.
+    Route("POST", "/create/QUEUE", "configure", right="use"),
     Route("POST", "/publish/*", "publish", login=False),
     Route("POST", "/bind/QUEUE", "bind", login=False, right="subscribe"),
     Route("POST", "/unbind/QUEUE", "unbind", login=False, right="subscribe"),
@@ -83,31 +101,62 @@ class Wanted(NamedTuple):
     """What a transfer asks for: messages above `cursor`, waiting `timeout` seconds for the first.
 
     A cursor is an id ("3") or, after a transfer from several queues, "s" and a journal seq.
+    `most` is how many messages it takes, 0 as many as there are.
     """
 
     cursor: str
     timeout: float
     queues: tuple[str, ...]
+    most: int = 0
 
 
 class Delivery(NamedTuple):
-    """A message out of a queue. `answers` is (queue, id) of the request, if it is a response."""
+    """A message out of a queue. `answers` is (queue, id) of the request, if it is a response.
+
+    `deliveries` is how often it was leased, 0 if that is not counted.
+    """
 
     queue: str
     number: int
     payload: bytes
     reply_to: str
     answers: tuple[str, int] | None
+    deliveries: int = 0
+
+
+class Refused(Exception):
+    """The request cannot be served; the answer says why."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
 
 
 # Requests, as the switch reads them
 
 
-def _patterns() -> dict[tuple[str, bytes], list[tuple[Route, list[bytes]]]]:
-    found: dict[tuple[str, bytes], list[tuple[Route, list[bytes]]]] = {}
+class Pattern(NamedTuple):
+    """A route as it is looked for: its plain segments begin the path, `plain` of them."""
+
+    route: Route
+    segments: list[bytes]
+    plain: int
+
+
+_REST: Final = -1  # the number of segments where `*` takes all the rest
+
+
+def _patterns() -> dict[tuple[str, bytes, int], list[Pattern]]:
+    """By method, first segment and number of segments; those with more plain ones come first."""
+    found: dict[tuple[str, bytes, int], list[Pattern]] = {}
     for route in ROUTES:
-        pattern = route.path.encode().split(b"/")[1:]
-        found.setdefault((route.method, pattern[0]), []).append((route, pattern))
+        segments = route.path.encode().split(b"/")[1:]
+        plain = sum(not segment.isupper() and segment != b"*" for segment in segments)
+        count = _REST if segments[-1] == b"*" else len(segments)
+        key = (route.method, segments[0], count)
+        found.setdefault(key, []).append(Pattern(route, segments[:plain], plain))
+    for patterns in found.values():
+        patterns.sort(key=lambda pattern: -pattern.plain)
     return found
 
 
@@ -117,30 +166,22 @@ _PATTERNS: Final = _patterns()
 def call_of(request: Request) -> Call | None:
     """What the request asks for; None if it is nothing we know."""
     segments = request.path.split(b"/")[1:]
-    for route, pattern in _PATTERNS.get((request.method, segments[0]), ()):
-        arguments = _matched(pattern, segments)
-        if arguments is not None:
-            return Call(route, arguments, query_of(request.query))
+    method, first, query = request.method, segments[0], request.query
+    for route, wanted, plain in _PATTERNS.get((method, first, len(segments)), ()):
+        if plain < 2 or segments[:plain] == wanted:
+            arguments = tuple([decoded(segment) for segment in segments[plain:]])
+            return Call(route, arguments, query_of(query) if query else _NO_QUERY)
+    for route, _, plain in _PATTERNS.get((method, first, _REST), ()):
+        return Call(route, (decoded(b"/".join(segments[plain:])),), query_of(query))
     return None
-
-
-def _matched(pattern: list[bytes], segments: list[bytes]) -> tuple[str, ...] | None:
-    if pattern[-1] == b"*":
-        return (decoded(b"/".join(segments[len(pattern) - 1 :])),)
-    if len(pattern) != len(segments):
-        return None
-    arguments = []
-    for wanted, segment in zip(pattern, segments, strict=True):
-        if wanted.isupper():
-            arguments.append(decoded(segment))
-        elif wanted != segment:
-            return None
-    return tuple(arguments)
 
 
 def decoded(segment: bytes) -> str:
     """A name out of a path."""
-    return name_from_wire(unquote_to_bytes(segment))
+    return name_from_wire(unquote_to_bytes(segment) if b"%" in segment else segment)
+
+
+_NO_QUERY: Final[dict[str, str]] = {}
 
 
 def query_of(query: bytes) -> dict[str, str]:
@@ -174,10 +215,11 @@ def seconds(value: object) -> float:
 
 
 def wanted_of(body: bytes) -> Wanted:
-    """The body of a transfer. A cursor that is null instead of absent is an error, as ever."""
-    given = json.loads(name_from_wire(body), parse_constant=_no_constant)
-    if not isinstance(given, dict):
-        raise ValueError("expected a JSON object")
+    """The body of a transfer. A cursor that is null instead of absent is an error, as ever.
+
+    Refused (400) if it names more than TRANSFER_QUEUES, or is larger than JSON_BYTES.
+    """
+    given = json_object(body)
     cursor, queues = given.get("from", FIRST), given.get("queues")
     if not isinstance(cursor, str) or not isinstance(queues, list):
         raise ValueError('expected "queues" as a list, and "from" as a string or not at all')
@@ -185,11 +227,30 @@ def wanted_of(body: bytes) -> Wanted:
         integer(cursor)
     if not all(isinstance(name, str) for name in queues):
         raise ValueError("expected the names of queues as strings")
-    return Wanted(cursor, seconds(given.get("timeout")), tuple(dict.fromkeys(queues)))
+    names = tuple(dict.fromkeys(queues))
+    if len(names) > TRANSFER_QUEUES:
+        raise Refused(400, f"{len(names)} queues in one transfer, at most {TRANSFER_QUEUES} may be")
+    most = given.get("max", 0)
+    if type(most) is not int or most < 0:
+        raise ValueError('expected "max" as a number that is not negative')
+    return Wanted(cursor, seconds(given.get("timeout")), names, most)
+
+
+def json_object(body: bytes) -> dict[str, Any]:
+    """A JSON object of a client; ValueError if it is none, Refused if it is over JSON_BYTES."""
+    if len(body) > JSON_BYTES:
+        raise Refused(400, f"{len(body)} bytes of JSON, at most {JSON_BYTES} may be")
+    given = _JSON.decode(name_from_wire(body))
+    if not isinstance(given, dict):
+        raise ValueError("expected a JSON object")
+    return given
 
 
 def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
+
+
+_JSON: Final = json.JSONDecoder(parse_constant=_no_constant)
 
 
 # Answers, as the switch writes them
@@ -231,7 +292,8 @@ def message(delivery: Delivery) -> bytes:
         kind = b'"Response",%b' % message_id(*delivery.answers)
     else:
         kind = b'"Request",%b' % quoted_name(delivery.reply_to)
-    return b'{"payload":%b,"kind":[%b]}' % (quoted(delivery.payload), kind)
+    said = b'{"payload":%b,"kind":[%b]' % (quoted(delivery.payload), kind)
+    return said + (b',"deliveries":%d}' % delivery.deliveries if delivery.deliveries else b"}")
 
 
 def transferred(deliveries: Iterable[Delivery], cursor: str) -> bytes:
@@ -276,6 +338,7 @@ def deliveries_of(body: bytes) -> tuple[list[Delivery], str]:
             queue, number, name_to_wire(said["payload"]),
             said["kind"][1] if said["kind"][0] == "Request" else "",
             tuple(said["kind"][1]) if said["kind"][0] == "Response" else None,
+            said.get("deliveries", 0),
         )
         for (queue, number), said in reversed(answer["messages"])
     ]  # fmt: skip

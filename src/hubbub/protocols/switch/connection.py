@@ -20,26 +20,27 @@ from hubbub.core.broker import Broker
 from hubbub.core.connection import NEVER, Connection, Opening
 from hubbub.core.limits import HEAD_BYTES, MIB, POLLS_PER_TOKEN
 from hubbub.core.link import Link
-from hubbub.core.rights import Rights
-from hubbub.core.session import Session, Silent
+from hubbub.core.rights import Rights, words_of
 from hubbub.core.topics import QUEUE
 from hubbub.errors import ProtocolError
-from hubbub.protocols.switch import codec
-from hubbub.protocols.switch.codec import Call
+from hubbub.protocols.switch import codec, operations, readme, readme_operations, topics, trace
+from hubbub.protocols.switch.codec import Call, Refused
 from hubbub.protocols.switch.operations import (
     NOT_ALLOWED,
-    OPERATIONS,
     Answer,
     Desk,
     allowed,
+    speaks_readme,
 )
-from hubbub.protocols.switch.session import GRACE_SECONDS, PROTOCOL, SwitchSession
+from hubbub.protocols.switch.readme import ReadmePoll
+from hubbub.protocols.switch.session import GRACE_SECONDS, SwitchSession, Visitor
 from hubbub.protocols.switch.trace import Watch
 from hubbub.protocols.switch.transfer import Poll
 from hubbub.protocols.switch.wait import Wait
 from hubbub.schema import name_to_wire
 from hubbub.wire.http import (
     CHALLENGE,
+    CONTINUE,
     Request,
     Requests,
     authorization,
@@ -51,6 +52,8 @@ TRACE_SECONDS: Final = 5.0  # how long a plain /trace waits
 UNREAD_BYTES: Final = 32 * MIB  # answers of pipelined requests; one answer may be larger
 LOGINS: Final = 16  # on one connection; real clients use one
 RECHECK_SECONDS: Final = 0.5  # how late the time-out of a pipelined transfer may be noticed
+
+OPERATIONS: Final = operations.OPERATIONS | topics.OPERATIONS | readme_operations.OPERATIONS
 
 _ERROR: Final = Answer(codec.SERVER_ERROR, 500)
 _FOREIGN: Final = Answer(b"Pages of other web sites may not use this hub.", 403)
@@ -70,7 +73,7 @@ class SwitchConnection(Connection):
         self.message_bytes = message_bytes
         # Who it is: it may log in several times, under several tokens.
         self.logins: list[SwitchSession] = []
-        self.anonymous: Session | None = None
+        self.anonymous: Visitor | None = None
         # The conversation.
         self.requests = Requests(HEAD_BYTES, message_bytes)
         self.pending: deque[Request] = deque()
@@ -94,10 +97,17 @@ class SwitchConnection(Connection):
             for request in self.requests.feed(data):
                 self.pending.append(request)
                 self._go_on()
+            self._encourage()
         except ProtocolError as error:
             self.over = True
             self.link.hold(error.reply)  # behind the answers that are held
             raise ProtocolError(error.reason) from None
+
+    def _encourage(self) -> None:
+        """Let a client that asked first send its body, once all before it is answered."""
+        if self.requests.expected and not (self.busy or self.over):
+            self.requests.expected = False
+            self.link.hold(CONTINUE)
 
     def _bound_what_waits(self, size: int) -> None:
         self.behind += size
@@ -127,7 +137,7 @@ class SwitchConnection(Connection):
             elif call.route.operation == "login":
                 self._log_in(call, request)
             elif self.logins:
-                self._answer(call, request, min(self.logins, key=_token))
+                self._answer(call, request, self.logins[0])
             elif call.route.login:
                 self._finish(_LOG_IN)
             else:
@@ -135,22 +145,27 @@ class SwitchConnection(Connection):
         except codec.INVALID:
             self._finish(_ERROR)
 
-    def _answer(self, call: Call, request: Request, session: Session) -> None:
-        operation = OPERATIONS.get(call.route.operation)
-        if not allowed(session, call):
-            self._finish(NOT_ALLOWED)
-        elif operation is not None:
-            self._finish(operation(self.desk, session, call, request))
-        elif call.route.operation == "trace":
-            self._trace(call)
-        else:
-            self._transfer(request, session)
+    def _answer(self, call: Call, request: Request, session: Visitor) -> None:
+        name = call.route.operation
+        operation = OPERATIONS.get(name)
+        try:
+            if not allowed(session, call):
+                self._finish(NOT_ALLOWED)
+            elif operation is not None:
+                self._finish(operation(self.desk, session, call, request))
+            elif name == "trace":
+                self._trace(call, session)
+            else:
+                assert isinstance(session, SwitchSession), "transfers need a login"
+                self._transfer(call, request, session)
+        except Refused as refusal:
+            self._finish(Answer(name_to_wire(str(refusal)), refusal.status))
 
     def _finish(self, answer: Answer) -> None:
         """The answer of the request under way; what was pipelined behind it may go on."""
         self.busy = False
         headers = (CHALLENGE,) if answer.status == 401 else ()
-        self.link.hold(response(answer.status, answer.body, headers))
+        self.link.hold(response(answer.status, answer.body, answer.headers + headers))
         if self.last:
             self.over = True
             self.link.close("")
@@ -171,14 +186,15 @@ class SwitchConnection(Connection):
 
     def _logged_in(self, token: str, grace: float, rights: Rights | None, reason: str) -> None:
         if rights is None:
-            self._finish(Answer(name_to_wire(reason), 401))
+            self._finish(Answer(name_to_wire(words_of(reason)), 401))
             return
-        session = self.desk.logins.enter(token, rights, self.opening.address)
+        session = self.desk.logins.enter(token, rights, self.opening)
         if session is None:
             self._finish(_TAKEN)
             return
         session.grace = max(session.grace, grace)
         self.logins.append(session)
+        self.logins.sort(key=_token)  # the first one is who asks, as ever
         self._finish(Answer())
 
     def _answer_anonymous(self, call: Call, request: Request) -> None:
@@ -186,9 +202,10 @@ class SwitchConnection(Connection):
 
         def done(rights: Rights | None, reason: str) -> None:
             if rights is None:
-                self._finish(Answer(name_to_wire(reason), 401))
+                self._finish(Answer(name_to_wire(words_of(reason)), 401))
             else:
-                self.anonymous = Silent(PROTOCOL, "", rights)
+                self.anonymous = Visitor("", rights)
+                self.anonymous.address = self.opening.address
                 self._answer(call, request, self.anonymous)
 
         if self.anonymous is not None:
@@ -211,6 +228,7 @@ class SwitchConnection(Connection):
                 self._finish(_ERROR)
             if later:
                 self._go_on()
+                self._encourage()
 
         user, secret = authorization(request.headers.get("authorization", ""))
         self.opening.authenticate(token, user, secret, answered)
@@ -218,21 +236,27 @@ class SwitchConnection(Connection):
 
     # Waiting
 
-    def _transfer(self, request: Request, session: Session) -> None:
-        wanted = codec.wanted_of(request.body)
-        if not all(session.rights.may_subscribe(QUEUE + name) for name in wanted.queues):
-            self._finish(NOT_ALLOWED)
-            return
+    def _transfer(self, call: Call, request: Request, session: SwitchSession) -> None:
         now = self.broker.clock.now()
-        self._wait_for(Poll(self.desk.polls, session, wanted, now), now)
+        if call.arguments:
+            after, timeout = codec.integer(call.arguments[0]), float(call.arguments[1])
+            timeout = codec.seconds(timeout)
+            self._wait_for(ReadmePoll(self.desk.polls, session, after, timeout, now), now)
+            return
+        wanted = codec.wanted_of(request.body)
+        if all(session.rights.may_subscribe(QUEUE + name) for name in wanted.queues):
+            self._wait_for(Poll(self.desk.polls, session, wanted, now), now)
+        else:
+            self._finish(NOT_ALLOWED)
 
-    def _trace(self, call: Call) -> None:
+    def _trace(self, call: Call, session: Visitor) -> None:
         number, timeout = -1, TRACE_SECONDS
         if call.arguments:
             number = codec.integer(call.arguments[0])
             timeout = codec.seconds(float(call.arguments[1]))
         now = self.broker.clock.now()
-        self._wait_for(Watch(self.desk.trace, number, now + timeout), now)
+        said = readme.said if speaks_readme(session) else trace.said
+        self._wait_for(Watch(self.desk.trace, number, now + timeout, said), now)
 
     def _wait_for(self, wait: Wait, now: float) -> None:
         """Answer at once if there is something or no time to wait, else when there is."""
@@ -272,6 +296,7 @@ class SwitchConnection(Connection):
         if body is not None:
             self._finish(Answer(body))
             self._go_on()
+            self._encourage()
 
     def wake(self, now: float) -> float:
         if self.wait is not None and self.wait.deadline <= now:
@@ -295,7 +320,7 @@ class SwitchConnection(Connection):
         self.pending.clear()
         self._end_wait(None)
         for session in self.logins:
-            self.desk.logins.leave(session, reason)
+            self.desk.logins.leave(session, self.opening, reason)
         self.logins = []
 
 

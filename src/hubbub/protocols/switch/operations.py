@@ -1,29 +1,32 @@
 """What each request does: one function an operation, and the table that names them.
 
 A function gets the switch, who asks, and the request; it makes its calls on the broker and says
-the answer. Logging in and whatever may wait are the connection's own. No I/O.
+the answer, or raises `codec.Refused`. Logging in and whatever may wait are the connection's own.
+No I/O.
 """
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from hubbub.config import UNIX
 from hubbub.core.broker import Broker
-from hubbub.core.limits import QUEUES
+from hubbub.core.limits import QUEUES, QUEUES_PER_TOKEN
 from hubbub.core.message import Message
-from hubbub.core.queue import Queue
-from hubbub.core.session import Session
-from hubbub.core.topics import CLIENT, QUEUE, SYSTEM, is_filter, is_name
+from hubbub.core.queue import PLAIN, Queue
+from hubbub.core.topics import CLIENT, QUEUE
 from hubbub.protocols.switch import codec
-from hubbub.protocols.switch.address import delivery_of, reply_address, shown
-from hubbub.protocols.switch.codec import Call
+from hubbub.protocols.switch.address import reply_address, shown
+from hubbub.protocols.switch.codec import Call, Refused
 from hubbub.protocols.switch.diagnostics import Diagnostics
-from hubbub.protocols.switch.session import Logins
+from hubbub.protocols.switch.session import Logins, SwitchSession, Visitor
+from hubbub.protocols.switch.settings import settings_of, settings_said
 from hubbub.protocols.switch.trace import Trace
 from hubbub.protocols.switch.transfer import Polls
 from hubbub.protocols.switch.wait import Bell
-from hubbub.schema import name_from_wire, name_to_wire
+from hubbub.schema import name_to_wire
 from hubbub.wire.http import Request
 
 
@@ -41,15 +44,15 @@ class Desk:
 class Answer(NamedTuple):
     body: bytes = b""
     status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 NOT_ALLOWED: Final = Answer(b"You may not do this here.", 403)
-NO_ROOM: Final = Answer(b"There are too many queues.", 507)
 
-Operation = Callable[[Desk, Session, Call, Request], Answer]
+Operation = Callable[[Desk, Visitor, Call, Request], Answer]
 
 
-def allowed(session: Session, call: Call) -> bool:
+def allowed(session: Visitor, call: Call) -> bool:
     """Whether the client may do this with the queue that the call names first.
 
     A caller makes the queue it will send to, so either right will do for that (`use`). Who
@@ -66,55 +69,94 @@ def allowed(session: Session, call: Call) -> bool:
     )
 
 
-def diagnostics(desk: Desk, session: Session, call: Call, request: Request) -> Answer:
-    return Answer(desk.diagnostics.answer())
+def diagnostics(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+    return Answer(
+        desk.diagnostics.readme() if speaks_readme(session) else desk.diagnostics.answer()
+    )
 
 
-def persistent(desk: Desk, session: Session, call: Call, request: Request) -> Answer:
-    return _create(desk, call.arguments[0], "")
+def speaks_readme(session: Visitor) -> bool:
+    """Whether the client is one of dialect A."""
+    return isinstance(session, SwitchSession) and session.readme
 
 
-def transient(desk: Desk, session: Session, call: Call, request: Request) -> Answer:
-    return _create(desk, call.arguments[0], session.client)
+def persistent(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+    make(desk, session, call.arguments[0], "")
+    return Answer(name_to_wire(call.arguments[0]))
 
 
-def _create(desk: Desk, name: str, owner: str) -> Answer:
-    """An existing queue stays what it is, and its owner too."""
+def transient(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+    make(desk, session, call.arguments[0], session.client)
+    return Answer(name_to_wire(call.arguments[0]))
+
+
+def make(desk: Desk, session: Visitor, name: str, owner: str) -> Queue:
+    """An existing queue stays what it is, and its owner too. Refused if there are too many."""
     queues = desk.broker.state.queues
-    if name not in queues:
-        if len(queues) >= QUEUES:
-            return NO_ROOM
-        desk.broker.queue(name, owner)
-        if owner:
-            desk.logins.own(owner, name)
-        desk.polls.look_again()
-    return Answer(name_to_wire(name))
+    if name in queues:
+        return queues[name]
+    if session.made >= QUEUES_PER_TOKEN:
+        raise Refused(429, f"You have made {session.made} queues, no more are allowed.")
+    if len(queues) >= QUEUES:
+        raise Refused(507, "There are too many queues.")
+    queue = desk.broker.queues.named(name, owner)
+    desk.logins.begun(queue, session)
+    return queue
 
 
-def destroy(desk: Desk, session: Session, call: Call, request: Request) -> Answer:
+def configure(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+    """`POST /create/QUEUE`: what is asked of a queue; it begins if it does not exist."""
+    name = call.arguments[0]
+    queue = desk.broker.state.queues.get(name)
+    now = queue.settings if queue is not None else PLAIN
+    asked = settings_of(request.body, now)
+    if asked.dead_letter == name:
+        raise Refused(400, "dead_letter cannot be the queue itself; expected another one")
+    if asked.dead_letter and not session.rights.may_publish(QUEUE + asked.dead_letter):
+        return NOT_ALLOWED
+    queue = make(desk, session, name, "")
+    if asked != now:
+        desk.broker.queues.configure(queue, asked)
+    return Answer(settings_said(asked))
+
+
+def destroy(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
     name = call.arguments[0]
     queue = desk.broker.state.queues.get(name)
     if queue is not None:
-        desk.logins.disown(queue.owner, name)
-        desk.broker.destroy(name)
-    return Answer()
+        desk.broker.queues.destroy(name)
+        desk.logins.ended(queue)
+    return _done(call, queue is not None)
 
 
-def send_request(desk: Desk, session: Session, call: Call, request: Request) -> Answer:
+def _done(call: Call, was_there: bool) -> Answer:
+    """The original says nothing; who asks with `?tell=1` hears whether there was something."""
+    if call.query.get("tell") != "1":
+        return Answer()
+    return Answer(b"1" if was_there else b"0")
+
+
+def send_request(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
     name, reply_to = call.arguments
     queue = desk.broker.state.queues.get(name)
     if queue is None:
         return Answer(codec.NOT_SENT)
     message = Message(queue.client, request.body, qos=1, reply_to=reply_address(reply_to))
-    return _send(desk, session, queue, message)
+    return enqueue(desk, session, queue, message)
 
 
-def send_response(desk: Desk, session: Session, call: Call, request: Request) -> Answer:
-    """An answer goes where its request said, which need not be a queue."""
+def send_response(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
     name, origin = call.arguments[:2]
     number = codec.integer(call.arguments[2])
+    return respond(desk, session, name, origin, number, request.body)
+
+
+def respond(
+    desk: Desk, session: Visitor, name: str, origin: str, number: int, payload: bytes
+) -> Answer:
+    """An answer goes where its request said, which need not be a queue."""
     asked = _request(desk.broker, origin, number)
-    message = Message("", request.body, qos=1, properties={"answers": [origin, number]})
+    message = Message("", payload, qos=1, properties={"answers": [origin, number]})
     if asked is not None:
         message.correlation = asked.correlation
     if asked is not None and not asked.reply_to.startswith(QUEUE) and shown(asked.reply_to) == name:
@@ -123,7 +165,7 @@ def send_response(desk: Desk, session: Session, call: Call, request: Request) ->
     if queue is None:
         return Answer(codec.NOT_SENT)
     message.topic = queue.client
-    return _send(desk, session, queue, message)
+    return enqueue(desk, session, queue, message)
 
 
 def _request(broker: Broker, origin: str, number: int) -> Message | None:
@@ -133,7 +175,7 @@ def _request(broker: Broker, origin: str, number: int) -> Message | None:
     return broker.log.read(seq) if seq is not None else None
 
 
-def _answer_elsewhere(broker: Broker, session: Session, address: str, message: Message) -> Answer:
+def _answer_elsewhere(broker: Broker, session: Visitor, address: str, message: Message) -> Answer:
     """To a client or a topic; a client that is gone is like a reply queue that is gone."""
     if not address:
         return Answer(codec.NOT_SENT)
@@ -147,35 +189,47 @@ def _answer_elsewhere(broker: Broker, session: Session, address: str, message: M
     return Answer(codec.sent(address, 0))
 
 
-def _send(desk: Desk, session: Session, queue: Queue, message: Message) -> Answer:
+def enqueue(desk: Desk, session: Visitor, queue: Queue, message: Message) -> Answer:
+    if not desk.broker.queues.room(queue):
+        raise _full(desk.broker, queue)
     number = queue.next
     message.time = desk.broker.clock.stamp()
     desk.broker.post(message, session)
-    if queue.next == number:
-        return _full(desk.broker, queue)
-    desk.trace.sent(session.client, delivery_of(queue, number, message))
+    message.seq = queue.messages.get(number, 0)  # 0: a consumer has taken it already
+    desk.trace.sent(session.client, queue, number, message)
     return Answer(codec.sent(queue.name, number))
 
 
-def _full(broker: Broker, queue: Queue) -> Answer:
-    text = f"The queue {queue.name} holds {len(queue.messages)} messages, no more are allowed."
-    return Answer(name_to_wire(text), 507)
+def _full(broker: Broker, queue: Queue) -> Refused:
+    """Over a bound of its own a queue will take more one day; the hub's bounds are for good."""
+    asked = queue.settings
+    own = len(queue.messages) >= asked.max_messages > 0 or queue.bytes >= asked.max_bytes > 0
+    held = f"{len(queue.messages)} messages with {queue.bytes} bytes"
+    text = f"The queue {queue.name} holds {held}, no more are allowed."
+    return Refused(429 if own else 507, text)
 
 
-def acknowledge(desk: Desk, session: Session, call: Call, request: Request) -> Answer:
+def acknowledge(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
     name, number = call.arguments[0], codec.integer(call.arguments[1])
     queue = desk.broker.state.queues.get(name)
-    if queue is not None and desk.broker.acknowledge(queue, number, session):
-        desk.trace.acknowledged(session.client, name, number)
-    return Answer()
+    return _done(call, queue is not None and take_out(desk, session, queue, number))
 
 
-def list_all(desk: Desk, session: Session, call: Call, request: Request) -> Answer:
+def take_out(desk: Desk, session: Visitor, queue: Queue, number: int) -> bool:
+    """Acknowledge a message; False if it was not there."""
+    seq = queue.messages.get(number, 0)
+    if not desk.broker.queues.acknowledge(queue, number, session):
+        return False
+    desk.trace.acknowledged(session.client, queue, number, seq)
+    return True
+
+
+def list_all(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
     prefix = call.arguments[0]
     return Answer(codec.names(name for name in desk.broker.state.queues if name.startswith(prefix)))
 
 
-def list_alive(desk: Desk, session: Session, call: Call, request: Request) -> Answer:
+def list_alive(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
     """Only the queues somebody ever read, which is what the original calls alive."""
     prefix = call.arguments[0]
     queues = desk.broker.state.queues.values()
@@ -188,57 +242,29 @@ def list_alive(desk: Desk, session: Session, call: Call, request: Request) -> An
     )
 
 
-# Ours: topics for those who speak only HTTP
-
-_FORM: Final = "application/x-www-form-urlencoded"  # what curl says of anything
-_QOS: Final = {"": 0, "0": 0, "1": 1, "2": 2}
-_FLAGS: Final = {"": False, "0": False, "false": False, "1": True, "true": True}
-
-
-def publish(desk: Desk, session: Session, call: Call, request: Request) -> Answer:
-    """`POST /publish/TOPIC?qos=1&retain=1`: the body becomes a message."""
-    topic, qos = call.arguments[0], _QOS.get(call.query.get("qos", ""))
-    retain = _FLAGS.get(call.query.get("retain", ""))
-    if not is_name(topic) or qos is None or retain is None:
-        return Answer(b"Expected POST /publish/TOPIC?qos=0..2&retain=0|1, without wildcards.", 400)
-    if not session.rights.may_publish(topic) or topic.startswith(SYSTEM):
-        return NOT_ALLOWED
-    kind = request.headers.get("content-type", "")
-    message = Message(topic, request.body, qos, retain, content_type="" if kind == _FORM else kind)
-    if topic.startswith(QUEUE):
-        return _publish_to_queue(desk, session, message)
-    desk.broker.post(message, session)
+def shutdown(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+    """End the hub as SIGTERM does, where it is a process of its own and the client is near."""
+    if desk.broker.stop is None:
+        raise Refused(403, "This hub is part of a program, which has to end it.")
+    if not is_near(session.address):
+        raise Refused(403, "A hub is shut down from its own machine only.")
+    desk.broker.stop()
     return Answer()
 
 
-def _publish_to_queue(desk: Desk, session: Session, message: Message) -> Answer:
-    name = message.topic[len(QUEUE) :]
-    made = _create(desk, name, "")
-    if made.status != 200:
-        return made
-    sent = _send(desk, session, desk.broker.state.queues[name], message)
-    return Answer() if sent.status == 200 else sent
+def is_near(address: str) -> bool:
+    """Whether the far end is on this machine: a Unix socket, or a loopback address."""
+    if address.startswith(UNIX):
+        return True
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
 
 
-def bind(desk: Desk, session: Session, call: Call, request: Request) -> Answer:
-    """`POST /bind/QUEUE`, a filter as body: what matches enters the queue from now on."""
-    topic_filter = name_from_wire(request.body)
-    if not is_filter(topic_filter) or topic_filter.startswith((QUEUE, CLIENT)):
-        return Answer(b"Expected a topic filter, as MQTT has them, in the body.", 400)
-    if not session.rights.may_bind(topic_filter):
-        return NOT_ALLOWED
-    made = _create(desk, call.arguments[0], "")
-    if made.status != 200:
-        return made
-    desk.broker.bind(desk.broker.state.queues[call.arguments[0]], topic_filter)
-    return Answer()
-
-
-def unbind(desk: Desk, session: Session, call: Call, request: Request) -> Answer:
-    queue = desk.broker.state.queues.get(call.arguments[0])
-    if queue is not None:
-        desk.broker.unbind(queue, name_from_wire(request.body))
-    return Answer()
+def admin(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+    """The pages of the original; here there is the dashboard."""
+    return Answer(b"", 302, (("location", "/"),))
 
 
 OPERATIONS: Final[dict[str, Operation]] = {
@@ -249,9 +275,9 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "request": send_request,
     "response": send_response,
     "ack": acknowledge,
+    "configure": configure,
+    "shutdown": shutdown,
+    "admin": admin,
     "list": list_all,
     "list_alive": list_alive,
-    "publish": publish,
-    "bind": bind,
-    "unbind": unbind,
 }

@@ -8,26 +8,63 @@ about once a second. No I/O.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from hubbub.core.broker import Broker
+from hubbub.core.connection import Opening
+from hubbub.core.queue import Queue
 from hubbub.core.rights import Rights
 from hubbub.core.session import Silent
 
 PROTOCOL: Final = "switch"
 RESTART_SECONDS: Final = 60.0  # clients retry every few seconds; a supervisor needs longer
 GRACE_SECONDS: Final = 3600.0  # the longest grace a client may ask for
+ASKED: Final = 10_000  # requests that a service of dialect A has not answered
 
 
-class SwitchSession(Silent):
-    """One token. Messages wait in queues and are fetched; nothing is delivered to it."""
+class Visitor(Silent):
+    """Who asks for something. `made`: how many queues there are that began for it."""
 
-    def __init__(self, token: str, rights: Rights, address: str) -> None:
+    def __init__(self, token: str, rights: Rights) -> None:
         super().__init__(PROTOCOL, token, rights)
-        self.address = address
-        self.connections = 0
+        self.made = 0
+
+
+class SwitchSession(Visitor):
+    """One token. Messages wait in queues and are fetched; nothing is delivered to it.
+
+    In dialect A (`readme`) it subscribes to queues, `subscribed`; `reading` are its transfers
+    that wait, and how each hears of one more. `asked`: (reply-to, correlation) of a request that
+    it got -> where that is, queue and id.
+    """
+
+    def __init__(self, token: str, rights: Rights, opening: Opening) -> None:
+        super().__init__(token, rights)
+        self.address, self.opening = opening.address, opening
+        self.readme = False
+        self.subscribed: dict[str, None] = {}
+        self.reading: dict[object, Callable[[str], None]] = {}
+        self.asked: dict[tuple[str, int], tuple[str, int]] = {}
+        self.openings: list[Opening] = []
         self.polls = 0
         self.grace = 0.0
+
+    def subscribe(self, name: str) -> None:
+        """What waits in that queue comes with the transfers of this token from now on."""
+        self.subscribed[name] = None
+        for hear in list(self.reading.values()):
+            hear(name)
+
+    def remember(self, reply_to: str, correlation: int, queue: str, number: int) -> None:
+        """It got a request; the oldest ones are forgotten when there are too many."""
+        self.asked[reply_to, correlation] = (queue, number)
+        if len(self.asked) > ASKED:
+            del self.asked[next(iter(self.asked))]
+
+    def goodbye(self, text: str = "") -> None:
+        for opening in list(self.openings):
+            opening.close(text or "ended by the hub")
 
 
 class Logins:
@@ -38,42 +75,55 @@ class Logins:
         self.stopping = False
         self._sessions: dict[str, SwitchSession] = {}
         self._owned: dict[str, dict[str, None]] = {}
+        self._makers: dict[str, Visitor] = {}
         self._deadlines: dict[str, float] = {}
         self._recovered = False
 
-    def enter(self, token: str, rights: Rights, address: str) -> SwitchSession | None:
+    def enter(self, token: str, rights: Rights, opening: Opening) -> SwitchSession | None:
         """One more connection of this token; None if it is in use with other rights."""
+        self.stopping = False
         session = self._sessions.get(token)
         if session is None:
-            session = self._sessions[token] = SwitchSession(token, rights, address)
+            session = self._sessions[token] = SwitchSession(token, rights, opening)
             self._deadlines.pop(token, None)
             self.broker.connect(session)
-        elif session.rights is not rights:
+        elif not session.rights.same_as(rights):
             return None
-        session.connections += 1
+        session.openings.append(opening)
         return session
 
-    def leave(self, session: SwitchSession, reason: str) -> None:
+    def leave(self, session: SwitchSession, opening: Opening, reason: str) -> None:
         """One connection less; with the last one the transient queues go."""
-        session.connections -= 1
-        if session.connections:
+        session.openings.remove(opening)
+        if session.openings:
             return
         token = session.client
         del self._sessions[token]
         self.broker.disconnect(session, reason)
         if self.stopping:
-            return  # the hub goes, not the client: its queues wait for it
-        if session.grace:
+            # The hub goes, not the client: its queues wait for it.
+            self._deadlines[token] = self.broker.clock.now() + RESTART_SECONDS
+        elif session.grace:
             self._deadlines[token] = self.broker.clock.now() + session.grace
         else:
             self._end_queues(token)
 
-    def own(self, token: str, queue: str) -> None:
-        """The token made a transient queue."""
-        self._owned.setdefault(token, {})[queue] = None
+    def begun(self, queue: Queue, maker: Visitor) -> None:
+        """A queue was made, for its owner if it is transient."""
+        self._makers[queue.name] = maker
+        maker.made += 1
+        if queue.owner:
+            self._own(queue)
 
-    def disown(self, token: str, queue: str) -> None:
-        self._owned.get(token, {}).pop(queue, None)
+    def ended(self, queue: Queue) -> None:
+        """A queue was destroyed."""
+        self._owned.get(queue.owner, {}).pop(queue.name, None)
+        maker = self._makers.pop(queue.name, None)
+        if maker is not None:
+            maker.made -= 1
+
+    def _own(self, queue: Queue) -> None:
+        self._owned.setdefault(queue.owner, {})[queue.name] = None
 
     def sweep(self, now: float) -> None:
         """End the queues of those who did not come back in time."""
@@ -88,7 +138,7 @@ class Logins:
         """Queues that the journal remembers from before this start."""
         for queue in self.broker.state.queues.values():
             if queue.owner:
-                self.own(queue.owner, queue.name)
+                self._own(queue)
                 if queue.owner not in self._sessions:
                     self._deadlines.setdefault(queue.owner, deadline)
 
@@ -96,4 +146,5 @@ class Logins:
         for name in self._owned.pop(token, ()):
             queue = self.broker.state.queues.get(name)
             if queue is not None and queue.owner == token:
-                self.broker.destroy(name)
+                self.broker.queues.destroy(name)
+                self.ended(queue)

@@ -5,26 +5,54 @@
     [14,{.. "input":"svc:9" .. "message":["Ack",["foo",0]]}]
 
 It is a window to look through, not a record: the journal is that. Bounded in events and in the
-payload each shows, as the original learned to be. No I/O.
+payload each shows, as the original learned to be. Written out only when somebody looks. No I/O.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from hubbub.core.clock import Clock
+from hubbub.core.message import Message
+from hubbub.core.queue import Queue
 from hubbub.protocols.switch import codec
+from hubbub.protocols.switch.address import answered_by, shown
 from hubbub.protocols.switch.codec import Delivery
 from hubbub.protocols.switch.wait import Bell, Wait
 
-ENTRIES: Final = 16
+ENTRIES: Final = 128
 PAYLOAD_BYTES: Final = 256
+
+INPUT: Final = b"input"
+OUTPUT: Final = b"output"
 
 
 class Event(NamedTuple):
+    """`stamp` in UTC microseconds; `took` in nanoseconds, -1 if unknown; no `message`: an ack.
+
+    `message` has no more than the beginning of a payload, and `seq` is its own.
+    """
+
     number: int
-    body: bytes
+    stamp: int
+    way: bytes
+    client: str
+    queue: str
+    id: int
+    seq: int
+    message: Message | None = None
+    took: int = -1
+
+    def delivery(self) -> Delivery | None:
+        """The message as its readers saw it; None if this is an acknowledgement."""
+        if self.message is None:
+            return None
+        return Delivery(
+            self.queue, self.id, self.message.payload, shown(self.message.reply_to),
+            answered_by(self.message),
+        )  # fmt: skip
 
 
 class Trace:
@@ -37,49 +65,83 @@ class Trace:
         self._events: deque[Event] = deque(maxlen=ENTRIES)
         self._next = 0
 
-    def sent(self, client: str, delivery: Delivery) -> None:
-        self._add(b"input", client, b"", delivery.queue, _message(delivery))
+    def sent(self, client: str, queue: Queue, number: int, message: Message) -> None:
+        self._add(INPUT, client, queue, number, message.seq, message)
 
-    def delivered(self, client: str, delivery: Delivery, asked: int) -> None:
+    def delivered(
+        self, client: str, queue: Queue, number: int, message: Message, asked: int
+    ) -> None:
         """`asked` is when the request this answers was made (UTC microseconds), 0 if unknown."""
-        took = b""
-        if asked:
-            took = b',"processing_time":%d' % ((self._clock.stamp() - asked) * 1000)
-        self._add(b"output", client, took, delivery.queue, _message(delivery))
+        took = (self._clock.stamp() - asked) * 1000 if asked else -1
+        self._add(OUTPUT, client, queue, number, message.seq, message, took)
 
-    def acknowledged(self, client: str, queue: str, number: int) -> None:
-        self._add(b"input", client, b"", queue, b'"Ack",' + codec.message_id(queue, number))
+    def acknowledged(self, client: str, queue: Queue, number: int, seq: int) -> None:
+        self._add(INPUT, client, queue, number, seq, None)
 
-    def _add(self, way: bytes, client: str, took: bytes, queue: str, message: bytes) -> None:
-        head = b'{"time":%.6f' % (self._clock.stamp() / 1e6)
-        who = b'"%b":%b' % (way, codec.quoted_name(client)) if client else b""
-        name = b'"queue":%b' % codec.quoted_name(queue)
-        middle = (name, who) if way == b"output" else (who, name)
-        parts = (head, *filter(None, middle), b'"message":[%b]%b}' % (message, took))
-        self._events.append(Event(self._next, b",".join(parts)))
+    def _add(
+        self, way: bytes, client: str, queue: Queue, number: int, seq: int,
+        message: Message | None, took: int = -1,
+    ) -> None:  # fmt: skip
+        if message is not None and len(message.payload) > PAYLOAD_BYTES:
+            message = _beginning(message)
+        stamp = self._clock.stamp()
+        self._events.append(
+            Event(self._next, stamp, way, client, queue.name, number, seq, message, took)
+        )
         self._next += 1
         for watch in self.watches:
             watch.ring()
 
-    def above(self, number: int) -> bytes | None:
-        """The events above that number as an answer; None if there are none."""
-        found = [b"[%d,%b]" % event for event in self._events if event.number > number]
-        return b'{"events":[%b]}' % b",".join(found) if found else None
+    def above(self, number: int) -> list[Event]:
+        """The events above that number."""
+        return [event for event in self._events if event.number > number]
 
 
-def _message(delivery: Delivery) -> bytes:
-    identity = codec.message_id(delivery.queue, delivery.number)
-    cut = delivery._replace(payload=delivery.payload[:PAYLOAD_BYTES])
-    return b'"Message",%b,%b' % (identity, codec.message(cut))
+def _beginning(message: Message) -> Message:
+    """A copy that does not keep a large payload in memory."""
+    cut = Message(
+        message.topic, message.payload[:PAYLOAD_BYTES], protocol=message.protocol,
+        reply_to=message.reply_to, correlation=message.correlation, properties=message.properties,
+    )  # fmt: skip
+    cut.seq = message.seq
+    return cut
+
+
+Say = Callable[[Event], bytes]
+
+
+def said(event: Event) -> bytes:
+    """What happened, in dialect C."""
+    identity = codec.message_id(event.queue, event.id)
+    delivery = event.delivery()
+    if delivery is None:
+        return b'"Ack",' + identity
+    return b'"Message",%b,%b' % (identity, codec.message(delivery))
+
+
+def answer_of(events: Iterable[Event], say: Say) -> bytes:
+    """The answer to a request for the trace, in the dialect of `say`."""
+    return b'{"events":[%b]}' % b",".join(_entry(event, say) for event in events)
+
+
+def _entry(event: Event, say: Say) -> bytes:
+    head = b'{"time":%.6f' % (event.stamp / 1e6)
+    who = b'"%b":%b' % (event.way, codec.quoted_name(event.client)) if event.client else b""
+    name = b'"queue":%b' % codec.quoted_name(event.queue)
+    middle = (name, who) if event.way == OUTPUT else (who, name)
+    took = b',"processing_time":%d' % event.took if event.took >= 0 else b""
+    parts = (head, *filter(None, middle), b'"message":[%b]%b}' % (say(event), took))
+    return b"[%d,%b]" % (event.number, b",".join(parts))
 
 
 class Watch(Wait):
-    """One request for the trace."""
+    """One request for the trace, to be answered in the dialect of `say`."""
 
-    def __init__(self, trace: Trace, number: int, deadline: float) -> None:
+    def __init__(self, trace: Trace, number: int, deadline: float, say: Say) -> None:
         super().__init__(trace.bell, deadline)
         self._trace = trace
         self._number = number
+        self._say = say
 
     def begin(self) -> None:
         self._trace.watches[self] = None
@@ -88,7 +150,8 @@ class Watch(Wait):
         self._trace.watches.pop(self, None)
 
     def answer(self) -> bytes | None:
-        return self._trace.above(self._number)
+        events = self._trace.above(self._number)
+        return answer_of(events, self._say) if events else None
 
     def empty(self) -> bytes:
-        return b'{"events":[]}'
+        return answer_of((), self._say)

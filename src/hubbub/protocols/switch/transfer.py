@@ -7,23 +7,27 @@ message is ever skipped.
     from "3",  queues [a]     a: 0 1 2 3 | 4 5        next "5"
     from "-1", queues [a, b]  a: 4 5, b: 0            next "s107", the seq of the last one
 
-An answer holds the oldest messages above the cursor that fit into it, newest first. No I/O.
+An answer holds the oldest messages above the cursor that fit into it, newest first; finding them
+costs no more than the answer is long. From a queue with leases a transfer takes what nobody has,
+oldest first, and its cursor says nothing there. No I/O.
 """
 
 from __future__ import annotations
 
-from operator import itemgetter
+from collections.abc import Iterable, Iterator
+from heapq import merge
 from typing import Final, NamedTuple
 
 from hubbub import schema
-from hubbub.core.broker import Broker, row_about
+from hubbub.core.broker import Broker
 from hubbub.core.limits import MIB
 from hubbub.core.message import Message
 from hubbub.core.queue import Queue
-from hubbub.core.session import Session
+from hubbub.core.session import row_about
 from hubbub.protocols.switch import codec
 from hubbub.protocols.switch.address import answered_by, delivery_of
 from hubbub.protocols.switch.codec import Delivery, Wanted
+from hubbub.protocols.switch.session import SwitchSession
 from hubbub.protocols.switch.trace import Trace
 from hubbub.protocols.switch.wait import Wait
 
@@ -32,143 +36,159 @@ ANSWER_MESSAGES: Final = 1_000  # reading them back takes the hub's time
 
 
 class Found(NamedTuple):
-    """A message above the cursor."""
+    """A message above the cursor; `place` says in which of the queues that were asked for."""
 
     seq: int
+    place: int
     number: int
+    size: int
+
+
+class Read(NamedTuple):
+    """A message that was read back, to be answered with."""
+
     queue: Queue
+    number: int
+    message: Message
 
 
 class Polls:
-    """What the transfers of a hub share: the trace, and the queues that do not exist yet."""
+    """What the transfers of a hub share."""
 
     def __init__(self, broker: Broker, trace: Trace) -> None:
         self.broker = broker
         self.trace = trace
-        self.missing: dict[str, dict[Poll, None]] = {}
         self.answer_bytes = ANSWER_BYTES
         self.answer_messages = ANSWER_MESSAGES
 
-    def look_again(self) -> None:
-        """Queues that did not exist when a transfer began may do so by now."""
-        queues = self.broker.state.queues
-        for name in [name for name in self.missing if name in queues]:
-            for poll in self.missing.pop(name):
-                queues[name].readers[poll] = None
-                poll.ring()
 
+class Reading(Wait):
+    """One request that reads queues, from its beginning to its answer, in any dialect."""
 
-class Poll(Wait):
-    """One transfer, from its request to its answer."""
-
-    def __init__(self, polls: Polls, session: Session, wanted: Wanted, now: float) -> None:
-        super().__init__(polls.trace.bell, now + wanted.timeout)
+    def __init__(self, polls: Polls, session: SwitchSession, deadline: float, most: int) -> None:
+        super().__init__(polls.trace.bell, deadline)
+        self.broker = polls.broker
+        self.session = session
         self._polls = polls
-        self._broker = polls.broker
-        self._session = session
-        self._wanted = wanted
+        self._most = min(most or polls.answer_messages, polls.answer_messages)
+        self._leases = most or 1
+
+    def names(self) -> Iterable[str]:
+        """The queues it reads."""
+        raise NotImplementedError
+
+    def expect(self) -> None:
+        """Somebody reads these queues, until the deadline at least: diagnostics show it."""
         for queue in self._queues():
-            queue.polled = self.deadline
+            self.broker.queues.polled(queue, self.deadline)
 
     def _queues(self) -> list[Queue]:
-        queues = self._broker.state.queues
-        return [queues[name] for name in self._wanted.queues if name in queues]
+        queues = self.broker.state.queues
+        return [queues[name] for name in self.names() if name in queues]
 
     def begin(self) -> None:
-        for name in self._wanted.queues:
-            self._wait_at(name)
-
-    def _wait_at(self, name: str) -> None:
-        queue = self._broker.state.queues.get(name)
-        if queue is not None:
-            queue.readers[self] = None
-        else:
-            self._polls.missing.setdefault(name, {})[self] = None
-
-    def arrived(self, queue: Queue) -> None:
-        if self._broker.state.queues.get(queue.name) is queue:
-            self.ring()
-        else:
-            self._wait_at(queue.name)  # it was destroyed; there may be another one day
+        for name in self.names():
+            self.broker.queues.wait_at(name, self)
 
     def end(self) -> None:
-        for queue in self._queues():
-            queue.readers.pop(self, None)
-        for name in self._wanted.queues:
-            waiting = self._polls.missing.get(name)
-            if waiting is not None:
-                waiting.pop(self, None)
-                if not waiting:
-                    del self._polls.missing[name]
+        for name in self.names():
+            self.broker.queues.wait_no_more(name, self)
+
+    def read(self, cursor: int, by_seq: bool) -> tuple[list[Read], Found | None]:
+        """What is above the cursor, oldest first, and the last message that was looked at."""
+        queues = self._queues()
+        plain = [queue for queue in queues if not queue.settings.lease]
+        chosen: list[Read] = []
+        for queue in queues:
+            self.broker.queues.overdue.expire(queue)
+        found = self._chosen(plain, cursor, by_seq)
+        for one in found:
+            message = self.broker.log.read(one.seq)
+            if message is not None:
+                chosen.append(self._hand_out(plain[one.place], one.number, message))
+            else:
+                self.broker.metrics.drop("memory full")
+                self.broker.queues.acknowledge(plain[one.place], one.number, self.session)
+        for queue in queues:
+            if queue.settings.lease:
+                chosen.extend(self._leased(queue))
+        return chosen, found[-1] if found else None
+
+    def _chosen(self, queues: list[Queue], cursor: int, by_seq: bool) -> list[Found]:
+        """As many as fit into an answer. One message in two queues is not split."""
+        chosen: list[Found] = []
+        size = 0
+        found = [_above(queue, place, cursor, by_seq) for place, queue in enumerate(queues)]
+        for one in found[0] if len(found) == 1 else merge(*found):
+            full = size > self._polls.answer_bytes or len(chosen) >= self._most
+            if full and one.seq != chosen[-1].seq:
+                break
+            chosen.append(one)
+            size += one.size
+        return chosen
+
+    def _leased(self, queue: Queue) -> Iterator[Read]:
+        for _ in range(self._leases):
+            taken = self.broker.queues.take(queue, self.session)
+            if taken is None:
+                break
+            yield self._shown(queue, *taken)
+
+    def _hand_out(self, queue: Queue, number: int, message: Message) -> Read:
+        if self.broker.record == "all":
+            row = row_about(self.session, schema.DELIVER, queue.client)
+            self.broker.note(row._replace(ref=message.seq, number=number))
+        return self._shown(queue, number, message)
+
+    def _shown(self, queue: Queue, number: int, message: Message) -> Read:
+        asked = self._asked(message)
+        self._polls.trace.delivered(self.session.client, queue, number, message, asked)
+        return Read(queue, number, message)
+
+    def _asked(self, message: Message) -> int:
+        """When the request that this answers was made, if it is still there."""
+        answers = answered_by(message)
+        queue = self.broker.state.queues.get(answers[0]) if answers else None
+        seq = queue.messages.get(answers[1]) if queue is not None and answers else None
+        request = self.broker.log.read(seq) if seq else None
+        return request.time if request is not None else 0
+
+
+def _above(queue: Queue, place: int, cursor: int, by_seq: bool) -> Iterator[Found]:
+    entries = queue.accepted_after(cursor) if by_seq else queue.above(cursor)
+    for seq, number, size in entries:
+        yield Found(seq, place, number, size)
+
+
+class Poll(Reading):
+    """A transfer of dialect C."""
+
+    def __init__(self, polls: Polls, session: SwitchSession, wanted: Wanted, now: float) -> None:
+        super().__init__(polls, session, now + wanted.timeout, wanted.most)
+        self._wanted = wanted
+        self.expect()
+
+    def names(self) -> Iterable[str]:
+        return self._wanted.queues
 
     def empty(self) -> bytes:
         return codec.transferred((), self._wanted.cursor)
 
     def answer(self) -> bytes | None:
-        found = self._found()
-        if not found:
+        cursor = self._wanted.cursor
+        seq = codec.seq_of(cursor)
+        chosen, last = self.read(int(cursor) if seq is None else seq, seq is not None)
+        if last is None and not chosen:
             return None
-        chosen, last = self._read(found)
-        if len(self._wanted.queues) == 1:
-            return codec.transferred(reversed(chosen), str(last.number))
+        deliveries = [delivery_of(*one) for one in reversed(chosen)]
+        if len(self._wanted.queues) > 1:
+            return codec.transferred(self._by_queue(deliveries), f"s{last.seq}" if last else cursor)
+        if last is None and seq is None:
+            cursor = str(max(int(cursor), *(one.number for one in chosen)))
+        return codec.transferred(deliveries, str(last.number) if last else cursor)
+
+    def _by_queue(self, deliveries: list[Delivery]) -> list[Delivery]:
         by_queue: dict[str, list[Delivery]] = {name: [] for name in self._wanted.queues}
-        for delivery in reversed(chosen):
+        for delivery in deliveries:
             by_queue[delivery.queue].append(delivery)
-        ordered = [delivery for some in by_queue.values() for delivery in some]
-        return codec.transferred(ordered, f"s{last.seq}")
-
-    def _found(self) -> list[Found]:
-        """All messages above the cursor, in the order in which they were accepted."""
-        seq = codec.seq_of(self._wanted.cursor)
-        found: list[Found] = []
-        for queue in self._queues():
-            if seq is None:
-                numbers = queue.above(int(self._wanted.cursor))
-            else:
-                numbers = _accepted_after(queue, seq)
-            found.extend([Found(queue.messages[number], number, queue) for number in numbers])
-        found.sort(key=itemgetter(0))
-        return found
-
-    def _read(self, found: list[Found]) -> tuple[list[Delivery], Found]:
-        """As many as fit, and the last one looked at. One message in two queues is not split."""
-        chosen: list[Delivery] = []
-        size, polls = 0, self._polls
-        last = found[0]
-        for one in found:
-            full = size > polls.answer_bytes or len(chosen) >= polls.answer_messages
-            if full and one.seq != last.seq:
-                break
-            last = one
-            message = self._broker.log.read(one.seq)
-            if message is None:
-                self._broker.metrics.drop("memory full")
-                self._broker.acknowledge(one.queue, one.number, self._session)
-                continue
-            chosen.append(self._hand_out(one, message))
-            size += len(message.payload)
-        return chosen, last
-
-    def _hand_out(self, one: Found, message: Message) -> Delivery:
-        row = row_about(self._session, schema.DELIVER, one.queue.client)
-        self._broker.note(row._replace(ref=one.seq))
-        delivery = delivery_of(one.queue, one.number, message)
-        self._polls.trace.delivered(self._session.client, delivery, self._asked(message))
-        return delivery
-
-    def _asked(self, message: Message) -> int:
-        """When the request that this answers was made, if it is still there."""
-        answers = answered_by(message)
-        queue = self._broker.state.queues.get(answers[0]) if answers else None
-        seq = queue.messages.get(answers[1]) if queue is not None and answers else None
-        request = self._broker.log.read(seq) if seq else None
-        return request.time if request is not None else 0
-
-
-def _accepted_after(queue: Queue, seq: int) -> list[int]:
-    found = []
-    for number in reversed(queue.messages):
-        if queue.messages[number] <= seq:
-            break
-        found.append(number)
-    return found
+        return [delivery for some in by_queue.values() for delivery in some]

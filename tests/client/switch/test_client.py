@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 import hubbub.client
+from hubbub.auth.passwords import add_user
+from hubbub.client import blocking
 from hubbub.client.switch import Handler, SwitchClient, connect
-from hubbub.errors import CallTimeout, Refused
+from hubbub.config import Journal, Listener, Settings, Tls
+from hubbub.errors import CallTimeout, Refused, SettingError
+from hubbub.node import Node
+from tests.certificates import Authority
 from tests.process import RunningHub, StartHub
 
 pytestmark = pytest.mark.interop
@@ -31,7 +37,7 @@ async def upper(request: bytes) -> bytes:
 
 @contextlib.asynccontextmanager
 async def served(
-    client: SwitchClient, queue: str, handler: Handler, concurrent: bool = False
+    client: SwitchClient, queue: str, handler: Handler, concurrent: int = 1
 ) -> AsyncIterator[None]:
     task = asyncio.create_task(client.serve(queue, handler, concurrent))
     try:
@@ -112,7 +118,7 @@ async def test_concurrent_requests_do_not_wait_for_each_other(shared: RunningHub
             gate.set()
         return request
 
-    async with connect(shared.url("switch")) as client, served(client, "mixed", handler, True):
+    async with connect(shared.url("switch")) as client, served(client, "mixed", handler, 10):
         slow = asyncio.create_task(client.call("mixed", b"slow", timeout=10))
         assert await client.call("mixed", b"quick", timeout=10) == b"quick"
         assert await slow == b"slow"
@@ -175,5 +181,116 @@ async def test_something_else_answers() -> None:
     port = server.sockets[0].getsockname()[1]
     with pytest.raises(Refused, match="no message-switch"):
         async with connect(f"switch://127.0.0.1:{port}"):
+            pass
+    server.close()
+
+
+async def test_by_hand(shared: RunningHub) -> None:
+    """What `call` and `serve` do, in single steps."""
+    async with connect(shared.url("switch")) as client:
+        await client.create("answers", transient=True)
+        assert await client.send("by hand", b"plain") == ("by hand", 0)
+        sent = await client.send("by hand", b"question", reply_to="answers")
+        messages, cursor = await client.transfer("by hand", timeout=0)
+        assert [(one.payload, one.reply_to) for one in messages] == [
+            (b"plain", ""), (b"question", "answers"),
+        ]  # fmt: skip
+        assert await client.transfer("by hand", cursor, timeout=0) == ([], cursor)
+        await client.respond(messages[1], b"answer")
+        assert await client.ack("by hand", 0)
+        [answer], _ = await client.transfer(["answers", "by hand"], timeout=10)
+        assert (answer.payload, answer.answers) == (b"answer", sent)
+        numbers = [number for number, _ in await client.trace()]
+        assert numbers == sorted(numbers) and numbers
+
+
+async def test_a_transfer_may_be_given_up(shared: RunningHub) -> None:
+    async with connect(shared.url("switch")) as client:
+        waiting = asyncio.create_task(client.transfer("given up", timeout=60))
+        await asyncio.sleep(0.1)
+        waiting.cancel()
+        assert await client.send("given up", b"1") == ("given up", 0)
+        messages, _ = await client.transfer("given up", timeout=10)
+        assert [one.payload for one in messages] == [b"1"]
+
+
+async def test_a_call_that_is_given_up_disturbs_no_other(shared: RunningHub) -> None:
+    async with connect(shared.url("switch")) as client, served(client, "calm", upper, 10):
+        calls = [asyncio.create_task(client.call("calm", b"%d" % n, 10)) for n in range(20)]
+        await asyncio.sleep(0)
+        for call in calls[::2]:
+            call.cancel()
+        assert await asyncio.gather(*calls[1::2]) == [b"%d" % n for n in range(1, 20, 2)]
+
+
+def test_without_a_loop(shared: RunningHub) -> None:
+    with blocking.connect(shared.url("switch")) as client:
+        thread = threading.Thread(target=serve_blocking, args=(shared,), daemon=True)
+        thread.start()
+        assert client.call("blocking", b"hello", timeout=10) == b"HELLO"
+        assert client.send("blocking kept", b"x") == ("blocking kept", 0)
+        [message], _ = client.transfer("blocking kept")
+        assert client.ack(message.queue, message.number)
+        assert client.list("blocking", all=True) == ["blocking kept", "blocking"]
+        assert "blocking" in client.diagnostics()["permanent_queues"]
+
+
+def serve_blocking(hub: RunningHub) -> None:
+    with blocking.connect(hub.url("switch"), token="blocking service") as service:
+        service.serve("blocking", bytes.upper, concurrent=2)
+
+
+async def test_names_in_the_url(shared: RunningHub) -> None:
+    async with connect(shared.url("switch") + "/my%20token") as client:
+        assert client.token == "my token"
+        await client.create("q", transient=True)
+        assert (await client.diagnostics())["transient_queues"]["q"] is not None
+
+
+@pytest.mark.parametrize("url", ["switch://h:x", "switch://h:99999", "switch://h:0", "ftp://h"])
+def test_urls_that_cannot_be_used(url: str) -> None:
+    with pytest.raises(SettingError):
+        hubbub.client.connect(url)
+
+
+async def test_a_hub_that_forgot_everything(start_hub: StartHub) -> None:
+    """Calls and services go on at a hub that comes back empty."""
+    memory = ("--set", "journal.record=none")
+    first = start_hub(*memory)
+    async with connect(first.url("switch")) as client, served(client, "q", upper):
+        assert await client.call("q", b"one", timeout=10) == b"ONE"
+        first.stop(signal.SIGKILL)
+        call = asyncio.create_task(client.call("q", b"two", timeout=30))
+        await asyncio.sleep(0.1)
+        start_hub("--listen", first.address, *memory)
+        assert await call == b"TWO"
+
+
+async def test_credentials_and_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "tls")
+    add_user(tmp_path / "users", "ann", b"se:cret")
+    listener = Listener(
+        address="127.0.0.1:0",
+        password_file=str(tmp_path / "users"),
+        tls=Tls(certificate=str(authority.sign("localhost", server=True))),
+    )
+    async with Node(
+        Settings(listener=(listener,), listen=(), journal=Journal(record="none"))
+    ) as hub:
+        port = hub.listeners[0].address.port
+        good = f"switchs://ann:se%3Acret@localhost:{port}"
+        async with connect(good, tls=authority.client()) as client:
+            assert await client.list() == []
+        with pytest.raises(Refused, match="401"):
+            async with connect(f"switch://ann:wrong@localhost:{port}"):
+                pass
+
+
+async def test_a_dead_line_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What accepts connections and says nothing is no hub."""
+    monkeypatch.setattr("hubbub.client.switch.channel.ANSWER_SECONDS", 0.1)
+    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    with pytest.raises(ConnectionError, match="does not answer any more"):
+        async with connect(f"switch://127.0.0.1:{server.sockets[0].getsockname()[1]}"):
             pass
     server.close()

@@ -1,0 +1,376 @@
+"""What the journal costs and carries: `python -m benchmarks.journal [PART...]`.
+
+    commit   durable acknowledgements a second and their latency, beside SQLite (WAL, FULL) and
+             JetStream, if there is a nats-server
+    start    1,000,000 queued messages of 200 bytes, 1,000,000 retained: memory, time of a start
+    record   CPU that recording adds to a QoS 0 message
+    roll     the longest stall of the loop while a full segment is folded and compressed
+
+Each part runs in a process of its own, which prints its lines. Nothing else should run meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import queue
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hubbub import schema
+from hubbub.config import Journal as JournalSettings
+from hubbub.config import Listener, Settings
+from hubbub.core.clock import Clock
+from hubbub.core.state import State, lasting_properties
+from hubbub.journal.writer import Journal
+from hubbub.node import Node
+from hubbub.schema import PUBLISH, Row
+
+MILLION = 1_000_000
+PAYLOAD = 200
+PRODUCERS = 50
+
+
+def resident() -> int:
+    """Bytes of memory of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextmanager
+def journal(folder: Path, apply: Callable[[Row], None] = lambda row: None) -> Iterator[Journal]:
+    """A journal whose groups are taken in by `settle`."""
+    durable: queue.SimpleQueue[int] = queue.SimpleQueue()
+    made = Journal(folder, Clock(), "disk", durable.put)
+    made.recover(apply)
+    made.settle = lambda: made.arrived(durable.get(timeout=60))  # type: ignore[attr-defined]
+    yield made
+    made.close()
+
+
+# commit
+
+
+async def commit(folder: Path) -> None:
+    """50 producers, each waits for its acknowledgement; a group is what came during a sync."""
+    await _commit_ours(folder / "ours")
+    await _commit_sqlite(folder / "sqlite.db")
+    await _commit_jetstream(folder / "nats")
+
+
+async def _produce(append: Callable[[bytes], asyncio.Future[None]], seconds: float) -> list[float]:
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+
+    async def producer() -> None:
+        while (start := time.perf_counter()) < end:
+            await append(bytes(PAYLOAD))
+            times.append(time.perf_counter() - start)
+
+    await asyncio.gather(*(producer() for _ in range(PRODUCERS)))
+    return times
+
+
+def _report(name: str, times: list[float], seconds: float) -> None:
+    times.sort()
+    p50, p99 = times[len(times) // 2] * 1000, times[int(len(times) * 0.99)] * 1000
+    print(f"{name:28} {len(times) / seconds:10,.0f}/s   p50 {p50:6.2f} ms   p99 {p99:6.2f} ms")
+
+
+async def _commit_ours(folder: Path, seconds: float = 4.0) -> None:
+    loop = asyncio.get_running_loop()
+    waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def arrived(seq: int) -> None:
+        made.arrived(seq)
+        while waiting and waiting[0][0] <= made.durable:
+            waiting.popleft()[1].set_result(None)
+        made.commit()
+
+    made = Journal(folder, Clock(), "disk", lambda seq: _soon(loop, arrived, seq))
+    made.recover(lambda row: None)
+
+    def append(payload: bytes) -> asyncio.Future[None]:
+        done = loop.create_future()
+        waiting.append(
+            (made.append(Row(0, 0, PUBLISH, b"mqtt", b"c", b"a/b", payload=payload)), done)
+        )
+        if made.pending == 1:
+            loop.call_soon(made.commit)
+        return done
+
+    _report("hubbub journal", await _produce(append, seconds), seconds)
+    await asyncio.sleep(0.1)
+    made.close()
+
+
+def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[int], None], seq: int) -> None:
+    loop.call_soon_threadsafe(call, seq)
+
+
+async def _commit_sqlite(path: Path, seconds: float = 4.0) -> None:
+    loop = asyncio.get_running_loop()
+    store = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    store.execute("PRAGMA journal_mode = WAL")
+    store.execute("PRAGMA synchronous = FULL")
+    store.execute("CREATE TABLE log (seq INTEGER PRIMARY KEY, topic TEXT, payload BLOB)")
+    waiting: list[tuple[bytes, asyncio.Future[None]]] = []
+    busy = False
+
+    def write(rows: list[bytes]) -> None:
+        store.execute("BEGIN")
+        store.executemany(
+            "INSERT INTO log (topic, payload) VALUES ('a/b', ?)", [(r,) for r in rows]
+        )
+        store.execute("COMMIT")
+
+    async def flush() -> None:
+        nonlocal busy, waiting
+        while waiting:
+            group, waiting = waiting, []
+            await loop.run_in_executor(None, write, [payload for payload, _ in group])
+            for _, done in group:
+                done.set_result(None)
+            await asyncio.sleep(0)
+        busy = False
+
+    tasks: set[asyncio.Task[None]] = set()
+
+    def append(payload: bytes) -> asyncio.Future[None]:
+        nonlocal busy
+        done = loop.create_future()
+        waiting.append((payload, done))
+        if not busy:
+            busy = True
+            task = asyncio.ensure_future(flush())
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        return done
+
+    _report("SQLite, WAL, FULL", await _produce(append, seconds), seconds)
+    store.close()
+
+
+async def _commit_jetstream(folder: Path, seconds: float = 4.0) -> None:
+    """Debian 12's server (2.9) syncs every two minutes and cannot be told otherwise."""
+    server = shutil.which("nats-server")
+    if server is None:
+        print(f"{'NATS JetStream':28} not measured: no nats-server on the path")
+        return
+    port = _free_port()
+    process = subprocess.Popen(
+        [server, "-js", "-sd", str(folder), "-a", "127.0.0.1", "-p", str(port)],
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        reader, writer = await _dial(port)
+        writer.write(b'CONNECT {"verbose":false}\r\nSUB reply.* 1\r\n')
+        stream = b'{"name":"LOG","subjects":["log"],"storage":"file"}'
+        _publish(writer, b"$JS.API.STREAM.CREATE.LOG", b"reply.0", stream)
+        await asyncio.sleep(0.5)
+        waiting: dict[int, asyncio.Future[None]] = {}
+        listening = asyncio.create_task(_acknowledge(reader, waiting))
+        count = 0
+
+        def append(payload: bytes) -> asyncio.Future[None]:
+            nonlocal count
+            count += 1
+            waiting[count] = asyncio.get_running_loop().create_future()
+            _publish(writer, b"log", b"reply.%d" % count, payload)
+            return waiting[count]
+
+        _report("NATS JetStream, no sync", await _produce(append, seconds), seconds)
+        listening.cancel()
+        writer.close()
+    finally:
+        process.terminate()
+        process.wait()
+
+
+async def _dial(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    while True:
+        try:
+            return await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            await asyncio.sleep(0.1)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def _publish(writer: asyncio.StreamWriter, subject: bytes, reply: bytes, payload: bytes) -> None:
+    writer.write(b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(payload), payload))
+
+
+async def _acknowledge(
+    reader: asyncio.StreamReader, waiting: dict[int, asyncio.Future[None]]
+) -> None:
+    """Each answer is MSG reply.N 1 SIZE, and a line of JSON."""
+    while line := await reader.readline():
+        if line.startswith(b"MSG"):
+            done = waiting.pop(int(line.split()[1][6:]), None)
+            assert b"error" not in await reader.readline()
+            if done is not None:
+                done.set_result(None)
+
+
+# start
+
+
+def start(folder: Path) -> None:
+    """Queued and retained messages, written, then started with."""
+    for name, fill in (("queued", _queued_rows), ("retained", _retained_rows)):
+        path = folder / name
+        subprocess.run([sys.executable, "-m", __spec__.name, "fill", str(path), name], check=True)
+        subprocess.run([sys.executable, "-m", __spec__.name, "open", str(path), name], check=True)
+        assert fill is not None
+
+
+def _queued_rows() -> Iterator[Row]:
+    """Ten sessions that are away, 100,000 messages for each."""
+    for number in range(10):
+        client = b"device-%d" % number
+        yield Row(0, 0, schema.CONNECT, b"mqtt", client, properties=lasting_properties(3600))
+        yield Row(0, 0, schema.SUBSCRIBE, b"mqtt", client, b"to/%d/#" % number, qos=1)
+    for number in range(10):
+        audience = b'[["mqtt","device-%d",1]]' % number
+        yield Row(0, 0, schema.AUDIENCE, payload=audience)
+    for number in range(MILLION):
+        topic = b"to/%d/x" % (number % 10)
+        yield Row(
+            0, 0, PUBLISH, b"mqtt", b"source", topic, qos=1, payload=bytes(PAYLOAD),
+            ref=21 + number % 10,
+        )  # fmt: skip
+
+
+def _retained_rows() -> Iterator[Row]:
+    for number in range(MILLION):
+        topic = b"site/%d/machine/%d/state" % (number % 100, number)
+        yield Row(
+            0, 0, PUBLISH, b"mqtt", b"source", topic, qos=1, retain=True, payload=bytes(PAYLOAD)
+        )
+
+
+ROWS = {"queued": _queued_rows, "retained": _retained_rows}
+
+
+def fill(folder: Path, name: str) -> None:
+    """Write the rows as a hub does, and say what state and journal take of memory."""
+    state = State()
+    with journal(folder) as made:
+        # One segment, for a start as long as it can be: nothing is folded yet.
+        made._segment_bytes = 1 << 40
+        before = resident()
+        started = time.perf_counter()
+        for number, row in enumerate(ROWS[name](), 1):
+            seq = made.append(row)
+            state.apply(row._replace(seq=seq))
+            if number % 1000 == 0:
+                made.commit()
+                made.settle()  # type: ignore[attr-defined]
+        seconds = time.perf_counter() - started
+        each = (resident() - before) / MILLION
+        print(
+            f"{name:28} {each:6.0f} bytes of memory each, {MILLION / seconds:,.0f} rows/s written"
+        )
+
+
+def open_(folder: Path, name: str) -> None:
+    before = resident()
+    state = State()
+    gc.disable()  # as the node does
+    started = time.perf_counter()
+    with journal(folder, state.apply):
+        seconds = time.perf_counter() - started
+        used = resident() - before
+    rate = MILLION / seconds
+    print(
+        f"{name:28} starts in {seconds:.1f} s, {rate:,.0f} rows/s, {used / 1e6:,.0f} MB of memory"
+    )
+
+
+# record and roll
+
+
+async def record(folder: Path) -> None:
+    """The CPU time of recording runs of 20 QoS 0 messages, frames, writes and syncs included."""
+    from hubbub.core.message import SPELLED, Message, Run
+    from hubbub.core.rights import Rights
+    from hubbub.core.route import Route
+    from hubbub.core.session import Silent
+
+    sender, route = Silent("mqtt", "c", Rights()), Route("a/b", 0)
+    with journal(folder) as made:
+        started = time.process_time()
+        for _ in range(20_000):
+            run = Run(sender, route, 0, 20, SPELLED, b"")
+            run.replace([Message("a/b", bytes(64), protocol="mqtt", client="c") for _ in range(20)])
+            made.append_run(run, 0)
+            if made.due(0.0) and not made.busy:
+                made.commit()
+                made.settle()  # type: ignore[attr-defined]
+        spent = time.process_time() - started
+    print(f"{'recording QoS 0':28} {spent / 400_000 * 1e6:6.2f} µs of CPU a message, all included")
+
+
+async def roll(folder: Path) -> None:
+    """Writes more than a segment and looks how late the loop is, every millisecond."""
+    settings = Settings(
+        data=str(folder), listen=(), listener=(Listener(address="127.0.0.1:0"),),
+        journal=JournalSettings(segment_bytes=64 << 20),
+    )  # fmt: skip
+    worst = busiest = 0.0
+    async with Node(settings) as node:
+        made = node.journal
+        assert made is not None
+        end = time.perf_counter() + 20
+        while time.perf_counter() < end:
+            for number in range(20):
+                made.append(
+                    Row(0, 0, PUBLISH, b"mqtt", b"c", b"r/%d" % (made.position % 5000), qos=1,
+                        retain=True, payload=bytes(1000 + number))
+                )  # fmt: skip
+            node.schedule()
+            before, worked = time.perf_counter(), time.thread_time()
+            await asyncio.sleep(0.001)
+            worst = max(worst, time.perf_counter() - before - 0.001)
+            busiest = max(busiest, time.thread_time() - worked)
+        print(f"{'rolling':28} the loop was {worst * 1000:.1f} ms late at worst and "
+              f"computed {busiest * 1000:.1f} ms at most, {len(made.directory.segments())} "
+              f"segments, {len(made.directory.snapshots())} snapshots")  # fmt: skip
+
+
+PARTS: dict[str, Callable[[Path], object]] = {
+    "commit": commit, "start": start, "record": record, "roll": roll,
+}  # fmt: skip
+
+
+def main(arguments: list[str]) -> None:
+    if arguments[:1] == ["fill"]:
+        fill(Path(arguments[1]), arguments[2])
+        return
+    if arguments[:1] == ["open"]:
+        open_(Path(arguments[1]), arguments[2])
+        return
+    for name in arguments or PARTS:
+        with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as folder:
+            part = PARTS[name](Path(folder) / "data")
+            if asyncio.iscoroutine(part):
+                asyncio.run(part)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,234 @@
+"""What SMQ costs the hub: messages, fan-out, idle connections, and one observer of many clients.
+
+`python -m benchmarks.smq` starts the hub on a free port of the loopback, once without a journal
+and once as it comes, loads it with `smq_load.c`, and prints medians. It measures and never
+judges: no test calls it. docs/benchmarks.md says how to read the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks.brokers import ROOT, Broker, Missing, hubbub
+from hubbub.protocols.smq import codec
+
+SOURCE: Final = Path(__file__).with_name("smq_load.c")
+BUILT: Final = ROOT / "build" / "benchmarks" / "smq_load"
+IDLE: Final = 10_000
+SETTLE_SECONDS: Final = 1.5  # a sweep of the hub and more
+ANSWER_SECONDS: Final = 30.0
+HEAD: Final = b"GET / HTTP/1.0\r\nHost: load\r\nSimpleMQ: 1\r\n\r\n"
+ACCEPTED_BYTES: Final = 17 + 8  # Init with 127.0.0.1, Connack
+
+MEMORY: Final = "record none"
+DISK: Final = "default"
+
+
+class Cell(NamedTuple):
+    """One way to load the hub: `window` messages are out, `batch` of them leave in one write."""
+
+    subscribers: int
+    window: int
+    batch: int
+
+    @property
+    def name(self) -> str:
+        written = "each in a write" if self.batch == 1 else f"{self.batch} in a write"
+        return f"1→{self.subscribers} window {self.window}, {written}"
+
+
+CELLS: Final = (
+    Cell(1, 1, 1), Cell(1, 20, 1), Cell(1, 1000, 1), Cell(1, 1000, 20),
+    Cell(20, 20, 1), Cell(20, 1000, 1), Cell(20, 1000, 20),
+)  # fmt: skip
+
+
+class Figure(NamedTuple):
+    """Deliveries a second, and microseconds of CPU a delivery: the hub's and the generator's."""
+
+    rate: float
+    hub: float
+    load: float
+
+
+# Messages
+
+
+def built_load() -> Path:
+    """The path of the compiled generator; compiled again when its source is newer."""
+    if not sys.platform.startswith("linux"):
+        raise Missing("not Linux: the generator waits with epoll")
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        raise Missing("no C compiler: on Debian, apt install gcc libc6-dev")
+    if not BUILT.exists() or BUILT.stat().st_mtime < SOURCE.stat().st_mtime:
+        BUILT.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([compiler, "-O2", "-Wall", "-o", BUILT, SOURCE], check=True)
+    return BUILT
+
+
+def measure(load: Path, hub: Broker, cell: Cell, seconds: float, payload: int) -> Figure:
+    """Load the hub once. RuntimeError if a message was lost, repeated or out of order."""
+    options = {
+        "port": hub.port, "pid": hub.pid, "subscribers": cell.subscribers, "window": cell.window,
+        "batch": cell.batch, "seconds": seconds, "warm-up": seconds / 4, "payload": payload,
+    }  # fmt: skip
+    words = [f"--{name}={value}" for name, value in options.items()]
+    done = subprocess.run([load, *words], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{hub.name}, {cell.name}: {done.stdout}{done.stderr}")
+    said = json.loads(done.stdout)
+    return Figure(said["per_second"], said["hub_us"], said["load_us"])
+
+
+def messages(load: Path, hubs: list[Broker], chosen: argparse.Namespace) -> Iterator[str]:
+    found: dict[tuple[Cell, str], list[Figure]] = {}
+    for _, cell, hub in product(range(chosen.rounds), CELLS, hubs):
+        figure = measure(load, hub, cell, chosen.seconds, chosen.payload)
+        found.setdefault((cell, hub.name), []).append(figure)
+    for hub in hubs:
+        yield f"| {hub.name} | deliveries a second | hub CPU, µs each | generator CPU, µs each |"
+        yield "|---|---|---|---|"
+        for cell in CELLS:
+            rate, cost, own = map(statistics.median, zip(*found[cell, hub.name], strict=True))
+            yield f"| {cell.name} | {rate:,.0f} | {cost:.2f} | {own:.2f} |"
+        yield ""
+
+
+# Connections
+
+
+class Device:
+    """A raw socket, connected; `number` is its etid."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.number = 0
+
+    def say(self, message: bytes) -> None:
+        self.sock.sendall(codec.framed(message))
+
+    def take(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            piece = self.sock.recv(size - len(data))
+            if not piece:
+                raise RuntimeError("the hub closed a connection")
+            data += piece
+        return data
+
+
+@contextmanager
+def devices(hub: Broker, count: int, name: str) -> Iterator[list[Device]]:
+    """So many connected clients, 500 at a time."""
+    with ExitStack() as stack:
+        found: list[Device] = []
+        for at in range(0, count, 500):
+            some = []
+            for number in range(at, min(at + 500, count)):
+                sock = socket.create_connection(("127.0.0.1", hub.port), ANSWER_SECONDS)
+                device = Device(stack.enter_context(sock))
+                sock.sendall(
+                    HEAD + codec.framed(codec.build_connect(b"%s-%06d" % (name.encode(), number)))
+                )
+                some.append(device)
+            for device in some:
+                accepted = device.take(ACCEPTED_BYTES)
+                device.number = int.from_bytes(accepted[-4:], "big")
+            found += some
+        yield found
+
+
+def idle(hub: Broker, count: int) -> str:
+    """What one idle connection costs in memory."""
+    with devices(hub, 100, "warmup"):
+        time.sleep(SETTLE_SECONDS)
+    before = hub.resident()
+    with devices(hub, count, "idle"):
+        time.sleep(SETTLE_SECONDS)
+        each = (hub.resident() - before) / count
+    return f"{count:,} idle raw connections: {each / 1024:.2f} KiB of hub memory each."
+
+
+def observing(hub: Broker, count: int) -> str:
+    """One client observes all others, which go at once; until it has heard of each."""
+    with devices(hub, 1, f"observer-{count}") as [observer]:
+        with devices(hub, count, f"observed-{count}") as others:
+            for device in others:
+                observer.say(codec.message(codec.OBSERVE, device.number))
+            observer.say(codec.message(codec.PING))
+            observer.take(3)
+            numbers = {device.number for device in others}
+            cpu, began = hub.cpu(), time.monotonic()
+        heard = observer.take(11 * count)
+        seconds, cpu = time.monotonic() - began, hub.cpu() - cpu
+    gone = {
+        codec.numbers_of(codec.CHANGE, heard[at + 3 : at + 11])[0]
+        for at in range(0, len(heard), 11)
+    }
+    if gone != numbers:
+        raise RuntimeError("not every client that went was told of, once")
+    return (
+        f"{count:,} observed clients go at once: all is told after {seconds:.2f} s, "
+        f"{cpu / count * 1e6:.0f} µs of hub CPU each."
+    )
+
+
+# The program
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.smq", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one short round: is all in order?")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of every row [5]")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each run [1.0]")
+    parser.add_argument("--payload", type=int, default=64, help="bytes of a message [64]")
+    chosen = parser.parse_args()
+    if chosen.quick:
+        chosen.rounds, chosen.seconds = 1, 0.4
+    return chosen
+
+
+def run(chosen: argparse.Namespace, folder: Path) -> None:
+    load = built_load()
+    count = 1000 if chosen.quick else IDLE
+    with ExitStack() as stack:
+        memory = stack.enter_context(hubbub(MEMORY, folder / "none", "journal.record=none"))
+        print(idle(memory, count), flush=True)
+        for part in (count // 4, count // 2, count):
+            print(observing(memory, part), flush=True)
+        disk = stack.enter_context(hubbub(DISK, folder / "disk"))
+        print("", *messages(load, [memory, disk], chosen), sep="\n")
+
+
+def main() -> int:
+    chosen = arguments()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the hub inherits it
+    try:
+        with tempfile.TemporaryDirectory(prefix="hubbub-bench-") as folder:
+            run(chosen, Path(folder))
+    except Missing as missing:
+        print(f"Skipped: {missing}")
+    except RuntimeError as error:
+        print(f"\n{error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""Remote calls over message-switch: calls a second and the hub's CPU time for one.
+
+`python -m benchmarks.switch` starts a hub in memory and one that syncs each promise to the disk,
+and loads them with `switch.c`: one caller, eight, and eight beside 10,000 idle queues and 1,000
+blocked transfers. One call is the seven requests of the original clients. It measures and never
+judges; docs/benchmarks.md says how to read the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks.brokers import ROOT, Broker, Missing, hubbub
+
+SOURCE: Final = Path(__file__).with_name("switch.c")
+BUILT: Final = ROOT / "build" / "benchmarks" / "switch"
+
+
+class Cell(NamedTuple):
+    """One way to load a hub; the service works on as many requests at a time as are called."""
+
+    callers: int
+    queues: int = 0
+    pollers: int = 0
+
+    @property
+    def name(self) -> str:
+        idle = f", {self.queues:,} queues, {self.pollers:,} pollers" if self.queues else ""
+        return f"{self.callers} caller{'s' * (self.callers > 1)}{idle}"
+
+
+CELLS: Final = (Cell(1), Cell(8), Cell(8, 10_000, 1_000))
+
+
+def built_load() -> Path:
+    """The path of the compiled generator; compiled again when its source is newer."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None or not sys.platform.startswith("linux"):
+        raise Missing("Linux and a C compiler are needed: on Debian, apt install gcc libc6-dev")
+    if not BUILT.exists() or BUILT.stat().st_mtime < SOURCE.stat().st_mtime:
+        BUILT.parent.mkdir(parents=True, exist_ok=True)
+        flags = ("-O2", "-Wall", "-Wno-format-truncation")
+        subprocess.run([compiler, *flags, "-o", BUILT, SOURCE], check=True)
+    return BUILT
+
+
+def measure(load: Path, hub: Broker, cell: Cell, seconds: float) -> tuple[float, float]:
+    """Calls a second, microseconds of CPU a call. RuntimeError if an answer was wrong."""
+    options = {
+        "port": hub.port, "pid": hub.pid, "callers": cell.callers, "workers": cell.callers,
+        "queues": cell.queues, "pollers": cell.pollers, "seconds": seconds,
+        "warm-up": seconds / 4,
+    }  # fmt: skip
+    words = [f"--{name}={value}" for name, value in options.items()]
+    done = subprocess.run([load, *words], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{hub.name}, {cell.name}: {done.stdout}{done.stderr}")
+    said = json.loads(done.stdout)
+    return said["per_second"], said["broker_us"]
+
+
+def run(rounds: int, seconds: float, folder: Path) -> None:
+    load = built_load()
+    print("| hub | load | calls a second | µs CPU a call |\n|---|---|---|---|", flush=True)
+    with ExitStack() as stack:
+        hubs = [
+            stack.enter_context(hubbub("record none", folder / "none", "journal.record=none")),
+            stack.enter_context(hubbub("on disk", folder / "disk")),
+        ]
+        for hub in hubs:
+            for cell in CELLS:
+                figures = [measure(load, hub, cell, seconds) for _ in range(rounds)]
+                rate, cost = (statistics.median(column) for column in zip(*figures, strict=True))
+                print(f"| {hub.name} | {cell.name} | {rate:,.0f} | {cost:.0f} |", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.switch", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of every row [3]")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each run [2.0]")
+    parser.add_argument("--data", type=Path, help="directory on the disk to measure")
+    chosen = parser.parse_args()
+    try:
+        with tempfile.TemporaryDirectory(prefix="hubbub-bench-", dir=chosen.data) as folder:
+            run(chosen.rounds, chosen.seconds, Path(folder))
+    except Missing as missing:
+        print(f"Skipped: {missing}")
+    except RuntimeError as error:
+        print(f"\n{error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

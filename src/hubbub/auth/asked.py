@@ -1,0 +1,134 @@
+"""A gate that asks the program around the hub, after the listener's own gate has said yes.
+
+    listener's gate (files, certificates) -> authenticate, if there is one -> the client is in
+                                          -> permit, for each name it uses, if there is one
+
+The hub puts it before the gate of each listener when the program gave it such functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from hubbub.auth.gate import Done
+from hubbub.core.limits import ROUTES
+from hubbub.core.rights import Credentials, Exchange, Gate, Rights, Step
+from hubbub.core.session import Session, Silent
+from hubbub.core.topics import CLIENT, DELAYED
+
+# Calls its second argument once, now or later: "" lets the client in, else why not.
+Authenticate = Callable[[Credentials, Callable[[str], None]], None]
+# The name or filter, whether it is for a subscription, and who asks.
+Permit = Callable[[str, bool, Session], bool]
+
+_NEVER_ASKED: Final = (CLIENT, DELAYED)  # addresses are for everybody; the topic behind is asked
+
+
+class AskingGate(Gate):
+    """Lets in whom both `inner` and the program let in."""
+
+    def __init__(
+        self, inner: Gate, authenticate: Authenticate | None, permit: Permit | None
+    ) -> None:
+        super().__init__(inner.rights)
+        self._inner = inner
+        self._authenticate = authenticate
+        self._permit = permit
+
+    def authenticate(self, credentials: Credentials, done: Done) -> None:
+        def judged(rights: Rights | None, reason: str) -> None:
+            if rights is None:
+                done(None, reason)
+            elif self._authenticate is None:
+                done(self._narrowed(rights, credentials), "")
+            else:
+                self._ask(self._authenticate, credentials, rights, done)
+
+        self._inner.authenticate(credentials, judged)
+
+    def _ask(self, ask: Authenticate, shown: Credentials, rights: Rights, done: Done) -> None:
+        def answered(reason: str) -> None:
+            if reason:
+                done(None, reason)
+            else:
+                done(self._narrowed(rights, shown), "")
+
+        ask(shown, answered)
+
+    def _narrowed(self, rights: Rights, credentials: Credentials) -> Rights:
+        if self._permit is None:
+            return rights
+        return PermittedRights(rights, self._permit, credentials)
+
+    def exchange(self, method: str, credentials: Credentials) -> Exchange | None:
+        """None if a function authenticates: it is shown secrets, and an exchange has none."""
+        if self._authenticate is not None:
+            return None
+        exchange = self._inner.exchange(method, credentials)
+        if exchange is None or self._permit is None:
+            return exchange
+        return _Narrowing(exchange, self, credentials)
+
+    def still_in(self, credentials: Credentials) -> bool:
+        return self._inner.still_in(credentials)
+
+
+class _Narrowing(Exchange):
+    """An exchange of the inner gate, whose rights the program narrows."""
+
+    def __init__(self, inner: Exchange, gate: AskingGate, credentials: Credentials) -> None:
+        self._inner = inner
+        self._gate = gate
+        self._credentials = credentials
+
+    def step(self, data: bytes) -> Step:
+        step = self._inner.step(data)
+        if step.rights is not None:
+            step.rights = self._gate._narrowed(step.rights, self._credentials)
+        return step
+
+
+class PermittedRights(Rights):
+    """The permissions of one client: the listener's, and what the program says of each name.
+
+    It is asked once for each name and use, and its answer holds while the client is connected.
+    """
+
+    def __init__(self, inner: Rights, permit: Permit, credentials: Credentials) -> None:
+        super().__init__()
+        self._inner = inner
+        self._permit = permit
+        self._answers: dict[tuple[str, bool], bool] = {}
+        # Who asks, until the client has a session; some requests over HTTP never have one.
+        opening = credentials.opening
+        protocol = opening.protocol if opening is not None else ""
+        self.session: Session = Silent(protocol, credentials.client, self)
+        self.session.opening = opening
+
+    def may_publish(self, name: str) -> bool:
+        return self._inner.may_publish(name) and self._may(name, False)
+
+    def may_subscribe(self, topic_filter: str) -> bool:
+        return self._inner.may_subscribe(topic_filter) and self._may(topic_filter, True)
+
+    def may_receive(self, name: str) -> bool:
+        return self._inner.may_receive(name)
+
+    def may_bind(self, topic_filter: str) -> bool:
+        return self._inner.may_bind(topic_filter) and self._may(topic_filter, True)
+
+    def same_as(self, other: Rights) -> bool:
+        return isinstance(other, PermittedRights) and self._inner.same_as(other._inner)
+
+    def _may(self, name: str, subscribing: bool) -> bool:
+        if name.startswith(_NEVER_ASKED):
+            return True
+        answer = self._answers.get((name, subscribing))
+        if answer is None:
+            if len(self._answers) >= ROUTES:
+                self._answers.clear()
+            answer = self._answers[name, subscribing] = self._permit(
+                name, subscribing, self.session
+            )
+        return answer

@@ -1,0 +1,249 @@
+"""The program's functions: how they are called, and how calls from other threads come in.
+
+    broker -> HubSession -> Calls -> the program's functions       out of the hub
+    another thread -> HandOver -> the hub's loop                   into the hub
+
+A function of the program never runs inside the broker's own work: it is called later in the same
+turn of the loop, one after the other, in order. What it raises is logged and harms nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import functools
+import inspect
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+from hubbub.core.broker import Broker
+from hubbub.core.limits import CALLBACKS
+from hubbub.core.message import SPELLED, Message, Run
+from hubbub.core.queue import Queue
+from hubbub.core.session import Session, Subscription
+from hubbub.core.topics import CLIENT
+from hubbub.errors import HubbubError
+
+T = TypeVar("T")
+
+SELF: Final = "self"  # the name under which a client, and the hub, subscribes to its own number
+TOO_SLOW: Final = "callbacks too slow"
+RETRY_SECONDS: Final = 0.001  # a full queue is empty again after one turn of the loop
+
+log = logging.getLogger("hubbub.program")
+
+Function = Callable[..., Any]
+
+
+class Calls:
+    """Calls plain and async functions soon, in order; of async ones many run at once."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Function, tuple[Any, ...], Callable[[], None] | None]] = deque()
+        self._running: set[asyncio.Future[Any]] = set()
+        self._scheduled = False
+
+    def soon(
+        self, function: Function, *arguments: Any, then: Callable[[], None] | None = None
+    ) -> None:
+        """Call the function later in this turn; `then` only if it does not fail."""
+        self._waiting.append((function, arguments, then))
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def busy(self) -> bool:
+        """Whether so many async functions run that messages must be dropped."""
+        return len(self._running) >= CALLBACKS
+
+    def _run(self) -> None:
+        """What waits now; what that brings is for the next turn, so that others get theirs."""
+        self._scheduled = False
+        waiting, self._waiting = self._waiting, deque()
+        for function, arguments, then in waiting:
+            try:
+                result = function(*arguments)
+            except Exception:
+                log.exception("%s failed", _named(function))
+                continue
+            if inspect.isawaitable(result):
+                self._go_on(function, result, then)
+            elif then is not None:
+                then()
+
+    def _go_on(
+        self, function: Function, result: Awaitable[Any], then: Callable[[], None] | None
+    ) -> None:
+        def done(task: asyncio.Future[Any]) -> None:
+            if task.cancelled():
+                return
+            error = task.exception()
+            if error is not None:
+                log.error("%s failed", _named(function), exc_info=error)
+            elif then is not None:
+                then()
+
+        self.run(result, done)
+
+    def run(self, work: Awaitable[Any], done: Callable[[asyncio.Future[Any]], None]) -> None:
+        """Run it until it ends, or the hub."""
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        task.add_done_callback(done)
+
+    def cancel(self) -> None:
+        """The hub ends: what still runs is cancelled."""
+        for task in list(self._running):
+            task.cancel()
+
+
+def _named(function: Function) -> str:
+    return f"{function.__module__}.{getattr(function, '__qualname__', repr(function))}"
+
+
+class HubSession(Session):
+    """The hub's own session: its subscriptions are functions of the program.
+
+    `asked`: seq -> asker and correlation of each request it took from a queue.
+    `call` gets the name or filter of the subscription, the message and what to do when that has
+    succeeded; `tell` gets an observed name and its new count.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        number: int,
+        call: Callable[[str, Message, Callable[[], None] | None], None],
+        tell: Callable[[str, int], None],
+    ) -> None:
+        super().__init__("", "hub", broker.open)
+        self.broker = broker
+        self.number = number
+        self.direct = Subscription(self, SELF, 0, (SPELLED, SPELLED, SPELLED), literal=True)
+        self.asked: dict[int, tuple[str, bytes]] = {}
+        self._call = call
+        self._tell = tell
+
+    def deliver(self, run: Run, subscription: Subscription) -> None:
+        wanted = subscription.all if isinstance(subscription, _Several) else [subscription]
+        for message in run.messages():
+            for one in wanted:
+                self._call(one.filter, message, None)
+        self.broker.metrics.messages_out += run.count
+
+    def merge(self, matching: list[Subscription]) -> Subscription:
+        """Every filter has functions of its own, so all of them are called."""
+        return _Several(self, matching) if len(matching) > 1 else matching[0]
+
+    def offer(self, message: Message, subscription: Subscription, retained: bool) -> None:
+        """One message; if it is from a queue, the function acknowledges it by returning.
+
+        A request is acknowledged by the answer that is published to its asker or reply id.
+        """
+        lease = self.leases.get(message.seq)
+        then = None
+        if lease is not None and not message.reply_to:
+            then = functools.partial(self._done, *lease)
+        elif lease is not None and message.reply_to.startswith(CLIENT):
+            self.asked = {seq: asked for seq, asked in self.asked.items() if seq in self.leases}
+            self.asked[message.seq] = (message.reply_to, message.correlation)
+        self._call(subscription.filter, message, then)
+
+    def ready(self) -> bool:
+        return len(self.leases) < CALLBACKS
+
+    def answered(self, message: Message) -> Callable[[], None] | None:
+        """If the message answers a request of its receiver: what to do once it is published."""
+        for seq, (waiting, number) in self.leases.items():
+            if self.asked.get(seq, ("",))[0] == message.topic:
+                message.correlation = self.asked.pop(seq)[1]
+                message.properties = {
+                    **(message.properties or {}), "answers": [waiting.name, number],
+                }  # fmt: skip
+                return functools.partial(self._done, waiting, number)
+        return None
+
+    def _done(self, queue: Queue, number: int) -> None:
+        self.broker.queues.acknowledge(queue, number, self)
+        self.broker.queues.dispatch(queue)
+
+    def changed(self, name: str, count: int) -> None:
+        self._tell(name, count)
+
+
+class _Several(Subscription):
+    """All subscriptions of the hub that match one name."""
+
+    def __init__(self, session: Session, matching: list[Subscription]) -> None:
+        super().__init__(session, CLIENT, 0, matching[0].encodings)
+        self.all = matching
+
+
+class HandOver:
+    """Calls from other threads, at most `size` waiting, made by the hub's loop in order."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._calls: queue.Queue[Callable[[], None]] = queue.Queue(size)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ending = threading.Lock()  # nothing may be put in once nobody takes it out
+
+    def open(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def close(self) -> None:
+        """The hub ends; what waits is still made."""
+        with self._ending:
+            self._loop = None
+        self._make()
+
+    def used(self) -> int:
+        return self._calls.qsize()
+
+    def put(self, call: Callable[[], object]) -> bool:
+        """Have it called; False if too many wait already."""
+        return self._put(lambda: _logged(call))
+
+    def ask(self, call: Callable[[], T]) -> T:
+        """Have it called, as soon as there is room, and wait for what it returns or raises."""
+        answer: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def answered() -> None:
+            try:
+                answer.set_result(call())
+            except BaseException as error:
+                answer.set_exception(error)
+
+        while not self._put(answered):
+            time.sleep(RETRY_SECONDS)
+        return answer.result()
+
+    def _put(self, call: Callable[[], None]) -> bool:
+        with self._ending:
+            if self._loop is None:
+                raise HubbubError("the hub does not run: use it inside `async with` or `with`")
+            try:
+                self._calls.put_nowait(call)
+            except queue.Full:
+                return False
+            self._loop.call_soon_threadsafe(self._make)
+            return True
+
+    def _make(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._calls.get_nowait()()
+
+
+def _logged(call: Callable[[], object]) -> None:
+    try:
+        call()
+    except Exception:
+        log.exception("a call from another thread failed")

@@ -1,0 +1,169 @@
+"""`hubbub journal`: look at a data directory, check it, copy it, move rows out and in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table as Shown
+
+from hubbub.config import DEFAULT_DATA
+from hubbub.journal import backup as copies
+from hubbub.journal import examine
+
+_DAMAGED: Final = 1
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+
+Data = Annotated[Path, typer.Option(metavar="DIR", help="The hub's data directory.")]
+_DATA = Path(DEFAULT_DATA)
+
+
+class Format(StrEnum):
+    lines = "jsonl"
+    arrow = "arrow"
+
+
+@contextmanager
+def _bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr, if that is a terminal; the function moves it on."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.advance(task, done)
+
+
+@app.command()
+def info(data: Data = _DATA) -> None:
+    """What lies in the directory, and who uses it."""
+    directory = examine.directory_of(data)
+    found = examine.inventory(directory)
+    user = examine.holder(directory)
+    console = Console()
+    console.print(f"{data.resolve()}: {decimal(found.bytes)}, rows {found.first} to "
+                  f"{found.committed}, {f'used by process {user}' if user else 'not in use'}",
+                  soft_wrap=True, highlight=False)  # fmt: skip
+    shown = Shown("file", "rows", "from", "to", "bytes", "frames", "", box=None)
+    for one in found.files:
+        shown.add_row(
+            f"{one.path.parent.name}/{one.path.name}", f"{one.rows:,}", str(one.first),
+            str(one.last), f"{one.bytes:,}", f"{one.frames:,}",
+            "compressed" if one.compressed else one.kind,
+        )  # fmt: skip
+    console.print(shown)
+    for path in found.quarantine:
+        console.print(f"damaged, set aside: {path}", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def verify(data: Data = _DATA) -> None:
+    """Read every byte. Exit code 0: all is right; 1: something is damaged or lost."""
+    directory = examine.directory_of(data)
+    with _bar("verifying", examine.total_bytes(directory)) as progress:
+        verdict = examine.verify(directory, progress)
+    print(f"{verdict.rows:,} rows in {verdict.frames:,} frames, {decimal(verdict.bytes)}")
+    for text in verdict.noted:
+        print(f"note: {text}")
+    for text in verdict.wrong:
+        print(f"wrong: {text}")
+    if verdict.wrong:
+        raise typer.Exit(_DAMAGED)
+    print("all is right")
+
+
+@app.command()
+def backup(
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A directory to be made.")],
+    data: Data = _DATA,
+    link: Annotated[
+        bool, typer.Option("--link", help="Hard links to finished files instead of copies.")
+    ] = False,
+) -> None:
+    """Copy the journal, also while a hub writes it; the copy is checked."""
+    with _bar("copying", examine.total_bytes(examine.directory_of(data))) as progress:
+        last = copies.backup(data, target, link, progress)
+    verdict = examine.verify(examine.directory_of(target))
+    for text in verdict.wrong:
+        print(f"wrong: {text}")
+    print(f"rows up to {last} are in {target}")
+    if verdict.wrong:
+        raise typer.Exit(_DAMAGED)
+
+
+@app.command()
+def restore(
+    source: Annotated[Path, typer.Argument(metavar="BACKUP", help="What `backup` made.")],
+    data: Data = _DATA,
+) -> None:
+    """Put a backup into an empty directory."""
+    with _bar("copying", examine.total_bytes(examine.directory_of(source))) as progress:
+        last = copies.restore(source, data, progress)
+    print(f"rows up to {last} are in {data}")
+
+
+@app.command()
+def export(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to; - is stdout.")],
+    data: Data = _DATA,
+    form: Annotated[
+        Format, typer.Option("--format", help="JSON lines, or an Arrow IPC stream.")
+    ] = Format.lines,
+    after: Annotated[int, typer.Option(metavar="SEQ", help="Only rows after this one.")] = -1,
+    upto: Annotated[int, typer.Option(metavar="SEQ", help="Only rows up to this one.")] = -1,
+) -> None:
+    """Write rows to a file."""
+    from hubbub.journal import exchange  # pyarrow, only here
+    from hubbub.journal.table import Table
+
+    examine.directory_of(data)
+    table = Table(str(data))
+    start = table.first() - 1 if after < 0 else after
+    end = table.committed() if upto < 0 else upto
+    write = exchange.export_lines if form == Format.lines else exchange.export_arrow
+    if str(file) == "-":
+        count = write(table, start, end, sys.stdout.buffer)
+    else:
+        with open(file, "wb") as out:
+            count = write(table, start, end, out)
+    print(f"{count:,} rows, {start + 1} to {end}", file=sys.stderr)
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote.")],
+    data: Data = _DATA,
+) -> None:
+    """Make a journal of exported rows, in an empty directory."""
+    from hubbub.journal import exchange
+
+    with open(file, "rb") as source:
+        first, last = exchange.import_rows(exchange.rows_in(source), data)
+    print(f"rows {first} to {last} are in {data}")
+    if first > 1:
+        print(f"note: sessions, queues and retained messages from before row {first} are not there")
+
+
+@app.command()
+def compact(
+    data: Data = _DATA,
+    keep_days: Annotated[
+        float, typer.Option(metavar="DAYS", min=0, help="Remove older rows; 0 keeps all.")
+    ] = 0,
+) -> None:
+    """Fold and compress everything now. A running hub does it by itself."""
+    from hubbub.journal.compact import compact as fold_all
+
+    directory = examine.directory_of(data)
+    before = examine.total_bytes(directory)
+    with _bar("compacting", before) as progress:
+        fold_all(directory, keep_days * 86_400, progress=progress)
+    print(f"{decimal(before)} before, {decimal(examine.total_bytes(directory))} now")

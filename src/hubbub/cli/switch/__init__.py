@@ -1,0 +1,279 @@
+"""`hubbub switch`: calls and serves named queues, and shows who waits for whom.
+
+The commands and what they print are those of message-switch's own tool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import shutil
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from hubbub.cli.reach import reaching
+from hubbub.cli.switch.answers import by_hand, by_program, print_payload
+from hubbub.cli.switch.events import chart, event_line
+from hubbub.cli.switch.report import report
+from hubbub.client import run
+from hubbub.client.switch import SwitchClient, connect
+from hubbub.errors import HubbubError, SettingError
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+Url = Annotated[
+    str,
+    typer.Option(
+        help="http(s):// or switch(s)://[USER:PASSWORD@]HOST:PORT; switch:///path, a Unix socket."
+    ),
+]
+Queue = Annotated[str, typer.Argument(help="The name of the queue.")]
+
+DEFAULT_URL: Final = "http://127.0.0.1:8080"
+CONCURRENT: Final = 10  # programs that answer at a time
+INTERRUPTED: Final = 130  # the exit code of shells after Ctrl-C
+
+
+def _do(url: str, work: Callable[[SwitchClient], Awaitable[None]], endless: bool = False) -> None:
+    """Connect and work. To interrupt what is `endless` is to end it in order."""
+
+    async def main() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            with reaching(url):
+                hub = await stack.enter_async_context(connect(url))
+            await work(hub)
+
+    logging.basicConfig(level=logging.WARNING, format="hubbub: %(message)s", stream=sys.stderr)
+    try:
+        run(main())
+    except KeyboardInterrupt:
+        raise typer.Exit(0 if endless else INTERRUPTED) from None
+    except BrokenPipeError:  # `| head` has enough
+        sys.stderr.close()
+        raise typer.Exit from None
+
+
+# Calls and services
+
+
+@app.command()
+def call(
+    name: Queue,
+    body: Annotated[str | None, typer.Option(help="The request; without it, stdin.")] = None,
+    file: Annotated[Path | None, typer.Option(help="The request is what this file holds.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, help="Seconds to wait for the reply; else for ever.")
+    ] = None,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Send a request to a queue and print the reply."""
+    request = _request(body, file)
+
+    async def work(hub: SwitchClient) -> None:
+        print_payload(await hub.call(name, request, timeout))
+
+    _do(url, work)
+
+
+def _request(body: str | None, file: Path | None) -> bytes:
+    if body is not None and file is not None:
+        raise SettingError("expected one request: --body or --file, not both")
+    if body is not None:
+        return body.encode("utf-8", "surrogateescape")
+    if file is not None:
+        return file.read_bytes()
+    if sys.stdin.isatty():
+        print("Enter body text:", file=sys.stderr)
+    return sys.stdin.buffer.read()
+
+
+@app.command()
+def serve(
+    name: Queue,
+    program: Annotated[
+        str | None,
+        typer.Option(help="Answers: the request is its input. Without it, you answer."),
+    ] = None,
+    concurrent: Annotated[
+        int, typer.Option(min=1, help="So many programs run at a time.")
+    ] = CONCURRENT,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Answer what comes into a queue, until interrupted."""
+    if program is not None and shutil.which(program) is None:
+        raise SettingError(f"there is no program {program} that can be run")
+
+    async def work(hub: SwitchClient) -> None:
+        if program is None:
+            await _serve_by_hand(hub, name)
+        else:
+            await hub.serve(name, lambda request: by_program(program, request), concurrent)
+
+    _do(url, work, endless=True)
+
+
+async def _serve_by_hand(hub: SwitchClient, name: str) -> None:
+    """One request at a time, until whoever answers has no more to say."""
+    ended = asyncio.Event()
+
+    async def answer(request: bytes) -> bytes:
+        try:
+            return await by_hand(request)
+        except EOFError as error:
+            ended.set()
+            raise HubbubError(str(error)) from None
+
+    serving = asyncio.ensure_future(hub.serve(name, answer))
+    waiting = asyncio.ensure_future(ended.wait())
+    try:
+        await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            await serving
+    finally:
+        serving.cancel()
+        waiting.cancel()
+
+
+# Queues
+
+
+@app.command("list")
+def list_queues(
+    prefix: Annotated[str, typer.Option(help="Only names that begin like this.")] = "",
+    all: Annotated[bool, typer.Option("--all", help="Also queues nobody reads.")] = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Print the queues that are served."""
+
+    async def work(hub: SwitchClient) -> None:
+        for name in await hub.list(prefix, all):
+            print(name)
+
+    _do(url, work)
+
+
+@app.command()
+def create(
+    name: Queue,
+    max_messages: Annotated[
+        int | None, typer.Option(min=0, help="Refuse more messages than that.")
+    ] = None,
+    max_bytes: Annotated[
+        int | None, typer.Option(min=0, help="Refuse more when there are so many bytes.")
+    ] = None,
+    expires: Annotated[
+        float | None, typer.Option(min=0, help="Seconds after which a message ends.")
+    ] = None,
+    lease: Annotated[
+        float | None, typer.Option(min=0, help="Readers compete; each has a message so long.")
+    ] = None,
+    max_deliveries: Annotated[
+        int | None, typer.Option(min=0, help="Give a message up after so many leases.")
+    ] = None,
+    dead_letter: Annotated[
+        str | None, typer.Option(metavar="QUEUE", help="Where it goes then.")
+    ] = None,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Make a queue, or set what an existing one may be asked for; print what holds."""
+    given = {
+        "max_messages": max_messages, "max_bytes": max_bytes, "expires": expires, "lease": lease,
+        "max_deliveries": max_deliveries, "dead_letter": dead_letter,
+    }  # fmt: skip
+
+    async def work(hub: SwitchClient) -> None:
+        named = {setting: value for setting, value in given.items() if value is not None}
+        for setting, value in (await hub.configure(name, **named)).items():
+            print(f"{setting} = {value}")
+
+    _do(url, work)
+
+
+@app.command()
+def ack(
+    name: Queue,
+    number: Annotated[int, typer.Argument(help="The id of the message in the queue.")],
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Take a message out of a queue without answering it."""
+
+    async def work(hub: SwitchClient) -> None:
+        if not await hub.ack(name, number):
+            raise HubbubError(f"there is no message {number} in the queue {name}")
+
+    _do(url, work)
+
+
+@app.command()
+def destroy(name: Queue, url: Url = DEFAULT_URL) -> None:
+    """End a queue with all it holds."""
+
+    async def work(hub: SwitchClient) -> None:
+        if not await hub.destroy(name):
+            raise HubbubError(f"there is no queue {name}")
+
+    _do(url, work)
+
+
+# Looking
+
+
+@app.command()
+def diagnostics(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as it came.")] = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Show every queue, what waits in it, and for whom."""
+
+    async def work(hub: SwitchClient) -> None:
+        found = await hub.diagnostics()
+        print(json.dumps(found, indent=2) if as_json else "\n".join(report(found)))
+
+    _do(url, work)
+
+
+@app.command()
+def tail(
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until interrupted.")] = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Print the last events at the queues."""
+
+    async def work(hub: SwitchClient) -> None:
+        began = 0.0
+        async for event in hub.events() if follow else _last_events(hub):
+            began = began or event["time"]
+            print(event_line(event, event["time"] - began), flush=True)
+
+    _do(url, work, endless=follow)
+
+
+@app.command()
+def mscgen(url: Url = DEFAULT_URL) -> None:
+    """Print the last events as a message sequence chart, for the program mscgen."""
+
+    async def work(hub: SwitchClient) -> None:
+        print("\n".join(chart([event async for event in _last_events(hub)])))
+
+    _do(url, work)
+
+
+async def _last_events(hub: SwitchClient) -> AsyncIterator[dict[str, Any]]:
+    for _, event in await hub.trace(timeout=0.0):
+        yield event
+
+
+@app.command()
+def shutdown(url: Url = DEFAULT_URL) -> None:
+    """End the hub."""
+
+    async def work(hub: SwitchClient) -> None:
+        await hub.shutdown()
+
+    _do(url, work)

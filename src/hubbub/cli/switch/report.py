@@ -1,0 +1,84 @@
+"""The answer of `GET /` for people: who waits for whom, for how long, and who is gone."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+PAYLOAD_CHARACTERS: Final = 70
+LATE_SECONDS: Final = 30.0  # who is later than this to ask again does not live
+
+# The groups of queues, in the order in which they are shown.
+_STATES: Final = {
+    "running": "The following services are running:",
+    "not started": "The following services have been called but have never started:",
+    "gone": "The following services have crashed or deadlocked:",
+}
+_WAITING: Final = {
+    "running": "is waiting for a response",
+    "not started": "has not started",
+    "gone": "has gone, or is deadlocked",
+}
+
+
+def report(found: dict[str, Any]) -> list[str]:
+    """The lines to print."""
+    now = found["current_time"]
+    lines = [f"Switch started {ago(now - found['start_time'])} ago"]
+    services, callers = found["permanent_queues"], found["transient_queues"]
+    for state, title in _STATES.items():
+        names = [name for name, queue in services.items() if _state(queue, now) == state]
+        if names:
+            lines += [title]
+        for name in names:
+            lines += _queue_lines(name, services[name], {**services, **callers}, now)
+    replies = {name: queue for name, queue in callers.items() if queue["queue_contents"]}
+    if replies:
+        lines += ["Temporary queues containing replies:"]
+    for name, queue in replies.items():
+        lines += _queue_lines(name, queue, callers, now)
+    return lines
+
+
+def _state(queue: dict[str, Any] | None, now: int) -> str:
+    expected = queue.get("next_transfer_expected") if queue else None
+    if queue is None:
+        return "gone"
+    if expected is None:
+        return "not started"
+    return "running" if expected + LATE_SECONDS * 1e9 > now else "gone"
+
+
+def _queue_lines(name: str, queue: dict[str, Any], queues: dict[str, Any], now: int) -> list[str]:
+    lines = [f"  {one_line(name)}"]
+    for (_, number), entry in queue["queue_contents"]:
+        message = entry["message"]
+        kind, origin = message["kind"][0].lower(), entry["origin"][1]
+        sent = ago(now - entry["time"])
+        lines += [
+            f"    {number}: {kind} from: {origin} sent {sent} ago",
+            f"      {one_line(message['payload'])[:PAYLOAD_CHARACTERS]}",
+        ]
+        if kind == "request" and message["kind"][1]:
+            lines += [f"      {_caller(message['kind'][1], queues, now)}"]
+    return lines
+
+
+def _caller(name: str, queues: dict[str, Any], now: int) -> str:
+    """What became of who asked. One of another protocol has no queue that could be looked at."""
+    if name not in queues and ("/" in name or name.startswith("$")):
+        return f"{name} is to get the response"
+    return f"{name} {_WAITING[_state(queues.get(name), now)]}"
+
+
+def one_line(text: str) -> str:
+    """What a terminal can show: no control characters, nothing that is no text."""
+    shown = text.encode("utf-8", "replace").decode()
+    return "".join(letter if letter.isprintable() else " " for letter in shown)
+
+
+def ago(nanoseconds: int) -> str:
+    seconds = nanoseconds / 1e9
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, hours = int(seconds // 60), int(seconds // 3600)
+    return f"{minutes} min" if hours < 1 else f"{hours} h {minutes % 60} min"

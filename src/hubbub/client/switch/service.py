@@ -1,0 +1,94 @@
+"""What one `serve` is working on: requests in, answers out, over lost connections.
+
+    take ─▶ working ─▶ respond ─▶ done
+                          │ the hub is lost
+                          ▼
+                        kept ─▶ taken again: respond; other payload: work; never again: forget
+
+An answer is sent only on the word of the hub that it still has this very request. A hub without a
+journal counts from 0 after a restart, and an id from before would hit another request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+
+from hubbub.client.switch.channel import Channel
+from hubbub.errors import HubbubError
+from hubbub.protocols.switch.codec import Delivery
+
+Handler = Callable[[bytes], bytes | Awaitable[bytes]]
+Respond = Callable[[Delivery, bytes], Awaitable[None]]
+
+log = logging.getLogger("hubbub.client.switch")
+
+
+class Service:
+    """`channel` is where the requests come from; closing it makes them come again."""
+
+    def __init__(
+        self, channel: Channel, handler: Handler, concurrent: int, respond: Respond
+    ) -> None:
+        self._channel = channel
+        self._handler = handler
+        self._respond = respond
+        self._slots = asyncio.Semaphore(concurrent)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._working: dict[int, Delivery] = {}
+        self._kept: dict[int, tuple[Delivery, bytes]] = {}
+
+    async def take(self, request: Delivery) -> None:
+        """Begin with a request when there is room, then wait for room again.
+
+        So nothing is asked of the hub that could not be begun with: it may be a lease. A request
+        that is worked on is not new, though it may be on its second lease.
+        """
+        request = request._replace(deliveries=0)
+        if self._working.get(request.number) == request:
+            return
+        await self._slots.acquire()
+        self._working[request.number] = request
+        task = asyncio.create_task(self._work(request))
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        async with self._slots:
+            pass
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._slots.release()
+
+    def cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    async def _work(self, request: Delivery) -> None:
+        name = f"{request.queue}:{request.number}"
+        try:
+            reply = await self._reply(request)
+            await self._send(request, reply)
+        except HubbubError as error:
+            log.error("request %s was not answered and stays: %s", name, error)
+        except Exception:
+            log.exception("request %s was not answered and stays", name)
+        finally:
+            if self._working.get(request.number) is request:
+                del self._working[request.number]
+
+    async def _reply(self, request: Delivery) -> bytes:
+        kept = self._kept.pop(request.number, None)
+        self._kept = {n: kept for n, kept in self._kept.items() if n > request.number}  # in order
+        if kept is not None and kept[0] == request:
+            return kept[1]
+        result = self._handler(request.payload)
+        return await result if inspect.isawaitable(result) else result
+
+    async def _send(self, request: Delivery, reply: bytes) -> None:
+        try:
+            await self._respond(request, reply)
+        except OSError as error:
+            self._kept[request.number] = (request, reply)
+            self._channel.close(ConnectionResetError(f"an answer was not sent: {error}"))

@@ -1,0 +1,38 @@
+"""What the program around a hub wants to hear, and may decide. The broker calls, the hub fills in.
+
+Everything here is called in the middle of the broker's own work: an implementation answers at
+once, and puts off whatever else it wants to do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import mypyc_attr
+
+from hubbub.core.message import Run
+
+if TYPE_CHECKING:
+    from hubbub.core.session import Session
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Hooks:
+    """`Broker.hooks` is told of clients and names, `Broker.inspector` sees every message."""
+
+    def connected(self, session: Session) -> None:
+        """A client is here, and has its number. Nothing was written to it yet."""
+
+    def disconnected(self, session: Session, number: int, reason: str) -> None:
+        """The client that had this number is gone ("" = it left in order)."""
+
+    def may_name(self, subtopic: str, session: Session) -> bool:
+        """Whether a client may make a sub-topic that is new."""
+        return True
+
+    def passes(self, run: Run) -> bool:
+        """Whether a run may be published; False drops it without a word."""
+        return True
+
+    def undelivered(self, run: Run) -> None:
+        """Nobody got this."""

@@ -1,0 +1,141 @@
+"""What ends by itself in queues: messages that expire, leases, and messages nobody can handle.
+
+    waits --lease--> a reader has it --ack--> gone
+      ^                   |
+      +--- time is over --+--- for the last time --+--> the queue of dead letters, or gone
+    waits ------------ expires --------------------+
+
+A lease is counted where the queue says after how many a message is given up; that count is a
+row, so a message that ends the hub with its reader is given up too. The broker asks before it
+hands a message out; `wake` runs about once a second, so both are noticed with nobody there.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Final
+
+from hubbub import schema
+from hubbub.core.message import SPELLED, Message, Run
+from hubbub.core.queue import PROTOCOL, Queue
+from hubbub.core.session import Session
+from hubbub.core.topics import QUEUE
+from hubbub.schema import Row, column_of
+
+if TYPE_CHECKING:
+    from hubbub.core.broker import Broker
+
+EXPIRED: Final = "expired"
+GIVEN_UP: Final = "given up"
+
+
+class Overdue:
+    """`queues`: those in which something may end by itself."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.queues: dict[Queue, None] = {}
+
+    def watch(self, queue: Queue) -> None:
+        if queue.expiring or queue.ends or queue.settings.max_deliveries:
+            self.queues[queue] = None
+
+    def first_waiting(self, queue: Queue) -> int:
+        """The oldest message that somebody may have, or -1; what is overdue goes before."""
+        self.expire(queue)
+        number = queue.next_waiting()
+        most = queue.settings.max_deliveries
+        while most and number >= 0 and queue.delivered.get(number, 0) >= most:
+            self._bury(queue, number, GIVEN_UP)
+            number = queue.next_waiting()
+        return number
+
+    def leased(self, queue: Queue, number: int, session: Session) -> None:
+        """The session gets a message, for as long as the queue says."""
+        broker, settings = self.broker, queue.settings
+        expires = until = 0.0
+        if settings.lease:
+            until = broker.clock.now() + settings.lease
+            expires = broker.clock.stamp() + settings.lease * 1e6
+        row = Row(
+            0, 0, schema.DELIVER, session.protocol.encode(), column_of(session.client),
+            column_of(queue.client), ref=queue.messages[number], number=number,
+            expires=int(expires),
+        )  # fmt: skip
+        count = queue.delivered.get(number, 0) + 1
+        if settings.max_deliveries:
+            broker.change(row._replace(properties=b'{"delivery":%d}' % count))
+        else:
+            broker.note(row)
+        if settings.lease:
+            queue.delivered[number] = count
+        queue.lease(number, session, until)
+        self.watch(queue)
+
+    def wake(self) -> None:
+        now = self.broker.clock.now()
+        for queue in list(self.queues):
+            if self.broker.state.queues.get(queue.name) is not queue:
+                del self.queues[queue]
+                continue
+            self._end_leases(queue, now)
+            self.first_waiting(queue)
+            if not (queue.expiring or queue.ends or queue.settings.max_deliveries):
+                del self.queues[queue]
+
+    def _end_leases(self, queue: Queue, now: float) -> None:
+        over = []
+        for number, until in queue.ends.items():
+            if until > now:
+                break
+            over.append(number)
+        if over:
+            queue.wait_again(over)
+            self.broker.queues.offer(queue)
+
+    def expire(self, queue: Queue) -> None:
+        """End what is over its time; a message that somebody has is not taken away."""
+        expiring = queue.expiring
+        if not expiring or expiring[0][0] > (now := self.broker.clock.stamp()):
+            return
+        kept = []
+        while expiring and expiring[0][0] <= now:
+            entry = heapq.heappop(expiring)
+            if entry[1] in queue.leased:
+                kept.append(entry)
+            elif entry[1] in queue.messages:
+                self._bury(queue, entry[1], EXPIRED)
+        for entry in kept:
+            heapq.heappush(expiring, entry)
+
+    def _bury(self, queue: Queue, number: int, reason: str) -> None:
+        """Take a message out of its queue, into that of the dead letters if it has one."""
+        broker, seq = self.broker, queue.messages[number]
+        message = broker.log.read(seq)
+        if message is not None and queue.settings.dead_letter:
+            self._send_on(queue, number, message, reason)
+        else:
+            broker.metrics.drop(reason)
+        # Afterwards: a crash in between leaves it in both, not in none.
+        broker.change(
+            Row(
+                0, 0, schema.DROP, PROTOCOL.encode(), column_of(queue.client),
+                column_of(queue.client), ref=seq, number=number,
+                properties=b'{"reason":"%b"}' % reason.encode(),
+            )
+        )  # fmt: skip
+        broker.log.unpin(seq)
+
+    def _send_on(self, queue: Queue, number: int, message: Message, reason: str) -> None:
+        """The same message under a number of its own, with what became of it before."""
+        dead = {"queue": queue.name, "id": number, "reason": reason}
+        copy = Message(
+            QUEUE + queue.settings.dead_letter, message.payload, max(message.qos, 1), False,
+            message.protocol, message.client, 0, message.subtopic, message.content_type,
+            message.reply_to, message.correlation, {**(message.properties or {}), "dead": dead},
+        )  # fmt: skip
+        # The queue's own bounds hold; nobody's permission is asked, it was when this was set.
+        route = self.broker.route(self.broker.open, copy.topic)
+        run = Run(self.broker.itself, route, copy.qos, 1, SPELLED, b"")
+        run.replace([copy])
+        self.broker.publish(run)

@@ -1,0 +1,273 @@
+"""The queues of a broker: how they begin and end, what comes in, and who gets it.
+
+    publish -> enqueue -> a row -> tell readers, dispatch to consumers -> acknowledge
+
+A `Queue` holds what there is; here it is decided, and becomes rows. What ends by itself in a
+queue is in `overdue`. The broker owns it, protocols call it; no I/O.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from hubbub import schema
+from hubbub.core.limits import ENDED_QUEUES, QUEUE_BYTES, QUEUE_MESSAGES, QUEUES
+from hubbub.core.message import SPELLED, Message, Run, row_of
+from hubbub.core.overdue import Overdue
+from hubbub.core.queue import PLAIN, PROTOCOL, Queue, QueueSettings, Reader
+from hubbub.core.session import Session, Subscription, row_about
+from hubbub.core.state import queue_properties
+from hubbub.core.topics import QUEUE
+from hubbub.schema import Row, column_of
+
+if TYPE_CHECKING:
+    from hubbub.core.broker import Broker
+
+
+class Queues:
+    """Their bounds, and who waits for queues that are not there.
+
+    `expecting`: consumers of destroyed ones, `awaiting`: readers of any that may yet begin.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.overdue = Overdue(broker)
+        self.max_messages = QUEUE_MESSAGES
+        self.max_bytes = QUEUE_BYTES
+        self.expecting: dict[str, deque[Subscription]] = {}
+        self.awaiting: dict[str, dict[Reader, None]] = {}
+
+    def named(self, name: str, owner: str = "") -> Queue:
+        """The queue of that name; it begins, persistent or owned, if it does not exist."""
+        queue = self.broker.state.queues.get(name)
+        if queue is None:
+            number = self.broker.state.ended_queues.get(name, self.broker.state.queue_floor)
+            self._create(name, number, queue_properties(owner, PLAIN, read=False))
+            queue = self.adopt(self.broker.state.queues[name])
+        return queue
+
+    def configure(self, queue: Queue, settings: QueueSettings) -> None:
+        """What is asked of a queue from now on; messages that it has keep their expiry."""
+        self._change(queue, settings, queue.read)
+        self.overdue.watch(queue)
+
+    def polled(self, queue: Queue, until: float) -> None:
+        """Somebody reads the queue. The first time is a row: who never did is not missed."""
+        queue.polled = until
+        if not (queue.read or queue.owner):
+            self._change(queue, queue.settings, True)
+
+    def _change(self, queue: Queue, settings: QueueSettings, read: bool) -> None:
+        self._create(queue.name, queue.next, queue_properties(queue.owner, settings, read))
+
+    def _create(self, name: str, number: int, properties: bytes) -> None:
+        row = Row(0, 0, schema.CREATE, topic=column_of(QUEUE + name), number=number)
+        self.broker.change(row._replace(properties=properties))
+
+    def wait_at(self, name: str, reader: Reader) -> None:
+        """Tell the reader what comes into the queue of that name, now or when it exists."""
+        queue = self.broker.state.queues.get(name)
+        if queue is not None:
+            queue.readers[reader] = None
+        else:
+            self.awaiting.setdefault(name, {})[reader] = None
+
+    def wait_no_more(self, name: str, reader: Reader) -> None:
+        queue = self.broker.state.queues.get(name)
+        if queue is not None:
+            queue.readers.pop(reader, None)
+        elif name in self.awaiting:
+            self.awaiting[name].pop(reader, None)
+            if not self.awaiting[name]:
+                del self.awaiting[name]
+
+    def room(self, queue: Queue) -> int:
+        """How many more messages a queue takes. With room for bytes left, any size fits."""
+        own = queue.settings
+        if queue.bytes >= min(own.max_bytes or self.max_bytes, self.max_bytes):
+            return 0
+        most = min(own.max_messages or self.max_messages, self.max_messages)
+        return max(most - len(queue.messages), 0)
+
+    def may_begin(self, name: str) -> bool:
+        return name in self.broker.state.queues or len(self.broker.state.queues) < QUEUES
+
+    def adopt(self, queue: Queue) -> Queue:
+        """Make a queue of the fold a living one; who consumed one of that name does again."""
+        queue.enter = self.enqueue
+        queue.consumers = self.expecting.pop(queue.name, queue.consumers)
+        queue.readers = self.awaiting.pop(queue.name, {})
+        if queue.read:
+            queue.polled = self.broker.clock.now()  # before a restart; who lives comes back soon
+        self.overdue.watch(queue)
+        for topic_filter in queue.bindings:
+            self.broker.enter(self.entrance(queue, topic_filter))
+        return queue
+
+    def destroy(self, name: str) -> None:
+        """End a queue with all it holds; nothing happens if there is none."""
+        queue = self.broker.state.queues.get(name)
+        if queue is None:
+            return
+        for subscription in queue.subscriptions.values():
+            self.broker.filters.remove(subscription)
+        if queue.consumers:
+            self.expecting[name] = queue.consumers
+        for number, seq in queue.messages.items():
+            queue.end_lease(number, seq)
+            self.broker.log.unpin(seq)
+        floor = 0
+        if len(self.broker.state.ended_queues) >= ENDED_QUEUES:
+            floor = max(queue.next, *self.broker.state.ended_queues.values())
+        self.broker.change(Row(0, 0, schema.DESTROY, topic=column_of(queue.client), number=floor))
+        self.broker.age += 1
+        if queue.readers:
+            self.awaiting[name] = queue.readers
+
+    def bind(self, queue: Queue, topic_filter: str) -> None:
+        """Every publish that matches the filter enters the queue from now on."""
+        if topic_filter not in queue.subscriptions:
+            self.broker.change(row_about(queue, schema.SUBSCRIBE, topic_filter)._replace(qos=2))
+            self.broker.enter(self.entrance(queue, topic_filter))
+
+    def unbind(self, queue: Queue, topic_filter: str) -> None:
+        subscription = queue.subscriptions.pop(topic_filter, None)
+        if subscription is not None:
+            self.broker.change(row_about(queue, schema.UNSUBSCRIBE, topic_filter))
+            self.broker.filters.remove(subscription)
+            self.broker.age += 1
+
+    def entrance(self, queue: Queue, topic_filter: str) -> Subscription:
+        subscription = Subscription(queue, topic_filter, 2, (SPELLED, SPELLED, SPELLED))
+        if topic_filter != queue.client:
+            queue.subscriptions[topic_filter] = subscription
+        return subscription
+
+    def enqueue(self, queue: Queue, run: Run, subscription: Subscription) -> None:
+        """Messages enter a queue: sent to it (a `send` row), or through a binding (`queued`)."""
+        sent = subscription.filter == queue.client and self.broker.log.records
+        if not sent and not run.first:
+            run.first = self.broker.log.keep(run)
+        room = self.room(queue)
+        for index, message in enumerate(run.messages()):
+            if index >= room:
+                self.broker.metrics.drop("queue full")
+            elif sent:
+                self._send(queue, message)
+            else:
+                self._put(queue, message, run.first + index)
+        if queue.expiring:
+            self.overdue.watch(queue)
+        queue.tell()
+        self.dispatch(queue)
+
+    def _send(self, queue: Queue, message: Message) -> None:
+        """The message is only here, so its row is that of the queue too."""
+        row = row_of(message, schema.SEND, self._answered(message), queue.next)
+        expires = self._expiry(queue, message)
+        if message.topic != queue.client or message.expires != expires:
+            row = row._replace(topic=column_of(queue.client), expires=expires)
+        self.broker.change(row)
+
+    def _put(self, queue: Queue, message: Message, seq: int) -> None:
+        """The message is in the log already."""
+        self.broker.log.pin(seq)
+        self.broker.change(
+            Row(
+                0, 0, schema.QUEUED, PROTOCOL.encode(), column_of(queue.client), ref=seq,
+                number=queue.next, expires=self._expiry(queue, message),
+                properties=b'{"bytes":%d}' % len(message.payload),
+            )
+        )  # fmt: skip
+
+    def _expiry(self, queue: Queue, message: Message) -> int:
+        """When a message that enters the queue now expires, 0 = never."""
+        if not queue.settings.expires:
+            return message.expires
+        latest = self.broker.clock.stamp() + int(queue.settings.expires * 1e6)
+        return min(message.expires or latest, latest)
+
+    def _answered(self, message: Message) -> int:
+        """The seq of the request that a message answers, 0 if it is none or long gone."""
+        answers = message.properties.get("answers") if message.properties else None
+        if not isinstance(answers, list):
+            return 0
+        queue = self.broker.state.queues.get(answers[0])
+        return queue.messages.get(answers[1], 0) if queue is not None else 0
+
+    def consume(self, name: str, subscription: Subscription) -> None:
+        """A session takes part in the competition for a queue, which begins if there is none."""
+        self.named(name).consumers.append(subscription)
+
+    def consume_no_more(self, name: str, subscription: Subscription) -> None:
+        queue = self.broker.state.queues.get(name)
+        consumers = queue.consumers if queue is not None else self.expecting.get(name)
+        if consumers is not None and subscription in consumers:
+            consumers.remove(subscription)
+        if queue is not None:
+            queue.give_back(subscription.session)
+            self.offer(queue)
+        elif not consumers:
+            self.expecting.pop(name, None)
+
+    def expect(self, name: str, subscription: Subscription) -> None:
+        """It takes part once there is a queue of that name: the one it knew was destroyed."""
+        self.expecting.setdefault(name, deque()).append(subscription)
+
+    def offer(self, queue: Queue) -> None:
+        """Messages wait again: hand them out, or tell those who come for them."""
+        self.dispatch(queue)
+        if queue.settings.lease:
+            queue.tell()
+
+    def dispatch(self, queue: Queue) -> None:
+        """Hand waiting messages to consumers that have room, in turn."""
+        while queue.consumers:
+            number = self.overdue.first_waiting(queue)
+            if number < 0:
+                return
+            subscription = queue.next_consumer(number)
+            if subscription is None:
+                return
+            session = subscription.session
+            message = self._lease(queue, number, session)
+            if message is None:
+                continue
+            if session.lasting and min(message.qos, subscription.qos):
+                # It takes a delivery number and nothing more: after a restart the lease is over,
+                # and the queue has the message.
+                self.broker.log.append(row_about(session, schema.QUEUED))
+            session.offer(message, subscription, retained=False)
+
+    def take(self, queue: Queue, session: Session) -> tuple[int, Message] | None:
+        """Lease the oldest waiting message to a session that asks for one: its id and itself."""
+        while (number := self.overdue.first_waiting(queue)) >= 0:
+            if queue.messages[number] in session.leases:
+                break  # it has it from another queue, and must be done with that first
+            message = self._lease(queue, number, session)
+            if message is not None:
+                return number, message
+        return None
+
+    def _lease(self, queue: Queue, number: int, session: Session) -> Message | None:
+        """Hand over the message that waits first; None if it is lost."""
+        queue.waiting.popleft()
+        message = self.broker.log.read(queue.messages[number])
+        if message is None:
+            self.broker.metrics.drop("memory full")
+            self.acknowledge(queue, number, session)
+        else:
+            self.overdue.leased(queue, number, session)
+        return message
+
+    def acknowledge(self, queue: Queue, number: int, session: Session) -> bool:
+        """A message is done with; False if it was already gone. The row is what 200 promises."""
+        seq = queue.messages.get(number)
+        if seq is None:
+            return False
+        row = row_about(session, schema.ACK, queue.client)
+        self.broker.change(row._replace(ref=seq, number=number))
+        self.broker.log.unpin(seq)
+        return True

@@ -1,0 +1,39 @@
+"""Folding and compressing everything now, without a hub: `hubbub journal compact`.
+
+A running hub does the same by and by (`roll`). The last segment is ended by beginning the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hubbub.core.clock import Clock
+from hubbub.journal import roll
+from hubbub.journal.segments import Directory, Header, write_whole
+from hubbub.journal.writer import Journal
+
+
+def compact(
+    directory: Directory, keep_seconds: float = 0, keep_bytes: int = 0,
+    progress: Callable[[int], None] = lambda size: None,
+) -> None:  # fmt: skip
+    """Heal the files, fold all segments, compress what may be. DirectoryError if a hub runs here.
+
+    `keep_seconds`, `keep_bytes`: as in `roll.roll`. `progress` gets the bytes of each segment.
+    """
+    journal = Journal(directory.path, Clock(), "disk", lambda seq: None)
+    try:
+        journal.recover(lambda row: None)
+        last = journal.position
+    finally:
+        journal.close()
+    directory.acquire()
+    try:
+        bases = roll.bases(directory)
+        if bases and last >= bases[-1]:
+            write_whole(directory.segment(last + 1), Header(last + 1, last, last + 1).encode())
+        for base in bases:
+            roll.roll(directory, base, keep_seconds, keep_bytes)
+            progress(directory.segment(base).stat().st_size)
+    finally:
+        directory.release()

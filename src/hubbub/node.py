@@ -1,0 +1,525 @@
+"""A node: broker + journal + the tick + its listeners. What `Hub` owns and drives.
+
+The tick is the one place whose order matters. Everything that arrived in one turn of the loop is
+parsed first, then:
+
+    1. commit   rows become a frame, given to the writer thread, if someone waits or enough came
+    2. write    each touched link is written once, while the disk works
+    3. release  when the frame is durable: what was held for it is written
+
+so nothing is promised before it is safe, and nothing else waits for the disk. One event loop;
+the only other thread is the journal's writer, which calls back through the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import re
+import shutil
+import socket
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from hubbub.auth.gate import Gatehouse
+from hubbub.config import Listener as PlaceSettings
+from hubbub.config import Settings
+from hubbub.core.broker import Broker
+from hubbub.core.clock import Clock
+from hubbub.core.connection import Opening
+from hubbub.core.limits import COMMIT_SECONDS, CONGESTED_BYTES
+from hubbub.core.link import Link
+from hubbub.core.log import Log
+from hubbub.core.rights import Gate
+from hubbub.core.system import System
+from hubbub.dialer import Dialer, Line
+from hubbub.errors import HubbubError, SettingError
+from hubbub.journal.writer import Journal
+from hubbub.listener import Deadlines, Listener, Socket
+from hubbub.protocols import registry
+from hubbub.protocols.mqtt.bridge import Bridge, open_bridges
+from hubbub.wire.http import Request
+
+log = logging.getLogger("hubbub")
+
+SWEEP_SECONDS = 0.25
+STOP_SECONDS = 5.0
+PROGRESS_SECONDS = 1.0
+ROLL_RETRY_SECONDS = 60.0
+
+
+class WebApplication(Protocol):
+    """What serves the HTTP requests that no protocol takes."""
+
+    async def start(self) -> None: ...
+    def adopt(self, transport: asyncio.Transport, data: bytes, opening: Opening) -> None: ...
+    def claims(self, request: Request) -> bool: ...
+    async def stop(self) -> None: ...
+
+
+class Node:
+    """One hub at work. `async with Node(settings)` runs it on this loop until the block ends.
+
+    `settings.journal.record = "none"` keeps everything in memory; otherwise the journal lies in
+    `settings.data`, which belongs to one hub at a time (DirectoryError). `guard` may put a gate
+    before that of a listener.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        guard: Callable[[Gate], Gate] = lambda gate: gate,
+    ) -> None:
+        self.settings = settings or Settings()
+        self.guard = guard
+        self.clock = Clock()
+        self.journal: Journal | None = None
+        self.listeners: list[Listener] = []
+        self.sockets: set[Socket] = set()
+        self.bridges: list[Bridge] = []
+        self.dialers: list[Dialer] = []
+        self.deadlines = Deadlines()
+        self.congested = False
+        self.web: WebApplication | None = None
+        self.broker = Broker(self.clock, Log(self.clock), "none")
+        self.gatehouse = Gatehouse(self.broker.open)
+        self._held_back: set[asyncio.Transport] = set()
+        self._scheduled = False
+        self._commit_timer: asyncio.TimerHandle | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+        self._roll: asyncio.Task[None] | None = None
+        self._roll_again = 0.0
+
+    # Life
+
+    async def start(self, recovered: Callable[[], None] = lambda: None) -> None:
+        """Recover the journal, open the listeners. On an error nothing is left open.
+
+        `recovered` is called when the broker is ready and nobody can connect yet.
+        """
+        self.listeners, self.dialers = [], []
+        self._loop = asyncio.get_running_loop()
+        try:
+            self._open_journal()
+            self._open_broker()
+            self._recover()
+            self.bridges = open_bridges(self.broker, self.settings.bridge, socket.gethostname())
+            recovered()
+            if self.web is not None:
+                await self.web.start()
+            await self._open_listeners()
+            self._dial()
+        except BaseException:
+            await self.stop()
+            raise
+        self._sweeper = asyncio.create_task(self._sweep())
+
+    async def stop(self) -> None:
+        """Close the listeners, say goodbye, commit everything, release the directory."""
+        for listener in self.listeners:
+            listener.close()
+        for sock in list(self.sockets):
+            sock.stop()
+        for dialer in self.dialers:
+            dialer.stop()
+        self.schedule()
+        await self._drain()
+        for dialer in self.dialers:
+            await dialer.ended(STOP_SECONDS)
+        if self.web is not None:
+            await self.web.stop()
+        self.gatehouse.close()
+        for task in (self._sweeper, self._roll):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await task
+        if self._commit_timer is not None:
+            self._commit_timer.cancel()
+        if self.journal is not None:
+            self.journal.close()
+            self.journal = None
+
+    async def __aenter__(self) -> Node:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def _drain(self) -> None:
+        """Wait until what was promised is out and the connections are closed, but not long."""
+        until = self.clock.now() + STOP_SECONDS
+        while self.sockets and self.clock.now() < until:
+            await asyncio.sleep(0.01)
+        for sock in list(self.sockets):
+            if sock.transport is not None:
+                sock.transport.abort()
+        await asyncio.sleep(0)
+
+    # Opening
+
+    def _open_journal(self) -> None:
+        wanted = self.settings.journal
+        if wanted.record == "none" or wanted.durability == "none":
+            return
+        self.journal = Journal(
+            Path(self.settings.data),
+            self.clock,
+            wanted.durability,
+            self._synced,
+            segment_bytes=wanted.segment_bytes,
+            segment_seconds=wanted.segment_seconds,
+        )
+
+    def _open_broker(self) -> None:
+        journal, settings = self.journal, self.settings
+        record = settings.journal.record if journal is not None else "none"
+        rows = journal if journal is not None else Log(self.clock)
+        broker = self.broker = Broker(self.clock, rows, record, settings.journal.exclude)
+        self.gatehouse = Gatehouse(broker.open)
+        self.system = System(broker, version("hubbub"))
+        self.protocols = registry.load(broker)
+        self.apply(settings)
+
+    def apply(self, settings: Settings) -> None:
+        """Take what may change while the hub runs: bounds, exclusions."""
+        broker = self.broker
+        broker.exclude = settings.journal.exclude
+        if self.journal is not None:
+            self.journal.keep_seconds = settings.journal.retain_seconds
+            self.journal.keep_bytes = settings.journal.retain_bytes or _fifth_of_disk(settings.data)
+        broker.inflight = settings.session.inflight
+        broker.backlog_messages = settings.session.backlog_messages
+        broker.backlog_bytes = settings.session.backlog_bytes
+        broker.inflight_bytes = settings.session.inflight_bytes
+        broker.retained.most = settings.limits.retained_messages
+        broker.queues.max_messages = settings.queue.max_messages
+        broker.queues.max_bytes = settings.queue.max_bytes
+        broker.delayed_messages = settings.limits.delayed_messages
+        broker.topic_ids = settings.smq.max_topics
+        broker.replies.ttl = settings.rpc.reply_ttl
+        broker.replies.most = settings.rpc.max_open
+        broker.age += 1
+        self.system.apply(settings.sys.interval)
+        for protocol in self.protocols:
+            protocol.apply(settings)
+        self.settings = settings
+
+    def read_credentials(self) -> None:
+        """Take passwords, permissions and certificates as the files say now.
+
+        Clients that may not stay are ended. A file that cannot be used leaves what it said
+        before, and is a SettingError when all others have been read.
+        """
+        trouble = []
+        certificates = [listener.read_certificates for listener in self.listeners]
+        for read in (*certificates, *(file.read for file in self.gatehouse.files())):
+            try:
+                read()
+            except SettingError as error:
+                trouble.append(str(error))
+        self.broker.age += 1
+        for sock in list(self.sockets):
+            sock.look_again()
+        if trouble:
+            raise SettingError("; ".join(trouble))
+
+    def _fold(self, journal: Journal) -> None:
+        """Read the journal; whoever waits for a large one is told how far it is."""
+        told, done, total = self.clock.now(), 0, journal.directory.to_fold()
+
+        def progress(size: int) -> None:
+            nonlocal told, done
+            done += size
+            now = self.clock.now()
+            if now - told >= PROGRESS_SECONDS:
+                told = now
+                log.info("reading the journal: %d of %d MB", done >> 20, total >> 20)
+
+        collects = gc.isenabled()
+        gc.disable()  # nothing of this is garbage; looking for some takes a third of the time
+        try:
+            journal.recover(self.broker.state.apply, progress)
+        finally:
+            if collects:
+                gc.enable()
+
+    def _recover(self) -> None:
+        """Fold the journal; whoever was connected when it ended is not any more."""
+        if self.journal is None:
+            return
+        broker = self.broker
+        self._fold(self.journal)
+        for queue in list(broker.state.queues.values()):
+            broker.queues.adopt(queue)
+        broker.delays.revive()
+        if self.journal.position:
+            broker.restarted()
+        by_name = {protocol.name: protocol for protocol in self.protocols}
+        for state in list(broker.state.sessions.values()):
+            if state.connected:
+                broker.interrupted(state)
+            protocol = by_name.get(state.protocol)
+            session = protocol.revive(state) if protocol is not None else None
+            if session is not None:
+                broker.revive(session)
+        for will in list(broker.state.wills.values()):
+            by_name[will.protocol.decode()].publish_will(will)
+
+    def lent_listener(self, origins: tuple[str, ...]) -> Listener:
+        """One without a port, for connections that another web server accepted.
+
+        It speaks SMQ and MQTT: requests of message-switch would be the application's own.
+        """
+        place = PlaceSettings(address="127.0.0.1:0", origins=origins)
+        rules = replace(self.settings, listen=(), listener=(place,)).listeners()[0]
+        protocols = registry.chosen(self.protocols, ("mqtt", "smq"))
+        return Listener(self, rules, protocols, self.guard(self.gatehouse.gate(rules)))
+
+    async def _open_listeners(self) -> None:
+        for settings in self.settings.listeners():
+            names = settings.protocols
+            web = self.web if not names or "http" in names else None
+            listener = Listener(
+                self,
+                settings,
+                registry.chosen(self.protocols, names),
+                self.guard(self.gatehouse.gate(settings)),
+                web.adopt if web is not None else None,
+                web.claims if web is not None else lambda request: False,
+            )
+            await listener.open()
+            self.listeners.append(listener)
+
+    def _dial(self) -> None:
+        for bridge in self.bridges:
+            self.dialers.append(Dialer(self, bridge.settings, bridge.connect))
+
+    # The tick
+
+    def schedule(self) -> None:
+        """Run the tick at the end of this turn of the loop."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._tick)
+
+    def _tick(self) -> None:
+        self._scheduled = False
+        broker, journal = self.broker, self.journal
+        if broker.retained.feeding:
+            broker.retained.feed_on()
+            self.schedule()
+        if broker.unsettled:
+            unsettled, broker.unsettled = broker.unsettled, []
+            for session in unsettled:
+                _safely(session.settle)
+        if journal is not None and journal.pending:
+            if broker.outgoing.holding or journal.due(self.clock.now()):
+                _safely(journal.commit)
+                self._measure_congestion(journal)
+            elif self._commit_timer is None:
+                self._commit_timer = self._loop.call_later(COMMIT_SECONDS, self._commit_later)
+        self._flush()
+
+    def _flush(self) -> None:
+        outgoing = self.broker.outgoing
+        touched, outgoing.touched = outgoing.touched, []
+        touched.reverse()
+        while touched:
+            _safely(_flush_all, touched)  # again behind one that broke
+
+    def _commit_later(self) -> None:
+        self._commit_timer = None
+        if self.journal is not None:
+            self.journal.commit()
+
+    def _synced(self, seq: int) -> None:
+        """Called by the writer's thread."""
+        self._loop.call_soon_threadsafe(self._release, seq)
+
+    def _release(self, seq: int) -> None:
+        journal = self.journal
+        if journal is None:
+            return
+        journal.arrived(seq)
+        outgoing = self.broker.outgoing
+        if outgoing.holding:
+            outgoing.holding = [
+                link for link in outgoing.holding if not link.release(journal.durable)
+            ]
+        self._measure_congestion(journal)
+        self.schedule()
+
+    # Back-pressure: publishers wait for the disk, not the memory
+
+    def hold_back(self, sock: Socket | Line) -> None:
+        """Stop reading from a connection while the disk is behind."""
+        transport = sock.transport
+        if transport is not None and not transport.is_closing():
+            transport.pause_reading()
+            self._held_back.add(transport)
+
+    def _measure_congestion(self, journal: Journal) -> None:
+        self.congested = journal.pending_bytes > CONGESTED_BYTES
+        if not self.congested and self._held_back:
+            held, self._held_back = self._held_back, set()
+            for transport in held:
+                if not transport.is_closing():
+                    transport.resume_reading()
+
+    # The slow things
+
+    async def _sweep(self) -> None:
+        """Deadlines, time-outs of protocols, rolling. What fails is logged; the rest goes on."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            self._sweep_once()
+            _safely(self._roll_if_due)
+
+    def _sweep_once(self) -> None:
+        now = self.clock.now()
+        for sock in self.deadlines.due(now):
+            _safely(sock.woken, now)
+        for protocol in self.protocols:
+            _safely(protocol.wake, now)
+        for dialer in self.dialers:
+            _safely(dialer.wake, now)
+        _safely(self.system.wake, now)
+        _safely(self.broker.delays.wake)
+        _safely(self.broker.queues.overdue.wake)
+        _safely(self.broker.replies.wake)
+        self.schedule()
+
+    def _roll_if_due(self) -> None:
+        if self.journal is None or (self._roll is not None and not self._roll.done()):
+            return
+        if self.clock.now() < self._roll_again:
+            return
+        command = self.journal.roll_due()
+        if command is not None:
+            self._roll = asyncio.create_task(self._run_roll(self.journal, command))
+
+    async def _run_roll(self, journal: Journal, command: list[str]) -> None:
+        """Fold a finished segment in a child process, so that the loop never stalls."""
+        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+        try:
+            _, complaint = await process.communicate()
+        except asyncio.CancelledError:
+            process.terminate()
+            await process.wait()
+            raise
+        if process.returncode == 0:
+            journal.rolled()
+        else:
+            self._roll_again = self.clock.now() + ROLL_RETRY_SECONDS
+            log.error("folding a segment failed: %s", complaint.decode(errors="replace").strip())
+
+    # What it says about itself
+
+    def status(self) -> dict[str, Any]:
+        """The state of the hub in plain values, for `/api/v1/status` and `hubbub status`."""
+        broker, journal = self.broker, self.journal
+        metrics = broker.metrics
+        return {
+            "version": version("hubbub"),
+            "started": metrics.started,
+            "time": self.clock.stamp(),
+            "listeners": [str(listener.address) for listener in self.listeners],
+            "clients": [
+                {
+                    "protocol": session.protocol,
+                    "client": session.client.encode("utf-8", "replace").decode(),
+                    "number": number,
+                    "address": session.address,
+                    "subscriptions": len(session.subscriptions),
+                    "dropped": session.dropped,
+                }
+                for number, session in broker.clients.items()
+            ],
+            "sessions_away": sum(not s.connected for s in broker.state.sessions.values()),
+            "bridges": [{"name": one.settings.name, "up": one.up} for one in self.bridges],
+            "queues": [
+                {
+                    "name": queue.name.encode("utf-8", "replace").decode(),
+                    "messages": len(queue.messages),
+                    "next": queue.next,
+                    "owner": queue.owner,
+                }
+                for queue in broker.state.queues.values()
+            ],
+            "retained": len(broker.state.retained),
+            "messages_in": metrics.messages_in,
+            "bytes_in": metrics.bytes_in,
+            "messages_out": metrics.messages_out,
+            "connections": metrics.connections,
+            "dropped": metrics.dropped,
+            "journal": {
+                "directory": str(Path(self.settings.data).resolve()) if journal else "",
+                "record": broker.record,
+                "position": str(broker.log.position),
+                "committed": str(broker.log.durable),
+                "bytes": _size(Path(self.settings.data)) if journal is not None else 0,
+                "trouble": journal.trouble if journal is not None else "",
+                "waiting_bytes": journal.pending_bytes if journal is not None else 0,
+                **(_figures(journal) if journal is not None else {}),
+            },
+        }
+
+
+def _flush_all(touched: list[Link]) -> None:
+    """Write them from the last to the first; each is out of the list before its turn."""
+    while touched:
+        touched.pop().flush()
+
+
+def _safely(step: Callable[..., object], *arguments: object) -> None:
+    """One connection's trouble with the hub's own code must not stop the others."""
+    try:
+        step(*arguments)
+    except Exception:
+        log.exception("the hub's own code broke; it goes on")
+
+
+def _fifth_of_disk(directory: str) -> int:
+    """What the journal may take where no setting says it, in bytes."""
+    return shutil.disk_usage(directory).total // 5
+
+
+def _figures(journal: Journal) -> dict[str, float]:
+    """What the journal measures of itself, under names for JSON."""
+    return {
+        re.sub("[ /]", "_", name): round(figure(), 3)
+        for name, figure in journal.pulse.figures().items()
+    }
+
+
+def _size(directory: Path) -> int:
+    """Bytes of the journal's files; one that goes meanwhile does not count."""
+    total = 0
+    for path in directory.glob("*/*"):
+        with contextlib.suppress(OSError):
+            total += path.stat().st_size
+    return total
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop where there is one: its sockets cost a third less."""
+    if sys.platform == "win32":
+        raise HubbubError("Hubbub runs on Linux and macOS")
+    import uvloop
+
+    return uvloop.new_event_loop()

@@ -1,0 +1,111 @@
+"""What the requests of dialect A do, where it has paths of its own; see `readme`. No I/O."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hubbub.core.broker import Broker
+from hubbub.core.message import Message
+from hubbub.core.queue import Queue
+from hubbub.core.topics import QUEUE
+from hubbub.protocols.switch import codec, readme
+from hubbub.protocols.switch.address import reply_address
+from hubbub.protocols.switch.codec import Call, Refused
+from hubbub.protocols.switch.operations import (
+    NOT_ALLOWED,
+    Answer,
+    Desk,
+    Operation,
+    enqueue,
+    make,
+    persistent,
+    respond,
+    take_out,
+)
+from hubbub.protocols.switch.session import SwitchSession, Visitor
+from hubbub.schema import name_to_wire
+from hubbub.wire.http import Request
+
+
+def create_private(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+    """A queue for the answers to one client, under a name that is nobody else's."""
+    number = desk.broker.log.position + 1
+    while (name := f"client-{number}") in desk.broker.state.queues:
+        number += 1
+    if not session.rights.may_subscribe(QUEUE + name):
+        return NOT_ALLOWED
+    make(desk, session, name, session.client)
+    return _readme(session, name_to_wire(name))
+
+
+def create_named(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+    return _readme(session, persistent(desk, session, call, request).body)
+
+
+def subscribe(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+    if isinstance(session, SwitchSession):
+        if len(session.subscribed) >= codec.TRANSFER_QUEUES:
+            raise Refused(429, f"{len(session.subscribed)} subscriptions, no more are allowed.")
+        session.subscribe(call.arguments[0])
+    return _readme(session)
+
+
+def _readme(session: Visitor, body: bytes = b"") -> Answer:
+    if isinstance(session, SwitchSession):
+        session.readme = True
+    return Answer(body)
+
+
+def send(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+    """A request, or the answer to one; which, says only the correlation."""
+    name, correlation = call.arguments[0], codec.integer(call.arguments[1])
+    reply_to = call.arguments[2] if len(call.arguments) > 2 else ""
+    queue = desk.broker.state.queues.get(name)
+    asked = None
+    if isinstance(session, SwitchSession) and not reply_to:
+        asked = session.asked.pop((name, correlation), None)
+    if asked is not None:
+        respond(desk, session, name, *asked, request.body)
+    elif queue is not None:
+        to = reply_address(reply_to)
+        said = str(correlation).encode()
+        message = Message(queue.client, request.body, qos=1, reply_to=to, correlation=said)
+        enqueue(desk, session, queue, message)
+    return _readme(session)
+
+
+def acknowledge_subscribed(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+    """By the number of the message alone; one that is in none of the queues is an error."""
+    identity = codec.integer(call.arguments[0])
+    seq = readme.seq_of(identity, desk.broker.log.records)
+    found = False
+    for queue in _holders(desk.broker, session, seq):
+        take_out(desk, session, queue, queue.number_of(seq))
+        found = True
+    if not found:
+        raise ValueError(f"there is no message {identity}")
+    return _readme(session)
+
+
+def _holders(broker: Broker, session: Visitor, seq: int) -> list[Queue]:
+    """The queues with that message: those it subscribed to, else any that it may read."""
+    queues = broker.state.queues
+    subscribed = session.subscribed if isinstance(session, SwitchSession) else {}
+    known = [queues[name] for name in subscribed if name in queues]
+    found = [queue for queue in known if queue.number_of(seq) >= 0]
+    if found:
+        return found
+    return [
+        queue
+        for queue in queues.values()
+        if queue.number_of(seq) >= 0 and session.rights.may_subscribe(queue.client)
+    ]
+
+
+OPERATIONS: Final[dict[str, Operation]] = {
+    "create_private": create_private,
+    "create_named": create_named,
+    "subscribe": subscribe,
+    "send": send,
+    "ack_subscribed": acknowledge_subscribed,
+}

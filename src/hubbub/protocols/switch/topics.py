@@ -1,0 +1,59 @@
+"""Topics for those who speak only HTTP: `/publish`, `/bind`, `/unbind`, which are ours. No I/O."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hubbub.core.message import Message
+from hubbub.core.topics import CLIENT, QUEUE, SYSTEM, is_filter, is_name
+from hubbub.protocols.switch.codec import Call
+from hubbub.protocols.switch.operations import NOT_ALLOWED, Answer, Desk, Operation, enqueue, make
+from hubbub.protocols.switch.session import Visitor
+from hubbub.schema import name_from_wire
+from hubbub.wire.http import Request
+
+_FORM: Final = "application/x-www-form-urlencoded"  # what curl says of anything
+_QOS: Final = {"": 0, "0": 0, "1": 1, "2": 2}
+_FLAGS: Final = {"": False, "0": False, "false": False, "1": True, "true": True}
+
+
+def publish(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+    """`POST /publish/TOPIC?qos=1&retain=1`: the body becomes a message."""
+    topic, qos = call.arguments[0], _QOS.get(call.query.get("qos", ""))
+    retain = _FLAGS.get(call.query.get("retain", ""))
+    if not is_name(topic) or qos is None or retain is None:
+        return Answer(b"Expected POST /publish/TOPIC?qos=0..2&retain=0|1, without wildcards.", 400)
+    if not session.rights.may_publish(topic) or topic.startswith(SYSTEM):
+        return NOT_ALLOWED
+    kind = request.headers.get("content-type", "")
+    message = Message(topic, request.body, qos, retain, content_type="" if kind == _FORM else kind)
+    if topic.startswith(QUEUE):
+        return _publish_to_queue(desk, session, message)
+    desk.broker.post(message, session)
+    return Answer()
+
+
+def _publish_to_queue(desk: Desk, session: Visitor, message: Message) -> Answer:
+    enqueue(desk, session, make(desk, session, message.topic[len(QUEUE) :], ""), message)
+    return Answer()
+
+
+def bind(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+    """`POST /bind/QUEUE`, a filter as body: what matches enters the queue from now on."""
+    topic_filter = name_from_wire(request.body)
+    if not is_filter(topic_filter) or topic_filter.startswith((QUEUE, CLIENT)):
+        return Answer(b"Expected a topic filter, as MQTT has them, in the body.", 400)
+    if not session.rights.may_bind(topic_filter):
+        return NOT_ALLOWED
+    desk.broker.queues.bind(make(desk, session, call.arguments[0], ""), topic_filter)
+    return Answer()
+
+
+def unbind(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+    queue = desk.broker.state.queues.get(call.arguments[0])
+    if queue is not None:
+        desk.broker.queues.unbind(queue, name_from_wire(request.body))
+    return Answer()
+
+
+OPERATIONS: Final[dict[str, Operation]] = {"publish": publish, "bind": bind, "unbind": unbind}

@@ -1,0 +1,106 @@
+"""The status as Prometheus reads it, for `/metrics`.
+
+One line of the table a metric: what it is called, counter or gauge, where it stands in the status,
+what it says. Lists become one sample an item. The application calls `page`; nothing is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Family(NamedTuple):
+    """`path`: keys of the status, a `.` apart. `label`: the key that names an item of a list,
+    or "by" for a table of numbers; `value`: the key of its number.
+    """
+
+    name: str
+    counter: bool
+    path: str
+    says: str
+    label: str = ""
+    value: str = ""
+
+
+FAMILIES: Final = (
+    Family("started_seconds", False, "started", "When the hub started, Unix time."),
+    Family("connections", True, "connections", "Connections that were accepted."),
+    Family("messages_received", True, "messages_in", "Messages that were published."),
+    Family("bytes_received", True, "bytes_in", "Bytes of published messages."),
+    Family("messages_sent", True, "messages_out", "Messages that were delivered."),
+    Family("messages_dropped", True, "dropped", "Messages that were lost.", "reason"),
+    Family("clients", False, "clients", "Clients that are connected.", "protocol"),
+    Family("sessions_away", False, "sessions_away", "Lasting sessions whose client is away."),
+    Family("retained_messages", False, "retained", "Retained messages."),
+    Family("queue_messages", False, "queues", "Messages in a queue.", "name", "messages"),
+    Family("bridge_up", False, "bridges", "Whether a bridge is connected.", "name", "up"),
+    Family("journal_position", False, "journal.position", "The newest row."),
+    Family("journal_committed", False, "journal.committed", "The newest durable row."),
+    Family("journal_bytes", False, "journal.bytes", "Bytes of the journal's files."),
+    Family("journal_waiting_bytes", False, "journal.waiting_bytes", "Rows not yet committed."),
+    Family("journal_trouble", False, "journal.trouble", "1 while the journal cannot be written."),
+    Family("journal_commits", True, "journal.commits", "Groups of rows made durable."),
+    Family("journal_rows", True, "journal.rows", "Rows made durable."),
+    Family("journal_written_bytes", True, "journal.bytes_written", "Bytes of these groups."),
+    Family("journal_failures", True, "journal.failures", "Writes and syncs that failed."),
+    Family("journal_group_rows", False, "journal.group_rows", "Rows of a group, on average."),
+    Family("journal_syncs_per_second", False, "journal.syncs_per_second", "What the disk can do."),
+    Family("journal_commit_p50_ms", False, "journal.commit_ms_50", "Half of the commits, ms."),
+    Family("journal_commit_p99_ms", False, "journal.commit_ms_99", "99 % of the commits, ms."),
+    Family("journal_sync_p50_ms", False, "journal.sync_ms_50", "Half of the syncs, ms."),
+    Family("journal_sync_p99_ms", False, "journal.sync_ms_99", "99 % of the syncs, ms."),
+)
+
+
+class _Status(Collector):
+    def __init__(self, status: dict[str, Any]) -> None:
+        self._status = status
+
+    def collect(self) -> Iterator[Metric]:
+        for family in FAMILIES:
+            value: Any = self._status
+            for key in family.path.split("."):
+                value = value.get(key) if isinstance(value, dict) else None
+            if value is not None:
+                yield _metric(family, value)
+
+
+def _metric(family: Family, value: Any) -> Metric:
+    kind = CounterMetricFamily if family.counter else GaugeMetricFamily
+    labels = [family.label] if family.label else []
+    metric = kind(f"hubbub_{family.name}", family.says, labels=labels)
+    for label, number in _samples(family, value):
+        metric.add_metric([label] if labels else [], number)
+    return metric
+
+
+def _samples(family: Family, value: Any) -> Iterator[tuple[str, float]]:
+    if isinstance(value, dict):
+        yield from value.items()
+    elif isinstance(value, list) and family.value:
+        for item in value:
+            yield str(item[family.label]), float(item[family.value])
+    elif isinstance(value, list):
+        names = [str(item[family.label]) for item in value]
+        for name in sorted(set(names)):
+            yield name, names.count(name)
+    elif family.path == "started":
+        yield "", value / 1_000_000
+    elif family.path == "journal.trouble":
+        yield "", float(bool(value))
+    else:
+        yield "", float(value)
+
+
+def page(status: dict[str, Any]) -> bytes:
+    """The answer of `/metrics`."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Status(status))
+    return generate_latest(registry)

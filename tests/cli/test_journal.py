@@ -1,0 +1,63 @@
+"""`hubbub journal`: what it prints, where it leaves, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hubbub.journal.segments import Directory
+from tests.journal.history import written
+from tests.journal.rows import payloads
+from tests.process import StartHub
+
+
+def journal(*words: object) -> subprocess.CompletedProcess[str]:
+    command = (sys.executable, "-m", "hubbub", "journal", *map(str, words))
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_a_round_trip_of_everything(tmp_path: Path) -> None:
+    data, copy, again = written(tmp_path / "data"), tmp_path / "copy", tmp_path / "again"
+    said = journal("info", "--data", data).stdout
+    assert "rows 1 to 18, not in use" in said and "log/00000000000000000015.rows" in said
+    assert journal("backup", copy, "--data", data).stdout == f"rows up to 18 are in {copy}\n"
+    assert journal("verify", "--data", copy).stdout.endswith("all is right\n")
+    assert journal("restore", copy, "--data", again).returncode == 0
+    exported = journal("export", "-", "--data", again, "--after", 15, "--upto", 16)
+    (line,) = exported.stdout.splitlines()
+    assert json.loads(line)["payload"] == "nobody needs this"
+    assert journal("export", tmp_path / "rows", "--data", again).returncode == 0
+    imported = journal("import", tmp_path / "rows", "--data", tmp_path / "new")
+    assert imported.stdout == f"rows 1 to 18 are in {tmp_path / 'new'}\n"
+    assert journal("compact", "--data", tmp_path / "new").returncode == 0
+    assert payloads(tmp_path / "new") == payloads(data)
+
+
+def test_damage_is_told_by_the_exit_code(tmp_path: Path) -> None:
+    path = Directory(written(tmp_path)).segment(15)
+    path.write_bytes(path.read_bytes().replace(b"nobody", b"nobodY"))
+    found = journal("verify", "--data", tmp_path)
+    assert found.returncode == 1
+    assert "wrong: 00000000000000000015.rows: " in found.stdout
+    refused = journal("restore", tmp_path, "--data", tmp_path / "again")
+    assert refused.returncode == 1 and "is damaged" in refused.stderr
+
+
+def test_no_journal(tmp_path: Path) -> None:
+    for words in (("info",), ("verify",), ("export", "-"), ("compact",)):
+        found = journal(*words, "--data", tmp_path)
+        assert found.returncode == 1 and "holds no journal" in found.stderr, words
+
+
+@pytest.mark.interop
+def test_beside_a_running_hub(start_hub: StartHub, tmp_path: Path) -> None:
+    hub = start_hub()
+    assert "used by process" in journal("info", "--data", hub.data).stdout
+    assert journal("backup", tmp_path / "copy", "--data", hub.data).returncode == 0
+    assert journal("verify", "--data", hub.data).returncode == 0
+    refused = journal("compact", "--data", hub.data)
+    assert refused.returncode == 2 and "is used by the hub" in refused.stderr

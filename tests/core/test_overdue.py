@@ -1,0 +1,340 @@
+"""What ends by itself in queues: expiry, leases, dead letters; and the bounds of one queue."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hubbub.core.broker import Broker
+from hubbub.core.message import Message
+from hubbub.core.queue import Queue, QueueSettings
+from hubbub.core.session import Silent
+from hubbub.core.state import State
+from tests.core.recording import Ear, Recording, StillClock, folded, recording, shape, snapshot
+
+
+def queue_with(broker: Broker, **asked: object) -> Queue:
+    queue = broker.queues.named("q")
+    broker.queues.configure(queue, QueueSettings(**asked))  # type: ignore[arg-type]
+    return queue
+
+
+def later(broker: Broker, seconds: float) -> None:
+    cast(StillClock, broker.clock).seconds += seconds
+    broker.queues.overdue.wake()
+
+
+def send(broker: Broker, *payloads: bytes, name: str = "q", expires: int = 0) -> None:
+    for payload in payloads:
+        broker.post(Message(f"$queue/{name}", payload, expires=expires))
+
+
+def reader(broker: Broker, token: str = "ann") -> Silent:
+    session = Silent("http", token, broker.open)
+    broker.connect(session)
+    return session
+
+
+def took(broker: Broker, queue: Queue, session: Silent) -> int:
+    taken = broker.queues.take(queue, session)
+    return taken[0] if taken is not None else -1
+
+
+def agrees(broker: Broker, log: Recording) -> None:
+    """The fold of the rows, and of a snapshot of it, is the state that the broker has."""
+    for state in (folded(log.rows), folded(snapshot(folded(log.rows), log.rows))):
+        assert shape(state) == shape(broker.state)
+        assert details(state) == details(broker.state)
+
+
+def details(state: State) -> dict[str, object]:
+    return {
+        queue.name: (
+            queue.settings, queue.read, queue.bytes, queue.delivered, [*queue.above(-1)],
+            sorted(entry for entry in queue.expiring if entry[1] in queue.messages),
+        )
+        for queue in state.queues.values()
+    }  # fmt: skip
+
+
+# Bounds
+
+
+def test_the_bounds_of_a_queue() -> None:
+    broker, log = recording()
+    queue = queue_with(broker, max_messages=2)
+    send(broker, b"0", b"1", b"2")
+    assert list(queue.messages) == [0, 1] and broker.queues.room(queue) == 0
+    broker.queues.acknowledge(queue, 0, broker.itself)
+    assert broker.queues.room(queue) == 1
+    broker.queues.configure(queue, QueueSettings(max_bytes=10))
+    send(broker, b"123456", b"7890", b"x")
+    assert queue.bytes == 11 and broker.queues.room(queue) == 0
+    assert broker.metrics.dropped == {"queue full": 2}
+    agrees(broker, log)
+
+
+def test_the_hubs_bounds_hold_for_all_queues() -> None:
+    broker, _ = recording()
+    broker.queues.max_messages, broker.queues.max_bytes = 3, 5
+    queue = queue_with(broker, max_messages=100, max_bytes=100)
+    send(broker, b"123", b"456", b"7")
+    assert list(queue.messages) == [0, 1]
+    broker.queues.max_bytes = 100
+    send(broker, b"8", b"9")
+    assert len(queue.messages) == 3
+
+
+def test_the_bytes_of_what_comes_through_a_binding_count() -> None:
+    broker, log = recording()
+    queue = queue_with(broker, max_bytes=4)
+    broker.queues.bind(queue, "a/#")
+    for _ in range(3):
+        broker.post(Message("a/b", b"1234"))
+    assert list(queue.messages) == [0]
+    agrees(broker, log)
+    broker.queues.acknowledge(queue, 0, broker.itself)
+    assert queue.bytes == 0
+
+
+# Expiry
+
+
+def test_a_message_expires_at_the_queues_time_or_its_own() -> None:
+    broker, log = recording()
+    queue = queue_with(broker, expires=10.0)
+    soon = broker.clock.stamp() + 2_000_000
+    send(broker, b"queue's")
+    send(broker, b"its own", expires=soon)
+    send(broker, b"too late", expires=soon * 2)
+    later(broker, 3)
+    assert list(queue.messages) == [0, 2]
+    agrees(broker, log)
+    later(broker, 7)
+    assert not queue.messages and not queue.expiring
+    assert broker.metrics.dropped == {"expired": 3}
+    assert queue not in broker.queues.overdue.queues
+    agrees(broker, log)
+
+
+def test_a_message_expires_in_a_queue_that_asked_for_nothing() -> None:
+    broker, _ = recording()
+    send(broker, b"x", expires=broker.clock.stamp() + 1)
+    assert len(broker.queues.named("q").messages) == 1
+    later(broker, 1)
+    assert not broker.queues.named("q").messages
+
+
+def test_who_comes_too_late_gets_nothing_that_has_expired() -> None:
+    broker, _ = recording()
+    queue = queue_with(broker, expires=10.0)
+    send(broker, b"old")
+    cast(StillClock, broker.clock).seconds += 5
+    send(broker, b"new")
+    cast(StillClock, broker.clock).seconds += 6
+    ann = Ear(broker, "ann")
+    broker.subscribe(ann.wish("$queue/q"))
+    broker.queues.dispatch(queue)
+    assert [payload for _, payload, _ in ann.hear()] == [b"new"]
+
+
+def test_what_somebody_has_does_not_expire_under_him() -> None:
+    broker, _ = recording()
+    queue = queue_with(broker, expires=10.0, lease=60.0)
+    send(broker, b"x")
+    assert took(broker, queue, reader(broker)) == 0
+    later(broker, 30)
+    assert list(queue.messages) == [0]
+    later(broker, 31)
+    assert not queue.messages
+
+
+# Leases
+
+
+def test_readers_compete_and_a_lease_ends() -> None:
+    broker, log = recording()
+    queue = queue_with(broker, lease=30.0)
+    ann, bob = reader(broker, "ann"), reader(broker, "bob")
+    send(broker, b"0", b"1", b"2")
+    assert [took(broker, queue, one) for one in (ann, bob, ann, bob)] == [0, 1, 2, -1]
+    broker.queues.acknowledge(queue, 1, bob)
+    later(broker, 29)
+    assert took(broker, queue, bob) == -1
+    later(broker, 1)
+    assert list(queue.waiting) == [0, 2] and not ann.leases
+    assert took(broker, queue, bob) == 0
+    assert queue.delivered == {0: 2, 2: 1}
+    deliver = [row for row in log.rows if row.kind == b"deliver"][-1]
+    assert (deliver.client, deliver.number) == (b"bob", 0)
+    assert deliver.expires == broker.clock.stamp() + 30_000_000
+
+
+def test_a_reader_that_leaves_gives_back() -> None:
+    broker, _ = recording()
+    queue = queue_with(broker, lease=30.0)
+    ann, bob = reader(broker, "ann"), reader(broker, "bob")
+    send(broker, b"0", b"1")
+    assert [took(broker, queue, ann), took(broker, queue, ann)] == [0, 1]
+    broker.disconnect(ann, "")
+    assert not queue.ends
+    assert [took(broker, queue, bob), took(broker, queue, bob)] == [0, 1]
+
+
+def test_a_second_lease_is_not_ended_by_the_first_ones_time() -> None:
+    broker, _ = recording()
+    queue = queue_with(broker, lease=30.0)
+    ann, bob = reader(broker, "ann"), reader(broker, "bob")
+    send(broker, b"0")
+    took(broker, queue, ann)
+    later(broker, 20)
+    broker.disconnect(ann, "")
+    assert took(broker, queue, bob) == 0
+    later(broker, 20)
+    assert queue.leased == {0: bob}
+    later(broker, 10)
+    assert queue.leased == {}
+
+
+def test_a_consumer_that_outlives_its_lease_loses_the_message() -> None:
+    broker, _ = recording()
+    queue = queue_with(broker, lease=30.0)
+    ann, bob = Ear(broker, "ann"), Ear(broker, "bob")
+    broker.subscribe(ann.wish("$queue/q"))
+    send(broker, b"x")
+    assert queue.leased == {0: ann}
+    ann.room = False
+    broker.subscribe(bob.wish("$queue/q"))
+    later(broker, 30)
+    assert queue.leased == {0: bob} and not ann.leases
+    assert [payload for _, payload, _ in bob.hear()] == [b"x"]
+
+
+# Dead letters
+
+
+def test_after_so_many_leases_a_message_is_given_up() -> None:
+    broker, log = recording()
+    queue = queue_with(broker, lease=1.0, max_deliveries=2, dead_letter="dead")
+    ann = reader(broker)
+    send(broker, b"poison", b"good")
+    assert [took(broker, queue, ann), took(broker, queue, ann)] == [0, 1]
+    broker.queues.acknowledge(queue, 1, ann)
+    later(broker, 1)
+    assert took(broker, queue, ann) == 0
+    agrees(broker, log)
+    later(broker, 1)
+    assert not queue.messages and not queue.delivered
+    dead = broker.queues.named("dead")
+    message = broker.log.read(dead.messages[0])
+    assert message is not None
+    assert message.payload == b"poison"
+    assert message.properties == {"dead": {"queue": "q", "id": 0, "reason": "given up"}}
+    agrees(broker, log)
+
+
+def test_a_restart_does_not_forget_how_often() -> None:
+    broker, log = recording()
+    queue = queue_with(broker, lease=1.0, max_deliveries=1, dead_letter="dead")
+    send(broker, b"ends the hub")
+    took(broker, queue, reader(broker))
+    for state in (folded(log.rows), folded(snapshot(folded(log.rows), log.rows))):
+        assert state.queues["q"].delivered == {0: 1}
+    again = Broker(broker.clock, log, "all")
+    again.state = folded(log.rows)
+    revived = again.queues.adopt(again.state.queues["q"])
+    assert took(again, revived, reader(again)) == -1
+    assert list(again.queues.named("dead").messages) == [0]
+
+
+def test_dead_letters_without_room_are_counted() -> None:
+    broker, _ = recording()
+    queue_with(broker, expires=1.0, dead_letter="dead")
+    broker.queues.configure(broker.queues.named("dead"), QueueSettings(max_messages=1))
+    send(broker, b"0", b"1")
+    later(broker, 1)
+    assert len(broker.queues.named("dead").messages) == 1 and not broker.queues.named("q").messages
+    assert broker.metrics.dropped == {"queue full": 1}
+
+
+def test_a_dead_letter_can_be_answered() -> None:
+    broker, _ = recording()
+    queue_with(broker, expires=1.0, dead_letter="dead")
+    broker.post(Message("$queue/q", b"?", reply_to="replies", correlation=b"c"))
+    later(broker, 1)
+    message = broker.log.read(broker.queues.named("dead").messages[0])
+    assert message is not None
+    assert (message.reply_to, message.correlation, message.client) == ("replies", b"c", "hub")
+
+
+# All of it
+
+STEPS = ("send", "short", "take", "ack", "later", "leave", "bind", "set", "destroy")
+
+
+@given(st.lists(st.sampled_from(STEPS), max_size=40))
+@settings(deadline=None)
+def test_the_fold_agrees_whatever_happens(steps: list[str]) -> None:
+    broker, log = recording()
+    ann = reader(broker)
+    queue_with(broker, lease=2.0, max_deliveries=2, dead_letter="dead", expires=9.0)
+    for step in steps:
+        queue = broker.queues.named("q")
+        if step == "send":
+            send(broker, b"abc")
+        elif step == "short":
+            send(broker, b"a", expires=broker.clock.stamp() + 1_500_000)
+        elif step == "take":
+            broker.queues.take(queue, ann)
+        elif step == "ack":
+            for number in list(queue.messages)[:1]:
+                broker.queues.acknowledge(queue, number, ann)
+        elif step == "later":
+            later(broker, 1)
+        elif step == "leave":
+            broker.disconnect(ann, "")
+            broker.connect(ann)
+        elif step == "bind":
+            broker.queues.bind(queue, "t")
+            broker.post(Message("t", b"bound"))
+        elif step == "set":
+            broker.queues.configure(queue, queue.settings._replace(max_messages=5))
+        else:
+            broker.queues.destroy("q")
+            queue_with(broker, lease=3.0, max_deliveries=3)
+        for queue in broker.state.queues.values():
+            waits = [number for number in queue.waiting if number in queue.messages]
+            assert sorted([*waits, *queue.leased]) == list(queue.messages)
+            assert set(queue.ends) == set(queue.leased)
+    agrees(broker, log)
+
+
+@given(st.lists(st.booleans(), max_size=200), st.integers(-1, 200))
+def test_a_cursor_finds_its_place(kept: list[bool], cursor: int) -> None:
+    queue = Queue("q", 0, "")
+    for number in range(len(kept)):
+        queue.add(number, 10 + 2 * number, number)
+    for number, keep in enumerate(kept):
+        if not keep:
+            assert queue.remove(number) == 10 + 2 * number
+    alive = [number for number, keep in enumerate(kept) if keep]
+    found = list(queue.above(cursor))
+    assert [entry.number for entry in found] == [number for number in alive if number > cursor]
+    assert list(queue.accepted_after(10 + 2 * cursor)) == found
+    assert queue.bytes == sum(alive)
+    assert queue.newest(3) == alive[::-1][:3]
+    for number in range(len(kept)):
+        assert queue.number_of(10 + 2 * number) == (number if kept[number] else -1)
+
+
+def test_what_is_gone_takes_no_room() -> None:
+    """The oldest message stays for ever, millions pass behind it."""
+    queue = Queue("q", 0, "")
+    for number in range(10_000):
+        queue.add(number, number + 1, 1)
+        if number:
+            queue.remove(number)
+    assert len(queue._ids) < 5_000
+    assert [entry.number for entry in queue.above(-1)] == [0]

@@ -1,0 +1,195 @@
+"""Reply ids: who was asked by number answers to a number, and the asker hears in its own terms."""
+
+from __future__ import annotations
+
+import pytest
+
+from hubbub.core.broker import Broker
+from hubbub.core.message import Message
+from hubbub.core.replies import LATE, UNCLAIMED
+from hubbub.core.session import Subscription
+from tests.core.recording import Ear, Recording, StillClock
+
+
+class Consumer(Ear):
+    """Sees each request with a number to answer to, as a protocol of numbers must show it."""
+
+    def __init__(self, broker: Broker, client: str) -> None:
+        super().__init__(broker, client)
+        self.broker = broker
+        self.asked: list[int] = []
+
+    def offer(self, message: Message, subscription: Subscription, retained: bool) -> None:
+        self.asked.append(self.broker.replies.id_of(message, self))
+
+
+class Office:
+    """A queue `work` with a consumer, and a queue `replies`."""
+
+    def __init__(self) -> None:
+        self.clock = StillClock()
+        self.log = Recording(self.clock)
+        self.broker = Broker(self.clock, self.log)
+        self.worker = self.consumer("worker")
+        self.broker.queues.named("replies")
+
+    def consumer(self, name: str) -> Consumer:
+        made = Consumer(self.broker, name)
+        self.broker.subscribe(made.wish("$queue/work"))
+        self.broker.queues.dispatch(self.broker.queues.named("work"))
+        return made
+
+    def ask(self, address: str = "$queue/replies", correlation: bytes = b"") -> int:
+        message = Message("$queue/work", b"?", reply_to=address, correlation=correlation)
+        self.broker.post(message)
+        return self.worker.asked[-1]
+
+    def answer(self, number: int, text: bytes = b"!") -> None:
+        self.broker.post(Message(f"$client/{number}", text), self.worker)
+
+    @property
+    def waiting(self) -> list[int]:
+        return list(self.broker.state.queues["work"].messages)
+
+    def replies(self) -> list[Message]:
+        found = [self.log.read(s) for s in self.broker.state.queues["replies"].messages.values()]
+        return [message for message in found if message is not None]
+
+    def dropped(self, reason: str) -> int:
+        return self.broker.metrics.dropped.get(reason, 0)
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.seconds += seconds
+        self.broker.replies.wake()
+
+
+@pytest.fixture
+def office() -> Office:
+    return Office()
+
+
+def test_an_answer_reaches_the_asker_with_its_correlation_and_acknowledges(office: Office) -> None:
+    first, second = office.ask(correlation=b"c1"), office.ask(correlation=b"c2")
+    office.answer(second, b"later asked, sooner done")
+    assert office.waiting == [0]
+    office.answer(first, b"done")
+    assert office.waiting == []
+    assert [(m.payload, m.correlation, m.properties, m.client) for m in office.replies()] == [
+        (b"later asked, sooner done", b"c2", {"answers": ["work", 1]}, "worker"),
+        (b"done", b"c1", {"answers": ["work", 0]}, "worker"),
+    ]
+    assert office.worker.leases == {}
+
+
+def test_the_journal_pairs_the_answer_with_its_request(office: Office) -> None:
+    office.answer(office.ask())
+    request, reply = [row for row in office.log.rows if row.kind == b"send"]
+    assert reply.ref == request.seq and reply.topic == b"$queue/replies"
+    assert not any(row.topic.startswith(b"$client/") for row in office.log.rows)
+
+
+def test_an_id_is_of_the_space_of_clients_and_topics(office: Office) -> None:
+    number = office.ask()
+    assert 1 < number < 1 << 22
+    assert number not in office.broker.clients
+    assert office.broker.state.topics.names.get(number) is None
+
+
+def test_an_asker_with_a_number_needs_no_id(office: Office) -> None:
+    asker = Ear(office.broker, "asker")
+    assert office.ask(f"$client/{asker.number}") == asker.number
+    assert not office.broker.replies.open
+
+
+def test_an_id_lives_until_its_first_reply(office: Office) -> None:
+    number = office.ask()
+    office.answer(number)
+    office.answer(number, b"once more")
+    assert len(office.replies()) == 1
+    assert number not in office.broker.replies
+    assert office.dropped("nobody has this address") == 1
+
+
+def test_the_reply_may_be_observed_until_it_is_given(office: Office) -> None:
+    """A service sees that nobody waits any more as it sees that a client is gone."""
+    number = office.ask()
+    assert office.broker.observe(office.worker, f"$client/{number}") == 1
+    office.answer(number)
+    assert office.worker.counts == [(f"$client/{number}", 0)]
+    assert not office.broker.observed
+
+
+def test_a_late_reply_is_dropped_and_counted_and_takes_its_request_along(office: Office) -> None:
+    listener = Ear(office.broker, "asker")
+    office.broker.subscribe(listener.wish("answers"))
+    number = office.ask("answers")
+    office.pass_time(61)
+    assert office.waiting == [0]
+    office.answer(number)
+    assert office.waiting == [] and listener.hear() == []
+    assert office.dropped(LATE) == 1
+
+
+def test_a_reply_queue_takes_its_answer_however_late(office: Office) -> None:
+    number = office.ask()
+    office.pass_time(3600)
+    office.answer(number)
+    assert len(office.replies()) == 1 and office.waiting == []
+
+
+def test_an_answer_to_a_reply_queue_that_is_gone_makes_no_queue(office: Office) -> None:
+    number = office.ask()
+    office.broker.queues.destroy("replies")
+    office.answer(number)
+    assert "replies" not in office.broker.state.queues
+    assert office.dropped(UNCLAIMED) == 1 and office.waiting == []
+
+
+def test_an_id_whose_time_is_over_and_whose_request_is_gone_is_forgotten(office: Office) -> None:
+    number = office.ask()
+    office.broker.queues.acknowledge(office.broker.queues.named("work"), 0, office.worker)
+    office.pass_time(59)
+    assert number in office.broker.replies
+    office.pass_time(2)
+    assert number not in office.broker.replies
+    held = office.ask()
+    office.pass_time(61)
+    assert held in office.broker.replies
+    office.broker.queues.acknowledge(office.broker.queues.named("work"), 1, office.worker)
+    office.pass_time(1)
+    assert held not in office.broker.replies and not office.broker.replies.late
+
+
+def test_the_next_consumer_of_a_request_sees_the_same_id(office: Office) -> None:
+    number = office.ask()
+    office.broker.disconnect(office.worker, "cable cut")
+    other = office.consumer("other")
+    assert other.asked == [number]
+    office.broker.post(Message(f"$client/{number}", b"!"), other)
+    assert office.waiting == [] and [m.client for m in office.replies()] == ["other"]
+
+
+def test_there_are_only_so_many(office: Office) -> None:
+    office.broker.replies.most = 2
+    first, second = office.ask(), office.ask()
+    assert office.broker.replies.full() and office.ask() == 0
+    office.answer(first)
+    assert office.ask() not in (0, second)
+
+
+def test_many_calls_leave_no_routes_behind(office: Office) -> None:
+    before = len(office.broker.open.routes)
+    for _ in range(50):
+        office.answer(office.ask())
+    assert len(office.broker.open.routes) <= before + 2  # the two queues
+    assert not office.broker.replies.open and not office.broker.replies._by_request
+
+
+def test_a_request_to_a_topic_is_answered_with_its_correlation(office: Office) -> None:
+    asker = Ear(office.broker, "asker")
+    office.broker.subscribe(asker.wish("answers/1"))
+    message = Message("door", b"?", reply_to="answers/1", correlation=b"c")
+    number = office.broker.replies.id_of(message, office.worker)
+    assert office.broker.replies.id_of(message, office.worker) == number
+    office.answer(number, b"open")
+    assert asker.hear() == [("answers/1", b"open", 0)]

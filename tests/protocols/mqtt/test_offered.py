@@ -1,0 +1,80 @@
+"""What the hub does not offer, by its settings: a highest QoS, no retained messages, few bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from hubbub.config import Limits, Settings
+from hubbub.config import Mqtt as MqttSettings
+from hubbub.protocols.mqtt import codec
+from tests.protocols.mqtt.conversation import Device, Stage
+from tests.protocols.mqtt.modern import Modern
+
+
+def offering(qos: int = 2, retained: int = 100) -> Stage:
+    stage = Stage()
+    limits = Limits(retained_messages=retained)
+    stage.mqtt.apply(Settings(mqtt=MqttSettings(maximum_qos=qos), limits=limits))
+    stage.broker.retained.most = retained
+    return stage
+
+
+@pytest.mark.holds(v5="3.2.2-9")
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_lower_qos_is_said_and_granted(qos: int) -> None:
+    ann = Modern(offering(qos))
+    assert ann.hear() == [f"CONNACK 0x00 maximum-QoS={qos}"]
+    ann.subscribe("a", 2, "b", 0)
+    assert ann.hear() == [f"SUBACK 5: {qos:#04x} 0x00"]
+
+
+@pytest.mark.parametrize(("most", "qos"), [(0, 1), (0, 2), (1, 2)])
+def test_a_publish_above_it_ends_the_connection(most: int, qos: int) -> None:
+    stage = offering(most)
+    ann = Modern(stage)
+    ann.publish("a", qos=qos)
+    assert ann.hear()[1:] == ["DISCONNECT 0x9b"]
+    assert ann.far.closed
+    old = Device(stage)
+    old.say(codec.connect(b"old", True, 0))
+    old.publish("a", qos=qos)
+    assert old.hear() == ["CONNACK 0"]
+    assert old.far.closed
+    assert stage.broker.metrics.messages_in == 0
+
+
+@pytest.mark.holds(v5="3.2.2-12")
+def test_a_will_above_it_is_refused() -> None:
+    ann = Modern(offering(1), will=codec.Will(b"gone", b"x", 2, False))
+    assert ann.hear() == ["CONNACK 0x9b"]
+    assert ann.far.closed
+
+
+@pytest.mark.holds(v5="3.2.2-13")
+def test_nothing_is_retained_where_no_room_is() -> None:
+    stage = offering(retained=0)
+    ann = Modern(stage)
+    assert ann.hear() == ["CONNACK 0x00 retain-available=0"]
+    ann.publish("a", retain=True)
+    assert ann.hear() == ["DISCONNECT 0x9a"]
+    bob = Modern(stage, "bob", will=codec.Will(b"gone", b"x", 0, True))
+    assert bob.hear() == ["CONNACK 0x9a"]
+    assert not stage.broker.state.retained
+
+
+def test_the_next_delivery_waits_while_enough_bytes_are_on_their_way() -> None:
+    stage = Stage()
+    stage.broker.inflight_bytes = 10
+    ann, bob = stage.device(), stage.device("bob")
+    ann.subscribe("a", 1)
+    for payload in (b"4444", b"55555", b"6", b"large " * 10, b"last"):
+        bob.publish("a", payload, 1)
+    assert ann.hear()[2:] == ["a=4444 q1 #1", "a=55555 q1 #2", "a=6 q1 #3"]
+    ann.answer(codec.PUBACK, 1)
+    assert ann.hear() == ["a=" + "large " * 10 + " q1 #4"], (
+        "one may be on its way whatever its size"
+    )
+    ann.answer(codec.PUBACK, 2, 3)
+    assert ann.hear() == []
+    ann.answer(codec.PUBACK, 4)
+    assert ann.hear() == ["a=last q1 #5"]

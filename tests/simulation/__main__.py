@@ -1,0 +1,19 @@
+"""`python -m tests.simulation SEED`: one schedule again, told step by step.
+
+`python -m tests.simulation FIRST LAST` runs many and stops at the first that fails.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.simulation.test_simulation import MEMORY, run
+from tests.simulation.world import World
+
+if len(sys.argv) == 2:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        World(int(sys.argv[1]), Path(folder), verbose=True).run()
+else:
+    run(int(sys.argv[1]), int(sys.argv[2]) + 1)

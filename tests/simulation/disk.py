@@ -1,0 +1,161 @@
+"""A disk that remembers what was synced, and forgets the rest when the power is lost.
+
+The files are real; the calls by which the journal makes things last (`os.fsync` and its kin) are
+watched. `synced` is what each file held when it was last synced, `names` what each folder did.
+
+    power lost      every file: what was synced, or that and a part of what came later, perhaps
+                    as zeros; every name: as synced, or as it is
+    killed          all files as they are: the system still has what was written
+
+`countdown` ends the process in the middle of things: so many calls from now. `failures` are
+raised by the next calls instead. A file whose sync failed is never made durable any more: the
+system has thrown away what it could not write, and says so only once.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+WATCHED = ("fsync", "fdatasync", "pwrite", "ftruncate", "truncate", "replace", "unlink", "link")
+FOLDERS = ("", "log", "state", "quarantine")
+
+
+class Ended(BaseException):
+    """Nothing that the hub does after this happens."""
+
+
+class Disk:
+    """The disk under one data directory. Nothing else may use it meanwhile."""
+
+    def __init__(self, root: Path, chance: random.Random) -> None:
+        self.root = root
+        self.chance = chance
+        self.synced: dict[int, bytes] = {}
+        self.names: dict[Path, dict[str, int]] = {}
+        self.countdown = -1
+        self.failures: list[OSError] = []
+        self.off = False
+        self._real: dict[str, Callable[..., Any]] = {name: getattr(os, name) for name in WATCHED}
+        self._spoiled: set[int] = set()
+        self._handles: dict[int, int] = {}  # a number of a file is not used again while it is open
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        for name in WATCHED:
+            setattr(os, name, self._watch(name))
+        try:
+            yield
+        finally:
+            for name, real in self._real.items():
+                setattr(os, name, real)
+            for handle in self._handles.values():
+                os.close(handle)
+
+    def _watch(self, name: str) -> Callable[..., Any]:
+        real = self._real[name]
+        sync = name in ("fsync", "fdatasync")
+
+        def call(*arguments: Any) -> Any:
+            try:
+                self._count()
+            except OSError:
+                if sync:
+                    self._spoiled.add(os.fstat(arguments[0]).st_ino)
+                raise
+            if sync:
+                self.sync(arguments[0])
+                return None
+            if name == "pwrite" and len(arguments[1]) > 1 and self._dies_now():
+                real(arguments[0], arguments[1][: len(arguments[1]) // 2], arguments[2])
+                self._lose()
+            return real(*arguments)
+
+        return call
+
+    def _dies_now(self) -> bool:
+        return self.countdown == 0 and not self.off
+
+    def _lose(self) -> None:
+        self.off = True
+        raise Ended
+
+    def _count(self) -> None:
+        if self.off:
+            raise Ended
+        if self._dies_now() and self.chance.random() < 0.5:
+            self._lose()
+        if self._dies_now():
+            return  # in the middle of the call, if it is a write
+        if self.countdown > 0:
+            self.countdown -= 1
+        if self.failures:
+            raise self.failures.pop(0)
+
+    def sync(self, fd: int) -> None:
+        found = os.fstat(fd)
+        if stat.S_ISDIR(found.st_mode):
+            folder = Path(os.readlink(f"/proc/self/fd/{fd}"))
+            self.names[folder] = {one.name: one.inode() for one in os.scandir(folder)}
+            return
+        if found.st_ino not in self._handles:
+            self._handles[found.st_ino] = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
+        if found.st_ino not in self._spoiled:
+            self.synced[found.st_ino] = os.pread(fd, found.st_size, 0)
+
+    def lose_power(self) -> None:
+        """Make the files what they are when the machine starts again."""
+        self.off = True
+        left = {
+            path: data
+            for folder in (self.root / name for name in FOLDERS)
+            for path, data in self._left_of(folder)
+        }
+        for folder in (self.root / name for name in FOLDERS):
+            if folder.exists():
+                for path in folder.iterdir():
+                    if path.is_file():
+                        self._real["unlink"](path)
+        for path, data in left.items():
+            path.write_bytes(data)
+        self.switch_on()
+        for path in left:
+            handle = os.open(path, os.O_RDONLY)
+            self.sync(handle)
+            os.close(handle)
+        for folder in {path.parent for path in left}:
+            self.names[folder] = {one.name: one.inode() for one in os.scandir(folder)}
+
+    def switch_on(self) -> None:
+        self.off = False
+        self.countdown = -1
+        self.failures = []
+
+    def _left_of(self, folder: Path) -> Iterator[tuple[Path, bytes]]:
+        before = self.names.get(folder, {})
+        now = {}
+        if folder.exists():
+            now = {one.name: one.inode() for one in os.scandir(folder) if one.is_file()}
+        for name in sorted(before.keys() | now.keys()):
+            inode = self.chance.choice((before.get(name), now.get(name)))
+            if inode is None or (folder / name).is_dir():
+                continue
+            synced = self.synced.get(inode, b"")
+            latest = (folder / name).read_bytes() if inode == now.get(name) else synced
+            yield folder / name, self._mixed(synced, latest)
+
+    def _mixed(self, synced: bytes, latest: bytes) -> bytes:
+        if synced == latest:
+            return latest
+        choices = [synced, latest]
+        if latest.startswith(synced):
+            added = latest[len(synced) :]
+            cut = self.chance.randrange(len(added) + 1)
+            choices += [synced + added[:cut], synced + added[:cut] + bytes(len(added) - cut)]
+            choices.append(synced + bytes(cut) + added[cut:])
+        return self.chance.choice(choices)

@@ -1,0 +1,277 @@
+"""A hub in which everything is real but the event loop, the sockets, the disk and the time.
+
+`SimulatedNode` is the hub's own `Node`, with its listener, its tick and its journal. What a thread
+or the loop would do happens when the world says so.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import queue
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from hubbub.config import Journal as JournalSettings
+from hubbub.config import Listener as ListenerSettings
+from hubbub.config import Settings
+from hubbub.core.clock import Clock
+from hubbub.core.limits import LINK_CHOKED
+from hubbub.core.rights import Gate
+from hubbub.core.state import State
+from hubbub.journal import frame, roll
+from hubbub.journal.segments import Directory, frames_of, mapped, whole_snapshot
+from hubbub.journal.writer import Journal, _Group
+from hubbub.listener import Listener, Socket
+from hubbub.node import Node
+
+
+class SimulatedClock(Clock):
+    """`wall` may jump, as clocks of machines do; `seconds` never goes back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 1000.0
+        self.wall = 1_800_000_000_000_000
+
+    def now(self) -> float:
+        return self.seconds
+
+    def stamp(self) -> int:
+        self._last = max(self._last, self.wall)
+        return self._last
+
+    def go_on(self, seconds: float) -> None:
+        self.seconds += seconds
+        self.wall += int(seconds * 1_000_000)
+
+
+class Timer:
+    """What `call_later` returns."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.call = call
+
+    def cancel(self) -> None:
+        self.call = lambda: None
+
+
+class SimulatedLoop:
+    """What a node asks of its loop. `arrivals` come from the journal's thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.soon: list[Callable[[], None]] = []
+        self.arrivals: list[Callable[[], None]] = []
+        self._later: list[tuple[float, int, Timer]] = []
+
+    def call_soon(self, call: Callable[..., None], *arguments: Any) -> None:
+        self.soon.append(lambda: call(*arguments))
+
+    def call_soon_threadsafe(self, call: Callable[..., None], *arguments: Any) -> None:
+        self.arrivals.append(lambda: call(*arguments))
+
+    def call_later(self, delay: float, call: Callable[..., None], *arguments: Any) -> Timer:
+        timer = Timer(lambda: call(*arguments))
+        heapq.heappush(self._later, (self.clock.now() + delay, id(timer), timer))
+        return timer
+
+    def run(self) -> None:
+        """All turns until nothing is left to do at this time."""
+        while self._later and self._later[0][0] <= self.clock.now():
+            self.soon.append(heapq.heappop(self._later)[2].call)
+        while self.soon:
+            calls, self.soon = self.soon, []
+            for call in calls:
+                call()
+
+
+class _NoThread:
+    def start(self) -> None: ...
+
+    def is_alive(self) -> bool:
+        return False
+
+
+class SteppedJournal(Journal):
+    """A journal whose thread takes one step when it is told. `landed`: payloads on the disk."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        try:
+            super().__init__(*arguments, **settings)
+        except BaseException:
+            self.directory.release()
+            raise
+        self._thread = cast(Any, _NoThread())
+        self._now: _Group | None = None
+        self._step = 0
+        self.landed: set[bytes] = set()
+
+    def step(self) -> None:
+        if self._now is None:
+            try:
+                self._now = self._groups.get_nowait()
+            except queue.Empty:
+                return
+            self._step = 0
+        group = self._now
+        assert group is not None
+        try:
+            if self._step == 0:
+                self._land(group)
+                self._step = 1
+                self.landed.update(row.payload for row in group.rows)
+            self._publish(group)
+        except OSError as error:
+            self._complain(error)
+            return
+        self._complain(None)
+        self._now = None
+        self._on_durable(group.last)
+
+    def abandon(self) -> None:
+        """The process is gone; the system closes its files."""
+        for fd in (self._fd, self._committed_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._committed_fd = -1
+        for file in self._files:
+            file.places.close()
+        self._files = []
+        if self._snapshot is not None:
+            self._snapshot.close()
+        self._snapshot = None
+        self.directory.release()
+
+
+class Wire:
+    """Both ends of one connection. The client's end: `to_hub`, `from_hub`, `stuck`, `open`.
+
+    `stuck`: the client reads nothing, and the system's buffers are full.
+    """
+
+    def __init__(self, node: SimulatedNode) -> None:
+        self.node = node
+        self.to_hub = bytearray()
+        self.from_hub = bytearray()
+        self.stuck = False
+        self.open = True
+        self.sock = Socket(node.listener)
+        self.sock.connection_made(cast(Any, self))
+
+    # The client's end
+
+    def read(self) -> bytes:
+        data = bytes(self.from_hub)
+        self.from_hub.clear()
+        return data
+
+    def deliver(self, size: int) -> None:
+        """So many bytes reach the hub."""
+        data = bytes(self.to_hub[:size])
+        del self.to_hub[:size]
+        if self.open and data:
+            self.sock.data_received(data)
+
+    def unstick(self) -> None:
+        self.stuck = False
+        if self.open:
+            self.sock.resume_writing()
+
+    def hang_up(self) -> None:
+        if self.open:
+            self.open = False
+            self.node._loop.call_soon(self.sock.connection_lost, None)
+
+    # The hub's end: a transport
+
+    def write(self, data: bytes) -> None:
+        if self.open:
+            self.from_hub += data
+
+    def writelines(self, data: list[bytes]) -> None:
+        self.write(b"".join(data))
+
+    close = abort = hang_up
+
+    def is_closing(self) -> bool:
+        return not self.open
+
+    def get_write_buffer_size(self) -> int:
+        return LINK_CHOKED + 1 if self.stuck else 0
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        return ("127.0.0.1", 4711)
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+class SimulatedNode(Node):
+    """A node on this disk. `begin` is a start, with all that recovery does."""
+
+    def __init__(self, path: Path, clock: SimulatedClock, segment_bytes: int) -> None:
+        settings = Settings(
+            data=str(path), journal=JournalSettings(retain_seconds=0, retain_bytes=1 << 40)
+        )
+        super().__init__(settings)
+        self.clock = clock
+        self.loop = SimulatedLoop(clock)
+        self._loop = cast(Any, self.loop)
+        self.log = self.journal = SteppedJournal(
+            path, clock, "disk", self._synced, segment_bytes=segment_bytes,
+            sync=lambda fd: os.fdatasync(fd),
+        )  # fmt: skip
+
+    def begin(self) -> None:
+        self._open_broker()
+        self._recover()
+        gate = Gate(self.broker.open)
+        self.listener = Listener(
+            self, ListenerSettings(address="127.0.0.1:1"), self.protocols, gate
+        )
+
+    def sweep(self) -> None:
+        self._sweep_once()
+
+    def roll(self) -> bool:
+        """Fold the oldest finished segment, if there is one."""
+        command = self.log.roll_due()
+        if command is None:
+            return False
+        roll.roll(self.log.directory, int(command[4]))
+        self.log.rolled()
+        return True
+
+    def idle(self) -> bool:
+        """Whether the files say all that the state does."""
+        return not self.log.pending and not self.log.busy
+
+
+def replayed(directory: Directory) -> State:
+    """State as the files say it, read by other means than a start."""
+    state = State()
+    upto = 0
+    for seq in reversed(directory.snapshots()):
+        data = whole_snapshot(directory.snapshot(seq))
+        if data is None:
+            continue
+        upto = seq
+        for found in frames_of(data, 0):
+            for row in frame.decode(memoryview(data), found.at):
+                state.apply(row)
+        break
+    for first, following in directory.spans():
+        if following and following <= upto + 1:
+            continue
+        data = mapped(directory.segment(first))
+        for found in frames_of(data, following):
+            if found.flags & frame.STATE:
+                for row in frame.decode(memoryview(data), found.at):
+                    if row.seq > upto:
+                        state.apply(row)
+    return state
