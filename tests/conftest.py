@@ -11,6 +11,9 @@ import pytest
 from tests.process import RunningHub, StartHub
 from tests.web.chromium import MISSING, PROGRAM, Chromium
 
+# Started in the background of a script, we would be deaf to SIGINT, and so would what we start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.fixture
 def start_hub(tmp_path: Path) -> Iterator[StartHub]:

@@ -20,7 +20,7 @@ from hubbub import schema
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.errors import JournalError
 from hubbub.journal import writer
-from hubbub.journal.segments import HEADER_BYTES, Directory
+from hubbub.journal.segments import HEADER_BYTES, Directory, Header
 from hubbub.schema import Row
 from tests.journal.rows import SOURCE, Desk, message, payloads, places
 
@@ -339,6 +339,27 @@ def test_a_sync_that_fails_on_the_first_group_of_all(
     desk.write(message(b"one"))
     desk.close()
     assert payloads(tmp_path) == [b"one"]
+
+
+def test_a_sync_that_fails_on_the_first_group_of_a_file_that_was_found_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a crash leaves it that came between the header and the first rows."""
+    monkeypatch.setattr(writer, "PAUSES", (0.01,))
+    desk = Desk(tmp_path)
+    desk.write(message(b"one"))
+    desk.close()
+    Directory(tmp_path).segment(2).write_bytes(Header(2, 1, 2).encode())
+    gate = Gate()
+    gate.open.release(99)
+    desk = Desk(tmp_path, sync=gate.sync)
+    gate.failures = [errno.EIO]
+    desk.write(message(b"two"))
+    read = [desk.journal.read(seq) for seq in (1, 2)]
+    assert [one.payload if one else None for one in read] == [b"one", b"two"]
+    assert [one.first for one in desk.journal._files] == [1, 2]
+    desk.close()
+    assert payloads(tmp_path) == [b"one", b"two"]
 
 
 def test_the_trouble_is_said_while_it_lasts(tmp_path: Path) -> None:

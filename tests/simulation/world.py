@@ -60,6 +60,7 @@ class World:
         ]
         self.segment_bytes = self.chance.choice((8_000, 30_000, 200_000))
         self.ghosts: list[Wire] = []
+        self.alarm = Alarm()
         self.spare = False
         self.starts = 0
         self.compared = 0
@@ -124,7 +125,7 @@ class World:
     # The schedule
 
     def run(self) -> None:
-        alarm = Alarm()
+        alarm = self.alarm
         log = logging.getLogger("hubbub")
         log.addHandler(alarm)
         propagate, log.propagate = log.propagate, False
@@ -136,7 +137,6 @@ class World:
                     self._step()
                     assert not alarm.broken, alarm.broken[0]
                 self._finish()
-                assert not alarm.broken, alarm.broken[0]
         finally:
             log.removeHandler(alarm)
             log.propagate = propagate
@@ -331,6 +331,7 @@ class World:
             self._calm()
             self.clock.go_on(0.3)
             self.node.sweep()
+            assert not self.alarm.broken, self.alarm.broken[0]
             if self._owed() is None and all(client.done() for client in self.clients):
                 break
         assert all(client.done() for client in self.clients), "publishers wait for ever"

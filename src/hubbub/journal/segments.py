@@ -319,7 +319,7 @@ class Index:
 
         Raises JournalError if it is damaged.
         """
-        (length,) = struct.unpack("<I", os.pread(self._fd, 4, at))
+        length = int.from_bytes(os.pread(self._fd, 4, at), "little")
         view = memoryview(os.pread(self._fd, length, at))
         if frame.scan(view, 0).verdict != WHOLE:
             raise JournalError(f"{self.path} is damaged at byte {at}: its rows cannot be read")

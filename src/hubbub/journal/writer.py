@@ -134,6 +134,7 @@ class Journal(Log):
         self._full = True
         # What can be read
         self._files: list[_File] = []
+        self._listed = 0  # how many that the thread began are among them
         self._snapshot: Index | None = None
         self._rolling = 0
         self._empty: set[int] = set()
@@ -148,6 +149,7 @@ class Journal(Log):
         self._fd = -1
         self._committed_fd = -1
         self._file = 0
+        self._begun = 0
         self._end = 0
         self._written = 0
         self._suspect = False
@@ -333,11 +335,19 @@ class Journal(Log):
         self._group = None
         self.durable = group.last
         self.pulse.committed(self.clock.now() - self._launched, len(group.rows), len(group.data))
-        if not self._files or self._files[-1].first != self._file:
-            path = self.directory.segment(self._file)
-            self._files.append(_File(self._file, group.base, Index(path)))
+        if self._listed != self._begun:
+            self._listed = self._begun
+            self._list_file(group.base)
         for first, at in group.frames:
             self._files[-1].places.add(first, self._landed + at)
+
+    def _list_file(self, base: int) -> None:
+        """The thread has begun a file: it can be read from now on."""
+        if self._files and self._files[-1].first == self._file:
+            # Found empty at the start; then its first sync failed, and this took its name.
+            self._files.pop().places.close()
+        path = self.directory.segment(self._file)
+        self._files.append(_File(self._file, base, Index(path)))
 
     # Reading
 
@@ -500,6 +510,7 @@ class Journal(Log):
         if before >= 0:
             os.close(before)
         self._file, self._end, self._suspect = group.first, HEADER_BYTES, False
+        self._begun += 1
 
     def _retreat(self) -> None:
         """Take back what was written of a group, so that the file ends with a durable row."""
