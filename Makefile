@@ -5,7 +5,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast soak lint bench bench-retained bench-topics clean
+.PHONY: help run serve test test-fast test-compiled compiled soak lint bench bench-retained bench-topics clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -26,6 +26,16 @@ test-fast: .venv/dev ## Run the tests that need neither Spark nor other servers 
 
 soak: .venv/dev ## Run what the tests only sample: `kill -9` at every pair of places in each QoS flow (minutes).
 	@$(BIN)/pytest -m soak $(ARGS)
+
+compiled: .venv/dev ## Compile the hot path with gcc into build/compiled (two minutes): PYTHONPATH=build/compiled.
+	@rm -rf build/compiled build/wheel
+	@$(BIN)/pip install --quiet 'setuptools>=77' wheel
+	@HUBBUB_COMPILE=1 $(BIN)/pip wheel --quiet --no-build-isolation --no-deps -w build/wheel .
+	@$(BIN)/pip install --quiet --no-deps --target build/compiled build/wheel/*.whl
+
+test-compiled: compiled ## Run the fast tests against the compiled hot path.
+	@PYTHONPATH=build/compiled $(BIN)/pytest -o 'pythonpath=build/compiled .' \
+	  -m "not spark and not interop and not slow and not soak and not pure" $(ARGS)
 
 lint: .venv/dev ## Check style, types and import directions.
 	@$(BIN)/ruff check

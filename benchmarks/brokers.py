@@ -100,7 +100,7 @@ def hubbub(name: str, data: Path, *settings: str) -> Iterator[Broker]:
     command += ["--data", str(data)]
     for setting in ("log.level=warning", *settings):
         command += ["--set", setting]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    environment = {"PYTHONPATH": str(ROOT / "src"), **os.environ}  # build/compiled, if asked
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     with ended(process):
         yield Broker(name, banner_port(process), process.pid)

@@ -28,13 +28,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hubbub import schema
-from hubbub.config import Journal as JournalSettings
-from hubbub.config import Listener, Settings
 from hubbub.core.clock import Clock
 from hubbub.core.state import State, lasting_properties
 from hubbub.journal.writer import Journal
 from hubbub.node import Node
 from hubbub.schema import PUBLISH, Row
+from hubbub.settings import Journal as JournalSettings
+from hubbub.settings import Listener, Settings
 
 MILLION = 1_000_000
 PAYLOAD = 200

@@ -9,19 +9,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hubbub.config import (
+from hubbub.config import load, manual
+from hubbub.core import limits
+from hubbub.errors import SettingError
+from hubbub.settings import (
     Address,
     Bridge,
     Listener,
     Settings,
     Tls,
-    load,
-    manual,
     parse_address,
     parse_bridge_topic,
 )
-from hubbub.core import limits
-from hubbub.errors import SettingError
 
 ROOT = Path(__file__).parents[1]
 

@@ -219,6 +219,7 @@ def test_what_one_publishes_the_other_sees(publisher: str, receiver: str) -> Non
     assert heard() == []
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("publisher", PUBLISHERS)
 def test_there_is_one_door(publisher: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With `Broker.publish` bricked up nothing reaches anybody, by whatever protocol."""

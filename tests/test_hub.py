@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from hubbub import Hub
-from hubbub.config import Journal, Settings, Smq
 from hubbub.errors import HubbubError
+from hubbub.settings import Journal, Settings, Smq
 from tests.clients import PATIENCE, Heard, http, message, mqtt, smq, user_property
 
 
@@ -76,7 +76,7 @@ async def test_publish_reaches_clients_of_every_protocol(hub: Hub) -> None:
 
 @pytest.mark.parametrize(
     ("data", "payload"),
-    [(b"x", b"x"), ("é", "é".encode()), ({"a": [1]}, b'{"a": [1]}'), (7, b"7"), (None, b"null")],
+    [(b"x", b"x"), ("é", "é".encode()), ({"a": [1]}, b'{"a":[1]}'), (7, b"7"), (None, b"null")],
 )
 async def test_publish_takes_bytes_text_and_json(hub: Hub, data: Any, payload: bytes) -> None:
     async with smq(hub) as device:

@@ -12,7 +12,7 @@ import pytest
 from hubbub import Hub
 from hubbub.client import blocking
 from hubbub.client.smq import SmqClient
-from hubbub.errors import Refused
+from hubbub.errors import HubbubError, Refused
 from tests.clients import PATIENCE, Heard, Mqtt, http, message, mqtt, smq
 
 LISTEN = "127.0.0.1:0"
@@ -72,6 +72,41 @@ def test_many_threads_at_once() -> None:
         for thread in threads:
             thread.join(PATIENCE)
         assert len(found) == 32 and len(set(found)) == 4 == len(hub.topics())
+
+
+# The disk
+
+
+async def test_flush_waits_until_what_was_published_is_on_the_disk(tmp_path: Path) -> None:
+    async with Hub(data=tmp_path) as hub:
+        log = hub.node.broker.log
+        for _ in range(2):
+            hub.publish(b"kept", "a", qos=1, retain=True)
+            position = log.position
+            assert log.durable < position
+            await hub.flush()
+            assert log.durable >= position
+        await hub.flush()  # nothing to wait for
+        hub.publish(b"more", "a", qos=1)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(hub.flush(), 0)
+        hub.publish(b"later", "a", qos=1)
+        waiting = hub.flush()
+    with pytest.raises(HubbubError, match="ended"):
+        await waiting
+    async with Hub() as hub:
+        hub.publish(b"nowhere", "a")
+        await hub.flush()
+
+
+def test_flush_from_another_thread(tmp_path: Path) -> None:
+    with Hub(data=tmp_path) as hub:
+        hub.publish(b"kept", "a", qos=1)
+        hub.flush()
+        log = hub.node.broker.log
+        assert log.durable == log.position > 0
+    with pytest.raises(HubbubError, match="does not run"):
+        hub.flush()
 
 
 # shutdown

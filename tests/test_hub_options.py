@@ -9,9 +9,9 @@ import pytest
 
 from hubbub import Hub, connect
 from hubbub.auth.passwords import add_user
-from hubbub.config import Settings
 from hubbub.errors import HubbubError, Refused, SettingError
 from hubbub.peer import Info, Peer
+from hubbub.settings import Journal, Settings, Smq
 from tests.clients import PATIENCE, Heard, Mqtt, http, message, mqtt, smq
 
 LISTEN = "127.0.0.1:0"
@@ -289,6 +289,25 @@ async def test_ondrop_hears_what_nobody_got() -> None:
             assert calls[1][:3] == (b"2", device.number, 123456)
             assert calls[2][0] == b"3" and calls[2][2] == tid and calls[2][4].uid == "panel-1"
             assert len(dropped.calls) == 3
+
+
+async def test_topics_without_a_number_get_one_as_long_as_there_may_be_more() -> None:
+    """A flood of new names costs no more memory than `smq.max_topics` allows."""
+    asked = Heard(True)
+    heard, dropped = Heard(), Heard()
+    settings = Settings(listen=(), smq=Smq(max_topics=2), journal=Journal(record="none"))
+    async with Hub(settings, listen=LISTEN, onpublish=asked, ondrop=dropped) as hub:
+        hub.subscribe("seen/#", heard, filter=True)
+        async with mqtt(hub) as panel:
+            for name in ("seen/1", "seen/2", "seen/3", "dropped/4"):
+                await panel.publish(name, name.encode())
+        numbers = hub.topic2tid("seen/1"), hub.topic2tid("seen/2")
+        assert len(hub.topics()) == 2 and all(numbers)
+    assert [call[2] for call in asked.calls] == [*numbers, 0, 0]
+    assert [(call[0], call[2]) for call in heard.calls] == [
+        (b"seen/1", numbers[0]), (b"seen/2", numbers[1]), (b"seen/3", 0),
+    ]  # fmt: skip
+    assert [(call[0], call[2]) for call in dropped.calls] == [(b"dropped/4", 0)]
 
 
 # onconnect, onclose

@@ -17,11 +17,9 @@ from pathlib import Path
 import pytest
 
 from hubbub.client import mqtt
-from hubbub.config import Listener, Settings
-from hubbub.core.connection import NEVER
-from hubbub.listener import STALE_DEADLINES, Deadlines, Socket
 from hubbub.node import Node
 from hubbub.protocols.mqtt import codec
+from hubbub.settings import Listener, Settings
 from hubbub.web.app import Application
 
 PLAIN = "GET {path} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n"
@@ -274,29 +272,6 @@ async def test_mqtt_over_websocket_may_split_packets_over_messages(hub: Node) ->
     assert await peer.hear(6) == b"\x82\x04\x20\x02\x00\x00"
     await peer.say(b"\x82\x82\0\0\0\0" + codec.DISCONNECT_PACKET)
     assert await peer.hear_all() == b"\x88\x02\x03\xe8", "a close frame with code 1000"
-
-
-def test_deadlines_of_those_who_left_are_thrown_out() -> None:
-    deadlines = Deadlines()
-    sockets = [Deadline() for _ in range(3 * STALE_DEADLINES)]
-    for number, sock in enumerate(sockets):
-        deadlines.add(100_000.0 + number, sock)
-    for sock in sockets[2:]:
-        deadlines.forget(sock)
-        deadlines.forget(sock)
-    assert len(deadlines) <= STALE_DEADLINES + 2
-    deadlines.add(50.0, sockets[1])
-    assert deadlines.due(60.0) == [sockets[1]]
-    assert deadlines.due(99_999.0) == []
-    assert deadlines.due(300_000.0) == [sockets[0]]
-    assert len(deadlines) == 0
-
-
-class Deadline(Socket):
-    """A socket of which only the deadline is looked at."""
-
-    def __init__(self) -> None:
-        self.deadline = NEVER
 
 
 PING = codec.PINGREQ_PACKET * 50_000

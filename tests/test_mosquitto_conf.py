@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from hubbub import config, mosquitto_conf
-from hubbub.config import Bridge, Listener, Settings, Tls, load
+from hubbub.config import load
 from hubbub.errors import SettingError
+from hubbub.settings import DEFAULT_LISTEN, Bridge, Listener, Settings, Tls
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = Path("/usr/share/doc/mosquitto/examples/mosquitto.conf")
@@ -94,7 +95,7 @@ crlfile crl.pem
 
 def test_without_a_listener_it_is_local_and_open(tmp_path: Path) -> None:
     settings = loaded(tmp_path, "persistence false\n")
-    assert settings.listen == config.DEFAULT_LISTEN
+    assert settings.listen == DEFAULT_LISTEN
     assert all(listener.allow_anonymous for listener in settings.listeners())
     assert loaded(tmp_path, "", "listen=127.0.0.1:7").listen == ("127.0.0.1:7",)
 
@@ -170,7 +171,7 @@ clientid_prefixes dev- app-
 
 def test_per_listener_settings_without_a_listener_open_no_port(tmp_path: Path) -> None:
     settings = loaded(tmp_path, "per_listener_settings true\nallow_anonymous true\n")
-    assert settings.listen == config.DEFAULT_LISTEN and not settings.listener
+    assert settings.listen == DEFAULT_LISTEN and not settings.listener
 
 
 def test_certificates_of_clients_count_only_if_required(tmp_path: Path) -> None:

@@ -10,18 +10,24 @@ import asyncio
 import errno
 import functools
 import os
+import re
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hubbub.client import smq
-from hubbub.config import Session, Settings
+from hubbub.config import refuse_open_doors
 from hubbub.core.limits import CONGESTED_BYTES
+from hubbub.errors import SettingError
 from hubbub.journal.writer import Journal
 from hubbub.node import Node
 from hubbub.protocols.mqtt import codec
+from hubbub.settings import Journal as JournalSettings
+from hubbub.settings import Listener as Place
+from hubbub.settings import Session, Settings
 from hubbub.web.app import Application
 from tests.protocols.mqtt.conversation import in_words
 
@@ -109,8 +115,10 @@ async def hub(disk: Disk, tmp_path: Path) -> AsyncIterator[Node]:
         disk.go()
 
 
-async def dialled(hub: Node, client: str, clean: bool = True, keep_alive: int = 0) -> Peer:
-    address = hub.listeners[0].address
+async def dialled(
+    hub: Node, client: str, clean: bool = True, keep_alive: int = 0, place: int = 0
+) -> Peer:
+    address = hub.listeners[place].address
     peer = Peer(*await asyncio.open_connection(address.host, address.port))
     await peer.say(codec.connect(client.encode(), clean, keep_alive))
     return peer
@@ -196,6 +204,60 @@ async def test_http_200_waits(disk: Disk, hub: Node) -> None:
     disk.go()
     assert b"200" in await late
     writer.close()
+
+
+async def test_less_may_be_promised_on_a_listener_and_on_a_topic(
+    disk: Disk, tmp_path: Path
+) -> None:
+    """While the disk works: "none" and "os" have their answer, and "os" only once it is written."""
+    listeners = tuple(
+        Place(address="127.0.0.1:0", durability=level) for level in ("disk", "os", "none")
+    )
+    rules = ("keep/# disk", "quick/# os", "free/# none")
+    settings = Settings(
+        listen=(), listener=listeners, data=str(tmp_path / "data"),
+        journal=JournalSettings(topic_durability=rules),
+    )  # fmt: skip
+    async with Node(settings) as hub:
+        safe, quick, free = [await dialled(hub, f"c{place}", place=place) for place in range(3)]
+        for peer in (safe, quick, free):
+            await peer.hear("CONNACK 0")
+        disk.hold()
+        segment = tmp_path / "data" / "log" / f"{1:020}.rows"
+        await quick.say(codec.publish(b"a", b"on the quick one", 1, packet_id=1))
+        await quick.hear("PUBACK 1")
+        assert b"on the quick one" in segment.read_bytes()
+        await safe.say(codec.publish(b"free/a", b"x", 1, packet_id=2))
+        await safe.hear("PUBACK 2")
+        await free.say(codec.publish(b"a", b"x", 1, packet_id=3))
+        await free.say(codec.publish(b"keep/a", b"x", 1, packet_id=4))
+        await free.hear("PUBACK 3")
+        await safe.say(codec.publish(b"a", b"x", 1, packet_id=5))
+        await safe.say(codec.publish(b"free/a", b"x", 1, packet_id=6))  # answers keep their order
+        await safe.hear_nothing()
+        await free.hear_nothing(0)
+        disk.go()
+        await safe.hear("PUBACK 5", "PUBACK 6")
+        await free.hear("PUBACK 4")
+        assert hub.broker.log.durable == hub.broker.log.written
+
+
+@pytest.mark.parametrize(
+    ("journal", "place", "complaint"),
+    [
+        ({"record": "none"}, "os", 'durability = "os" is more than the journal does'),
+        ({"durability": "os"}, "disk", 'durability = "disk" is more than the journal does'),
+        ({"topic_durability": ("a/#",)}, "", 'expected "FILTER disk|os|none"'),
+        ({"durability": "os", "topic_durability": ("a/# disk",)}, "", "more than the journal"),
+    ],
+)
+def test_nobody_is_promised_more_than_the_journal_does(
+    journal: dict[str, Any], place: Any, complaint: str
+) -> None:
+    listener = Place(address="127.0.0.1:0", durability=place)
+    settings = Settings(listen=(), listener=(listener,), journal=JournalSettings(**journal))
+    with pytest.raises(SettingError, match=re.escape(complaint)):
+        refuse_open_doors(settings)
 
 
 async def test_a_new_topic_id_waits(disk: Disk, hub: Node) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
-LINES_MAX = 760  # one idea a file; the table of all settings and the longest grammar stay below
+LINES_MAX = 700  # one idea a file; the longest grammar stays below
 MEDIAN_MAX = 10  # lines of a function
 
 FILES = sorted(SOURCE.rglob("*.py"))

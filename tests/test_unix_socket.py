@@ -11,10 +11,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hubbub.config import Address, Listener, Settings, load, parse_address
-from hubbub.config import Queue as QueueSettings
+from hubbub.config import load
 from hubbub.errors import SettingError
 from hubbub.node import Node
+from hubbub.settings import Address, Listener, Settings, parse_address
+from hubbub.settings import Queue as QueueSettings
 
 CONNECT = bytes.fromhex("100d 0004 4d515454 04 02 003c 0001 61")  # MQTT 3.1.1, client "a"
 

@@ -29,9 +29,9 @@ from urllib.request import urlopen
 from rich.console import Console
 from rich.live import Live
 
-from hubbub.config import DEFAULT_DATA, DEFAULT_LISTEN
 from hubbub.pipeline.layout import Layout
 from hubbub.pipeline.screen import TWO_COLUMNS, Screen, View, render
+from hubbub.settings import DEFAULT_DATA, DEFAULT_LISTEN
 
 HERE: Final = Path(__file__).parent
 START_SECONDS: Final = 60.0  # a hub that takes longer has a problem

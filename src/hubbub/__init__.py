@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from hubbub.client import connect as connect
-    from hubbub.config import Settings as Settings
     from hubbub.hub import Hub as Hub
     from hubbub.hub import is_smq as is_smq
+    from hubbub.settings import Settings as Settings
 
 __version__ = "0.1.0"
 
 _PUBLIC: Final = {
     "Hub": "hubbub.hub",
-    "Settings": "hubbub.config",
+    "Settings": "hubbub.settings",
     "connect": "hubbub.client",
     "is_smq": "hubbub.hub",
 }

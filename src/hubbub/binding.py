@@ -11,9 +11,9 @@ import os
 import socket
 import stat
 
-from hubbub.config import UNIX, Address, parse_address
 from hubbub.core.limits import SEND_BUFFER
 from hubbub.errors import SettingError
+from hubbub.settings import UNIX, Address, parse_address
 
 
 def bound_socket(text: str) -> socket.socket:

@@ -186,6 +186,28 @@ class _Several(Subscription):
         self.all = matching
 
 
+class Flushed:
+    """The far end of a link: `done` as soon as something held leaves, which is when it is safe."""
+
+    def __init__(self) -> None:
+        self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+    def write(self, data: bytes) -> None:
+        if not self.done.done():  # nobody waits any more
+            self.done.set_result(None)
+
+    def writelines(self, data: list[bytes]) -> None:
+        self.write(b"".join(data))
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        """Nobody closes it."""
+
+    abort = close
+
+
 class HandOver:
     """Calls from other threads, at most `size` waiting, made by the hub's loop in order."""
 

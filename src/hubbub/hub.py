@@ -25,9 +25,9 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 import msgspec
 
 from hubbub import config
-from hubbub.callbacks import SELF, TOO_SLOW, Calls, Function, HandOver, HubSession
-from hubbub.config import Settings
+from hubbub.callbacks import SELF, TOO_SLOW, Calls, Flushed, Function, HandOver, HubSession
 from hubbub.core.limits import HANDED_OVER
+from hubbub.core.link import Link
 from hubbub.core.message import SPELLED, Message, run_of
 from hubbub.core.names import HUB
 from hubbub.core.session import Subscription
@@ -36,6 +36,7 @@ from hubbub.errors import HubbubError
 from hubbub.node import Node, new_event_loop
 from hubbub.peer import SUBTID, Info, Peer, Peers, Sock
 from hubbub.program import Program
+from hubbub.settings import Journal, Settings
 from hubbub.web.upgrade import Upgrades, is_smq
 
 __all__ = ["Hub", "Info", "Peer", "Sock", "is_smq"]
@@ -145,6 +146,7 @@ class Hub:
         self._wishes: dict[str, dict[str | int | None, _Wish]] = {}
         self._observing: dict[str, tuple[Function, str | int]] = {}
         self._upgrades: Upgrades | None = None
+        self._flushing: list[concurrent.futures.Future[None]] = []
         self._ending: asyncio.Event | None = None
         self._runner: threading.Thread | None = None
 
@@ -191,6 +193,8 @@ class Hub:
     def _end(self) -> None:
         self._handed.close()
         self._calls.cancel()
+        for waiting in list(self._flushing):
+            waiting.set_exception(HubbubError("the hub ended"))
         self._thread = -1
         if self._log is not None:
             logging.getLogger("hubbub").removeHandler(self._log)
@@ -253,14 +257,16 @@ class Hub:
         In aiohttp: `return await hub.connect(request)`; a request of neither kind is answered
         404, of the others aiohttp hears no more. In Starlette and FastAPI:
         `await hub.connect(websocket)` in a WebSocket endpoint, which ends with the connection.
-        `arg` reaches `authenticate` as `info.arg`.
+        `arg` reaches `authenticate` as `info.arg`. With aiohttp, a page that asks for a path
+        ending in `/hubbub.js` gets the JavaScript client: `web.get("/hubbub.js", hub.connect)`.
         """
         return await self._doors().take(request, arg)
 
     async def asgi(self, scope: Any, receive: Any, send: Any) -> None:
         """The same as an ASGI application, to be mounted: `app.mount("/smq", hub.asgi)`.
 
-        WebSockets only, because ASGI hands over no plain sockets; anything else is answered 404.
+        WebSockets only, because ASGI hands over no plain sockets; `hubbub.js` below its path is
+        the JavaScript client; anything else is answered 404.
         """
         await self._doors().serve(scope, receive, send)
 
@@ -309,7 +315,7 @@ class Hub:
         not an error as in the reference: it reaches all but raw SMQ sockets, which cannot carry
         it. False if it was dropped: nobody has that number, a queue is full, or, from another
         thread, too many calls wait; it is then counted. It never waits, not for the disk either:
-        what is recorded is there within a tenth of a second.
+        what is recorded is there within a tenth of a second, and `flush` waits for that.
         """
         payload, kind = _payload(data)
         message = Message("", payload, qos, retain, content_type=content_type or kind)
@@ -322,6 +328,24 @@ class Hub:
             self.node.broker.metrics.drop("hand-over queue full")
             log.warning("a publish from another thread was dropped: the hand-over queue is full")
         return handed
+
+    def flush(self) -> Any:
+        """Wait until all that was published so far is on the disk, if it is recorded at all.
+
+        `await hub.flush()`; from another thread `hub.flush()`. While the disk is full it waits;
+        HubbubError if the hub ends before.
+        """
+        if threading.get_ident() == self._thread:
+            return asyncio.wrap_future(self._flush())
+        return self._handed.ask(self._flush).result()
+
+    def _flush(self) -> concurrent.futures.Future[None]:
+        flushed = Flushed()
+        Link(self.node.broker.outgoing, flushed).hold(b"")
+        self._flushing.append(flushed.done)
+        flushed.done.add_done_callback(self._flushing.remove)
+        self.node.schedule()
+        return flushed.done
 
     @_on_the_loop
     def pubon(self, data: Any, totid: int, fromtid: int, subtopic: str | int = 0) -> bool:
@@ -615,7 +639,7 @@ def _settings(
     replace = msgspec.structs.replace
     if settings is None:
         record: Any = "all" if data is not None else "none"
-        settings = Settings(listen=(), journal=config.Journal(record=record))
+        settings = Settings(listen=(), journal=Journal(record=record))
     if listen is not None:
         settings = replace(settings, listen=tuple(listen))
     if data is not None:
@@ -644,7 +668,7 @@ def _payload(data: Any) -> tuple[bytes, str]:
         return bytes(data), ""
     if isinstance(data, str):
         return data.encode(), ""
-    return json.dumps(data).encode(), "application/json"
+    return json.dumps(data, separators=(",", ":")).encode(), "application/json"
 
 
 def _made(number: int, name: str) -> int:

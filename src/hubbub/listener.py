@@ -16,8 +16,6 @@ bytes and keeps deadlines; it knows no protocol and decides nothing about messag
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 import logging
 import os
 import socket
@@ -29,8 +27,6 @@ from typing import Any, Final, cast
 
 from hubbub.auth import certificates
 from hubbub.binding import bound_path, bound_socket, keep_alive, remove
-from hubbub.config import Listener as ListenerSettings
-from hubbub.config import parse_address
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.connection import NEVER, Connection, Opening, Protocol
@@ -49,8 +45,12 @@ from hubbub.core.limits import (
     YOUNG_CONNECTIONS,
 )
 from hubbub.core.link import Framing, Link
+from hubbub.core.log import DISK, LEVELS
 from hubbub.core.rights import Gate
+from hubbub.deadlines import Deadlines
 from hubbub.errors import ProtocolError
+from hubbub.settings import Listener as ListenerSettings
+from hubbub.settings import parse_address
 from hubbub.wire.http import Request, comes_from_elsewhere, parse_head, response
 from hubbub.wire.websocket import Frames, close_frame, frame, handshake_response
 
@@ -58,7 +58,6 @@ log = logging.getLogger("hubbub.listener")
 
 Adopt = Callable[[asyncio.Transport, bytes, Opening], None]
 
-STALE_DEADLINES: Final = 1_000  # below that, nothing is gained by throwing them out
 PAUSE_SECONDS: Final = 1.0  # until somebody who was not read from is asked again
 
 _TLS: Final = 0x16  # a TLS record with a handshake message (RFC 8446, 5.1)
@@ -70,7 +69,7 @@ class Host(typing.Protocol):
 
     broker: Broker
     clock: Clock
-    deadlines: Deadlines
+    deadlines: Deadlines[Socket]
     sockets: set[Socket]
     congested: bool
 
@@ -93,51 +92,6 @@ class WebSocketFraming(Framing):
     def farewell(self) -> bytes:
         """A close frame, unless one was sent already (RFC 6455, 5.5.1)."""
         return b"" if self._frames.closed else close_frame()
-
-
-class Deadlines:
-    """When which connection wants to be woken. One heap, one timer, whatever their number.
-
-    An entry is stale once its socket has another deadline or none. A client may ask for one in 27
-    hours and leave, so stale entries are thrown out when they are the most.
-    """
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Socket]] = []
-        self._order = itertools.count()
-        self._stale = 0
-
-    def __len__(self) -> int:
-        return len(self._heap)
-
-    def add(self, when: float, sock: Socket) -> None:
-        if when < sock.deadline:
-            self.forget(sock)
-            sock.deadline = when
-            heapq.heappush(self._heap, (when, next(self._order), sock))
-
-    def forget(self, sock: Socket) -> None:
-        """It need not be woken."""
-        if sock.deadline == NEVER:
-            return
-        sock.deadline = NEVER
-        self._stale += 1
-        if self._stale > STALE_DEADLINES and 2 * self._stale > len(self._heap):
-            self._heap = [entry for entry in self._heap if entry[2].deadline == entry[0]]
-            heapq.heapify(self._heap)
-            self._stale = 0
-
-    def due(self, now: float) -> list[Socket]:
-        """The sockets whose time has come. An entry that was overtaken by another is dropped."""
-        found = []
-        while self._heap and self._heap[0][0] <= now:
-            when, _, sock = heapq.heappop(self._heap)
-            if sock.deadline == when:
-                sock.deadline = NEVER
-                found.append(sock)
-            else:
-                self._stale -= 1
-        return found
 
 
 class Socket(asyncio.Protocol):
@@ -477,6 +431,7 @@ class Socket(asyncio.Protocol):
         self.hub.deadlines.forget(self)
         link = self.link = Link(self.hub.broker.outgoing, self.transport)
         link.relieved = self._drained
+        link.level = self.listener.level
         if self.frames is not None:
             link.framing = WebSocketFraming(protocol.streams, self.frames)
         self.protocol = protocol
@@ -593,7 +548,8 @@ class Listener:
     """One address: its rules, its protocols and its server socket.
 
     `connections` are open, without the web application's; `handshakes` are those that are not
-    through with theirs; `tls` is None where there is no certificate.
+    through with theirs; `tls` is None where there is no certificate. `level`: what its clients are
+    promised (`core.log`).
     """
 
     def __init__(
@@ -615,6 +571,7 @@ class Listener:
         self.handshakes: set[asyncio.Transport] = set()
         self.connections = 0
         self.tls: ssl.SSLContext | None = None
+        self.level = LEVELS[settings.durability] or DISK
         self.address = parse_address(settings.address)
         self._server: asyncio.Server | None = None
         self._file: os.stat_result | None = None  # of a Unix socket

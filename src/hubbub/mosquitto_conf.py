@@ -211,7 +211,7 @@ _NOTED: Final[dict[str, str]] = {
     "bridge_tcp_keepalive": "the nearest is `keep_alive` of [[bridge]]",
     "bridge_tcp_user_timeout": "the nearest is `keep_alive` of [[bridge]]",
     "bridge_tls_version": "OpenSSL's own choice is taken",
-    "check_retain_source true": "who publishes is asked when it does, and not again",
+    "check_retain_source true": "who publishes is asked when it does, and not again: acl_file",
     "ciphers_tls1.3": "the nearest is tls.ciphers, which is about 1.2",
     "disable_client_cert_date_checks true": "certificates that are out of date are refused",
     "http_dir": "mount a web application on a Hub object instead",
@@ -231,7 +231,7 @@ _NOTED: Final[dict[str, str]] = {
     "start_type lazy": "bridges connect when the hub starts",
     "start_type once": "bridges connect again when the connection is lost",
     "threshold": "bridges stay connected",
-    "upgrade_outgoing_qos true": "a message keeps its own QoS if that is the lower",
+    "upgrade_outgoing_qos true": "a message keeps its own QoS if that is lower; publish with the higher",
 }
 
 # What would change who may do what, or where: nothing may be left out in silence.

@@ -30,22 +30,23 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from hubbub.auth.gate import Gatehouse
-from hubbub.config import Listener as PlaceSettings
-from hubbub.config import Settings
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.connection import Opening
 from hubbub.core.limits import COMMIT_SECONDS, CONGESTED_BYTES
 from hubbub.core.link import Link
-from hubbub.core.log import Log
+from hubbub.core.log import LEVELS, Log
 from hubbub.core.rights import Gate
 from hubbub.core.system import System
+from hubbub.deadlines import Deadlines
 from hubbub.dialer import Dialer, Line
 from hubbub.errors import HubbubError, SettingError
 from hubbub.journal.writer import Journal
-from hubbub.listener import Deadlines, Listener, Socket
+from hubbub.listener import Listener, Socket
 from hubbub.protocols import registry
 from hubbub.protocols.mqtt.bridge import Bridge, open_bridges
+from hubbub.settings import Listener as PlaceSettings
+from hubbub.settings import Settings
 from hubbub.wire.http import Request
 
 log = logging.getLogger("hubbub")
@@ -86,7 +87,7 @@ class Node:
         self.sockets: set[Socket] = set()
         self.bridges: list[Bridge] = []
         self.dialers: list[Dialer] = []
-        self.deadlines = Deadlines()
+        self.deadlines: Deadlines[Socket] = Deadlines()
         self.congested = False
         self.web: WebApplication | None = None
         self.broker = Broker(self.clock, Log(self.clock), "none")
@@ -199,9 +200,15 @@ class Node:
         """Take what may change while the hub runs: bounds, exclusions."""
         broker = self.broker
         broker.exclude = settings.journal.exclude
+        levels = settings.topic_durability()
+        broker.levels = [(topic_filter, LEVELS[level]) for topic_filter, level in levels]
         if self.journal is not None:
             self.journal.keep_seconds = settings.journal.retain_seconds
             self.journal.keep_bytes = settings.journal.retain_bytes or _fifth_of_disk(settings.data)
+            promised = [level for _, level in levels]
+            promised += [listener.durability for listener in settings.listeners()]
+            listens = settings.durability == "disk" and "os" in promised
+            self.journal.on_written = self._written if listens else None
         broker.inflight = settings.session.inflight
         broker.backlog_messages = settings.session.backlog_messages
         broker.backlog_bytes = settings.session.backlog_bytes
@@ -277,6 +284,7 @@ class Node:
             session = protocol.revive(state) if protocol is not None else None
             if session is not None:
                 broker.revive(session)
+        broker.share_lent()
         for will in list(broker.state.wills.values()):
             by_name[will.protocol.decode()].publish_will(will)
 
@@ -347,6 +355,15 @@ class Node:
         if self.journal is not None:
             self.journal.commit()
 
+    def _written(self, seq: int) -> None:
+        """Called by the writer's thread: what needs no more than that may leave."""
+        self._loop.call_soon_threadsafe(self._release_written, seq)
+
+    def _release_written(self, seq: int) -> None:
+        if self.journal is not None:
+            self.journal.written = max(self.journal.written, seq)
+            self._let_go()
+
     def _synced(self, seq: int) -> None:
         """Called by the writer's thread."""
         self._loop.call_soon_threadsafe(self._release, seq)
@@ -356,12 +373,13 @@ class Node:
         if journal is None:
             return
         journal.arrived(seq)
+        self._let_go()
+        self._measure_congestion(journal)
+
+    def _let_go(self) -> None:
         outgoing = self.broker.outgoing
         if outgoing.holding:
-            outgoing.holding = [
-                link for link in outgoing.holding if not link.release(journal.durable)
-            ]
-        self._measure_congestion(journal)
+            outgoing.holding = [link for link in outgoing.holding if not link.release()]
         self.schedule()
 
     # Back-pressure: publishers wait for the disk, not the memory

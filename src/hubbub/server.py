@@ -16,10 +16,10 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from hubbub.config import Settings
 from hubbub.errors import HubbubError
 from hubbub.hub import Hub
 from hubbub.node import Node, new_event_loop
+from hubbub.settings import Settings
 from hubbub.web.app import Application
 from hubbub.web.mounted import Mounted, load
 
@@ -44,7 +44,8 @@ def run(
         datefmt="%H:%M:%S",
         stream=sys.stderr,
     )
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    for talkative in ("asyncio", "uvicorn"):  # an application's start-up is three lines otherwise
+        logging.getLogger(talkative).setLevel(logging.WARNING)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_serve(settings, reload, app))
 
@@ -54,7 +55,7 @@ async def _serve(
 ) -> None:
     hub = Hub(settings)
     node = hub.node
-    node.web = Application(node.status, Mounted(load(app), hub) if app else None)
+    node.web = Application(node.status, Mounted(load(app), hub) if app else None, node)
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -89,6 +90,8 @@ def _reload(hub: Node, read: Callable[[], Settings]) -> None:
     logging.getLogger().setLevel(fresh.log.level.upper())
     hub.apply(fresh)
     try:
+        if isinstance(hub.web, Application):
+            hub.web.apply(fresh)
         hub.read_credentials()
     except HubbubError as error:
         log.error("what it said before goes on: %s", error)

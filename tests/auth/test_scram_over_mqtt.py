@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from hubbub.auth.passwords import add_user
-from hubbub.config import Journal, Settings
 from hubbub.node import Node
+from hubbub.settings import Journal, Settings
 
 METHOD, DATA = 0x15, 0x16
 

@@ -196,6 +196,8 @@ def test_a_broker_that_wants_a_password_is_probed(tmp_path: Path) -> None:
         (("pub", "a", "-m", "x", "-n"), "not both"),
         (("pub", "a", "-l", "-m", "x"), "not both"),
         (("pub", "a", "-m", "x", "-L", "smq://h", "-V", "mqttv5"), "leave it out"),
+        (("pub", "a", "-m", "x", "-L", "smq+ws://h", "--cafile", "x"), "leave it out"),
+        (("pub", "a", "-m", "x", "-L", "smqs://h", "--cafile", "no/such.pem"), "no/such.pem"),
         (("pub", "a", "-m", "x", "--user-property", "k"), "NAME=VALUE"),
         (("pub", "a", "-m", "x", "-V", "mqttv6"), "mqttv5"),
         (("pub", "a", "-m", "x", "-c"), "client_id"),

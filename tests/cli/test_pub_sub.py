@@ -65,12 +65,13 @@ def test_messages_arrive_live_and_are_counted(hub: RunningHub) -> None:
 
 
 def test_smq_publishes_too(hub: RunningHub) -> None:
-    command = (sys.executable, "-m", "hubbub", "sub", "#", "-n", "1", "--url", hub.url("mqtt"))
+    command = (sys.executable, "-m", "hubbub", "sub", "#", "-n", "2", "--url", hub.url("mqtt"))
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sub:
         wait_for_subscriptions(hub, sub, 1)
         hubbub("pub", "from/smq", "-m", "hi", "--subtopic", "s", "--url", hub.url("smq"))
+        hubbub("pub", "from/websocket", "-m", "hi", "--subtopic", "s", "-L", hub.url("smq+ws"))
         output, _ = sub.communicate(timeout=30)
-    assert output == "from/smq hi\n"
+    assert output == "from/smq hi\nfrom/websocket hi\n"
 
 
 def test_status_shows_the_journal(hub: RunningHub) -> None:

@@ -113,6 +113,7 @@ def test_nobody_publishes_under_sys() -> None:
     assert broker.metrics.dropped == {"not allowed": 1}
 
 
+@pytest.mark.pure
 def test_the_cache_of_routes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ROUTES > 1000
     monkeypatch.setattr("hubbub.core.broker.ROUTES", 10)
@@ -280,6 +281,7 @@ def test_names_that_only_one_protocol_can_say_are_not_retained() -> None:
     assert shape(folded(log.rows)) == shape(broker.state)
 
 
+@pytest.mark.pure
 def test_retained_messages_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hubbub.core.retained.RETAINED", 2)
     broker, log = recording()

@@ -25,7 +25,7 @@ class Desk:
 
     def tick(self) -> bytes:
         outgoing = self.outgoing
-        outgoing.holding = [x for x in outgoing.holding if not x.release(self.log.durable)]
+        outgoing.holding = [x for x in outgoing.holding if not x.release()]
         touched, outgoing.touched = outgoing.touched, []
         for link in touched:
             link.flush()
@@ -64,6 +64,24 @@ def test_held_things_keep_their_order_and_their_rows() -> None:
     assert desk.tick() == b"1 "
     desk.log.durable = 2
     assert desk.tick() == b"2 "
+
+
+def test_what_waited_for_a_barrier_is_not_passed_by_what_is_written_later() -> None:
+    desk = Desk()
+    desk.row()
+    desk.link.hold(b"connack ", barrier=True)
+    desk.row()
+    desk.link.hold(b"pubrec ")
+    desk.link.write(b"first ")
+    desk.link.hold(b"suback ", barrier=True)
+    desk.link.write(b"third ")
+    desk.log.durable = 1
+    assert desk.tick() == b"connack first "
+    desk.link.write(b"fourth ")
+    assert desk.tick() == b""
+    desk.log.sync()
+    assert desk.tick() == b"pubrec suback third fourth "
+    assert desk.link.held_bytes == 0 and desk.outgoing.holding == []
 
 
 def test_nothing_passes_a_barrier() -> None:

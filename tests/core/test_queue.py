@@ -207,6 +207,7 @@ def test_a_destroyed_queue_takes_nothing_more() -> None:
     assert shape(folded(log.rows)) == shape(broker.state)
 
 
+@pytest.mark.pure
 def test_where_ended_queues_stood_is_bounded_and_still_no_id_is_used_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

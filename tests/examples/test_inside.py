@@ -62,7 +62,7 @@ async def test_rooms(start: Start) -> None:
             while (await person.get("/rooms")).json() != {"kitchen": 21.5}:
                 pass
             await person.put("/rooms/kitchen", params={"degrees": 19})
-            assert (await message(room)).payload == b'{"degrees": 19.0}'
+            assert (await message(room)).payload == b'{"degrees":19.0}'
             absent = await person.put("/rooms/cellar", params={"degrees": 8})
             assert absent.status_code == 404
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.config import Listener, Settings
 from hubbub.errors import DirectoryError
 from hubbub.journal.segments import Directory
 from hubbub.journal.writer import Journal
 from hubbub.node import Node
 from hubbub.protocols.mqtt import codec
+from hubbub.settings import Listener, Settings
 from tests.protocols.mqtt.conversation import in_words
 
 pytestmark = pytest.mark.interop

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from hubbub.config import Journal, Listener, Settings, Tls
 from hubbub.node import Node
+from hubbub.settings import Journal, Listener, Settings, Tls
 from hubbub.web.app import Application
 from tests.certificates import Authority
 

@@ -34,7 +34,7 @@ def path(tmp_path: Path) -> Path:
 def test_there_need_not_be_a_journal_yet(tmp_path: Path) -> None:
     table = Table(str(tmp_path / "later"))
     assert (table.first(), table.committed()) == (1, 0)
-    assert list(table.read(0, 0)) == [] and table.split(0, 0, 4) == []
+    assert list(table.read(0, 0)) == [] and table.first_at(0) == 1
 
 
 def test_any_range_gives_exactly_its_rows(path: Path) -> None:
@@ -52,14 +52,38 @@ def test_batches_have_the_schema_and_are_views(path: Path) -> None:
     assert pyarrow.total_allocated_bytes() == before
 
 
-@pytest.mark.parametrize("parts", [1, 2, 3, 7, 100])
-def test_a_split_covers_the_range_in_even_parts(path: Path, parts: int) -> None:
-    ranges = Table(str(path)).split(4, 59, parts)
-    assert [after for after, _ in ranges] == [4, *[upto for _, upto in ranges[:-1]]]
-    assert ranges[-1][1] == 59
-    assert len(ranges) == min(parts, 19)
-    sizes = [upto - after for after, upto in ranges]
-    assert max(sizes) - min(sizes) <= 6
+def test_a_moment_is_found_by_looking_at_a_few_frames(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(str(path))
+    columns = [batch.column("time").cast("int64") for batch in table.read(0, 60)]
+    times = [time for column in columns for time in column.to_pylist()]
+    looks: list[int] = []
+    around = Table._around
+
+    def counted(table: Table, seq: int, upto: int) -> pyarrow.RecordBatch | None:
+        looks.append(seq)
+        return around(table, seq, upto)
+
+    monkeypatch.setattr(Table, "_around", counted)
+    for seq in (1, 2, 17, 30, 45, 60):
+        looks.clear()
+        assert table.first_at(times[seq - 1]) == times.index(times[seq - 1]) + 1
+        assert len(looks) <= 8
+    assert table.first_at(times[-1] + 1) == 61
+    assert table.first_at(0) == 1
+
+
+def test_a_choice_leaves_out_frames_and_rows(path: Path) -> None:
+    class Ends:
+        def mask(self, batch: pyarrow.RecordBatch) -> pyarrow.BooleanArray | None:
+            assert batch.schema.names == ["kind", "topic"]
+            seen.append(batch.num_rows)
+            return pyarrow.array([len(seen) == 2] * batch.num_rows)
+
+    seen: list[int] = []
+    (batch,) = Table(str(path)).read(1, 9, Ends())
+    assert batch.column("seq").to_pylist() == [4, 5, 6] and seen == [2, 3, 3]
 
 
 def test_rows_behind_the_committed_one_do_not_exist(path: Path) -> None:

@@ -56,6 +56,7 @@ def folded(path: Path) -> tuple[list[Row], Desk]:
 # Appending and committing
 
 
+@pytest.mark.pure
 def test_rows_are_numbered_and_stamped(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     journal = desk.journal
@@ -146,6 +147,7 @@ def test_closing_writes_what_is_pending_behind_what_is_on_its_way(tmp_path: Path
 # Reading
 
 
+@pytest.mark.pure
 def test_a_message_is_read_wherever_it_is(tmp_path: Path) -> None:
     gate = Gate()
     gate.open.release(9)

@@ -185,7 +185,7 @@ class Publisher(MqttClient):
 
     def _promised(self, topic: str, payload: bytes) -> None:
         if payload:
-            self.world.must_be_safe(payload)
+            self.world.must_be_safe(payload, topic)
         if not payload or payload not in self.acknowledged[topic]:
             self.acknowledged[topic].append(payload)
 
@@ -371,7 +371,7 @@ class Producer(Caller):
         if asked[0] == "send" and body != b"[]":
             (answer,) = json.loads(body)
             payload = asked[1].encode()
-            self.world.must_be_safe(payload)
+            self.world.must_be_safe(payload, "")
             self.world.has_id(self.queue, answer[1], payload)
             self.sent[answer[1]] = payload
 

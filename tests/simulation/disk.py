@@ -8,7 +8,7 @@ watched. `synced` is what each file held when it was last synced, `names` what e
     killed          all files as they are: the system still has what was written
 
 `countdown` ends the process in the middle of things: so many calls from now. `failures` are
-raised by the next calls instead. A file whose sync failed is never made durable any more: the
+raised by the next calls instead, or with `only_syncs` by the next of these. A file whose sync failed is never made durable any more: the
 system has thrown away what it could not write, and says so only once.
 """
 
@@ -40,6 +40,7 @@ class Disk:
         self.names: dict[Path, dict[str, int]] = {}
         self.countdown = -1
         self.failures: list[OSError] = []
+        self.only_syncs = False
         self.off = False
         self._real: dict[str, Callable[..., Any]] = {name: getattr(os, name) for name in WATCHED}
         self._spoiled: set[int] = set()
@@ -63,7 +64,7 @@ class Disk:
 
         def call(*arguments: Any) -> Any:
             try:
-                self._count()
+                self._count(sync)
             except OSError:
                 if sync:
                     self._spoiled.add(os.fstat(arguments[0]).st_ino)
@@ -71,12 +72,20 @@ class Disk:
             if sync:
                 self.sync(arguments[0])
                 return None
+            if name == "pwrite":
+                self._refresh(*arguments)
             if name == "pwrite" and len(arguments[1]) > 1 and self._dies_now():
                 real(arguments[0], arguments[1][: len(arguments[1]) // 2], arguments[2])
                 self._lose()
             return real(*arguments)
 
         return call
+
+    def _refresh(self, fd: int, data: bytes, at: int) -> None:
+        """All that was not durable in a file is written anew: another sync will try again."""
+        found = os.fstat(fd)
+        if at <= len(self.synced.get(found.st_ino, b"")) and at + len(data) >= found.st_size > at:
+            self._spoiled.discard(found.st_ino)
 
     def _dies_now(self) -> bool:
         return self.countdown == 0 and not self.off
@@ -85,7 +94,7 @@ class Disk:
         self.off = True
         raise Ended
 
-    def _count(self) -> None:
+    def _count(self, sync: bool) -> None:
         if self.off:
             raise Ended
         if self._dies_now() and self.chance.random() < 0.5:
@@ -94,7 +103,7 @@ class Disk:
             return  # in the middle of the call, if it is a write
         if self.countdown > 0:
             self.countdown -= 1
-        if self.failures:
+        if self.failures and (sync or not self.only_syncs):
             raise self.failures.pop(0)
 
     def sync(self, fd: int) -> None:

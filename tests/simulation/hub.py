@@ -13,9 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from hubbub.config import Journal as JournalSettings
-from hubbub.config import Listener as ListenerSettings
-from hubbub.config import Settings
 from hubbub.core.clock import Clock
 from hubbub.core.limits import LINK_CHOKED
 from hubbub.core.rights import Gate
@@ -25,6 +22,10 @@ from hubbub.journal.segments import Directory, frames_of, mapped, whole_snapshot
 from hubbub.journal.writer import Journal, _Group
 from hubbub.listener import Listener, Socket
 from hubbub.node import Node
+from hubbub.schema import Row
+from hubbub.settings import Journal as JournalSettings
+from hubbub.settings import Listener as ListenerSettings
+from hubbub.settings import Settings
 
 
 class SimulatedClock(Clock):
@@ -95,7 +96,9 @@ class _NoThread:
 
 
 class SteppedJournal(Journal):
-    """A journal whose thread takes one step when it is told. `landed`: payloads on the disk."""
+    """A journal whose thread takes one step when it is told. `landed`: payloads on the disk,
+    `in_system`: those that at least survive the process.
+    """
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         try:
@@ -107,6 +110,7 @@ class SteppedJournal(Journal):
         self._now: _Group | None = None
         self._step = 0
         self.landed: set[bytes] = set()
+        self.in_system: set[bytes] = set()
 
     def step(self) -> None:
         if self._now is None:
@@ -129,6 +133,10 @@ class SteppedJournal(Journal):
         self._complain(None)
         self._now = None
         self._on_durable(group.last)
+
+    def rows_of_now(self) -> list[Row]:
+        """The rows of the group that the thread has."""
+        return self._now.rows if self._now is not None else []
 
     def abandon(self) -> None:
         """The process is gone; the system closes its files."""
@@ -216,7 +224,10 @@ class SimulatedNode(Node):
 
     def __init__(self, path: Path, clock: SimulatedClock, segment_bytes: int) -> None:
         settings = Settings(
-            data=str(path), journal=JournalSettings(retain_seconds=0, retain_bytes=1 << 40)
+            data=str(path),
+            journal=JournalSettings(
+                retain_seconds=0, retain_bytes=1 << 40, topic_durability=("o/# os", "m/# none")
+            ),
         )
         super().__init__(settings)
         self.clock = clock
@@ -234,6 +245,10 @@ class SimulatedNode(Node):
         self.listener = Listener(
             self, ListenerSettings(address="127.0.0.1:1"), self.protocols, gate
         )
+
+    def _written(self, seq: int) -> None:
+        self.log.in_system |= {row.payload for row in self.log.rows_of_now()}
+        super()._written(seq)
 
     def sweep(self) -> None:
         self._sweep_once()

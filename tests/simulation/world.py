@@ -65,6 +65,8 @@ class World:
         self.starts = 0
         self.compared = 0
         self._safe: set[bytes] = set()
+        self._promised: dict[str, set[bytes]] = {}  # acknowledged, by durability
+        self._forgiven: set[bytes] = set()  # of these what a crash may have taken
         self._ids: dict[tuple[str, int], bytes] = {}
         self._names: dict[bytes, int] = {}
         self._make_clients()
@@ -75,12 +77,15 @@ class World:
             Publisher(self, "pub1", chance.random() < 0.5, {"a/1": 1, "a/2": 2, "r/1": 1}),
             Publisher(self, "pub2", chance.random() < 0.5, {"a/1": 1, "a/3": 2, "r/2": 2}),
             Publisher(self, "pub3", chance.random() < 0.5, {"$queue/work": 1, "s/1": 1, "c/1": 1}),
+            Publisher(self, "pub4", chance.random() < 0.5, {"o/1": 1, "o/2": 2, "m/1": 1, "a/1": 1}),
         ]
         self.subscribers = [
             Subscriber(self, "sub1", False, "a/#", 2),
             Subscriber(self, "sub2", True, "a/+", 2),
             Subscriber(self, "sub3", chance.random() < 0.5, "a/1", 1),
             Subscriber(self, "sub4", False, "c/#", 1),
+            Subscriber(self, "sub5", True, "o/#", 2),
+            Subscriber(self, "sub6", False, "m/#", 1),
         ]
         self.workers = [
             Subscriber(self, "work1", False, "$queue/work", 1, ordered=False),
@@ -111,8 +116,16 @@ class World:
         if self.verbose:
             print(f"{self.clock.seconds:10.3f}  {text}", file=sys.stderr)
 
-    def must_be_safe(self, payload: bytes) -> None:
-        assert payload in self._safe | self.node.log.landed, f"{payload!r} was promised too early"
+    def must_be_safe(self, payload: bytes, topic: str) -> None:
+        """Now that it is acknowledged: on the disk, or as far as its topic says."""
+        log = self.node.log
+        if topic.startswith("m/"):
+            self._promised.setdefault("none", set()).add(payload)
+        elif topic.startswith("o/"):
+            self._promised.setdefault("os", set()).add(payload)
+            assert payload in self._safe | log.in_system | log.landed, f"{payload!r} is not written"
+        else:
+            assert payload in self._safe | log.landed, f"{payload!r} was promised too early"
 
     def has_id(self, space: str, number: int, meaning: bytes) -> None:
         before = self._ids.setdefault((space, number), meaning)
@@ -257,36 +270,47 @@ class World:
         self.note(f"the disk fails: {errno.errorcode[number]}")
         count = 1 + self.chance.randrange(3)
         self.disk.failures = [OSError(number, "injected") for _ in range(count)]
+        self.disk.only_syncs = self.chance.random() < 0.5
         while self.disk.failures:
             before = len(self.disk.failures)
             self.node.log.step()
             if len(self.disk.failures) == before:
                 break
         self.disk.failures = []
+        if self.chance.random() < 0.3:
+            self.node.loop.run()
+            self._arrive()
+            self.chance.choice((self._kill, self._lose_power))()
 
     def _fuse(self) -> None:
         self.disk.countdown = self.chance.randrange(12)
 
     def _lose_power(self) -> None:
         self.note("power lost")
-        self._end()
+        self._end("os", "none")
         self.disk.lose_power()
         self._begin_again()
 
     def _kill(self) -> None:
         self.note("killed")
-        self._end()
+        self._end("none")
         self.disk.switch_on()
         self._begin_again()
 
-    def _end(self) -> None:
+    def _end(self, *forgotten: str) -> None:
+        """The process is gone, and with it what was promised no better than that."""
         self._safe |= self.node.log.landed
+        self._forget(*forgotten)
         self.node.log.abandon()
         self.ghosts = []
         for client in self.clients:
             if client.wire is not None:
                 client.wire.open = False
             client.cut()
+
+    def _forget(self, *levels: str) -> None:
+        for level in levels:
+            self._forgiven |= self._promised.get(level, set()) - self._safe
 
     def _begin_again(self) -> None:
         if self.chance.random() < 0.1:
@@ -301,7 +325,11 @@ class World:
             except Ended:
                 self.note("in the middle of a start")
                 self.node.log.abandon()
-                self.chance.choice((self.disk.lose_power, self.disk.switch_on))()
+                if self.chance.random() < 0.5:
+                    self.disk.lose_power()
+                    self._forget("os")
+                else:
+                    self.disk.switch_on()
 
     def _damage_snapshot(self) -> None:
         """A bit of the newest snapshot; the hub starts from the one before. Not of both: the next
@@ -343,7 +371,8 @@ class World:
         """What is still missing, in words."""
         for subscriber in self.subscribers:
             whole = subscriber.wish.rstrip("#+")
-            if missing := self._acknowledged(whole) - subscriber.got.keys() - {b""}:
+            missing = self._acknowledged(whole) - subscriber.got.keys() - {b""}
+            if missing := missing - self._forgiven:
                 return f"{subscriber.name} has not got {sorted(missing)}"
         for group, topic in ((self.workers, "$queue/work"), (self.sharers, "s/")):
             got = {payload for one in group for payload in one.got}

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from hubbub.core.clock import Clock
 from hubbub.journal.writer import Journal
 from hubbub.schema import PUBLISH, Row
-from hubbub.spark.session import session
+from hubbub.spark.start import session
 
 SECOND = 1_000_000
 NOON = 1_767_268_800 * SECOND  # 2026-01-01 12:00 UTC
@@ -37,6 +37,11 @@ class Writer:
         self._durable: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._journal = Journal(directory, self.clock, "os", self._durable.put)
         self._journal.recover(lambda row: None)
+
+    @property
+    def id(self) -> str:
+        """What the journal is called in offsets."""
+        return self._journal.directory.identity()
 
     def write(self, *rows: Row) -> int:
         """Rows with their `time` in seconds since NOON; returns the last seq."""

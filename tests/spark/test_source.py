@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringStartsWith,
+)
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from hubbub import config, schema
-from hubbub.errors import OffsetError, SettingError
+from hubbub import schema, settings
+from hubbub.errors import OffsetError
 from hubbub.journal.table import Table
-from hubbub.spark import source
-from hubbub.spark.source import Journal, Options, Range, StreamReader
-from tests.spark.fixtures import Writer, publish, readings_rows
+from hubbub.spark import options
+from hubbub.spark.options import Options
+from hubbub.spark.source import Range, Reader, StreamReader
+from tests.spark.fixtures import NOON, SECOND, Writer, publish, readings_rows
 
 
 def seqs(frame: DataFrame) -> list[int]:
@@ -29,44 +44,15 @@ def data(writer: Writer, tmp_path: Path) -> str:
     return str(tmp_path / "data")
 
 
-# Without Spark: options, offsets, ranges
+# Without Spark: offsets and ranges
 
 
 def test_default_path_is_that_of_every_command() -> None:
-    assert source.DATA == config.DEFAULT_DATA
+    assert options.DATA == settings.DEFAULT_DATA
 
 
-@pytest.mark.parametrize(
-    ("options", "start"),
-    [
-        ({}, source.EARLIEST),
-        ({"startingOffsets": "latest"}, source.LATEST),
-        ({"startingoffsets": "7"}, 7),
-        ({"startingOffsets": '{"0": 7}'}, 7),
-        ({"startingOffsets": '{"0": -1}'}, source.LATEST),
-    ],
-)
-def test_starting_offsets(options: Mapping[str, str], start: int) -> None:
-    assert Options(options).start == start
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"startingOffsets": "soon"},
-        {"startingOffsets": '{"1": 7}'},
-        {"startingOffsets": "[]"},
-        {"endingOffsets": "earliest"},
-        {"maxOffsetsPerTrigger": "-1"},
-        {"failOnDataLoss": "perhaps"},
-        {"kinds": "publish,shout"},
-        {"topics": "a/#/b"},
-        {"topics": "a+/b"},
-    ],
-)
-def test_a_bad_option_names_itself(options: Mapping[str, str]) -> None:
-    with pytest.raises(SettingError, match=next(iter(options))):
-        Options(options)
+def offset(writer: Writer, seq: int, **more: int) -> dict[str, int]:
+    return {"v": 1, "parts": os.cpu_count() or 1, writer.id: seq, **more}
 
 
 def test_a_stream_takes_what_is_committed_and_no_more_than_the_limit(
@@ -74,27 +60,45 @@ def test_a_stream_takes_what_is_committed_and_no_more_than_the_limit(
 ) -> None:
     reader = StreamReader(Options({"path": data(writer, tmp_path), "maxOffsetsPerTrigger": "30"}))
     start = reader.initialOffset()
-    assert start == {"v": 1, "0": 0}
+    assert start == offset(writer, 0)
     limit = reader.getDefaultReadLimit()
     assert limit == ReadMaxRows(30)
-    assert reader.latestOffset(start, limit) == {"v": 1, "0": 30}
-    assert reader.latestOffset(start, ReadAllAvailable()) == {"v": 1, "0": 100}
-    assert reader.latestOffset({"v": 1, "0": 100}, limit) == {"v": 1, "0": 100}
-    assert reader.partitions({"v": 1, "0": 100}, {"v": 1, "0": 100}) == []
+    assert reader.latestOffset(start, limit) == offset(writer, 30)
+    assert reader.latestOffset(start, ReadAllAvailable()) == offset(writer, 100)
+    end = {**offset(writer, 100), "parts": 64}  # planned on another machine
+    assert reader.latestOffset(end, limit) == end
+    assert reader.partitions(end, end) == []
+
+
+def test_a_batch_that_is_repeated_is_cut_the_same(writer: Writer, tmp_path: Path) -> None:
+    reader = StreamReader(Options({"path": data(writer, tmp_path)}))
+    parts = [
+        [(part.after, part.upto) for part in reader.partitions(start, end)]  # type: ignore[attr-defined]
+        for start, end in [(offset(writer, 0), {**offset(writer, 100), "parts": 3})] * 2
+    ]
+    assert parts[0] == parts[1]
 
 
 def test_available_now_ends_where_the_journal_ended_then(writer: Writer, tmp_path: Path) -> None:
     reader = StreamReader(Options({"path": data(writer, tmp_path)}))
     reader.prepareForTriggerAvailableNow()
     writer.write(publish(2, "late"))
-    assert reader.latestOffset({"v": 1, "0": 0}, ReadAllAvailable()) == {"v": 1, "0": 100}
-    assert reader.reportLatestOffset() == {"v": 1, "0": 101}
+    assert reader.latestOffset(offset(writer, 0), ReadAllAvailable()) == offset(writer, 100)
+    assert reader.reportLatestOffset() == offset(writer, 101)
 
 
 def test_a_directory_without_journal_is_empty(tmp_path: Path) -> None:
-    reader = StreamReader(Options({"path": str(tmp_path / "none")}))
-    assert reader.initialOffset() == {"v": 1, "0": 0}
-    assert reader.latestOffset({"v": 1, "0": 0}, ReadAllAvailable()) == {"v": 1, "0": 0}
+    place = str(tmp_path / "none")
+    reader = StreamReader(Options({"path": place}))
+    start = reader.initialOffset()
+    assert start[place] == 0
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
+    made = Writer(tmp_path / "none")
+    made.write(*readings_rows(3))
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert end == offset(made, 3)
+    assert [part.upto for part in reader.partitions(start, end)] == [3]  # type: ignore[attr-defined]
+    made.close()
 
 
 def test_an_offset_of_another_version_or_journal_is_an_error(
@@ -103,8 +107,11 @@ def test_an_offset_of_another_version_or_journal_is_an_error(
     reader = StreamReader(Options({"path": data(writer, tmp_path)}))
     with pytest.raises(OffsetError, match="version 1"):
         reader.latestOffset({"v": 2, "0": 0}, ReadAllAvailable())
-    with pytest.raises(OffsetError, match="another hub"):
-        reader.latestOffset({"v": 1, "0": 5000}, ReadAllAvailable())
+    with pytest.raises(OffsetError, match="ends at 100: .* another hub"):
+        reader.latestOffset(offset(writer, 5000), ReadAllAvailable())
+    strange = {"v": 1, "parts": 2, "0123456789abcdef": 5}
+    with pytest.raises(OffsetError, match="checkpoint of another hub: .* 0123456789abcdef"):
+        reader.latestOffset(strange, ReadAllAvailable())
 
 
 def test_rows_that_retention_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,17 +119,49 @@ def test_rows_that_retention_removed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = data(writer, tmp_path)
     writer.close()
     monkeypatch.setattr(Table, "first", lambda table: 51)
+    strict, lax = (StreamReader(Options({"path": path, **more})) for more in ({}, LAX))
     with pytest.raises(OffsetError, match=r"rows 11 to 50 .* failOnDataLoss=false"):
-        Journal(Options({"path": path})).begin(10, 100)
-    assert Journal(Options({"path": path, "failOnDataLoss": "false"})).begin(10, 100) == 50
-    assert Journal(Options({"path": path})).begin(50, 100) == 50
+        strict.latestOffset(offset(writer, 10), ReadAllAvailable())
+    assert strict.latestOffset(offset(writer, 50), ReadAllAvailable()) == offset(writer, 100)
+    end = lax.latestOffset(offset(writer, 10), ReadMaxRows(20))
+    assert end == offset(writer, 70, lost=40)
+    assert lax.latestOffset(end, ReadMaxRows(20)) == offset(writer, 90, lost=40)
+
+
+LAX = {"failOnDataLoss": "false"}
+
+
+def test_several_journals_are_one_source(writer: Writer, tmp_path: Path) -> None:
+    other = Writer(tmp_path / "other")
+    other.write(*readings_rows(50))
+    both = f"{data(writer, tmp_path)}, {tmp_path / 'other'}"
+    reader = StreamReader(Options({"path": both}))
+    start = reader.initialOffset()
+    assert start == offset(writer, 0, **{other.id: 0})
+    assert reader.latestOffset(start, ReadMaxRows(30)) == offset(writer, 20, **{other.id: 10})
+    end = reader.latestOffset(start, ReadAllAvailable())
+    parts = reader.partitions(start, end)
+    rows = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+    assert len(parts) == 2 and len(rows) == 150
+    alone = {"v": 1, "parts": 1, writer.id: 100}  # a journal that is new begins at its beginning
+    assert reader.latestOffset(alone, ReadAllAvailable()) == end
+    only = StreamReader(Options({"path": both, "startingOffsets": json.dumps({other.id: -1})}))
+    assert only.initialOffset() == offset(writer, 0, **{other.id: 50})
+    other.close()
+
+
+def test_a_directory_with_another_journal_is_not_read(writer: Writer, tmp_path: Path) -> None:
+    part = Range(data(writer, tmp_path), "0123456789abcdef", 0, 5)
+    with pytest.raises(OffsetError, match="holds another journal than before"):
+        list(StreamReader(Options({})).read(part))
 
 
 def test_a_range_is_read_the_same_each_time(writer: Writer, tmp_path: Path) -> None:
-    journal = Journal(Options({"path": data(writer, tmp_path), "minPartitions": "3"}))
-    parts = journal.ranges(0, 100)
-    once = [batch.to_pylist() for part in parts for batch in journal.read(part)]  # type: ignore[arg-type]
-    twice = [batch.to_pylist() for part in parts for batch in journal.read(part)]  # type: ignore[arg-type]
+    reader = Reader(Options({"path": data(writer, tmp_path), "minPartitions": "3"}))
+    parts = reader.partitions()
+    assert len(parts) == 3
+    once = [batch.to_pylist() for part in parts for batch in reader.read(part)]
+    twice = [batch.to_pylist() for part in parts for batch in reader.read(part)]
     assert once == twice
     assert [row["seq"] for rows in once for row in rows] == list(range(1, 101))
 
@@ -136,10 +175,10 @@ def test_topics_and_kinds_choose_rows(writer: Writer, tmp_path: Path) -> None:
         publish(0, "100%41/x"),
     )
 
-    def chosen(**options: str) -> list[int]:
-        journal = Journal(Options({"path": str(tmp_path / "data"), **options}))
-        batches = journal.read(Range(0, 5))
-        return [seq for batch in batches for seq in batch.column("seq").to_pylist()]
+    def chosen(*pushed: Filter, **given: str) -> list[int]:
+        reader = Reader(Options({"path": str(tmp_path / "data"), **given}))
+        reader.narrow(list(pushed))
+        return seqs_of(reader)
 
     assert chosen(topics="a/#") == [1, 2]
     assert chosen(topics="a/+") == [1]
@@ -148,6 +187,56 @@ def test_topics_and_kinds_choose_rows(writer: Writer, tmp_path: Path) -> None:
     assert chosen(topics="a, $SYS/#") == [2, 3]
     assert chosen(kinds="send") == [4]
     assert chosen(kinds="publish", topics="b/b") == []
+    assert chosen(EqualTo(("kind",), "send")) == [4]
+    assert chosen(StringStartsWith(("topic",), "a")) == [1, 2]
+    assert chosen(In(("topic",), ("a", "b/b")), kinds="publish") == [2]
+    assert chosen(Not(EqualTo(("kind",), "send")), IsNotNull(("topic",))) == [1, 2, 3, 4, 5]
+
+
+def seqs_of(reader: Reader) -> list[int]:
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return [seq for batch in batches for seq in batch.column("seq").to_pylist()]
+
+
+def test_seq_and_time_choose_what_is_read_at_all(writer: Writer, tmp_path: Path) -> None:
+    path = data(writer, tmp_path)  # row n at NOON + (n - 1) / 100 s
+
+    def planned(*pushed: Filter, **given: str) -> list[tuple[int, int]]:
+        reader = Reader(Options({"path": path, **given}))
+        reader.narrow(list(pushed))
+        return [(part.after, part.upto) for part in reader.partitions()]  # type: ignore[attr-defined]
+
+    noon = datetime.fromtimestamp(NOON / SECOND, UTC)
+    half = noon + timedelta(seconds=0.5)
+    assert planned(GreaterThan(("seq",), 90)) == [(90, 100)]
+    assert planned(LessThanOrEqual(("seq",), 3), GreaterThanOrEqual(("seq",), 2)) == [(1, 3)]
+    assert planned(EqualTo(("seq",), 7)) == [(6, 7)]
+    assert planned(EqualTo(("seq",), 700)) == []
+    assert planned(GreaterThanOrEqual(("time",), half)) == [(50, 100)]
+    assert planned(GreaterThan(("time",), half)) == [(51, 100)]
+    assert planned(LessThan(("time",), half)) == [(0, 50)]
+    assert planned(LessThanOrEqual(("time",), half)) == [(0, 51)]
+    assert planned(startingTimestamp=half.isoformat()) == [(50, 100)]
+    assert planned(endingTimestamp=str(NOON // 1000 + 500)) == [(0, 50)]
+    assert planned(startingTimestamp=half.isoformat(), startingOffsets="latest") == [(50, 100)]
+
+
+def test_a_stream_can_begin_at_a_time(writer: Writer, tmp_path: Path) -> None:
+    path = data(writer, tmp_path)
+    milliseconds = str(NOON // 1000 + 900)
+    reader = StreamReader(Options({"path": path, "startingTimestamp": milliseconds}))
+    assert reader.initialOffset() == offset(writer, 90)
+    late = StreamReader(Options({"path": path, "startingTimestamp": str(NOON // 1000 + 9000)}))
+    assert late.initialOffset() == offset(writer, 100)
+
+
+def test_small_frames_are_joined(writer: Writer, tmp_path: Path) -> None:
+    for row in readings_rows(10):
+        writer.write(row)
+    reader = Reader(Options({"path": str(tmp_path / "data")}))
+    (part,) = reader.partitions()
+    (batch,) = reader.read(part)
+    assert batch.num_rows == 10
 
 
 # With Spark

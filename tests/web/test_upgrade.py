@@ -50,6 +50,7 @@ async def aiohttp_serving(
     app = web.Application()
     app.router.add_route("*", "/", anything)
     app.router.add_route("*", "/hub", nothing_else)
+    app.router.add_get("/hubbub.js", hub.connect)
 
     async def life(app: web.Application) -> AsyncIterator[None]:
         async with hub:
@@ -89,6 +90,9 @@ async def test_people_get_a_page_at_the_same_url() -> None:
         assert page.text == "an ordinary page"
         other = await browser.get(f"http://{place}/hub")
         assert other.status_code == 404
+        script = await browser.get(f"http://{place}/hubbub.js")
+        assert script.headers["content-type"].startswith("text/javascript")
+        assert "export function connect" in script.text
         again = await browser.get(f"http://{place}/")
         assert again.text == "an ordinary page"
 

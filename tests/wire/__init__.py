@@ -55,7 +55,7 @@ class Table:
         self.broker.unsettled.clear()
         outgoing = self.broker.outgoing
         outgoing.holding = [
-            link for link in outgoing.holding if not link.release(self.broker.log.durable)
+            link for link in outgoing.holding if not link.release()
         ]
         touched, outgoing.touched = outgoing.touched, []
         for link in touched:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from hubbub.config import DEFAULT_DATA
 from hubbub.errors import SettingError
+from hubbub.settings import DEFAULT_DATA
 
 if TYPE_CHECKING:
     from hubbub.pipeline.run import Report
@@ -58,7 +58,7 @@ def run(
     _stop_on_signals(stop)
     print(f"Starting Spark; tables go to {data}/tables. Ctrl-C ends.", flush=True)
     from hubbub.pipeline import run as pipeline
-    from hubbub.spark.session import end, session
+    from hubbub.spark.start import end, session
 
     spark = session()
     _stop_on_signals(stop)  # Spark sets its own
@@ -87,7 +87,7 @@ def sql(
 
     from hubbub.pipeline import sql as tables
     from hubbub.pipeline.layout import Layout
-    from hubbub.spark.session import end, session
+    from hubbub.spark.start import end, session
 
     Layout(data).stands()
     # One query: compiling its bytecode twice and sweeping in parallel cost more than they save.

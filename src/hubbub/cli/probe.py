@@ -42,7 +42,7 @@ def probe(
         if target.url or target.host:
             raise SettingError("expected one broker: HOST:PORT, --host or --url")
         target = target._replace(url=url)
-    if target.scheme == "smq":
+    if target.smq:
         raise SettingError("only MQTT brokers can be probed")
     found = run(_probe(target))
     print(json.dumps(found) if as_json else _table(found))

@@ -67,9 +67,9 @@ def pub(
         "user": pairs(user or []), "subtopic": subtopic,
     }  # fmt: skip
     options = {name: value for name, value in wanted.items() if value}
-    _refuse_unspeakable(target.scheme, options)
+    _refuse_unspeakable(target, options)
     name = one_topic(topic, named, target.topic)
-    refuse_wildcards(target.scheme, name)
+    refuse_wildcards(target, name)
     if lines and (message is not None or file is not None or empty or stdin):
         raise SettingError("expected one payload: --stdin-line takes all of stdin, not both")
     payloads = (
@@ -98,17 +98,17 @@ def one_topic(*ways: str) -> str:
     return given[0]
 
 
-def refuse_wildcards(scheme: str, topic: str) -> None:
+def refuse_wildcards(target: Target, topic: str) -> None:
     """MQTT publishes to one topic (4.7.1.1). To SMQ such a name is like any other."""
-    if scheme != "smq" and ("+" in topic or "#" in topic):
+    if not target.smq and ("+" in topic or "#" in topic):
         raise SettingError(f"a message goes to one topic, without + and #; got {topic!r}")
 
 
-def _refuse_unspeakable(scheme: str, options: dict[str, Any]) -> None:
-    unknown = options.keys() & (_MQTT if scheme == "smq" else _SMQ)
+def _refuse_unspeakable(target: Target, options: dict[str, Any]) -> None:
+    unknown = options.keys() & (_MQTT if target.smq else _SMQ)
     if unknown:
         name = unknown.pop().replace("_", "-").replace("user", "user-property")
-        raise SettingError(f"--{name} says nothing over {scheme}://; leave it out")
+        raise SettingError(f"--{name} says nothing over {target.scheme}://; leave it out")
 
 
 async def _publish(
@@ -121,7 +121,7 @@ async def _publish(
         async with places:
             await client.publish(topic, data, **options)
 
-    async with target.connect(**({} if target.scheme == "smq" else {"reconnect": lines})) as client:
+    async with target.connect(**({} if target.smq else {"reconnect": lines})) as client:
         try:
             async with asyncio.TaskGroup() as tasks:
                 async for data in payloads:

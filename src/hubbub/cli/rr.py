@@ -58,14 +58,14 @@ def rr(
         bool, typer.Option("--decode", help="JSON, CBOR and MessagePack as JSON.")
     ] = False,
 ) -> None:
-    if target.scheme == "smq":
+    if target.smq:
         raise SettingError("rr is for MQTT; over SMQ answer to the sender of a message")
     plain = not (verbose or as_json or as_hex or decoded)
     show = payload.printer(
         "%p" if plain and template is None else template, as_json, as_hex, decoded
     )
     name = one_topic(topic, named, target.topic)
-    refuse_wildcards(target.scheme, name)
+    refuse_wildcards(target, name)
     request = payload.given(message, file, empty, stdin)
     options = {"content_type": content_type, "user": pairs(user or [])}
     options = {key: value for key, value in options.items() if value}

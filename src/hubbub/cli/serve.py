@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from hubbub import config
+from hubbub.settings import DEFAULT_DATA
 
 app = typer.Typer(add_completion=False)
 
@@ -20,7 +21,7 @@ def serve(
         typer.Option(metavar="ADDR:PORT", help="Listen here instead; may be repeated."),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="DIR", help=f"Data directory [{config.DEFAULT_DATA}].")
+        str | None, typer.Option(metavar="DIR", help=f"Data directory [{DEFAULT_DATA}].")
     ] = None,
     configuration: Annotated[
         Path | None,

@@ -86,7 +86,7 @@ def sub(
     wanted = [*(filters or []), *(named or []), *([target.topic] if target.topic else [])]
     if not wanted and not unsubscribe:
         raise SettingError("expected what to listen to: FILTER, or --topic")
-    if target.scheme == "smq" and any("+" in name or "#" in name for name in wanted):
+    if target.smq and any("+" in name or "#" in name for name in wanted):
         raise SettingError("SMQ has no wildcards: name each topic, or listen over mqtt://")
     if "" in wanted:
         raise SettingError("expected a filter that is not empty; # is everything")

@@ -34,7 +34,11 @@ class Target(NamedTuple):
 
     url: Annotated[
         str,
-        typer.Option("--url", "-L", help="mqtt(s)://, ws(s):// or smq://[USER:PASSWORD@]HOST:PORT"),
+        typer.Option(
+            "--url",
+            "-L",
+            help="mqtt(s)://, ws(s)://, smq(s):// or smq+ws(s)://[USER:PASSWORD@]HOST:PORT",
+        ),
     ] = ""
     host: Annotated[str, typer.Option("--host", "-h", help="The broker; 127.0.0.1.")] = ""
     port: Annotated[int, typer.Option("--port", "-p", help="1883, or 8883 with TLS.")] = 0
@@ -76,6 +80,11 @@ class Target(NamedTuple):
         return split_url(self.url).scheme if self.url else "mqtt"
 
     @property
+    def smq(self) -> bool:
+        """Whether it speaks SMQ, over whatever transport; else MQTT."""
+        return self.scheme in ("smq", "smqs", "smq+ws", "smq+wss")
+
+    @property
     def topic(self) -> str:
         """The topic in the path of a URL, as mosquitto has it; "" elsewhere."""
         return split_url(self.url).path[1:] if self.scheme in ("mqtt", "mqtts") else ""
@@ -87,7 +96,7 @@ class Target(NamedTuple):
         HubbubError if nobody answers there.
         """
         async with contextlib.AsyncExitStack() as stack:
-            with reaching(self.url if self.scheme == "smq" else self._mqtt_url()):
+            with reaching(self.url if self.smq else self._mqtt_url()):
                 client = await stack.enter_async_context(self._client(options))
             yield client
 
@@ -96,13 +105,16 @@ class Target(NamedTuple):
             logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
         if self.url and (self.host or self.port):
             raise SettingError("expected --url, or --host and --port, not both")
-        if self.scheme == "smq":
+        if self.smq:
             return connect(self.url, **self._smq_options())
         return connect(self._mqtt_url(), **self._mqtt_options(), **options)
 
     def _smq_options(self) -> dict[str, Any]:
-        self.refuse_but(_FOR_SMQ, "smq")
+        secure = self.scheme in ("smqs", "smq+wss")
+        self.refuse_but(_FOR_SMQ | _FOR_TLS if secure else _FOR_SMQ, self.scheme)
         options: dict[str, Any] = {"client_id": self.client_id}
+        if secure:
+            options["tls"] = tls_context(self.cafile, self.cert, self.key, self.insecure)
         if self.username is not None:
             options["credentials"] = f"{self.username}:{self.password or ''}"
         return options
@@ -154,6 +166,7 @@ class Target(NamedTuple):
 
 
 _FOR_SMQ: Final = frozenset(("url", "client_id", "username", "password", "debug"))
+_FOR_TLS: Final = frozenset(("cafile", "cert", "key", "insecure", "system_certificates"))
 _FLAGS: Final = {
     "client_id": "--id", "version": "--protocol-version", "keep_alive": "--keepalive",
     "lasting": "--disable-clean-session", "session_expiry": "--session-expiry-interval",

@@ -43,12 +43,17 @@ def connect(url: str, **options: Any) -> AbstractAsyncContextManager[Any]:
     """
     module = _SCHEMES.get(split_url(url).scheme)
     if module is None:
-        raise SettingError(
-            f"cannot connect to {url!r}: expected a URL that begins with "
-            + ", ".join(f"{scheme}://" for scheme in _SCHEMES)
-        )
+        raise SettingError(f"cannot connect to {url!r}: expected {_expected()}")
     client: AbstractAsyncContextManager[Any] = import_module(module).connect(url, **options)
     return client
+
+
+def _expected() -> str:
+    """The schemes by protocol: a bare `ws` is MQTT's, that of SMQ says so."""
+    by_module: dict[str, list[str]] = {}
+    for scheme, module in _SCHEMES.items():
+        by_module.setdefault(module.rpartition(".")[2], []).append(f"{scheme}://")
+    return "; ".join(f"{', '.join(urls)} ({name})" for name, urls in by_module.items())
 
 
 def split_url(url: str) -> SplitResult:

@@ -39,7 +39,7 @@ from hubbub.core.rights import Rights
 from hubbub.core.route import Route
 from hubbub.core.session import FOR_EVER, Session, SessionState, Silent, Subscription, row_about
 from hubbub.core.share import Group
-from hubbub.core.state import State, id_properties, lasting_properties
+from hubbub.core.state import SHARED, State, id_properties, lasting_properties
 from hubbub.core.system import reading
 from hubbub.core.topics import (
     CLIENT,
@@ -63,7 +63,8 @@ class Broker:
     """Sessions, routes, queues and names of one hub.
 
     `record`: "all", "durable" or "none" (design: journal.record). `exclude`: filters of what is
-    never recorded. `age` grows with every change of subscriptions; routes of another age are
+    never recorded, `levels` filters and what answers to publishers promise where they match; the
+    first one counts. `age` grows with every change of subscriptions; routes of another age are
     rebuilt when next used.
     """
 
@@ -75,6 +76,7 @@ class Broker:
         self.outgoing = Outgoing(log)
         self.record = record
         self.exclude = exclude
+        self.levels: list[tuple[str, int]] = []
         self.state = State()
         self.filters = Filters()
         self.metrics = Metrics(clock.stamp())
@@ -206,8 +208,23 @@ class Broker:
     def _share_again(self, seq: int, name: str) -> None:
         """A member of the group is gone and had not acknowledged this message."""
         message, group = self.log.read(seq), self.groups.get(name)
-        if message is not None and group is not None:
-            group.give(run_of(message, self.itself, Route(message.topic, self.age)))
+        if message is None or group is None:
+            self.lend(seq, name, False)
+            return
+        route = Route(message.topic, self.age)
+        route.shared = group.lasts() or (seq, name) in self.state.lent
+        group.give(run_of(message, self.itself, route))
+
+    def lend(self, seq: int, group: str, lent: bool) -> None:
+        """A message of the group is with a member that does not last, or not any more."""
+        if lent != ((seq, group) in self.state.lent):
+            kind = schema.QUEUED if lent else schema.ACK
+            self.change(Row(0, 0, kind, SHARED.encode(), column_of(group), ref=seq, number=1))
+
+    def share_lent(self) -> None:
+        """After a restart: who did not last is gone; what they had goes to others."""
+        for seq, group in sorted(self.state.lent):
+            self._share_again(seq, group)
 
     # Subscriptions
 
@@ -393,6 +410,7 @@ class Broker:
 
     def _build(self, rights: Rights, name: str, deaf: Session | None) -> Route:
         route = Route(name, self.age)
+        route.level = self.level(name)
         if name.startswith(QUEUE):
             if not rights.may_publish(name) or not self.queues.may_begin(name[len(QUEUE) :]):
                 route.allowed = False
@@ -421,6 +439,13 @@ class Broker:
             self._fill(route, deaf)
         route.allowed = rights.may_publish(name) and not name.startswith((SYSTEM, DELAYED))
         return route
+
+    def level(self, name: str) -> int:
+        """How safe what is published there must be before its publisher hears so; 0 = no rule."""
+        for topic_filter, level in self.levels:
+            if matches(topic_filter, name):
+                return level
+        return 0
 
     def _matching(self, name: str) -> list[Subscription]:
         """The subscriptions that match, of those who may receive the name."""

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import time
 
+from mypy_extensions import mypyc_attr
 
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Clock:
     """Reads the machine's clocks; `at_least` raises the floor of the stamps (after a restart)."""
 

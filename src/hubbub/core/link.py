@@ -1,7 +1,8 @@
 """The out-buffer of one connection. Sessions and connections write, the tick flushes.
 
-`write` leaves with this tick. `hold` leaves when the rows made so far are durable: it is for
-what promises (an acknowledgement) or carries a durable number out. Held data keeps its order;
+`write` leaves with this tick. `hold` leaves when the rows made so far are as durable as the link's
+`level` says (`core.log`): it is for what promises (an acknowledgement, which may have a level of
+its own) or carries a durable number out. Held data keeps its order;
 what is merely written may overtake it, unless a held item is a barrier: then nothing passes
 (nothing is delivered before a held welcome, nothing of a subscription before its held answer).
 Never does I/O itself: the hub gives it a transport.
@@ -16,10 +17,16 @@ from typing import Final, Protocol
 from mypy_extensions import mypyc_attr
 
 from hubbub.core.limits import LINK_BYTES, LINK_CHOKED
-from hubbub.core.log import Log
+from hubbub.core.log import DISK, Log
 
 # Of one write: a system call takes 1,024, and with 100,000 uvloop 0.23 ended connections (EINVAL).
 PIECES: Final = 512
+
+# The level of what was merely written, and waits for a barrier only.
+_PASSING: Final = 0
+
+# Something held: for which row it waits, at which level, the bytes, whether it is a barrier.
+Held = tuple[int, int, bytes, bool]
 
 
 class Transport(Protocol):
@@ -47,6 +54,7 @@ class Outgoing:
         self.bytes_sent = 0
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Framing:
     """Wraps what leaves in one flush, where a transport inside the transport asks for it."""
 
@@ -70,7 +78,7 @@ class Link:
 
     __slots__ = (
         "outgoing", "transport", "framing", "out", "size", "choked", "held", "held_bytes",
-        "barriers", "closing", "reason", "largest", "relieved",
+        "barriers", "closing", "reason", "largest", "relieved", "level",
     )  # fmt: skip
 
     def __init__(self, outgoing: Outgoing, transport: Transport | None = None) -> None:
@@ -81,16 +89,17 @@ class Link:
         self.size = 0
         self.held_bytes = 0
         self.choked = False
-        self.held: deque[tuple[int, bytes, bool]] | None = None  # an empty one takes 760 bytes
+        self.held: deque[Held] | None = None  # an empty one takes 760 bytes
         self.barriers = 0
         self.closing = False
         self.reason = ""
         self.largest = 0
         self.relieved: Callable[[], None] | None = None
+        self.level = DISK
 
     def write(self, data: bytes) -> None:
         if self.barriers:
-            self._keep(0, data, False)
+            self._keep(0, _PASSING, data, False)
             return
         if not self.out:
             self.outgoing.touched.append(self)
@@ -99,41 +108,65 @@ class Link:
         if self.size > LINK_BYTES:
             self.choked = True  # within one tick, before anything could be measured
 
-    def _keep(self, position: int, data: bytes, barrier: bool) -> None:
+    def _keep(self, position: int, level: int, data: bytes, barrier: bool) -> None:
         if self.held is None:
             self.held = deque()
-        self.held.append((position, data, barrier))
+        self.held.append((position, level, data, barrier))
         self.held_bytes += len(data)
         if self.held_bytes > LINK_BYTES:
             self.choked = True
 
-    def hold(self, data: bytes, barrier: bool = False) -> None:
+    def hold(self, data: bytes, barrier: bool = False, level: int = 0) -> None:
         log = self.outgoing.log
-        if log.durable >= log.position and not self.held:
+        level = level or self.level
+        if not self.held and log.safe(level) >= log.position:
             self.write(data)
             return
         if not self.held:
             self.outgoing.holding.append(self)
-        self._keep(log.position, data, barrier)
+        self._keep(log.position, level, data, barrier)
         if barrier:
             self.barriers += 1
 
-    def release(self, durable: int) -> bool:
-        """Let go what waited for rows up to `durable`; False while something still waits."""
-        held = self.held
-        while held and held[0][0] <= durable:
-            _, data, barrier = held.popleft()
-            self.held_bytes -= len(data)
+    def release(self) -> bool:
+        """Let go what waited for rows that are safe now; False while something still waits."""
+        held, safe = self.held, self.outgoing.log.safe
+        while held and held[0][0] <= safe(held[0][1]):
+            _, _, data, barrier = held.popleft()
+            self._let_go(data)
             if barrier:
                 self.barriers -= 1
-            if not self.out:
-                self.outgoing.touched.append(self)
-            self.out.append(data)
-            self.size += len(data)
+                held = self._overtake(held)
         if held:
             return False
         self.held = None
         return True
+
+    def _overtake(self, held: deque[Held]) -> deque[Held]:
+        """A barrier is gone: what was merely written behind it leaves, up to the next one.
+
+        Else what is written from now on would pass it, while it waits behind something held.
+        """
+        if all(level for _, level, _, _ in held):
+            return held
+        left: deque[Held] = deque()
+        blocked = False
+        for item in held:
+            _, level, data, barrier = item
+            blocked = blocked or barrier
+            if level or blocked:
+                left.append(item)
+            else:
+                self._let_go(data)
+        self.held = left
+        return left
+
+    def _let_go(self, data: bytes) -> None:
+        self.held_bytes -= len(data)
+        if not self.out:
+            self.outgoing.touched.append(self)
+        self.out.append(data)
+        self.size += len(data)
 
     def flush(self) -> None:
         """Hand everything to the transport in one call; called once a tick."""

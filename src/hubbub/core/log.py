@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
@@ -17,11 +18,19 @@ from hubbub.core.limits import MEMORY_LOG_BYTES
 from hubbub.core.message import Message, Run
 from hubbub.schema import Row
 
+# What a promise waits for: the row is on the disk, or the operating system has it, or nothing.
+# Where the one who promises has no level of its own it is 0, and its link's counts.
+DISK: Final = 1
+SYSTEM: Final = 2
+MEMORY: Final = 3
+LEVELS: Final = {"": 0, "disk": DISK, "os": SYSTEM, "none": MEMORY}
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Log:
     """Rows get the numbers 1, 2, 3 …; `position` is the last one, `durable` the last safe one.
 
+    `written`: the last one that survives the end of this process, if that is more.
     `segment` changes when a new file begins: what a segment must say for itself (audiences) is
     then written again. `records` is False where rows lead nowhere, as here.
     """
@@ -31,6 +40,7 @@ class Log:
         self.records = False
         self.position = 0
         self.durable = 0
+        self.written = 0
         self.segment = 0
         self._kept: dict[int, Message] = {}
         self._order: deque[tuple[int, int]] = deque()
@@ -47,6 +57,12 @@ class Log:
     def append_run(self, run: Run, audience: int) -> int:
         """Record every message of the run as `publish`; return the seq of the first."""
         return self.keep(run)
+
+    def safe(self, level: int) -> int:
+        """The last row of which that level may be promised."""
+        if level == MEMORY:
+            return self.position
+        return max(self.durable, self.written) if level == SYSTEM else self.durable
 
     def keep(self, run: Run) -> int:
         """Keep a run that is not recorded, as long as memory allows; return its first number.
@@ -66,6 +82,9 @@ class Log:
             self._kept.pop(number, None)
             self._bytes -= size
         return first
+
+    def together(self, first: int) -> None:
+        """The rows from `first` on, made in this turn, must not be torn apart by a crash."""
 
     def figures(self) -> dict[str, Callable[[], str]]:
         """What it says of itself under `$SYS/broker/journal/`: by name, how it reads now."""

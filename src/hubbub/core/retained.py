@@ -67,9 +67,10 @@ class NameTree:
             if below is None:
                 return
             path.append(below)
-        if path[-1].name is None:
+        found = path[-1]
+        if found.name is None:
             return
-        path[-1].name = None
+        found.name = None
         self._count -= 1
         while levels and path[-1].name is None and not path[-1].below:
             path.pop()
@@ -145,6 +146,10 @@ class Retained:
             self._tree.add(name)
         else:
             self._tree.discard(name)
+
+    def note(self, name: str) -> None:
+        """A row of the hub's own retained a message, past `keep`."""
+        self._tree.add(name)
 
     # Offering
 

@@ -193,6 +193,7 @@ class SessionState:
         self.shared: dict[int, str] = {}
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Subscription:
     """A session's wish for what matches `filter`, up to `qos`; encodings by the message's QoS.
 
@@ -263,6 +264,10 @@ class Session:
     def unacknowledged(self) -> int:
         """How many deliveries it has not acknowledged."""
         return 0
+
+    def has_room(self, count: int, size: int) -> bool:
+        """Whether so many more messages, of so many bytes together, may wait for it."""
+        return True
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
         """Take the run: write it to the link, or leave it in the backlog. Never waits."""

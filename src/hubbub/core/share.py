@@ -7,7 +7,9 @@
 A group is one receiver in the tree of filters, so a client gets its own copy beside it. The
 choice of a lasting member is a `queued` row: the fold repeats it and chooses nothing. What a
 member of QoS 1 had not acknowledged when its session ended goes to another member; of QoS 2 it
-must not. Called by the broker; no I/O.
+must not. A member that does not last may end with the hub, so what it has of QoS 1 is lent: a
+`queued` row of the group's own, as long as the group has a lasting member. Called by the broker;
+no I/O.
 """
 
 from __future__ import annotations
@@ -19,20 +21,19 @@ from hubbub import schema
 from hubbub.core.message import SPELLED, Run
 from hubbub.core.rights import Rights
 from hubbub.core.session import Session, Subscription
+from hubbub.core.state import SHARED
 from hubbub.core.topics import shared_filter
 from hubbub.schema import Row, column_of
 
 if TYPE_CHECKING:
     from hubbub.core.broker import Broker
 
-PROTOCOL = "share"
-
 
 class Group(Session):
     """The members of one group with one filter, by their subscriptions."""
 
     def __init__(self, broker: Broker, name: str) -> None:
-        super().__init__(PROTOCOL, name, Rights())
+        super().__init__(SHARED, name, Rights())
         self.broker = broker
         self.members: deque[Subscription] = deque()
         spelled = (SPELLED, SPELLED, SPELLED)
@@ -53,6 +54,7 @@ class Group(Session):
         member = self._choose(run)
         if member is None:
             self.broker.metrics.drop("nobody in the group can take it")
+            self.broker.lend(run.first, self.client, False)
             return
         session = member.session
         qos = min(run.qos, member.qos)
@@ -68,6 +70,8 @@ class Group(Session):
                 self.broker.change(row)
             if qos == 1:
                 session.shared[run.first] = self.client
+            if run.route.shared:
+                self.broker.lend(run.first, self.client, qos == 1 and not session.lasting)
         session.deliver(run, member)
 
     def _choose(self, run: Run) -> Subscription | None:
@@ -82,14 +86,14 @@ class Group(Session):
                 continue
             if session.ready():
                 return member
-            if min(run.qos, member.qos) and self._may_wait(session):
+            if min(run.qos, member.qos) and self._may_wait(session, run.payload_size()):
                 if second is None or _patience(session) < _patience(second.session):
                     second = member
         return second
 
-    def _may_wait(self, session: Session) -> bool:
+    def _may_wait(self, session: Session, size: int) -> bool:
         present = session.number != 0 or session.lasting
-        return present and session.unacknowledged() < self.broker.backlog_messages
+        return present and session.has_room(1, size)
 
 
 def _patience(session: Session) -> tuple[bool, int]:

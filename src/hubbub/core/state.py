@@ -24,7 +24,10 @@ from hubbub.schema import Row, column_of, name_of
 
 Key = tuple[str, str]
 
+SHARED = "share"  # the protocol of a group of subscribers, in its rows
+
 _DELAYED = DELAYED.encode()
+_SHARED = SHARED.encode()
 
 # Two things can begin at a queue's name: the queue, and the number that stands for the name.
 ID_OF_QUEUE = b'{"id":true}'
@@ -55,7 +58,11 @@ def queue_properties(owner: str, settings: QueueSettings, read: bool) -> bytes:
 
 
 class State:
-    """Sessions by (protocol, client), queues by name, retained messages by topic, and names."""
+    """Sessions by (protocol, client), queues by name, retained messages by topic, and names.
+
+    `lent`: messages of a shared subscription, by seq and filter, that members have who end with
+    the hub.
+    """
 
     def __init__(self) -> None:
         self.sessions: dict[Key, SessionState] = {}
@@ -64,6 +71,7 @@ class State:
         self.queue_floor = 0
         self.retained: dict[str, int] = {}
         self.delayed: dict[int, int] = {}
+        self.lent: set[tuple[int, str]] = set()
         self.wills: dict[Key, Row] = {}  # of connected sessions that do not last
         self.topics = Names()
         self.subtopics = Names()
@@ -261,6 +269,9 @@ class State:
             if "delivered" in properties:
                 queue.delivered[row.number] = properties["delivered"]
             return
+        if row.protocol == _SHARED:
+            self.lent.add((row.ref, name_of(row.client)))
+            return
         session = self._session(row)
         if session is None:
             return
@@ -298,6 +309,9 @@ class State:
             return
         if row.topic == _DELAYED:
             self.delayed.pop(row.ref, None)
+            return
+        if row.protocol == _SHARED:
+            self.lent.discard((row.ref, name_of(row.client)))
             return
         session = self._session(row)
         if session is None:
@@ -348,6 +362,8 @@ class State:
             yield from session_rows(session)
         for will in self.wills.values():
             yield will._replace(seq=0)
+        for seq, group in sorted(self.lent):
+            yield Row(0, 0, schema.QUEUED, _SHARED, column_of(group), ref=seq, number=1)
         if self.queue_floor:
             yield Row(0, 0, schema.DESTROY, topic=QUEUE.encode(), number=self.queue_floor)
         for name, first in self.ended_queues.items():
@@ -361,6 +377,7 @@ class State:
         """The seqs of the messages that backlogs, queues, delays and the retained set refer to."""
         found = set(self.retained.values())
         found.update(self.delayed)
+        found.update(seq for seq, _ in self.lent)
         for session in self.sessions.values():
             found.update(entry >> 35 for entry in session.backlog.entries if entry)
         for queue in self.queues.values():

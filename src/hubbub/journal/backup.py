@@ -60,7 +60,7 @@ def backup(source: Path, target: Path, link: bool, progress: Progress = lambda s
                 _copy(directory.segment(first), copy.segment(first), link, progress)
             else:
                 _copy_upto(directory.segment(first), copy.segment(first), committed, progress)
-    _finish(copy, committed)
+    _finish(copy, committed, directory.identity())
     os.rename(unfinished, target)
     sync_folder(target.parent)
     return committed
@@ -85,7 +85,7 @@ def restore(source: Path, target: Path, progress: Progress = lambda size: None) 
     committed = directory.committed()
     for first in directory.segments():
         _copy_upto(directory.segment(first), copy.segment(first), committed, progress)
-    _finish(copy, committed)
+    _finish(copy, committed, directory.identity())
     return committed
 
 
@@ -132,7 +132,9 @@ def _sync(path: Path) -> None:
         os.close(fd)
 
 
-def _finish(copy: Directory, committed: int) -> None:
+def _finish(copy: Directory, committed: int, identity: str) -> None:
+    if identity:
+        copy.identify(identity)
     write_whole(copy.log / "committed", committed.to_bytes(8, "little"))
     sync_folder(copy.state)
     write_whole(copy.path / "format", FORMAT.encode())  # the last: without it it is no journal

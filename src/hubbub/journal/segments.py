@@ -1,6 +1,7 @@
 """The journal's directory: its files, their headers, who holds it, and how they are healed.
 
     DIR/format               "hubbub journal 1"
+    DIR/id                   16 random hex digits: which journal this is
     DIR/lock                 held by the one hub that writes here; says its process id
     DIR/log/<first>.rows     a segment: rows from seq <first> (20 digits) to where the next begins
     DIR/log/committed        8 bytes: the last seq that readers may see
@@ -125,6 +126,19 @@ class Directory:
             return 0
         return int.from_bytes(data[:8], "little")
 
+    def identity(self) -> str:
+        """What tells this journal from every other; "" if no hub has given it a name yet."""
+        try:
+            return (self.path / "id").read_text().strip()
+        except FileNotFoundError:
+            return ""
+
+    def identify(self, identity: str = "") -> None:
+        """Give a journal without a name one: `identity`, if it is a copy, or a new one."""
+        if not self.identity():
+            name = identity or os.urandom(8).hex()
+            write_whole(self.path / "id", f"{name}\n".encode())
+
     def acquire(self) -> None:
         """Make the directory if need be and hold it for this process.
 
@@ -136,6 +150,7 @@ class Directory:
             sync_folder(self.path)
             self._hold()
             self._check_format()
+            self.identify()
         except DirectoryError:
             self.release()
             raise

@@ -1,9 +1,9 @@
 """The journal as a table: what Spark and the command line read, also while a hub writes.
 
-A `Table` looks at the directory anew for every question: segments are added, compressed and
-removed in the meantime, rows never change. Only rows up to the committed one exist for it.
-Frames come as they lie on the disk: a batch of an uncompressed frame is a view of the mapped
-file. Needs no hub and takes no lock; never writes.
+A `Table` asks its shelf for frames and makes batches of their rows: a directory (`frames`) or a
+hub far away (`spark.remote`). Frames come as they lie on the disk: a batch of an uncompressed
+frame is a view of the mapped file. What is missing between two frames is an error here, and
+nowhere else. Needs no hub; never writes.
 """
 
 from __future__ import annotations
@@ -11,19 +11,54 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow
+import pyarrow.compute
 
 from hubbub.errors import JournalError, OffsetError
 from hubbub.journal import arrow, frame
 from hubbub.journal.frame import WHOLE, Frame
-from hubbub.journal.segments import Directory, mapped, walk
+from hubbub.journal.frames import Frames, Segment
 
+__all__ = ["LOOKED_AT", "SCHEMA", "Frame", "Segment", "Shelf", "Table", "frames_in"]
+
+LOOKED_AT: Final = ("kind", "topic")  # what a choice is made by
 SCHEMA: Final = pyarrow.ipc.read_schema(pyarrow.py_buffer(arrow.SCHEMA))
 
 
-def batch_of(data: mmap.mmap, found: Frame) -> pyarrow.RecordBatch:
+class Shelf(Protocol):
+    """Where frames come from. `frames.Frames` says what each of these means."""
+
+    @property
+    def name(self) -> str: ...
+    def identity(self) -> str: ...
+    def first(self) -> int: ...
+    def committed(self) -> int: ...
+    def segments(self) -> list[Segment]: ...
+    def between(
+        self, after: int, upto: int, check: bool = True
+    ) -> Iterator[tuple[mmap.mmap | bytes, Frame]]: ...
+
+
+class Choice(Protocol):
+    """Which rows are wanted, by a few columns."""
+
+    def mask(self, batch: pyarrow.RecordBatch) -> pyarrow.BooleanArray | None: ...
+
+
+def frames_in(data: bytes) -> Iterator[Frame]:
+    """The frames of bytes that are nothing but frames. Raises JournalError for a damaged one."""
+    at, view = 0, memoryview(data)
+    while at < len(data):
+        found = frame.scan(view, at)
+        if found.verdict != WHOLE:
+            raise JournalError(f"a {found.verdict} frame at byte {at} of {len(data)}")
+        yield found
+        at += found.size
+
+
+def batch_of(data: mmap.mmap | bytes, found: Frame) -> pyarrow.RecordBatch:
     """The rows of a whole frame as a view of the mapped file, or decompressed."""
     message = pyarrow.py_buffer(data).slice(
         found.at + frame.HEADER.size, found.size - frame.HEADER.size
@@ -31,8 +66,21 @@ def batch_of(data: mmap.mmap, found: Frame) -> pyarrow.RecordBatch:
     return pyarrow.ipc.read_record_batch(message, SCHEMA)
 
 
+def some_columns(
+    data: mmap.mmap | bytes, found: Frame, names: tuple[str, ...]
+) -> pyarrow.RecordBatch:
+    """These columns of a whole frame; of a compressed one nothing else is decompressed."""
+    if not found.flags & frame.COMPRESSED:
+        return batch_of(data, found).select(names)
+    message = memoryview(data)[found.at + frame.HEADER.size : found.at + found.size]
+    fields = [SCHEMA.get_field_index(name) for name in names]
+    options = pyarrow.ipc.IpcReadOptions(included_fields=fields)
+    stream = pyarrow.py_buffer(b"".join((arrow.SCHEMA, message)))
+    return pyarrow.ipc.open_stream(stream, options=options).read_next_batch()
+
+
 class Table:
-    """The rows of the journal in `directory`, which need not exist yet.
+    """The rows of the journal in a directory, which need not exist yet, or on another shelf.
 
     `allow_loss`: rows that retention removed, or that damage took, are left out; without it
     reading over them raises OffsetError (gone) or JournalError (damaged).
@@ -40,85 +88,79 @@ class Table:
 
     schema: Final = SCHEMA
 
-    def __init__(self, directory: str, allow_loss: bool = False) -> None:
-        self._directory = Directory(Path(directory))
+    def __init__(self, shelf: str | Shelf, allow_loss: bool = False) -> None:
+        self.shelf = Frames(Path(shelf), allow_loss) if isinstance(shelf, str) else shelf
         self._allow_loss = allow_loss
 
     def first(self) -> int:
         """The oldest seq that exists, 1 for an empty journal."""
-        return next(iter(self._directory.segments()), 1)
+        return self.shelf.first()
 
     def committed(self) -> int:
         """The newest seq that exists, 0 for an empty journal."""
-        return self._directory.committed()
+        return self.shelf.committed()
 
     def segment_of(self, seq: int) -> int:
         """The seq at which the segment with that row begins; the oldest one's if it is gone."""
-        firsts = self._directory.segments()
+        firsts = [segment.first for segment in self.shelf.segments()]
         return max((first for first in firsts if first <= seq), default=self.first())
 
-    def read(self, after: int, upto: int) -> Iterator[pyarrow.RecordBatch]:
-        """The rows with after < seq <= upto, in order.
+    def read(
+        self, after: int, upto: int, choice: Choice | None = None
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """The rows with after < seq <= upto, in order; with a choice, only what it wants.
 
-        Raises OffsetError if some of them are gone or not yet there, JournalError if they are
-        damaged.
+        Frames without a wanted row are not decoded. Raises OffsetError if some rows are gone or
+        not yet there, JournalError if they are damaged.
         """
-        for data, found in self._frames(after, upto, check=True):
-            batch = batch_of(data, found)
-            start = max(after + 1 - found.first, 0)
-            yield batch.slice(start, min(upto, found.last) + 1 - found.first - start)
-
-    def split(self, after: int, upto: int, parts: int) -> list[tuple[int, int]]:
-        """The range cut into at most `parts` ranges of about as many bytes, at frame ends."""
-        ends = [(found.last, found.size) for _, found in self._frames(after, upto, check=False)]
-        total = sum(size for _, size in ends)
-        cuts: list[tuple[int, int]] = []
-        start, passed = after, 0
-        for last, size in ends[:-1]:
-            passed += size
-            if passed * parts >= total * (len(cuts) + 1):
-                cuts.append((start, last))
-                start = last
-        return [*cuts, (start, upto)] if upto > start else cuts
-
-    def _frames(self, after: int, upto: int, check: bool) -> Iterator[tuple[mmap.mmap, Frame]]:
-        """The frames that hold rows with after < seq <= upto."""
-        committed = self.committed()
-        if after < upto and upto > committed:
-            raise OffsetError(f"rows up to {upto} were asked for, the last one is {committed}")
         position = after
-        while position < upto and (opened := self._open(position + 1)):
-            data, end = opened
-            for found in walk(data, check=False):
-                if position >= min(end, upto):
-                    break
-                if found.verdict == WHOLE and found.last <= position:
+        for data, found in self.shelf.between(after, upto):
+            self._gap(position, found.first - 1)
+            position = found.last
+            start = max(after + 1 - found.first, 0)
+            count = min(upto, found.last) + 1 - found.first - start
+            mask = None
+            if choice is not None:
+                mask = choice.mask(some_columns(data, found, LOOKED_AT).slice(start, count))
+                if mask is not None and not mask.true_count:
                     continue
-                checked = frame.scan(memoryview(data), found.at) if check else found
-                if checked.verdict != WHOLE:
-                    self._damaged(position, found)
-                    continue
-                if found.first > min(end, upto):
-                    break
-                self._gap(position, found.first - 1)
-                yield data, found
-                position = found.last
-            self._gap(position, min(end, upto))
-            position = max(position, end)
+            batch = batch_of(data, found).slice(start, count)
+            yield batch if mask is None else batch.filter(mask)
         self._gap(position, upto)
 
-    def _open(self, seq: int) -> tuple[mmap.mmap, int] | None:
-        """The segment that holds `seq` or else the first one after it, and its last seq."""
-        while True:
-            firsts = self._directory.segments()
-            at = max(sum(first <= seq for first in firsts) - 1, 0)
-            if at >= len(firsts):
-                return None
-            end = firsts[at + 1] - 1 if at + 1 < len(firsts) else 2**63 - 1
-            try:
-                return mapped(self._directory.segment(firsts[at])), end
-            except FileNotFoundError:
-                continue  # removed since it was listed
+    def first_at(self, moment: int) -> int:
+        """The first seq whose time is at least `moment` (microseconds); committed + 1 if none is.
+
+        Time never goes back, so a few frames tell.
+        """
+        low, high = self.first(), self.committed() + 1
+        firsts = [segment.first for segment in self.shelf.segments() if segment.first < high]
+        while low < high:
+            inner = [first for first in firsts if low < first < high]
+            middle = inner[len(inner) // 2] if inner else (low + high) // 2
+            batch = self._around(middle, high - 1)
+            if batch is None:
+                high = middle  # nothing is left from there on
+                continue
+            times = batch.column("time").cast(pyarrow.int64())
+            seqs = batch.column("seq")
+            if times[0].as_py() >= moment:
+                high = max(min(middle, seqs[0].as_py()), low)
+            elif times[-1].as_py() < moment:
+                low = seqs[-1].as_py() + 1
+            else:
+                later = pyarrow.compute.greater_equal(times, moment)
+                return int(seqs.filter(later)[0].as_py())
+        return high
+
+    def _around(self, seq: int, upto: int) -> pyarrow.RecordBatch | None:
+        """The rows of the frame with that row, from it on, or else of the next frame there is."""
+        for end in (seq, upto):
+            for data, found in self.shelf.between(seq - 1, end):
+                batch = batch_of(data, found)
+                start = max(seq - found.first, 0)
+                return batch.slice(start, min(upto, found.last) + 1 - found.first - start)
+        return None
 
     def _gap(self, position: int, end: int) -> None:
         """Rows after `position` up to `end` are not there."""
@@ -127,10 +169,3 @@ class Table:
         if position + 1 < (first := self.first()):
             raise OffsetError(f"row {position + 1} was asked for, the oldest one kept is {first}")
         raise OffsetError(f"rows {position + 1} to {end} are lost: the hub's log says why")
-
-    def _damaged(self, position: int, found: Frame) -> None:
-        if not self._allow_loss:
-            raise JournalError(
-                f"rows after {position} are damaged at byte {found.at} of their segment: "
-                "restart the hub, which sets the damaged file aside"
-            )

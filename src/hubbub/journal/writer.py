@@ -6,9 +6,11 @@ sync is the next group. When a group is durable the thread publishes the committ
 calls `on_durable`; the loop then calls `arrived`.
 
     append → pending ──commit──→ flying ──thread: write, sync, publish──→ arrived → durable
+                                                      └── (on_written) ──→ written
 
 A sync that failed says nothing about what is on the disk, so it is never repeated: the file is
-left as suspect, cut back to its last durable row, and the same rows go into a new file.
+left as suspect, and the same rows go into a new file. What the old one has of them is cut off, or,
+if the end of this process could leave it as the only copy, passed over by readers.
 
 Owned by the hub; every method belongs to the loop's thread. Starts no process: `roll_due` says
 which command folds and compresses a finished segment.
@@ -91,7 +93,8 @@ class _Group(NamedTuple):
 class Journal(Log):
     """The log of one directory. Call `recover` once before anything else, `close` at the end.
 
-    `on_durable(seq)` is called from the writer thread. `sync` is what makes a file's data
+    `on_durable(seq)` is called from the writer thread, and so is `on_written(seq)`, before the
+    sync, if it is set: those rows survive the end of this process. `sync` is what makes a file's data
     durable; it raises OSError if it failed. `trouble` says what keeps rows from the disk.
     Raises DirectoryError if the directory cannot be used.
     """
@@ -116,12 +119,14 @@ class Journal(Log):
         # Settings
         self._sync = sync if durability == "disk" else _leave_it_to_the_system
         self._on_durable = on_durable
+        self.on_written: Callable[[int], None] | None = None
         self._segment_bytes = segment_bytes
         self._segment_time = int(segment_seconds * 1_000_000)
         self.keep_seconds = keep_seconds
         self.keep_bytes = keep_bytes
         # Rows on their way
         self._rows: list[Row] = []
+        self._together: list[tuple[int, int]] = []  # first and last seq of what is one frame
         self._weight = 0
         self._since = 0.0
         self._group: _Group | None = None
@@ -246,12 +251,22 @@ class Journal(Log):
             self._fd = os.open(self.directory.segment(self._file), os.O_RDWR)
             self._size = self._end = os.fstat(self._fd).st_size
             self._full = False
-            # What a crash left in the system's memory becomes durable before it is believed.
-            self._sync(self._fd)
+            self._make_sure(last, committed)
         path = self.directory.log / "committed"
         self._committed_fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         write_at(self._committed_fd, self.durable.to_bytes(8, "little"), 0)
         sync_folder(self.directory.log)
+
+    def _make_sure(self, last: int, committed: int) -> None:
+        """What a crash left in the system's memory becomes durable before it is believed.
+
+        If a sync had failed before the crash, another one would not try again: what is not known
+        to be durable is written once more.
+        """
+        if last > committed:
+            at = max(self._files[-1].places.place(committed + 1), HEADER_BYTES)
+            write_at(self._fd, os.pread(self._fd, self._end - at, at), at)
+        self._sync(self._fd)
 
     def _lost(self, last: int, before: int) -> None:
         if before > last:
@@ -295,6 +310,9 @@ class Journal(Log):
         self.position += len(rows)
         return rows[0].seq
 
+    def together(self, first: int) -> None:
+        self._together.append((first, self.position))
+
     def due(self, now: float) -> bool:
         """Whether enough has gathered, or waited long enough, though nobody waits for it."""
         return bool(self._rows) and (
@@ -312,8 +330,9 @@ class Journal(Log):
         rows, weight = self._rows, self._weight
         base = rows[0].seq if self._full else self._base
         # Encoded before anything is given up: rows that cannot be written are promised to nobody.
-        group = _group_of(rows, weight, base)
+        group = _group_of(rows, _parts(rows, weight, self._together), base)
         self._rows, self._weight, self._group = [], 0, group
+        self._together = []
         self._launched = self.clock.now()
         if self._full:
             self._full = False
@@ -333,7 +352,7 @@ class Journal(Log):
         if group is None or seq < group.last:
             return
         self._group = None
-        self.durable = group.last
+        self.durable = self.written = group.last
         self.pulse.committed(self.clock.now() - self._launched, len(group.rows), len(group.data))
         if self._listed != self._begun:
             self._listed = self._begun
@@ -488,12 +507,15 @@ class Journal(Log):
         except OSError:
             self._retreat()
             raise
+        if self.on_written is not None:
+            self.on_written(group.last)
         started = time.perf_counter()
         try:
             self._sync(self._fd)
         except OSError:
             self._suspect = True
-            self._retreat()
+            if self.on_written is None:  # else it was promised that they survive this process
+                self._retreat()
             raise
         self.pulse.synced(time.perf_counter() - started)
         self._landed = self._end
@@ -563,25 +585,37 @@ def _weight(row: Row) -> int:
     )  # fmt: skip
 
 
-def _group_of(rows: list[Row], weight: int, base: int) -> _Group:
+def _group_of(rows: list[Row], parts: list[list[Row]], base: int) -> _Group:
     data = bytearray()
     frames: list[tuple[int, int]] = []
-    for part in _parts(rows, weight):
+    for part in parts:
         frames.append((part[0].seq, len(data)))
         data += frame.encode(part)
     return _Group(data, frames, rows, rows[0].seq, rows[-1].seq, base)
 
 
-def _parts(rows: list[Row], weight: int) -> list[list[Row]]:
-    """The rows of each frame: neither too many nor, unless it is one row, too many bytes."""
+def _parts(rows: list[Row], weight: int, together: list[tuple[int, int]]) -> list[list[Row]]:
+    """The rows of each frame: neither too many nor, unless it is one row, too many bytes.
+
+    A cut within rows that belong together is made before them.
+    """
+    cuts = _cuts(rows, weight)
+    for first, last in together if cuts else ():
+        low, high = first - rows[0].seq, last - rows[0].seq
+        cuts = [low if low < cut <= high else cut for cut in cuts]
+    places = [0, *sorted(set(cuts) - {0}), len(rows)]
+    return [rows[at:end] for at, end in zip(places, places[1:], strict=False)]
+
+
+def _cuts(rows: list[Row], weight: int) -> list[int]:
+    """Where a new frame begins."""
     if weight <= FRAME_BYTES:
-        return [rows[at : at + COMMIT_ROWS] for at in range(0, len(rows), COMMIT_ROWS)]
-    parts: list[list[Row]] = [[]]
-    size = 0
-    for row in rows:
+        return list(range(COMMIT_ROWS, len(rows), COMMIT_ROWS))
+    cuts: list[int] = []
+    begun = size = 0
+    for index, row in enumerate(rows):
         size += _weight(row)
-        if parts[-1] and (len(parts[-1]) == COMMIT_ROWS or size > FRAME_BYTES):
-            parts.append([])
-            size = _weight(row)
-        parts[-1].append(row)
-    return parts
+        if index > begun and (index - begun == COMMIT_ROWS or size > FRAME_BYTES):
+            cuts.append(index)
+            begun, size = index, _weight(row)
+    return cuts

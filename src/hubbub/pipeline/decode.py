@@ -38,6 +38,7 @@ VALUES: Final = 100_000  # objects, lists and leaves in one message
 _NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*")
 _PLAIN_KEY = re.compile(r'[^.\[\]"]+')
 _HUGE: Final = float("inf")
+_EXACT: Final = 2**53  # up to here every integer is a float64
 _fast_json: Final = msgspec.json.Decoder().decode
 
 
@@ -57,7 +58,8 @@ def leaves(payload: bytes, content_type: str) -> list[Leaf]:
     """The readings of one payload, see `Leaves.take`."""
     found = Leaves()
     found.take(0, payload, content_type)
-    return [Leaf(*leaf) for leaf in zip(found.paths, found.values, found.texts, strict=True)]
+    columns = zip(found.paths, found.values, found.texts, strict=True)
+    return [Leaf(path or "", value, text) for path, value, text in columns]
 
 
 class Leaves:
@@ -67,7 +69,7 @@ class Leaves:
 
     def __init__(self) -> None:
         self.places: list[int] = []
-        self.paths: list[str] = []
+        self.paths: list[str | None] = []
         self.values: list[float | None] = []
         self.texts: list[str | None] = []
         self._seen = 0
@@ -91,6 +93,11 @@ class Leaves:
                 raise _undecodable(error, content_type) from error
         self.places.extend([place] * (len(self.paths) - before))
 
+    def mark(self, place: int) -> None:
+        """Say that a message cannot be decoded: a row without a path."""
+        self.places.append(place)
+        self._add(None, None, None)
+
     def _undeclared(self, payload: bytes, before: int) -> None:
         try:
             self._walk("", _json(payload), 0)
@@ -112,12 +119,7 @@ class Leaves:
         """All leaves in order. Counted, because CBOR's shared references may form any graph."""
         if isinstance(value, dict):
             self._enter(len(value), depth)
-            for key, item in value.items():
-                place = _place(path, key)
-                if type(item) is float and -_HUGE < item < _HUGE:
-                    self._add(place, item, None)
-                else:
-                    self._walk(place, item, depth + 1)
+            self._fields(path, value, depth + 1)
         elif isinstance(value, list | tuple):
             self._enter(len(value), depth)
             for index, item in enumerate(value):
@@ -125,12 +127,35 @@ class Leaves:
         else:
             self._scalar(path, value)
 
+    def _fields(self, path: str, value: dict[Any, Any], depth: int) -> None:
+        """The leaves of an object; the sorts that most of them are go straight in."""
+        known = _KEYS.get(path, _NONE)
+        for key, item in value.items():
+            place = known.get(key) if type(key) is str else None
+            if place is None:
+                place = _remembered(path, key)
+            sort = type(item)
+            if sort is float and -_HUGE < item < _HUGE:
+                self.paths.append(place)
+                self.values.append(item)
+                self.texts.append(None)
+            elif sort is str:
+                self.paths.append(place)
+                self.values.append(None)
+                self.texts.append(item if item.isascii() else _valid(item))
+            elif sort is int and -_EXACT <= item <= _EXACT:
+                self.paths.append(place)
+                self.values.append(float(item))
+                self.texts.append(None)
+            else:
+                self._walk(place, item, depth)
+
     def _enter(self, count: int, depth: int) -> None:
         self._seen += count
         if depth >= DEPTH or self._seen >= VALUES:
             raise Undecodable(f"deeper than {DEPTH} levels or more than {VALUES} values")
 
-    def _add(self, path: str, value: float | None, text: str | None) -> None:
+    def _add(self, path: str | None, value: float | None, text: str | None) -> None:
         self.paths.append(path)
         self.values.append(value)
         self.texts.append(text)
@@ -213,11 +238,16 @@ DECODERS: Final[dict[str, Callable[[bytes], Any]]] = {
 }
 
 
-def _place(path: str, key: Any) -> str:
-    """The path of a key below another path."""
+def _remembered(path: str, key: Any) -> str:
+    """The path of a key below another path, kept in `_KEYS`: keys come again with each message."""
     if type(key) is not str:
         return f"{path}[{_scalar_key(key)}]"
-    return _under(path, key) if len(path) + len(key) <= _SHORT else _spelled(path, key)
+    place = _spelled(path, key)
+    if len(place) <= _SHORT:
+        if len(_KEYS) >= _MOST_PATHS or len(_KEYS.get(path, _NONE)) >= _MOST_KEYS:
+            _KEYS.clear()
+        _KEYS.setdefault(path, {})[key] = place
+    return place
 
 
 def _spelled(path: str, key: str) -> str:
@@ -226,8 +256,11 @@ def _spelled(path: str, key: str) -> str:
     return f"{path}.{_valid(key)}" if path else _valid(key)
 
 
+_NONE: Final[dict[str, str]] = {}
+_KEYS: Final[dict[str, dict[str, str]]] = {}  # path: key: path of the key
 _SHORT: Final = 256  # characters of a path that is worth remembering
-_under = lru_cache(10_000)(_spelled)  # keys come again with every message
+_MOST_PATHS: Final = 100  # objects, and
+_MOST_KEYS: Final = 1_000  # keys of each that are kept: 30 MB at the very most
 
 
 def _scalar_key(key: Any) -> str:

@@ -1,14 +1,19 @@
 """Where the tables lie, and how a batch puts its files there. Knows no Spark and no rows.
 
-    DIR/tables/<table>/[day=D/]batch_id=N/part-I.parquet   final rows; for any reader of Parquet
-    DIR/tables/_open/<table>/batch_id=N/part-I.parquet     rows still open after batch N
-    DIR/tables/_progress.json                              the last whole batch: {"batch_id": N, …}
-    DIR/tables/_tmp/  _checkpoint/  _lock                  work of the pipeline
+    DIR/tables/<table>/[day=D/]batch_id=K/part-N-I.parquet   final rows; for any reader of Parquet
+    DIR/tables/_open/<table>/batch_id=N/part-N-I.parquet     rows still open after batch N
+    DIR/tables/_progress.json                                the last whole batch: {"batch_id": N, …}
+    DIR/tables/_tmp/  _checkpoint/  _lock                    work of the pipeline
 
-A file appears whole, by a rename within one file system, and never changes: a batch that runs
-again writes the same rows under the same names. Readers of Parquet skip what begins with `_`. Who
-wants all tables as of one moment takes batches up to `_progress.json` and the open rows of that
-batch.
+K is the first batch of a group, an hour of the journal or GROUP_ROWS of it. A file appears whole,
+by a rename within one file system. A batch that was cut short runs again: what it left is
+removed first. `compact` merges the files of a group into one, `part-N-to-M.parquet`, by exchanging the
+whole directory at once. So a directory of a group never has a row twice or lacks one, and a row
+keeps its `batch_id`.
+
+`part-none.parquet` has the columns and no rows: a table that is empty can be read as well.
+Readers of Parquet skip what begins with `_`. Who wants all tables as of one moment takes files of
+batches up to `_progress.json` and the open rows of that batch.
 """
 
 from __future__ import annotations
@@ -17,22 +22,44 @@ import fcntl
 import json
 import os
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from hubbub.errors import DirectoryError
 
-VERSION: Final = 1
+VERSION: Final = 2
 BATCH: Final = "batch_id="
 KEPT: Final = 16  # open rows of so many batches stay for readers that are a little late
+GROUP_ROWS: Final = 5_000_000  # of the journal: a merged file of messages is a few 100 MB then
+NO_ROWS: Final = "part-none.parquet"
+NO_DAY: Final = "1970-01-01"  # where a table that lies by days has that file
 
 
 class Progress(NamedTuple):
-    """How far the tables stand: the last whole batch and the last seq it read."""
+    """How far the tables stand: the last whole batch, the last seq it read, and its group."""
 
     batch: int
     seq: int
     time: str  # of that row, ISO 8601
+    group: int  # the first batch of it
+    since: str  # time of the last row of that first batch
+    rows: int  # of the journal in the group so far
+
+
+def grown(before: Progress | None, batch: int, seq: int, time: str, rows: int) -> Progress:
+    """What `batch` makes of the progress before it."""
+    if before is None or before.rows >= GROUP_ROWS or before.since[:13] != time[:13]:
+        return Progress(batch, seq, time, batch, time, rows)
+    return before._replace(batch=batch, seq=seq, time=time, rows=before.rows + rows)
+
+
+class Part(NamedTuple):
+    """A file of a table: the batches whose rows it has."""
+
+    first: int
+    last: int
+    file: Path
 
 
 class Layout:
@@ -45,6 +72,8 @@ class Layout:
         self._progress = self.root / "_progress.json"
         self._lock = -1
 
+    # One writer
+
     def prepare(self, names: tuple[str, ...]) -> None:
         """Make the directories and keep other pipelines out until this process ends.
 
@@ -52,15 +81,16 @@ class Layout:
         the tables are there but their checkpoint is gone.
         """
         try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.root / "_lock", os.O_RDWR | os.O_CREAT, 0o644)
+            self._hold()
             for name in names:
                 self._begin(name)
-            self._lock = os.open(self.root / "_lock", os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise DirectoryError(
                 f"cannot write tables in {self.root}: {error.strerror}; "
                 f"make it writable or choose another directory with --data"
             ) from error
-        self._hold()
         if self.progress() is not None and not (self.checkpoint / "offsets").is_dir():
             self.release()
             raise DirectoryError(
@@ -90,8 +120,24 @@ class Layout:
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, str(os.getpid()).encode(), 0)
 
+    def writer(self) -> int | None:
+        """The process that writes these tables now, None if nobody does."""
+        try:
+            lock = os.open(self.root / "_lock", os.O_RDONLY)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return int(os.pread(lock, 32, 0).decode().strip() or 0)
+        finally:
+            os.close(lock)
+        return None
+
     def release(self) -> None:
         os.close(self._lock)
+
+    # How far
 
     def progress(self) -> Progress | None:
         """How far the tables stand, None if no batch was ever written."""
@@ -104,7 +150,8 @@ class Layout:
                 f"{self.root} is of version {said['version']}, expected {VERSION}: "
                 f"use the version of Hubbub that wrote it, or move it away"
             )
-        return Progress(said["batch_id"], said["seq"], said["time"])
+        names = ("batch_id", "seq", "time", "group", "since", "rows")
+        return Progress(*(said[name] for name in names))
 
     def stands(self) -> Progress:
         """The same for who wants to read. Raises DirectoryError if no pipeline ever ran here."""
@@ -122,13 +169,16 @@ class Layout:
             "batch_id": progress.batch,
             "seq": progress.seq,
             "time": progress.time,
+            "group": progress.group,
+            "since": progress.since,
+            "rows": progress.rows,
             "open": f"_open/*/batch_id={progress.batch}",
         }
         fresh = self._progress.with_suffix(".tmp")
         fresh.write_text(json.dumps(said) + "\n")
-        _sync(fresh)
+        sync(fresh)
         fresh.replace(self._progress)
-        _sync(self.root)
+        sync(self.root)
         self._tidy(progress.batch)
 
     def _tidy(self, batch: int) -> None:
@@ -138,23 +188,46 @@ class Layout:
                 if number <= batch - KEPT:
                     shutil.rmtree(place, ignore_errors=True)
 
+    # A batch writes
+
     def scratch(self, name: str) -> Path:
-        """An empty place for Spark to write the rows of a table, on the same file system."""
+        """An empty place to write the rows of a table, on the same file system."""
         place = self.root / "_tmp" / name
         shutil.rmtree(place, ignore_errors=True)
+        place.parent.mkdir(exist_ok=True)
         return place
 
-    def append(self, name: str, batch: int, written: Path) -> int:
+    def empty(self, name: str, days: bool, write: Callable[[Path], None]) -> None:
+        """Let `write` make the file without rows, if the table has none yet."""
+        place = self.root / name / (f"day={NO_DAY}" if days else "") / f"{BATCH}0"
+        if not (place / NO_ROWS).exists():
+            fresh = self.scratch(name)
+            write(fresh)
+            place.mkdir(parents=True, exist_ok=True)
+            fresh.replace(place / NO_ROWS)
+
+    def undo(self, batch: int) -> None:
+        """Remove what a batch that did not become whole has left in the tables."""
+        for table in self.root.iterdir():
+            if table.name.startswith("_") or not table.is_dir():
+                continue
+            for group, place in self.groups(table.name):
+                if group <= batch:
+                    for part in parts_in(place):
+                        if part.first == batch:
+                            part.file.unlink()
+
+    def append(self, name: str, batch: int, group: int, written: Path) -> int:
         """Put what Spark wrote into the table; return the number of files."""
-        return self._place(written, self.root / name, batch)
+        return self._place(written, self.root / name, batch, group)
 
     def carry(self, name: str, batch: int, written: Path) -> int:
         """Put what Spark wrote beside the table, as the open rows after the batch."""
         (self.root / "_open" / name / f"{BATCH}{batch}").mkdir(exist_ok=True)
-        return self._place(written, self.root / "_open" / name, batch)
+        return self._place(written, self.root / "_open" / name, batch, batch)
 
     def carry_on(self, name: str, batch: int) -> None:
-        """The open rows of the batch before are those of this one too: it had no rows at all."""
+        """The open rows of the batch before are those of this one too: it said nothing new."""
         files = self.carried(name, batch - 1)
         place = self.root / "_open" / name / f"{BATCH}{batch}"
         shutil.rmtree(place, ignore_errors=True)
@@ -162,23 +235,22 @@ class Layout:
         for file in files:
             os.link(file, place / file.name)
 
-    def _place(self, written: Path, table: Path, batch: int) -> int:
-        """Move files, keeping the directories Spark made (day=D) above batch_id=N."""
+    def _place(self, written: Path, table: Path, batch: int, group: int) -> int:
+        """Move files, keeping the directories Spark made (day=D) above batch_id=K."""
         files: dict[Path, list[Path]] = {}
         for file in sorted(written.rglob("*.parquet")):
             files.setdefault(table / file.parent.relative_to(written), []).append(file)
         for parent, parts in files.items():
-            place = parent / f"{BATCH}{batch}"
+            place = parent / f"{BATCH}{group}"
             place.mkdir(parents=True, exist_ok=True)
             for number, part in enumerate(parts):
-                _sync(part)
-                part.replace(place / f"part-{number}.parquet")
-            for stale in place.glob("part-*.parquet"):
-                if int(stale.stem.removeprefix("part-")) >= len(parts):
-                    stale.unlink()
+                sync(part)
+                part.replace(place / f"part-{batch:010}-{number:03}.parquet")
             for made in (place, parent, table):
-                _sync(made)
+                sync(made)
         return sum(map(len, files.values()))
+
+    # Reading
 
     def carried(self, name: str, batch: int) -> list[Path]:
         """The files with the rows that were open after the batch; none before the first.
@@ -195,15 +267,47 @@ class Layout:
             )
         return sorted(place.glob("*.parquet"))
 
-    def files(self, name: str, after: int, upto: int) -> list[Path]:
-        """The final files of a table that batches after < N <= upto wrote, in their order."""
+    def groups(self, name: str) -> Iterator[tuple[int, Path]]:
+        """The directories batch_id=K of a table with their K, in no order."""
         table = self.root / name
-        places = [*_batches(table)]
-        for day in table.glob("*=*"):
-            if not day.name.startswith(BATCH):
-                places += _batches(day)
-        wanted = sorted(place for place in places if after < place[0] <= upto)
-        return [file for _, place in wanted for file in sorted(place.glob("part-*.parquet"))]
+        yield from _batches(table)
+        for day in table.glob("day=*"):
+            yield from _batches(day)
+
+    def files(self, name: str, after: int, upto: int) -> list[Part]:
+        """The final files of a table with rows of batches after < N <= upto, in their order."""
+        parts = [
+            part
+            for group, place in self.groups(name)
+            if group <= upto
+            for part in parts_in(place)
+            if part.last > after and part.first <= upto
+        ]
+        return sorted(parts)
+
+
+def parts_in(group: Path) -> list[Part]:
+    """The files of a group that have rows, in the order of their batches."""
+    try:
+        found = sorted(os.listdir(group))
+    except FileNotFoundError:
+        return []  # removed by retention since it was listed
+    return [_part(group / name) for name in found if name[5:6].isdigit()]
+
+
+def _part(file: Path) -> Part:
+    """From the name: part-N-I or part-N-to-M."""
+    _, first, *rest = file.stem.split("-")
+    return Part(int(first), int(rest[1] if rest[0] == "to" else first), file)
+
+
+def merged_name(first: int, last: int) -> str:
+    return f"part-{first:010}-to-{last:010}.parquet"
+
+
+def beyond(batch: int) -> str:
+    """The names of files with rows of later batches are not below this."""
+    return f"part-{batch + 1:010}"
 
 
 def _batches(folder: Path) -> list[tuple[int, Path]]:
@@ -214,7 +318,7 @@ def _batches(folder: Path) -> list[tuple[int, Path]]:
     return [(int(name.removeprefix(BATCH)), folder / name) for name in names]
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """After a power loss a renamed file must not be empty, nor a rename forgotten."""
     handle = os.open(path, os.O_RDONLY)
     try:

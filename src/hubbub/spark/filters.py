@@ -1,24 +1,39 @@
-"""Picks rows of the journal by kind and by MQTT topic filter, batch by batch.
+"""Which rows are wanted: by seq and time as a range, by kind and topic batch by batch.
 
-Called by the source in Spark's workers. Topics repeat, so a filter is tried once a different
-topic and not once a row.
+    options topics, kinds         ─┐           ┌ Bounds: which range of seq is read at all
+    conditions that Spark pushes  ─┴─▶ here ──▶└ Choice: which frames are decoded, which rows kept
+
+Values repeat, so a condition is tried once a different value and not once a row. What Spark
+pushed it checks again itself: here it only saves work.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
 
 from hubbub.errors import SettingError
+from hubbub.journal.table import LOOKED_AT
 from hubbub.schema import KINDS, column_of
-
-
-def listed(option: str) -> tuple[str, ...]:
-    """The parts of a comma-separated option, spaces around them dropped."""
-    return tuple(part for part in (piece.strip() for piece in option.split(",")) if part)
+from hubbub.spark.options import listed, microseconds
 
 
 def kinds_of(option: str) -> tuple[str, ...]:
@@ -56,16 +71,112 @@ def _expression(topic_filter: str) -> str:
     return guard + (body + "(?:/.*)?" if levels else ".*")
 
 
-def select(batch: pa.RecordBatch, kinds: tuple[str, ...], pattern: str) -> pa.RecordBatch:
-    """The rows whose kind is listed and whose topic matches; an empty choice means all."""
-    if kinds:
-        batch = batch.filter(pc.is_in(batch.column("kind"), pa.array(kinds, pa.string())))
-    if pattern:
-        batch = batch.filter(_matching(batch.column("topic"), re.compile(pattern, re.DOTALL)))
-    return batch
+class Choice:
+    """Conditions on kind and topic. Sent to the workers with the reader."""
+
+    def __init__(self, kinds: str = "", topics: str = "") -> None:
+        self.kinds = kinds_of(kinds)
+        self.pattern = pattern_of(listed(topics))
+        self.conditions: list[Filter] = []
+
+    def push(self, condition: Filter) -> None:
+        """Take a condition of Spark's if it is about one of the columns."""
+        if isinstance(condition, _KNOWN) and condition.attribute[:1] in {("kind",), ("topic",)}:
+            self.conditions.append(condition)
+
+    def __bool__(self) -> bool:
+        return bool(self.kinds or self.pattern or self.conditions)
+
+    def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray | None:
+        """Which rows of a batch with these columns are wanted; None = all of them."""
+        mask = None
+        for column in LOOKED_AT:
+            coded = batch.column(column).dictionary_encode()
+            values = coded.dictionary.to_pylist()
+            wanted = [self._wants(column, value) for value in values]
+            if not all(wanted):
+                found = pa.array(wanted, pa.bool_()).take(coded.indices)
+                mask = found if mask is None else pc.and_(mask, found)
+        return mask
+
+    def _wants(self, column: str, value: str) -> bool:
+        if column == "kind" and self.kinds and value not in self.kinds:
+            return False
+        if column == "topic" and self.pattern:
+            # `re` keeps compiled expressions; the reader is pickled, so here is no place for one.
+            if re.fullmatch(self.pattern, value, re.DOTALL) is None:
+                return False
+        return all(
+            _holds(condition, value)
+            for condition in self.conditions
+            if condition.attribute[0] == column  # type: ignore[attr-defined]
+        )
 
 
-def _matching(topics: pa.StringArray, expression: re.Pattern[str]) -> pa.BooleanArray:
-    coded = topics.dictionary_encode()
-    verdicts = [expression.fullmatch(topic) is not None for topic in coded.dictionary.to_pylist()]
-    return pa.array(verdicts, pa.bool_()).take(coded.indices)
+_KNOWN: Final = (
+    EqualTo, EqualNullSafe, In, StringStartsWith, StringEndsWith, StringContains,
+)  # fmt: skip
+
+
+def _holds(condition: Filter, value: str) -> bool:
+    match condition:
+        case EqualTo(value=wanted) | EqualNullSafe(value=wanted):
+            return bool(value == wanted)
+        case In(value=values):
+            return value in values
+        case StringStartsWith(value=text):
+            return value.startswith(text)
+        case StringEndsWith(value=text):
+            return value.endswith(text)
+        case StringContains(value=text):
+            return text in value
+    return True
+
+
+class Bounds(NamedTuple):
+    """after < seq <= upto, since <= time < until (microseconds); 0 = no such bound."""
+
+    after: int = 0
+    upto: int = 0
+    since: int = 0
+    until: int = 0
+
+    def narrowed(self, conditions: Sequence[Filter]) -> Bounds:
+        """With the conditions of Spark's that are about seq or time."""
+        bounds = self
+        for condition in conditions:
+            bounds = bounds._narrowed(condition)
+        return bounds
+
+    def _narrowed(self, condition: Filter) -> Bounds:
+        match condition:
+            case (
+                EqualTo(attribute=(column,), value=value)
+                | EqualNullSafe(attribute=(column,), value=value)
+            ):
+                return self._least(column, value, 0)._most(column, value, 0)
+            case GreaterThan(attribute=(column,), value=value):
+                return self._least(column, value, 1)
+            case GreaterThanOrEqual(attribute=(column,), value=value):
+                return self._least(column, value, 0)
+            case LessThan(attribute=(column,), value=value):
+                return self._most(column, value, 1)
+            case LessThanOrEqual(attribute=(column,), value=value):
+                return self._most(column, value, 0)
+        return self
+
+    def _least(self, column: str, value: object, beyond: int) -> Bounds:
+        if column == "seq" and isinstance(value, int):
+            return self._replace(after=max(self.after, value + beyond - 1))
+        if column == "time" and isinstance(value, datetime):
+            return self._replace(since=max(self.since, microseconds(value) + beyond))
+        return self
+
+    def _most(self, column: str, value: object, beyond: int) -> Bounds:
+        if column == "seq" and isinstance(value, int):
+            upto = max(value - beyond, 1)
+            return self._replace(upto=min(self.upto or upto, upto))
+        if column == "time" and isinstance(value, datetime):
+            until = microseconds(value) + 1 - beyond
+            return self._replace(until=min(self.until or until, until))
+        return self

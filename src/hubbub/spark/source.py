@@ -1,38 +1,33 @@
 """`format("hubbub")`: the journal as a table of Spark, in batch and as a stream.
 
     spark.read.format("hubbub").load("./hubbub-data")
-    spark.readStream.format("hubbub").option("topics", "sensors/#").load("./hubbub-data")
+    spark.readStream.format("hubbub").option("url", "http://hub:8080").load()
 
 Spark makes these objects anew in its planning process and in each worker, so they keep nothing:
 a partition is a range of seq, and who reads it looks for the segments then. Only committed rows
 exist, and rows never change: the same range always gives the same rows.
 
-An offset is the last seq that was read, `{"v": 1, "0": 1234}`: the version of this form, and one
-entry a log (log 0 is the only one yet). Options:
-
-    path                  the data directory of a hub, ./hubbub-data if not given
-    startingOffsets       earliest (default), latest, a seq, or {"0": seq}: the first row to read;
-                          in JSON -2 is earliest, -1 latest. A stream takes it at its first start
-    endingOffsets         batch only: latest (default), a seq, or {"0": seq}: the row after the last
-    maxOffsetsPerTrigger  rows of one batch of a stream at most; no limit if not given
-    minPartitions         at least so many tasks; else about as many as this machine has cores
-    failOnDataLoss        true (default): rows that retention removed are an error; false: go on
-    topics                MQTT filters, comma-separated: only rows whose topic matches one
-    kinds                 kinds of rows, comma-separated (see docs/journal-format.md)
+An offset is the last seq that was read of each journal, `{"v": 1, "parts": 2, "6f…e1": 1234}`:
+the version of this form, into how many tasks a batch is cut (so that a batch which is repeated
+is cut the same), and one entry a journal, by its id. `lost` counts the rows that were gone
+before they were read. The options are in `options`.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -53,17 +48,23 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from hubbub.errors import OffsetError, SettingError
+from hubbub.errors import OffsetError
 from hubbub.journal.table import Table
 from hubbub.schema import COLUMNS
-from hubbub.spark import filters
+from hubbub.spark.filters import Bounds, Choice
+from hubbub.spark.hub import Hub
+from hubbub.spark.options import EARLIEST, LATEST, Access, Options
+from hubbub.spark.remote import Remote
 
-DATA: Final = "./hubbub-data"  # the default of every command
+log = logging.getLogger("hubbub.spark")
+
 OFFSET_VERSION: Final = 1
-LOG: Final = "0"
-EARLIEST: Final = -2  # Kafka's numbers for these words
-LATEST: Final = -1
+VERSION: Final = "v"
+PARTS: Final = "parts"
+LOST: Final = "lost"
+LOG: Final = "0"  # what a journal may be called while there is only one
 ROWS_PER_TASK: Final = 20_000  # below this a second task costs more than it saves
+ROWS_PER_BATCH: Final = 16_384  # small frames are joined: each costs Spark half a millisecond
 
 _TYPES: Final[dict[str, DataType]] = {
     "int8": ByteType(),
@@ -73,73 +74,92 @@ _TYPES: Final[dict[str, DataType]] = {
     "binary": BinaryType(),
     "timestamp[us, UTC]": TimestampType(),
 }
-_WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
-_TRUTH: Final = {"true": True, "false": False}
 
 Offset = dict[str, int]
 
 
 class Range(InputPartition):
-    """A partition: rows after < seq <= upto."""
+    """A partition: the rows after < seq <= upto of one journal, known by its id."""
 
-    def __init__(self, after: int, upto: int) -> None:
+    def __init__(self, place: str, journal: str, after: int, upto: int) -> None:
+        self.place = place
+        self.journal = journal
         self.after = after
         self.upto = upto
 
 
-class Options:
-    """The options of a load, checked. Names are those of Spark: their case does not matter."""
+class Span(NamedTuple):
+    """Rows of a journal: after < seq <= upto."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        lower = {name.lower(): value for name, value in given.items()}
-        # Workers may have another working directory.
-        self.path = os.path.abspath(lower.get("path", DATA))
-        self.start = _position("startingOffsets", lower.get("startingoffsets", "earliest"))
-        self.end = _position("endingOffsets", lower.get("endingoffsets", "latest"))
-        self.rows = _count("maxOffsetsPerTrigger", lower.get("maxoffsetspertrigger", "0"))
-        self.partitions = _count("minPartitions", lower.get("minpartitions", "0"))
-        self.strict = _flag("failOnDataLoss", lower.get("failondataloss", "true"))
-        self.kinds = filters.kinds_of(lower.get("kinds", ""))
-        self.pattern = filters.pattern_of(filters.listed(lower.get("topics", "")))
-        if self.end == EARLIEST:
-            raise SettingError("endingOffsets: expected latest or a seq, got earliest")
+    after: int
+    upto: int
 
 
-def _position(name: str, text: str) -> int:
-    """EARLIEST, LATEST, or the seq of a row."""
-    if text.strip().lower() in _WORDS:
-        return _WORDS[text.strip().lower()]
-    try:
-        value = json.loads(text)
-        position = value if isinstance(value, int) else value[LOG]
-        if isinstance(position, int) and position >= EARLIEST:
-            return position
-    except (ValueError, TypeError, KeyError):
-        pass
-    raise SettingError(f'{name}: expected earliest, latest, a seq or {{"0": seq}}, got {text!r}')
+def table_at(
+    place: str, access: Access, strict: bool = True, journal: str = "", known: bool = False
+) -> Table:
+    """The journal in a directory, or of the hub at a URL. `journal`: it must have that id."""
+    if place.startswith(("http://", "https://")):
+        return Table(Remote(Hub(place, access, known), journal), allow_loss=not strict)
+    table = Table(place, allow_loss=not strict)
+    found = table.shelf.identity()
+    if journal and found != journal:
+        raise OffsetError(
+            f"{place} holds another journal than before ({found or 'none'}, not {journal}): "
+            "start with a new checkpoint, or put the old journal back"
+        )
+    return table
 
 
-def _count(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdecimal()):
-        raise SettingError(f"{name}: expected a number, got {text!r}")
-    return int(text)
-
-
-def _flag(name: str, text: str) -> bool:
-    if text.lower() not in _TRUTH:
-        raise SettingError(f"{name}: expected true or false, got {text!r}")
-    return _TRUTH[text.lower()]
+# A worker reads many ranges; what a table learned of the files serves the next one.
+_known_table = lru_cache(maxsize=8)(table_at)
 
 
 class Journal:
-    """The journal as both readers see it: positions, ranges and their rows."""
+    """One journal as both readers see it: positions, and where a range begins."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, place: str, options: Options) -> None:
+        self.place = place
         self.options = options
-        self.table = Table(options.path, allow_loss=not options.strict)
+        self.table = table_at(place, options.access, options.strict)
+        self.lost = 0
 
-    def resolve(self, position: int, last: int) -> int:
-        """The last seq *before* a position: words and seqs as offsets."""
+    @property
+    def id(self) -> str:
+        return self.table.shelf.identity()
+
+    @property
+    def key(self) -> str:
+        """Its name in offsets; the place of one that no hub has begun."""
+        return self.id or self.place
+
+    def start(self) -> int:
+        """The last seq before the first row that is wanted."""
+        last = self.table.committed()
+        if self.options.since:
+            return min(self._before(self.options.since), last)
+        return min(self._resolve(self.options.start.of(self.key, self.place, LOG), last), last)
+
+    def end(self) -> int:
+        """The last seq that is wanted."""
+        last = self.table.committed()
+        end = min(self._resolve(self.options.end.of(self.key, self.place, LOG), last), last)
+        return min(end, self._before(self.options.until)) if self.options.until else end
+
+    def within(self, bounds: Bounds) -> Span:
+        """The rows that are wanted and, as far as seq and time tell, within the bounds."""
+        after, upto = max(self.start(), bounds.after), self.end()
+        upto = min(upto, bounds.upto) if bounds.upto else upto
+        if bounds.since and after < upto:
+            after = max(after, self._before(bounds.since))
+        if bounds.until and after < upto:
+            upto = min(upto, self._before(bounds.until))
+        return Span(after, max(after, upto))
+
+    def _before(self, moment: int) -> int:
+        return self.table.first_at(moment) - 1
+
+    def _resolve(self, position: int, last: int) -> int:
         if position == EARLIEST:
             return self.oldest()
         return last if position == LATEST else max(position - 1, 0)
@@ -149,37 +169,88 @@ class Journal:
         return max(self.table.first() - 1, 0)
 
     def begin(self, after: int, upto: int) -> int:
-        """`after`, checked: rows gone by retention are an error, or are skipped."""
+        """`after`, checked: rows gone by retention are an error, or are skipped and counted."""
         if after > upto:
             raise OffsetError(
-                f"asked for rows after {after}, but {self.options.path} ends at {upto}: "
+                f"asked for rows after {after}, but {self.table.shelf.name} ends at {upto}: "
                 f"is this the checkpoint of another hub? Start with a new one "
                 f"(`hubbub pipeline run` keeps it with its tables: move them away)"
             )
         oldest = min(self.oldest(), upto)
         if after >= oldest:
             return after
+        gone = f"rows {after + 1} to {oldest} of {self.table.shelf.name} are gone (retention)"
         if self.options.strict:
-            raise OffsetError(
-                f"rows {after + 1} to {oldest} of {self.options.path} are gone (retention): "
-                f"set failOnDataLoss=false to go on after them"
-            )
+            raise OffsetError(f"{gone}: set failOnDataLoss=false to go on after them")
+        log.warning("%s: %d rows are skipped", gone, oldest - after)
+        self.lost += oldest - after
         return oldest
 
-    def ranges(self, after: int, upto: int) -> list[InputPartition]:
-        if after >= upto:
-            return []
-        after = self.begin(after, upto)
-        tasks = min((upto - after) // ROWS_PER_TASK + 1, os.cpu_count() or 1)
-        parts = max(tasks, self.options.partitions)
-        return [Range(*part) for part in self.table.split(after, upto, parts)]
 
-    def read(self, part: Range) -> Iterator[pa.RecordBatch]:
-        options = self.options
-        for batch in self.table.read(part.after, part.upto):
-            chosen = filters.select(batch, options.kinds, options.pattern)
-            if chosen.num_rows:
-                yield chosen
+def cut(journal: Journal, span: Span, parts: int) -> list[InputPartition]:
+    """The span in at most `parts` ranges of as many rows."""
+    rows = span.upto - span.after
+    parts = min(parts, rows)
+    ends = [span.after + rows * (index + 1) // parts for index in range(parts)]
+    starts = [span.after, *ends[:-1]]
+    identity = journal.id
+    return [
+        Range(journal.place, identity, start, end) for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+def planned(spans: Sequence[tuple[Journal, Span]], cores: int, least: int) -> list[InputPartition]:
+    """The tasks of a batch: about as many as cores, fewer if there is little, at least `least`."""
+    rows = sum(span.upto - span.after for _, span in spans)
+    parts = max(min(rows // ROWS_PER_TASK + 1, cores), least)
+    return [
+        part
+        for journal, span in spans
+        if span.upto > span.after
+        for part in cut(journal, span, max(round(parts * (span.upto - span.after) / rows), 1))
+    ]
+
+
+def _read(options: Options, choice: Choice, part: InputPartition) -> Iterator[pa.RecordBatch]:
+    if not isinstance(part, Range):
+        return iter(())  # with no partitions Spark still reads one, of its own making
+    table = _known_table(part.place, options.access, options.strict, part.journal, True)
+    return joined(table.read(part.after, part.upto, choice if choice else None))
+
+
+def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches that are not small."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= ROWS_PER_BATCH:
+            yield _one(waiting)
+            waiting, rows = [], 0
+    if rows:
+        yield _one(waiting)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+class _PushFilters:
+    """`pushFilters` of a reader, for sessions that push filters and for those that do not.
+
+    Spark refuses to read at all if a reader has this method and its setting is off. It looks at
+    `__func__`; so this looks like the one that every reader inherits.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> list[Filter]:
+        self._reader.narrow(filters)
+        return filters  # Spark looks at every row itself
 
 
 class Reader(DataSourceReader):
@@ -187,18 +258,28 @@ class Reader(DataSourceReader):
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self.choice = Choice(options.kinds, options.topics)
+        self.bounds = Bounds()
+        self.pushFilters = _PushFilters(self)  # type: ignore[method-assign]
 
-    def partitions(self) -> list[InputPartition]:
-        journal = Journal(self.options)
-        last = journal.table.committed()
-        upto = min(journal.resolve(self.options.end, last), last)
-        after = min(journal.resolve(self.options.start, last), upto)
-        return journal.ranges(after, upto)
+    def narrow(self, filters: list[Filter]) -> None:
+        """Read less: only rows for which all of these hold are asked for."""
+        self.bounds = self.bounds.narrowed(filters)
+        for condition in filters:
+            self.choice.push(condition)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        spans = []
+        for place in self.options.places:
+            journal = Journal(place, self.options)
+            span = journal.within(self.bounds)
+            if span.upto > span.after:
+                span = Span(journal.begin(span.after, span.upto), span.upto)
+            spans.append((journal, span))
+        return planned(spans, os.cpu_count() or 1, self.options.partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Range):
-            return iter(())  # with no partitions Spark still reads one, of its own making
-        return Journal(self.options).read(partition)
+        return _read(self.options, self.choice, partition)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -209,71 +290,115 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self._journal = Journal(options)
-        self._target: int | None = None
+        self.choice = Choice(options.kinds, options.topics)
+        self._journals = [Journal(place, options) for place in options.places]
+        self._targets: dict[str, int] | None = None
 
     def initialOffset(self) -> Offset:
-        last = self._journal.table.committed()
-        return _offset(min(self._journal.resolve(self.options.start, last), last))
+        return self._offset({one.key: one.start() for one in self._journals}, 0)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self.options.rows) if self.options.rows else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._journal.table.committed()
+        self._targets = {one.place: one.table.committed() for one in self._journals}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        after = _seq(start)
-        end = self._journal.table.committed()
-        if self._target is not None:
-            end = min(end, max(self._target, after))
-        after = self._journal.begin(after, end)
+        spans = [(one, self._new(one, start)) for one in self._journals]
+        lost = sum(one.lost for one in self._journals)
+        for one in self._journals:
+            one.lost = 0
         if isinstance(limit, ReadMaxRows):
-            end = min(end, after + limit.max_rows)
-        return _offset(end)
+            spans = _shared(spans, limit.max_rows)
+        if not lost and all(span.upto == span.after for _, span in spans):
+            return start
+        ends = {journal.key: span.upto for journal, span in spans}
+        return self._offset(ends, start.get(LOST, 0) + lost)
+
+    def _new(self, journal: Journal, start: Offset) -> Span:
+        """What a journal has after an offset."""
+        after = self._seq(journal, start)
+        end = journal.table.committed()
+        if self._targets is not None:
+            end = min(end, max(self._targets[journal.place], after))
+        return Span(journal.begin(after, end), end)
 
     def reportLatestOffset(self) -> Offset:
-        return _offset(self._journal.table.committed())
+        return self._offset({one.key: one.table.committed() for one in self._journals}, 0)
 
-    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        return self._journal.ranges(_seq(start), _seq(end))
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        spans = []
+        for journal in self._journals:
+            after, upto = self._seq(journal, start), self._seq(journal, end)
+            if upto > after:
+                after = journal.begin(after, upto)
+            spans.append((journal, Span(after, upto)))
+        return planned(spans, end[PARTS], self.options.partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Range)
-        return self._journal.read(partition)
+        return _read(self.options, self.choice, partition)
+
+    def _offset(self, seqs: Mapping[str, int], lost: int) -> Offset:
+        found = {VERSION: OFFSET_VERSION, PARTS: os.cpu_count() or 1, **seqs}
+        return {**found, LOST: lost} if lost else found
+
+    def _seq(self, journal: Journal, offset: Mapping[str, Any]) -> int:
+        """The position that a checkpoint holds for a journal; its beginning if it holds none.
+
+        Raises OffsetError for a form of another version, or if it is about other journals.
+        """
+        seqs = {name: offset[name] for name in offset if name not in (VERSION, PARTS, LOST)}
+        if offset.get(VERSION) != OFFSET_VERSION:
+            raise OffsetError(
+                f"expected an offset of version {OFFSET_VERSION}, got {json.dumps(dict(offset))}: "
+                f"this checkpoint belongs to another version, start with a new one"
+            )
+        names = {name for one in self._journals for name in (one.key, one.place)}
+        strange = sorted(set(seqs) - names)
+        if strange:
+            raise OffsetError(
+                f"this is the checkpoint of another hub: it stands in journal {strange[0]}, and "
+                f"{', '.join(f'{one.place} is {one.key}' for one in self._journals)}. Name the "
+                "place of that journal, or start with a new checkpoint (`hubbub pipeline run` "
+                "keeps it with its tables: move them away)"
+            )
+        found = seqs.get(journal.key, seqs.get(journal.place))
+        return int(found) if found is not None else journal.oldest()
 
 
-def _offset(seq: int) -> Offset:
-    return {"v": OFFSET_VERSION, LOG: seq}
-
-
-def _seq(offset: Mapping[str, Any]) -> int:
-    """The position that a checkpoint holds. Raises OffsetError for a form of another version."""
-    if offset.get("v") != OFFSET_VERSION or not isinstance(offset.get(LOG), int):
-        raise OffsetError(
-            f"expected an offset of version {OFFSET_VERSION}, got {json.dumps(dict(offset))}: "
-            f"this checkpoint belongs to another version, start with a new one"
-        )
-    return int(offset[LOG])
+def _shared(spans: Sequence[tuple[Journal, Span]], most: int) -> list[tuple[Journal, Span]]:
+    """The spans made shorter so that they have `most` rows together, each its share."""
+    rows = sum(span.upto - span.after for _, span in spans)
+    if rows <= most:
+        return list(spans)
+    return [
+        (one, Span(span.after, span.after + -(-most * (span.upto - span.after) // rows)))
+        for one, span in spans
+    ]
 
 
 class HubbubDataSource(DataSource):
-    """What Spark asks first: a name, a schema, a reader."""
+    """What Spark asks first: a name, a schema, a reader, a writer."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
-        self.checked = Options(options)
 
     @classmethod
     def name(cls) -> str:
         return "hubbub"
 
     def schema(self) -> StructType:
+        self._checked()  # a misspelt option is said where it stands
         fields = [StructField(column.name, _TYPES[column.type], False) for column in COLUMNS]
         return StructType(fields)
 
     def reader(self, schema: StructType) -> Reader:
-        return Reader(self.checked)
+        return Reader(self._checked())
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        return StreamReader(self.checked)
+        return StreamReader(self._checked())
+
+    def _checked(self) -> Options:
+        options = Options(self.options)
+        Choice(options.kinds, options.topics)
+        return options

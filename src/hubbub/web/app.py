@@ -1,7 +1,7 @@
 """The web application behind the port: status as JSON and a plain page.
 
 The listener gives it every connection whose first HTTP request no protocol takes; uvicorn speaks
-HTTP on it from then on. It is given functions that read the hub, and never changes it.
+HTTP on it from then on. It shows the hub; what changes something is in `publish`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import html
 import json
 from collections.abc import Callable
 from email.utils import formatdate
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, cast
 
 from starlette.applications import Starlette
@@ -29,16 +29,17 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from hubbub.core.connection import Opening
-from hubbub.core.rights import Credentials, Rights, words_of
-from hubbub.web import prometheus
+from hubbub.settings import Settings
+from hubbub.web import prometheus, script
+from hubbub.web.guarded import CLIENT, JOURNAL, PUBLISH, Guarded, refused, token_of
+from hubbub.web.journal import JournalApi
 from hubbub.web.mounted import Mounted
-from hubbub.wire.http import CHALLENGE, Request, authorization
+from hubbub.web.publish import Inside, PublishApi
+from hubbub.wire.http import Request
 
 _DATE_SECONDS = 1.0
 _STOP_SECONDS = 2.0
-_SHOWN = "$SYS/#"
 _OURS = ("/admin/", "/api/v1/", "/metrics", "/hubbub.js")  # before a mounted application
-_CLIENT = "/hubbub.js"  # the JavaScript client: no secret, and what shows credentials itself
 
 
 class Application:
@@ -49,21 +50,31 @@ class Application:
     """
 
     def __init__(
-        self, status: Callable[[], dict[str, Any]], mounted: Mounted | None = None
+        self,
+        status: Callable[[], dict[str, Any]],
+        mounted: Mounted | None = None,
+        inside: Inside | None = None,
     ) -> None:
         self.mounted = mounted
+        self._inside = inside
+        self._journal: JournalApi | None = None
+        self._publish: PublishApi | None = None
+        self._token = b""
         self.asgi = Starlette(
             routes=[
                 Route("/", self._page),
                 Route("/admin/", self._admin),
                 Route("/api/v1/status", self._status),
+                Route(JOURNAL, self._rows),
+                Route(PUBLISH, self._take, methods=["POST"]),
+                Route(PUBLISH + "/{query}", self._forget, methods=["DELETE"]),
                 Route("/metrics", self._metrics),
-                Route(_CLIENT, self._script),
+                Route(CLIENT, self._script),
             ],
             exception_handlers={404: _not_found},
         )
         self._say_status = status
-        self._client = files("hubbub.web").joinpath("static/hubbub.js").read_bytes()
+        self._client = script.source()
         # Lifespan and WebSockets are the mounted application's; ours has none.
         ws, lifespan = ("websockets-sansio", "auto") if mounted is not None else ("none", "off")
         self._config = Config(
@@ -75,10 +86,23 @@ class Application:
         self._date: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
+        if self._inside is not None:
+            self._open(self._inside)
         self._config.load()
         self._refresh_date()
         if self.mounted is not None:
             await self.mounted.start(self._config)
+
+    def _open(self, inside: Inside) -> None:
+        """The broker is recovered: what publishes and reads the journal can begin."""
+        self.apply(inside.settings)
+        self._publish = PublishApi(inside)
+        if inside.broker.log.records:
+            self._journal = JournalApi(Path(inside.settings.data))
+
+    def apply(self, settings: Settings) -> None:
+        """Take the token of the settings. SettingError if its file cannot be read."""
+        self._token = token_of(settings.api)
 
     def claims(self, request: Request) -> bool:
         """Whether a WebSocket on this path is the mounted application's."""
@@ -88,7 +112,8 @@ class Application:
         """Take over a socket whose first bytes were `data`."""
         state = self.mounted.state if self.mounted is not None else {}
         protocol = cast(Any, self._config.http_protocol_class)(self._config, self._state, state)
-        protocol.app = Guarded(self.asgi, opening)
+        everything = self._inside.broker.open if self._inside is not None else None
+        protocol.app = Guarded(self.asgi, opening, lambda: self._token, everything)
         if self.mounted is not None:
             protocol.app = _Beside(protocol.app, self._config.loaded_app)
         transport.set_protocol(protocol)
@@ -113,6 +138,23 @@ class Application:
         self._state.default_headers = [(b"date", now), *self._config.encoded_headers]
         loop = asyncio.get_running_loop()
         self._date = loop.call_later(_DATE_SECONDS, self._refresh_date)
+
+    # The API
+
+    async def _rows(self, request: WebRequest) -> Response:
+        if self._journal is None:
+            return refused(404, "this hub keeps no journal: see journal.record and durability")
+        return await self._journal(request)
+
+    async def _take(self, request: WebRequest) -> Response:
+        if self._publish is None:
+            return refused(404, "this hub takes nothing here")
+        return await self._publish.publish(request)
+
+    async def _forget(self, request: WebRequest) -> Response:
+        if self._publish is None:
+            return refused(404, "this hub takes nothing here")
+        return await self._publish.forget(request)
 
     # Pages
 
@@ -148,52 +190,6 @@ class _Beside:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         ours = scope["path"].startswith(_OURS)
         await (self._ours if ours else self._mounted)(scope, receive, send)
-
-
-class Guarded:
-    """The application behind the gate of one connection's listener.
-
-    Each request is asked for its credentials: one connection may carry those of several people.
-    What the pages show of the hub is for those who may subscribe to its `$SYS/#`; the JavaScript
-    client is for everybody.
-    """
-
-    def __init__(self, app: ASGIApp, opening: Opening) -> None:
-        self._app = app
-        self._opening = opening
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in ("http", "websocket") and scope["path"] != _CLIENT:
-            refusal = await self._refusal(scope)
-            if refusal is not None and scope["type"] == "websocket":
-                await send({"type": "websocket.close", "code": 1008, "reason": "not let in"})
-                return
-            if refusal is not None:
-                await refusal(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
-
-    async def _refusal(self, scope: Scope) -> PlainTextResponse | None:
-        header = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
-        rights, reason = await self._ask(*authorization(header))
-        if rights is None:
-            return PlainTextResponse(words_of(reason) + "\n", 401, {CHALLENGE[0]: CHALLENGE[1]})
-        if not rights.may_subscribe(_SHOWN):
-            return PlainTextResponse(f"This needs the right to read {_SHOWN}\n", 403)
-        return None
-
-    async def _ask(self, user: str, secret: bytes) -> tuple[Rights | None, str]:
-        answer = asyncio.get_running_loop().create_future()
-
-        def done(rights: Rights | None, reason: str) -> None:
-            if not answer.done():  # the connection went meanwhile
-                answer.set_result((rights, reason))
-
-        opening = self._opening
-        shown = Credentials("", user, secret, opening.address, opening.certificate, opening)
-        opening.gate.authenticate(shown, done)
-        found: tuple[Rights | None, str] = await answer
-        return found
 
 
 def _not_found(request: WebRequest, error: Exception) -> PlainTextResponse:

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final
 
 from hubbub.listener import Listener, Socket
+from hubbub.web import script
 from hubbub.wire.websocket import Frames, masked_frame
 
 Scope = MutableMapping[str, Any]
@@ -67,6 +68,9 @@ class Upgrades:
         from aiohttp import web  # the application's, so it is there
 
         if not is_smq(request):
+            if request.path.endswith(script.PATH):
+                headers = {**script.HEADERS, "content-type": script.TYPE}
+                return web.Response(body=script.source(), headers=headers)
             return web.Response(status=404, text=_NOT_SMQ)
         await request.read()  # a POST may have a body, which is for the application
         transport, lender = request.transport, request.protocol
@@ -86,14 +90,15 @@ class Upgrades:
     async def serve(
         self, scope: Scope, receive: Receive, send: Send, argument: object = None
     ) -> None:
-        """Serve a WebSocket until it is closed; any other request is answered 404."""
+        """Serve a WebSocket until it is closed, or `hubbub.js`; all else is answered 404."""
         if scope["type"] == "websocket":
             await receive()  # websocket.connect
             await self._serve_websocket(scope, receive, send, argument)
+        elif scope["type"] == "http" and scope["path"].endswith(script.PATH):
+            headers = {**script.HEADERS, "content-type": script.TYPE}
+            await _respond(send, 200, headers, script.source())
         elif scope["type"] == "http":
-            plain = [(b"content-type", b"text/plain")]
-            await send({"type": "http.response.start", "status": 404, "headers": plain})
-            await send({"type": "http.response.body", "body": _NOT_SMQ.encode()})
+            await _respond(send, 404, {"content-type": "text/plain"}, _NOT_SMQ.encode())
 
     async def _serve_websocket(
         self, scope: Scope, receive: Receive, send: Send, argument: object
@@ -201,6 +206,14 @@ class AsgiTransport(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self.readable.set()
+
+
+async def _respond(send: Send, status: int, headers: dict[str, str], body: bytes) -> None:
+    """One whole answer; what HEAD must not have, the server leaves out."""
+    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+    pairs.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": status, "headers": pairs})
+    await send({"type": "http.response.body", "body": body})
 
 
 async def _listen(sock: Socket, transport: AsgiTransport, receive: Receive) -> None:

@@ -208,7 +208,10 @@ def _known(data: bytes, body_bytes: int) -> tuple[Request | None, int]:
     line = _LINE.match(data)
     if line is None:
         return None, 0
-    end = data.find(b"\r\n\r\n", line.end()) + 4
+    head = data.find(b"\r\n\r\n", line.end())
+    if head < 0:
+        return None, 0
+    end = head + 4
     known = _KNOWN.get(data[line.end() : end])
     if known is None:
         return None, 0

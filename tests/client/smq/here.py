@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-from hubbub.config import Journal, Listener, Settings
 from hubbub.node import Node
+from hubbub.settings import Journal, Listener, Settings
 
 
 @contextlib.asynccontextmanager

@@ -50,9 +50,10 @@ async def test_publish_subscribe_and_answer(hub: Node, scheme: str) -> None:
         await a.subscribe("rooms/kitchen")
         await b.publish("rooms/kitchen", b"21", subtopic="temp")
         message = await first(a)
-        assert message == ("rooms/kitchen", b"21", "temp", b.number)
+        assert message[:4] == ("rooms/kitchen", b"21", "temp", b.number)
+        assert message.subtid == await b.createsub("temp")
         await a.publish(message.sender, "thanks")
-        assert await first(b) == (f"$client/{b.number}", b"thanks", "", a.number)
+        assert await first(b) == (f"$client/{b.number}", b"thanks", "", a.number, 0)
 
 
 @pytest.mark.parametrize("scheme", ["smqs", "smq+wss", "wss"])
@@ -60,7 +61,7 @@ async def test_over_tls(tmp_path: Path, scheme: str) -> None:
     authority = Authority(tmp_path / "tls")
     certificate = str(authority.sign("localhost", server=True))
     trust = ssl.create_default_context(cafile=authority.file)
-    async with serving(tls=hubbub.config.Tls(certificate=certificate)) as hub:
+    async with serving(tls=hubbub.settings.Tls(certificate=certificate)) as hub:
         async with connect(url(hub, scheme), tls=trust) as secure, connect(url(hub)) as plain:
             await secure.publish(plain.number, b"from behind TLS")
             assert (await first(plain)).payload == b"from behind TLS"
@@ -166,7 +167,7 @@ async def test_self_is_our_own_number(hub: Node) -> None:
         assert await a.subscribe("self", heard.append) == a.number
         await b.publish(a.number, b"psst")
         await until(lambda: bool(heard))
-        assert heard == [(f"$client/{a.number}", b"psst", "", b.number)]
+        assert heard == [(f"$client/{a.number}", b"psst", "", b.number, 0)]
         await a.unsubscribe("self")
         await b.publish(a.number, b"again")
         assert (await first(a)).payload == b"again"
@@ -230,7 +231,7 @@ async def test_parts_become_one_message(hub: Node) -> None:
         picture = bytes(range(256)) * 250
         await b.publish_parts("camera", (picture[at : at + 900] for at in range(0, 64_000, 900)),
                               "photo")  # fmt: skip
-        assert await first(a) == ("camera", picture, "photo", b.number)
+        assert (await first(a))[:4] == ("camera", picture, "photo", b.number)
         await b.publish_parts("camera", [b"x" * codec.FRAGMENTED_BYTES])
         assert len((await first(a)).payload) == codec.FRAGMENTED_BYTES
 
@@ -422,6 +423,36 @@ async def test_a_late_reply_meets_nobody(hub: Node) -> None:
         async with asyncio.timeout(10):
             await answered.wait()
         assert (await caller.call("service", b"quick")).payload == b"quick"
+        task.cancel()
+
+
+async def test_of_several_answers_the_first_counts_and_no_other_call_meets_the_rest(
+    hub: Node,
+) -> None:
+    async def echo(message: SmqMessage) -> None:
+        for _ in range(3):
+            await a.publish(message.sender, message.payload)
+
+    async with connect(url(hub)) as a, connect(url(hub)) as b, connect(url(hub)) as caller:
+        tasks = [asyncio.create_task(b.serve(name, lambda m: m.payload)) for name in ("t", "self")]
+        await a.subscribe("t", echo)
+        await a.subscribe("self", echo)
+        await b.create("x")  # what was asked before is answered
+        for number, to in enumerate(("t", a.number, b.number, "t", b.number)):
+            assert (await caller.call(to, b"%d" % number)).payload == b"%d" % number
+        for task in tasks:
+            task.cancel()
+
+
+async def test_an_answer_has_the_subtopic_of_its_request_with_or_without_a_name(hub: Node) -> None:
+    async with connect(url(hub)) as service, connect(url(hub)) as device:
+        task = asyncio.create_task(service.serve("self", lambda message: b"yes"))
+        await service.create("x")
+        named = await device.createsub("doors")  # a name that the service has never heard
+        for subtid in (named, 4711, 0):
+            await device.publish(service.number, b"open?", subtid)
+            answer = await first(device)
+            assert (answer.payload, answer.subtid) == (b"yes", subtid)
         task.cancel()
 
 

@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from hubbub.protocols.mqtt import specification as spec
+
 ROOT: Final = Path(__file__).parents[3]
 PAGE: Final = ROOT / "docs/reference/mqtt-conformance.md"
 
@@ -459,6 +461,53 @@ Where the standards leave a choice, or we differ:
 - **A filter has 128 levels at most**, so that none of 65,535 slashes makes a deep tree.
 """
 
+# Reason codes of 5.0: when the hub sends each, or `-` and why it never does. Section 2.4.
+CODES: Final = """
+00 success; granted QoS 0 in a SUBACK; no more to say in an AUTH
+01 granted QoS 1
+02 granted QoS 2
+04 - only clients say it
+10 a PUBLISH of QoS 1 or 2 that nobody subscribes to
+11 an UNSUBSCRIBE of a filter that was not subscribed to
+18 the exchange of credentials goes on
+19 - only clients say it
+80 - a refusal has a more exact reason; after an error of the hub itself the connection is closed
+81 a packet that does not obey the format
+82 a packet that is well-formed but out of place
+83 - nothing is refused that the standard allows and this hub does not do, but for what has a code
+84 a CONNECT of another version
+85 a client id that is not let in here
+86 a wrong user name or password
+87 what the permissions do not cover
+88 - who cannot be served is told 0x89 or 0x9C; a hub that cannot serve does not listen
+89 too many clients want their password checked, or too much is said before the CONNACK
+8a - nobody is banned by name; who shall not come has no account
+8b the hub is stopping
+8c an authentication method that is not known here
+8d silence of more than one and a half times the keep alive
+8e another connection came with the client id
+8f a filter that is none, or is not allowed as it is
+90 a topic name that is none
+91 - packet ids are used again without a word: what repeats them repeats the packet
+92 a PUBREL, or a PUBREC, for a packet id that is not in use
+93 more unanswered publishes than `mqtt.receive_maximum`
+94 a topic alias that is 0, too large or was never set
+95 a packet larger than `limits.message_bytes`, or a CONNACK that the client could not take
+96 more publishes in a second than `mqtt.message_rate`
+97 a bound is reached: queues, delayed and retained messages, subscriptions of one client
+98 the program that the hub is part of ends the client
+99 a payload that is not UTF-8 though it says so
+9a a retained message where `limits.retained_messages` is 0
+9b a QoS above `mqtt.maximum_qos`
+9c clients shall go to `mqtt.server_reference`
+9d the same with `mqtt.server_moved`
+9e a shared subscription where `mqtt.shared_subscriptions` is false
+9f more clients in a second than `mqtt.connect_rate`
+a0 - no connection is too old
+a1 - subscription identifiers are always offered
+a2 a filter with wildcards where `mqtt.wildcard_subscriptions` is false
+"""
+
 
 class Statement(NamedTuple):
     number: str
@@ -518,6 +567,7 @@ def page() -> str:
         parts.append("| statement | says | held by |\n|---|---|---|")
         parts.extend(_line(standard, one, tests) for one in table)
         parts.append("")
+    parts.extend(_reason_codes())
     return "\n".join(parts)
 
 
@@ -526,6 +576,22 @@ def _line(standard: str, one: Statement, tests: Held) -> str:
     by = "<br>".join(f"`{name}`" for name in names) or BINDS.get(one.binds, "**no test**")
     words = one.words.replace("|", "\\|")
     return f"| {one.number} | {words} | {by} |"
+
+
+def codes() -> dict[int, str]:
+    """What the page says of each reason code."""
+    lines = (line.split(" ", 1) for line in CODES.strip().splitlines())
+    return {int(code, 16): words for code, words in lines}
+
+
+def _reason_codes() -> Iterator[str]:
+    yield "\n## Reason codes of 5.0\n"
+    yield "Each that the hub sends is in a transcript of the tests.\n"
+    yield "| code | name | sent for |\n|---|---|---|"
+    for code, words in codes().items():
+        said = f"never: {words[2:]}" if words.startswith("- ") else words
+        yield f"| 0x{code:02X} | {spec.REASONS[code].name} | {said} |"
+    yield ""
 
 
 def main() -> None:

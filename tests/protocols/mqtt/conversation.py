@@ -154,6 +154,7 @@ def restarted(stage: Stage, from_snapshot: bool = False) -> Stage:
         session = after.mqtt.revive(state)
         assert session is not None
         after.broker.revive(session)
+    after.broker.share_lent()
     for will in list(after.broker.state.wills.values()):
         after.mqtt.publish_will(will)
     return after

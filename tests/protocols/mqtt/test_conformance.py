@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.protocols.mqtt.conformance import PAGE, TABLES, held, marked, page
+from hubbub.protocols.mqtt import specification as spec
+from tests.protocols.mqtt.conformance import PAGE, TABLES, codes, held, marked, page
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -33,6 +36,13 @@ def test_each_statement_is_there_once(standard: str) -> None:
     assert len(numbers) == len(set(numbers)) > 100
     assert all(one.binds in "scx" for one in TABLES[standard])
     assert all(" — " in one.words for one in TABLES[standard] if one.binds == "x")
+
+
+def test_every_reason_code_is_explained_and_those_that_are_sent_are_tested() -> None:
+    assert list(codes()) == sorted(spec.REASONS)
+    tests = "".join(path.read_text().lower() for path in Path(__file__).parent.glob("test_*.py"))
+    sent = {code for code, words in codes().items() if not words.startswith("- ")}
+    assert [f"{code:#04x}" for code in sorted(sent) if f"{code:#04x}" not in tests] == []
 
 
 def test_a_marker_is_read_from_the_source() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from hubbub.config import Mqtt as MqttSettings
-from hubbub.config import Settings
+from hubbub.core.rights import TOO_BUSY, Credentials, Gate, Rights
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
+from hubbub.settings import Mqtt as MqttSettings
+from hubbub.settings import Settings
 from tests.protocols.mqtt.conversation import Device, Stage, restarted
 from tests.protocols.mqtt.modern import Modern, in_words, told
 
@@ -103,6 +106,28 @@ def test_shutdown_says_why_and_where_to_go() -> None:
     stage.mqtt.server_reference = "other:1883"
     second.far.connection.goodbye()
     assert second.hear() == ["DISCONNECT 0x9c server-reference=other:1883"]
+
+
+def test_who_is_ended_by_the_program_is_told() -> None:
+    stage = Stage()
+    ann = Modern(stage, "ann")
+    ann.hear()
+    stage.mqtt.sessions["ann"].goodbye("enough")
+    assert (ann.hear(), ann.far.closed) == (["DISCONNECT 0x98"], True)
+
+
+class Busy(Gate):
+    def authenticate(
+        self, credentials: Credentials, done: Callable[[Rights | None, str], None]
+    ) -> None:
+        done(None, TOO_BUSY)
+
+
+def test_who_finds_the_gate_too_busy_is_told() -> None:
+    stage = Stage()
+    stage.gate = Busy(stage.broker.open)
+    assert Modern(stage, "ann").hear() == ["CONNACK 0x89"]
+    assert stage.device("bob").hear() == ["CONNACK 3"]
 
 
 @pytest.mark.parametrize(("moved", "code"), [(False, "0x9c"), (True, "0x9d")])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from hubbub.config import Limits, Settings
-from hubbub.config import Mqtt as MqttSettings
 from hubbub.protocols.mqtt import codec
+from hubbub.settings import Limits, Settings
+from hubbub.settings import Mqtt as MqttSettings
 from tests.protocols.mqtt.conversation import Device, Stage
 from tests.protocols.mqtt.modern import Modern
 
@@ -78,3 +79,67 @@ def test_the_next_delivery_waits_while_enough_bytes_are_on_their_way() -> None:
     assert ann.hear() == []
     ann.answer(codec.PUBACK, 4)
     assert ann.hear() == ["a=last q1 #5"]
+
+
+def narrow(**settings: int | bool) -> Stage:
+    stage = Stage()
+    stage.mqtt.apply(Settings(mqtt=msgspec.convert(settings, MqttSettings)))
+    return stage
+
+
+@pytest.mark.parametrize(
+    ("setting", "said", "name", "code"),
+    [
+        ("wildcard_subscriptions", "wildcard-subscription-available=0", "a/#", 0xA2),
+        ("shared_subscriptions", "shared-subscription-available=0", "$share/g/a", 0x9E),
+    ],
+)
+def test_subscriptions_that_are_not_offered(
+    setting: str, said: str, name: str, code: int
+) -> None:
+    stage = narrow(**{setting: False})
+    ann = Modern(stage)
+    assert ann.hear() == [f"CONNACK 0x00 {said}"]
+    ann.subscribe("a", 1, "b", 2)
+    assert ann.hear() == ["SUBACK 5: 0x01 0x02"]
+    ann.subscribe(name, 1)
+    assert ann.hear() == [f"DISCONNECT {code:#04x}"]
+    assert ann.far.closed
+    old = stage.device("old")
+    old.subscribe("a", 1)
+    old.subscribe(name, 1)
+    assert old.hear() == ["CONNACK 0", "SUBACK 5: 1", "SUBACK 5: 128"]
+    assert not old.far.closed
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_who_publishes_too_fast_is_ended(qos: int) -> None:
+    stage = narrow(message_rate=10)
+    ann = Modern(stage)
+    for second in range(2):
+        for number in range(10):
+            ann.publish("a", qos=qos, packet_id=1 + number + 10 * second)
+        stage.pass_time(1)
+    assert not ann.far.closed
+    packets = [codec.publish(b"a", b"x", 0) for _ in range(11)]
+    old = stage.device("old")
+    old.say(*packets[:10])
+    assert not old.far.closed
+    old.say(packets[10])
+    assert (old.hear(), old.far.closed) == (["CONNACK 0"], True)
+    ann.hear()
+    for number in range(11):
+        ann.publish("a", qos=qos, packet_id=100 + number)
+    assert ann.hear()[-1] == "DISCONNECT 0x96"
+    assert stage.broker.metrics.messages_in == 20 + 10 + 10
+
+
+def test_clients_that_come_too_fast_are_told_to_try_again() -> None:
+    stage = narrow(connect_rate=2)
+    assert Modern(stage, "a").hear() == ["CONNACK 0x00"]
+    assert stage.device("b").hear() == ["CONNACK 0"]
+    late = Modern(stage, "c")
+    assert (late.hear(), late.far.closed) == (["CONNACK 0x9f"], True)
+    assert stage.device("d").hear() == ["CONNACK 3"]
+    stage.pass_time(1)
+    assert Modern(stage, "c").hear() == ["CONNACK 0x00"]

@@ -148,6 +148,57 @@ def test_a_restart_does_not_forget_who_was_chosen(from_snapshot: bool) -> None:
     assert stage.broker.metrics.dropped == {}
 
 
+@pytest.mark.parametrize("from_snapshot", [True, False])
+def test_what_a_member_had_that_ended_with_the_hub_goes_to_another(from_snapshot: bool) -> None:
+    stage = Stage()
+    lasting, clean = member(stage, "lasting", 1, True), member(stage, "clean")
+    publish(stage.device("bob"), 6)
+    assert payloads(lasting.hear()) == ["000", "002", "004"]
+    assert payloads(clean.hear()) == ["001", "003", "005"]
+    clean.answer(codec.PUBACK, 1)
+    lasting.answer(codec.PUBACK, 1, 2, 3)
+    stage.tick()
+    stage = restarted(stage, from_snapshot)
+    lasting = Modern(stage, "lasting", False, told(LASTING))
+    assert payloads(lasting.hear()) == ["003", "005"]
+    lasting.answer(codec.PUBACK, 4, 5)
+    stage.tick()
+    assert not stage.broker.state.lent
+    stage = restarted(stage, from_snapshot)
+    assert payloads(Modern(stage, "lasting", False, told(LASTING)).hear()) == []
+
+
+def test_what_is_lent_is_forgotten_with_the_group() -> None:
+    stage = Stage()
+    lasting, clean = member(stage, "lasting", 1, True), member(stage, "clean")
+    publish(stage.device("bob"), 2)
+    assert len(stage.broker.state.lent) == 1
+    lasting.unsubscribe("$share/g/a/#")
+    clean.far.hang_up("lost")
+    assert (stage.broker.groups, stage.broker.state.lent) == ({}, set())
+
+
+def test_without_a_lasting_member_nothing_is_lent() -> None:
+    stage = Stage()
+    member(stage, "one"), member(stage, "two")
+    publish(stage.device("bob"), 4)
+    assert stage.broker.state.lent == set()
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+def test_who_has_no_room_for_so_many_bytes_is_skipped(lasting: bool) -> None:
+    stage = Stage()
+    stage.broker.inflight, stage.broker.backlog_bytes = 1, 5
+    one, two = (member(stage, name, 1, lasting) for name in ("one", "two"))
+    publish(stage.device("bob"), 6)  # of 3 bytes: two on their way, none waits beside them
+    assert stage.broker.metrics.dropped == {"nobody in the group can take it": 4}
+    for device in (one, two):
+        assert len(payloads(device.hear())) == 1
+    one.answer(codec.PUBACK, 1)
+    publish(stage.device("carl"), 1)
+    assert payloads(one.hear()) == ["000"]
+
+
 def test_all_versions_may_share() -> None:
     stage = Stage()
     old = stage.device("old")

@@ -17,9 +17,16 @@ CODEC: Final = "test_codec"
 WEB: Final = "test_websocket_probes"
 CROSSING: Final = "test_crossing"
 CLIENT: Final = "test_client"
+BROWSER: Final = "test_browser"
 TRACES: Final = "test_traces"
 ANY: Final = "test_any_bytes"
 DOOR: Final = "test_every_door"
+REAL: Final = "test_real_clients"
+HUB: Final = "test_hub"
+LIFE: Final = "test_hub_life"
+OPTIONS: Final = "test_hub_options"
+PROBES: Final = "test_hub_probes"
+UPGRADE: Final = "test_upgrade"
 
 Row = tuple[str, str, tuple[str, ...]]
 
@@ -64,11 +71,14 @@ ENTRY: Final[tuple[Row, ...]] = (
      + _in(PORT, "java_gets_the_head_and_init_in_two_tls_records")),
     ("WebSocket key", "without Upgrade is enough; with both headers the raw socket wins",
      _in(TRACES, "a_bootstrap_request_is_answered_as_by_the_real_hub")),
+    ("neither header", "404 of `Hub.connect`; `is_smq` says it beforehand",
+     _in(UPGRADE, "people_get_a_page_at_the_same_url")),
     ("the body of a POST", "is not SMQ", _in(CONNECTION, "the_body_of_a_post_is_skipped")),
     ("bytes behind the head", "are taken",
      _in(PORT, "what_a_client_sends_at_once_with_its_request_is_not_lost")),
     ("TLS", "ends at the hub: a page on wss and plain devices reach each other",
-     _in(PORT, "a_browser_on_wss_reaches_two_plain_devices_at_once_and_one_answers")),
+     _in(PORT, "a_browser_on_wss_reaches_two_plain_devices_at_once_and_one_answers")
+     + _in(BROWSER, "a_page_over_tls_reaches_two_plain_devices_at_once")),
 )  # fmt: skip
 
 HANDSHAKE: Final[tuple[Row, ...]] = (
@@ -101,6 +111,9 @@ HANDSHAKE: Final[tuple[Row, ...]] = (
      _in(CONNECTION, "the_same_uid_again_kicks_the_older_and_keeps_the_etid",
          "after_a_clean_close_the_same_uid_gets_another_etid")
      + _raw("same uid connects a second time", "reconnect after clean close")),
+    ("order", "the older goes, Connack, then `onconnect`: its messages come behind the welcome",
+     _in(CONNECTION, "the_same_uid_again_kicks_the_older_and_keeps_the_etid")
+     + _in(OPTIONS, "a_message_of_onconnect_comes_after_the_welcome")),
     ("while the gate decides", "bytes are kept, and not without end",
      _in(CONNECTION, "bytes_are_kept_until_the_gate_has_decided",
          "not_everything_is_kept_while_the_gate_decides")),
@@ -169,7 +182,8 @@ OBSERVING: Final[tuple[Row, ...]] = (
      + _raw("observe named topic", "2nd observe of same topic", "third client subscribes alpha",
             "C subscribes again then dies", "observe a topic with zero subscribers")),
     ("a client", "nothing, then one Change 0; a dead or unknown number: 0 at once",
-     _in(CONNECTION, "an_observed_client_says_0_once_when_it_goes")
+     _in(CONNECTION, "an_observed_client_says_0_once_when_it_goes",
+         "one_observer_of_ten_thousand_clients_hears_of_each_once_when_they_go")
      + _raw("observe etid of C", "observe dead/unknown etid")),
     ("oneself, the hub", "nothing",
      _in(CONNECTION, "observing_oneself_or_the_hub_says_nothing")
@@ -188,6 +202,9 @@ ENDING: Final[tuple[Row, ...]] = (
     ("Ping", "is answered; a Pong nobody asked for is ignored",
      _in(CONNECTION, "ping_is_answered_and_an_unsolicited_pong_ignored")
      + _raw("ping -> pong", "unsolicited pong ignored")),
+    ("silence", "the hub never pings: TCP's keep-alive after 230 s finds out who is gone",
+     _in(HUB, "setkeepalive_is_for_connections_from_now_on")
+     + _in(OPTIONS, "keepidle_and_keepintv")),
     ("Disconnect of a client", "closes in order, without an answer",
      _in(CONNECTION, "a_disconnect_closes_in_order_and_without_an_answer")
      + _raw("Disconnect from client", "Disconnect with payload")),
@@ -204,8 +221,98 @@ ENDING: Final[tuple[Row, ...]] = (
     ("WebSocket text, pings, fragments", "taken as bytes; answered; put together",
      _in(WEB, "pings_of_both_levels_are_answered_and_pongs_are_not",
          "a_fragmented_message_is_taken", "a_large_publish_passes_between_websockets")),
-    ("whole sessions", "of the C and the Python client, as recorded",
+)  # fmt: skip
+
+CLIENTS: Final[tuple[Row, ...]] = (
+    ("C", "a recorded session; exact lengths of Init, Connack, acks, Change, Ping and Pong",
+     _in(TRACES, "a_real_client_hears_what_it_heard_from_the_real_hub")
+     + _in(REAL, "frames_have_the_lengths_that_c_clients_check")),
+    ("Python", "a recorded session",
      _in(TRACES, "a_real_client_hears_what_it_heard_from_the_real_hub")),
+    ("Java", "200 with SmqBroker, no type that it does not know, numbers above 2³¹",
+     _in(REAL, "a_java_client")
+     + _in(PORT, "java_gets_the_head_and_init_in_two_tls_records")),
+    ("Lua", "no ack for a name that it did not ask for; a Pong in time",
+     _in(REAL, "a_lua_client")),
+    ("JavaScript", "comes back and asks for everything again, by name, unless told not to",
+     _in(REAL, "a_javascript_client_that_comes_back_asks_for_everything_again",
+         "a_javascript_client_comes_back_unless_it_was_told_not_to")
+     + _in(PORT, "a_browsers_websocket_speaks_smq")),
+)  # fmt: skip
+
+API: Final[tuple[Row, ...]] = (
+    ("on the wire", "each call does what the original did, as recorded",
+     _in(PROBES, "the_hubs_api_does_on_the_wire_what_the_original_did")),
+    ("`connect`, `is_smq`", "takes over a web request; `arg` reaches `info.arg`; the query is data",
+     _in(UPGRADE, "devices_connect_through_aiohttp", "devices_connect_through_asgi",
+         "people_get_a_page_at_the_same_url")),
+    ("`create`, `createsub`", "a number for good, the wished one if it is free; nobody is asked",
+     _in(HUB, "create_gives_a_number_for_good",
+         "create_takes_the_number_that_is_asked_for_if_it_is_free",
+         "createsub_has_numbers_of_its_own")
+     + _in(OPTIONS, "permittop_is_asked_once_a_connection_and_name",
+           "data_keeps_names_and_no_data_keeps_nothing")),
+    ("`publish`", "bytes, text, JSON; names, topic ids, clients; on behalf of a client",
+     _in(HUB, "publish_takes_bytes_text_and_json", "publish_creates_names_and_goes_to_numbers",
+         "publish_on_behalf_of_a_client")),
+    ("`pubon`", "from one connected client to another",
+     _in(HUB, "pubon_needs_two_connected_clients")),
+    ("`subscribe`, `unsubscribe`", "by sub-topic, with a catch-all, `self`, JSON",
+     _in(HUB, "subscriptions_differ_by_subtopic", "self_is_the_hubs_own_number",
+         "json_is_decoded_and_what_is_none_goes_to_the_default",
+         "unsubscribe_removes_every_function_of_a_topic")),
+    ("`onmsg`", "for subscriptions without a function, and JSON that is none",
+     _in(OPTIONS, "onmsg_is_the_default_function")),
+    ("`observe`, `unobserve`", "by name and number; a client once, with 0",
+     _in(HUB, "observe_counts_clients_of_every_protocol", "observe_by_number",
+         "an_observed_client_answers_once")),
+    ("`gettid`, `rndtid`", "1, or random", _in(OPTIONS, "rndtid_makes_the_hubs_number_random")),
+    ("`queuesize`", "free and used places for calls from other threads",
+     _in(HUB, "the_hand_over_queue_is_bounded", "calls_from_other_threads_are_made_on_the_loop")),
+    ("`peers`, `sock2peer`, `etid2peer`", "the hub's own too; attributes of your own stay",
+     _in(HUB, "peers_and_their_ways_back") + _in(LIFE, "a_loop_over_peers_says_address_and_uid")),
+    ("`topics`, `subtopics`", "numbers and names",
+     _in(LIFE, "a_loop_over_topics_and_subtopics")),
+    ("`setkeepalive`", "for connections from now on",
+     _in(HUB, "setkeepalive_is_for_connections_from_now_on")),
+    ("`shutdown`", "all come back; with a text none does; one client alone; another hub takes over",
+     _in(LIFE, "shutdown_brings_clients_back_to_the_same_hub",
+         "clients_come_back_to_a_hub_that_takes_over",
+         "shutdown_with_a_text_sends_clients_away_for_good",
+         "shutdown_of_one_client_leaves_the_others_alone")),
+    ("`authenticate`", "codes and texts, at once or later",
+     _in(OPTIONS, "authenticate_is_asked_by_every_protocol", "refusals_have_a_code_and_a_text")),
+    ("`permittop`, `permitsubtop`", "decide about names",
+     _in(OPTIONS, "permittop_decides_for_every_protocol",
+         "permitsubtop_is_asked_about_new_ones")),
+    ("`onpublish`, `ondrop`", "decide about messages; hear of those nobody got",
+     _in(OPTIONS, "onpublish_sees_and_decides_about_every_message",
+         "ondrop_hears_what_nobody_got")),
+    ("`onconnect`, `onclose`", "who came, who went and why",
+     _in(OPTIONS, "onconnect_and_onclose_of_every_protocol", "onclose_says_why")),
+    ("`readtmo`", "milliseconds until Connect",
+     _in(OPTIONS, "readtmo_is_how_long_a_silent_client_may_stay")),
+    ("several hubs", "share nothing", _in(HUB, "several_hubs_share_nothing")),
+)  # fmt: skip
+
+FAULTS: Final[tuple[Row, ...]] = (
+    ("Unobserve by the only observer", "leaves the subscribers alone; there it loses them",
+     _in(CONNECTION, "unobserve_by_the_only_observer_leaves_the_subscribers_alone")),
+    ("a large payload from a WebSocket", "does not reach raw sockets; there the length wraps",
+     _in(WEB, "what_a_raw_frame_cannot_carry_is_not_sent_to_a_raw_device")
+     + _in(CROSSING, "what_a_raw_frame_cannot_carry_is_dropped_for_raw_sockets")),
+    ("a malformed Connect", "Connack 1 and a close; there it hangs",
+     _in(CONNECTION, "a_wrong_connect_gets_connack_1_and_the_connection_closes")
+     + _in(PORT, "bad_bytes_end_that_connection_only")),
+    ("an error in a function", "is logged and harms nothing; there it leaves a zombie",
+     _in(HUB, "a_function_that_raises_harms_nothing")
+     + _in(OPTIONS, "an_authenticate_that_raises_refuses")),
+    ("`shutdown(None, etid)`", "ends that client; there everybody",
+     _in(LIFE, "shutdown_of_one_client_leaves_the_others_alone")),
+    ("`publish` with ptid", "is from that client; there it is ignored",
+     _in(HUB, "publish_on_behalf_of_a_client")),
+    ("a fragmented WebSocket message", "is put together; there it closes with 1003",
+     _in(WEB, "a_fragmented_message_is_taken")),
 )  # fmt: skip
 
 OTHERS: Final[tuple[Row, ...]] = (
@@ -232,7 +339,8 @@ OTHERS: Final[tuple[Row, ...]] = (
 PARTS: Final = {
     "Frames": FRAMES, "The way in": ENTRY, "Handshake": HANDSHAKE, "Names": NAMES,
     "Messages": MESSAGES, "Observing": OBSERVING, "Pings and ends": ENDING,
-    "Between protocols": OTHERS,
+    "Client libraries": CLIENTS, "Between protocols": OTHERS, "The hub's API": API,
+    "Faults of the original that are not here": FAULTS,
 }  # fmt: skip
 
 HEAD: Final = """\

@@ -9,7 +9,7 @@ from tests.protocols.smq.conformance import PARTS, page
 from tests.protocols.smq.test_raw_probes import PROBES
 
 ROOT = Path(__file__).parents[3]
-FOLDERS = ("tests/protocols/smq", "tests/client/smq", "tests/auth")
+FOLDERS = ("tests", "tests/protocols/smq", "tests/client/smq", "tests/auth", "tests/web")
 NAMED = [test for rows in PARTS.values() for _, _, tests in rows for test in tests]
 
 

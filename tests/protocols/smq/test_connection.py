@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -518,6 +519,20 @@ def test_unobserve_by_the_only_observer_leaves_the_subscribers_alone(hub: Hub) -
     assert [heard[-1] for heard in a.hear()] == [b"still there"]
     hub.device(b"client-c").subscribe(b"alpha")
     assert b.hear() == []
+
+
+def test_one_observer_of_ten_thousand_clients_hears_of_each_once_when_they_go(hub: Hub) -> None:
+    """In linear time: a fifth of a second here; benchmarks/smq.py measures it over sockets."""
+    watcher = hub.device(b"watcher")
+    others = [hub.device(b"device-%05d" % number) for number in range(10_000)]
+    began = time.process_time()
+    for device in others:
+        watcher.say(codec.OBSERVE, device.etid)
+    assert watcher.hear() == []
+    for device in others:
+        device.hang_up()
+    assert watcher.hear() == [("Change", device.etid, 0, b"") for device in others]
+    assert time.process_time() - began < 4
 
 
 def test_an_observer_that_left_is_forgotten(hub: Hub) -> None:

@@ -12,10 +12,10 @@ import pytest
 from websockets.asyncio.client import connect as connect_websocket
 
 from hubbub.client.smq import SmqClient, SmqMessage, connect
-from hubbub.config import Tls
 from hubbub.core.limits import LINK_CHOKED
 from hubbub.node import Node
 from hubbub.protocols.smq import codec
+from hubbub.settings import Tls
 from hubbub.wire.websocket import masked_frame
 from tests.certificates import Authority
 from tests.client.smq.here import serving, until, url
@@ -144,7 +144,7 @@ async def test_a_browser_on_wss_reaches_two_plain_devices_at_once_and_one_answer
                 assert isinstance(tid, int)
                 await browser.send(codec.message(codec.PUBLISH, tid, number, 0, rest=payload))
                 for device in (lamp, heater):
-                    assert await first(device) == ("house", payload, "", number)
+                    assert await first(device) == ("house", payload, "", number, 0)
                 await lamp.publish(number, payload[::-1])
                 heard = told(await browser.recv(decode=False))
                 assert heard == ("Publish", number, lamp.number, 0, payload[::-1])

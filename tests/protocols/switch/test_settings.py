@@ -262,6 +262,7 @@ def test_a_queue_made_by_another_protocol_is_noticed_at_once() -> None:
     assert a.hear().endswith(b'"next":"0"}')
 
 
+@pytest.mark.pure
 def test_one_token_cannot_make_all_the_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hubbub.protocols.switch.operations.QUEUES_PER_TOKEN", 3)
     hub = Hub()
@@ -280,6 +281,7 @@ def test_one_token_cannot_make_all_the_queues(monkeypatch: pytest.MonkeyPatch) -
     assert first.hear() == ok()
 
 
+@pytest.mark.pure
 def test_too_many_queues_are_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hubbub.protocols.switch.operations.QUEUES", 1)
     hub = Hub()

@@ -13,17 +13,22 @@ from hubbub.protocols.smq import codec
 
 
 class Caller:
-    """A connection for one call at a time: all that is published to its number is the reply."""
+    """A connection for one call at a time: what is published to its number is the reply.
+
+    Of a client that was asked by its number nobody else can answer.
+    """
 
     def __init__(self) -> None:
         self.connection = Connection(self)
         self._numbers: dict[tuple[int, str], int] = {}
         self._names: dict[int, str] = {}
         self._reply: asyncio.Future[SmqMessage] | None = None
+        self._asked = 0  # the client that was asked, 0 if it may be anybody
 
     async def call(self, to: str | int, payload: bytes, subtopic: str) -> SmqMessage:
         connection = self.connection
         self._reply = asyncio.get_running_loop().create_future()
+        self._asked = to if isinstance(to, int) else 0
         tid = to if isinstance(to, int) else await self._number(codec.CREATE, to)
         subtid = await self._number(codec.CREATESUB, subtopic) if subtopic else 0
         connection.write(codec.message(codec.PUBLISH, tid, connection.number, subtid, rest=payload))
@@ -43,9 +48,11 @@ class Caller:
             self._names[number] = name
 
     def published(self, tid: int, sender: int, subtid: int, payload: bytes) -> None:
+        if self._asked not in (0, sender):
+            return
         if self._reply is not None and not self._reply.done():
             subtopic = self._names.get(subtid, "")
-            self._reply.set_result(SmqMessage(f"$client/{tid}", payload, subtopic, sender))
+            self._reply.set_result(SmqMessage(f"$client/{tid}", payload, subtopic, sender, subtid))
 
     def changed(self, number: int, count: int) -> None:
         """It observes nobody."""

@@ -348,7 +348,7 @@ class SmqClient:
         topic = self._topic_names.get(tid, "")
         subtopic = self._subtopic_names.get(subtid, "")
         shown = topic if topic not in ("", SELF) else f"$client/{tid}"
-        message = SmqMessage(shown, payload, subtopic, sender)
+        message = SmqMessage(shown, payload, subtopic, sender, subtid)
         callbacks = self._subscriptions.get(topic, {})
         callback = callbacks.get(subtopic) or callbacks.get("")
         if callback is None:
@@ -390,9 +390,10 @@ class SmqClient:
     ) -> SmqMessage:
         """Ask a service (a topic, a queue `$queue/…`, or a client's number) and wait for its reply.
 
-        A reply is what is published to the number that asked. SMQ has no other correlation, so
-        each open call asks with a number, and a connection, of its own. CallTimeout after
-        `timeout` seconds: what comes later finds nobody.
+        A reply is what is published to the number that asked; of a client asked by its number,
+        what that client publishes. SMQ has no other correlation, so each open call asks with a
+        number, and a connection, of its own. CallTimeout after `timeout` seconds: what comes
+        later finds nobody.
         """
         if isinstance(to, str) and to.startswith(QUEUE):
             subtopic = subtopic or REQUEST
@@ -451,7 +452,7 @@ class SmqClient:
         try:
             result = handler(message)
             reply = await result if isawaitable(result) else result
-            await self.publish(message.sender, reply, message.subtopic)
+            await self.publish(message.sender, reply, message.subtid)
         except Exception:
             log.exception("a request to %s was not answered", message.topic)
 

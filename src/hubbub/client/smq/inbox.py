@@ -18,13 +18,15 @@ class SmqMessage(NamedTuple):
     """One message as it came.
 
     `topic` is the name of a subscription of ours, or `$client/<number>` if it was sent to us
-    alone; `sender` the number to answer to; `subtopic` a name this client knows, or "".
+    alone; `sender` the number to answer to; `subtopic` a name this client knows, or "", and
+    `subtid` its number, 0 if there is none.
     """
 
     topic: str
     payload: bytes
     subtopic: str
     sender: int
+    subtid: int = 0
 
 
 T = TypeVar("T")

@@ -51,4 +51,4 @@ def rows(batch: DataFrame, rules: Rules) -> DataFrame:
     return found.select(*(column.name for column in COLUMNS))
 
 
-TABLE: Final = Table("messages", GRAIN, COLUMNS, lambda rules: MESSAGE, rows, by=("day",))
+TABLE: Final = Table("messages", GRAIN, COLUMNS, lambda rules: MESSAGE, rows, ("day",), False)

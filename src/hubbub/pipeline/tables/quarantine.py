@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from hubbub.pipeline.decode import Undecodable, leaves
 from hubbub.pipeline.rules import Reading, Rules
 from hubbub.pipeline.tables.messages import MESSAGE
-from hubbub.pipeline.tables.table import Column, Table, ddl
+from hubbub.pipeline.tables.table import Column, Table, arrow, ddl
 
 GRAIN: Final = "one row a message: seq"
 
@@ -31,18 +31,7 @@ COLUMNS: Final = (
 )
 
 _CONTEXT: Final = ("seq", "time", "topic", "protocol", "client")
-_SCHEMA: Final = pa.schema(
-    [
-        ("seq", pa.int64()),
-        ("time", pa.timestamp("us", "UTC")),
-        ("topic", pa.string()),
-        ("protocol", pa.string()),
-        ("client", pa.string()),
-        ("declared", pa.string()),
-        ("reason", pa.string()),
-        ("payload", pa.binary()),
-    ]
-)
+_SCHEMA: Final = arrow(COLUMNS)
 
 
 def event(rules: Rules) -> str:

@@ -1,23 +1,25 @@
 """readings: one row a value decoded from a message (see `pipeline.decode`).
 
 Decoding is Python on whole Arrow batches. What cannot be decoded makes no rows and fails nothing;
-what was declared and is not so is in `quarantine`.
+what was declared and is not so is in `quarantine`: only if there is such a message that table is
+written, so `noted` says how many there are without decoding twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
 
 from hubbub.pipeline.decode import Leaves, Undecodable
 from hubbub.pipeline.rules import Reading, Rules
 from hubbub.pipeline.tables.messages import MESSAGE
-from hubbub.pipeline.tables.table import Column, Table, ddl
+from hubbub.pipeline.tables.table import Column, Table, arrow, ddl
 
 GRAIN: Final = "one row a value in a message: seq, path"
 
@@ -32,6 +34,7 @@ COLUMNS: Final = (
     Column("value", "double", "the number; 1 or 0 for a boolean; null for text", "the sender's"),
     Column("text", "string", "the text; true or false for a boolean; all digits of a number "
            "that value rounds; else null"),
+    Column("day", "date", "the day of time, in UTC"),
 )  # fmt: skip
 
 _CONTEXT: Final = ("seq", "time", "event_time", "topic", "protocol", "client")
@@ -40,22 +43,29 @@ _VALUES: Final = (
     pa.field("value", pa.float64()),
     pa.field("text", pa.string()),
 )
-_SCHEMA: Final = pa.schema(
-    [
-        ("seq", pa.int64()),
-        ("time", pa.timestamp("us", "UTC")),
-        ("event_time", pa.timestamp("us", "UTC")),
-        ("topic", pa.string()),
-        ("protocol", pa.string()),
-        ("client", pa.string()),
-        *_VALUES,
-    ]
-)
+_SCHEMA: Final = arrow(COLUMNS)
 _ROWS: Final = 20_000  # values in one Arrow batch, about
+
+
+UNDECODABLE: Final = "undecodable"
 
 
 def rows(batch: DataFrame, rules: Rules) -> DataFrame:
     """The values in the messages of a batch."""
+    return _marked(batch, rules).where(_DECODED)
+
+
+def noted(batch: DataFrame, rules: Rules, note: Observation) -> DataFrame:
+    """The same; once they are written, `note.get[UNDECODABLE]` is how many messages failed."""
+    failed = F.count_if(~F.expr(_DECODED)).alias(UNDECODABLE)
+    return _marked(batch, rules).observe(note, failed).where(_DECODED)
+
+
+_DECODED: Final = "path IS NOT NULL"
+
+
+def _marked(batch: DataFrame, rules: Rules) -> DataFrame:
+    """The values, and for each message that cannot be decoded a row without a path."""
     chosen = batch.where(MESSAGE).select(*_CONTEXT, "payload", "content_type")
     return chosen.mapInArrow(partial(decoded, rules=rules), ddl(COLUMNS))
 
@@ -67,8 +77,10 @@ def decoded(batches: Iterable[pa.RecordBatch], rules: Rules) -> Iterator[pa.Reco
         found = Leaves()
         columns = (batch.column(name).to_pylist() for name in ("payload", "content_type", "topic"))
         for index, (payload, content_type, topic) in enumerate(zip(*columns, strict=True)):
-            with suppress(Undecodable):
+            try:
                 found.take(index, payload, content_type or reading.of(topic)[0])
+            except Undecodable:
+                found.mark(index)
             if len(found.paths) >= _ROWS:
                 yield _built(batch, found)
                 found = Leaves()
@@ -81,7 +93,8 @@ def _built(batch: pa.RecordBatch, found: Leaves) -> pa.RecordBatch:
     messages = batch.select(_CONTEXT).take(pa.array(found.places, pa.int32()))
     parts = (found.paths, found.values, found.texts)
     values = [pa.array(part, field.type) for part, field in zip(parts, _VALUES, strict=True)]
-    return pa.record_batch([*messages.columns, *values], schema=_SCHEMA)
+    days = pc.cast(messages.column("time"), pa.date32())
+    return pa.record_batch([*messages.columns, *values, days], schema=_SCHEMA)
 
 
-TABLE: Final = Table("readings", GRAIN, COLUMNS, lambda rules: MESSAGE, rows)
+TABLE: Final = Table("readings", GRAIN, COLUMNS, lambda rules: MESSAGE, rows, ("day",))

@@ -9,14 +9,16 @@ closes once and for all. A `Derived` one is made of what a batch added to the ot
     open rows of the     │                                   open = true:  carried to the next batch
     batch before ────────┘
 
-The rows of a batch have the journal's columns and `event_time`.
+What is made of messages alone (`of_messages`) gets the rows that the batch added to the table
+`messages`; the others get the rows of the journal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
 
@@ -48,7 +50,7 @@ class Table(NamedTuple):
     """A table whose rows each come from one batch.
 
     `event(rules)` tells in SQL which rows of the journal concern it: a batch without any is not
-    written. `by` = columns that become directories.
+    written. `by` = columns that become directories. `of_messages`: its rows come of messages.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Table(NamedTuple):
     event: Callable[[Rules], str]
     rows: Callable[[DataFrame, Rules], DataFrame]
     by: tuple[str, ...] = ()
+    of_messages: bool = True
 
 
 class Spanning(NamedTuple):
@@ -75,6 +78,8 @@ class Spanning(NamedTuple):
     rows: Callable[[DataFrame, DataFrame, Moment], DataFrame]
     memory: tuple[Column, ...] = ()
     clocked: bool = False
+    of_messages: bool = False
+    by: tuple[str, ...] = ()
 
 
 class Derived(NamedTuple):
@@ -83,6 +88,32 @@ class Derived(NamedTuple):
     name: str
     grain: str
     columns: tuple[Column, ...]
+    by: tuple[str, ...] = ()
+
+
+AnyTable = Table | Spanning | Derived
+
+_ARROW: Final = {
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "tinyint": pa.int8(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "date": pa.date32(),
+}
+
+
+def arrow(columns: tuple[Column, ...]) -> pa.Schema:
+    """The columns as Arrow has them."""
+    return pa.schema([(column.name, _ARROW[column.type]) for column in columns])
+
+
+def clock(table: AnyTable) -> str:
+    """The column by which a row of the table is old: the first that is a time."""
+    return next(column.name for column in table.columns if column.type == "timestamp")
 
 
 def ddl(columns: tuple[Column, ...]) -> str:

@@ -56,4 +56,6 @@ def _minute(time: Expression) -> Expression:
     return F.date_trunc("minute", time)
 
 
-TABLE: Final = Spanning("traffic", GRAIN, COLUMNS, lambda rules: MESSAGE, rows, clocked=True)
+TABLE: Final = Spanning(
+    "traffic", GRAIN, COLUMNS, lambda rules: MESSAGE, rows, clocked=True, of_messages=True
+)

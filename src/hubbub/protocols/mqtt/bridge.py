@@ -20,8 +20,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from hubbub import schema
-from hubbub.config import Bridge as BridgeSettings
-from hubbub.config import BridgeTopic, parse_bridge_topic
 from hubbub.core.broker import Broker
 from hubbub.core.connection import NEVER, Connection, Opening
 from hubbub.core.link import Link
@@ -37,6 +35,8 @@ from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.dialect import PLAIN, Dialect5
 from hubbub.protocols.mqtt.session import ANY_PACKET, TOO_LARGE, MqttSession, packet_id
 from hubbub.schema import RELEASE, name_from_wire, name_to_wire
+from hubbub.settings import Bridge as BridgeSettings
+from hubbub.settings import BridgeTopic, parse_bridge_topic
 from hubbub.wire.bytes import Gathering
 
 PROTOCOL: Final = "bridge"
@@ -431,11 +431,13 @@ class BridgeConnection(Connection):
             run = run_of(message, session, route)
             run.number = packet.packet_id if packet.qos == 2 else 0
             self.broker.publish(run)
+            level = route.level
         else:
             self.broker.metrics.drop(NOT_CROSSING)
+            level = 0
         if packet.qos:
             kind = codec.PUBACK if packet.qos == 1 else codec.PUBREC
-            self.link.hold(codec.acknowledgement(kind, packet.packet_id))
+            self.link.hold(codec.acknowledgement(kind, packet.packet_id), level=level)
 
     def _pubrel(self, body: bytes) -> None:
         identifier, _ = self._answer(codec.PUBREL, body)

@@ -15,7 +15,6 @@ DISCONNECT with the reason code of the PacketError; before 5.0 the connection is
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Final
 
 from hubbub.core.connection import NEVER, Connection, Opening
@@ -24,22 +23,24 @@ from hubbub.core.link import Link
 from hubbub.core.message import Run
 from hubbub.core.rights import Exchange, Rights, kind_of, words_of
 from hubbub.core.route import Route
-from hubbub.core.session import FOR_EVER, Subscription, row_about
-from hubbub.core.topics import QUEUE, SHARE, is_name
+from hubbub.core.session import row_about
+from hubbub.core.topics import is_name
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError, Properties
 from hubbub.protocols.mqtt.dialect import PLAIN, SECOND, Dialect
-from hubbub.protocols.mqtt.incoming import Incoming, check_message
-from hubbub.protocols.mqtt.options import Options, may_subscribe, own_address
+from hubbub.protocols.mqtt.incoming import Incoming
 from hubbub.protocols.mqtt.session import ANY_PACKET, MqttSession
+from hubbub.protocols.mqtt.subscribing import subscribe, unsubscribe
 from hubbub.protocols.mqtt.welcome import (
     REFUSALS,
     Will,
     asked_will,
+    check,
+    check_offered,
     greeting,
-    keep_alive,
     lifetime,
+    new_client,
     referral,
     refusal,
 )
@@ -84,6 +85,7 @@ class MqttConnection(Connection):
         self._expiry = 0
         self._exchange: Exchange | None = None
         self._incoming = Incoming(protocol)
+        self._rated = protocol.message_rate > 0
         self._will: Will | None = None
         self._over = False
         self._answers = {
@@ -206,7 +208,7 @@ class MqttConnection(Connection):
         self._dialect = self.protocol.dialects[asked.version]
         self._encodings = self._dialect.encodings(2)
         self._client = name_from_wire(asked.client)
-        self._check(asked)
+        check(self.protocol, asked)
         method = self._wants.texts.get(spec.AUTH_METHOD)
         if method is not None:
             self._begin_exchange(method)
@@ -214,51 +216,6 @@ class MqttConnection(Connection):
         self._asking = True
         user = name_from_wire(asked.user or b"")
         self.opening.authenticate(self._client, user, asked.password or b"", self._judged)
-
-    def _check(self, asked: codec.Connect) -> None:
-        if self.protocol.server_reference:
-            code, properties = referral(self.protocol)
-            reason = f"sent on to {self.protocol.server_reference}"
-            raise PacketError(reason, code, refusal(self._v5, code, properties))
-        if not self._client and not self._v5 and (not asked.clean or asked.version == "3.1"):
-            reason = "no client id, which only clean sessions of 3.1.1 may leave"
-            reply = refusal(False, spec.BAD_CLIENT, Properties())
-            raise PacketError(reason, spec.BAD_CLIENT, reply)
-        if self._v5:
-            self._check_welcome(asked)
-        will = asked.will
-        if will is None:
-            return
-        if not is_name(name_from_wire(will.topic)):
-            raise PacketError("a will whose topic has wildcards", spec.BAD_TOPIC)
-        self._check_offered("a will", will.qos, will.retain)
-        if will.properties is not None:
-            check_message(will.properties, will.payload)
-
-    def _check_offered(self, what: str, qos: int, retain: bool) -> None:
-        """Whether it asks for what the hub does not do, and its CONNACK says (3.2.2.3)."""
-        most = self.protocol.maximum_qos
-        if qos > most:
-            raise PacketError(f"{what} of QoS {qos}; {most} is the most here", spec.NO_SUCH_QOS)
-        if retain and not self.protocol.retains:
-            raise PacketError(f"{what} to be retained, which nothing is here", spec.NO_RETAIN)
-
-    def _check_welcome(self, asked: codec.Connect) -> None:
-        """Whoever takes only tiny packets cannot be told what a CONNACK has to say."""
-        said = self._greeting(asked, FOR_EVER)
-        if not self._client:
-            said.texts[spec.ASSIGNED_CLIENT] = _new_client().encode()
-        size = len(codec.connack(False, spec.SUCCESS, said.encode()))
-        most = self._wants.numbers.get(spec.MAXIMUM_PACKET, ANY_PACKET)
-        if size > most:
-            reason = f"packets of {most} bytes at most; a CONNACK has {size}"
-            raise PacketError(reason, spec.TOO_LARGE)
-
-    def _greeting(self, asked: codec.Connect, number: int) -> Properties:
-        mqtt, alive = self.protocol, asked.keep_alive
-        ours = keep_alive(alive, mqtt.max_keepalive)
-        expiry = lifetime(asked, mqtt.max_session_expiry)
-        return greeting(mqtt, self._wants, expiry, ours if ours != alive else -1, number)
 
     def _judged(self, rights: Rights | None, reason: str) -> None:
         """The gate has decided; what came meanwhile is taken now."""
@@ -280,7 +237,7 @@ class MqttConnection(Connection):
         """Take the client in; `proof` is what the exchange of credentials says to it."""
         asked, broker, mqtt = self._asked, self.broker, self.protocol
         assert asked is not None
-        client = self._client or _new_client()
+        client = self._client or new_client()
         self._expiry = lifetime(asked, mqtt.max_session_expiry)
         number = self._take_over(client)
         session = mqtt.sessions.get(client)
@@ -307,9 +264,9 @@ class MqttConnection(Connection):
     def _welcome(
         self, session: MqttSession, present: bool, asked: codec.Connect, proof: Properties
     ) -> None:
-        properties, alive = b"", asked.keep_alive
+        mqtt, properties, alive = self.protocol, b"", asked.keep_alive
         if self._v5:
-            said = self._greeting(asked, session.number)
+            said = greeting(mqtt, asked, session.number)
             said.texts.update(proof.texts)
             if not self._client:
                 said.texts[spec.ASSIGNED_CLIENT] = session.client.encode()
@@ -444,21 +401,23 @@ class MqttConnection(Connection):
         if qos and route.bounded and self.broker.is_full(route, count, False):
             self._publish(buf[pos], buf[body:end])
             return end
+        if self._rated:
+            self._incoming.count(count)
         run = Run(session, route, qos, count, self._encodings[qos], buf[pos:stop])
         if not qos:
             self.broker.publish(run)
             return stop
         if not self.protocol.maximum_qos:
-            self._check_offered("a PUBLISH", qos, False)
+            check_offered(self.protocol, "a PUBLISH", qos, False)
         run.offset = mark - pos
         run.size = end - start - v5
         acknowledgements = _pubacks(run.image, run.offset, step, count)
         if v5:
             self._incoming.check_window(count)
         self.broker.publish(run)
-        self.link.hold(acknowledgements)
+        self.link.hold(acknowledgements, level=route.level)
         if v5:
-            self._incoming.owe(count)
+            self._incoming.owe(count, route.level or self.link.level)
         return stop
 
     def _publish(self, head: int, body: bytes) -> None:
@@ -466,7 +425,9 @@ class MqttConnection(Connection):
         session = self.session
         assert session is not None
         packet = codec.parse_publish(head, body, self._v5)
-        self._check_offered("a PUBLISH", packet.qos, packet.retain)
+        if self._rated:
+            self._incoming.count(1)
+        check_offered(self.protocol, "a PUBLISH", packet.qos, packet.retain)
         if packet.properties is not None:
             packet = self._incoming.named(packet, packet.properties)
         route = self._routes.get(packet.topic)
@@ -489,9 +450,10 @@ class MqttConnection(Connection):
             properties = b""
             if code >= spec.UNSPECIFIED:
                 properties = self._reason(spec.REASONS[code].name).encode()
-            self.link.hold(codec.acknowledgement(kind, packet.packet_id, code, properties))
+            answer = codec.acknowledgement(kind, packet.packet_id, code, properties)
+            self.link.hold(answer, level=route.level)
             if self._v5 and packet.qos == 1:
-                self._incoming.owe(1)
+                self._incoming.owe(1, route.level or self.link.level)
 
     def _room(self, packet: codec.Publish, route: Route) -> int:
         """0x97 if a bound would lose the message, 0 if not.
@@ -576,72 +538,15 @@ class MqttConnection(Connection):
     # Subscribing
 
     def _subscribe(self, body: bytes) -> None:
-        """SUBACK leaves before anything of the new subscriptions (3.8.4)."""
-        session = self.session
-        assert session is not None
-        packet_id, wanted, properties = codec.parse_subscribe(body, self._v5)
-        identifier = sum(properties.subscriptions) if properties is not None else 0
-        codes, offers = [], []
-        no_local = codec.NO_LOCAL if self._asked is not None and self._asked.bridge else 0
-        for name, asked in wanted:
-            options = asked | no_local
-            code, offered = self._subscribe_one(session, name_from_wire(name), options, identifier)
-            codes.append(code if self._v5 else min(code, codec.FAILURE))
-            if offered is not None:
-                offers.append(offered)
-        session.subscribed()
+        assert self.session is not None
+        bridge = self._asked is not None and self._asked.bridge
+        subscribe(self.protocol, self.session, body, bridge)
         self._routes = {}
-        answer = codec.suback(packet_id, codes, codec.NO_PROPERTIES if self._v5 else b"")
-        if session.lasting:
-            self.link.hold(answer, barrier=True)
-        else:
-            self.link.write(answer)
-        for subscription in offers:
-            self._first_deliveries(subscription)
-
-    def _subscribe_one(
-        self, session: MqttSession, name: str, options: int, identifier: int
-    ) -> tuple[int, Subscription | None]:
-        """The code for one filter, and the subscription if something is to be sent for it now."""
-        name = own_address(session, name)
-        no_local = options & codec.NO_LOCAL != 0
-        if no_local and name.startswith(SHARE):
-            raise PacketError("a shared subscription with no local", spec.PROTOCOL)
-        code = may_subscribe(session, name)
-        if code:
-            return code, None
-        asked = Options(no_local, options & codec.AS_PUBLISHED != 0, identifier)
-        packed, qos = asked.pack(), min(options & 3, self.protocol.maximum_qos)
-        encodings = session.encodings(qos, packed)
-        subscription = Subscription(session, name, qos, encodings, False, packed, no_local)
-        new = self.broker.subscribe(subscription)
-        handling = options >> codec.HANDLING_SHIFT
-        return qos, subscription if handling == 0 or (handling == 1 and new) else None
-
-    def _first_deliveries(self, subscription: Subscription) -> None:
-        name = subscription.filter
-        if name.startswith(QUEUE):
-            self.broker.queues.dispatch(self.broker.queues.named(name[len(QUEUE) :]))
-        elif not name.startswith(SHARE):
-            self.broker.offer_retained(subscription)
 
     def _unsubscribe(self, body: bytes) -> None:
-        session = self.session
-        assert session is not None
-        packet_id, names, _ = codec.parse_unsubscribe(body, self._v5)
-        codes = []
-        for name in names:
-            found = self.broker.unsubscribe(session, own_address(session, name_from_wire(name)))
-            codes.append(spec.SUCCESS if found else spec.NO_SUBSCRIPTION)
-        session.subscribed()
+        assert self.session is not None
+        unsubscribe(self.protocol, self.session, body)
         self._routes = {}
-        answer = codec.acknowledgement(codec.UNSUBACK, packet_id)
-        if self._v5:
-            answer = codec.unsuback(packet_id, codes)
-        if session.lasting:
-            self.link.hold(answer)
-        else:
-            self.link.write(answer)
 
     # Life
 
@@ -728,11 +633,6 @@ class MqttConnection(Connection):
             if will is not None and kept is not None:
                 broker.postpone(kept, stamp, expires)
             self.protocol.expect(session.state)
-
-
-def _new_client() -> str:
-    """For a client that leaves the choice of its id to the hub."""
-    return f"auto-{random.getrandbits(64):016x}"
 
 
 def _pubacks(image: bytes, offset: int, step: int, count: int) -> bytes:

@@ -1,6 +1,6 @@
-"""What a client of 5.0 publishes: topic aliases, the receive maximum, what a message may say.
+"""What a client publishes: how fast, and in 5.0 topic aliases, the receive maximum, what it says.
 
-Called by the connection for each PUBLISH that is not part of a plain run. No I/O.
+Called by the connection. No I/O.
 """
 
 from __future__ import annotations
@@ -18,34 +18,58 @@ if TYPE_CHECKING:
     from hubbub.protocols.mqtt.protocol import Mqtt
 
 
+class Rate:
+    """How many things in a second: `most`, 0 = any number. A second begins with its first."""
+
+    __slots__ = ("_count", "_since", "most")
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._since = 0.0
+        self._count = 0
+
+    def takes(self, now: float, count: int) -> bool:
+        """Whether so many more are within the bound."""
+        if now - self._since >= 1.0:
+            self._since, self._count = now, 0
+        self._count += count
+        return not self.most or self._count <= self.most
+
+
 class Incoming:
     """Of one connection. `unreleased`: its QoS 2 publishes that wait for a PUBREL."""
 
-    __slots__ = ("_aliases", "_due", "_log", "_mqtt", "_owed", "unreleased")
+    __slots__ = ("_aliases", "_due", "_log", "_mqtt", "_owed", "_rate", "unreleased")
 
     def __init__(self, mqtt: Mqtt) -> None:
         self.unreleased = 0
         self._mqtt = mqtt
         self._log = mqtt.broker.log
         self._aliases: dict[int, bytes] = {}
-        self._due: deque[tuple[int, int]] = deque()
+        self._due: deque[tuple[int, int, int]] = deque()
         self._owed = 0
+        self._rate = Rate(mqtt.message_rate)
 
     def check_window(self, count: int) -> None:
         """A client may leave so many publishes unanswered and no more (3.3.4)."""
-        due, durable = self._due, self._log.durable
-        while due and due[0][0] <= durable:
-            self._owed -= due.popleft()[1]
+        due, safe = self._due, self._log.safe
+        while due and due[0][0] <= safe(due[0][1]):
+            self._owed -= due.popleft()[2]
         most = self._mqtt.receive_maximum
         if self._owed + self.unreleased + count > most:
             raise PacketError(f"more than {most} publishes that are not answered", spec.TOO_MANY)
 
-    def owe(self, count: int) -> None:
-        """So many PUBACKs wait for the rows made so far."""
+    def owe(self, count: int, level: int) -> None:
+        """So many PUBACKs wait until the rows made so far are as safe as that level says."""
         log = self._log
-        if log.position > log.durable:
-            self._due.append((log.position, count))
+        if log.position > log.safe(level):
+            self._due.append((log.position, level, count))
             self._owed += count
+
+    def count(self, publishes: int) -> None:
+        """A client may publish so many messages in a second and no more."""
+        if not self._rate.takes(self._mqtt.broker.clock.now(), publishes):
+            raise PacketError(f"more than {self._rate.most} publishes in a second", spec.TOO_FAST)
 
     def named(self, packet: Publish, properties: Properties) -> Publish:
         """The packet with its topic instead of an alias (3.3.2.3.4)."""

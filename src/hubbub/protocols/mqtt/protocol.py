@@ -10,17 +10,18 @@ from __future__ import annotations
 import heapq
 from typing import Final
 
-from hubbub.config import Settings
 from hubbub.core.broker import Broker
 from hubbub.core.connection import Connection, Opening, Protocol
 from hubbub.core.link import Link
 from hubbub.core.session import Session, SessionState, Silent, Subscription, row_about
 from hubbub.protocols.mqtt.connection import MqttConnection
 from hubbub.protocols.mqtt.dialect import PLAIN, Dialect, Dialect5
+from hubbub.protocols.mqtt.incoming import Rate
 from hubbub.protocols.mqtt.options import unpack
 from hubbub.protocols.mqtt.session import NAME, MqttSession
 from hubbub.protocols.mqtt.welcome import will_of
 from hubbub.schema import WILL, Row, name_of
+from hubbub.settings import Settings
 from hubbub.wire.http import Request
 
 SUBPROTOCOLS: Final = ("mqtt", "mqttv3.1")
@@ -54,6 +55,10 @@ class Mqtt(Protocol):
         self.receive_maximum = mqtt.receive_maximum
         self.topic_alias_maximum = mqtt.topic_alias_maximum
         self.max_session_expiry = mqtt.max_session_expiry
+        self.wildcard_subscriptions = mqtt.wildcard_subscriptions
+        self.shared_subscriptions = mqtt.shared_subscriptions
+        self.message_rate = mqtt.message_rate
+        self.connects = Rate(mqtt.connect_rate)
         self.server_reference = mqtt.server_reference
         self.server_moved = mqtt.server_moved
 

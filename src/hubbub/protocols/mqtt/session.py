@@ -262,7 +262,7 @@ class MqttSession(Session):
         if not self.lasting:
             if not at_once and not run.first:
                 run.first = self.broker.log.keep(run)
-            if not at_once and self._is_full(run):
+            if not at_once and not self.has_room(count, count * run.payload_size()):
                 self._drop("backlog full", count)
                 return
             backlog.add(run.first, count, qos, False, run.payload_size())
@@ -284,12 +284,11 @@ class MqttSession(Session):
         """Whether more bytes may be in flight; one message may, whatever its size."""
         return self.backlog.bytes_in_flight() < self.broker.inflight_bytes
 
-    def _is_full(self, run: Run) -> bool:
+    def has_room(self, count: int, size: int) -> bool:
         broker, backlog = self.broker, self.backlog
-        if len(backlog.entries) + run.count > broker.backlog_messages:
-            return True
-        size = run.count * run.payload_size()
-        return bool(backlog.entries) and backlog.bytes + size > broker.backlog_bytes
+        if len(backlog.entries) + count > broker.backlog_messages:
+            return False
+        return not backlog.entries or backlog.bytes + size <= broker.backlog_bytes
 
     def offer(self, message: Message, subscription: Subscription, retained: bool) -> None:
         if message.reply_to:
@@ -459,7 +458,9 @@ class MqttSession(Session):
                 self._settling = True
                 self.broker.unsettled.append(self)
         self.backlog.remove(number)
-        self.shared.pop(seq, None)
+        group = self.shared.pop(seq, "")
+        if group and not self.lasting:
+            self.broker.lend(seq, group, False)
         self._taken_from_queue(seq)
 
     def _taken_from_queue(self, seq: int) -> None:

@@ -172,6 +172,7 @@ ID_UNKNOWN: Final = 0x92
 TOO_MANY: Final = 0x93
 BAD_ALIAS: Final = 0x94
 TOO_LARGE: Final = 0x95
+TOO_FAST: Final = 0x96
 QUOTA: Final = 0x97
 ADMINISTRATIVE: Final = 0x98
 BAD_PAYLOAD: Final = 0x99
@@ -179,6 +180,9 @@ NO_RETAIN: Final = 0x9A
 NO_SUCH_QOS: Final = 0x9B
 USE_ANOTHER: Final = 0x9C
 MOVED: Final = 0x9D
+NO_SHARED: Final = 0x9E
+TOO_MANY_CLIENTS: Final = 0x9F
+NO_WILDCARDS: Final = 0xA2
 
 
 class Reason(NamedTuple):
@@ -228,7 +232,7 @@ REASONS: Final = {
     TOO_MANY: Reason("receive maximum exceeded", _in(DISCONNECT)),
     BAD_ALIAS: Reason("topic alias invalid", _in(DISCONNECT)),
     TOO_LARGE: Reason("packet too large", _in(CONNACK, DISCONNECT)),
-    0x96: Reason("message rate too high", _in(DISCONNECT)),
+    TOO_FAST: Reason("message rate too high", _in(DISCONNECT)),
     QUOTA: Reason("quota exceeded", _in(CONNACK, *_ACKS, SUBACK, DISCONNECT)),
     ADMINISTRATIVE: Reason("administrative action", _in(DISCONNECT)),
     BAD_PAYLOAD: Reason("payload format invalid", _in(CONNACK, *_ACKS, DISCONNECT)),
@@ -236,15 +240,15 @@ REASONS: Final = {
     NO_SUCH_QOS: Reason("QoS not supported", _in(CONNACK, DISCONNECT)),
     USE_ANOTHER: Reason("use another server", _in(CONNACK, DISCONNECT)),
     MOVED: Reason("server moved", _in(CONNACK, DISCONNECT)),
-    0x9E: Reason("shared subscriptions not supported", _in(SUBACK, DISCONNECT)),
-    0x9F: Reason("connection rate exceeded", _in(CONNACK, DISCONNECT)),
+    NO_SHARED: Reason("shared subscriptions not supported", _in(SUBACK, DISCONNECT)),
+    TOO_MANY_CLIENTS: Reason("connection rate exceeded", _in(CONNACK, DISCONNECT)),
     0xA0: Reason("maximum connect time", _in(DISCONNECT)),
     0xA1: Reason("subscription identifiers not supported", _in(SUBACK, DISCONNECT)),
-    0xA2: Reason("wildcard subscriptions not supported", _in(SUBACK, DISCONNECT)),
+    NO_WILDCARDS: Reason("wildcard subscriptions not supported", _in(SUBACK, DISCONNECT)),
 }
 
 # Return codes of CONNACK before 5.0 (MQTT 3.1.1, 3.2.2.3), by the reason code that means it.
 RETURN_CODE_OF: Final = {
     SUCCESS: 0, BAD_LEVEL: 1, BAD_CLIENT: 2, UNREACHABLE: 3, BUSY: 3, USE_ANOTHER: 3, MOVED: 3,
-    BAD_LOGIN: 4, NOT_ALLOWED: 5, BAD_METHOD: 5,
+    TOO_MANY_CLIENTS: 3, BAD_LOGIN: 4, NOT_ALLOWED: 5, BAD_METHOD: 5,
 }  # fmt: skip

@@ -5,16 +5,20 @@ Called by the connection. Section numbers are those of MQTT 5.0.
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Final
 
 from hubbub.core import rights
 from hubbub.core.message import Message, message_of, properties_column, row_of
 from hubbub.core.session import FOR_EVER, Session
+from hubbub.core.topics import is_name
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
-from hubbub.protocols.mqtt.codec import Properties
+from hubbub.protocols.mqtt.codec import PacketError, Properties
 from hubbub.protocols.mqtt.dialect import SECOND, Dialect
-from hubbub.schema import WILL, Row, name_to_wire
+from hubbub.protocols.mqtt.incoming import check_message
+from hubbub.protocols.mqtt.session import ANY_PACKET
+from hubbub.schema import WILL, Row, name_from_wire, name_to_wire
 
 if TYPE_CHECKING:
     from hubbub.protocols.mqtt.protocol import Mqtt
@@ -81,6 +85,61 @@ def asked_will(asked: codec.Connect, dialect: Dialect, sender: Session) -> Will 
     return Will(message, numbers.get(spec.WILL_DELAY, 0), numbers.get(spec.MESSAGE_EXPIRY, -1))
 
 
+def check(mqtt: Mqtt, asked: codec.Connect) -> None:
+    """Whether a client that asks so can be let in, whoever it is; a PacketError if not."""
+    v5 = asked.properties is not None
+    if not mqtt.connects.takes(mqtt.broker.clock.now(), 1):
+        reply = refusal(v5, spec.TOO_MANY_CLIENTS, Properties())
+        raise PacketError("too many clients in a second", spec.TOO_MANY_CLIENTS, reply)
+    if mqtt.server_reference:
+        code, properties = referral(mqtt)
+        reason = f"sent on to {mqtt.server_reference}"
+        raise PacketError(reason, code, refusal(v5, code, properties))
+    if not asked.client and not v5 and (not asked.clean or asked.version == "3.1"):
+        reason = "no client id, which only clean sessions of 3.1.1 may leave"
+        reply = refusal(False, spec.BAD_CLIENT, Properties())
+        raise PacketError(reason, spec.BAD_CLIENT, reply)
+    _check_size(mqtt, asked)
+    will = asked.will
+    if will is None:
+        return
+    if not is_name(name_from_wire(will.topic)):
+        raise PacketError("a will whose topic has wildcards", spec.BAD_TOPIC)
+    check_offered(mqtt, "a will", will.qos, will.retain)
+    if will.properties is not None:
+        check_message(will.properties, will.payload)
+
+
+def check_offered(mqtt: Mqtt, what: str, qos: int, retain: bool) -> None:
+    """Whether it asks for what the hub does not do, and its CONNACK says (3.2.2.3)."""
+    most = mqtt.maximum_qos
+    if qos > most:
+        raise PacketError(f"{what} of QoS {qos}; {most} is the most here", spec.NO_SUCH_QOS)
+    if retain and not mqtt.retains:
+        raise PacketError(f"{what} to be retained, which nothing is here", spec.NO_RETAIN)
+
+
+def _check_size(mqtt: Mqtt, asked: codec.Connect) -> None:
+    """Whoever takes only tiny packets cannot be told what a CONNACK has to say."""
+    if asked.properties is None:
+        return
+    most = asked.properties.numbers.get(spec.MAXIMUM_PACKET, ANY_PACKET)
+    if most == ANY_PACKET:
+        return
+    said = greeting(mqtt, asked, FOR_EVER)
+    if not asked.client:
+        said.texts[spec.ASSIGNED_CLIENT] = new_client().encode()
+    size = len(codec.connack(False, spec.SUCCESS, said.encode()))
+    if size > most:
+        reason = f"packets of {most} bytes at most; a CONNACK has {size}"
+        raise PacketError(reason, spec.TOO_LARGE)
+
+
+def new_client() -> str:
+    """For a client that leaves the choice of its id to the hub."""
+    return f"auto-{random.getrandbits(64):016x}"
+
+
 def lifetime(asked: codec.Connect, most: int) -> int:
     """How many seconds the session outlives its connection (3.1.2.11.2), FOR_EVER = always."""
     if asked.properties is None:
@@ -90,13 +149,17 @@ def lifetime(asked: codec.Connect, most: int) -> int:
     return min(expiry, most)
 
 
-def keep_alive(asked: int, most: int) -> int:
+def _keep_alive(asked: int, most: int) -> int:
     """What the hub makes of the keep alive of a 5.0 client (3.2.2.3.14); 0 = none."""
     return most if most and (not asked or asked > most) else asked
 
 
-def greeting(mqtt: Mqtt, asked: Properties, expiry: int, alive: int, number: int) -> Properties:
-    """The properties of a CONNACK; what is not said is available or as the client asked."""
+def greeting(mqtt: Mqtt, asked: codec.Connect, number: int) -> Properties:
+    """The properties of a CONNACK; what is not said is available or as the client asked.
+
+    `number`: the address of the client.
+    """
+    wants = asked.properties or Properties()
     found = Properties(
         {
             spec.RECEIVE_MAXIMUM: mqtt.receive_maximum,
@@ -104,15 +167,21 @@ def greeting(mqtt: Mqtt, asked: Properties, expiry: int, alive: int, number: int
             spec.TOPIC_ALIAS_MAXIMUM: mqtt.topic_alias_maximum,
         }
     )
-    if expiry != asked.numbers.get(spec.SESSION_EXPIRY, 0):
+    expiry = lifetime(asked, mqtt.max_session_expiry)
+    if expiry != wants.numbers.get(spec.SESSION_EXPIRY, 0):
         found.numbers[spec.SESSION_EXPIRY] = expiry
-    if alive >= 0:
+    alive = _keep_alive(asked.keep_alive, mqtt.max_keepalive)
+    if alive != asked.keep_alive:
         found.numbers[spec.SERVER_KEEP_ALIVE] = alive
     if mqtt.maximum_qos < 2:
         found.numbers[spec.MAXIMUM_QOS] = mqtt.maximum_qos
     if not mqtt.retains:
         found.numbers[spec.RETAIN_AVAILABLE] = 0
-    if asked.numbers.get(spec.REQUEST_RESPONSE):
+    if not mqtt.wildcard_subscriptions:
+        found.numbers[spec.WILDCARDS_AVAILABLE] = 0
+    if not mqtt.shared_subscriptions:
+        found.numbers[spec.SHARED_AVAILABLE] = 0
+    if wants.numbers.get(spec.REQUEST_RESPONSE):
         found.texts[spec.RESPONSE_INFORMATION] = b"$client/%d" % number
     return found
 

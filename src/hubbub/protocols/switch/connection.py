@@ -165,7 +165,8 @@ class SwitchConnection(Connection):
         """The answer of the request under way; what was pipelined behind it may go on."""
         self.busy = False
         headers = (CHALLENGE,) if answer.status == 401 else ()
-        self.link.hold(response(answer.status, answer.body, answer.headers + headers))
+        said = response(answer.status, answer.body, answer.headers + headers)
+        self.link.hold(said, level=answer.level)
         if self.last:
             self.over = True
             self.link.close("")

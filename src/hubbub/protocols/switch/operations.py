@@ -11,7 +11,6 @@ import ipaddress
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from hubbub.config import UNIX
 from hubbub.core.broker import Broker
 from hubbub.core.limits import QUEUES, QUEUES_PER_TOKEN
 from hubbub.core.message import Message
@@ -27,6 +26,7 @@ from hubbub.protocols.switch.trace import Trace
 from hubbub.protocols.switch.transfer import Polls
 from hubbub.protocols.switch.wait import Bell
 from hubbub.schema import name_to_wire
+from hubbub.settings import UNIX
 from hubbub.wire.http import Request
 
 
@@ -42,9 +42,12 @@ class Desk:
 
 
 class Answer(NamedTuple):
+    """`level`: what it promises (`core.log`), 0 = as much as its listener's do."""
+
     body: bytes = b""
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
+    level: int = 0
 
 
 NOT_ALLOWED: Final = Answer(b"You may not do this here.", 403)
@@ -186,7 +189,7 @@ def _answer_elsewhere(broker: Broker, session: Visitor, address: str, message: M
         return Answer(codec.NOT_SENT)
     message.topic = address
     broker.post(message, session)
-    return Answer(codec.sent(address, 0))
+    return Answer(codec.sent(address, 0), level=route.level)
 
 
 def enqueue(desk: Desk, session: Visitor, queue: Queue, message: Message) -> Answer:
@@ -197,7 +200,7 @@ def enqueue(desk: Desk, session: Visitor, queue: Queue, message: Message) -> Ans
     desk.broker.post(message, session)
     message.seq = queue.messages.get(number, 0)  # 0: a consumer has taken it already
     desk.trace.sent(session.client, queue, number, message)
-    return Answer(codec.sent(queue.name, number))
+    return Answer(codec.sent(queue.name, number), level=desk.broker.level(queue.client))
 
 
 def _full(broker: Broker, queue: Queue) -> Refused:

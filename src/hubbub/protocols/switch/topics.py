@@ -30,12 +30,12 @@ def publish(desk: Desk, session: Visitor, call: Call, request: Request) -> Answe
     if topic.startswith(QUEUE):
         return _publish_to_queue(desk, session, message)
     desk.broker.post(message, session)
-    return Answer()
+    return Answer(level=desk.broker.level(topic))
 
 
 def _publish_to_queue(desk: Desk, session: Visitor, message: Message) -> Answer:
-    enqueue(desk, session, make(desk, session, message.topic[len(QUEUE) :], ""), message)
-    return Answer()
+    sent = enqueue(desk, session, make(desk, session, message.topic[len(QUEUE) :], ""), message)
+    return Answer(level=sent.level)
 
 
 def bind(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:

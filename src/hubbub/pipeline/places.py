@@ -1,0 +1,224 @@
+"""Where `run` puts rows and finds them again: a local disk, or any file system Spark can reach.
+
+Called by `run` for each batch, by `sql` and `backfill` for reading. Both places give a plain reader
+one final row per grain at any moment; they differ in how a batch that was cut short is made good:
+
+    Disk     whole files by rename, what a batch cut short has left is removed   pipeline.layout
+    Remote   one directory a batch, written again as a whole                     object storage
+
+    URL/<table>/batch_id=N/[day=D/]part-….parquet    final rows
+    URL/_open/<table>/slot=N mod 16/                  rows still open after batch N
+    URL/_progress/slot=N mod 16/                      {"batch": N, …}, the greatest counts
+    URL/_checkpoint/                                  Spark's position
+
+Nothing is ever renamed or deleted one by one there, and Spark does all the writing. Files of small
+batches stay small: `hubbub pipeline compact --to` writes a tidy copy.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol
+
+import pyarrow.parquet as pq
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from hubbub.errors import DirectoryError
+from hubbub.pipeline.layout import KEPT, Layout, Progress
+from hubbub.pipeline.tables.table import AnyTable, Column, Spanning, arrow, ddl, names
+
+BATCH_ID: Final = Column("batch_id", "bigint", "the batch that wrote the row, or began its group")
+
+
+class Place(Protocol):
+    """What a batch needs of the place where the tables lie."""
+
+    checkpoint: str
+
+    def prepare(self, tables: tuple[AnyTable, ...]) -> None: ...
+    def release(self) -> None: ...
+    def progress(self) -> Progress | None: ...
+    def advance(self, progress: Progress) -> None: ...
+    def undo(self, batch: int) -> None: ...
+    def append(self, table: AnyTable, rows: DataFrame, batch: int) -> object:
+        """Write rows where nobody sees them yet, or at once; what `show` needs."""
+
+    def show(self, table: AnyTable, written: object, progress: Progress) -> None: ...
+    def appended(self, table: AnyTable, progress: Progress) -> DataFrame: ...
+    def carried(self, table: Spanning, batch: int) -> DataFrame | None: ...
+    def carry_on(self, table: Spanning, batch: int) -> None: ...
+    def split(self, table: Spanning, rows: DataFrame, progress: Progress) -> None: ...
+
+
+class Disk:
+    """The tables under a data directory."""
+
+    def __init__(self, spark: SparkSession, layout: Layout) -> None:
+        self.layout = layout
+        self.checkpoint = str(layout.checkpoint)
+        self._spark = spark
+
+    def prepare(self, tables: tuple[AnyTable, ...]) -> None:
+        self.layout.prepare(tuple(table.name for table in tables))
+        for table in tables:
+            columns = tuple(column for column in table.columns if column.name not in table.by)
+            nothing = arrow(columns).empty_table()
+            self.layout.empty(table.name, bool(table.by), partial(pq.write_table, nothing))
+
+    def release(self) -> None:
+        self.layout.release()
+
+    def progress(self) -> Progress | None:
+        return self.layout.progress()
+
+    def advance(self, progress: Progress) -> None:
+        self.layout.advance(progress)
+
+    def undo(self, batch: int) -> None:
+        self.layout.undo(batch)
+
+    def append(self, table: AnyTable, rows: DataFrame, batch: int) -> Path:
+        place = self.layout.scratch(table.name)
+        rows.write.partitionBy(*table.by).parquet(str(place))
+        return place
+
+    def show(self, table: AnyTable, written: object, progress: Progress) -> None:
+        assert isinstance(written, Path)
+        self.layout.append(table.name, progress.batch, progress.group, written)
+
+    def appended(self, table: AnyTable, progress: Progress) -> DataFrame:
+        parts = self.layout.files(table.name, progress.batch - 1, progress.batch)
+        if not parts:
+            return self._spark.createDataFrame([], ddl(table.columns))
+        reader = self._spark.read.schema(ddl(table.columns))
+        reader = reader.option("basePath", str(self.layout.root / table.name))
+        return reader.parquet(*(str(part.file) for part in parts))
+
+    def carried(self, table: Spanning, batch: int) -> DataFrame | None:
+        files = self.layout.carried(table.name, batch)
+        if not files:
+            return None
+        reader = self._spark.read.schema(ddl((*table.columns, *table.memory)))
+        return reader.parquet(*(str(file) for file in files))
+
+    def carry_on(self, table: Spanning, batch: int) -> None:
+        self.layout.carry_on(table.name, batch)
+
+    def split(self, table: Spanning, rows: DataFrame, progress: Progress) -> None:
+        place = self.layout.scratch(table.name)
+        if table.memory:
+            _apart(table, rows, str(place / "open=false"), str(place / "open=true"))
+        else:
+            rows.write.partitionBy("open").parquet(str(place))
+        self.layout.append(table.name, progress.batch, progress.group, place / "open=false")
+        self.layout.carry(table.name, progress.batch, place / "open=true")
+
+
+class Remote:
+    """The tables under a URL of a file system that Hadoop knows: s3a://, hdfs://, abfs://, file://.
+
+    Written through Spark alone. There is no lock: only one pipeline may write there.
+    """
+
+    def __init__(self, spark: SparkSession, url: str) -> None:
+        self.root = url.rstrip("/")
+        self.checkpoint = f"{self.root}/_checkpoint"
+        self._spark = spark
+
+    def prepare(self, tables: tuple[AnyTable, ...]) -> None:
+        if self.progress() is not None:
+            return
+        for table in tables:
+            nothing = self._spark.createDataFrame([], ddl(table.columns))
+            nothing.coalesce(1).write.mode("overwrite").parquet(f"{self.root}/_schema/{table.name}")
+
+    def release(self) -> None:
+        """There is nothing to give back."""
+
+    def progress(self) -> Progress | None:
+        try:
+            said = self._spark.read.schema(_PROGRESS).json(f"{self.root}/_progress/*")
+            last = said.orderBy(F.col("batch").desc()).first()
+        except AnalysisException as error:
+            if error.getCondition() == "PATH_NOT_FOUND":
+                return None
+            raise
+        return Progress(*last) if last is not None else None
+
+    def advance(self, progress: Progress) -> None:
+        said = self._spark.createDataFrame([tuple(progress)], _PROGRESS)
+        place = f"{self.root}/_progress/slot={progress.batch % KEPT}"
+        said.coalesce(1).write.mode("overwrite").json(place)
+
+    def undo(self, batch: int) -> None:
+        """A batch that runs again writes its directories again."""
+
+    def append(self, table: AnyTable, rows: DataFrame, batch: int) -> str:
+        place = f"{self.root}/{table.name}/batch_id={batch}"
+        rows.write.mode("overwrite").partitionBy(*table.by).parquet(place)
+        return place
+
+    def show(self, table: AnyTable, written: object, progress: Progress) -> None:
+        """`append` has."""
+
+    def appended(self, table: AnyTable, progress: Progress) -> DataFrame:
+        found = self._read(table.columns, f"{table.name}/batch_id={progress.batch}")
+        return self._spark.createDataFrame([], ddl(table.columns)) if found is None else found
+
+    def carried(self, table: Spanning, batch: int) -> DataFrame | None:
+        if batch < 0:
+            return None
+        columns = (*table.columns, *table.memory, BATCH_ID)
+        found = self._read(columns, f"_open/{table.name}/slot={batch % KEPT}")
+        if found is None:
+            raise DirectoryError(
+                f"the open rows of {table.name} after batch {batch} are gone from {self.root}: "
+                f"let a new run make the tables again under another URL"
+            )
+        return found.where(F.col("batch_id") == batch).drop("batch_id")
+
+    def carry_on(self, table: Spanning, batch: int) -> None:
+        rows = self.carried(table, batch - 1)
+        if rows is None:
+            rows = self._spark.createDataFrame([], ddl((*table.columns, *table.memory)))
+        self._carry(table, rows, batch)
+
+    def split(self, table: Spanning, rows: DataFrame, progress: Progress) -> None:
+        rows = rows.persist()
+        closed = rows.where("NOT open").select(*names(table.columns))
+        self.append(table, closed, progress.batch)
+        self._carry(table, rows.where("open").drop("open"), progress.batch)
+        rows.unpersist()
+
+    def _carry(self, table: Spanning, rows: DataFrame, batch: int) -> None:
+        rows = rows.withColumn("batch_id", F.lit(batch).cast("bigint")).coalesce(1)
+        place = f"{self.root}/_open/{table.name}/slot={batch % KEPT}"
+        rows.write.mode("overwrite").parquet(place)
+
+    def _read(self, columns: tuple[Column, ...], path: str) -> DataFrame | None:
+        try:
+            return self._spark.read.schema(ddl(columns)).parquet(f"{self.root}/{path}")
+        except AnalysisException as error:
+            if error.getCondition() == "PATH_NOT_FOUND":
+                return None
+            raise
+
+
+_PROGRESS: Final = (
+    "batch bigint, seq bigint, time string, `group` bigint, since string, rows bigint"
+)
+
+
+def _apart(table: Spanning, found: DataFrame, closed: str, opened: str) -> None:
+    """Write closed and open rows apart, if there are any; only open ones keep the memory."""
+    found = found.persist()
+    counts = found.agg(F.count_if(~F.col("open")), F.count_if("open")).first()
+    assert counts is not None
+    if counts[0]:
+        found.where("NOT open").select(*names(table.columns)).write.parquet(closed)
+    if counts[1]:
+        found.where("open").drop("open").write.parquet(opened)
+    found.unpersist()

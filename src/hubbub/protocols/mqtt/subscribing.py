@@ -1,0 +1,126 @@
+"""SUBSCRIBE and UNSUBSCRIBE: what a client may have, what it is told, and what it then gets first.
+
+A SUBACK leaves before anything of the new subscriptions (3.8.4); that of a lasting session leaves
+when its rows are durable. Called by the connection. No I/O.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hubbub.core.limits import SUBSCRIPTIONS
+from hubbub.core.session import Subscription
+from hubbub.core.topics import CLIENT, QUEUE, SHARE, has_wildcard, is_filter, shared_filter
+from hubbub.protocols.mqtt import codec
+from hubbub.protocols.mqtt import specification as spec
+from hubbub.protocols.mqtt.codec import PacketError
+from hubbub.protocols.mqtt.options import SELF, Options
+from hubbub.protocols.mqtt.session import MqttSession
+from hubbub.schema import name_from_wire
+
+if TYPE_CHECKING:
+    from hubbub.protocols.mqtt.protocol import Mqtt
+
+
+def subscribe(mqtt: Mqtt, session: MqttSession, body: bytes, bridge: bool) -> None:
+    """Take a SUBSCRIBE and answer it. Nothing comes back to a `bridge` that came from it."""
+    v5 = session.dialect.v5
+    packet_id, wanted, properties = codec.parse_subscribe(body, v5)
+    identifier = sum(properties.subscriptions) if properties is not None else 0
+    codes, offers = [], []
+    for name, asked in wanted:
+        options = asked | codec.NO_LOCAL if bridge else asked
+        code, offered = _subscribe_one(mqtt, session, name_from_wire(name), options, identifier)
+        codes.append(code if v5 else min(code, codec.FAILURE))
+        if offered is not None:
+            offers.append(offered)
+    session.subscribed()
+    _answer(session, codec.suback(packet_id, codes, codec.NO_PROPERTIES if v5 else b""), True)
+    for subscription in offers:
+        _first_deliveries(mqtt, subscription)
+
+
+def _subscribe_one(
+    mqtt: Mqtt, session: MqttSession, name: str, options: int, identifier: int
+) -> tuple[int, Subscription | None]:
+    """The code for one filter, and the subscription if something is to be sent for it now."""
+    name = _own_address(session, name)
+    no_local = options & codec.NO_LOCAL != 0
+    if no_local and name.startswith(SHARE):
+        raise PacketError("a shared subscription with no local", spec.PROTOCOL)
+    code = _check(mqtt, session, name)
+    if code:
+        return code, None
+    asked = Options(no_local, options & codec.AS_PUBLISHED != 0, identifier)
+    packed, qos = asked.pack(), min(options & 3, mqtt.maximum_qos)
+    encodings = session.encodings(qos, packed)
+    subscription = Subscription(session, name, qos, encodings, False, packed, no_local)
+    new = mqtt.broker.subscribe(subscription)
+    handling = options >> codec.HANDLING_SHIFT
+    return qos, subscription if handling == 0 or (handling == 1 and new) else None
+
+
+def _own_address(session: MqttSession, name: str) -> str:
+    """A client knows its address as response information and may subscribe to it."""
+    return SELF if name == f"{CLIENT}{session.number}" else name
+
+
+def _check(mqtt: Mqtt, session: MqttSession, name: str) -> int:
+    """The reason code of a refusal, 0 if there is none."""
+    if not is_filter(name):
+        reason = f"a SUBSCRIBE to {name[:80]!r}, which is not a topic filter"
+        raise PacketError(reason, spec.BAD_FILTER)
+    inner = name
+    if name.startswith(SHARE):
+        if not mqtt.shared_subscriptions:
+            return _not_offered(session, "a shared subscription", spec.NO_SHARED)
+        inner = shared_filter(name)
+        if not inner or inner.startswith((QUEUE, CLIENT, SHARE)):
+            return spec.BAD_FILTER
+    if len(session.subscriptions) >= SUBSCRIPTIONS and name not in session.subscriptions:
+        return spec.QUOTA
+    if inner.startswith(CLIENT) and inner != SELF:
+        return spec.NOT_ALLOWED
+    if has_wildcard(inner):
+        if inner.startswith(QUEUE):
+            return spec.BAD_FILTER
+        if not mqtt.wildcard_subscriptions:
+            return _not_offered(session, "a subscription with wildcards", spec.NO_WILDCARDS)
+    return spec.SUCCESS if session.rights.may_subscribe(inner) else spec.NOT_ALLOWED
+
+
+def _not_offered(session: MqttSession, what: str, code: int) -> int:
+    """A client of 5.0 read in its CONNACK that there is no such thing (3.2.2.3.11, 3.2.2.3.13)."""
+    if session.dialect.v5:
+        raise PacketError(f"{what}, which is not offered here", code)
+    return code
+
+
+def _first_deliveries(mqtt: Mqtt, subscription: Subscription) -> None:
+    name, queues = subscription.filter, mqtt.broker.queues
+    if name.startswith(QUEUE):
+        queues.dispatch(queues.named(name[len(QUEUE) :]))
+    elif not name.startswith(SHARE):
+        mqtt.broker.offer_retained(subscription)
+
+
+def unsubscribe(mqtt: Mqtt, session: MqttSession, body: bytes) -> None:
+    """Take an UNSUBSCRIBE and answer it."""
+    v5 = session.dialect.v5
+    packet_id, names, _ = codec.parse_unsubscribe(body, v5)
+    codes = []
+    for name in names:
+        found = mqtt.broker.unsubscribe(session, _own_address(session, name_from_wire(name)))
+        codes.append(spec.SUCCESS if found else spec.NO_SUBSCRIPTION)
+    session.subscribed()
+    answer = codec.acknowledgement(codec.UNSUBACK, packet_id)
+    _answer(session, codec.unsuback(packet_id, codes) if v5 else answer, False)
+
+
+def _answer(session: MqttSession, packet: bytes, barrier: bool) -> None:
+    link = session.link
+    assert link is not None
+    if session.lasting:
+        link.hold(packet, barrier=barrier)
+    else:
+        link.write(packet)

@@ -1,0 +1,600 @@
+"""Every setting of the hub, declared once: its name, type, default and reason.
+
+`config` reads them from files and the command line and writes the manual from them; the server,
+the hub and the protocols take `Settings`. Here is also how an address to listen on and a topic of
+a bridge are written. Never reads a file or opens a socket.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import shlex
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta, Struct
+
+from hubbub.errors import SettingError
+
+DEFAULT_DATA: Final = "./hubbub-data"
+DEFAULT_LISTEN: Final = ("127.0.0.1:1883", "127.0.0.1:8080")
+
+Count = Annotated[int, Meta(ge=1)]
+CountOrNone = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+def _because(reason: str) -> Any:
+    return Meta(description=reason)
+
+
+class Tls(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """TLS on the same port as everything else: the first byte of a connection tells."""
+
+    certificate: Annotated[
+        str, _because("the hub's own, with its chain, in a PEM file; without one there is no TLS")
+    ] = ""
+    key: Annotated[
+        str, _because("its private key without a pass phrase; empty means in the same file")
+    ] = ""
+    only: Annotated[
+        bool, _because("refuse connections that do not use TLS, so that no password is in clear")
+    ] = False
+    client_ca: Annotated[
+        str, _because("a file or directory of authorities; certificates of clients are theirs")
+    ] = ""
+    require_certificate: Annotated[
+        bool, _because("refuse clients that have no certificate of these authorities")
+    ] = False
+    identity: Annotated[
+        Literal["none", "common_name", "subject"],
+        _because(
+            "who has a certificate needs no password, and its user name is what that says: "
+            '"common_name", or the whole "subject"'
+        ),
+    ] = "none"
+    crl: Annotated[
+        str, _because("a PEM file of revocation lists, one of each of these authorities")
+    ] = ""
+    version: Annotated[
+        Literal["1.2", "1.3"], _because("the oldest version; 1.2 is what many devices have")
+    ] = "1.2"
+    ciphers: Annotated[
+        str, _because("OpenSSL's list for 1.2, for those who must; empty takes OpenSSL's own")
+    ] = ""
+
+    def complaint(self) -> str:
+        """What does not fit together, "" if all does."""
+        if not self.certificate:
+            unused = [f for f in self.__struct_fields__ if getattr(self, f) != getattr(Tls(), f)]
+            return f"tls.{unused[0]} needs tls.certificate" if unused else ""
+        if not self.client_ca:
+            unused = [
+                name
+                for name in ("require_certificate", "identity", "crl")
+                if getattr(self, name) != getattr(Tls(), name)
+            ]
+            return f"tls.{unused[0]} needs tls.client_ca" if unused else ""
+        return ""
+
+
+class Listener(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One address and what it speaks: "ADDR:PORT", "[IPV6]:PORT" or "unix:PATH"."""
+
+    address: Annotated[
+        str, _because('where to listen; port 0 takes a free one, "unix:PATH" is a Unix socket')
+    ]
+    mode: Annotated[
+        Annotated[str, Meta(pattern="^[0-7]{3,4}$")],
+        _because("who may use a Unix socket, as file permissions in octal"),
+    ] = "660"
+    protocols: Annotated[
+        tuple[str, ...],
+        _because(
+            'the only protocols spoken here, "http" for the web pages; empty speaks all of them'
+        ),
+    ] = ()
+    allow_anonymous: Annotated[
+        bool | None, _because("as the setting of that name above, for this listener alone")
+    ] = None
+    password_file: Annotated[
+        str, _because("as the setting of that name above, for this listener alone")
+    ] = ""
+    acl_file: Annotated[
+        str, _because("as the setting of that name above, for this listener alone")
+    ] = ""
+    websocket: Annotated[
+        Literal["any", "only", "never"],
+        _because(
+            "whether connections of these protocols are WebSockets; web pages are not concerned"
+        ),
+    ] = "any"
+    client_prefixes: Annotated[
+        tuple[str, ...], _because("only client ids that begin so are let in; empty lets all in")
+    ] = ()
+    require_client_id: Annotated[
+        bool, _because("refuse clients that leave the choice of their client id to the hub")
+    ] = False
+    max_connections: Annotated[
+        CountOrNone, _because("connections at one time, one more is closed; 0 sets no bound here")
+    ] = 0
+    origins: Annotated[
+        tuple[str, ...],
+        _because("web pages of these origins may use this listener, beside its own"),
+    ] = ()
+    durability: Annotated[
+        Literal["", "disk", "os", "none"],
+        _because(
+            "what its clients are promised: as journal.durability, which empty takes, or less"
+        ),
+    ] = ""
+    tls: Tls = Tls()
+
+    @property
+    def checks(self) -> bool:
+        """Whether it can tell one client from another, for lack of which none may be public."""
+        return bool(self.password_file) or self.tls.require_certificate
+
+
+class Bridge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Another broker that this hub connects to, and the topics that cross."""
+
+    name: Annotated[str, _because("what the journal and `$SYS` call it; never change it")]
+    addresses: Annotated[
+        tuple[str, ...], _because("where the broker is, HOST:PORT; several are tried in turn")
+    ]
+    topics: Annotated[
+        tuple[str, ...],
+        _because(
+            'what crosses: "FILTER out|in|both QOS LOCAL-PREFIX REMOTE-PREFIX", as in '
+            'mosquitto.conf; all but the filter may be left out, "" is no prefix'
+        ),
+    ]
+    version: Annotated[
+        Literal["5.0", "3.1.1"],
+        _because("the MQTT that is tried first; only 5.0 always keeps what crossed from returning"),
+    ] = "5.0"
+    client_id: Annotated[str, _because("who this hub is over there; empty means HOSTNAME.NAME")] = (
+        ""
+    )
+    user: Annotated[str, _because("the user name over there; empty sends none")] = ""
+    password: Annotated[str, _because("the password over there")] = ""
+    keep_alive: Annotated[
+        Annotated[int, Meta(ge=5, le=65_535)],
+        _because("seconds; a broker that is silent for one and a half of it is given up"),
+    ] = 60
+    clean: Annotated[
+        bool, _because("the broker forgets the session, and what it has for us, when it is away")
+    ] = False
+    retry_seconds: Annotated[
+        Annotated[float, Meta(ge=1)],
+        _because("the longest wait between two attempts; the first wait is a second"),
+    ] = 60.0
+    tls: Annotated[bool, _because("whether TLS protects the connection")] = False
+    ca: Annotated[
+        str, _because("a file or directory of trusted authorities; empty means the system's")
+    ] = ""
+    certificate: Annotated[str, _because("the hub's own certificate for it, a PEM file")] = ""
+    key: Annotated[str, _because("its private key; empty means in the same file")] = ""
+    check_name: Annotated[
+        bool, _because("whether the certificate over there must be for that host name")
+    ] = True
+
+
+class Journal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is recorded, how safely, and for how long."""
+
+    record: Annotated[
+        Literal["all", "durable", "none"],
+        _because(
+            '"all": every message becomes a row. "durable": only what an acknowledgement promises. '
+            '"none": nothing is kept, and nothing survives the process.'
+        ),
+    ] = "all"
+    durability: Annotated[
+        Literal["disk", "os", "none"],
+        _because(
+            '"disk": an acknowledged message survives power loss. "os": it survives a crash of '
+            'the process, not of the machine. "none": memory only.'
+        ),
+    ] = "disk"
+    topic_durability: Annotated[
+        tuple[str, ...],
+        _because(
+            'what a publisher is promised, by topic: "FILTER disk|os|none", the first that matches '
+            "counts, whatever the listener says; not more than durability"
+        ),
+    ] = ()
+    exclude: Annotated[
+        tuple[str, ...],
+        _because("messages whose topic matches one of these filters are never recorded"),
+    ] = ()
+    segment_bytes: Annotated[
+        Annotated[int, Meta(ge=64 * 1024)],
+        _because("a segment of this size is closed, folded into a snapshot and compressed"),
+    ] = 64 * 1024 * 1024
+    segment_seconds: Annotated[
+        Annotated[float, Meta(ge=1)],
+        _because("a segment of this age too; it bounds what a start-up has to read"),
+    ] = 3600.0
+    retain_seconds: Annotated[
+        Seconds, _because("rows older than this may go (7 days); 0 sets no bound by age")
+    ] = 7 * 86_400.0
+    retain_bytes: Annotated[
+        CountOrNone,
+        _because("the oldest segments go when all are larger; 0 means a fifth of the disk"),
+    ] = 0
+
+
+class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds of every connection, and of what waits for none."""
+
+    message_bytes: Annotated[
+        Count, _because("the largest payload taken from a client: people queue whole files")
+    ] = 64 * 1024 * 1024
+    delayed_messages: Annotated[
+        CountOrNone,
+        _because("messages that wait under `$delayed/`; one more is dropped and counted"),
+    ] = 100_000
+    retained_messages: Annotated[
+        CountOrNone,
+        _because("retained messages; one more is not kept. 0 keeps none and tells MQTT clients so"),
+    ] = 1_000_000
+
+
+class Session(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds of what one client may leave unacknowledged."""
+
+    inflight: Annotated[
+        Annotated[int, Meta(ge=1, le=65_535)],
+        _because("deliveries on their way to one client: what clients count on"),
+    ] = 20
+    inflight_bytes: Annotated[
+        CountOrNone,
+        _because("the next delivery waits while so many bytes are on their way; 0 sets no bound"),
+    ] = 0
+    backlog_messages: Annotated[
+        CountOrNone,
+        _because("messages kept for one client: a device offline for a day at one a second"),
+    ] = 100_000
+    backlog_bytes: Annotated[
+        CountOrNone,
+        _because(
+            "bytes of payload kept for one client: so many of 10 KiB. What is over either bound is "
+            "dropped and counted; one message may wait whatever its size"
+        ),
+    ] = 1024 * 1024 * 1024
+
+
+class Smq(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """SMQ only."""
+
+    max_topics: Annotated[
+        Annotated[int, Meta(ge=1, le=2_000_000)],
+        _because("durable topic ids; one more Create is refused with status 1"),
+    ] = 1_000_000
+    retained: Annotated[
+        bool, _because("a new subscription gets the retained message right after its Suback")
+    ] = True
+    connect_seconds: Annotated[
+        Annotated[float, Meta(gt=0)],
+        _because("until a client has sent its Connect; four is what clients are used to"),
+    ] = 4.0
+
+
+class Mqtt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """MQTT only."""
+
+    qos2_serial: Annotated[
+        bool,
+        _because(
+            "toward clients of 3.1 and 3.1.1 one QoS 2 handshake at a time, nothing between: "
+            "some lose count otherwise"
+        ),
+    ] = True
+    maximum_qos: Annotated[
+        Annotated[int, Meta(ge=0, le=2)],
+        _because(
+            "the highest QoS that clients may publish or subscribe with; those of 5.0 are told it"
+        ),
+    ] = 2
+    max_keepalive: Annotated[
+        Annotated[int, Meta(ge=0, le=65_535)],
+        _because(
+            "clients of 5.0 that ask for a longer keep alive, or for none, are told this one, in "
+            "seconds: who is gone is noticed in 1.5 times of it. 0 leaves it to them"
+        ),
+    ] = 60
+    max_session_expiry: Annotated[
+        Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)],
+        _because(
+            "the longest time in seconds that a session outlives its connection; the default is "
+            "what 5.0 says for ever with"
+        ),
+    ] = 0xFFFF_FFFF
+    receive_maximum: Annotated[
+        Annotated[int, Meta(ge=1, le=65_535)],
+        _because(
+            "publishes of QoS 1 and 2 that a client of 5.0 may have unanswered: enough for a busy "
+            "one while the disk works; one more ends its connection with 0x93"
+        ),
+    ] = 1_000
+    topic_alias_maximum: Annotated[
+        Annotated[int, Meta(ge=0, le=65_535)],
+        _because("topic aliases that a client of 5.0 may use; each may be a name of 64 KiB"),
+    ] = 100
+    wildcard_subscriptions: Annotated[
+        bool, _because("whether clients may subscribe with + and #, and so listen to everything")
+    ] = True
+    shared_subscriptions: Annotated[
+        bool, _because("whether they may share one: `$share/GROUP/FILTER`")
+    ] = True
+    message_rate: Annotated[
+        CountOrNone,
+        _because(
+            "publishes of one client in a second; one more ends its connection, for those of 5.0 "
+            "with 0x96. 0 sets no bound"
+        ),
+    ] = 0
+    connect_rate: Annotated[
+        CountOrNone,
+        _because(
+            "clients that come in a second, of all together; one more is refused, those of 5.0 "
+            "with 0x9F, and may try again. 0 sets no bound"
+        ),
+    ] = 0
+    server_reference: Annotated[
+        str,
+        _because(
+            "where clients shall go instead of here: a host name or host:port. Those of 5.0 are "
+            "told so, the others that this server is not available. Empty takes them in"
+        ),
+    ] = ""
+    server_moved: Annotated[
+        bool, _because("whether they shall remember it: 0x9D, server moved, instead of 0x9C")
+    ] = False
+
+
+class Queue(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Queues of message-switch and `$queue/…`."""
+
+    max_messages: Annotated[
+        Count, _because("unacknowledged messages in one queue; one more is refused with 507")
+    ] = 1_000_000
+    max_bytes: Annotated[
+        Count, _because("of their payloads; a queue that holds so many takes no more")
+    ] = 4 * 1024 * 1024 * 1024
+    socket: Annotated[
+        str,
+        _because(
+            "a Unix socket for message-switch alone, as its own `--path`; a listener with the "
+            'address "unix:PATH" has one for other protocols'
+        ),
+    ] = ""
+
+
+class Rpc(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Calls through `$queue/…` and response topics, where callers and services differ."""
+
+    reply_ttl: Annotated[
+        Seconds,
+        _because("seconds in which a request may be answered by its reply id; later is too late"),
+    ] = 60.0
+    max_open: Annotated[
+        Count, _because("requests that have a reply id; one more waits in its queue")
+    ] = 100_000
+
+
+class Sys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the hub says about itself under `$SYS/`."""
+
+    interval: Annotated[
+        Seconds, _because("seconds from one reading to the next; 0 says nothing at all")
+    ] = 10.0
+
+
+class Api(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What programs ask over HTTP: the status, the journal, publishing (Spark does)."""
+
+    token: Annotated[
+        str,
+        _because(
+            "who shows it as `Authorization: Bearer TOKEN` may read and publish everything under "
+            "`/api/`, and nobody else may; empty leaves it to the rules of each address"
+        ),
+    ] = ""
+    token_file: Annotated[
+        str, _because("a file with the token, so that it is not in here; read again by SIGHUP")
+    ] = ""
+
+
+class Log(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the process says on stderr."""
+
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        _because("the least that is worth a line: debug, info, warning or error"),
+    ] = "info"
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All settings. `Settings()` is the default hub: loopback, everything recorded, on disk."""
+
+    listen: Annotated[
+        tuple[str, ...],
+        _because("addresses that speak everything; 1883 and 8080 are where clients look first"),
+    ] = DEFAULT_LISTEN
+    data: Annotated[
+        str, _because("the directory of the journal, relative to where the hub is started")
+    ] = DEFAULT_DATA
+    allow_anonymous: Annotated[
+        bool | None,
+        _because(
+            "whether clients without a user name and password are let in. Without this setting "
+            "they are not if there is a password file, and else on loopback only: a public "
+            "address without credentials is refused until this says what is meant."
+        ),
+    ] = None
+    password_file: Annotated[
+        str, _because("the users, as `hubbub passwd` writes them; mosquitto's files will do")
+    ] = ""
+    acl_file: Annotated[
+        str,
+        _because("what users may publish and receive, in mosquitto's format; empty allows all"),
+    ] = ""
+    listener: Annotated[
+        tuple[Listener, ...],
+        _because(
+            "more addresses, each with its own rules. An address that is in `listen` too is "
+            "taken from here."
+        ),
+    ] = ()
+    bridge: Annotated[
+        tuple[Bridge, ...],
+        _because(
+            "other brokers. What goes out with QoS 1 or 2 waits in the journal while a broker "
+            "cannot be reached."
+        ),
+    ] = ()
+    tls: Tls = Tls()
+    journal: Journal = Journal()
+    limits: Limits = Limits()
+    session: Session = Session()
+    smq: Smq = Smq()
+    mqtt: Mqtt = Mqtt()
+    queue: Queue = Queue()
+    rpc: Rpc = Rpc()
+    sys: Sys = Sys()
+    api: Api = Api()
+    log: Log = Log()
+
+    def listeners(self) -> list[Listener]:
+        """Every listener with its rules filled in, in the order they are to be opened."""
+        given = {listener.address: listener for listener in self.listener}
+        plain = [Listener(address=a) for a in self.listen if a not in given]
+        if self.queue.socket:
+            plain.append(Listener(address=UNIX + self.queue.socket, protocols=("switch",)))
+        return [self._filled_in(listener) for listener in (*plain, *self.listener)]
+
+    def _filled_in(self, listener: Listener) -> Listener:
+        filled = msgspec.structs.replace(
+            listener,
+            password_file=listener.password_file or self.password_file,
+            acl_file=listener.acl_file or self.acl_file,
+            durability=listener.durability or self.durability,
+            tls=listener.tls if listener.tls != Tls() else self.tls,
+        )
+        self._refuse_more(f"{listener.address}: durability", filled.durability)
+        allow = listener.allow_anonymous
+        if allow is None:
+            allow = self.allow_anonymous
+        if allow is None and filled.password_file:
+            allow = False
+        if allow is None:
+            allow = filled.checks or parse_address(listener.address).loopback
+        return msgspec.structs.replace(filled, allow_anonymous=allow)
+
+    @property
+    def durability(self) -> str:
+        """The most that anybody can be promised: of "disk", "os" and "none"."""
+        return "none" if self.journal.record == "none" else self.journal.durability
+
+    def topic_durability(self) -> list[tuple[str, str]]:
+        """Filters and what is promised there, in the order in which they count."""
+        rules = []
+        for text in self.journal.topic_durability:
+            topic_filter, _, wanted = text.rpartition(" ")
+            if not topic_filter.strip() or wanted not in _PROMISES:
+                raise SettingError(
+                    f'journal.topic_durability: {text!r}: expected "FILTER disk|os|none", for '
+                    'example "sensors/# os"'
+                )
+            self._refuse_more(f"journal.topic_durability: {text!r}", wanted)
+            rules.append((topic_filter.strip(), wanted))
+        return rules
+
+    def _refuse_more(self, what: str, wanted: str) -> None:
+        if _PROMISES.index(wanted) > _PROMISES.index(self.durability):
+            raise SettingError(
+                f'{what} = "{wanted}" is more than the journal does: it has journal.record = '
+                f'"{self.journal.record}" and journal.durability = "{self.journal.durability}"'
+            )
+
+
+_PROMISES: Final = ("none", "os", "disk")  # each is more than the one before
+
+
+class BridgeTopic(NamedTuple):
+    """What crosses a bridge: local names begin with `local`, names over there with `remote`."""
+
+    filter: str
+    out: bool
+    into: bool
+    qos: int
+    local: str
+    remote: str
+
+
+_DIRECTIONS: Final = {"out": (True, False), "in": (False, True), "both": (True, True)}
+
+
+def parse_bridge_topic(text: str) -> BridgeTopic:
+    """One of `bridge.topics`; SettingError if it is not as documented."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise SettingError(f"bridge.topics: {text!r}: {error}") from None
+    topic, direction, qos, local, remote = (words + ["", "out", "0", "", ""][len(words) :])[:5]
+    if not 1 <= len(words) <= 5 or direction not in _DIRECTIONS or qos not in ("0", "1", "2"):
+        raise SettingError(
+            f'bridge.topics: {text!r}: expected "FILTER out|in|both QOS LOCAL-PREFIX '
+            'REMOTE-PREFIX", for example "sensors/# out 1"'
+        )
+    return BridgeTopic(topic, *_DIRECTIONS[direction], int(qos), local, remote)
+
+
+UNIX: Final = "unix:"  # how the address of a Unix socket begins
+
+
+class Address(NamedTuple):
+    """A host and a port to listen on, port 0 takes a free one; or "unix:PATH", without a port."""
+
+    host: str
+    port: int
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.host == "localhost" or self.path:
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def path(self) -> str:
+        """Of its socket, "" if it is not a Unix one."""
+        return self.host.removeprefix(UNIX) if self.host.startswith(UNIX) else ""
+
+    def __str__(self) -> str:
+        if self.path:
+            return self.host
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+_ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^:\[\]]+)):(?P<port>\d{1,5})")
+
+
+def parse_address(text: str) -> Address:
+    """ "ADDR:PORT", "[IPV6]:PORT" or "unix:PATH"; SettingError if it is none of them."""
+    if text.startswith(UNIX) and len(text) > len(UNIX):
+        return Address(text, 0)
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match["port"]) > 65_535:
+        raise SettingError(
+            f"cannot listen on {text!r}: expected ADDR:PORT, for example 127.0.0.1:1883 or "
+            "[::1]:0, or unix:PATH"
+        )
+    return Address(match["v6"] or match["host"], int(match["port"]))

@@ -1,0 +1,199 @@
+"""The options of `format("hubbub")`: their names, what they mean, and how they are read.
+
+`READ` and `WRITE` are the tables; docs/reference/spark.md shows them, and a test compares. Names
+are Spark's: their case does not matter. One that is misspelt is an error, not ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from hubbub.errors import SettingError
+
+DATA: Final = "./hubbub-data"  # the default of every command
+EARLIEST: Final = -2  # Kafka's numbers for these words
+LATEST: Final = -1
+
+_WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+_TRUTH: Final = {"true": True, "false": False}
+
+_ACCESS: Final = {
+    "token": "the hub's `api.token`",
+    "tokenFile": "a file with the token, on every machine of Spark",
+    "caFile": "a PEM file of the authority that signed the hub's certificate; else the system's",
+    "reconnectSeconds": "how long a hub that does not answer is waited for (60)",
+}
+READ: Final = {
+    "path": "the data directory of a hub (./hubbub-data), or several, comma-separated",
+    "url": "a running hub, http(s)://[USER:PASSWORD@]HOST:PORT, or several, comma-separated",
+    **_ACCESS,
+    "startingOffsets": "the first row: `earliest` (default), `latest`, a seq, or by journal: "
+    '{"DIR, URL or id": seq}; -2 is earliest, -1 latest. A stream takes it at its first start',
+    "endingOffsets": "batch: the row after the last; `latest` (default), a seq, or by journal",
+    "startingTimestamp": "rows from then on; milliseconds since 1970, or ISO 8601. Goes before "
+    "startingOffsets",
+    "endingTimestamp": "batch: rows before then",
+    "maxOffsetsPerTrigger": "rows of one batch of a stream at most (no limit)",
+    "minPartitions": "at least so many tasks; else about as many as this machine has cores",
+    "failOnDataLoss": "`true`: rows that are gone are an error; `false`: go on after them and say "
+    "how many",
+    "topics": "MQTT filters, comma-separated: only rows whose topic matches one",
+    "kinds": "kinds of rows, comma-separated",
+}
+WRITE: Final = {
+    "url": "the hub to publish to, http(s)://[USER:PASSWORD@]HOST:PORT (http://127.0.0.1:8080)",
+    **_ACCESS,
+    "topic": "where rows without a column `topic` go: a topic or $queue/NAME",
+    "qos": "of rows without a column `qos` (0)",
+    "retain": "of rows without a column `retain` (false)",
+    "query": "the name by which the hub knows what it took; a stream has one, a batch gets a "
+    "random one: name it and it can be repeated",
+}
+# Spark hands these to every source and sink.
+_SPARKS: Final = frozenset(("paths", "checkpointlocation", "queryname"))
+
+
+def checked(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    """The options by their names in lower case. SettingError for one that does not exist."""
+    names = {name.lower(): name for name in known}
+    lower = {name.lower(): value for name, value in given.items()}
+    for name in lower:
+        if name not in names and name not in _SPARKS:
+            near = get_close_matches(name, names, 1, 0.0)
+            raise SettingError(
+                f"there is no option {name!r}, did you mean {names[near[0]]}? There are "
+                + ", ".join(known)
+            )
+    return lower
+
+
+class Access(NamedTuple):
+    """How a hub is asked: its token or "", an authority or "", seconds of patience."""
+
+    token: str
+    ca: str
+    patience: float
+
+
+def access(lower: Mapping[str, str]) -> Access:
+    token = lower.get("token", "")
+    if file := lower.get("tokenfile", ""):
+        if token:
+            raise SettingError("token and tokenFile are both set: leave one of them out")
+        try:
+            token = Path(file).read_text().strip()
+        except OSError as error:
+            raise SettingError(f"tokenFile: cannot read {file}: {error.strerror}") from None
+    patience = number("reconnectSeconds", lower.get("reconnectseconds", "60"))
+    return Access(token, lower.get("cafile", ""), patience)
+
+
+class Start(NamedTuple):
+    """Positions: one for all journals (`every`), or one by name."""
+
+    every: int
+    by_name: dict[str, int]
+
+    def of(self, *names: str) -> int:
+        """The position for the journal of these names."""
+        return next((self.by_name[one] for one in names if one in self.by_name), self.every)
+
+
+class Options:
+    """The options of a load, checked."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        lower = checked(given, READ)
+        self.places = _places(lower)
+        self.access = access(lower)
+        self.start = _positions("startingOffsets", lower.get("startingoffsets", "earliest"))
+        self.end = _positions("endingOffsets", lower.get("endingoffsets", "latest"))
+        self.since = _moment("startingTimestamp", lower.get("startingtimestamp", ""))
+        self.until = _moment("endingTimestamp", lower.get("endingtimestamp", ""))
+        self.rows = number("maxOffsetsPerTrigger", lower.get("maxoffsetspertrigger", "0"))
+        self.partitions = number("minPartitions", lower.get("minpartitions", "0"))
+        self.strict = flag("failOnDataLoss", lower.get("failondataloss", "true"))
+        self.kinds = lower.get("kinds", "")
+        self.topics = lower.get("topics", "")
+        if EARLIEST in (self.end.every, *self.end.by_name.values()):
+            raise SettingError("endingOffsets: expected latest or a seq, got earliest")
+
+
+def listed(option: str) -> tuple[str, ...]:
+    """The parts of a comma-separated option, spaces around them dropped."""
+    return tuple(part for part in (piece.strip() for piece in option.split(",")) if part)
+
+
+def _places(lower: Mapping[str, str]) -> tuple[str, ...]:
+    """Directories and URLs. Workers may have another working directory, so paths are whole."""
+    urls = listed(lower.get("url", ""))
+    for url in urls:
+        if not url.startswith(("http://", "https://")):
+            raise SettingError(f"url: expected http://HOST:PORT or https://HOST:PORT, got {url!r}")
+    paths = [*listed(lower.get("path", "")), *json.loads(lower.get("paths") or "[]")]
+    if not urls and not paths:
+        paths = [DATA]
+    places = tuple(dict.fromkeys([*(os.path.abspath(path) for path in paths), *urls]))
+    return tuple(place.rstrip("/") for place in places)
+
+
+def _positions(name: str, text: str) -> Start:
+    """EARLIEST, LATEST, or the seq of a row; for all journals or by name."""
+    if text.strip().lower() in _WORDS:
+        return Start(_WORDS[text.strip().lower()], {})
+    try:
+        value = json.loads(text)
+        if _is_position(value):
+            return Start(value, {})
+        if isinstance(value, dict) and value and all(map(_is_position, value.values())):
+            every = LATEST if name.startswith("ending") else EARLIEST
+            return Start(value.pop("*", every), value)
+    except ValueError:
+        pass
+    raise SettingError(
+        f'{name}: expected earliest, latest, a seq or {{"DIR, URL or id": seq}}, got {text!r}'
+    )
+
+
+def _is_position(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= EARLIEST
+
+
+def _moment(name: str, text: str) -> int:
+    """UTC microseconds; 0 if it is not given."""
+    if not text:
+        return 0
+    if text.isascii() and text.isdecimal():
+        return int(text) * 1000
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise SettingError(
+            f"{name}: expected milliseconds since 1970 or ISO 8601, got {text!r}"
+        ) from None
+    return microseconds(moment)
+
+
+def microseconds(moment: datetime) -> int:
+    """Since 1970; a time without zone is UTC."""
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    since = aware - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise SettingError(f"{name}: expected a number, got {text!r}")
+    return int(text)
+
+
+def flag(name: str, text: str) -> bool:
+    if text.lower() not in _TRUTH:
+        raise SettingError(f"{name}: expected true or false, got {text!r}")
+    return _TRUTH[text.lower()]

@@ -1,0 +1,110 @@
+"""The journal of a running hub, read over HTTP: the shelf behind the option `url`.
+
+    GET /api/v1/journal                which rows there are
+    GET /api/v1/journal?from=&to=      frames as they lie on the hub's disk, some MiB an answer
+
+The next answer is on its way while the frames of this one are used. Each frame's CRC is checked
+here. Which journal answers is compared every time: another hub may have taken the address.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from hubbub.errors import DirectoryError, JournalError, OffsetError
+from hubbub.journal.table import Frame, Segment, frames_in
+from hubbub.schema import FORMAT_VERSION
+from hubbub.spark.hub import Hub
+
+PATH = "/api/v1/journal"
+
+
+class _Piece(NamedTuple):
+    """Frames, the last seq of which nothing more comes, and the newest one there was."""
+
+    data: bytes
+    upto: int
+    committed: int
+
+
+class Remote:
+    """The frames of a hub's journal. `journal` is its id, if it is to be that one and no other."""
+
+    def __init__(self, hub: Hub, journal: str = "") -> None:
+        self._hub = hub
+        self._journal = journal
+        self._first = 1
+
+    @property
+    def name(self) -> str:
+        return self._hub.name
+
+    def identity(self) -> str:
+        return str(self._listing()["id"])
+
+    def first(self) -> int:
+        """The oldest seq that exists; after `between` as it was then."""
+        return int(self._listing()["first"])
+
+    def committed(self) -> int:
+        return int(self._listing()["committed"])
+
+    def segments(self) -> list[Segment]:
+        found = self._listing()["segments"]
+        return [Segment(int(one["first"]), one["bytes"]) for one in found]
+
+    def between(self, after: int, upto: int, check: bool = True) -> Iterator[tuple[bytes, Frame]]:
+        """See `Frames.between`; here the CRC is always looked at."""
+        if after >= upto:
+            return
+        with ThreadPoolExecutor(1) as ahead:
+            position = after
+            coming = ahead.submit(self._piece, position, upto)
+            while position < upto:
+                piece = coming.result()
+                if piece.committed < upto:
+                    raise OffsetError(
+                        f"rows up to {upto} were asked for, the last one of {self.name} is "
+                        f"{piece.committed}: is this the checkpoint of another hub?"
+                    )
+                if piece.upto <= position:
+                    raise JournalError(f"{self.name} does not get beyond row {position}")
+                if piece.upto < upto:
+                    coming = ahead.submit(self._piece, piece.upto, upto)
+                for found in self._frames(piece.data, position):
+                    yield piece.data, found
+                position = piece.upto
+
+    def _frames(self, data: bytes, position: int) -> Iterator[Frame]:
+        try:
+            yield from frames_in(data)
+        except JournalError as error:
+            raise JournalError(
+                f"rows after {position} come damaged from {self.name} ({error}): restart the "
+                "hub, which sets a damaged file aside; failOnDataLoss=false goes on without them"
+            ) from None
+
+    def _piece(self, after: int, upto: int) -> _Piece:
+        headers, data = self._hub.ask("GET", f"{PATH}?from={after + 1}&to={upto}")
+        self._check(headers["hubbub-journal"], int(headers["hubbub-format"]))
+        return _Piece(data, int(headers["hubbub-upto"]), int(headers["hubbub-committed"]))
+
+    def _listing(self) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self._hub.ask("GET", PATH).body)
+        self._check(answer["id"], answer["format"])
+        return answer
+
+    def _check(self, journal: str, version: int) -> None:
+        if version > FORMAT_VERSION:
+            raise DirectoryError(
+                f"the journal of {self.name} has format {version}, this hubbub knows "
+                f"{FORMAT_VERSION}: update hubbub where Spark runs (pip install -U hubbub)"
+            )
+        if self._journal and journal != self._journal:
+            raise OffsetError(
+                f"another hub than before answers at {self.name}: its journal is {journal}, "
+                f"not {self._journal}. Start with a new checkpoint, or put the old journal back"
+            )

@@ -1,0 +1,154 @@
+"""Who may ask the web application for what.
+
+    /hubbub.js                 everybody: the JavaScript client is no secret
+    /api/ with `api.token`     who shows that token, who then may everything
+    all else                   whom the gate of the listener lets in, with the rights it gives
+
+Each request is asked for its credentials: one connection may carry those of several people. What
+the pages show of the hub is for those who may subscribe to its `$SYS/#`; the journal is for those
+who may receive everything; what is published is asked about topic by topic, by `publish`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from hubbub.core.connection import Opening
+from hubbub.core.rights import Credentials, Rights, words_of
+from hubbub.errors import SettingError
+from hubbub.settings import Api
+from hubbub.wire.http import CHALLENGE, authorization
+
+API: Final = "/api/"
+CLIENT: Final = "/hubbub.js"
+JOURNAL: Final = "/api/v1/journal"
+PUBLISH: Final = "/api/v1/publish"
+RIGHTS: Final = "hubbub.rights"  # where a scope keeps what its request may do
+_SHOWN: Final = "$SYS/#"
+_EVERYTHING: Final = ("#", "$queue/#")
+
+
+def token_of(settings: Api) -> bytes:
+    """The token that opens `/api/`, b"" if none is set. SettingError if it cannot be read."""
+    if not settings.token_file:
+        return settings.token.encode()
+    if settings.token:
+        raise SettingError("api.token and api.token_file are both set: leave one of them out")
+    try:
+        token = Path(settings.token_file).read_bytes().strip()
+    except OSError as error:
+        raise SettingError(
+            f"api.token_file: cannot read {settings.token_file}: {error.strerror}"
+        ) from None
+    if not token:
+        raise SettingError(f"api.token_file: {settings.token_file} is empty, expected a token")
+    return token
+
+
+class Guarded:
+    """The application behind the gate of one connection's listener.
+
+    `token` says what opens `/api/` now, `everything` are the rights of who shows it.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        opening: Opening,
+        token: Callable[[], bytes] = lambda: b"",
+        everything: Rights | None = None,
+    ) -> None:
+        self._app = app
+        self._opening = opening
+        self._token = token
+        self._everything = everything or Rights()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket") and scope["path"] != CLIENT:
+            refusal = await self._refusal(scope)
+            if refusal is not None and scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008, "reason": "not let in"})
+                return
+            if refusal is not None:
+                await refusal(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    async def _refusal(self, scope: Scope) -> Response | None:
+        headers = dict(scope["headers"])
+        shown = headers.get(b"authorization", b"").decode("latin-1")
+        path = scope["path"]
+        if path.startswith(API) and _is_foreign(scope, headers):
+            return refused(403, "pages of other sites may not use this: ask from a program")
+        token = self._token()
+        if path.startswith(API) and token:
+            scope[RIGHTS] = self._everything
+            return None if _shows(shown, token) else _wants_token()
+        rights, reason = await self._ask(*authorization(shown))
+        if rights is None and path.startswith(API):
+            return refused(401, words_of(reason), {CHALLENGE[0]: CHALLENGE[1]})
+        if rights is None:
+            return PlainTextResponse(words_of(reason) + "\n", 401, {CHALLENGE[0]: CHALLENGE[1]})
+        scope[RIGHTS] = rights
+        return _missing(path, rights)
+
+    async def _ask(self, user: str, secret: bytes) -> tuple[Rights | None, str]:
+        answer = asyncio.get_running_loop().create_future()
+
+        def done(rights: Rights | None, reason: str) -> None:
+            if not answer.done():  # the connection went meanwhile
+                answer.set_result((rights, reason))
+
+        opening = self._opening
+        shown = Credentials("", user, secret, opening.address, opening.certificate, opening)
+        opening.gate.authenticate(shown, done)
+        found: tuple[Rights | None, str] = await answer
+        return found
+
+
+def refused(status: int, text: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    """How the API says no."""
+    return JSONResponse({"error": text}, status, headers)
+
+
+def _shows(header: str, token: bytes) -> bool:
+    scheme, _, shown = header.strip().partition(" ")
+    right = hmac.compare_digest(shown.strip().encode("latin-1", "replace"), token)
+    return right and scheme.lower() == "bearer"
+
+
+def _wants_token() -> JSONResponse:
+    return refused(
+        401,
+        "expected `Authorization: Bearer TOKEN` with the token of this hub: the setting api.token "
+        "or the file named by api.token_file",
+        {"www-authenticate": 'Bearer realm="hubbub"'},
+    )
+
+
+def _missing(path: str, rights: Rights) -> Response | None:
+    """What a client that was let in lacks for this path, if anything."""
+    if path.startswith(PUBLISH):
+        return None
+    if path == JOURNAL:
+        if all(map(rights.may_bind, _EVERYTHING)):
+            return None
+        return refused(403, "reading the journal needs the right to read every topic")
+    if rights.may_subscribe(_SHOWN):
+        return None
+    return PlainTextResponse(f"This needs the right to read {_SHOWN}\n", 403)
+
+
+def _is_foreign(scope: Scope, headers: dict[bytes, bytes]) -> bool:
+    """Whether a page of another site asks: the listener saw only the connection's first request."""
+    if headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
+        return True
+    origin = headers.get(b"origin", b"")
+    return origin != b"" and origin.partition(b"://")[2] != headers.get(b"host", b"")

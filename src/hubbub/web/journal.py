@@ -1,0 +1,84 @@
+"""`/api/v1/journal`: which rows there are, and the frames that hold a range of them.
+
+    GET ?from=SEQ&to=SEQ   frames as they lie on the disk, until ANSWER_BYTES are passed
+
+The bytes are only found here, in a thread and by the frames' headers: whoever reads them checks
+and decodes them (`spark.remote`). Seqs are text in JSON: they pass 2^53.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from hubbub.errors import HubbubError
+from hubbub.journal.frames import Frames
+from hubbub.schema import FORMAT_VERSION
+from hubbub.web.guarded import refused
+
+ANSWER_BYTES: Final = 4 << 20  # an answer ends with the frame that passes this
+MEDIA_TYPE: Final = "application/vnd.hubbub.frames"
+
+
+class _Found(NamedTuple):
+    """Frames in pieces, and the last seq of which nothing more will come."""
+
+    pieces: list[bytes]
+    upto: int
+
+
+class JournalApi:
+    """The journal of one hub, read as any other reader does."""
+
+    def __init__(self, directory: Path) -> None:
+        self._frames = Frames(directory, allow_loss=True)
+        self._one = asyncio.Lock()  # `Frames` is used by one thread at a time
+
+    async def __call__(self, request: Request) -> Response:
+        begin, end = request.query_params.get("from"), request.query_params.get("to")
+        try:
+            if begin is None and end is None:
+                return JSONResponse(self._listing())
+            return await self._range(begin or "", end or "")
+        except HubbubError as error:
+            return refused(500, str(error))
+
+    def _listing(self) -> dict[str, object]:
+        frames = self._frames
+        committed = frames.committed()  # first: what is listed then is there to be read
+        return {
+            "format": FORMAT_VERSION,
+            "id": frames.identity(),
+            "first": str(frames.first()),
+            "committed": str(committed),
+            "segments": [{"first": str(one.first), "bytes": one.size} for one in frames.segments()],
+        }
+
+    async def _range(self, begin: str, end: str) -> Response:
+        if not (begin.isascii() and begin.isdecimal() and (not end or end.isdecimal())):
+            return refused(400, "expected ?from=SEQ or ?from=SEQ&to=SEQ, both numbers")
+        committed = self._frames.committed()
+        upto = min(int(end), committed) if end else committed
+        async with self._one:
+            found = await asyncio.to_thread(self._find, max(int(begin), 1) - 1, upto)
+        headers = {
+            "hubbub-journal": self._frames.identity(),
+            "hubbub-format": str(FORMAT_VERSION),
+            "hubbub-first": str(self._frames.first()),
+            "hubbub-upto": str(found.upto),
+            "hubbub-committed": str(committed),
+        }
+        return Response(b"".join(found.pieces), media_type=MEDIA_TYPE, headers=headers)
+
+    def _find(self, after: int, upto: int) -> _Found:
+        pieces, size = [], 0
+        for data, found in self._frames.between(after, upto, check=False):
+            pieces.append(data[found.at : found.at + found.size])
+            size += found.size
+            if size >= ANSWER_BYTES:
+                return _Found(pieces, min(found.last, upto))
+        return _Found(pieces, max(after, upto))

@@ -1,0 +1,344 @@
+"""`POST /api/v1/publish`: messages as JSON lines, each published once however often they come.
+
+    Hubbub-Batch: QUERY/BATCH/PARTITION     who sends: what was taken of it before is skipped
+    Hubbub-First: N                         the first line is message N of the partition
+
+How far a partition was taken is a retained row `$hub/taken/QUERY/PARTITION` in the same frame as
+the messages: after a crash both are there or neither. It also keeps a checksum of the lines, so
+that a sender whose messages come in another order when it repeats them is told so instead of
+being believed. The answer leaves when all is durable. docs/reference/http-api.md is the contract.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import zlib
+from typing import Annotated, Any, Final, NamedTuple, Protocol
+
+import msgspec
+from msgspec import Meta, Struct
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from hubbub import schema
+from hubbub.core.broker import Broker
+from hubbub.core.link import Link
+from hubbub.core.message import Message
+from hubbub.core.rights import Rights
+from hubbub.core.session import Session, Silent
+from hubbub.core.topics import DELAYED, QUEUE, SYSTEM, is_name
+from hubbub.schema import Row, column_of
+from hubbub.settings import Settings
+from hubbub.web.guarded import RIGHTS, refused
+
+TAKEN: Final = "$hub/taken/"
+SLICE: Final = 500  # messages of one turn of the loop and one frame: some milliseconds
+SLICE_BYTES: Final = 1 << 20
+REMEMBERED: Final = 30 * 86_400 * 1_000_000  # microseconds after which a silent query is forgotten
+QUERIES: Final = 100_000  # partitions of queries that are remembered
+PROTOCOL: Final = "http"
+
+_BATCH: Final = re.compile(r"([^/]{1,200})/(\d{1,15})/(\d{1,9})")
+
+
+class Line(Struct, frozen=True, forbid_unknown_fields=True):
+    """One message of a body."""
+
+    topic: str
+    payload: str = ""
+    base64: bytes = b""
+    qos: Annotated[int, Meta(ge=0, le=2)] = 0
+    retain: bool = False
+    content_type: str = ""
+    reply_to: str = ""
+    correlation: bytes = b""
+    subtopic: str = ""
+    expires: Annotated[float, Meta(ge=0)] = 0.0
+    properties: dict[str, Any] | None = None
+
+    def message(self, now: int) -> Message:
+        expires = now + int(self.expires * 1_000_000) if self.expires else 0
+        return Message(
+            self.topic, self.base64 or self.payload.encode(), self.qos, self.retain,
+            subtopic=self.subtopic, content_type=self.content_type, reply_to=self.reply_to,
+            correlation=self.correlation, properties=self.properties, expires=expires,
+        )  # fmt: skip
+
+    def complaint(self, largest: int) -> str:
+        """What is wrong with it, "" if nothing is."""
+        if not is_name(self.topic) or self.topic.startswith((SYSTEM, "$hub/")):
+            return f"{self.topic!r} is no topic to publish to"
+        if max(len(self.base64), len(self.payload)) > largest:
+            return f"the payload is larger than limits.message_bytes = {largest}"
+        return ""
+
+
+_DECODER: Final = msgspec.json.Decoder(Line)
+
+
+class Taken(NamedTuple):
+    """How far a partition of a query was taken: the batch, its messages, a CRC of their lines."""
+
+    batch: int
+    rows: int = 0
+    crc: int = 0
+
+
+class Inside(Protocol):
+    """What publishing needs of the hub's node."""
+
+    broker: Broker
+    settings: Settings
+
+    def schedule(self) -> None: ...
+
+
+class Registry:
+    """What was taken of every partition of every query; rows of the journal say it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._known: dict[str, Taken] = {}
+        self._clean()
+
+    def of(self, name: str) -> Taken:
+        """How far that partition is; nothing was taken of one that is not known."""
+        found = self._known.get(name)
+        if found is None:
+            message = self._read(name)
+            found = Taken(**json.loads(message.payload)) if message is not None else Taken(-1)
+        return found
+
+    def has_room(self, name: str) -> bool:
+        return name in self._known or len(self._known) < QUERIES
+
+    def note(self, name: str, taken: Taken) -> None:
+        """Write it down, in the frame of the rows made just before."""
+        self._known[name] = taken
+        self._keep(name, json.dumps(taken._asdict()).encode())
+
+    def forget(self, query: str) -> int:
+        """Let go of a query that is over; return how many of its partitions were known."""
+        prefix = f"{TAKEN}{query}/"
+        names = {name for name in self._broker.state.retained if name.startswith(prefix)}
+        names |= {name for name in self._known if name.startswith(prefix)}
+        for name in names:
+            self._known.pop(name, None)
+            self._keep(name, b"")
+        return len(names)
+
+    def _read(self, name: str) -> Message | None:
+        seq = self._broker.state.retained.get(name, 0)
+        return self._broker.log.read(seq) if seq else None
+
+    def _keep(self, name: str, payload: bytes) -> None:
+        broker = self._broker
+        expires = broker.clock.stamp() + REMEMBERED
+        row = Row(
+            0, 0, schema.PUBLISH, topic=column_of(name), retain=True, payload=payload,
+            expires=expires,
+        )  # fmt: skip
+        broker.change(row)
+        if payload:
+            broker.retained.note(name)
+
+    def _clean(self) -> None:
+        """Forget queries nobody has heard of for long, and know the others."""
+        now = self._broker.clock.stamp()
+        for name in [one for one in self._broker.state.retained if one.startswith(TAKEN)]:
+            message = self._read(name)
+            if message is None or message.expires < now:
+                self._keep(name, b"")
+            else:
+                self._known[name] = Taken(**json.loads(message.payload))
+
+
+class Body(NamedTuple):
+    """A body read: its messages, the bytes of each line, and what the headers say of them."""
+
+    lines: list[Line]
+    raw: list[bytes]
+    name: str  # where it is remembered, "" if it is not
+    query: str
+    batch: int
+    first: int
+
+
+class PublishApi:
+    """Publishes for those who speak only HTTP."""
+
+    def __init__(self, inside: Inside) -> None:
+        self._inside = inside
+        self._registry = Registry(inside.broker)
+
+    async def publish(self, request: Request) -> Response:
+        """POST: publish the body."""
+        largest = self._inside.settings.limits.message_bytes
+        data = bytearray()
+        async for piece in request.stream():
+            data += piece
+            if len(data) > 2 * largest:
+                return refused(413, f"a body of more than {2 * largest} bytes; send it in parts")
+        try:
+            body = _body(request, bytes(data))
+        except ValueError as error:
+            return refused(400, str(error))
+        rights: Rights = request.scope[RIGHTS]
+        complaint = _complaint(body, rights, largest)
+        return complaint or await self._take(body, rights)
+
+    async def forget(self, request: Request) -> Response:
+        """DELETE: a query is over."""
+        count = self._registry.forget(request.path_params["query"])
+        await self._safe()
+        return JSONResponse({"forgotten": count})
+
+    async def _take(self, body: Body, rights: Rights) -> Response:
+        """Slice by slice, a turn of the loop for each; what was taken before is skipped."""
+        sender = Silent(PROTOCOL, body.query, rights)
+        taken = skipped = at = 0
+        refusal: Response | None = None
+        while at < len(body.lines):
+            known = self._registry.of(body.name) if body.name else Taken(-1)
+            refusal = self._unfit(body, known) if body.name else None
+            if refusal is not None:
+                break
+            ahead = _ahead(body, known) - at
+            if ahead > 0:
+                at, skipped = at + ahead, skipped + ahead
+                continue
+            count, full = self._publish(body, at, known, sender)
+            at, taken = at + count, taken + count
+            if full:
+                refusal = refused(507, f"{full} is full; send the same again later")
+                break
+            await asyncio.sleep(0)
+        await self._safe()
+        return refusal or JSONResponse({"taken": taken, "skipped": skipped})
+
+    def _unfit(self, body: Body, known: Taken) -> Response | None:
+        """Why these lines cannot follow what was taken, None if they can."""
+        if not self._registry.has_room(body.name):
+            return refused(507, "too many queries are remembered; DELETE those that are over")
+        if body.batch < known.batch:
+            return None
+        rows = known.rows if body.batch == known.batch else 0
+        if body.first > rows:
+            return refused(409, f"message {rows} of this partition is to be next, not {body.first}")
+        crc, end = known.crc, rows
+        if body.batch == known.batch and not body.first and len(body.raw) >= end:
+            found = _crc(body.raw[:end], 0)
+            if found != crc:
+                return refused(
+                    409,
+                    f"the first {end} messages are not those that were taken before: this batch "
+                    "was computed anew with other rows, or in another order. Give its rows an "
+                    "order (sortWithinPartitions), or begin a new query",
+                )
+        return None
+
+    def _publish(self, body: Body, start: int, known: Taken, sender: Session) -> tuple[int, str]:
+        """Publish a slice and note it, all in one frame; what is full ends it."""
+        broker = self._inside.broker
+        begun, now = broker.log.position + 1, broker.clock.stamp()
+        at, size, full = start, 0, ""
+        while at < len(body.lines) and at - start < SLICE and size < SLICE_BYTES:
+            line = body.lines[at]
+            if _is_full(broker, sender, line):
+                full = line.topic
+                break
+            broker.post(line.message(now), sender)
+            size += len(body.raw[at])
+            at += 1
+        if body.name and at > start:
+            crc = known.crc if known.batch == body.batch else 0
+            crc = _crc(body.raw[start:at], crc)
+            self._registry.note(body.name, Taken(body.batch, body.first + at, crc))
+            broker.log.together(begun)
+        self._inside.schedule()
+        return at - start, full
+
+    async def _safe(self) -> None:
+        """Wait until all rows made so far are durable."""
+        waiting = _Waiting()
+        link = Link(self._inside.broker.outgoing, waiting)
+        link.hold(b"\n")
+        self._inside.schedule()
+        await waiting.done
+
+
+class _Waiting:
+    """The transport of a link that carries nothing but the news that rows are durable."""
+
+    def __init__(self) -> None:
+        self.done = asyncio.get_running_loop().create_future()
+
+    def write(self, data: bytes) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def writelines(self, data: list[bytes]) -> None:
+        self.write(b"")
+
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+def _crc(lines: list[bytes], crc: int) -> int:
+    for line in lines:
+        crc = zlib.crc32(line, crc)
+    return crc
+
+
+def _ahead(body: Body, known: Taken) -> int:
+    """How many lines of the body were taken before."""
+    if not body.name or body.batch > known.batch:
+        return 0
+    if body.batch < known.batch:
+        return len(body.lines)
+    return min(max(known.rows - body.first, 0), len(body.lines))
+
+
+def _is_full(broker: Broker, sender: Session, line: Line) -> bool:
+    if not line.topic.startswith((QUEUE, DELAYED)):
+        return False
+    route = broker.route(sender.rights, line.topic, sender)
+    return broker.is_full(route, 1, line.retain)
+
+
+def _body(request: Request, data: bytes) -> Body:
+    """The body and its headers. ValueError says what is wrong."""
+    raw = [line for line in data.split(b"\n") if line.strip()]
+    lines = []
+    for number, line in enumerate(raw, 1):
+        try:
+            lines.append(_DECODER.decode(line))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"line {number}: {error}") from None
+    given, first = request.headers.get("hubbub-batch"), request.headers.get("hubbub-first", "0")
+    if given is None:
+        return Body(lines, raw, "", "", 0, 0)
+    found = _BATCH.fullmatch(given)
+    if found is None or not is_name(found[1]):
+        raise ValueError(f"Hubbub-Batch: expected QUERY/BATCH/PARTITION, got {given!r}")
+    if not (first.isascii() and first.isdecimal()):
+        raise ValueError(f"Hubbub-First: expected a number, got {first!r}")
+    query, batch, partition = found.groups()
+    name = f"{TAKEN}{query}/{int(partition)}"
+    return Body(lines, raw, name, query, int(batch), int(first))
+
+
+def _complaint(body: Body, rights: Rights, largest: int) -> Response | None:
+    """The answer if something is wrong with a line; then nothing of the body is taken."""
+    for number, line in enumerate(body.lines, 1):
+        complaint = line.complaint(largest)
+        if complaint:
+            return refused(400, f"line {number}: {complaint}")
+    for topic in {line.topic for line in body.lines}:
+        if not rights.may_publish(topic):
+            return refused(403, f"publishing to {topic!r} is not allowed")
+    return None
