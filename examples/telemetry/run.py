@@ -187,7 +187,10 @@ def run(demo: Demo, duration: float | None) -> None:
 
 def start_hub(demo: Demo) -> tuple[str, str]:
     """Start the hub, and return its two addresses, for devices and for HTTP."""
-    listen = [address if free(address) else "127.0.0.1:0" for address in DEFAULT_LISTEN]
+    taken = [address for address in DEFAULT_LISTEN if not free(address)]
+    if taken:
+        say(f"In use already: {', '.join(taken)}; the hub takes another port instead.")
+    listen = ["127.0.0.1:0" if address in taken else address for address in DEFAULT_LISTEN]
     options = [part for address in listen for part in ("--listen", address)]
     hub = demo.start("hub", "-m", "hubbub", "serve", "--data", str(demo.data), *options)
     first, second = demo.wait("Starting the hub", START_SECONDS, lambda: addresses(hub.output()))

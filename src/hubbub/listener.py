@@ -74,6 +74,7 @@ class Host(typing.Protocol):
     congested: bool
 
     def schedule(self) -> None: ...
+    def heard(self, link: Link | None) -> None: ...
     def hold_back(self, sock: Socket) -> None: ...
 
 
@@ -177,7 +178,7 @@ class Socket(asyncio.Protocol):
         except Exception:
             log.exception("%s:%d broke the hub's own code; closed", *self.peer)
             self._end("internal error")
-        self.hub.schedule()
+        self.hub.heard(self.link)
         if self.blocked:
             self._pause()
         if self.hub.congested:

@@ -231,7 +231,7 @@ _NOTED: Final[dict[str, str]] = {
     "start_type lazy": "bridges connect when the hub starts",
     "start_type once": "bridges connect again when the connection is lost",
     "threshold": "bridges stay connected",
-    "upgrade_outgoing_qos true": "a message keeps its own QoS if that is lower; publish with the higher",
+    "upgrade_outgoing_qos true": "a message keeps its own QoS if that is lower: publish with more",
 }
 
 # What would change who may do what, or where: nothing may be left out in silence.

@@ -325,6 +325,22 @@ class Node:
             self._scheduled = True
             self._loop.call_soon(self._tick)
 
+    def heard(self, link: Link | None) -> None:
+        """A socket was read. Where only its own answer came of it, that is all there is to do.
+
+        A turn of the loop costs as much as such an answer, so it leaves without a tick.
+        """
+        broker, journal = self.broker, self.journal
+        touched = broker.outgoing.touched
+        if self._scheduled:
+            return
+        if broker.unsettled or broker.retained.feeding or (journal is not None and journal.pending):
+            self.schedule()
+        elif len(touched) == 1 and touched[0] is link:
+            _safely(touched.pop().flush)
+        elif touched:
+            self.schedule()
+
     def _tick(self) -> None:
         self._scheduled = False
         broker, journal = self.broker, self.journal

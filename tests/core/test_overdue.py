@@ -321,7 +321,7 @@ def test_a_cursor_finds_its_place(kept: list[bool], cursor: int) -> None:
             assert queue.remove(number) == 10 + 2 * number
     alive = [number for number, keep in enumerate(kept) if keep]
     found = list(queue.above(cursor))
-    assert [entry.number for entry in found] == [number for number in alive if number > cursor]
+    assert [entry[1] for entry in found] == [number for number in alive if number > cursor]
     assert list(queue.accepted_after(10 + 2 * cursor)) == found
     assert queue.bytes == sum(alive)
     assert queue.newest(3) == alive[::-1][:3]
@@ -337,4 +337,4 @@ def test_what_is_gone_takes_no_room() -> None:
         if number:
             queue.remove(number)
     assert len(queue._ids) < 5_000
-    assert [entry.number for entry in queue.above(-1)] == [0]
+    assert [entry[1] for entry in queue.above(-1)] == [0]

@@ -141,10 +141,10 @@ def test_readers_see_all_above_their_cursor() -> None:
     reader = Listening(queue)
     send(broker, "q", b"0", b"1", b"2")
     assert reader.told == ["q", "q", "q"]
-    assert [entry.number for entry in queue.above(-1)] == [0, 1, 2]
-    assert [entry.number for entry in queue.above(1)] == [2]
+    assert [entry[1] for entry in queue.above(-1)] == [0, 1, 2]
+    assert [entry[1] for entry in queue.above(1)] == [2]
     broker.queues.acknowledge(queue, 1, broker.itself)
-    assert [entry.number for entry in queue.above(-1)] == [0, 2]
+    assert [entry[1] for entry in queue.above(-1)] == [0, 2]
     assert queue.newest(5) == [2, 0]
     broker.queues.destroy("q")
     send(broker, "q", b"3")

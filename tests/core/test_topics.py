@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from itertools import product
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +14,14 @@ from hubbub.core.limits import NAME_BYTES, NAME_LEVELS
 from hubbub.core.message import SPELLED
 from hubbub.core.rights import Rights
 from hubbub.core.session import Session, Subscription
-from hubbub.core.topics import Filters, has_wildcard, is_filter, is_name, matches
+from hubbub.core.topics import (
+    Filters,
+    has_wildcard,
+    is_filter,
+    is_name,
+    matches,
+    shared_filter,
+)
 
 LEVEL = st.sampled_from(["a", "b", "", "$x", "é"])
 NAMES = st.lists(LEVEL, min_size=1, max_size=4).map("/".join).filter(is_name)
@@ -130,3 +141,44 @@ def test_bounds_of_names() -> None:
     assert not is_filter("/" * NAME_LEVELS)
     assert is_name("x" * NAME_BYTES)
     assert not is_name("é" * (NAME_BYTES // 2 + 1))
+
+
+class Counted(dict[str, object]):
+    """What is below a level of the tree; counts how often it is looked at."""
+
+    looks = 0
+
+    def get(self, *key: Any) -> Any:
+        Counted.looks += 1
+        return super().get(*key)
+
+
+@pytest.mark.parametrize("depth", [4, 8])
+def test_no_name_costs_more_than_the_levels_of_all_filters(depth: int) -> None:
+    """Each level of the tree is visited once at most, however many filters lead through it."""
+    tree = Filters()
+    for choice in product(("a", "+"), repeat=depth):
+        tree.add(wish("/".join(choice)))
+        tree.add(wish("/".join((*choice, "#"))))
+    levels = 0
+    todo = [tree._root]
+    while todo:
+        node = todo.pop()
+        todo += node.below.values()
+        node.below = Counted(node.below)  # type: ignore[assignment]
+        levels += 1
+    Counted.looks = 0
+    assert len(tree.match("/".join("a" * depth))) == 2 ** (depth + 1)
+    assert Counted.looks <= 3 * levels
+
+
+@pytest.mark.parametrize("unit", ["/", "+/", "a/", "+", "#", "$share/", "\U0001f600"])
+def test_filters_and_names_of_an_attacker_cost_linear_time(unit: str) -> None:
+    """65,535 bytes of anything; with a regular expression some of these would never end."""
+    long = unit * (65_535 // len(unit.encode()))
+    started = time.process_time()
+    for name in (long, long + "#", long + "a"):
+        is_filter(name), is_name(name), shared_filter(name)
+        for topic in ("a", "a/" * 30_000, "/" * 65_535):
+            matches(name, topic)
+    assert time.process_time() - started < 5

@@ -60,7 +60,7 @@ def test_a_wrong_query_is_one_line(writer: Writer, tmp_path: Path) -> None:
     layout = Layout(data)
     layout.prepare(("messages", "readings", "traffic", "calls"))
     (layout.root / "_progress.json").write_text(
-        '{"version": 1, "batch_id": -1, "seq": 0, "time": ""}'
+        '{"version": 2, "batch_id": -1, "seq": 0, "time": "", "group": 0, "since": "", "rows": 0}'
     )
     ran = run("sql", "selec 1", "--data", str(data))
     assert ran.returncode == 2

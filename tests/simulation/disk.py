@@ -117,6 +117,10 @@ class Disk:
         if found.st_ino not in self._spoiled:
             self.synced[found.st_ino] = os.pread(fd, found.st_size, 0)
 
+    def has(self, data: bytes) -> bool:
+        """Whether it is durable somewhere: a start makes durable what it finds."""
+        return any(data in synced for synced in self.synced.values())
+
     def lose_power(self) -> None:
         """Make the files what they are when the machine starts again."""
         self.off = True

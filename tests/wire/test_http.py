@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.errors import ProtocolError
-from hubbub.wire.http import Request, Requests, comes_from_elsewhere, parse_head, response
+from hubbub.wire.http import (
+    Request,
+    Requests,
+    comes_from_elsewhere,
+    parse_head,
+    request_of,
+    response,
+)
 
 HEAD, BODY = 1000, 1000
 
@@ -171,8 +178,7 @@ def test_a_head() -> None:
 def test_pages_of_other_sites(
     headers: dict[str, str], allowed: tuple[str, ...], foreign: bool
 ) -> None:
-    request = Request()
-    request.headers = headers
+    request = request_of("GET", b"/", headers)
     assert comes_from_elsewhere(request, allowed) is foreign
 
 

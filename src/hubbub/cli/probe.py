@@ -41,6 +41,8 @@ def probe(
         url = address if "://" in address else f"mqtt://{address}"
         if target.url or target.host:
             raise SettingError("expected one broker: HOST:PORT, --host or --url")
+        if address.isdecimal():
+            raise SettingError(f"expected HOST[:PORT], got {address}; a port alone is --port")
         target = target._replace(url=url)
     if target.smq:
         raise SettingError("only MQTT brokers can be probed")

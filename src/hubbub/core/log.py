@@ -45,6 +45,7 @@ class Log:
         self._kept: dict[int, Message] = {}
         self._order: deque[tuple[int, int]] = deque()
         self._pinned: dict[int, Message] = {}
+        self._pinned_again: dict[int, int] = {}  # how many more pins there are than one
         self._bytes = 0
         self._last_kept = -(1 << 48)
 
@@ -95,13 +96,20 @@ class Log:
         return self.position if self.records else self._last_kept
 
     def pin(self, seq: int) -> None:
-        """Keep a kept message until `unpin`, whatever memory says (retained ones, queues)."""
+        """Keep a kept message, whatever memory says, until as many `unpin` (retained, queues)."""
+        if seq in self._pinned:
+            self._pinned_again[seq] = self._pinned_again.get(seq, 0) + 1
+            return
         message = self._kept.get(seq)
         if message is not None:
             self._pinned[seq] = message
 
     def unpin(self, seq: int) -> None:
-        self._pinned.pop(seq, None)
+        more = self._pinned_again.pop(seq, 0) if self._pinned_again else 0
+        if more > 1:
+            self._pinned_again[seq] = more - 1
+        elif not more:
+            self._pinned.pop(seq, None)
 
     def read(self, seq: int) -> Message | None:
         """The message of that number, or None if it is gone."""

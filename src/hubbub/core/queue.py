@@ -59,12 +59,8 @@ class Reader:
 Entrance = Callable[["Queue", Run, Subscription], None]
 
 
-class Entry(NamedTuple):
-    """A message in a queue: its seq in the log, its id, the bytes of its payload."""
-
-    seq: int
-    number: int
-    size: int
+# A message in a queue: its seq in the log, its id, the bytes of its payload.
+Entry = tuple[int, int, int]
 
 
 class Queue(Session):
@@ -162,7 +158,7 @@ class Queue(Session):
         for index in range(max(start, self._head), len(self._ids)):
             number = self._ids[index]
             if number in self.messages:
-                yield Entry(self._seqs[index], number, self._sizes[index])
+                yield self._seqs[index], number, self._sizes[index]
 
     def newest(self, count: int) -> list[int]:
         """The newest ids, newest first."""

@@ -85,11 +85,13 @@ class Queues:
 
     def room(self, queue: Queue) -> int:
         """How many more messages a queue takes. With room for bytes left, any size fits."""
+        most, largest = self.max_messages, self.max_bytes
         own = queue.settings
-        if queue.bytes >= min(own.max_bytes or self.max_bytes, self.max_bytes):
-            return 0
-        most = min(own.max_messages or self.max_messages, self.max_messages)
-        return max(most - len(queue.messages), 0)
+        if own is not PLAIN:
+            largest = min(own.max_bytes or largest, largest)
+            most = min(own.max_messages or most, most)
+        waiting = len(queue.messages)
+        return most - waiting if waiting < most and queue.bytes < largest else 0
 
     def may_begin(self, name: str) -> bool:
         return name in self.broker.state.queues or len(self.broker.state.queues) < QUEUES
@@ -146,7 +148,11 @@ class Queues:
         return subscription
 
     def enqueue(self, queue: Queue, run: Run, subscription: Subscription) -> None:
-        """Messages enter a queue: sent to it (a `send` row), or through a binding (`queued`)."""
+        """Messages enter a queue: sent to it (a `send` row), or through a binding (`queued`).
+
+        What the fold does with these rows, and with an `ack`, is one call of the queue's: it is
+        made here too, and the row only where rows lead somewhere. Both happen per message.
+        """
         sent = subscription.filter == queue.client and self.broker.log.records
         if not sent and not run.first:
             run.first = self.broker.log.keep(run)
@@ -165,22 +171,27 @@ class Queues:
 
     def _send(self, queue: Queue, message: Message) -> None:
         """The message is only here, so its row is that of the queue too."""
-        row = row_of(message, schema.SEND, self._answered(message), queue.next)
+        number = queue.next
+        row = row_of(message, schema.SEND, self._answered(message), number)
         expires = self._expiry(queue, message)
         if message.topic != queue.client or message.expires != expires:
             row = row._replace(topic=column_of(queue.client), expires=expires)
-        self.broker.change(row)
+        seq = self.broker.log.append(row)
+        queue.add(number, seq, len(message.payload), expires)
 
     def _put(self, queue: Queue, message: Message, seq: int) -> None:
         """The message is in the log already."""
-        self.broker.log.pin(seq)
-        self.broker.change(
-            Row(
-                0, 0, schema.QUEUED, PROTOCOL.encode(), column_of(queue.client), ref=seq,
-                number=queue.next, expires=self._expiry(queue, message),
-                properties=b'{"bytes":%d}' % len(message.payload),
-            )
-        )  # fmt: skip
+        log, number, size = self.broker.log, queue.next, len(message.payload)
+        expires = self._expiry(queue, message)
+        log.pin(seq)
+        if log.records:
+            log.append(
+                Row(
+                    0, 0, schema.QUEUED, PROTOCOL.encode(), column_of(queue.client), ref=seq,
+                    number=number, expires=expires, properties=b'{"bytes":%d}' % size,
+                )
+            )  # fmt: skip
+        queue.add(number, seq, size, expires)
 
     def _expiry(self, queue: Queue, message: Message) -> int:
         """When a message that enters the queue now expires, 0 = never."""
@@ -267,7 +278,14 @@ class Queues:
         seq = queue.messages.get(number)
         if seq is None:
             return False
-        row = row_about(session, schema.ACK, queue.client)
-        self.broker.change(row._replace(ref=seq, number=number))
-        self.broker.log.unpin(seq)
+        log = self.broker.log
+        if log.records:
+            log.append(
+                Row(
+                    0, 0, schema.ACK, session.protocol.encode(), column_of(session.client),
+                    column_of(queue.client), ref=seq, number=number,
+                )
+            )  # fmt: skip
+        queue.remove(number)
+        log.unpin(seq)
         return True

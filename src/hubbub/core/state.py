@@ -447,11 +447,11 @@ def queue_rows(queue: Queue) -> Iterator[Row]:
     for topic_filter, qos in queue.bindings.items():
         yield Row(0, 0, schema.SUBSCRIBE, protocol, client, column_of(topic_filter), qos=qos)
     expires = {number: when for when, number in queue.expiring}
-    for entry in queue.above(-1):
-        said: dict[str, object] = {"bytes": entry.size}
-        if entry.number in queue.delivered:
-            said["delivered"] = queue.delivered[entry.number]
+    for seq, number, size in queue.above(-1):
+        said: dict[str, object] = {"bytes": size}
+        if number in queue.delivered:
+            said["delivered"] = queue.delivered[number]
         yield Row(
-            0, 0, schema.QUEUED, protocol, client, ref=entry.seq, number=entry.number,
-            expires=expires.get(entry.number, 0), properties=properties_column(said),
+            0, 0, schema.QUEUED, protocol, client, ref=seq, number=number,
+            expires=expires.get(number, 0), properties=properties_column(said),
         )  # fmt: skip

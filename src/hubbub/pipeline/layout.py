@@ -2,14 +2,14 @@
 
     DIR/tables/<table>/[day=D/]batch_id=K/part-N-I.parquet   final rows; for any reader of Parquet
     DIR/tables/_open/<table>/batch_id=N/part-N-I.parquet     rows still open after batch N
-    DIR/tables/_progress.json                                the last whole batch: {"batch_id": N, …}
+    DIR/tables/_progress.json                                the last whole batch: "batch_id": N
     DIR/tables/_tmp/  _checkpoint/  _lock                    work of the pipeline
 
 K is the first batch of a group, an hour of the journal or GROUP_ROWS of it. A file appears whole,
 by a rename within one file system. A batch that was cut short runs again: what it left is
-removed first. `compact` merges the files of a group into one, `part-N-to-M.parquet`, by exchanging the
-whole directory at once. So a directory of a group never has a row twice or lacks one, and a row
-keeps its `batch_id`.
+removed first. `compact` merges the files of a group into one, `part-N-to-M.parquet`, by exchanging
+the whole directory at once. So a directory of a group never has a row twice or lacks one, and a
+row keeps its `batch_id`.
 
 `part-none.parquet` has the columns and no rows: a table that is empty can be read as well.
 Readers of Parquet skip what begins with `_`. Who wants all tables as of one moment takes files of

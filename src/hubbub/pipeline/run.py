@@ -3,13 +3,15 @@
 Called by `hubbub pipeline run` and by programs with a Spark session. The order of a batch is in
 `_Batches.write` and nowhere else:
 
-    count it · messages · readings · the other tables · alerts · then _progress.json
+    messages · readings · the other tables · alerts · then the progress
 
-A table is written only if the batch has rows that concern it; alerts are published once all is
-written, and again if the batch runs again: the hub knows which it already took.
+The rows of the journal are read once for `messages`, and counted in passing; what is made of
+messages is made of the rows that this wrote, which Spark reads back ten times as fast. A table is
+written only if the batch has rows that concern it. Alerts are published once all is written, and
+again if the batch runs again: the hub knows which it already took.
 
 Spark keeps the position in its checkpoint. A batch that was cut short runs again with the same
-range of rows and the same batch id, and puts the same files in the same places.
+range of rows and the same batch id; one that had become whole is left as it is.
 """
 
 from __future__ import annotations
@@ -18,25 +20,28 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from hubbub.errors import JournalError
 from hubbub.journal.table import Table as Journal
+from hubbub.pipeline.compact import tidy
 from hubbub.pipeline.event_time import timed
-from hubbub.pipeline.layout import Layout, Progress
+from hubbub.pipeline.layout import Layout, Progress, grown
+from hubbub.pipeline.places import Disk, Place, Remote
 from hubbub.pipeline.rules import NO_RULES, Rules
-from hubbub.pipeline.tables import ALL, TABLES, alerts
-from hubbub.pipeline.tables.table import Moment, Spanning, Table, ddl, names
+from hubbub.pipeline.tables import ALL, TABLES, alerts, messages, readings
+from hubbub.pipeline.tables.table import AnyTable, Derived, Moment, Spanning, Table, ddl
 
-EVERY: Final = 2.0  # seconds between batches; one costs about a second of two cores
-ROWS: Final = 100_000  # of the journal in one batch: bounds memory when there is much to catch up
-ROWS_PER_FILE: Final = 20_000  # smaller batches become one file a table
+EVERY: Final = 1.0  # seconds between batches
+ROWS: Final = 250_000  # of the journal in one batch: see docs/benchmarks.md, "The pipeline"
 PATIENCE: Final = 15.0  # seconds a batch gets to end before it is cut short
 
 NAMES: Final = tuple(table.name for table in ALL)
@@ -45,6 +50,8 @@ SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.maxConcurrentOutputFileWriters": "8",  # else rows are sorted by day first
+    "parquet.compression.codec.zstd.level": "1",  # 5 % larger than level 3, a tenth less CPU
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
 
@@ -78,45 +85,50 @@ def run(
     skip_lost: bool = False,
     rules: Rules = NO_RULES,
     publish: Publish | None = None,
+    only: tuple[str, ...] = NAMES,
+    to: str = "",
+    keep: dict[str, float] | None = None,
 ) -> None:
     """Write the tables of a data directory until `stop` is set; with `once`, what is there now.
 
     `publish` is given the alerts that `rules` find, batch by batch; without it they are only
-    written to their table.
+    written to their table. `only` names the tables to write; messages always are. `to` is a URL
+    for tables and checkpoint instead of the data directory. `keep`: days by table, after which
+    rows are removed.
 
     Returns after a whole batch, or after PATIENCE in the midst of one. Raises DirectoryError if
     the tables cannot be written, and JournalError if the journal cannot be read: rows that
     retention removed before they were read are one case, unless `skip_lost`.
     """
     layout = Layout(data)
-    layout.prepare(NAMES)
+    place = Remote(spark, to) if to else Disk(spark, layout)
+    chosen = tuple(table for table in ALL if table.name in (*only, "messages"))
+    place.prepare(chosen)
     try:
         for name, value in SETTINGS.items():
             spark.conf.set(name, value)
-        batches = _Batches(layout, report, rules, publish)
-        query = _start(spark, layout, batches, every, once, skip_lost)
+        batches = _Batches(place, Journal(str(layout.data)), chosen, rules, report, publish)
+        if not to:
+            batches.whole = partial(tidy, layout, keep or {})
+        rows = _rows(spark, layout, skip_lost)
+        query = _start(rows, batches, place.checkpoint, every, once)
         _watch(query, batches, stop)
     finally:
-        layout.release()
+        place.release()
+
+
+def _rows(spark: SparkSession, layout: Layout, skip_lost: bool) -> DataFrame:
+    source = spark.readStream.format("hubbub").option("startingOffsets", "earliest")
+    source = source.option("maxOffsetsPerTrigger", str(ROWS))
+    source = source.option("failOnDataLoss", "false" if skip_lost else "true")
+    return source.load(str(layout.data))
 
 
 def _start(
-    spark: SparkSession,
-    layout: Layout,
-    batches: _Batches,
-    every: float,
-    once: bool,
-    skip_lost: bool,
+    rows: DataFrame, batches: _Batches, checkpoint: str, every: float, once: bool
 ) -> StreamingQuery:
-    rows = (
-        spark.readStream.format("hubbub")
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", str(ROWS))
-        .option("failOnDataLoss", "false" if skip_lost else "true")
-        .load(str(layout.data))
-    )
     writer = rows.writeStream.queryName("hubbub").foreachBatch(batches.write)
-    writer = writer.option("checkpointLocation", str(layout.checkpoint))
+    writer = writer.option("checkpointLocation", checkpoint)
     if once:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{every} seconds").start()
@@ -154,138 +166,153 @@ class _Batches:
 
     def __init__(
         self,
-        layout: Layout,
-        report: Callable[[Report], None],
+        place: Place,
+        journal: Journal,
+        tables: tuple[AnyTable, ...],
         rules: Rules,
+        report: Callable[[Report], None],
         publish: Publish | None,
     ) -> None:
-        self.layout = layout
-        self.report = report
+        self.place = place
         self.rules = rules
+        self.report = report
         self.publish = publish
         self.idle = threading.Lock()
-        self._journal = Journal(str(layout.data))
+        self.whole: Callable[[Progress, Progress | None], None] = lambda now, before: None
+        self._journal = journal
+        self._tables = tables
+        self._before = place.progress()
+        self._begun = False
         self._took: dict[str, float] = {}
 
     def write(self, frame: DataFrame, batch: int) -> None:
         """The rows of a batch into all tables."""
         with self.idle:
+            before = self._before
+            if before is not None and before.batch >= batch:
+                return  # whole, but Spark did not come to say so in its checkpoint
             begun = time.monotonic()
             self._took = {}
-            rows = timed(frame, self.rules)
-            if self.rules.timed():
-                rows = rows.persist()  # else reading the journal again costs less than a cache
-            try:
-                counted = self._count(rows)
-                if counted is None:
-                    self._nothing(batch)
-                    return
-                if counted.rows < ROWS_PER_FILE:
-                    rows = rows.coalesce(1)
-                self._tables(rows, batch, counted)
-            finally:
-                rows.unpersist()
-            self._alerts(frame.sparkSession, batch, counted)
-            self.layout.advance(Progress(batch, counted.seq, counted.until))
-            self._say(batch, counted, time.monotonic() - begun)
+            if not self._begun:
+                self.place.undo(batch)  # only the first can have been cut short
+            self._begun = True
+            counted = self._messages(frame, batch)
+            if not counted.rows:
+                self._nothing(batch)
+                return
+            progress = grown(before, batch, counted.seq, counted.until, counted.rows)
+            self._others(frame, progress, counted)
+            self._alerts(frame.sparkSession, progress)
+            self.place.advance(progress)
+            self._before = progress
+            self._say(progress, counted, time.monotonic() - begun)
+            self.whole(progress, before)
 
-    def _say(self, batch: int, counted: _Counted, seconds: float) -> None:
-        behind = self._journal.committed() - counted.seq
+    def _say(self, progress: Progress, counted: _Counted, seconds: float) -> None:
+        behind = self._journal.committed() - progress.seq
         messages = counted.events["messages"]
-        seq, rows = counted.seq, counted.rows
-        self.report(Report(batch, seq, rows, messages, behind, seconds, self._took))
+        self.report(
+            Report(
+                progress.batch, progress.seq, counted.rows, messages, behind, seconds, self._took
+            )
+        )
 
-    def _count(self, rows: DataFrame) -> _Counted | None:
-        """One pass over all rows of the batch."""
-        events = [F.count_if(F.expr(table.event(self.rules))) for table in TABLES]
-        found = rows.agg(F.max("seq"), F.max("time").cast("string"), F.count("*"), *events).first()
-        assert found is not None
-        if not found[2]:
-            return None
-        of_tables = {table.name: count for table, count in zip(TABLES, found[3:], strict=True)}
-        return _Counted(found[0], found[1], found[2], of_tables)
+    def _messages(self, frame: DataFrame, batch: int) -> _Counted:
+        """The one pass over all rows of the journal: messages are written, the rest is counted."""
+        begun = time.monotonic()
+        note = Observation()
+        counts = [F.count_if(F.expr(table.event(self.rules))).alias(table.name) for table in TABLES]
+        seen = timed(frame, self.rules).observe(
+            note, F.max("seq").alias("seq"), F.max("time").cast("string").alias("until"),
+            F.count("*").alias("rows"), *counts,
+        )  # fmt: skip
+        written = self.place.append(messages.TABLE, messages.rows(seen, self.rules), batch)
+        found = note.get
+        events = {table.name: found[table.name] for table in TABLES}
+        counted = _Counted(found["seq"] or 0, found["until"] or "", found["rows"], events)
+        if counted.events["messages"]:
+            before = self._before
+            progress = grown(before, batch, counted.seq, counted.until, counted.rows)
+            self.place.show(messages.TABLE, written, progress)
+            self._took["messages"] = time.monotonic() - begun
+        return counted
 
-    def _tables(self, rows: DataFrame, batch: int, counted: _Counted) -> None:
-        for table in TABLES:
+    def _others(self, frame: DataFrame, progress: Progress, counted: _Counted) -> None:
+        added = self.place.appended(messages.TABLE, progress)
+        for table in self._tables:
+            if table is messages.TABLE or isinstance(table, Derived):
+                continue
             begun = time.monotonic()
+            rows = added if table.of_messages else frame
             if isinstance(table, Table):
-                written = self._append(table, rows, batch, counted)
+                wrote = self._append(table, rows, progress, counted)
             else:
-                written = self._span(table, rows, batch, counted)
-            if written:
+                wrote = self._span(table, rows, progress, counted)
+            if wrote:
                 self._took[table.name] = time.monotonic() - begun
 
     def _nothing(self, batch: int) -> None:
         """All rows of the range are gone, and `skip_lost` says to go on."""
-        for table in TABLES:
+        for table in self._tables:
             if isinstance(table, Spanning):
-                self.layout.carry_on(table.name, batch)
+                self.place.carry_on(table, batch)
 
-    def _append(self, table: Table, rows: DataFrame, batch: int, counted: _Counted) -> bool:
+    def _append(self, table: Table, rows: DataFrame, progress: Progress, counted: _Counted) -> bool:
         if not counted.events[table.name]:
             return False
-        place = self.layout.scratch(table.name)
-        table.rows(rows, self.rules).write.partitionBy(*table.by).parquet(str(place))
-        self.layout.append(table.name, batch, place)
+        if table is not readings.TABLE:
+            written = self.place.append(table, table.rows(rows, self.rules), progress.batch)
+        else:
+            note = Observation()
+            found = readings.noted(rows, self.rules, note)
+            written = self.place.append(table, found, progress.batch)
+            counted.events["quarantine"] = note.get[readings.UNDECODABLE]
+        self.place.show(table, written, progress)
         return True
 
-    def _span(self, table: Spanning, rows: DataFrame, batch: int, counted: _Counted) -> bool:
-        files = self.layout.carried(table.name, batch - 1)
-        if not counted.events[table.name] and not (table.clocked and files):
-            self.layout.carry_on(table.name, batch)
+    def _span(
+        self, table: Spanning, rows: DataFrame, progress: Progress, counted: _Counted
+    ) -> bool:
+        if not counted.events[table.name] and not (table.clocked and self._minute_over(progress)):
+            self.place.carry_on(table, progress.batch)
             return False
-        found = table.rows(rows, _read(rows.sparkSession, table, files), self._moment(counted))
-        place = self.layout.scratch(table.name)
-        _split(table, found.coalesce(1), place)
-        self.layout.append(table.name, batch, place / "open=false")
-        self.layout.carry(table.name, batch, place / "open=true")
+        carried = self.place.carried(table, progress.batch - 1)
+        if carried is None:
+            schema = ddl((*table.columns, *table.memory))
+            carried = rows.sparkSession.createDataFrame([], schema)
+        found = table.rows(rows, carried, self._moment(progress))
+        self.place.split(table, found.coalesce(1), progress)
         return True
 
-    def _moment(self, counted: _Counted) -> Moment:
-        until = F.lit(counted.until).cast("timestamp")
-        return Moment(until, self.rules, self._journal.segment_of(counted.seq))
+    def _minute_over(self, progress: Progress) -> bool:
+        """Whether the watermark came into another minute since the batch before."""
+        if self._before is None:
+            return False
+        late = timedelta(seconds=self.rules.patience())
+        marks = (datetime.fromisoformat(one.time) - late for one in (self._before, progress))
+        return len({mark.replace(second=0, microsecond=0) for mark in marks}) > 1
 
-    def _alerts(self, spark: SparkSession, batch: int, counted: _Counted) -> None:
+    def _moment(self, progress: Progress) -> Moment:
+        until = F.lit(progress.time).cast("timestamp")
+        return Moment(until, self.rules, self._journal.segment_of(progress.seq))
+
+    def _alerts(self, spark: SparkSession, progress: Progress) -> None:
         """What the rules find in the rows that this batch added to the tables."""
-        if not self.rules.alert:
+        if not self.rules.alert or alerts.TABLE not in self._tables:
             return
         begun = time.monotonic()
         for table in TABLES:
-            files = self.layout.files(table.name, batch - 1, batch)
-            _read(spark, table, files).createOrReplaceTempView(table.name)
-        found = alerts.find(spark, self.rules.alert, counted.until)
+            self.place.appended(table, progress).createOrReplaceTempView(table.name)
+        found = alerts.find(spark, self.rules.alert, progress.time)
         if not found:
             return
-        place = self.layout.scratch(alerts.NAME)
-        alerts.frame(spark, found).coalesce(1).write.parquet(str(place))
-        self.layout.append(alerts.NAME, batch, place)
+        rows = alerts.frame(spark, found).coalesce(1)
+        self.place.show(
+            alerts.TABLE, self.place.append(alerts.TABLE, rows, progress.batch), progress
+        )
         if self.publish is not None:
-            self.publish(batch, found)
+            self.publish(progress.batch, found)
         self._took[alerts.NAME] = time.monotonic() - begun
-
-
-def _split(table: Spanning, found: DataFrame, place: Path) -> None:
-    """Write closed and open rows apart; only open ones keep what the table remembers."""
-    if not table.memory:
-        found.write.partitionBy("open").parquet(str(place))
-        return
-    found = found.persist()
-    counts = found.agg(F.count_if(~F.col("open")), F.count_if("open")).first()
-    assert counts is not None
-    if counts[0]:
-        closed = found.where("NOT open").select(*names(table.columns))
-        closed.write.parquet(str(place / "open=false"))
-    if counts[1]:
-        found.where("open").drop("open").write.parquet(str(place / "open=true"))
-    found.unpersist()
-
-
-def _read(spark: SparkSession, table: Table | Spanning, files: list[Path]) -> DataFrame:
-    """Files of a table, those of its open rows with what it remembers."""
-    schema = ddl((*table.columns, *table.memory) if isinstance(table, Spanning) else table.columns)
-    if not files:
-        return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*(str(file) for file in files))
 
 
 class _Counted(NamedTuple):

@@ -25,7 +25,7 @@ from rich.console import (
 from rich.table import Table
 from rich.text import Text
 
-from hubbub.pipeline.layout import Layout, Progress
+from hubbub.pipeline.layout import Layout, Part, Progress
 
 HISTORY: Final = 500  # batches whose rows are read at the first look; older ones are only counted
 PLACES: Final = 10_000  # topics whose last message, (topic, path) whose last reading is kept
@@ -75,15 +75,18 @@ class Screen:
         if progress is None:
             return None
         for name in self._counts:
-            for file in self._layout.files(name, self._batch, progress.batch):
-                self._read(name, file, progress.batch)
+            for part in self._layout.files(name, self._batch, progress.batch):
+                if part.first <= self._batch:  # merged meanwhile with what was read: begin anew
+                    self.__init__(self._layout.data, self._rows)  # type: ignore[misc]
+                    return self.look()
+                self._read(name, part, progress.batch)
         self._batch = progress.batch
         return self._view(progress)
 
-    def _read(self, name: str, file: Path, newest: int) -> None:
-        with pq.ParquetFile(file) as parquet:
+    def _read(self, name: str, part: Part, newest: int) -> None:
+        with pq.ParquetFile(part.file) as parquet:
             self._counts[name] += parquet.metadata.num_rows
-            if newest - int(file.parent.name.partition("=")[2]) < HISTORY:
+            if newest - part.last < HISTORY:
                 self._take(name, parquet.read())
 
     def _take(self, name: str, rows: pa.Table) -> None:

@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from hubbub.pipeline.layout import Layout, Progress
+from hubbub.pipeline.layout import Layout, Progress, beyond
+from hubbub.pipeline.places import BATCH_ID
 from hubbub.pipeline.tables import ALL
-from hubbub.pipeline.tables.table import Column, Derived, Spanning, Table, ddl
+from hubbub.pipeline.tables.table import AnyTable, Spanning, ddl, names
 
 CELL: Final = 60  # characters of a cell in the `table` format; csv and json give all
-
-_BATCH: Final = Column("batch_id", "bigint", "the batch that wrote the row")
 
 
 def views(spark: SparkSession, data: str | Path) -> Progress:
@@ -45,15 +45,13 @@ def views(spark: SparkSession, data: str | Path) -> Progress:
     return progress
 
 
-def _closed(
-    spark: SparkSession, layout: Layout, table: Table | Spanning | Derived, progress: Progress
-) -> DataFrame:
+def _closed(spark: SparkSession, layout: Layout, table: AnyTable, progress: Progress) -> DataFrame:
     place = layout.root / table.name
     if not place.exists():  # no run of this version yet
-        return spark.createDataFrame([], ddl(table.columns))
-    rows = spark.read.schema(ddl((*table.columns, _BATCH))).parquet(str(place))
-    rows = rows.where(rows["batch_id"] <= progress.batch)
-    return rows.select(*(column.name for column in table.columns))
+        return spark.createDataFrame([], ddl((*table.columns, BATCH_ID)))
+    rows = spark.read.schema(ddl((*table.columns, BATCH_ID))).parquet(str(place))
+    rows = rows.where(F.col("_metadata.file_name") < beyond(progress.batch))
+    return rows.select(*names((*table.columns, BATCH_ID)))
 
 
 def _opened(spark: SparkSession, layout: Layout, table: Spanning, progress: Progress) -> DataFrame:

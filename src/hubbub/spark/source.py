@@ -55,6 +55,7 @@ from hubbub.spark.filters import Bounds, Choice
 from hubbub.spark.hub import Hub
 from hubbub.spark.options import EARLIEST, LATEST, Access, Options
 from hubbub.spark.remote import Remote
+from hubbub.spark.sink import StreamWriter, Target, Writer
 
 log = logging.getLogger("hubbub.spark")
 
@@ -397,6 +398,12 @@ class HubbubDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> StreamReader:
         return StreamReader(self._checked())
+
+    def writer(self, schema: StructType, overwrite: bool) -> Writer:
+        return Writer(Target(self.options, schema), overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        return StreamWriter(Target(self.options, schema))
 
     def _checked(self) -> Options:
         options = Options(self.options)

@@ -31,36 +31,30 @@ class Request:
     """A request: `target` as it was sent, `path` without the query, header names in lower case.
 
     Repeated headers are joined with a comma (RFC 9110, 5.3); do not change them, several requests
-    may share them. `body` is empty until read.
+    may share them. `body` is empty until read. `request_of` makes one.
     A protocol that takes the request may set `subprotocol`, to be confirmed in a WebSocket
     handshake, or `raw`: the plain socket, though the client asked for a WebSocket.
     """
 
     __slots__ = (
-        "method", "target", "version", "headers", "body", "keep_alive", "subprotocol", "raw",
+        "method", "target", "path", "query", "version", "headers", "body", "keep_alive",
+        "subprotocol", "raw",
     )  # fmt: skip
 
-    def __init__(self) -> None:
-        self.method = ""
-        self.target = b""
+    def __init__(
+        self, method: str, target: bytes, path: bytes, query: bytes, headers: dict[str, str],
+        body: bytes = b"",
+    ) -> None:  # fmt: skip
+        self.method = method
+        self.target = target
+        self.path = path
+        self.query = query
         self.version = "1.1"
-        self.headers: dict[str, str] = {}
-        self.body = b""
+        self.headers = headers
+        self.body = body
         self.keep_alive = True
         self.subprotocol = ""
         self.raw = False
-
-    @property
-    def path(self) -> bytes:
-        """The target without query and fragment; an absolute URI is reduced to its path."""
-        target = self.target
-        if not target.startswith(b"/"):
-            target = b"/" + target.partition(b"://")[2].partition(b"/")[2]
-        return target.partition(b"?")[0].partition(b"#")[0]
-
-    @property
-    def query(self) -> bytes:
-        return self.target.partition(b"#")[0].partition(b"?")[2]
 
     @property
     def websocket(self) -> bool:
@@ -70,6 +64,15 @@ class Request:
     def listed(self, name: str) -> list[str]:
         """A header that is a list, its items stripped."""
         return [item.strip() for item in self.headers.get(name, "").split(",") if item.strip()]
+
+
+def request_of(method: str, target: bytes, headers: dict[str, str]) -> Request:
+    """Of an absolute URI the path counts, and what follows it; a fragment says nothing here."""
+    local = target
+    if not local.startswith(b"/"):
+        local = b"/" + local.partition(b"://")[2].partition(b"/")[2]
+    path, _, query = local.partition(b"#")[0].partition(b"?")
+    return Request(method, target, path, query, headers)
 
 
 class Requests:
@@ -93,7 +96,9 @@ class Requests:
         self._begin()
 
     def _begin(self) -> None:
-        self._request = Request()
+        self._request = request_of("", b"", {})
+        self._target = b""
+        self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
         self._body_size = 0
         self._head_size = 0
@@ -151,7 +156,7 @@ class Requests:
         self._between = False
 
     def on_url(self, url: bytes) -> None:
-        self._request.target += url
+        self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head_size += len(name) + len(value)
@@ -159,12 +164,12 @@ class Requests:
             raise self._head_too_large()
         key = name.decode("latin-1").lower()
         text = value.decode("latin-1")
-        headers = self._request.headers
+        headers = self._headers
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
-        request = self._request
-        request.method = self._parser.get_method().decode("latin-1")
+        method = self._parser.get_method().decode("latin-1")
+        request = self._request = request_of(method, self._target, self._headers)
         request.version = self._parser.get_http_version()
         request.keep_alive = self._parser.should_keep_alive()
         self._idle_size = 0
@@ -200,7 +205,10 @@ _KNOWN: Final[dict[bytes, tuple[dict[str, str], int]]] = {}
 _KNOWN_HEADS: Final = 1_000
 _KNOWN_BYTES: Final = 512
 _SPECIAL: Final = ("transfer-encoding", "expect", "upgrade")
-_LINE: Final = re.compile(rb"(GET|POST) (/[-\w.:$%~,;=?&@!*'()+/]*) HTTP/1\.1(?=\r\n)", re.ASCII)
+_LINE: Final = re.compile(
+    rb"(GET|POST) ((/[-\w.:$%~,;=&@!*'()+/]*)(?:\?([-\w.:$%~,;=?&@!*'()+/]*))?) HTTP/1\.1(?=\r\n)",
+    re.ASCII,
+)
 
 
 def _known(data: bytes, body_bytes: int) -> tuple[Request | None, int]:
@@ -208,22 +216,21 @@ def _known(data: bytes, body_bytes: int) -> tuple[Request | None, int]:
     line = _LINE.match(data)
     if line is None:
         return None, 0
-    head = data.find(b"\r\n\r\n", line.end())
+    begin = line.end()
+    head = data.find(b"\r\n\r\n", begin)
     if head < 0:
         return None, 0
     end = head + 4
-    known = _KNOWN.get(data[line.end() : end])
+    known = _KNOWN.get(data[begin:end])
     if known is None:
         return None, 0
     headers, size = known
     if len(data) < end + size or size > body_bytes:
         return None, 0
-    request = Request()
-    request.method = line[1].decode()
-    request.target = line[2]
-    request.headers = headers
-    request.body = data[end : end + size]
-    return request, end + size
+    method, target, path, query = line.groups(b"")
+    body = data[end : end + size] if size else b""
+    known_method = "GET" if method == b"GET" else "POST"
+    return Request(known_method, target, path, query, headers, body), end + size
 
 
 def _learn(data: bytes, request: Request) -> None:

@@ -13,7 +13,7 @@ No I/O.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from hubbub.core.broker import Broker
@@ -69,6 +69,7 @@ class SwitchConnection(Connection):
     ) -> None:
         super().__init__(broker, link, opening)
         self.bound = False
+        self.restless = False
         self.desk = desk
         self.message_bytes = message_bytes
         # Who it is: it may log in several times, under several tokens.
@@ -95,9 +96,12 @@ class SwitchConnection(Connection):
             if self.busy:
                 self._bound_what_waits(len(data))
             for request in self.requests.feed(data):
-                self.pending.append(request)
-                self._go_on()
-            self._encourage()
+                if self.busy or self.pending:
+                    self.pending.append(request)
+                elif not self.over:
+                    self._start(request)
+            if self.requests.expected:
+                self._encourage()
         except ProtocolError as error:
             self.over = True
             self.link.hold(error.reply)  # behind the answers that are held
@@ -105,7 +109,7 @@ class SwitchConnection(Connection):
 
     def _encourage(self) -> None:
         """Let a client that asked first send its body, once all before it is answered."""
-        if self.requests.expected and not (self.busy or self.over):
+        if not (self.busy or self.over):
             self.requests.expected = False
             self.link.hold(CONTINUE)
 
@@ -119,13 +123,13 @@ class SwitchConnection(Connection):
 
     def _go_on(self) -> None:
         while self.pending and not self.busy and not self.over:
-            if self.link.size + self.link.held_bytes > UNREAD_BYTES:
-                raise ProtocolError(f"more than {UNREAD_BYTES} bytes of answers wait to be read")
-            self.behind = 0
-            self.busy = True
-            self._begin(self.pending.popleft())
+            self._start(self.pending.popleft())
 
-    def _begin(self, request: Request) -> None:
+    def _start(self, request: Request) -> None:
+        if self.link.size + self.link.held_bytes > UNREAD_BYTES:
+            raise ProtocolError(f"more than {UNREAD_BYTES} bytes of answers wait to be read")
+        self.behind = 0
+        self.busy = True
         self.last = not request.keep_alive
         self.bound = self.bound or request.path != b"/"
         call = codec.call_of(request)
@@ -149,7 +153,7 @@ class SwitchConnection(Connection):
         name = call.route.operation
         operation = OPERATIONS.get(name)
         try:
-            if not allowed(session, call):
+            if session.rights is not self.broker.open and not allowed(session, call):
                 self._finish(NOT_ALLOWED)
             elif operation is not None:
                 self._finish(operation(self.desk, session, call, request))
@@ -229,7 +233,8 @@ class SwitchConnection(Connection):
                 self._finish(_ERROR)
             if later:
                 self._go_on()
-                self._encourage()
+                if self.requests.expected:
+                    self._encourage()
 
         user, secret = authorization(request.headers.get("authorization", ""))
         self.opening.authenticate(token, user, secret, answered)
@@ -245,7 +250,8 @@ class SwitchConnection(Connection):
             self._wait_for(ReadmePoll(self.desk.polls, session, after, timeout, now), now)
             return
         wanted = codec.wanted_of(request.body)
-        if all(session.rights.may_subscribe(QUEUE + name) for name in wanted.queues):
+        rights = session.rights
+        if rights is self.broker.open or _may_read(rights, wanted.queues):
             self._wait_for(Poll(self.desk.polls, session, wanted, now), now)
         else:
             self._finish(NOT_ALLOWED)
@@ -271,6 +277,7 @@ class SwitchConnection(Connection):
             self._finish(_TOO_MANY)
         else:
             self.wait = wait
+            self.restless = True
             wait.look = self._look
             wait.begin()
 
@@ -292,12 +299,15 @@ class SwitchConnection(Connection):
         if wait is None:
             return
         self.wait = None
+        self.restless = False
         wait.end()
         self._polls(-1)
         if body is not None:
             self._finish(Answer(body))
-            self._go_on()
-            self._encourage()
+            if self.pending:
+                self._go_on()
+            if self.requests.expected:
+                self._encourage()
 
     def wake(self, now: float) -> float:
         if self.wait is not None and self.wait.deadline <= now:
@@ -323,6 +333,10 @@ class SwitchConnection(Connection):
         for session in self.logins:
             self.desk.logins.leave(session, self.opening, reason)
         self.logins = []
+
+
+def _may_read(rights: Rights, queues: Iterable[str]) -> bool:
+    return all(rights.may_subscribe(QUEUE + name) for name in queues)
 
 
 def _token(session: SwitchSession) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from hubbub.core.broker import Broker
 from hubbub.core.limits import QUEUES, QUEUES_PER_TOKEN
@@ -41,13 +41,19 @@ class Desk:
         self.diagnostics = Diagnostics(broker)
 
 
-class Answer(NamedTuple):
+class Answer:
     """`level`: what it promises (`core.log`), 0 = as much as its listener's do."""
 
-    body: bytes = b""
-    status: int = 200
-    headers: tuple[tuple[str, str], ...] = ()
-    level: int = 0
+    __slots__ = ("body", "status", "headers", "level")
+
+    def __init__(
+        self, body: bytes = b"", status: int = 200, headers: tuple[tuple[str, str], ...] = (),
+        level: int = 0,
+    ) -> None:  # fmt: skip
+        self.body = body
+        self.status = status
+        self.headers = headers
+        self.level = level
 
 
 NOT_ALLOWED: Final = Answer(b"You may not do this here.", 403)

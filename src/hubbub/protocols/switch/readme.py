@@ -109,10 +109,10 @@ class ReadmePoll(Reading):
         return b'{"messages":[%b]}' % b",".join(self._said(one) for one in chosen)
 
     def _said(self, one: Read) -> bytes:
-        found, reply_to = one.message, shown(one.message.reply_to)
-        correlation = correlation_of(found)
+        queue, number, found = one
+        reply_to, correlation = shown(found.reply_to), correlation_of(found)
         if reply_to:
-            self.session.remember(reply_to, correlation, one.queue.name, one.number)
+            self.session.remember(reply_to, correlation, queue.name, number)
         return b"[%d,%b]" % (
             identity_of(found.seq),
             message(found.payload, correlation, reply_to),
@@ -120,4 +120,4 @@ class ReadmePoll(Reading):
 
 
 def _seq(one: Read) -> int:
-    return one.message.seq
+    return one[2].seq

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from heapq import merge
-from typing import Final, NamedTuple
+from typing import Final
 
 from hubbub import schema
 from hubbub.core.broker import Broker
@@ -35,21 +35,10 @@ ANSWER_BYTES: Final = 16 * MIB  # of payloads in one answer; the next one goes o
 ANSWER_MESSAGES: Final = 1_000  # reading them back takes the hub's time
 
 
-class Found(NamedTuple):
-    """A message above the cursor; `place` says in which of the queues that were asked for."""
-
-    seq: int
-    place: int
-    number: int
-    size: int
-
-
-class Read(NamedTuple):
-    """A message that was read back, to be answered with."""
-
-    queue: Queue
-    number: int
-    message: Message
+# A message above the cursor: its seq, in which of the queues asked for, its id, its bytes.
+Found = tuple[int, int, int, int]
+# A message that was read back, to be answered with.
+Read = tuple[Queue, int, Message]
 
 
 class Polls:
@@ -96,19 +85,22 @@ class Reading(Wait):
 
     def read(self, cursor: int, by_seq: bool) -> tuple[list[Read], Found | None]:
         """What is above the cursor, oldest first, and the last message that was looked at."""
-        queues = self._queues()
-        plain = [queue for queue in queues if not queue.settings.lease]
-        chosen: list[Read] = []
+        broker, queues = self.broker, self._queues()
+        plain = []
         for queue in queues:
-            self.broker.queues.overdue.expire(queue)
-        found = self._chosen(plain, cursor, by_seq)
-        for one in found:
-            message = self.broker.log.read(one.seq)
+            if queue.expiring:
+                broker.queues.overdue.expire(queue)
+            if not queue.settings.lease and (by_seq or queue.next > cursor + 1):
+                plain.append(queue)
+        chosen: list[Read] = []
+        found = self._chosen(plain, cursor, by_seq) if plain else []
+        for seq, place, number, _ in found:
+            message = broker.log.read(seq)
             if message is not None:
-                chosen.append(self._hand_out(plain[one.place], one.number, message))
+                chosen.append(self._hand_out(plain[place], number, message))
             else:
-                self.broker.metrics.drop("memory full")
-                self.broker.queues.acknowledge(plain[one.place], one.number, self.session)
+                broker.metrics.drop("memory full")
+                broker.queues.acknowledge(plain[place], number, self.session)
         for queue in queues:
             if queue.settings.lease:
                 chosen.extend(self._leased(queue))
@@ -121,10 +113,10 @@ class Reading(Wait):
         found = [_above(queue, place, cursor, by_seq) for place, queue in enumerate(queues)]
         for one in found[0] if len(found) == 1 else merge(*found):
             full = size > self._polls.answer_bytes or len(chosen) >= self._most
-            if full and one.seq != chosen[-1].seq:
+            if full and one[0] != chosen[-1][0]:
                 break
             chosen.append(one)
-            size += one.size
+            size += one[3]
         return chosen
 
     def _leased(self, queue: Queue) -> Iterator[Read]:
@@ -143,7 +135,7 @@ class Reading(Wait):
     def _shown(self, queue: Queue, number: int, message: Message) -> Read:
         asked = self._asked(message)
         self._polls.trace.delivered(self.session.client, queue, number, message, asked)
-        return Read(queue, number, message)
+        return queue, number, message
 
     def _asked(self, message: Message) -> int:
         """When the request that this answers was made, if it is still there."""
@@ -157,7 +149,7 @@ class Reading(Wait):
 def _above(queue: Queue, place: int, cursor: int, by_seq: bool) -> Iterator[Found]:
     entries = queue.accepted_after(cursor) if by_seq else queue.above(cursor)
     for seq, number, size in entries:
-        yield Found(seq, place, number, size)
+        yield seq, place, number, size
 
 
 class Poll(Reading):
@@ -166,6 +158,7 @@ class Poll(Reading):
     def __init__(self, polls: Polls, session: SwitchSession, wanted: Wanted, now: float) -> None:
         super().__init__(polls, session, now + wanted.timeout, wanted.most)
         self._wanted = wanted
+        self._after, self._by_seq = codec.place_of(wanted.cursor)
         self.expect()
 
     def names(self) -> Iterable[str]:
@@ -175,17 +168,16 @@ class Poll(Reading):
         return codec.transferred((), self._wanted.cursor)
 
     def answer(self) -> bytes | None:
-        cursor = self._wanted.cursor
-        seq = codec.seq_of(cursor)
-        chosen, last = self.read(int(cursor) if seq is None else seq, seq is not None)
+        chosen, last = self.read(self._after, self._by_seq)
         if last is None and not chosen:
             return None
+        cursor = self._wanted.cursor
         deliveries = [delivery_of(*one) for one in reversed(chosen)]
         if len(self._wanted.queues) > 1:
-            return codec.transferred(self._by_queue(deliveries), f"s{last.seq}" if last else cursor)
-        if last is None and seq is None:
-            cursor = str(max(int(cursor), *(one.number for one in chosen)))
-        return codec.transferred(deliveries, str(last.number) if last else cursor)
+            return codec.transferred(self._by_queue(deliveries), f"s{last[0]}" if last else cursor)
+        if last is None and not self._by_seq:
+            cursor = str(max(self._after, *(one.number for one in deliveries)))
+        return codec.transferred(deliveries, str(last[2]) if last else cursor)
 
     def _by_queue(self, deliveries: list[Delivery]) -> list[Delivery]:
         by_queue: dict[str, list[Delivery]] = {name: [] for name in self._wanted.queues}
