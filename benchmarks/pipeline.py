@@ -1,10 +1,11 @@
 """What the pipeline costs: a journal of so many messages made into all tables.
 
-    python -m benchmarks.pipeline [--messages 1000000] [--batch 100000]
+    python -m benchmarks.pipeline [--messages 2000000] [--batch 250000]
 
 The messages are JSON objects with three values, a number, and CBOR, from 1,000 topics, as a hub
-would record them. Prints rows a second of the whole run without the start of Spark, the seconds
-each table took, and the CPU time of all processes together. The hub is idle (there is none).
+would record them. Prints messages a second and the CPU time of all processes together, for the
+whole run without the start of Spark and for its second half, when the JVM has compiled what is
+hot; the seconds that each table took; and the most memory that was resident. There is no hub.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import cbor2
@@ -60,18 +62,22 @@ def message(number: int) -> Row:
     return Row(0, 0, PUBLISH, b"mqtt", b"dev-%d" % place, topic, qos=1, payload=payload)
 
 
+def stats() -> Iterator[tuple[int, list[str]]]:
+    """Each process with its fields of /proc/PID/stat from the third on."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            yield int(stat.parent.name), stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+
+
 def cpu_seconds() -> float:
     """Of this process and everything below it, whether it has ended or not.
 
     By descent, since the daemon that starts Spark's Python workers has a process group of its own.
     """
     times, parents = {}, {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        process = int(stat.parent.name)
+    for process, fields in stats():
         parents[process] = int(fields[1])
         times[process] = sum(map(int, fields[11:15]))
     total = sum(time for process, time in times.items() if _is_ours(process, parents))
@@ -86,7 +92,7 @@ def _is_ours(process: int, parents: dict[int, int]) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--messages", type=int, default=2_000_000)
     parser.add_argument("--batch", type=int, default=pipeline.ROWS)
     chosen = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="hubbub-bench-"))
@@ -102,16 +108,55 @@ def measure(directory: Path, messages: int, batch: int) -> None:
     spark = session()
     spark.range(1).count()
     reports: list[Report] = []
-    begun, cpu = time.monotonic(), cpu_seconds()
-    pipeline.run(spark, directory, threading.Event(), reports.append, once=True)
-    took, cpu = time.monotonic() - begun, cpu_seconds() - cpu
+    marks = [(time.monotonic(), cpu_seconds())]
+
+    def report(said: Report) -> None:
+        reports.append(said)
+        marks.append((time.monotonic(), cpu_seconds()))
+
+    with Memory() as memory:
+        pipeline.run(spark, directory, threading.Event(), report, once=True)
     end(spark)
     print(f"{messages} messages, {len(reports)} batches of {batch}, all tables")
-    print(f"  {messages / took:12,.0f} messages/s      {took:.1f} s, CPU {cpu:.1f} s")
-    print(f"  {cpu / messages * 1e6:12.1f} us of CPU a message")
-    for name in reports[0].tables:
-        seconds = sum(report.tables.get(name, 0.0) for report in reports)
-        print(f"  {name:12} {seconds:6.1f} s")
+    half = len(reports) // 2
+    say("all, from a cold start", reports, marks)
+    say("the second half, warm", reports[half:], marks[half:])
+    print(f"  {memory.peak / 1e6:12,.0f} MB of memory at most, all processes")
+    for name in reports[-1].tables:
+        seconds = sum(report.tables.get(name, 0.0) for report in reports[half:])
+        print(f"  {name:12} {seconds:6.1f} s of the second half")
+
+
+def say(what: str, reports: list[Report], marks: list[tuple[float, float]]) -> None:
+    messages = sum(report.messages for report in reports)
+    took, cpu = (last - first for first, last in zip(marks[0], marks[-1], strict=True))
+    print(
+        f"  {messages / took:12,.0f} messages/s  {cpu / messages * 1e6:6.1f} us of CPU each: {what}"
+    )
+
+
+class Memory:
+    """The most that this process and all below it had resident together, looked at often."""
+
+    def __init__(self) -> None:
+        self.peak = 0
+        self._over = threading.Event()
+        self._watch = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Memory:
+        self._watch.start()
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self._over.set()
+        self._watch.join()
+
+    def _look(self) -> None:
+        page = os.sysconf("SC_PAGE_SIZE")
+        while not self._over.wait(0.5):
+            parents = {process: int(fields[1]) for process, fields in stats()}
+            ours = (f for process, f in stats() if _is_ours(process, parents))
+            self.peak = max(self.peak, sum(int(fields[21]) for fields in ours) * page)
 
 
 if __name__ == "__main__":

@@ -153,6 +153,21 @@ def test_a_bad_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, compl
     assert complaint in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("protocols", "mount", "complaint"),
+    [("[]", "a/", 'protocols = ["mqtt"]'), ('["mqtt"]', "a/#", "without + and #")],
+)
+def test_a_mount_point_is_a_name_and_for_mqtt_alone(
+    tmp_path: Path, protocols: str, mount: str, complaint: str
+) -> None:
+    file = tmp_path / "hub.toml"
+    text = f'[[listener]]\naddress = "127.0.0.1:1"\nprotocols = {protocols}\nmount_point = "{mount}"'
+    file.write_text(text)
+    with pytest.raises(SettingError) as caught:
+        load(file)
+    assert complaint in str(caught.value)
+
+
 def test_a_missing_file_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="cannot read the configuration .*No such file"):
         load(tmp_path / "none.toml")

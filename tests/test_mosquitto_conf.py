@@ -158,6 +158,7 @@ listener 2
 password_file /users
 acl_file /acl
 allow_zero_length_clientid false
+mount_point plant/
 clientid_prefixes dev- app-
 """,
     ).listeners()
@@ -166,6 +167,7 @@ clientid_prefixes dev- app-
         False, "/users", "/acl",
     )  # fmt: skip
     assert second.require_client_id and not first.require_client_id
+    assert (first.mount_point, second.mount_point) == ("", "plant/")
     assert first.client_prefixes == ("dev-", "app-")
 
 
@@ -257,7 +259,6 @@ def test_what_makes_no_difference_is_not(tmp_path: Path, caplog: pytest.LogCaptu
         ("plugin /usr/lib/x.so", "password_file and acl_file"),
         ("auth_plugin x.so\nauth_opt_a b", "password_file"),
         ("psk_file x", "certfile"),
-        ("mount_point a/", "acl_file"),
         ("use_username_as_clientid true", "%u"),
         ("bind_interface eth0", "listener PORT ADDRESS"),
         ("listener 7 /run/socket", "listener 0 /PATH"),

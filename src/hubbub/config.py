@@ -151,6 +151,12 @@ def refuse_open_doors(settings: Settings) -> None:
         complaint = listener.tls.complaint()
         if complaint:
             raise SettingError(f"{listener.address}: {complaint}")
+        if listener.mount_point and listener.protocols != ("mqtt",):
+            raise SettingError(
+                f"{listener.address}: mount_point is for MQTT alone: add protocols = [\"mqtt\"]"
+            )
+        if "+" in listener.mount_point or "#" in listener.mount_point:
+            raise SettingError(f"{listener.address}: mount_point is a name, without + and #")
         if listener.allow_anonymous or listener.checks:
             continue
         if parse_address(listener.address).loopback:

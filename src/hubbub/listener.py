@@ -405,6 +405,7 @@ class Socket(asyncio.Protocol):
         )  # fmt: skip
         self.opening.protocol = self.protocol.name if self.protocol is not None else "http"
         self.opening.argument = self.argument
+        self.opening.mount = self.listener.settings.mount_point
         return self.opening
 
     def _become(self, protocol: Protocol, data: bytes, request: Request | None) -> None:

@@ -162,6 +162,7 @@ _LISTENER: Final[dict[str, _Setting]] = {
     "use_subject_as_username": _Setting("tls.identity", _if_true("subject")),
     "protocol": _Setting("websocket", _one_of({"mqtt": "never", "websockets": "only"})),
     "allow_zero_length_clientid": _Setting("require_client_id", _not),
+    "mount_point": _Setting("mount_point", _text),
 }
 
 # A bridge's settings.
@@ -243,7 +244,6 @@ _REFUSED: Final[dict[str, str]] = {
     "bridge_require_ocsp true": "OCSP is not asked; use a short-lived certificate over there",
     "enable_proxy_protocol": "the PROXY protocol is not spoken",
     "global_plugin": "plugins cannot be loaded; use password_file and acl_file",
-    "mount_point": "topics are not put under a prefix; use acl_file with pattern lines",
     "plugin": "plugins cannot be loaded; use password_file and acl_file",
     "plugin_load": "plugins cannot be loaded; use password_file and acl_file",
     "psk_file": "TLS with shared keys is not spoken; use certfile and password_file",

@@ -116,6 +116,13 @@ class Listener(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     require_client_id: Annotated[
         bool, _because("refuse clients that leave the choice of their client id to the hub")
     ] = False
+    mount_point: Annotated[
+        str,
+        _because(
+            "what the topics of MQTT clients here have before the names that they say and see; "
+            'needs protocols = ["mqtt"]'
+        ),
+    ] = ""
     max_connections: Annotated[
         CountOrNone, _because("connections at one time, one more is closed; 0 sets no bound here")
     ] = 0

@@ -8,8 +8,9 @@ watched. `synced` is what each file held when it was last synced, `names` what e
     killed          all files as they are: the system still has what was written
 
 `countdown` ends the process in the middle of things: so many calls from now. `failures` are
-raised by the next calls instead, or with `only_syncs` by the next of these. A file whose sync failed is never made durable any more: the
-system has thrown away what it could not write, and says so only once.
+raised by the next calls instead, or with `only_syncs` by the next of these. A file whose sync
+failed is never made durable any more, until what was not is written anew: the system has thrown
+away what it could not write, and says so only once.
 """
 
 from __future__ import annotations

@@ -108,6 +108,7 @@ async def test_an_application_without_lifespan_and_routes(start_hub: StartHub) -
     async with connect(hub.url("smq+ws") + "/any/path", client_id="device-1") as device:
         await device.subscribe("news")
     assert hub.stop() == 0
+    assert "uvicorn" not in (hub.data.parent / "hub.log").read_text()
 
 
 @pytest.mark.parametrize(

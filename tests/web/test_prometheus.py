@@ -31,3 +31,12 @@ async def test_every_metric_is_in_the_status(tmp_path: Path) -> None:
 def test_trouble_is_1() -> None:
     page = prometheus.page({"journal": {"trouble": "the disk is full"}})
     assert b"hubbub_journal_trouble 1.0" in page
+
+
+def test_the_document_has_every_metric() -> None:
+    text = (Path(__file__).parents[2] / "docs/reference/metrics.md").read_text("utf-8")
+    for family in prometheus.FAMILIES:
+        name = f"hubbub_{family.name}" + "_total" * family.counter
+        label = f"{{{family.label}}}" if family.label else ""
+        kind = "counter" if family.counter else "gauge"
+        assert f"| `{name}{label}` | {kind} | {family.says} |" in text

@@ -46,12 +46,13 @@ class Opening:
     may raise, and sees that what was written leaves. `close` ends the connection, with a reason
     for the log. `protocol` is the name of what is spoken, `challenge` the random number the hub
     told the client (0 = none), `info` what the client said about itself, and `argument` what the
-    program said that handed the connection over.
+    program said that handed the connection over. `mount` is what the names of this listener have
+    before those that its clients say.
     """
 
     __slots__ = (
         "address", "port", "secure", "certificate", "websocket", "request", "gate", "credentials",
-        "run", "close", "protocol", "challenge", "info", "argument",
+        "run", "close", "protocol", "challenge", "info", "argument", "mount",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +81,7 @@ class Opening:
         self.challenge = 0
         self.info = ""
         self.argument: object = None
+        self.mount = ""
 
     def authenticate(
         self, client: str, user: str, secret: bytes, done: Callable[[Rights | None, str], None]

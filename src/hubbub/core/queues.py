@@ -46,6 +46,7 @@ class Queues:
             number = self.broker.state.ended_queues.get(name, self.broker.state.queue_floor)
             self._create(name, number, queue_properties(owner, PLAIN, read=False))
             queue = self.adopt(self.broker.state.queues[name])
+            queue.row = self.broker.log.position
         return queue
 
     def configure(self, queue: Queue, settings: QueueSettings) -> None:
@@ -274,7 +275,7 @@ class Queues:
         return message
 
     def acknowledge(self, queue: Queue, number: int, session: Session) -> bool:
-        """A message is done with; False if it was already gone. The row is what 200 promises."""
+        """A message is done with; False if it was already gone."""
         seq = queue.messages.get(number)
         if seq is None:
             return False

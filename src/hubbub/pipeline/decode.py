@@ -58,8 +58,7 @@ def leaves(payload: bytes, content_type: str) -> list[Leaf]:
     """The readings of one payload, see `Leaves.take`."""
     found = Leaves()
     found.take(0, payload, content_type)
-    columns = zip(found.paths, found.values, found.texts, strict=True)
-    return [Leaf(path or "", value, text) for path, value, text in columns]
+    return [Leaf(*leaf) for leaf in zip(found.paths, found.values, found.texts, strict=True)]
 
 
 class Leaves:
@@ -69,7 +68,7 @@ class Leaves:
 
     def __init__(self) -> None:
         self.places: list[int] = []
-        self.paths: list[str | None] = []
+        self.paths: list[str] = []
         self.values: list[float | None] = []
         self.texts: list[str | None] = []
         self._seen = 0
@@ -92,11 +91,6 @@ class Leaves:
                 self._cut(before)
                 raise _undecodable(error, content_type) from error
         self.places.extend([place] * (len(self.paths) - before))
-
-    def mark(self, place: int) -> None:
-        """Say that a message cannot be decoded: a row without a path."""
-        self.places.append(place)
-        self._add(None, None, None)
 
     def _undeclared(self, payload: bytes, before: int) -> None:
         try:
@@ -155,7 +149,7 @@ class Leaves:
         if depth >= DEPTH or self._seen >= VALUES:
             raise Undecodable(f"deeper than {DEPTH} levels or more than {VALUES} values")
 
-    def _add(self, path: str | None, value: float | None, text: str | None) -> None:
+    def _add(self, path: str, value: float | None, text: str | None) -> None:
         self.paths.append(path)
         self.values.append(value)
         self.texts.append(text)

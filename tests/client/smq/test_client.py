@@ -8,7 +8,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -184,6 +184,57 @@ async def test_unsubscribe_ends_all_callbacks_of_the_topic(hub: Node) -> None:
         await a.publish(a.number, b"last")
         assert (await first(a)).payload == b"last"
     assert heard == []
+
+
+async def test_what_is_taken_back_before_the_hub_has_answered_is_not_there(hub: Node) -> None:
+    async with connect(url(hub)) as a, connect(url(hub)) as b:
+        subscribing = asyncio.create_task(a.subscribe("news"))
+        changes: list[int] = []
+        observing = asyncio.create_task(
+            a.observe("watched", lambda count, _: changes.append(count))
+        )
+        await asyncio.sleep(0)
+        await a.unsubscribe("news")
+        await a.unobserve("watched")
+        await asyncio.gather(subscribing, observing)
+        await b.subscribe("watched")
+        await b.publish("news", b"lost")
+        await b.create("after that")
+        assert hub.broker.state.topics.numbers.keys() >= {"news", "watched"}
+        await a.publish(a.number, b"found")
+        assert (await first(a)).payload == b"found"
+        assert not any("news" in one.subscriptions for one in hub.broker.clients.values())
+        assert changes == []
+
+
+async def test_what_is_taken_back_while_the_client_comes_back_is_not_set_up(
+    hub: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connect(url(hub), backoff=(0.01, 0.1)) as a, connect(url(hub)) as b:
+        for topic in ("one", "two", "three"):
+            await a.subscribe(topic)
+            await a.observe(topic, print)
+        subscribe = a._subscribe
+
+        async def and_lose_interest(connection: Any, topic: str) -> int:
+            if topic == "one":
+                leaving.append(asyncio.create_task(a.unsubscribe("two")))
+                leaving.append(asyncio.create_task(a.unobserve("two")))
+                await asyncio.sleep(0)
+            return await subscribe(connection, topic)
+
+        leaving: list[asyncio.Task[None]] = []
+        monkeypatch.setattr(a, "_subscribe", and_lose_interest)
+        before = a.number
+        for sock in list(hub.sockets):
+            if sock.transport is not None:
+                sock.transport.abort()
+        await until(lambda: len(leaving) == 2)
+        await asyncio.gather(*leaving)
+        assert a.number != before
+        for topic in ("two", "three"):
+            await b.publish(topic, topic)
+        assert (await first(a)).payload == b"three"
 
 
 async def test_a_callback_that_fails_is_logged_and_the_next_message_comes(
@@ -438,7 +489,8 @@ async def test_of_several_answers_the_first_counts_and_no_other_call_meets_the_r
         await a.subscribe("t", echo)
         await a.subscribe("self", echo)
         await b.create("x")  # what was asked before is answered
-        for number, to in enumerate(("t", a.number, b.number, "t", b.number)):
+        targets: list[str | int] = ["t", a.number, b.number, "t", b.number]
+        for number, to in enumerate(targets):
             assert (await caller.call(to, b"%d" % number)).payload == b"%d" % number
         for task in tasks:
             task.cancel()

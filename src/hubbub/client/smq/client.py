@@ -9,6 +9,7 @@ order. Called by programs and by the command line.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import secrets
@@ -140,12 +141,13 @@ class SmqClient:
         )
 
     async def _set_up(self, connection: Connection) -> None:
-        """Everything that the last connection had."""
-        for topic, callbacks in self._subscriptions.items():
-            for subtopic in callbacks:
+        """Everything that the last connection had, and is still wanted when its turn comes."""
+        for topic in list(self._subscriptions):
+            for subtopic in list(self._subscriptions.get(topic, ())):
                 await self._subtopic_number(connection, subtopic)
-            await self._subscribe(connection, topic)
-        for observed in self._observed:
+            if topic in self._subscriptions:
+                await self._subscribe(connection, topic)
+        for observed in list(self._observed):
             await self._observe(connection, observed)
 
     async def _keep_connected(self) -> None:
@@ -304,7 +306,10 @@ class SmqClient:
         """End every subscription to the topic, those of its sub-topics included."""
         if self._subscriptions.pop(topic, None) is not None and topic != SELF:
             connection = await self._connected()
-            connection.write(codec.message(codec.UNSUBSCRIBE, self._topics[topic]))
+            with contextlib.suppress(Refused):
+                # Still being subscribed? Asking again is the same, and brings the number.
+                number = self._topics.get(topic) or await connection.ask(codec.SUBSCRIBE, topic)
+                connection.write(codec.message(codec.UNSUBSCRIBE, number))
 
     # Observing
 
@@ -322,15 +327,16 @@ class SmqClient:
             number = await self._topic_number(connection, observed)
         else:
             number = observed
-        self._watched[number] = observed
-        connection.write(codec.message(codec.OBSERVE, number))
+        if observed in self._observed:  # and not unobserved meanwhile
+            self._watched[number] = observed
+            connection.write(codec.message(codec.OBSERVE, number))
 
     async def unobserve(self, observed: str | int) -> None:
         if self._observed.pop(observed, None) is not None:
             connection = await self._connected()
-            number = self._topics[observed] if isinstance(observed, str) else observed
-            self._watched.pop(number, None)
-            connection.write(codec.message(codec.UNOBSERVE, number))
+            number = self._topics.get(observed) if isinstance(observed, str) else observed
+            if number is not None and self._watched.pop(number, None) is not None:
+                connection.write(codec.message(codec.UNOBSERVE, number))
 
     # What arrives
 

@@ -2,7 +2,7 @@
 
 Decoding is Python on whole Arrow batches. What cannot be decoded makes no rows and fails nothing;
 what was declared and is not so is in `quarantine`: only if there is such a message that table is
-written, so `noted` says how many there are without decoding twice.
+written, so `rows` counts them in passing.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F
+from pyspark.accumulators import Accumulator
+from pyspark.sql import DataFrame
 
 from hubbub.pipeline.decode import Leaves, Undecodable
 from hubbub.pipeline.rules import Reading, Rules
@@ -47,30 +47,15 @@ _SCHEMA: Final = arrow(COLUMNS)
 _ROWS: Final = 20_000  # values in one Arrow batch, about
 
 
-UNDECODABLE: Final = "undecodable"
-
-
-def rows(batch: DataFrame, rules: Rules) -> DataFrame:
-    """The values in the messages of a batch."""
-    return _marked(batch, rules).where(_DECODED)
-
-
-def noted(batch: DataFrame, rules: Rules, note: Observation) -> DataFrame:
-    """The same; once they are written, `note.get[UNDECODABLE]` is how many messages failed."""
-    failed = F.count_if(~F.expr(_DECODED)).alias(UNDECODABLE)
-    return _marked(batch, rules).observe(note, failed).where(_DECODED)
-
-
-_DECODED: Final = "path IS NOT NULL"
-
-
-def _marked(batch: DataFrame, rules: Rules) -> DataFrame:
-    """The values, and for each message that cannot be decoded a row without a path."""
+def rows(batch: DataFrame, rules: Rules, failed: Accumulator[int] | None = None) -> DataFrame:
+    """The values in the messages of a batch; `failed` counts messages that cannot be decoded."""
     chosen = batch.where(MESSAGE).select(*_CONTEXT, "payload", "content_type")
-    return chosen.mapInArrow(partial(decoded, rules=rules), ddl(COLUMNS))
+    return chosen.mapInArrow(partial(decoded, rules=rules, failed=failed), ddl(COLUMNS))
 
 
-def decoded(batches: Iterable[pa.RecordBatch], rules: Rules) -> Iterator[pa.RecordBatch]:
+def decoded(
+    batches: Iterable[pa.RecordBatch], rules: Rules, failed: Accumulator[int] | None = None
+) -> Iterator[pa.RecordBatch]:
     """For each batch of messages the batches of their values."""
     reading = Reading(rules)
     for batch in batches:
@@ -80,7 +65,8 @@ def decoded(batches: Iterable[pa.RecordBatch], rules: Rules) -> Iterator[pa.Reco
             try:
                 found.take(index, payload, content_type or reading.of(topic)[0])
             except Undecodable:
-                found.mark(index)
+                if failed is not None:
+                    failed += 1
             if len(found.paths) >= _ROWS:
                 yield _built(batch, found)
                 found = Leaves()

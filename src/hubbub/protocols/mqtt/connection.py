@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hubbub.core.connection import NEVER, Connection, Opening
-from hubbub.core.limits import KIB
+from hubbub.core.limits import KIB, ROUTES
 from hubbub.core.link import Link
 from hubbub.core.message import Run
 from hubbub.core.rights import Exchange, Rights, kind_of, words_of
@@ -205,7 +205,7 @@ class MqttConnection(Connection):
         self._asked = asked
         self._v5 = asked.properties is not None
         self._wants = asked.properties or Properties()
-        self._dialect = self.protocol.dialects[asked.version]
+        self._dialect = self.protocol.dialect(asked.version, self.opening.mount)
         self._encodings = self._dialect.encodings(2)
         self._client = name_from_wire(asked.client)
         check(self.protocol, asked)
@@ -364,8 +364,13 @@ class MqttConnection(Connection):
         if not is_name(name):
             reason = f"a PUBLISH to {name[:80]!r}, which is not a topic name"
             raise PacketError(reason, spec.BAD_TOPIC)
-        route = self.broker.route(session.rights, name, session)
-        self._routes = session.routes if session.deaf else session.rights.routes
+        route = self.broker.route(session.rights, self._dialect.full(name), session)
+        if not self._dialect.mount:
+            self._routes = session.routes if session.deaf else session.rights.routes
+            return route
+        if len(self._routes) >= ROUTES:
+            self._routes = {}
+        self._routes[topic] = route
         return route
 
     def _publishes(self, session: MqttSession, buf: bytes, pos: int, body: int, end: int) -> int:

@@ -1,6 +1,7 @@
 """How messages look in each version of MQTT: the encodings of runs, and single PUBLISH packets.
 
-`Dialect` is that of 3.1 and 3.1.1, `Dialect5` that of 5.0; a hub has one of each. A publisher's
+`Dialect` is that of 3.1 and 3.1.1, `Dialect5` that of 5.0; a hub has one of each, and of each
+mount point (a prefix that clients of a listener neither say nor see). A publisher's
 bytes are the image of its run, so what has no property and goes from 5.0 to 5.0 is never taken
 apart. What 5.0 says and the hub's message has a field for (content type, response topic,
 correlation, expiry) lies in that field, the rest in `Message.properties`:
@@ -21,7 +22,7 @@ from hubbub.core.clock import Clock
 from hubbub.core.message import Encoding, Message, Run
 from hubbub.core.names import HUB
 from hubbub.core.session import Session
-from hubbub.core.topics import CLIENT, QUEUE
+from hubbub.core.topics import CLIENT, QUEUE, SHARE
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import Properties
@@ -41,11 +42,12 @@ Encodings = tuple[Encoding, Encoding, Encoding]
 class PublishEncoding(Encoding):
     """PUBLISH packets of 3.1 and 3.1.1, of one QoS; the packet ids in an image are placeholders."""
 
-    def __init__(self, qos: int) -> None:
+    def __init__(self, dialect: Dialect, qos: int) -> None:
+        self.dialect = dialect
         self.qos = qos
 
     def encode(self, run: Run) -> bytes:
-        topic = name_to_wire(run.route.name)
+        topic = self.dialect.shown(run.route.name)
         return b"".join(
             [codec.publish(topic, message.payload, self.qos) for message in run.messages()]
         )
@@ -127,12 +129,29 @@ def _messages(run: Run, payloads: list[bytes]) -> list[Message]:
 
 
 class Dialect:
-    """3.1 and 3.1.1: a message is a topic and a payload."""
+    """3.1 and 3.1.1: a message is a topic and a payload.
+
+    `mount`: what the hub's names have before those that the clients say.
+    """
 
     v5 = False
 
-    def __init__(self) -> None:
-        self._encodings = (PublishEncoding(0), PublishEncoding(1), PublishEncoding(2))
+    def __init__(self, mount: str = "") -> None:
+        self.mount = mount
+        self._encodings = tuple(PublishEncoding(self, qos) for qos in range(3))
+
+    def full(self, name: str) -> str:
+        """The hub's name or filter for what a client says; addresses of clients are for all."""
+        if not self.mount or name.startswith(CLIENT):
+            return name
+        if name.startswith(SHARE):
+            group, slash, inner = name.removeprefix(SHARE).partition("/")
+            return f"{SHARE}{group}/{self.mount}{inner}" if slash and inner else name
+        return self.mount + name
+
+    def shown(self, name: str) -> bytes:
+        """The hub's name as the client knows it."""
+        return name_to_wire(name.removeprefix(self.mount))
 
     def encoding(
         self, qos: int, as_published: bool = False, ids: Ids = (), alias: int = 0,
@@ -152,14 +171,14 @@ class Dialect:
         self, message: Message, qos: int, retain: bool, packet_id: int = 0, dup: bool = False,
         ids: Ids = (), alias: int = 0, named: bool = True,
     ) -> bytes:  # fmt: skip
-        topic = name_to_wire(message.topic)
+        topic = self.shown(message.topic)
         return codec.publish(topic, message.payload, qos, retain, packet_id, dup)
 
     def message(self, packet: codec.Publish, sender: Session, retain: bool) -> Message:
         """A message from the wire."""
         return Message(
-            name_from_wire(packet.topic), packet.payload, packet.qos, retain, sender.protocol,
-            sender.client, sender.number,
+            self.full(name_from_wire(packet.topic)), packet.payload, packet.qos, retain,
+            sender.protocol, sender.client, sender.number,
         )  # fmt: skip
 
 
@@ -168,7 +187,8 @@ class Dialect5(Dialect):
 
     v5 = True
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, mount: str = "") -> None:
+        super().__init__(mount)
         self.clock = clock
         self._made: dict[tuple[int, bool, Ids, int, bool], Encoding] = {}
 
@@ -189,7 +209,7 @@ class Dialect5(Dialect):
         self, message: Message, qos: int, retain: bool, packet_id: int = 0, dup: bool = False,
         ids: Ids = (), alias: int = 0, named: bool = True,
     ) -> bytes:  # fmt: skip
-        topic = name_to_wire(message.topic) if named else b""
+        topic = self.shown(message.topic) if named else b""
         if not (ids or alias or _has_properties(message)):
             said = codec.NO_PROPERTIES
             return codec.publish(topic, message.payload, qos, retain, packet_id, dup, said)

@@ -35,8 +35,7 @@ class Mqtt(Protocol):
 
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker)
-        modern = Dialect5(broker.clock)
-        self.dialects: dict[str, Dialect] = {"3.1": PLAIN, "3.1.1": PLAIN, "5.0": modern}
+        self._dialects: dict[tuple[bool, str], Dialect] = {(False, ""): PLAIN}
         self.sessions: dict[str, MqttSession] = {}
         self.exchanging: set[MqttSession] = set()
         self._due: list[tuple[int, str]] = []
@@ -77,6 +76,15 @@ class Mqtt(Protocol):
 
     def connect(self, link: Link, opening: Opening) -> Connection:
         return MqttConnection(self, link, opening)
+
+    def dialect(self, version: str, mount: str) -> Dialect:
+        """What a client of that version is told, and tells, on a listener with that mount point."""
+        key = version == "5.0", mount
+        found = self._dialects.get(key)
+        if found is None:
+            found = Dialect5(self.broker.clock, mount) if key[0] else Dialect(mount)
+            self._dialects[key] = found
+        return found
 
     # Sessions that are away
 

@@ -44,7 +44,10 @@ def _subscribe_one(
     mqtt: Mqtt, session: MqttSession, name: str, options: int, identifier: int
 ) -> tuple[int, Subscription | None]:
     """The code for one filter, and the subscription if something is to be sent for it now."""
-    name = _own_address(session, name)
+    if not is_filter(name):
+        reason = f"a SUBSCRIBE to {name[:80]!r}, which is not a topic filter"
+        raise PacketError(reason, spec.BAD_FILTER)
+    name = _meant(session, name)
     no_local = options & codec.NO_LOCAL != 0
     if no_local and name.startswith(SHARE):
         raise PacketError("a shared subscription with no local", spec.PROTOCOL)
@@ -60,16 +63,13 @@ def _subscribe_one(
     return qos, subscription if handling == 0 or (handling == 1 and new) else None
 
 
-def _own_address(session: MqttSession, name: str) -> str:
-    """A client knows its address as response information and may subscribe to it."""
-    return SELF if name == f"{CLIENT}{session.number}" else name
+def _meant(session: MqttSession, name: str) -> str:
+    """The hub's filter. A client knows its address, and may subscribe to that."""
+    return SELF if name == f"{CLIENT}{session.number}" else session.dialect.full(name)
 
 
 def _check(mqtt: Mqtt, session: MqttSession, name: str) -> int:
     """The reason code of a refusal, 0 if there is none."""
-    if not is_filter(name):
-        reason = f"a SUBSCRIBE to {name[:80]!r}, which is not a topic filter"
-        raise PacketError(reason, spec.BAD_FILTER)
     inner = name
     if name.startswith(SHARE):
         if not mqtt.shared_subscriptions:
@@ -110,7 +110,7 @@ def unsubscribe(mqtt: Mqtt, session: MqttSession, body: bytes) -> None:
     packet_id, names, _ = codec.parse_unsubscribe(body, v5)
     codes = []
     for name in names:
-        found = mqtt.broker.unsubscribe(session, _own_address(session, name_from_wire(name)))
+        found = mqtt.broker.unsubscribe(session, _meant(session, name_from_wire(name)))
         codes.append(spec.SUCCESS if found else spec.NO_SUBSCRIPTION)
     session.subscribed()
     answer = codec.acknowledgement(codec.UNSUBACK, packet_id)

@@ -13,6 +13,7 @@ from typing import Final
 
 from hubbub.core.broker import Broker
 from hubbub.core.limits import QUEUES, QUEUES_PER_TOKEN
+from hubbub.core.log import MEMORY
 from hubbub.core.message import Message
 from hubbub.core.queue import PLAIN, Queue
 from hubbub.core.topics import CLIENT, QUEUE
@@ -90,13 +91,17 @@ def speaks_readme(session: Visitor) -> bool:
 
 
 def persistent(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
-    make(desk, session, call.arguments[0], "")
-    return Answer(name_to_wire(call.arguments[0]))
+    return _made(desk, make(desk, session, call.arguments[0], ""))
 
 
 def transient(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
-    make(desk, session, call.arguments[0], session.client)
-    return Answer(name_to_wire(call.arguments[0]))
+    return _made(desk, make(desk, session, call.arguments[0], session.client))
+
+
+def _made(desk: Desk, queue: Queue) -> Answer:
+    """Callers ask for their queue before each call: one that is safe has no need to wait."""
+    log = desk.broker.log
+    return Answer(name_to_wire(queue.name), level=0 if queue.row > log.durable else MEMORY)
 
 
 def make(desk: Desk, session: Visitor, name: str, owner: str) -> Queue:
@@ -138,11 +143,11 @@ def destroy(desk: Desk, session: Visitor, call: Call, request: Request) -> Answe
     return _done(call, queue is not None)
 
 
-def _done(call: Call, was_there: bool) -> Answer:
+def _done(call: Call, was_there: bool, level: int = 0) -> Answer:
     """The original says nothing; who asks with `?tell=1` hears whether there was something."""
     if call.query.get("tell") != "1":
-        return Answer()
-    return Answer(b"1" if was_there else b"0")
+        return Answer(level=level)
+    return Answer(b"1" if was_there else b"0", level=level)
 
 
 def send_request(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
@@ -219,9 +224,15 @@ def _full(broker: Broker, queue: Queue) -> Refused:
 
 
 def acknowledge(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+    """The answer does not wait for the disk: it takes nothing over from the client.
+
+    After a crash the message may be there again, as if the client had asked too late; it is
+    handed out at least once. Every call waits for two of these.
+    """
     name, number = call.arguments[0], codec.integer(call.arguments[1])
     queue = desk.broker.state.queues.get(name)
-    return _done(call, queue is not None and take_out(desk, session, queue, number))
+    found = queue is not None and take_out(desk, session, queue, number)
+    return _done(call, found, level=MEMORY)
 
 
 def take_out(desk: Desk, session: Visitor, queue: Queue, number: int) -> bool:
