@@ -24,7 +24,7 @@ test: .venv/dev ## Check style and types, then run every test; as root it instal
 test-fast: .venv/dev ## Run the tests that need neither Spark nor other servers (under two minutes).
 	@$(BIN)/pytest -m "not spark and not interop and not slow and not soak"
 
-soak: .venv/dev ## Run what the tests only sample: `kill -9` at every pair of places in each QoS flow (minutes).
+soak: .venv/dev ## Run what the tests only sample: 100 rounds of `kill -9`, thousands of simulated schedules (minutes).
 	@$(BIN)/pytest -m soak $(ARGS)
 
 compiled: .venv/dev ## Compile the hot path with gcc into build/compiled (two minutes): PYTHONPATH=build/compiled.

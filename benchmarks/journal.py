@@ -1,5 +1,7 @@
 """What the journal costs and carries: `python -m benchmarks.journal [PART...]`.
 
+    acks     durable acknowledgements a second through MQTT QoS 1 of 50 producers in this process,
+             who speak to the hub's connections without sockets
     commit   durable acknowledgements a second and their latency, beside SQLite (WAL, FULL) and
              JetStream, if there is a nats-server
     start    1,000,000 queued messages of 200 bytes, 1,000,000 retained: memory, time of a start
@@ -11,8 +13,10 @@ Each part runs in a process of its own, which prints its lines. Nothing else sho
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
+import itertools
 import os
 import queue
 import shutil
@@ -23,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,7 +35,9 @@ from hubbub import schema
 from hubbub.core.clock import Clock
 from hubbub.core.state import State, lasting_properties
 from hubbub.journal.writer import Journal
+from hubbub.listener import Socket
 from hubbub.node import Node
+from hubbub.protocols.mqtt import codec
 from hubbub.schema import PUBLISH, Row
 from hubbub.settings import Journal as JournalSettings
 from hubbub.settings import Listener, Settings
@@ -56,6 +62,79 @@ def journal(folder: Path, apply: Callable[[Row], None] = lambda row: None) -> It
     made.settle = lambda: made.arrived(durable.get(timeout=60))  # type: ignore[attr-defined]
     yield made
     made.close()
+
+
+# acks
+
+
+class Producer(asyncio.Transport):
+    """An MQTT client and its wire: always `window` publishes without an answer."""
+
+    def __init__(self, node: Node, number: int, window: int) -> None:
+        super().__init__()
+        self.node, self.window = node, window
+        self.packet_ids = itertools.cycle(range(1, 65_536))
+        self.topic = b"plant/%d" % number
+        self.sent: deque[float] = deque()
+        self.times: list[float] = []
+        self.welcome = self.over = False
+        self.sock = Socket(node.listeners[0])
+        self.sock.connection_made(self)
+        self.sock.data_received(codec.connect(b"producer-%d" % number, True, 0))
+
+    def publish(self, count: int) -> None:
+        now = time.perf_counter()
+        ids = itertools.islice(self.packet_ids, count)
+        image = b"".join(codec.publish(self.topic, bytes(PAYLOAD), 1, False, one) for one in ids)
+        self.sent.extend([now] * count)
+        self.sock.data_received(image)
+
+    def write(self, data: bytes) -> None:  # type: ignore[override]
+        """Answers of the hub: a CONNACK, then PUBACKs of four bytes."""
+        if not self.welcome:
+            self.welcome = True
+            return
+        now, count = time.perf_counter(), len(data) >> 2
+        self.times += [now - self.sent.popleft() for _ in range(count)]
+        if not self.over:
+            self.node._loop.call_soon(self.publish, count)
+
+    def writelines(self, data: Iterable[bytes]) -> None:  # type: ignore[override]
+        self.write(b"".join(data))
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return ("127.0.0.1", 4711)
+
+    def nothing(self, *_: object, **__: object) -> None: ...
+
+    close = abort = pause_reading = resume_reading = set_write_buffer_limits = nothing
+
+
+async def acks(folder: Path, seconds: float = 4.0) -> None:
+    for window in (1, 20):
+        settings = Settings(data=str(folder / str(window)), listen=("127.0.0.1:0",))
+        async with Node(settings) as node:
+            producers = [Producer(node, number, window) for number in range(PRODUCERS)]
+            await asyncio.sleep(0.1)
+            spent = time.process_time()
+            for producer in producers:
+                producer.publish(window)
+            await asyncio.sleep(seconds)
+            spent = time.process_time() - spent
+            times = [one for producer in producers for one in producer.times]
+            _report(f"MQTT QoS 1, window {window}", times, seconds)
+            assert node.journal is not None
+            print(f"{'':28} {spent / len(times) * 1e6:.1f} µs of CPU each, groups of "
+                  f"{node.journal.pulse.group_rows():.0f}")  # fmt: skip
+            for producer in producers:
+                producer.over = True
+            await asyncio.sleep(0.3)
 
 
 # commit
@@ -354,7 +433,7 @@ async def roll(folder: Path) -> None:
 
 
 PARTS: dict[str, Callable[[Path], object]] = {
-    "commit": commit, "start": start, "record": record, "roll": roll,
+    "acks": acks, "commit": commit, "start": start, "record": record, "roll": roll,
 }  # fmt: skip
 
 
@@ -365,7 +444,17 @@ def main(arguments: list[str]) -> None:
     if arguments[:1] == ["open"]:
         open_(Path(arguments[1]), arguments[2])
         return
-    for name in arguments or PARTS:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.journal", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="BENCH_DIR in the environment: a directory on the disk to measure.",
+    )  # fmt: skip
+    parser.add_argument("part", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} [all]")
+    wanted = parser.parse_args(arguments).part
+    for name in wanted:
+        if name not in PARTS:
+            parser.error(f"there is no part {name!r}; there are {', '.join(PARTS)}")
+    for name in wanted or PARTS:
         with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as folder:
             part = PARTS[name](Path(folder) / "data")
             if asyncio.iscoroutine(part):

@@ -14,7 +14,7 @@
  *                         GET  /ack/ME/M
  *
  * A transfer of the service may bring several requests. The body of a request is its number; the
- * answer repeats it. --queues more queues exist, and --pollers connections wait at queues of
+ * answer repeats it. --path is that of a Unix socket, as the original's clients use it. --queues more queues exist, and --pollers connections wait at queues of
  * their own where nothing ever comes. The hub's CPU time is read from its process clock after a
  * warm-up. One thread, epoll, one line of JSON on stdout.
  *
@@ -34,6 +34,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -46,6 +47,7 @@ enum {
 struct options {
     int port, pid, callers, workers, queues, pollers;
     double seconds, warm_up;
+    const char *path;          /* of a Unix socket, instead of the port */
 };
 
 static struct options want = {.port = 8080, .callers = 1, .workers = 1, .seconds = 1, .warm_up = 0.2};
@@ -118,11 +120,16 @@ static struct connection *dial(struct caller *caller)
     struct sockaddr_in address = {
         .sin_family = AF_INET, .sin_port = htons(want.port), .sin_addr = {htonl(INADDR_LOOPBACK)},
     };
+    struct sockaddr_un local = {.sun_family = AF_UNIX};
+    struct sockaddr *there = want.path ? (struct sockaddr *)&local : (struct sockaddr *)&address;
     int yes = 1;
-    one->fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (one->fd < 0 || connect(one->fd, (struct sockaddr *)&address, sizeof address))
+    if (want.path)
+        snprintf(local.sun_path, sizeof local.sun_path, "%s", want.path);
+    one->fd = socket(there->sa_family, SOCK_STREAM, 0);
+    if (one->fd < 0 || connect(one->fd, there, want.path ? sizeof local : sizeof address))
         die("connect");
-    setsockopt(one->fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    if (!want.path)
+        setsockopt(one->fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     one->in = malloc(INPUT);
     one->caller = caller;
     return one;
@@ -347,7 +354,8 @@ static void read_options(int count, char **words)
     static const struct option names[] = {
         {"port", 1, 0, 'p'}, {"pid", 1, 0, 'i'}, {"callers", 1, 0, 'c'}, {"workers", 1, 0, 'k'},
         {"queues", 1, 0, 'q'},
-        {"pollers", 1, 0, 'b'}, {"seconds", 1, 0, 's'}, {"warm-up", 1, 0, 'w'}, {0},
+        {"pollers", 1, 0, 'b'}, {"seconds", 1, 0, 's'}, {"warm-up", 1, 0, 'w'},
+        {"path", 1, 0, 'u'}, {0},
     };
     for (int option; (option = getopt_long(count, words, "", names, NULL)) != -1;)
         switch (option) {
@@ -359,6 +367,7 @@ static void read_options(int count, char **words)
         case 'b': want.pollers = atoi(optarg); break;
         case 's': want.seconds = atof(optarg); break;
         case 'w': want.warm_up = atof(optarg); break;
+        case 'u': want.path = optarg; break;
         default: exit(2);
         }
 }

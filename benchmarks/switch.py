@@ -2,8 +2,9 @@
 
 `python -m benchmarks.switch` starts a hub in memory and one that syncs each promise to the disk,
 and loads them with `switch.c`: one caller, eight, and eight beside 10,000 idle queues and 1,000
-blocked transfers. One call is the seven requests of the original clients. It measures and never
-judges; docs/benchmarks.md says how to read the result.
+blocked transfers; over TCP, and over a Unix socket, which is all that the original has. One call is
+the seven requests of the original clients. After `make compiled`, PYTHONPATH=build/compiled
+measures that. It measures and never judges; docs/benchmarks.md says how to read the result.
 """
 
 from __future__ import annotations
@@ -31,14 +32,18 @@ class Cell(NamedTuple):
     callers: int
     queues: int = 0
     pollers: int = 0
+    unix: bool = False
 
     @property
     def name(self) -> str:
         idle = f", {self.queues:,} queues, {self.pollers:,} pollers" if self.queues else ""
-        return f"{self.callers} caller{'s' * (self.callers > 1)}{idle}"
+        where = ", Unix socket" if self.unix else ""
+        return f"{self.callers} caller{'s' * (self.callers > 1)}{where}{idle}"
 
 
-CELLS: Final = (Cell(1), Cell(8), Cell(8, 10_000, 1_000))
+CELLS: Final = (
+    Cell(1), Cell(1, unix=True), Cell(8), Cell(8, unix=True), Cell(8, 10_000, 1_000),
+)  # fmt: skip
 
 
 def built_load() -> Path:
@@ -53,7 +58,9 @@ def built_load() -> Path:
     return BUILT
 
 
-def measure(load: Path, hub: Broker, cell: Cell, seconds: float) -> tuple[float, float]:
+def measure(
+    load: Path, hub: Broker, path: Path, cell: Cell, seconds: float
+) -> tuple[float, float]:
     """Calls a second, microseconds of CPU a call. RuntimeError if an answer was wrong."""
     options = {
         "port": hub.port, "pid": hub.pid, "callers": cell.callers, "workers": cell.callers,
@@ -61,6 +68,7 @@ def measure(load: Path, hub: Broker, cell: Cell, seconds: float) -> tuple[float,
         "warm-up": seconds / 4,
     }  # fmt: skip
     words = [f"--{name}={value}" for name, value in options.items()]
+    words += [f"--path={path}"] if cell.unix else []
     done = subprocess.run([load, *words], capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{hub.name}, {cell.name}: {done.stdout}{done.stderr}")
@@ -72,13 +80,15 @@ def run(rounds: int, seconds: float, folder: Path) -> None:
     load = built_load()
     print("| hub | load | calls a second | µs CPU a call |\n|---|---|---|---|", flush=True)
     with ExitStack() as stack:
-        hubs = [
-            stack.enter_context(hubbub("record none", folder / "none", "journal.record=none")),
-            stack.enter_context(hubbub("on disk", folder / "disk")),
-        ]
-        for hub in hubs:
+        hubs = []
+        for name, *settings in (("record none", "journal.record=none"), ("on disk",)):
+            data = folder / name.split()[-1]
+            path = data.with_suffix(".sock")
+            hub = stack.enter_context(hubbub(name, data, f"queue.socket={path}", *settings))
+            hubs.append((hub, path))
+        for hub, path in hubs:
             for cell in CELLS:
-                figures = [measure(load, hub, cell, seconds) for _ in range(rounds)]
+                figures = [measure(load, hub, path, cell, seconds) for _ in range(rounds)]
                 rate, cost = (statistics.median(column) for column in zip(*figures, strict=True))
                 print(f"| {hub.name} | {cell.name} | {rate:,.0f} | {cost:.0f} |", flush=True)
 

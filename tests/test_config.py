@@ -161,8 +161,8 @@ def test_a_mount_point_is_a_name_and_for_mqtt_alone(
     tmp_path: Path, protocols: str, mount: str, complaint: str
 ) -> None:
     file = tmp_path / "hub.toml"
-    text = f'[[listener]]\naddress = "127.0.0.1:1"\nprotocols = {protocols}\nmount_point = "{mount}"'
-    file.write_text(text)
+    text = '[[listener]]\naddress = "127.0.0.1:1"\n'
+    file.write_text(f'{text}protocols = {protocols}\nmount_point = "{mount}"')
     with pytest.raises(SettingError) as caught:
         load(file)
     assert complaint in str(caught.value)

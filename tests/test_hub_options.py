@@ -12,7 +12,7 @@ from hubbub.auth.passwords import add_user
 from hubbub.errors import HubbubError, Refused, SettingError
 from hubbub.peer import Info, Peer
 from hubbub.settings import Journal, Settings, Smq
-from tests.clients import PATIENCE, Heard, Mqtt, http, message, mqtt, smq
+from tests.clients import PATIENCE, Heard, Mqtt, http, message, mqtt, smq, user_property
 
 LISTEN = "127.0.0.1:0"
 
@@ -218,6 +218,21 @@ async def test_permitsubtop_is_asked_about_new_ones() -> None:
                 ("good", device.number),
                 ("bad", device.number),
             ]
+
+
+async def test_permitsubtop_is_asked_about_names_that_come_over_mqtt() -> None:
+    asked = Heard(lambda subtopic, peer: subtopic != "bad")
+    async with Hub(listen=LISTEN, permitsubtop=asked) as hub:
+        async with smq(hub) as device, mqtt(hub) as panel:
+            await device.subscribe("room")
+            for name in ("good", "bad", "good"):
+                await panel.publish("room", b"", properties=user_property("smq-subtopic", name))
+            good = hub.subtopic2tid("good")
+            assert [(await message(device)).subtid for _ in range(3)] == [good, 0, good]
+            assert hub.subtopic2tid("bad") is None
+    assert [(call[0], call[1].protocol) for call in asked.calls] == [
+        ("good", "mqtt"), ("bad", "mqtt"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["permittop", "permitsubtop", "onpublish"])

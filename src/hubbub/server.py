@@ -86,7 +86,9 @@ def _reload(hub: Node, read: Callable[[], Settings]) -> None:
         if getattr(fresh, name) != getattr(old, name):
             log.warning("%s changed; that needs a restart of the hub", name)
     if fresh.journal != old.journal:
-        log.warning("journal: only `exclude` and retention change without a restart of the hub")
+        log.warning(
+            "journal: only `exclude`, `topic_durability` and retention change without a restart"
+        )
     logging.getLogger().setLevel(fresh.log.level.upper())
     hub.apply(fresh)
     try:

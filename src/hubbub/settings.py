@@ -120,7 +120,7 @@ class Listener(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         str,
         _because(
             "what the topics of MQTT clients here have before the names that they say and see; "
-            'needs protocols = ["mqtt"]'
+            "for a listener that speaks nothing but MQTT"
         ),
     ] = ""
     max_connections: Annotated[

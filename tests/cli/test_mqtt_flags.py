@@ -186,6 +186,7 @@ def test_a_broker_that_wants_a_password_is_probed(tmp_path: Path) -> None:
         assert shown.count("not authorised") == 3 and "retained" not in shown
     assert "hubbub: " in hubbub("probe", "127.0.0.1:1", code=1)
     assert "one broker" in hubbub("probe", "a:1", "-h", "b", code=2)
+    assert "--port" in hubbub("probe", "1883", code=2)
 
 
 @pytest.mark.parametrize(

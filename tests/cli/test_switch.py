@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import hubbub
 from hubbub.cli.status import fetch
 from hubbub.cli.switch import app
 from hubbub.cli.switch.events import chart, event_line
@@ -58,8 +60,8 @@ def test_the_quick_start(hub: RunningHub) -> None:
     assert run(hub, "list").stdout == ""
     with start(hub, "call", "foo", "--body", "hello") as call:
         shown = until_shown(hub, "request from:")
-        assert "have been called but have never started:\n  foo\n" in shown
-        assert "      hello\n" in shown and "is waiting for a response" in shown
+        assert "have been called but have never started:\n  foo: 1 message, the oldest" in shown
+        assert "      hello\n" in shown and "waits for the response" in shown
         assert call.poll() is None  # it blocks
         with start(hub, "serve", "foo", "--program", "/bin/cat") as service:
             assert call.communicate(timeout=30)[0] == "hello\n"
@@ -102,6 +104,34 @@ def test_a_request_nobody_answers_can_be_looked_at_and_removed(
 
 
 @interop
+def test_over_a_unix_socket(start_hub: StartHub, tmp_path: Path) -> None:
+    path = tmp_path / "switch.sock"
+    hub = start_hub("--switch-socket", str(path))
+
+    def said(*words: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "hubbub", "switch", *words, "--url", f"switch://{path}"]
+        return subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+
+    made = said("create", "few", "--max-messages", "1", "--expires", "60")
+    assert made.returncode == 0
+    assert {"max_messages = 1", "expires = 60"} <= set(made.stdout.splitlines())
+
+    async def upper(request: bytes) -> bytes:
+        return request.upper()
+
+    async def call() -> bytes:
+        async with hubbub.connect(f"switch://{path}") as client:
+            service = asyncio.create_task(client.serve("upper", upper))
+            answer = await client.call("upper", b"hello", timeout=20)
+            service.cancel()
+            return answer
+
+    assert asyncio.run(call()) == b"HELLO"
+    assert said("shutdown").returncode == 0
+    assert hub.process.wait(20) == 0 and not path.exists()
+
+
+@interop
 def test_no_hub(hub: RunningHub) -> None:
     hub.stop()
     found = run(hub, "list")
@@ -137,24 +167,31 @@ def test_areport() -> None:
     assert report(found) == [
         "Switch started 1 min ago",
         "The following services are running:",
-        "  alive",
+        "  alive: nothing waits",
         "The following services have been called but have never started:",
-        "  new",
+        "  new: 2 messages, the oldest for 10.0 s, nobody has ever read it",
         "    0: request from: cli:1 sent 10.0 s ago",
         "      p",
-        "      left has gone, or is deadlocked",
+        "      left has asked, and is gone",
         "    1: request from: cli:1 sent 10.0 s ago",
         "      p",
         "The following services have crashed or deadlocked:",
-        "  crashed",
+        "  crashed: 1 message, the oldest for 10.0 s, its reader has been away for 40.0 s",
         "    3: request from: cli:1 sent 10.0 s ago",
         "      " + "x" * 70,
-        "      cli:1 is waiting for a response",
+        "      cli:1 waits for the response",
         "Temporary queues containing replies:",
-        "  cli:1",
+        "  cli:1: 1 message, the oldest for 10.0 s",
         "    0: response from: cli:1 sent 10.0 s ago",
         "      a [2J ",
     ]
+    found["queues"] = 7
+    found["permanent_queues"] = {"new": {**queue(None, entry(8, ["Request", ""])), "messages": 200}}
+    assert report(found)[1:3] == [
+        "The following services have been called but have never started:",
+        "  new: 200 messages, the newest are shown, nobody has ever read it",
+    ]
+    assert report(found)[-1] == "Only 3 of 7 queues are shown."
 
 
 def test_an_event_keeps_the_end_of_long_names() -> None:

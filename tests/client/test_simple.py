@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,24 @@ import pytest
 from hubbub.client import blocking, simple
 from hubbub.client.simple import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, MQTT_3_1
 from hubbub.errors import Refused, SettingError
+from tests.client import mosquitto
 from tests.process import RunningHub
 
 pytestmark = pytest.mark.interop
 WAIT = 20
 
 
-def test_receive_returns_what_the_callback_returns(hub: RunningHub) -> None:
-    connection = simple.open("127.0.0.1", hub.port)
+@pytest.fixture(params=["hub", pytest.param("mosquitto", marks=mosquitto.MISSING)])
+def port(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
+    if request.param == "hub":
+        yield request.getfixturevalue("hub").port
+        return
+    for broker in mosquitto.running(tmp_path):
+        yield broker.port
+
+
+def test_receive_returns_what_the_callback_returns(port: int) -> None:
+    connection = simple.open("127.0.0.1", port)
     assert connection.subscribe("a/#", AT_LEAST_ONCE, lambda topic, data: (topic, data)) == 1
     connection.publish("a/1", b"one", AT_LEAST_ONCE)
     connection.publish("a/2", b"", EXACTLY_ONCE, retain=True)
@@ -29,10 +40,10 @@ def test_receive_returns_what_the_callback_returns(hub: RunningHub) -> None:
     assert connection.receive() is None
 
 
-def test_waiting_messages_are_handed_out_first(hub: RunningHub) -> None:
+def test_waiting_messages_are_handed_out_first(port: int) -> None:
     heard: list[bytes] = []
-    connection = simple.open("127.0.0.1", hub.port, version=MQTT_3_1)
-    other = simple.open("127.0.0.1", hub.port)
+    connection = simple.open("127.0.0.1", port, version=MQTT_3_1)
+    other = simple.open("127.0.0.1", port)
 
     def wait(count: int) -> None:
         deadline = time.monotonic() + WAIT

@@ -139,7 +139,7 @@ class Web:
         self.sock.sendall(head.encode() + body)
         data = b""
         while b"\r\n\r\n" not in data:
-            data += self.sock.recv(65536)
+            data += self._more()
         answer, _, rest = data.partition(b"\r\n\r\n")
         size = next(
             int(line.partition(b":")[2])
@@ -147,9 +147,15 @@ class Web:
             if line.startswith(b"content-length")
         )
         while len(rest) < size:
-            rest += self.sock.recv(65536)
+            rest += self._more()
         assert answer.startswith(b"HTTP/1.1 200"), answer
         return rest
+
+    def _more(self) -> bytes:
+        data = self.sock.recv(65536)
+        if not data:
+            raise ConnectionError("the hub is gone")
+        return data
 
 
 def test_a_queue_over_http(start_hub: StartHub) -> None:

@@ -184,11 +184,26 @@ def test_the_cache_of_frames_is_bounded(tmp_path: Path, monkeypatch: pytest.Monk
     desk.close()
 
 
+def test_what_was_written_last_is_read_without_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(tmp_path)
+    for number in range(3):
+        desk.write(message(b"%d" % number))
+    desk.write(message(bytes(writer.COMMIT_BYTES)))
+    monkeypatch.setattr(desk.journal, "_frame", lambda index, seq: [])
+    found = [desk.journal.read(seq) for seq in (1, 2, 3)]
+    assert [read and read.payload for read in found] == [b"0", b"1", b"2"]
+    assert desk.journal.read(4) is None, "large ones take no memory"
+    desk.close()
+
+
 def test_damage_met_while_reading_is_reported_and_the_message_gone(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     desk.write(message(b"precious"))
     path = desk.journal.directory.segment(1)
     path.write_bytes(path.read_bytes().replace(b"precious", b"precioux"))
+    desk.journal._recent.clear()  # as after some more groups
     assert desk.journal.read(1) is None
     assert "row 1 cannot be read" in desk.journal.reports[0]
     desk.close()

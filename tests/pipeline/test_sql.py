@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 def printed(spark: SparkSession, query: str, form: str) -> str:
     out = io.StringIO()
-    sql.show(spark.sql(query), form, out)
+    sql.show(spark.sql(query).toArrow(), form, out)
     return out.getvalue()
 
 

@@ -1,34 +1,41 @@
-"""`hubbub pipeline`: run the pipeline, ask its tables in SQL. Spark is loaded when it starts."""
+"""`hubbub pipeline`: keep the tables up to date, ask them, publish from them, look after them.
+
+Spark is loaded when a command starts it. `sql` and `tables` are in `tables`, what goes over the
+whole history (`replay`, `backfill`, `compact`) is in `history`.
+"""
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import threading
-from enum import StrEnum
+from collections import deque
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
 
+from hubbub.cli import history, tables
+from hubbub.cli.tables import Data, Master, Remote, need_spark
 from hubbub.errors import SettingError
 from hubbub.settings import DEFAULT_DATA
 
 if TYPE_CHECKING:
+    from hubbub.pipeline.publish import Publisher
     from hubbub.pipeline.run import Report
 
-_SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_SHOWN: Final = 20  # batches that the live view takes its rates from
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
-Data = Annotated[str, typer.Option(metavar="DIR", help="The hub's data directory.")]
-
-
-class Format(StrEnum):
-    table = "table"
-    csv = "csv"
-    json = "json"
+Hub = Annotated[str, typer.Option(metavar="URL", help="http(s)://[USER:PASSWORD@]HOST:PORT.")]
+TokenFile = Annotated[str, typer.Option(metavar="FILE", help="A file with the hub's api.token.")]
 
 
 @app.command()
@@ -39,7 +46,10 @@ def run(
     ] = False,
     every: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.1, help="Time between two batches.")
-    ] = 2.0,
+    ] = 1.0,
+    only: Annotated[
+        str, typer.Option("--tables", metavar="NAMES", help="Only these, comma-separated.")
+    ] = "",
     skip_lost: Annotated[
         bool,
         typer.Option("--skip-lost", help="Go on where rows are gone from the journal unread."),
@@ -47,68 +57,105 @@ def run(
     rules: Annotated[
         str, typer.Option(metavar="FILE", help="How to decode, event times, alerts (TOML).")
     ] = "",
+    publish_to: Annotated[
+        str, typer.Option(metavar="URL", help="The hub that alerts are published to.")
+    ] = "http://127.0.0.1:8080",
+    token_file: TokenFile = "",
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TABLE=DAYS", help="Remove older rows of a table; repeatable."),
+    ] = None,
+    to: Annotated[
+        str, typer.Option(metavar="URL", help="Tables and checkpoint there: s3a://, hdfs://, …")
+    ] = "",
+    master: Master = "local[*]",
+    remote: Remote = "",
 ) -> None:
     """Keep the tables in DIR/tables up to date with the journal."""
-    _need_spark()
+    need_spark()
     _need_journal(data)
+    from hubbub.pipeline import run as pipeline
     from hubbub.pipeline.rules import NO_RULES, read_rules
 
     said = read_rules(rules) if rules else NO_RULES
+    names = tables.names(only) if only else pipeline.NAMES
+    days = _days(keep or [])
+    publish = _publisher(publish_to, token_file).alerts if said.alert else None
     stop = threading.Event()
     _stop_on_signals(stop)
-    print(f"Starting Spark; tables go to {data}/tables. Ctrl-C ends.", flush=True)
-    from hubbub.pipeline import run as pipeline
+    print(f"Starting Spark; tables go to {to or f'{data}/tables'}. Ctrl-C ends.", flush=True)
     from hubbub.spark.start import end, session
 
-    spark = session()
+    spark = session(master, remote)
     _stop_on_signals(stop)  # Spark sets its own
     try:
-        pipeline.run(
-            spark, data, stop, _report, every=every, once=once, skip_lost=skip_lost, rules=said
-        )
+        with _Progress() as progress:
+            pipeline.run(
+                spark, data, stop, progress.report, every=every, once=once, skip_lost=skip_lost,
+                rules=said, publish=publish, only=names, to=to, keep=days,
+            )  # fmt: skip
     finally:
         end(spark)
     print("The tables are up to date." if once else "Stopped; the next run goes on from here.")
 
 
 @app.command()
-def sql(
-    query: Annotated[str, typer.Argument(help="What to ask, in Spark SQL.")],
+def status(
     data: Data = DEFAULT_DATA,
-    form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.table,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Ask the tables: messages, readings, quarantine, traffic, calls, sessions, deliveries, alerts.
-
-    Their rows are final; rows of traffic, calls, sessions and deliveries that will still change
-    are in traffic_open and so on. All stand at the same row of the journal.
-    """
-    _need_spark()
-    from pyspark.errors import PySparkException
-
-    from hubbub.pipeline import sql as tables
+    """Say how far the tables stand, how far behind the journal, and who writes them."""
+    from hubbub.journal.table import Table as Journal
     from hubbub.pipeline.layout import Layout
-    from hubbub.spark.start import end, session
 
-    Layout(data).stands()
-    # One query: compiling its bytecode twice and sweeping in parallel cost more than they save.
-    spark = session(**{"spark.driver.extraJavaOptions": _SHORT_LIVED})
-    try:
-        tables.views(spark, data)
-        tables.show(spark.sql(query), form.value, sys.stdout)
-    except PySparkException as error:
-        raise SettingError(str(error).strip().splitlines()[0]) from error
-    finally:
-        end(spark)
+    layout = Layout(data)
+    progress = layout.stands()
+    journal = Journal(str(layout.data))
+    said: dict[str, Any] = {
+        "tables": str(layout.root),
+        "batch": progress.batch,
+        "seq": progress.seq,
+        "time": progress.time,
+        "behind": max(journal.committed() - progress.seq, 0),
+        "seconds": round(_seconds_since(progress.time), 1),
+        "writer": layout.writer(),
+    }
+    if as_json:
+        print(json.dumps(said, indent=2))
+        return
+    writer = f"process {said['writer']} writes them" if said["writer"] else "nobody writes them now"
+    print(f"{said['tables']}: {writer}")
+    print(f"batch {said['batch']}, up to row {said['seq']} of the journal ({said['time']} UTC)")
+    print(f"{said['behind']} rows behind the journal")
 
 
-def _need_spark() -> None:
-    try:
-        import pyarrow  # noqa: F401
-        import pyspark  # noqa: F401
-    except ImportError as error:
-        raise SettingError(
-            f"the pipeline needs {error.name}: run `pip install 'hubbub[pipeline]'`"
-        ) from error
+def _seconds_since(time: str) -> float:
+    return (datetime.now(UTC) - datetime.fromisoformat(time).replace(tzinfo=UTC)).total_seconds()
+
+
+app.command()(tables.sql)
+app.command("tables")(tables.listing)
+app.command()(history.replay)
+app.command()(history.backfill)
+app.command()(history.compact)
+
+
+def _publisher(url: str, token_file: str) -> Publisher:
+    from hubbub.pipeline.publish import Publisher
+
+    return Publisher(history.hub_at(url, token_file))
+
+
+def _days(given: list[str]) -> dict[str, float]:
+    """TABLE=DAYS, checked."""
+    days: dict[str, float] = {}
+    for one in given:
+        name, _, number = one.partition("=")
+        try:
+            days[tables.names(name)[0]] = float(number)
+        except ValueError:
+            raise SettingError(f"--keep: expected TABLE=DAYS, got {one!r}") from None
+    return days
 
 
 def _need_journal(data: str) -> None:
@@ -130,10 +177,56 @@ def _stop_on_signals(stop: threading.Event) -> None:
     signal.signal(signal.SIGTERM, told)
 
 
-def _report(report: Report) -> None:
-    rate = report.rows / report.seconds
-    print(
-        f"batch {report.batch}: {report.rows} rows, {report.messages} messages, up to seq "
-        f"{report.seq}, {report.behind} behind, {report.seconds:.1f} s ({rate:.0f} rows/s)",
-        flush=True,
+class _Progress:
+    """Shows what the pipeline does: one picture in a terminal, else a line a batch."""
+
+    def __init__(self) -> None:
+        self._console = Console()
+        self._reports: deque[Report] = deque(maxlen=_SHOWN)
+        self._live: Live | None = None
+        if sys.stdout.isatty():
+            self._live = Live(console=self._console, auto_refresh=False)
+
+    def __enter__(self) -> _Progress:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def report(self, report: Report) -> None:
+        self._reports.append(report)
+        if self._live is not None:
+            self._live.update(picture(list(self._reports)), refresh=True)
+            return
+        rate = report.rows / report.seconds
+        times = ", ".join(f"{name} {seconds:.1f}" for name, seconds in report.tables.items())
+        print(
+            f"batch {report.batch}: {report.rows} rows, {report.messages} messages, up to seq "
+            f"{report.seq}, {report.behind} behind, {report.seconds:.1f} s ({rate:.0f} rows/s): "
+            f"{times}",
+            flush=True,
+        )
+
+
+def picture(reports: list[Report]) -> Table:
+    """The last batches together: the rate, the lag, and where the time goes."""
+    last = reports[-1]
+    seconds = sum(report.seconds for report in reports)
+    rate = sum(report.rows for report in reports) / seconds
+    made = Table(
+        title=f"batch {last.batch}, up to row {last.seq:,}: {last.behind:,} rows behind, "
+        f"{rate:,.0f} rows/s",
+        title_justify="left",
+        box=None,
     )
+    for name in ("table", "seconds, last batch", f"share of {len(reports)} batches"):
+        made.add_column(name, justify="left" if name == "table" else "right")
+    for name in dict.fromkeys(name for report in reports for name in report.tables):
+        took = sum(report.tables.get(name, 0.0) for report in reports)
+        now = f"{last.tables[name]:.2f}" if name in last.tables else "-"
+        made.add_row(name, now, f"{100 * took / seconds:.0f} %")
+    made.add_row("all", f"{last.seconds:.2f}", "")
+    return made

@@ -26,6 +26,7 @@ import sys
 import threading
 import time
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -63,6 +64,7 @@ from hubbub.schema import PUBLISH, SEND, Row
 
 log = logging.getLogger(__name__)
 
+RECENT_GROUPS: Final = 16  # small ones, of COMMIT_BYTES at most
 ROW_BYTES: Final = 128  # about what a row takes beside its payload
 FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 FULL_PAUSE: Final = 1.0  # seconds between tries while the disk is full
@@ -149,6 +151,8 @@ class Journal(Log):
         # What was read last: backlogs and retained messages are read in their order, and often
         # the same message by several. Rows never change, so this is never out of date.
         self._near: list[Row] = []
+        # What was written last is asked for soon: the answer to a request looks at the request.
+        self._recent: deque[list[Row]] = deque(maxlen=RECENT_GROUPS)
         self._latest: Message | None = None
         # The segment as the thread sees it
         self._fd = -1
@@ -354,6 +358,8 @@ class Journal(Log):
         self._group = None
         self.durable = self.written = group.last
         self.pulse.committed(self.clock.now() - self._launched, len(group.rows), len(group.data))
+        if len(group.data) <= COMMIT_BYTES:
+            self._recent.append(group.rows)
         if self._listed != self._begun:
             self._listed = self._begun
             self._list_file(group.base)
@@ -395,7 +401,7 @@ class Journal(Log):
 
     def _rows_around(self, seq: int) -> list[Row]:
         """The rows that lie together with that one, if it is there."""
-        for rows in (self._rows, self._group.rows if self._group else []):
+        for rows in (self._rows, self._group.rows if self._group else [], *self._recent):
             if rows and rows[0].seq <= seq <= rows[-1].seq:
                 return rows
         index = next((file.places for file in reversed(self._files) if file.first <= seq), None)
@@ -462,6 +468,7 @@ class Journal(Log):
             done.append(self._snapshot)
         self._snapshot, self._snapshot_seq = snapshot, newest
         self._cache.clear()
+        self._recent.clear()
         self._cached = 0
         for index in done:
             index.close()

@@ -79,7 +79,7 @@ def _merge(layout: Layout, group: Path, upto: int) -> int:
             os.link(file, fresh / file.name)
     _write(small, fresh / merged_name(small[0].first, small[-1].last))
     sync(fresh)
-    _exchange(fresh, group)
+    exchange(fresh, group)
     sync(group.parent)
     shutil.rmtree(fresh)
     return len(small) - 1
@@ -143,7 +143,7 @@ _AT_FDCWD: Final = -100  # "relative to the working directory"; our paths are ab
 _RENAME_EXCHANGE: Final = 2
 
 
-def _exchange(one: Path, other: Path) -> None:
+def exchange(one: Path, other: Path) -> None:
     """Swap two directories at once. Raises DirectoryError where the file system cannot."""
     call = getattr(_libc, "renameat2", None)
     names = (_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other))

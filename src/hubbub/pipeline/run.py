@@ -16,6 +16,7 @@ range of rows and the same batch id; one that had become whole is left as it is.
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
@@ -29,6 +30,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.utils import is_remote
 
 from hubbub.errors import JournalError
 from hubbub.journal.table import Table as Journal
@@ -57,7 +59,8 @@ SETTINGS: Final = {
 }
 
 
-Publish = Callable[[int, list[alerts.Found]], None]  # the batch, and what to publish in order
+# A name of this pipeline alone, the batch, and what to publish in order.
+Publish = Callable[[str, int, list[alerts.Found]], None]
 
 
 class Report(NamedTuple):
@@ -103,19 +106,27 @@ def run(
     """
     layout = Layout(data)
     place = Remote(spark, to) if to else Disk(spark, layout)
-    chosen = tuple(table for table in ALL if table.name in (*only, "messages"))
-    place.prepare(chosen)
+    place.prepare(_chosen(only))
+    journal = Journal(str(layout.data))
+    batches = _Batches(place, journal, _chosen(only), rules, report, publish)
+    if not to:
+        batches.whole = partial(tidy, layout, keep or {})
     try:
         for name, value in SETTINGS.items():
             spark.conf.set(name, value)
-        batches = _Batches(place, Journal(str(layout.data)), chosen, rules, report, publish)
-        if not to:
-            batches.whole = partial(tidy, layout, keep or {})
-        rows = _rows(spark, layout, skip_lost)
-        query = _start(rows, batches, place.checkpoint, every, once)
-        _watch(query, batches, stop)
+        write = batches.write
+        if is_remote():  # then Spark is another process, which gets the work and not the callbacks
+            write = partial(
+                _far, layout=layout, to=to, only=only, rules=rules, publish=publish, keep=keep or {}
+            )
+        query = _start(_rows(spark, layout, skip_lost), write, place.checkpoint, every, once)
+        _watch(query, batches, stop, is_remote())
     finally:
         place.release()
+
+
+def _chosen(only: tuple[str, ...]) -> tuple[AnyTable, ...]:
+    return tuple(table for table in ALL if table.name in (*only, "messages"))
 
 
 def _rows(spark: SparkSession, layout: Layout, skip_lost: bool) -> DataFrame:
@@ -126,20 +137,27 @@ def _rows(spark: SparkSession, layout: Layout, skip_lost: bool) -> DataFrame:
 
 
 def _start(
-    rows: DataFrame, batches: _Batches, checkpoint: str, every: float, once: bool
+    rows: DataFrame,
+    write: Callable[[DataFrame, int], None],
+    checkpoint: str,
+    every: float,
+    once: bool,
 ) -> StreamingQuery:
-    writer = rows.writeStream.queryName("hubbub").foreachBatch(batches.write)
+    writer = rows.writeStream.queryName("hubbub").foreachBatch(write)
     writer = writer.option("checkpointLocation", checkpoint)
     if once:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{every} seconds").start()
 
 
-def _watch(query: StreamingQuery, batches: _Batches, stop: threading.Event) -> None:
+def _watch(query: StreamingQuery, batches: _Batches, stop: threading.Event, far: bool) -> None:
     """Wait for the end, or for `stop`: then let the batch at work end first."""
     try:
         while query.isActive and not stop.wait(0.2):
-            pass
+            if far:
+                batches.look()
+        if far:
+            batches.look()
         if batches.idle.acquire(timeout=PATIENCE):
             query.stop()
             batches.idle.release()
@@ -184,6 +202,7 @@ class _Batches:
         self._tables = tables
         self._before = place.progress()
         self._begun = False
+        self._looked = time.monotonic()
         self._took: dict[str, float] = {}
 
     def write(self, frame: DataFrame, batch: int) -> None:
@@ -213,6 +232,16 @@ class _Batches:
         behind = self._journal.committed() - progress.seq
         seq, rows, messages = progress.seq, counted.rows, counted.messages
         self.report(Report(progress.batch, seq, rows, messages, behind, seconds, self._took))
+
+    def look(self) -> None:
+        """Report what others wrote since the last look."""
+        now, before = self.place.progress(), self._before
+        if now is not None and now != before:
+            rows = now.seq - (before.seq if before is not None else 0)
+            seconds = time.monotonic() - self._looked
+            self._looked = time.monotonic()
+            self._before = now
+            self._say(now, _Counted(now.seq, now.time, rows, rows, set()), seconds)
 
     def _messages(self, frame: DataFrame, batch: int) -> _Counted:
         """The one pass over all rows of the journal: messages are written, the rest is counted."""
@@ -275,10 +304,10 @@ class _Batches:
         if table is not readings.TABLE:
             written = self.place.append(table, table.rows(rows, self.rules), progress.batch)
         else:
-            failed = rows.sparkSession.sparkContext.accumulator(0)
+            failed = None if is_remote() else rows.sparkSession.sparkContext.accumulator(0)
             found = readings.rows(rows, self.rules, failed)
             written = self.place.append(table, found, progress.batch)
-            if not failed.value:
+            if failed is not None and not failed.value:
                 counted.concerned.discard("quarantine")  # nothing declared that is not so
         self.place.show(table, written, progress)
         return True
@@ -326,8 +355,34 @@ class _Batches:
             alerts.TABLE, self.place.append(alerts.TABLE, rows, progress.batch), progress
         )
         if self.publish is not None:
-            self.publish(progress.batch, found)
+            self.publish(self._name(spark), progress.batch, found)
         self._took[alerts.NAME] = time.monotonic() - begun
+
+    def _name(self, spark: SparkSession) -> str:
+        """The id of Spark's query: as long as its checkpoint lives, batches have one numbering."""
+        said = spark.read.text(f"{self.place.checkpoint}/metadata").first()
+        assert said is not None
+        return str(json.loads(said[0])["id"])
+
+
+def _far(
+    frame: DataFrame,
+    batch: int,
+    layout: Layout,
+    to: str,
+    only: tuple[str, ...],
+    rules: Rules,
+    publish: Publish | None,
+    keep: dict[str, float],
+) -> None:
+    """A batch in a process of the Spark Connect server, which starts with nothing each time."""
+    spark = frame.sparkSession
+    place = Remote(spark, to) if to else Disk(spark, layout)
+    journal = Journal(str(layout.data))
+    batches = _Batches(place, journal, _chosen(only), rules, lambda report: None, publish)
+    if not to:
+        batches.whole = partial(tidy, layout, keep)
+    batches.write(frame, batch)
 
 
 class _Counted(NamedTuple):

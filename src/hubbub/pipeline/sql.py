@@ -19,14 +19,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from hubbub.errors import SettingError
 from hubbub.pipeline.layout import Layout, Progress, beyond
 from hubbub.pipeline.places import BATCH_ID
 from hubbub.pipeline.tables import ALL
 from hubbub.pipeline.tables.table import AnyTable, Spanning, ddl, names
 
+TRIES: Final = 3
 CELL: Final = 60  # characters of a cell in the `table` format; csv and json give all
 
 
@@ -38,14 +42,14 @@ def views(spark: SparkSession, data: str | Path) -> Progress:
     layout = Layout(data)
     progress = layout.stands()
     for table in ALL:
-        _closed(spark, layout, table, progress).createOrReplaceTempView(table.name)
+        closed(spark, layout, table, progress).createOrReplaceTempView(table.name)
         if isinstance(table, Spanning):
             opened = _opened(spark, layout, table, progress)
             opened.createOrReplaceTempView(f"{table.name}_open")
     return progress
 
 
-def _closed(spark: SparkSession, layout: Layout, table: AnyTable, progress: Progress) -> DataFrame:
+def closed(spark: SparkSession, layout: Layout, table: AnyTable, progress: Progress) -> DataFrame:
     place = layout.root / table.name
     if not place.exists():  # no run of this version yet
         return spark.createDataFrame([], ddl((*table.columns, BATCH_ID)))
@@ -62,9 +66,25 @@ def _opened(spark: SparkSession, layout: Layout, table: Spanning, progress: Prog
     return rows.where(rows[table.columns[0].name].isNotNull())
 
 
-def show(frame: DataFrame, form: str, out: TextIO) -> None:
+def ask(spark: SparkSession, data: str | Path, query: str) -> pa.Table:
+    """The result of a query. Asked again if a running pipeline merged files meanwhile.
+
+    Raises SettingError with the first line of what Spark says if the query is wrong.
+    """
+    for attempt in range(TRIES):
+        try:
+            return spark.sql(query).toArrow()
+        except PySparkException as error:
+            said = str(error).strip().splitlines()[0]
+            if "FILE_NOT_EXIST" not in said or attempt == TRIES - 1:
+                raise SettingError(said) from error
+            spark.catalog.clearCache()
+            views(spark, data)
+    raise AssertionError("the loop returns or raises")
+
+
+def show(result: pa.Table, form: str, out: TextIO) -> None:
     """Write a result as one of FORMATS. Times are UTC; bytes that are no text are 0x…"""
-    result = frame.toArrow()
     columns = [[_plain(cell) for cell in column.to_pylist()] for column in result.columns]
     rows = list(zip(*columns, strict=True)) if columns else []
     FORMATS[form](result.column_names, rows, out)

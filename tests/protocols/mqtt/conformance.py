@@ -438,10 +438,10 @@ this page is not what it would write. Each statement is named by its number in t
 beside it: [5.0](https://docs.oasis-open.org/mqtt/mqtt/v5.0/os/mqtt-v5.0-os.html),
 [3.1.1](https://docs.oasis-open.org/mqtt/mqtt/v3.1.1/os/mqtt-v3.1.1-os.html).
 
-The numbers were compared with two independent copies of each standard's appendix. The copies
-differed over `7.0.0-1` to `7.1.2-1` of 5.0, so these four could not be made sure of. Sections 4.10
-and 4.11 of 5.0 (request and response, redirection) have no numbered statements; what they describe
-is there and tested (`test_modern.py`). 3.1 is spoken as 3.1.1 and has no numbers.
+The numbers were compared with two independent copies of each standard's appendix. These differed
+over `7.0.0-1` to `7.1.2-1` of 5.0; a translation of its text and a third list have them as here.
+Sections 4.10 and 4.11 of 5.0 (request and response, redirection) have no numbered statements; what
+they describe is there and tested (`test_modern.py`). 3.1 is spoken as 3.1.1 and has no numbers.
 
 Where the standards leave a choice, or we differ:
 

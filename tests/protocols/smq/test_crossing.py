@@ -25,6 +25,8 @@ POST = "POST {path} HTTP/1.1\r\ncontent-length: {size}\r\n\r\n{body}"
 class Town(Hub):
     """A hub in memory that speaks all three."""
 
+    mount = ""  # of MQTT's listener; as in its own stage
+
     def __init__(self) -> None:
         super().__init__()
         self.mqtt = Mqtt(self.broker)

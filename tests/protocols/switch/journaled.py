@@ -33,7 +33,9 @@ class Rows(Log):
         return [self.append(row_of(one, ref=audience)) for one in run.messages()][0]
 
     def read(self, seq: int) -> Message | None:
-        return message_of(self.rows[seq - 1]) if seq > 0 else super().read(seq)
+        if seq <= 0:
+            return super().read(seq)
+        return message_of(self.rows[seq - 1]) if seq <= len(self.rows) else None
 
     def sync(self) -> None:
         self.durable = self.position

@@ -543,6 +543,22 @@ def test_diagnostics_are_bounded() -> None:
     assert {queue["messages"] for queue in queues.values()} == {101}
 
 
+@pytest.mark.pure
+def test_of_very_many_queues_those_that_hold_something_are_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hubbub.protocols.switch.diagnostics.QUEUES", 2)
+    hub = Hub()
+    a = hub.log_in("a")
+    for name in "abc":
+        said(a, get(f"/persistent/{name}"))
+    said(a, post("/request/c/a", b"x"))
+    found = json.loads(said(a, get("/")))
+    assert list(found["permanent_queues"]) == ["a", "c"] and found["queues"] == 3
+    said(a, get("/destroy/b"))
+    assert "queues" not in json.loads(said(a, get("/")))
+
+
 # Other protocols
 
 

@@ -54,6 +54,25 @@ def test_a_message_wakes_and_an_acknowledgement_takes_it(hub: Hub) -> None:
     assert a.hear().startswith(b"HTTP/1.1 500 ")
 
 
+def test_who_has_not_subscribed_may_acknowledge_too(hub: Hub) -> None:
+    """What the message says of itself leads to its queue: nobody looks through all of them."""
+    a, b = hub.log_in("a"), hub.log_in("b")
+    said(a, get("/create/direct"))
+    said(a, get("/create/bound"))
+    said(a, get("/subscribe/direct"))
+    said(a, get("/subscribe/bound"))
+    said(a, post("/bind/bound", b"t/+"))
+    said(b, post("/publish/t/x?qos=1", b"x"))
+    said(b, post("/send/direct/1", b"y"))
+    numbers = [number for number, _ in new(a)]
+    assert len(numbers) == 2
+    for number in numbers:
+        said(b, get(f"/ack/{number}"))
+    assert new(a) == []
+    b.say(get(f"/ack/{numbers[0]}"))
+    assert b.hear().startswith(b"HTTP/1.1 500 ")
+
+
 def test_numbers_grow_over_all_queues_and_nothing_is_skipped(hub: Hub) -> None:
     a = hub.log_in("a")
     for name in "xy":

@@ -276,9 +276,40 @@ def test_one_token_cannot_make_all_the_queues(monkeypatch: pytest.MonkeyPatch) -
     said(a, get("/persistent/0"))
     said(hub.log_in("b"), get("/destroy/1"))
     said(a, get("/persistent/3"))
+    a.hang_up()
+    a = hub.log_in("a")
+    a.say(get("/persistent/4"))
+    assert a.hear().startswith(b"HTTP/1.1 429 "), "coming back does not help"
     said(hub.log_in("b"), get("/persistent/b"))
     first = hub.first(post("/publish/$queue/c"))
     assert first.hear() == ok()
+
+
+@pytest.mark.pure
+def test_tokens_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hubbub.protocols.switch.session.TOKENS", 2)
+    hub = Hub()
+    a = hub.log_in("a")
+    hub.log_in("b")
+    hub.log_in("b")
+    c = hub.first(get("/login/c"))
+    answer = c.hear()
+    assert answer.startswith(b"HTTP/1.1 429 ")
+    assert answer.endswith(b"Too many tokens are logged in.")
+    a.hang_up()
+    c.say(get("/login/c"))
+    assert c.hear() == ok()
+
+
+def test_tokens_that_own_nothing_leave_nothing() -> None:
+    hub = Hub()
+    for number in range(3):
+        far = hub.log_in(f"t{number}", "?grace=3600")
+        said(far, get("/transient/q"))
+        said(far, get("/destroy/q"))
+        far.hang_up()
+    logins = hub.switch._desk.logins
+    assert not (logins._sessions or logins._owned or logins._deadlines or logins.made)
 
 
 @pytest.mark.pure

@@ -14,9 +14,9 @@ _STATES: Final = {
     "gone": "The following services have crashed or deadlocked:",
 }
 _WAITING: Final = {
-    "running": "is waiting for a response",
-    "not started": "has not started",
-    "gone": "has gone, or is deadlocked",
+    "running": "waits for the response",
+    "not started": "has asked, but nobody reads its responses yet",
+    "gone": "has asked, and is gone",
 }
 
 
@@ -36,6 +36,8 @@ def report(found: dict[str, Any]) -> list[str]:
         lines += ["Temporary queues containing replies:"]
     for name, queue in replies.items():
         lines += _queue_lines(name, queue, callers, now)
+    if "queues" in found:
+        lines += [f"Only {len(services) + len(callers)} of {found['queues']} queues are shown."]
     return lines
 
 
@@ -49,13 +51,13 @@ def _state(queue: dict[str, Any] | None, now: int) -> str:
 
 
 def _queue_lines(name: str, queue: dict[str, Any], queues: dict[str, Any], now: int) -> list[str]:
-    lines = [f"  {one_line(name)}"]
+    lines = [f"  {one_line(name)}: {_summary(queue, now)}"]
     for (_, number), entry in queue["queue_contents"]:
         message = entry["message"]
         kind, origin = message["kind"][0].lower(), entry["origin"][1]
         sent = ago(now - entry["time"])
         lines += [
-            f"    {number}: {kind} from: {origin} sent {sent} ago",
+            f"    {number}: {kind} from: {one_line(str(origin))} sent {sent} ago",
             f"      {one_line(message['payload'])[:PAYLOAD_CHARACTERS]}",
         ]
         if kind == "request" and message["kind"][1]:
@@ -63,11 +65,26 @@ def _queue_lines(name: str, queue: dict[str, Any], queues: dict[str, Any], now: 
     return lines
 
 
+def _summary(queue: dict[str, Any], now: int) -> str:
+    """How much waits there, how long already, and since when nobody comes for it."""
+    contents, expected = queue["queue_contents"], queue.get("next_transfer_expected")
+    count = queue.get("messages", len(contents))  # said only where not all are shown
+    parts = [f"{count} message{'s' * (count != 1)}" if count else "nothing waits"]
+    if contents:
+        oldest = ago(now - min(entry["time"] for _, entry in contents))
+        parts += [f"the oldest for {oldest}" if count == len(contents) else "the newest are shown"]
+    if expected is None:
+        parts += ["nobody has ever read it"]
+    elif _state(queue, now) == "gone":
+        parts += [f"its reader has been away for {ago(now - expected)}"]
+    return ", ".join(parts)
+
+
 def _caller(name: str, queues: dict[str, Any], now: int) -> str:
     """What became of who asked. One of another protocol has no queue that could be looked at."""
     if name not in queues and ("/" in name or name.startswith("$")):
-        return f"{name} is to get the response"
-    return f"{name} {_WAITING[_state(queues.get(name), now)]}"
+        return f"{one_line(name)} is to get the response"
+    return f"{one_line(name)} {_WAITING[_state(queues.get(name), now)]}"
 
 
 def one_line(text: str) -> str:

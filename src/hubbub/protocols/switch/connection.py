@@ -30,6 +30,7 @@ from hubbub.protocols.switch.operations import (
     Answer,
     Desk,
     allowed,
+    refused,
     speaks_readme,
 )
 from hubbub.protocols.switch.readme import ReadmePoll
@@ -163,7 +164,7 @@ class SwitchConnection(Connection):
                 assert isinstance(session, SwitchSession), "transfers need a login"
                 self._transfer(call, request, session)
         except Refused as refusal:
-            self._finish(Answer(name_to_wire(str(refusal)), refusal.status))
+            self._finish(refused(refusal))
 
     def _finish(self, answer: Answer) -> None:
         """The answer of the request under way; what was pipelined behind it may go on."""
@@ -193,7 +194,11 @@ class SwitchConnection(Connection):
         if rights is None:
             self._finish(Answer(name_to_wire(words_of(reason)), 401))
             return
-        session = self.desk.logins.enter(token, rights, self.opening)
+        try:
+            session = self.desk.logins.enter(token, rights, self.opening)
+        except Refused as refusal:
+            self._finish(refused(refusal))
+            return
         if session is None:
             self._finish(_TAKEN)
             return

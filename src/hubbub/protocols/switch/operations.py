@@ -59,6 +59,11 @@ class Answer:
 
 NOT_ALLOWED: Final = Answer(b"You may not do this here.", 403)
 
+
+def refused(refusal: Refused) -> Answer:
+    return Answer(name_to_wire(str(refusal)), refusal.status)
+
+
 Operation = Callable[[Desk, Visitor, Call, Request], Answer]
 
 
@@ -109,8 +114,9 @@ def make(desk: Desk, session: Visitor, name: str, owner: str) -> Queue:
     queues = desk.broker.state.queues
     if name in queues:
         return queues[name]
-    if session.made >= QUEUES_PER_TOKEN:
-        raise Refused(429, f"You have made {session.made} queues, no more are allowed.")
+    made = desk.logins.made.get(session.client, 0)
+    if made >= QUEUES_PER_TOKEN:
+        raise Refused(429, f"You have made {made} queues, no more are allowed.")
     if len(queues) >= QUEUES:
         raise Refused(507, "There are too many queues.")
     queue = desk.broker.queues.named(name, owner)

@@ -97,9 +97,21 @@ def _holders(broker: Broker, session: Visitor, seq: int) -> list[Queue]:
         return found
     return [
         queue
-        for queue in queues.values()
+        for queue in _destinations(broker, seq)
         if queue.number_of(seq) >= 0 and session.rights.may_subscribe(queue.client)
     ]
+
+
+def _destinations(broker: Broker, seq: int) -> list[Queue]:
+    """The queues that a message went to, as it says itself: there may be very many others."""
+    message = broker.log.read(seq)
+    if message is None:
+        return []
+    if message.topic.startswith(QUEUE):
+        queue = broker.state.queues.get(message.topic[len(QUEUE) :])
+        return [queue] if queue is not None else []
+    bound = (subscription.session for subscription in broker.filters.match(message.topic))
+    return [session for session in bound if isinstance(session, Queue)]
 
 
 OPERATIONS: Final[dict[str, Operation]] = {

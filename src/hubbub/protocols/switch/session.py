@@ -13,9 +13,11 @@ from typing import Final
 
 from hubbub.core.broker import Broker
 from hubbub.core.connection import Opening
+from hubbub.core.limits import TOKENS
 from hubbub.core.queue import Queue
 from hubbub.core.rights import Rights
 from hubbub.core.session import Silent
+from hubbub.protocols.switch.codec import Refused
 
 PROTOCOL: Final = "switch"
 RESTART_SECONDS: Final = 60.0  # clients retry every few seconds; a supervisor needs longer
@@ -24,11 +26,10 @@ ASKED: Final = 10_000  # requests that a service of dialect A has not answered
 
 
 class Visitor(Silent):
-    """Who asks for something. `made`: how many queues there are that began for it."""
+    """Who asks for something; without a login it has no token."""
 
     def __init__(self, token: str, rights: Rights) -> None:
         super().__init__(PROTOCOL, token, rights)
-        self.made = 0
 
 
 class SwitchSession(Visitor):
@@ -68,22 +69,31 @@ class SwitchSession(Visitor):
 
 
 class Logins:
-    """The sessions by token, and the transient queues of tokens that are here or expected."""
+    """The sessions by token, and the transient queues of tokens that are here or expected.
+
+    `made`: how many queues there are that began for a token, which may be away meanwhile.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.stopping = False
         self._sessions: dict[str, SwitchSession] = {}
         self._owned: dict[str, dict[str, None]] = {}
-        self._makers: dict[str, Visitor] = {}
+        self.made: dict[str, int] = {}
+        self._makers: dict[str, str] = {}
         self._deadlines: dict[str, float] = {}
         self._recovered = False
 
     def enter(self, token: str, rights: Rights, opening: Opening) -> SwitchSession | None:
-        """One more connection of this token; None if it is in use with other rights."""
+        """One more connection of this token; None if it is in use with other rights.
+
+        Refused (429) if there are too many tokens.
+        """
         self.stopping = False
         session = self._sessions.get(token)
         if session is None:
+            if len(self._sessions) >= TOKENS:
+                raise Refused(429, "Too many tokens are logged in.")
             session = self._sessions[token] = SwitchSession(token, rights, opening)
             self._deadlines.pop(token, None)
             self.broker.connect(session)
@@ -100,6 +110,8 @@ class Logins:
         token = session.client
         del self._sessions[token]
         self.broker.disconnect(session, reason)
+        if token not in self._owned:
+            return  # nothing of it could go
         if self.stopping:
             # The hub goes, not the client: its queues wait for it.
             self._deadlines[token] = self.broker.clock.now() + RESTART_SECONDS
@@ -110,17 +122,22 @@ class Logins:
 
     def begun(self, queue: Queue, maker: Visitor) -> None:
         """A queue was made, for its owner if it is transient."""
-        self._makers[queue.name] = maker
-        maker.made += 1
+        self._makers[queue.name] = maker.client
+        self.made[maker.client] = self.made.get(maker.client, 0) + 1
         if queue.owner:
             self._own(queue)
 
     def ended(self, queue: Queue) -> None:
         """A queue was destroyed."""
-        self._owned.get(queue.owner, {}).pop(queue.name, None)
+        owned = self._owned.get(queue.owner, {})
+        owned.pop(queue.name, None)
+        if not owned:
+            self._owned.pop(queue.owner, None)
         maker = self._makers.pop(queue.name, None)
         if maker is not None:
-            maker.made -= 1
+            self.made[maker] -= 1
+            if not self.made[maker]:
+                del self.made[maker]
 
     def _own(self, queue: Queue) -> None:
         self._owned.setdefault(queue.owner, {})[queue.name] = None

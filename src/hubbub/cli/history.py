@@ -1,0 +1,174 @@
+"""`hubbub pipeline replay`, `backfill`, `compact`: what goes over the whole history."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hubbub.cli.tables import SHORT_LIVED, Data, Master, Remote, need_spark
+from hubbub.errors import SettingError
+from hubbub.settings import DEFAULT_DATA
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from hubbub.spark.hub import Hub
+
+
+def replay(
+    data: Data = DEFAULT_DATA,
+    topics: Annotated[
+        str, typer.Option(metavar="FILTERS", help="MQTT filters, comma-separated; else all.")
+    ] = "",
+    since: Annotated[str, typer.Option(metavar="TIME", help="From then on (UTC).")] = "",
+    until: Annotated[str, typer.Option(metavar="TIME", help="Before then (UTC).")] = "",
+    speed: Annotated[
+        str, typer.Option(metavar="N", help="1, 10, … times the old rhythm, or max.")
+    ] = "1",
+    prefix: Annotated[
+        str, typer.Option(metavar="TOPIC", help="Goes before each topic: replay/")
+    ] = "",
+    go: Annotated[bool, typer.Option("--go", help="Publish; without it, only say what.")] = False,
+    url: Annotated[
+        str, typer.Option(metavar="URL", help="The hub, http(s)://[USER:PASSWORD@]HOST:PORT.")
+    ] = "http://127.0.0.1:8080",
+    token_file: Annotated[
+        str, typer.Option(metavar="FILE", help="A file with the hub's api.token.")
+    ] = "",
+    master: Master = "local[*]",
+    remote: Remote = "",
+) -> None:
+    """Publish messages of the table `messages` again, in their order and rhythm.
+
+    Without --go it says what it would publish, and how long that takes.
+    """
+    pace = _pace(speed)
+    with _spark(data, master, remote) as spark:
+        from hubbub.pipeline.publish import Publisher
+        from hubbub.pipeline.replay import Choice, chosen, plan, play
+        from hubbub.spark.options import listed
+
+        rows = chosen(spark, Choice(listed(topics), since, until))
+        found = plan(rows)
+        seconds = found.seconds(pace)
+        takes = "as fast as the hub takes them" if seconds is None else f"in {seconds:,.0f} s"
+        where = f", below {prefix}" if prefix else ""
+        print(
+            f"{found.messages:,} messages of {found.topics:,} topics, {found.bytes:,} bytes, "
+            f"from {found.first or '-'} to {found.last or '-'} UTC: {takes}{where}"
+        )
+        if not go:
+            print("Nothing was published. The same with --go does it.")
+            return
+        sent = play(rows.toLocalIterator(True), Publisher(hub_at(url, token_file)), pace, prefix)
+        print(f"{sent:,} messages published.")
+
+
+def _pace(speed: str) -> float:
+    """How many times the old rhythm; 0 for max."""
+    if speed == "max":
+        return 0.0
+    try:
+        pace = float(speed.removesuffix("x").removesuffix("×"))
+    except ValueError:
+        pace = 0.0
+    if pace <= 0:
+        raise SettingError(f"--speed: expected a number above 0, or max, got {speed!r}")
+    return pace
+
+
+def backfill(
+    table: Annotated[str, typer.Argument(help="readings, quarantine or traffic.")],
+    data: Data = DEFAULT_DATA,
+    rules: Annotated[
+        str, typer.Option(metavar="FILE", help="How to decode, event times (TOML).")
+    ] = "",
+    master: Master = "local[*]",
+    remote: Remote = "",
+) -> None:
+    """Compute a table anew from all of `messages`, and put it in the place of the old one.
+
+    The pipeline must not run meanwhile. Readers find the old table until the new one is whole.
+    """
+    with _spark(data, master, remote) as spark:
+        from hubbub.pipeline.backfill import backfill as make
+        from hubbub.pipeline.layout import Layout
+        from hubbub.pipeline.rules import NO_RULES, read_rules
+
+        said = read_rules(rules) if rules else NO_RULES
+        rows = make(spark, Layout(data), table, said)
+        print(f"{table} has {rows:,} rows now.")
+
+
+def compact(
+    data: Data = DEFAULT_DATA,
+    to: Annotated[
+        str, typer.Option(metavar="URL", help="Write a tidy copy there instead: s3a://, …")
+    ] = "",
+    source: Annotated[
+        str, typer.Option("--from", metavar="URL", help="With --to: tables on object storage.")
+    ] = "",
+    master: Master = "local[*]",
+    remote: Remote = "",
+) -> None:
+    """Merge small files, as a running pipeline does now and then by itself.
+
+    With --to the tables are copied, as of their last whole batch, into a new place.
+    """
+    need_spark()
+    if source and not to:
+        raise SettingError("on object storage files cannot be exchanged: say --to NEW-URL as well")
+    if to:
+        with _spark("" if source else data, master, remote) as spark:
+            from hubbub.pipeline.copy import copy
+
+            for name, rows in copy(spark, data, source, to):
+                print(f"{name}: {rows:,} rows in {to.rstrip('/')}/{name}")
+        return
+    from hubbub.pipeline.compact import compact as merge
+    from hubbub.pipeline.layout import Layout
+    from hubbub.pipeline.run import NAMES
+
+    layout = Layout(data)
+    progress = layout.stands()
+    layout.prepare(NAMES)
+    try:
+        for name in NAMES:
+            print(f"{name}: {merge(layout, name, progress)} files less")
+    finally:
+        layout.release()
+
+
+def hub_at(url: str, token_file: str) -> Hub:
+    from hubbub.spark.hub import Hub
+    from hubbub.spark.options import access
+
+    return Hub(url, access({"tokenfile": token_file} if token_file else {}))
+
+
+@contextmanager
+def _spark(data: str, master: str, remote: str) -> Iterator[SparkSession]:
+    """Spark with the tables of a data directory as views; Ctrl-C ends it without a traceback."""
+    need_spark()
+    from hubbub.pipeline import sql
+    from hubbub.pipeline.layout import Layout
+    from hubbub.spark.start import end, session
+
+    if data:
+        Layout(data).stands()
+    spark = session(master, remote, **{"spark.driver.extraJavaOptions": SHORT_LIVED})
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark sets its own
+    try:
+        if data:
+            sql.views(spark, data)
+        yield spark
+    except KeyboardInterrupt:
+        print("Stopped.", file=sys.stderr)
+        sys.exit(130)
+    finally:
+        end(spark)

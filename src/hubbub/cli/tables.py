@@ -1,0 +1,180 @@
+"""`hubbub pipeline sql` and `tables`: ask the tables, and say what there is to ask."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from hubbub.errors import HubbubError, SettingError
+from hubbub.settings import DEFAULT_DATA
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+# One query: compiling its bytecode twice and sweeping in parallel cost more than they save.
+SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+PROMPT: Final = "hubbub> "
+MORE: Final = "      > "
+
+Data = Annotated[str, typer.Option(metavar="DIR", help="The hub's data directory.")]
+Master = Annotated[str, typer.Option(metavar="URL", help="Spark's master, spark://HOST:PORT.")]
+Remote = Annotated[str, typer.Option(metavar="URL", help="A Spark Connect server, sc://HOST:PORT.")]
+
+
+class Format(StrEnum):
+    table = "table"
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+
+
+def sql(
+    query: Annotated[
+        str, typer.Argument(help="What to ask, in Spark SQL; without it, a prompt.")
+    ] = "",
+    data: Data = DEFAULT_DATA,
+    form: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.table,
+    out: Annotated[str, typer.Option(metavar="FILE", help="Write it there.")] = "",
+    plot: Annotated[
+        str, typer.Option(metavar="FILE", help="Draw it over time: a PNG, - for the terminal.")
+    ] = "",
+    master: Master = "local[*]",
+    remote: Remote = "",
+) -> None:
+    """Ask the tables: messages, readings, quarantine, traffic, calls, sessions, deliveries, alerts.
+
+    Their rows are final; rows of traffic, calls, sessions and deliveries that will still change
+    are in traffic_open and so on. All stand at the same row of the journal.
+    """
+    need_spark()
+    if form is Format.parquet and not out:
+        raise SettingError("--format parquet needs a file: --out FILE")
+    from hubbub.pipeline import sql as asked
+    from hubbub.pipeline.layout import Layout
+    from hubbub.spark.start import end, session
+
+    Layout(data).stands()
+    spark = session(master, remote, **{"spark.driver.extraJavaOptions": SHORT_LIVED})
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark sets its own
+    try:
+        asked.views(spark, data)
+        if query:
+            _put(asked.ask(spark, data, query), form, out, plot)
+        else:
+            _prompt(spark, data, form)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    finally:
+        end(spark)
+
+
+def _put(result: pa.Table, form: Format, out: str, plot: str) -> None:
+    from hubbub.pipeline import plot as drawn
+    from hubbub.pipeline.sql import show
+
+    if plot == "-":
+        print(drawn.dots(drawn.lines_of(result), sys.stdout.isatty()), end="")
+    elif plot:
+        drawn.png(drawn.lines_of(result), Path(plot))
+    elif form is Format.parquet:
+        import pyarrow.parquet as pq
+
+        pq.write_table(result, out)
+    elif out:
+        with open(out, "w", encoding="utf-8", newline="") as file:
+            show(result, form.value, file)
+    else:
+        show(result, form.value, sys.stdout)
+
+
+def _prompt(spark: SparkSession, data: str, form: Format) -> None:
+    """Ask until the end of the input. A statement ends with `;`, Ctrl-C drops it."""
+    from hubbub.pipeline import sql as asked
+
+    if sys.stdin.isatty():
+        import readline  # noqa: F401  # gives input() a history
+    print("SQL over the tables; a statement ends with ;  \\d lists tables, \\q or Ctrl-D ends.")
+    said = ""
+    while True:
+        try:
+            line = input(MORE if said else PROMPT)
+            said = f"{said}\n{line}".strip()
+            if said in ("\\q", "exit", "quit"):
+                return
+            if said == "\\d":
+                said = "SHOW TABLES;"
+            if said.endswith(";"):
+                statement, said = said.rstrip("; \n"), ""
+                asked.views(spark, data)  # as the tables stand now
+                _put(asked.ask(spark, data, statement), form, "", "")
+        except KeyboardInterrupt:
+            said = ""
+            print()
+        except EOFError:
+            print()
+            return
+        except HubbubError as error:
+            print(error, file=sys.stderr)
+
+
+def listing(
+    name: Annotated[str, typer.Argument(help="A table: then its columns.")] = "",
+    data: Data = DEFAULT_DATA,
+) -> None:
+    """List the tables with their rows and sizes, or the columns of one with their meaning."""
+    need_spark()
+    if name:
+        _columns(names(name)[0])
+        return
+    import pyarrow.parquet as pq
+
+    from hubbub.pipeline.layout import Layout
+    from hubbub.pipeline.tables import ALL
+
+    layout = Layout(data)
+    progress = layout.stands()
+    print(f"{'table':12}{'rows':>14}{'files':>8}{'MB':>10}  one row is")
+    for table in ALL:
+        files = [part.file for part in layout.files(table.name, -1, progress.batch)]
+        rows = sum(pq.read_metadata(file).num_rows for file in files)
+        size = sum(file.stat().st_size for file in files) / 1e6
+        grain = table.grain.removeprefix("one row ").partition(":")[0]
+        print(f"{table.name:12}{rows:>14,}{len(files):>8,}{size:>10,.1f}  {grain}")
+
+
+def _columns(name: str) -> None:
+    from hubbub.pipeline.tables import ALL
+
+    table = next(table for table in ALL if table.name == name)
+    print(f"{table.name}: {table.grain}")
+    for column in table.columns:
+        unit = f" ({column.unit})" if column.unit else ""
+        print(f"  {column.name:14}{column.type:11}{column.meaning}{unit}")
+
+
+def names(given: str) -> tuple[str, ...]:
+    """Names of tables, comma-separated; SettingError for one that is none."""
+    from hubbub.pipeline.tables import ALL
+
+    known = [table.name for table in ALL]
+    chosen = tuple(part.strip() for part in given.split(",") if part.strip())
+    for one in chosen or ("",):
+        if one not in known:
+            raise SettingError(f"there is no table {one!r}: expected of {', '.join(known)}")
+    return chosen
+
+
+def need_spark() -> None:
+    try:
+        import pyarrow  # noqa: F401
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise SettingError(
+            f"the pipeline needs {error.name}: run `pip install 'hubbub[pipeline]'`"
+        ) from error

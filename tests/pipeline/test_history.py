@@ -1,0 +1,178 @@
+"""What goes over the whole history: tables elsewhere, computed anew, published again, merged."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pandas
+import pytest
+from pyspark.sql import SparkSession
+
+from hubbub.errors import DirectoryError, SettingError
+from hubbub.pipeline import run as pipeline
+from hubbub.pipeline import sql
+from hubbub.pipeline.backfill import backfill
+from hubbub.pipeline.compact import compact
+from hubbub.pipeline.copy import copy
+from hubbub.pipeline.layout import Layout
+from hubbub.pipeline.publish import Publisher
+from hubbub.pipeline.replay import Choice, chosen, plan, play
+from hubbub.pipeline.rules import NO_RULES, Alert, Rules
+from hubbub.pipeline.tables import ALL
+from hubbub.spark.hub import Hub
+from hubbub.spark.options import access
+from tests.pipeline.test_run import answer, ask
+from tests.process import RunningHub
+from tests.spark.fixtures import Writer, publish
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def filled(spark: SparkSession, writer: Writer, data: Path) -> Iterator[Path]:
+    """Three batches of everything; the first two are an hour, the third is the next."""
+    first = writer.write(publish(0, "a", b'{"t": 1}'), publish(1, "a", b"2"), ask(2))
+    pipeline.run(spark, data, threading.Event(), once=True)
+    writer.write(answer(3, first), publish(70, "b", b'{"ts": 5}', content_type=b"text/plain"))
+    pipeline.run(spark, data, threading.Event(), once=True)
+    writer.write(publish(3700, "b", b"{", content_type=b"application/json"))
+    pipeline.run(spark, data, threading.Event(), once=True)
+    yield data
+
+
+def stranger(root: str | Path, query: str) -> list[tuple[object, ...]]:
+    found = duckdb.connect()
+    found.execute("set timezone = 'UTC'")
+    for table in ALL:
+        files = f"read_parquet('{root}/{table.name}/**/*.parquet', hive_partitioning = true)"
+        found.execute(f"create view {table.name} as select * from {files}")
+    return found.execute(query).fetchall()
+
+
+TRAFFIC = "select topic, strftime(minute, '%H:%M'), messages, bytes from traffic order by 2, 1"
+
+
+def test_the_history_of_a_hub(spark: SparkSession, filled: Path) -> None:
+    """Many questions about one history, which takes a while to make."""
+    tables = filled / "tables"
+    layout = Layout(filled)
+    assert stranger(tables, "select count(*), max(batch_id) from messages") == [(6, 2)]
+    for table in ALL:  # also those without rows
+        assert len(pandas.read_parquet(tables / table.name).columns) >= len(table.columns)
+        assert spark.read.parquet(str(tables / table.name)).columns
+    assert stranger(tables, "select seq, declared from quarantine") == [(6, "application/json")]
+
+    before = stranger(tables, "select * from readings order by seq, path")
+    assert [(row[0], row[6], row[7], row[8]) for row in before] == [
+        (1, "t", 1.0, None), (2, "", 2.0, None), (5, "", None, '{"ts": 5}'),
+    ]  # fmt: skip
+
+    # Computed anew: the same, then by other rules.
+    traffic = stranger(tables, TRAFFIC)
+    assert backfill(spark, layout, "readings", NO_RULES) == 3
+    assert stranger(tables, "select * from readings order by seq, path") == before
+    assert backfill(spark, layout, "traffic", NO_RULES) == len(traffic)
+    assert stranger(tables, TRAFFIC) == traffic
+    rules = Rules(event_time="ts", lateness=0)
+    assert backfill(spark, layout, "readings", rules) == 3
+    assert backfill(spark, layout, "quarantine", NO_RULES) == 1
+    with pytest.raises(SettingError, match="calls cannot be computed"):
+        backfill(spark, layout, "calls", NO_RULES)
+
+    # The running pipeline merged the first hour; the rest is merged on demand.
+    names = sorted(file.name for file in tables.glob("messages/*/batch_id=0/part-0*"))
+    assert names == ["part-0000000000-to-0000000001.parquet"]
+    progress = layout.stands()
+    assert compact(layout, "messages", progress) == 0
+
+    sql.views(spark, filled)
+    assert spark.table("messages").count() == 6
+    assert spark.table("traffic_open").count() == 1
+
+    # A plan of a replay.
+    rows = chosen(spark, Choice(("a", "b/#"), "2026-01-01 12:00:00.5", "2026-01-01 13:00"))
+    found = plan(rows)
+    assert (found.messages, found.topics, found.seconds(10)) == (2, 2, 6.9)
+    assert plan(chosen(spark, Choice(("none",)))).seconds(1) is None
+
+    # A copy elsewhere.
+    new = filled / "copy"
+    assert dict(copy(spark, filled, "", new.as_uri()))["messages"] == 6
+    assert len(list(new.glob("messages/day=*/*.parquet"))) == 1
+    assert pandas.read_parquet(new / "calls")["status"].tolist() == ["answered"]
+    with pytest.raises(DirectoryError, match="is not empty"):
+        list(copy(spark, filled, "", new.as_uri()))
+
+
+def test_tables_at_a_url(spark: SparkSession, writer: Writer, data: Path, tmp_path: Path) -> None:
+    root = tmp_path / "elsewhere"
+    first = writer.write(publish(0, "a", b'{"t": 1}'), ask(2))
+    pipeline.run(spark, data, threading.Event(), once=True, to=root.as_uri())
+    writer.write(answer(3, first), publish(70, "a", b"2"))
+    batches = root / "_checkpoint" / "commits"
+    pipeline.run(spark, data, threading.Event(), once=True, to=root.as_uri())
+    for name in ("1", ".1.crc"):
+        (batches / name).unlink()
+    for slot in root.glob("_progress/slot=1"):  # cut short before it was whole
+        slot.rename(tmp_path / "gone")
+    pipeline.run(spark, data, threading.Event(), once=True, to=root.as_uri())
+    assert pandas.read_parquet(root / "messages")["seq"].tolist() == [1, 2, 3, 4]
+    assert pandas.read_parquet(root / "calls")["status"].tolist() == ["answered"]
+    assert sorted(pandas.read_parquet(root / "traffic")["topic"]) == [
+        "$queue/cli",
+        "$queue/foo",
+        "a",
+    ]
+    assert not (data / "tables").exists()
+
+
+@pytest.mark.interop
+@pytest.mark.slow
+def test_alerts_come_back_into_the_hub_once(
+    spark: SparkSession, hub: RunningHub, data: Path
+) -> None:
+    """Alerts, a batch that runs again, and a replay, all at a real hub."""
+    publisher = Publisher(Hub(hub.url("http"), access({})))
+    publisher.send("test/0/0", 0, [{"topic": "a", "payload": str(n)} for n in range(3)])
+    rule = Alert(
+        "high", "alerts/high", "SELECT seq, value FROM readings WHERE value > 0", retain=True
+    )
+
+    def run(rules: Rules = Rules(alert=(rule,))) -> None:
+        publish = publisher.alerts
+        pipeline.run(spark, data, threading.Event(), once=True, rules=rules, publish=publish)
+
+    run()
+    layout = Layout(data)
+    # The batch runs again as if the driver had been killed before it said that it is whole.
+    for file in (data / "tables/_checkpoint/commits").glob("*0*"):
+        file.unlink()
+    (data / "tables/_progress.json").unlink()
+    run()
+    run(NO_RULES)
+    query = "select topic, payload, retain from messages where topic like 'alerts/%' order by seq"
+    found = stranger(data / "tables", query)
+    assert [(topic, json.loads(bytes(text))["value"], retain) for topic, text, retain in found] == [  # type: ignore[call-overload]
+        ("alerts/high", 1.0, True),
+        ("alerts/high", 2.0, True),
+    ]
+    assert (
+        stranger(data / "tables", "select rule, topic from alerts") == [("high", "alerts/high")] * 2
+    )
+
+    sql.views(spark, data)
+    rows = chosen(spark, Choice(("a",))).toLocalIterator()
+    assert play(rows, publisher, 1000.0, "again/") == 3
+    run(NO_RULES)
+    query = "select payload from messages where topic = 'again/a' order by seq"
+    assert [bytes(row[0]) for row in stranger(data / "tables", query)] == [b"0", b"1", b"2"]  # type: ignore[call-overload]
+    assert layout.writer() is None
