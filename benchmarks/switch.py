@@ -58,9 +58,7 @@ def built_load() -> Path:
     return BUILT
 
 
-def measure(
-    load: Path, hub: Broker, path: Path, cell: Cell, seconds: float
-) -> tuple[float, float]:
+def measure(load: Path, hub: Broker, path: Path, cell: Cell, seconds: float) -> tuple[float, float]:
     """Calls a second, microseconds of CPU a call. RuntimeError if an answer was wrong."""
     options = {
         "port": hub.port, "pid": hub.pid, "callers": cell.callers, "workers": cell.callers,

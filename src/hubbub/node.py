@@ -54,6 +54,7 @@ log = logging.getLogger("hubbub")
 SWEEP_SECONDS = 0.25
 STOP_SECONDS = 5.0
 PROGRESS_SECONDS = 1.0
+SLOW_SECONDS = 60.0  # from one line about a slow disk to the next
 ROLL_RETRY_SECONDS = 60.0
 
 
@@ -98,6 +99,7 @@ class Node:
         self._sweeper: asyncio.Task[None] | None = None
         self._roll: asyncio.Task[None] | None = None
         self._roll_again = 0.0
+        self._slow_again = 0.0
 
     # Life
 
@@ -408,12 +410,26 @@ class Node:
             self._held_back.add(transport)
 
     def _measure_congestion(self, journal: Journal) -> None:
-        self.congested = journal.pending_bytes > CONGESTED_BYTES
+        congested = journal.pending_bytes > CONGESTED_BYTES
+        if congested and not self.congested:
+            self._tell_slow(journal)
+        self.congested = journal.behind = congested
         if not self.congested and self._held_back:
             held, self._held_back = self._held_back, set()
             for transport in held:
                 if not transport.is_closing():
                     transport.resume_reading()
+
+    def _tell_slow(self, journal: Journal) -> None:
+        journal.pulse.slowed += 1
+        now = self.clock.now()
+        if now >= self._slow_again:
+            self._slow_again = now + SLOW_SECONDS
+            waiting, sync = journal.pending_bytes >> 20, journal.pulse.sync_ms(0.5)
+            log.warning(
+                "publishers wait for the disk: %d MB are to be written, a sync takes %.0f ms",
+                waiting, sync,
+            )  # fmt: skip
 
     # The slow things
 
@@ -507,7 +523,7 @@ class Node:
                 "position": str(broker.log.position),
                 "committed": str(broker.log.durable),
                 "bytes": _size(Path(self.settings.data)) if journal is not None else 0,
-                "trouble": journal.trouble if journal is not None else "",
+                "trouble": journal.complaint() if journal is not None else "",
                 "waiting_bytes": journal.pending_bytes if journal is not None else 0,
                 **(_figures(journal) if journal is not None else {}),
             },

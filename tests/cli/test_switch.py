@@ -122,7 +122,7 @@ def test_over_a_unix_socket(start_hub: StartHub, tmp_path: Path) -> None:
     async def call() -> bytes:
         async with hubbub.connect(f"switch://{path}") as client:
             service = asyncio.create_task(client.serve("upper", upper))
-            answer = await client.call("upper", b"hello", timeout=20)
+            answer: bytes = await client.call("upper", b"hello", timeout=20)
             service.cancel()
             return answer
 

@@ -104,15 +104,21 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(path)], check=True)
 
 
-async def test_a_full_disk(small_disk: Path) -> None:
+def all_say(node: Node, caplog: pytest.LogCaptureFixture, what: str) -> bool:
+    """The log, `$SYS` and the status, which is that of `/api/v1/status`."""
+    assert what in caplog.text
+    assert what in node.broker.readings["$SYS/broker/journal/trouble"]()
+    return what in node.status()["journal"]["trouble"]
+
+
+async def test_a_full_disk(small_disk: Path, caplog: pytest.LogCaptureFixture) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(2 << 20))
     async with running(small_disk / "data") as node, peer(node, b"ann") as ann:
         for number in range(1, 41):
             ann.publish(number, f"r/{number}", 50_000, retain=True)
         await until(lambda: journal_of(node).trouble, "no trouble")
-        assert "No space left" in node.status()["journal"]["trouble"]
-        assert "No space left" in node.broker.readings["$SYS/broker/journal/trouble"]()
+        assert all_say(node, caplog, "No space left")
         await asyncio.sleep(0.2)  # what was synced before may be on its way still
         before = len(ann.acknowledged())
         await asyncio.sleep(0.3)
@@ -124,7 +130,7 @@ async def test_a_full_disk(small_disk: Path) -> None:
         assert retained(node) == set(range(1, 41))
 
 
-async def test_a_permission_that_is_lost(tmp_path: Path) -> None:
+async def test_a_permission_that_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with running(tmp_path / "data") as node, peer(node, b"ann") as ann:
         ann.publish(1, "r/1", retain=True)
         await ann.hear("PUBACK 1")
@@ -134,6 +140,7 @@ async def test_a_permission_that_is_lost(tmp_path: Path) -> None:
         ann.publish(2, "r/2", retain=True)
         await until(lambda: journal.trouble, "no trouble")
         assert ann.acknowledged() == {1}
+        assert all_say(node, caplog, "Bad file descriptor")
         journal._fd = writable
         os.close(read_only)
         await ann.hear("PUBACK 2")
@@ -166,7 +173,7 @@ async def test_syncs_that_fail(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
 
 async def test_a_slow_disk_slows_publishers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("hubbub.node.CONGESTED_BYTES", 1 << 20)
     async with running(tmp_path / "data") as node, peer(node, b"ann") as ann:
@@ -178,14 +185,19 @@ async def test_a_slow_disk_slows_publishers(
 
         journal._sync = sync
         most = 0
+        said = False
         for number in range(1, 101):
             ann.publish(number, "a", 100_000)
             most = max(most, journal.pending_bytes)
+            said = said or (
+                node.congested and all_say(node, caplog, "publishers wait for the disk")
+            )
             await asyncio.sleep(0.002)
         await until(lambda: len(ann.acknowledged()) == 100, "not all were acknowledged")
         # One more read of a socket may come in after the limit was passed.
         assert most < 4 << 20, f"{most} bytes waited for the disk"
-        assert node.status()["journal"]["sync_ms_50"] >= 300
+        status = node.status()["journal"]
+        assert said and status["sync_ms_50"] >= 300 and status["slowed"] and not status["trouble"]
 
 
 async def test_a_file_system_that_is_read_only(small_disk: Path) -> None:

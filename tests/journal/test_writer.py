@@ -17,6 +17,7 @@ from typing import Any, cast
 import pytest
 
 from hubbub import schema
+from hubbub.core.limits import COMMIT_BYTES
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.errors import JournalError
 from hubbub.journal import writer
@@ -190,7 +191,7 @@ def test_what_was_written_last_is_read_without_the_disk(
     desk = Desk(tmp_path)
     for number in range(3):
         desk.write(message(b"%d" % number))
-    desk.write(message(bytes(writer.COMMIT_BYTES)))
+    desk.write(message(bytes(COMMIT_BYTES)))
     monkeypatch.setattr(desk.journal, "_frame", lambda index, seq: [])
     found = [desk.journal.read(seq) for seq in (1, 2, 3)]
     assert [read and read.payload for read in found] == [b"0", b"1", b"2"]

@@ -144,10 +144,15 @@ def test_alerts_come_back_into_the_hub_once(
     publisher = Publisher(Hub(hub.url("http"), access({})))
     publisher.send("test/0/0", 0, [{"topic": "a", "payload": str(n)} for n in range(3)])
     rule = Alert(
-        "high", "alerts/high", "SELECT seq, value FROM readings WHERE value > 0", retain=True
+        "high",
+        "alerts/high",
+        "SELECT seq, value FROM readings WHERE topic = 'a' AND value > 0",
+        retain=True,
     )
 
-    def run(rules: Rules = Rules(alert=(rule,))) -> None:
+    with_rule = Rules(alert=(rule,))
+
+    def run(rules: Rules = with_rule) -> None:
         publish = publisher.alerts
         pipeline.run(spark, data, threading.Event(), once=True, rules=rules, publish=publish)
 

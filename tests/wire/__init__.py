@@ -35,7 +35,12 @@ class Recorder:
 
 
 class Table:
-    """A hub in memory with one tick for all its connections."""
+    """A hub in memory with one tick for all its connections.
+
+    `mount`: the mount point of the listener that the next connection comes to.
+    """
+
+    mount = ""
 
     def __init__(self, record: str = "none") -> None:
         self.clock = Clock()
@@ -74,6 +79,7 @@ class Far:
         self.link = Link(table.broker.outgoing, self.transport)
         request = parse_head(head) if head else None
         opening = Opening(table.gate, "127.0.0.1", 4711, False, websocket, request)
+        opening.mount = table.mount
         self.connection: Connection = protocol.connect(self.link, opening)
         self.reason: str | None = None
         self.connection.start()

@@ -21,6 +21,7 @@ class Pulse:
         self.bytes = 0
         self.seconds = 0.0
         self.failures = 0
+        self.slowed = 0  # how often publishers had to wait for the disk
         self._commits: deque[float] = deque(maxlen=LATEST)
         self._syncs: deque[float] = deque(maxlen=LATEST)
         self._rows: deque[int] = deque(maxlen=LATEST)
@@ -66,6 +67,7 @@ class Pulse:
             "rows": lambda: self.rows,
             "bytes written": lambda: self.bytes,
             "failures": lambda: self.failures,
+            "slowed": lambda: self.slowed,
         }
 
 

@@ -117,6 +117,7 @@ class Journal(Log):
         self.records = True
         self.directory = Directory(directory)
         self.trouble = ""
+        self.behind = False  # so much waits for the disk that publishers do, too
         self.reports: list[str] = []
         # Settings
         self._sync = sync if durability == "disk" else _leave_it_to_the_system
@@ -428,8 +429,12 @@ class Journal(Log):
     def figures(self) -> dict[str, Callable[[], str]]:
         found = {name: _rounded(figure) for name, figure in self.pulse.figures().items()}
         found["waiting bytes"] = lambda: str(self.pending_bytes)
-        found["trouble"] = lambda: self.trouble
+        found["trouble"] = self.complaint
         return found
+
+    def complaint(self) -> str:
+        """What is wrong with the disk just now, "" if nothing is."""
+        return self.trouble or ("publishers wait for the disk" if self.behind else "")
 
     # Rolling
 

@@ -34,8 +34,12 @@ BATCH_ID: Final = Column("batch_id", "bigint", "the batch that wrote the row, or
 
 
 class Place(Protocol):
-    """What a batch needs of the place where the tables lie."""
+    """What a batch needs of the place where the tables lie.
 
+    `spark`: the session of the batch at work, which Spark makes for each query.
+    """
+
+    spark: SparkSession
     checkpoint: str
 
     def prepare(self, tables: tuple[AnyTable, ...]) -> None: ...
@@ -59,7 +63,7 @@ class Disk:
     def __init__(self, spark: SparkSession, layout: Layout) -> None:
         self.layout = layout
         self.checkpoint = str(layout.checkpoint)
-        self._spark = spark
+        self.spark = spark
 
     def prepare(self, tables: tuple[AnyTable, ...]) -> None:
         self.layout.prepare(tuple(table.name for table in tables))
@@ -92,8 +96,8 @@ class Disk:
     def appended(self, table: AnyTable, progress: Progress) -> DataFrame:
         parts = self.layout.files(table.name, progress.batch - 1, progress.batch)
         if not parts:
-            return self._spark.createDataFrame([], ddl(table.columns))
-        reader = self._spark.read.schema(ddl(table.columns))
+            return self.spark.createDataFrame([], ddl(table.columns))
+        reader = self.spark.read.schema(ddl(table.columns))
         reader = reader.option("basePath", str(self.layout.root / table.name))
         return reader.parquet(*(str(part.file) for part in parts))
 
@@ -101,7 +105,7 @@ class Disk:
         files = self.layout.carried(table.name, batch)
         if not files:
             return None
-        reader = self._spark.read.schema(ddl((*table.columns, *table.memory)))
+        reader = self.spark.read.schema(ddl((*table.columns, *table.memory)))
         return reader.parquet(*(str(file) for file in files))
 
     def carry_on(self, table: Spanning, batch: int) -> None:
@@ -126,13 +130,13 @@ class Remote:
     def __init__(self, spark: SparkSession, url: str) -> None:
         self.root = url.rstrip("/")
         self.checkpoint = f"{self.root}/_checkpoint"
-        self._spark = spark
+        self.spark = spark
 
     def prepare(self, tables: tuple[AnyTable, ...]) -> None:
         if self.progress() is not None:
             return
         for table in tables:
-            nothing = self._spark.createDataFrame([], ddl(table.columns))
+            nothing = self.spark.createDataFrame([], ddl(table.columns))
             nothing.coalesce(1).write.mode("overwrite").parquet(f"{self.root}/_schema/{table.name}")
 
     def release(self) -> None:
@@ -140,7 +144,7 @@ class Remote:
 
     def progress(self) -> Progress | None:
         try:
-            said = self._spark.read.schema(_PROGRESS).json(f"{self.root}/_progress/*")
+            said = self.spark.read.schema(_PROGRESS).json(f"{self.root}/_progress/*")
             last = said.orderBy(F.col("batch").desc()).first()
         except AnalysisException as error:
             if error.getCondition() == "PATH_NOT_FOUND":
@@ -149,7 +153,7 @@ class Remote:
         return Progress(*last) if last is not None else None
 
     def advance(self, progress: Progress) -> None:
-        said = self._spark.createDataFrame([tuple(progress)], _PROGRESS)
+        said = self.spark.createDataFrame([tuple(progress)], _PROGRESS)
         place = f"{self.root}/_progress/slot={progress.batch % KEPT}"
         said.coalesce(1).write.mode("overwrite").json(place)
 
@@ -166,7 +170,7 @@ class Remote:
 
     def appended(self, table: AnyTable, progress: Progress) -> DataFrame:
         found = self._read(table.columns, f"{table.name}/batch_id={progress.batch}")
-        return self._spark.createDataFrame([], ddl(table.columns)) if found is None else found
+        return self.spark.createDataFrame([], ddl(table.columns)) if found is None else found
 
     def carried(self, table: Spanning, batch: int) -> DataFrame | None:
         if batch < 0:
@@ -183,7 +187,7 @@ class Remote:
     def carry_on(self, table: Spanning, batch: int) -> None:
         rows = self.carried(table, batch - 1)
         if rows is None:
-            rows = self._spark.createDataFrame([], ddl((*table.columns, *table.memory)))
+            rows = self.spark.createDataFrame([], ddl((*table.columns, *table.memory)))
         self._carry(table, rows, batch)
 
     def split(self, table: Spanning, rows: DataFrame, progress: Progress) -> None:
@@ -200,7 +204,7 @@ class Remote:
 
     def _read(self, columns: tuple[Column, ...], path: str) -> DataFrame | None:
         try:
-            return self._spark.read.schema(ddl(columns)).parquet(f"{self.root}/{path}")
+            return self.spark.read.schema(ddl(columns)).parquet(f"{self.root}/{path}")
         except AnalysisException as error:
             if error.getCondition() == "PATH_NOT_FOUND":
                 return None

@@ -213,6 +213,7 @@ class _Batches:
                 return  # whole, but Spark did not come to say so in its checkpoint
             begun = time.monotonic()
             self._took = {}
+            self.place.spark = frame.sparkSession
             if not self._begun:
                 self.place.undo(batch)  # only the first can have been cut short
             self._begun = True

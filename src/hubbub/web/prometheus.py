@@ -50,6 +50,7 @@ FAMILIES: Final = (
     Family("journal_rows", True, "journal.rows", "Rows made durable."),
     Family("journal_written_bytes", True, "journal.bytes_written", "Bytes of these groups."),
     Family("journal_failures", True, "journal.failures", "Writes and syncs that failed."),
+    Family("journal_slowed", True, "journal.slowed", "Times that publishers waited for the disk."),
     Family("journal_group_rows", False, "journal.group_rows", "Rows of a group, on average."),
     Family("journal_syncs_per_second", False, "journal.syncs_per_second", "What the disk can do."),
     Family("journal_commit_p50_ms", False, "journal.commit_ms_50", "Half of the commits, ms."),

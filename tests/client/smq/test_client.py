@@ -380,6 +380,23 @@ async def test_everything_is_set_up_again_at_another_hub(caplog: pytest.LogCaptu
     assert "connecting again" in caplog.text
 
 
+async def test_credentials_that_fail_when_the_client_comes_back_are_told(hub: Node) -> None:
+    asked: list[int] = []
+
+    def credentials(seed: int, address: str) -> bytes:
+        asked.append(seed)
+        if len(asked) > 1:
+            raise LookupError("the key is gone")
+        return b""
+
+    async with connect(url(hub), credentials=credentials, backoff=(0.01, 0.1)) as a:
+        for sock in list(hub.sockets):
+            if sock.transport is not None:
+                sock.transport.abort()
+        with pytest.raises(LookupError, match="the key is gone"):
+            await first(a)
+
+
 async def test_close_while_there_is_no_hub_is_at_once() -> None:
     async with serving() as hub:
         client = connect(url(hub), backoff=(30, 30))

@@ -14,12 +14,7 @@ from tests.wire import Far, Table
 
 
 class Stage(Table):
-    """A hub in memory whose rows are kept; not `prompt`: durable only after `log.sync()`.
-
-    `mount`: the mount point of the listener that the next device comes to.
-    """
-
-    mount = ""
+    """A hub in memory whose rows are kept; not `prompt`: durable only after `log.sync()`."""
 
     def __init__(self, record: str = "all", prompt: bool = True) -> None:
         super().__init__(record)
@@ -59,7 +54,6 @@ class Device:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.far: Far = stage.dial(stage.mqtt)
-        self.far.connection.opening.mount = stage.mount
         self.open: list[tuple[int, int]] = []
 
     # What it does

@@ -22,7 +22,7 @@ from urllib.parse import SplitResult
 from hubbub.client.smq.calls import Caller
 from hubbub.client.smq.connection import Connection, Credentials
 from hubbub.client.smq.inbox import Inbox, SmqMessage
-from hubbub.errors import CallTimeout, HubbubError, Refused, SettingError
+from hubbub.errors import CallTimeout, Refused, SettingError
 from hubbub.protocols.smq import codec
 
 log = logging.getLogger("hubbub.client.smq")
@@ -161,7 +161,7 @@ class SmqClient:
                     return self._end(error)
                 log.warning("%s: %s; connecting again", self._name, error)
                 await self._reconnect()
-        except (HubbubError, OSError) as error:
+        except Exception as error:  # what the program's credentials raise, too
             self._end(error)
 
     async def _reconnect(self) -> None:

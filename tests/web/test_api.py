@@ -1,0 +1,319 @@
+"""`/api/v1`: who may use it, the journal's frames, and messages that are published once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from hubbub.auth.passwords import add_user
+from hubbub.core.limits import COMMIT_ROWS
+from hubbub.errors import SettingError
+from hubbub.journal.frames import Frames
+from hubbub.journal.table import Table, frames_in
+from hubbub.node import Node
+from hubbub.settings import Api, Journal, Limits, Queue, Settings
+from hubbub.web import guarded
+from hubbub.web.app import Application
+from hubbub.web.publish import SLICE
+
+PUBLISH = "/api/v1/publish"
+JOURNAL = "/api/v1/journal"
+TOKEN = {"Authorization": "Bearer sesame"}
+
+Serve = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Serve:
+    """A hub in this process and a client that asks it; `node` is its attribute."""
+
+    @asynccontextmanager
+    async def start(**settings: Any) -> AsyncIterator[httpx.AsyncClient]:
+        settings.setdefault("journal", Journal(durability="os"))
+        node = Node(Settings(data=str(tmp_path / "data"), listen=("127.0.0.1:0",), **settings))
+        node.web = Application(node.status, None, node)
+        async with node:
+            url = f"http://{node.listeners[0].address}"
+            async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+                client.node = node  # type: ignore[attr-defined]
+                yield client
+
+    return start
+
+
+def lines(*messages: dict[str, Any]) -> bytes:
+    return "\n".join(map(json.dumps, messages)).encode()
+
+
+def counted(first: int, count: int, topic: str = "a/b") -> bytes:
+    return lines(*({"topic": topic, "payload": str(n)} for n in range(first, first + count)))
+
+
+async def post(
+    client: httpx.AsyncClient, body: bytes, batch: str = "", first: int = 0
+) -> tuple[int, Any]:
+    headers = {"Hubbub-Batch": batch, "Hubbub-First": str(first)} if batch else {}
+    answer = await client.post(PUBLISH, content=body, headers=headers)
+    return answer.status_code, answer.json()
+
+
+def payloads(tmp_path: Path) -> list[int]:
+    """Of all messages in the journal, but for what the hub notes for itself."""
+    table = Table(str(tmp_path / "data"))
+    rows = [row for batch in table.read(0, table.committed()) for row in batch.to_pylist()]
+    return [
+        int(row["payload"])
+        for row in rows
+        if row["kind"] in ("publish", "send") and not row["topic"].startswith("$hub/")
+    ]
+
+
+# Who may
+
+
+async def test_a_token_opens_everything_and_nothing_else_does(serve: Serve) -> None:
+    async with serve(api=Api(token="sesame")) as client:
+        for headers in ({}, {"Authorization": "Bearer sesam"}, {"Authorization": "Basic sesame"}):
+            for path in ("/api/v1/status", JOURNAL, "/api/v1/nothing"):
+                answer = await client.get(path, headers=headers)
+                assert answer.status_code == 401
+                assert "api.token" in answer.json()["error"]
+                assert answer.headers["www-authenticate"].startswith("Bearer")
+            assert (await client.post(PUBLISH, headers=headers)).status_code == 401
+        for path in ("/api/v1/status", JOURNAL):
+            assert (await client.get(path, headers=TOKEN)).status_code == 200
+        assert (await client.get("/metrics")).status_code == 200  # as its listener says
+
+
+async def test_a_token_may_lie_in_a_file_and_change(serve: Serve, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("sesame\n")
+    async with serve(api=Api(token_file=str(file))) as client:
+        assert (await client.get(JOURNAL, headers=TOKEN)).status_code == 200
+        file.write_text("other\n")
+        client.node.web.apply(client.node.settings)  # type: ignore[attr-defined]
+        assert (await client.get(JOURNAL, headers=TOKEN)).status_code == 401
+
+
+def test_a_token_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("\n")
+    for api, words in (
+        (Api(token_file=str(tmp_path / "none")), "cannot read"),
+        (Api(token_file=str(tmp_path / "empty")), "is empty"),
+        (Api(token="a", token_file="b"), "are both set"),
+    ):
+        with pytest.raises(SettingError, match=words):
+            guarded.token_of(api)
+
+
+async def test_without_a_token_the_permissions_of_users_hold(serve: Serve, tmp_path: Path) -> None:
+    users, acl = tmp_path / "users", tmp_path / "acl"
+    for user in ("ann", "bob"):
+        add_user(users, user, b"secret")
+    acl.write_text("user ann\ntopic #\ntopic $SYS/#\ntopic $queue/#\nuser bob\ntopic in/bob\n")
+    async with serve(password_file=str(users), acl_file=str(acl)) as client:
+        assert (await client.get(JOURNAL)).status_code == 401
+        assert (await client.get(JOURNAL, auth=("ann", "wrong"))).status_code == 401
+        assert (await client.get(JOURNAL, auth=("ann", "secret"))).status_code == 200
+        refused = await client.get(JOURNAL, auth=("bob", "secret"))
+        assert refused.status_code == 403 and "every topic" in refused.json()["error"]
+        client.auth = httpx.BasicAuth("bob", "secret")
+        assert await post(client, counted(0, 1, "in/bob")) == (200, {"taken": 1, "skipped": 0})
+        both = counted(1, 1, "in/bob") + b"\n" + counted(2, 1, "in/ann")
+        assert await post(client, both) == (
+            403,
+            {"error": "publishing to 'in/ann' is not allowed"},
+        )
+    assert payloads(tmp_path) == [0]
+
+
+@pytest.mark.parametrize("header", [{"Origin": "http://evil"}, {"Sec-Fetch-Site": "cross-site"}])
+async def test_pages_of_other_sites_publish_nothing(
+    serve: Serve, header: dict[str, str], tmp_path: Path
+) -> None:
+    async with serve() as client:
+        await client.get(JOURNAL)  # the listener looks at the first request of a connection
+        answer = await client.post(PUBLISH, content=counted(0, 1), headers=header)
+        assert answer.status_code == 403
+    assert payloads(tmp_path) == []
+
+
+# The journal
+
+
+async def test_ranges_are_the_frames_of_the_disk(serve: Serve, tmp_path: Path) -> None:
+    async with serve() as client:
+        assert (await client.get(JOURNAL)).json()["committed"] == "0"
+        for first in range(0, 40, 10):
+            await post(client, counted(first, 10))
+        listing = (await client.get(JOURNAL)).json()
+        shelf = Frames(tmp_path / "data")
+        assert listing["id"] == shelf.identity() and len(listing["id"]) == 16
+        assert (listing["format"], listing["first"], listing["committed"]) == (1, "1", "40")
+        assert [one["first"] for one in listing["segments"]] == ["1"]
+        answer = await client.get(JOURNAL, params={"from": 15, "to": 24})
+        found = [(one.first, one.last) for one in frames_in(answer.content)]
+        assert found == [(one.first, one.last) for _, one in shelf.between(14, 24)]
+        assert answer.headers["hubbub-upto"] == "24"
+        assert answer.headers["hubbub-journal"] == listing["id"]
+        beyond = await client.get(JOURNAL, params={"from": 41, "to": 90})
+        assert (beyond.content, beyond.headers["hubbub-upto"]) == (b"", "40")
+        for wrong in ({"from": "x"}, {"to": "4"}, {"from": "-1"}, {"from": "1", "to": "²"}):
+            assert (await client.get(JOURNAL, params=wrong)).status_code == 400
+
+
+async def test_an_answer_has_an_end(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hubbub.web.journal.ANSWER_BYTES", 1000)
+    async with serve() as client:
+        for first in range(0, 30, 10):
+            await post(client, counted(first, 10))
+        at = 1
+        seen: list[int] = []
+        while at <= 30:
+            answer = await client.get(JOURNAL, params={"from": at, "to": 30})
+            (one,) = frames_in(answer.content)
+            seen += range(at, min(one.last, 30) + 1)
+            at = int(answer.headers["hubbub-upto"]) + 1
+        assert seen == list(range(1, 31))
+
+
+async def test_a_hub_without_journal_says_so(serve: Serve) -> None:
+    async with serve(journal=Journal(record="none")) as client:
+        answer = await client.get(JOURNAL)
+        assert answer.status_code == 404 and "keeps no journal" in answer.json()["error"]
+        assert await post(client, counted(0, 3), "q/0/0") == (200, {"taken": 3, "skipped": 0})
+        assert await post(client, counted(0, 3), "q/0/0") == (200, {"taken": 0, "skipped": 3})
+
+
+# Publishing
+
+
+async def test_every_part_of_a_message_arrives(serve: Serve, tmp_path: Path) -> None:
+    message = {
+        "topic": "a/ü", "base64": "AP8=", "qos": 2, "retain": True, "content_type": "x/y",
+        "reply_to": "back/here", "correlation": "AQI=", "subtopic": "temp", "expires": 60,
+        "properties": {"user": [["k", "v"]]},
+    }  # fmt: skip
+    async with serve() as client:
+        assert (await post(client, lines(message)))[0] == 200
+        node: Node = client.node  # type: ignore[attr-defined]
+        assert "a/ü" in node.broker.state.retained
+    table = Table(str(tmp_path / "data"))
+    (row,) = [
+        row
+        for batch in table.read(0, table.committed())
+        for row in batch.to_pylist()
+        if row["kind"] == "publish"
+    ]
+    assert (row["payload"], row["qos"], row["retain"]) == (b"\x00\xff", 2, True)
+    assert (row["content_type"], row["reply_to"], row["correlation"]) == (
+        "x/y", "back/here", b"\x01\x02",
+    )  # fmt: skip
+    assert row["subtopic"] == "temp" and json.loads(row["properties"]) == message["properties"]
+    assert 59 < (row["expires"] - row["time"]).total_seconds() <= 60
+    assert row["protocol"] == "http"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"{", "line 2: "),
+        (b'{"payload": "x"}', "line 2: .*topic"),
+        (b'{"topic": "a"}\n{"topic": "a/#"}', "line 3: 'a/#' is no topic"),
+        (b'{"topic": "$SYS/x"}', "is no topic"),
+        (b'{"topic": "$hub/taken/q/0"}', "is no topic"),
+        (b'{"topic": "a", "qos": 3}', "line 2: .*qos"),
+        (b'{"topic": "a", "payloud": ""}', "payloud"),
+        (b'{"topic": "\xff"}', "line 2: "),
+    ],
+)
+async def test_a_line_that_is_wrong_takes_nothing(
+    serve: Serve, tmp_path: Path, body: bytes, words: str
+) -> None:
+    async with serve() as client:
+        status, answer = await post(client, counted(0, 1) + b"\n" + body)
+        assert status == 400
+        assert re.search(words, answer["error"]), answer
+    assert payloads(tmp_path) == []
+
+
+@pytest.mark.parametrize("batch", ["q", "q/1", "a/b/1/2", "q/x/0", "q/0/-1", "#/0/0", "/0/0"])
+async def test_a_batch_that_is_none_is_refused(serve: Serve, batch: str) -> None:
+    async with serve() as client:
+        status, answer = await post(client, counted(0, 1), batch)
+        assert status == 400 and "Hubbub-Batch" in answer["error"]
+
+
+async def test_a_batch_is_taken_once_and_in_order(serve: Serve, tmp_path: Path) -> None:
+    async with serve() as client:
+        assert await post(client, counted(0, 10), "q/1/0") == (200, {"taken": 10, "skipped": 0})
+        assert await post(client, counted(0, 10), "q/1/0") == (200, {"taken": 0, "skipped": 10})
+        assert await post(client, counted(0, 15), "q/1/0") == (200, {"taken": 5, "skipped": 10})
+        assert await post(client, counted(15, 5), "q/1/0", 15) == (200, {"taken": 5, "skipped": 0})
+        assert await post(client, counted(12, 8), "q/1/0", 12) == (200, {"taken": 0, "skipped": 8})
+        status, answer = await post(client, counted(30, 5), "q/1/0", 30)
+        assert status == 409 and "message 20 of this partition is to be next" in answer["error"]
+        status, answer = await post(client, counted(1, 20), "q/1/0")
+        assert status == 409 and "another order" in answer["error"]
+        assert await post(client, counted(20, 5), "q/2/0") == (200, {"taken": 5, "skipped": 0})
+        assert await post(client, counted(7, 5), "q/1/0") == (200, {"taken": 0, "skipped": 5})
+        for other in ("q/1/1", "r/1/0"):  # another partition, another query
+            assert (await post(client, counted(25, 1), other))[1]["taken"] == 1
+    assert payloads(tmp_path) == [*range(25), 25, 25]
+
+
+async def test_what_was_taken_is_known_after_a_restart(serve: Serve, tmp_path: Path) -> None:
+    async with serve() as client:
+        await post(client, counted(0, 10), "q/3/0")
+        await post(client, counted(10, 4), "r/1/0")
+        assert (await client.delete(f"{PUBLISH}/r")).json() == {"forgotten": 1}
+    async with serve() as client:
+        assert await post(client, counted(0, 12), "q/3/0") == (200, {"taken": 2, "skipped": 10})
+        status, answer = await post(client, counted(5, 12), "q/3/0")
+        assert status == 409
+        assert (await post(client, counted(12, 4), "r/1/0"))[1]["taken"] == 4
+    assert payloads(tmp_path) == [*range(14), 10, 11, *range(12, 16)]
+
+
+async def test_messages_and_how_far_they_were_taken_share_a_frame(
+    serve: Serve, tmp_path: Path
+) -> None:
+    """A crash between two frames must not leave messages that the hub does not remember."""
+    async with serve() as client:
+        await post(client, counted(0, COMMIT_ROWS - SLICE // 2))  # so that a cut would fall within
+        await post(client, counted(0, 3 * SLICE), "q/0/0")
+    table = Table(str(tmp_path / "data"))
+    pending = 0
+    for _, found in table.shelf.between(0, table.committed()):
+        (batch,) = table.read(found.first - 1, found.last)
+        for row in batch.to_pylist():
+            if row["client"] == "q":
+                pending += 1
+            elif row["topic"] == "$hub/taken/q/0":
+                pending = 0
+        assert pending == 0, "messages of the query after its last note in this frame"
+
+
+async def test_a_full_queue_takes_the_rest_later(serve: Serve, tmp_path: Path) -> None:
+    async with serve(queue=Queue(max_messages=4)) as client:
+        body = counted(0, 6, "$queue/jobs")
+        status, answer = await post(client, body, "q/0/0")
+        assert status == 507 and "$queue/jobs is full" in answer["error"]
+        node: Node = client.node  # type: ignore[attr-defined]
+        node.broker.queues.max_messages = 100
+        assert await post(client, body, "q/0/0") == (200, {"taken": 2, "skipped": 4})
+    assert sorted(payloads(tmp_path)) == list(range(6))
+
+
+async def test_a_body_has_a_bound(serve: Serve) -> None:
+    async with serve(limits=Limits(message_bytes=1000)) as client:
+        assert (await client.post(PUBLISH, content=b"x" * 3000)).status_code == 413
+        status, answer = await post(client, lines({"topic": "a", "payload": "x" * 1001}))
+        assert status == 400 and "larger than limits.message_bytes" in answer["error"]
