@@ -26,8 +26,8 @@ def extensions() -> list[object]:
     """The modules as one extension, so that they call one another without Python between."""
     from mypyc.build import mypycify
 
-    options = ["--config-file", "pyproject.toml"]
-    return list(mypycify([*options, *hot_modules()], opt_level="3", debug_level="0", group_name="hubbub"))
+    arguments = ["--config-file", "pyproject.toml", *hot_modules()]
+    return list(mypycify(arguments, opt_level="3", debug_level="0", group_name="hubbub"))
 
 
 setup(ext_modules=extensions() if os.environ.get("HUBBUB_COMPILE") == "1" else [])

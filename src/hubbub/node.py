@@ -56,6 +56,8 @@ STOP_SECONDS = 5.0
 PROGRESS_SECONDS = 1.0
 SLOW_SECONDS = 60.0  # from one line about a slow disk to the next
 ROLL_RETRY_SECONDS = 60.0
+QUEUES_SHOWN = 10_000  # in the status
+QUEUES_AGED = 200  # of them; the oldest message of each is read back
 
 
 class WebApplication(Protocol):
@@ -507,10 +509,13 @@ class Node:
                     "name": queue.name.encode("utf-8", "replace").decode(),
                     "messages": len(queue.messages),
                     "next": queue.next,
-                    "owner": queue.owner,
+                    "owner": queue.owner.encode("utf-8", "replace").decode(),
+                    "waits": round(broker.queues.waits(queue) if index < QUEUES_AGED else 0.0, 3),
+                    "away": round(broker.queues.away(queue), 3),
                 }
-                for queue in broker.state.queues.values()
+                for index, queue in enumerate(broker.queues.shown(QUEUES_SHOWN))
             ],
+            "queue_count": len(broker.state.queues),
             "retained": len(broker.state.retained),
             "messages_in": metrics.messages_in,
             "bytes_in": metrics.bytes_in,

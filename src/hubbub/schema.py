@@ -12,7 +12,8 @@ which undecodable bytes are surrogates (PEP 383).
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 FORMAT_VERSION: Final = 1
 
@@ -110,11 +111,27 @@ KINDS: Final[dict[bytes, str]] = {
     TAKEN: "cluster only: how far (ref) another log was taken in",
 }
 
+
 def changes_state(row: Row) -> bool:
     """Whether folding the row has an effect; a start-up skips frames where no row has."""
     if row.kind == PUBLISH:
         return row.ref != 0 or row.retain or row.number != 0 or row.topic.startswith(b"$delayed/")
     return row.kind != DELIVER or row.properties != b""
+
+
+def any_changes_state(rows: list[Row], columns: Sequence[Sequence[Any]]) -> bool:
+    """Whether any of these rows does; as columns, what most traffic is made of is seen fast."""
+    if set(columns[_KIND]) != {PUBLISH}:
+        return any(map(changes_state, rows))
+    return (
+        any(columns[_REF]) or any(columns[_RETAIN]) or any(columns[_NUMBER])
+        or any(topic.startswith(b"$delayed/") for topic in set(columns[_TOPIC]))
+    )  # fmt: skip
+
+
+_KIND, _TOPIC, _RETAIN, _REF, _NUMBER = map(
+    Row._fields.index, ("kind", "topic", "retain", "ref", "number")
+)
 
 
 _AMBIGUOUS = re.compile(r"%(?=[0-9A-Fa-f]{2})|[\udc80-\udcff]")

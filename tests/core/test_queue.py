@@ -10,7 +10,7 @@ from hubbub.core.broker import Broker
 from hubbub.core.message import Message
 from hubbub.core.queue import Queue, Reader
 from hubbub.core.session import Session
-from tests.core.recording import Ear, folded, recording, shape, snapshot
+from tests.core.recording import Ear, StillClock, folded, recording, shape, snapshot
 
 
 def send(broker: Broker, name: str, *payloads: bytes) -> None:
@@ -225,3 +225,26 @@ def test_where_ended_queues_stood_is_bounded_and_still_no_id_is_used_again(
     live = shape(broker.state)
     assert shape(folded(log.rows)) == live
     assert shape(folded(snapshot(broker.state, log.rows))) == live
+
+
+def test_what_people_are_shown() -> None:
+    """Of many queues those that hold something; for how long; and since when nobody reads."""
+    broker, log = recording()
+    clock = log.clock
+    assert isinstance(clock, StillClock)
+    for name in "abc":
+        broker.queues.named(name)
+    send(broker, "c", b"old")
+    clock.seconds += 10
+    send(broker, "c", b"new")
+    assert [queue.name for queue in broker.queues.shown(2)] == ["c", "a"]
+    assert [queue.name for queue in broker.queues.shown(3)] == ["a", "b", "c"]
+    a, c = broker.queues.named("a"), broker.queues.named("c")
+    assert (broker.queues.waits(a), broker.queues.waits(c)) == (0, 10)
+    assert broker.queues.away(c) == -1
+    broker.queues.polled(c, clock.now() + 5)
+    assert broker.queues.away(c) == 0
+    clock.seconds += 25
+    assert broker.queues.away(c) == 20
+    broker.queues.wait_at("c", Reader())
+    assert broker.queues.away(c) == 0

@@ -83,7 +83,7 @@ def test_a_file_whose_sync_failed_is_never_believed(
         ann.say(codec.subscribe(9, [(b"$SYS/broker/journal/trouble", 0)]))
         ann.hear_until("SUBACK 9: 0")
         said = ann.hear_until("$SYS/broker/journal/trouble=the journal cannot be written: "
-                              "Input/output error r")  # fmt: skip
+                              "Input/output error retain")  # fmt: skip
         assert "PUBACK 7" not in said
         disk.fail(0)
         ann.hear_until("PUBACK 7")
@@ -104,5 +104,5 @@ def test_a_file_whose_sync_failed_is_never_believed(
     assert examine.verify(examine.directory_of(hub.data), lambda done: None).wrong == []
     with connected(start_hub(), "bob") as bob:
         bob.say(codec.subscribe(9, [(b"r/#", 0)]))
-        heard = bob.hear_until("r/3=after r")
-        assert {"r/1=before r", "r/2=in trouble r"} <= set(heard)
+        heard = bob.hear_until("r/3=after retain")
+        assert {"r/1=before retain", "r/2=in trouble retain"} <= set(heard)

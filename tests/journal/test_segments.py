@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -100,8 +101,17 @@ def test_a_replacement_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> N
 def test_a_header_of_the_future_is_refused() -> None:
     data = bytearray(Header(1, 0, 1).encode())
     data[8] = 99
+    data[48:52] = bytes(4)
+    data[48:52] = zlib.crc32(data).to_bytes(4, "little")
     with pytest.raises(DirectoryError, match="newer hubbub"):
         header_of(memoryview(data))
+
+
+def test_a_flipped_bit_of_a_header_is_damage_and_nothing_else() -> None:
+    for at in range(HEADER_BYTES):
+        data = bytearray(Header(1, 0, 1).encode())
+        data[at] ^= 1 << at % 8
+        assert header_of(memoryview(data)) is None
 
 
 # Damage

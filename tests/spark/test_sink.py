@@ -11,7 +11,15 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from hubbub.errors import SettingError
 from hubbub.journal.table import Table
@@ -22,8 +30,15 @@ from tests.process import RunningHub
 COLUMNS = "topic string, payload string"
 
 
-def schema(ddl: str = COLUMNS) -> StructType:
-    return StructType.fromDDL(ddl)
+TYPES: dict[str, DataType] = {
+    "string": StringType(), "binary": BinaryType(), "boolean": BooleanType(), "int": IntegerType(),
+}  # fmt: skip
+
+
+def schema(columns: str = COLUMNS) -> StructType:
+    """Like DDL, for which Spark would have to run."""
+    pairs = [column.split() for column in columns.split(", ")]
+    return StructType([StructField(name, TYPES[kind]) for name, kind in pairs])
 
 
 def published(hub: RunningHub) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ queue is in `overdue`. The broker owns it, protocols call it; no I/O.
 from __future__ import annotations
 
 from collections import deque
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from hubbub import schema
@@ -93,6 +94,31 @@ class Queues:
             most = min(own.max_messages or most, most)
         waiting = len(queue.messages)
         return most - waiting if waiting < most and queue.bytes < largest else 0
+
+    def shown(self, most: int) -> list[Queue]:
+        """For people who look: at most so many queues, those that hold something first."""
+        queues = self.broker.state.queues.values()
+        if len(queues) <= most:
+            return list(queues)
+        filled = (queue for queue in queues if queue.messages)
+        empty = (queue for queue in queues if not queue.messages)
+        return list(islice(chain(filled, empty), most))
+
+    def waits(self, queue: Queue) -> float:
+        """For how many seconds its oldest message has been there, 0 if it is empty."""
+        seq = next(iter(queue.messages.values()), 0)
+        message = self.broker.log.read(seq) if seq else None
+        sent = message.time if message is not None else 0
+        return (self.broker.clock.stamp() - sent) / 1e6 if sent else 0.0
+
+    def away(self, queue: Queue) -> float:
+        """For how many seconds nobody has read it: 0 = somebody does, -1 = nobody ever has.
+
+        Who read it last may be busy with what it got, so this alone is not a fault.
+        """
+        if queue.readers or queue.consumers:
+            return 0.0
+        return -1.0 if queue.polled is None else max(0.0, self.broker.clock.now() - queue.polled)
 
     def may_begin(self, name: str) -> bool:
         return name in self.broker.state.queues or len(self.broker.state.queues) < QUEUES

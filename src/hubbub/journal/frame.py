@@ -25,11 +25,11 @@ import zlib
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hubbub.errors import JournalError
 from hubbub.journal.arrow import BATCH, BODY_AT, BUFFERS, BUFFERS_AT, NODES_AT, ROWS_AT
-from hubbub.schema import COLUMNS, Row, changes_state
+from hubbub.schema import COLUMNS, Row, any_changes_state
 
 STATE: Final = 1
 COMPRESSED: Final = 2
@@ -78,7 +78,8 @@ class Frame(NamedTuple):
 
 def encode(rows: list[Row]) -> bytearray:
     """A frame of these rows, uncompressed. Rows must be in the order of their seq."""
-    body, places, size = _columns(rows)
+    columns = list(zip(*rows, strict=True))
+    body, places, size = _buffers(columns)
     metadata = bytearray(BATCH)
     count = len(rows)
     _COUNT.pack_into(metadata, ROWS_AT, count)
@@ -86,7 +87,7 @@ def encode(rows: list[Row]) -> bytearray:
     _NODES.pack_into(metadata, NODES_AT, *(count, 0) * len(COLUMNS))
     _BUFFERS.pack_into(metadata, BUFFERS_AT, *places)
     body[0] = metadata
-    flags = STATE if any(map(changes_state, rows)) else 0
+    flags = STATE if any_changes_state(rows, columns) else 0
     return seal(body, rows[0].seq, rows[-1].seq, count, flags)
 
 
@@ -102,13 +103,13 @@ def seal(
     return out
 
 
-def _columns(rows: list[Row]) -> tuple[list[bytes | bytearray], list[int], int]:
+def _buffers(columns: list[Any]) -> tuple[list[bytes | bytearray], list[int], int]:
     """The body as pieces (the first is left free), offset and length of its buffers, its size."""
-    count = len(rows)
+    count = len(columns[0])
     pieces: list[bytes | bytearray] = [b""]
     places: list[int] = []
     at = 0
-    for layout, column in zip(_LAYOUTS, zip(*rows, strict=True), strict=True):
+    for layout, column in zip(_LAYOUTS, columns, strict=True):
         buffers: tuple[bytes, ...]
         if layout == _LONG:
             buffers = (_packer("q", count).pack(*column),)

@@ -71,13 +71,22 @@ class Header(NamedTuple):
 
 
 def header_of(view: memoryview) -> Header | None:
-    """The header of a file, or None if it is damaged."""
-    if len(view) < HEADER_BYTES:
+    """The header of a file, or None if it is damaged.
+
+    Raises DirectoryError if it is whole and of a later format.
+    """
+    if len(view) < _HEADER.size:
         return None
-    magic, version, _, *numbers, _ = _HEADER.unpack_from(view)
-    header = Header(*numbers)
-    if magic == MAGIC and version > FORMAT_VERSION:
+    magic, version, size, *numbers, crc = _HEADER.unpack_from(view)
+    if magic != MAGIC or not _HEADER.size <= size <= len(view):
+        return None
+    whole = bytearray(view[:size])
+    whole[_CRC_AT : _CRC_AT + 4] = bytes(4)
+    if zlib.crc32(whole) != crc:
+        return None
+    if version > FORMAT_VERSION:
         raise DirectoryError(f"journal format {version}: this is made by a newer hubbub; update")
+    header = Header(*numbers)
     return header if header.encode() == view[:HEADER_BYTES] else None
 
 

@@ -96,8 +96,8 @@ class Journal(Log):
     """The log of one directory. Call `recover` once before anything else, `close` at the end.
 
     `on_durable(seq)` is called from the writer thread, and so is `on_written(seq)`, before the
-    sync, if it is set: those rows survive the end of this process. `sync` is what makes a file's data
-    durable; it raises OSError if it failed. `trouble` says what keeps rows from the disk.
+    sync, if it is set: those rows survive the end of this process. `sync` is what makes a file's
+    data durable; it raises OSError if it failed. `trouble` says what keeps rows from the disk.
     Raises DirectoryError if the directory cannot be used.
     """
 
@@ -300,18 +300,23 @@ class Journal(Log):
         return self._group is not None
 
     def append(self, row: Row) -> int:
-        return self._add([Row._make((self.position + 1, self.clock.stamp(), *row[2:]))])
+        row = Row._make((self.position + 1, self.clock.stamp(), *row[2:]))
+        return self._add([row], _weight(row))
 
     def append_run(self, run: Run, audience: int) -> int:
         run.recorded(self.position + 1, self.clock.stamp())
-        return self._add(rows_of(run, audience))
+        rows = rows_of(run, audience)
+        # Names and properties of one run are the same.
+        payloads = sum([len(row.payload) for row in rows])
+        overhead = _weight(rows[0]) - len(rows[0].payload)
+        return self._add(rows, payloads + overhead * len(rows))
 
-    def _add(self, rows: list[Row]) -> int:
-        """Take rows that are numbered; return the first one's number."""
+    def _add(self, rows: list[Row], weight: int) -> int:
+        """Take rows that are numbered, so many bytes; return the first one's number."""
         if not self._rows:
             self._since = self.clock.now()
         self._rows += rows
-        self._weight += sum([_weight(row) for row in rows])
+        self._weight += weight
         self.position += len(rows)
         return rows[0].seq
 

@@ -165,8 +165,10 @@ class Application:
         return Response(prometheus.page(self._say_status()), media_type=prometheus.CONTENT_TYPE)
 
     async def _page(self, request: WebRequest) -> HTMLResponse:
-        text = html.escape(json.dumps(self._say_status(), indent=2))
-        return HTMLResponse(_PAGE.replace("{status}", text))
+        status = self._say_status()
+        text = html.escape(json.dumps(status, indent=2))
+        queues = "".join(map(_queue_row, status["queues"][:_QUEUE_ROWS]))
+        return HTMLResponse(_PAGE.replace("{queues}", queues).replace("{status}", text))
 
     async def _script(self, request: WebRequest) -> Response:
         """Also for pages of the other `origins`; the listener has refused all else."""
@@ -197,11 +199,30 @@ def _not_found(request: WebRequest, error: Exception) -> PlainTextResponse:
     return PlainTextResponse("Please log in.", 404)
 
 
+def _queue_row(queue: dict[str, Any]) -> str:
+    """Who waits for whom: what a queue holds, for how long, and who comes for it."""
+    waits = f"{queue['messages']}, the oldest for {_span(queue['waits'])}"
+    reader = {0: "reads", -1: "never came"}.get(queue["away"], f"away for {_span(queue['away'])}")
+    cells = (queue["name"], waits if queue["messages"] else "", reader, queue["owner"])
+    return "<tr>" + "".join(f"<td>{html.escape(cell)}" for cell in cells) + "\n"
+
+
+def _span(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes = int(seconds // 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+_QUEUE_ROWS = 200
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Hubbub</title>
 <meta http-equiv="refresh" content="2">
-<style>body{font:15px/1.5 system-ui;margin:2rem auto;max-width:60rem}pre{font-size:13px}</style>
+<style>body{font:15px/1.5 system-ui;margin:2rem auto;max-width:60rem}pre{font-size:13px}
+table{border-spacing:0}th,td{padding:0 2rem 0 0;text-align:left}</style>
 <h1>Hubbub</h1>
 <p>This hub as it stands, every two seconds. The same as JSON: <a href="/api/v1/status">status</a>.
+<table><tr><th>Queue<th>Waiting messages<th>Its reader<th>Goes with
+{queues}</table>
 <pre>{status}</pre>
 """

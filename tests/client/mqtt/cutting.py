@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from hubbub.protocols.mqtt import codec
@@ -13,14 +14,19 @@ from hubbub.protocols.mqtt import codec
 class Cutting:
     """Passes packets on; after `cut`, each connection ends after a random number of packets.
 
-    A packet counts in either direction; whether the last one still arrives is chance, too.
+    A packet counts in either direction; whether the last one still arrives is chance, too. With
+    `places` nothing is left to chance: each new connection is cut at the next of them, given as
+    (packets, whether the last one still arrives), and none when they are used up.
     """
 
-    def __init__(self, url: str, longest: int = 20) -> None:
+    def __init__(
+        self, url: str, longest: int = 20, places: Iterable[tuple[int, bool]] | None = None
+    ) -> None:
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "", parts.port or 0
         self._longest = longest
         self._random = random.Random(1)
+        self._places = None if places is None else list(places)
         self._server: asyncio.Server | None = None
         self._cutting = False
         self._open: set[asyncio.StreamWriter] = set()
@@ -55,10 +61,11 @@ class Cutting:
     async def _accept(self, client: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
         broker, requests = await asyncio.open_connection(self._host, self._port)
         self._open |= {answers, requests}
-        left = [self._random.randint(1, self._longest) if self._cutting else 1 << 60]
+        packets, arrives = self._next_place()
+        left = [packets]
         passing = [
-            asyncio.create_task(self._pass(client, requests, left)),
-            asyncio.create_task(self._pass(broker, answers, left)),
+            asyncio.create_task(self._pass(client, requests, left, arrives)),
+            asyncio.create_task(self._pass(broker, answers, left, arrives)),
         ]
         self._tasks.update(passing)
         with contextlib.suppress(asyncio.CancelledError):
@@ -67,8 +74,19 @@ class Cutting:
             writer.close()
             self._open.discard(writer)
 
+    def _next_place(self) -> tuple[int, bool]:
+        if not self._cutting or self._places == []:
+            return 1 << 60, True
+        if self._places is not None:
+            return self._places.pop(0)
+        return self._random.randint(1, self._longest), self._random.random() < 0.5
+
     async def _pass(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left: list[int]
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        left: list[int],
+        arrives: bool,
     ) -> None:
         data = b""
         with contextlib.suppress(ConnectionError):
@@ -79,7 +97,7 @@ class Cutting:
                     left[0] -= 1
                     if left[0] <= 0 and self._cutting:
                         self.cuts += 1
-                        if self._random.random() < 0.5:
+                        if arrives:
                             writer.write(data[start:end])
                             await writer.drain()
                         return

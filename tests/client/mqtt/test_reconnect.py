@@ -240,6 +240,34 @@ async def test_qos_2_is_exactly_once_with_a_hub_wherever_it_is_cut(
     await cut_everywhere(hub.url("mqtt"), version, both=True)
 
 
+# CONNECT, CONNACK, the four packets of a message, then those of the next.
+BOUNDARIES = [(packets, arrives) for packets in range(1, 11) for arrives in (False, True)]
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("version", ["3.1.1", "5"])
+@pytest.mark.parametrize("side", ["publisher", "subscriber"])
+async def test_qos_2_at_every_packet_boundary(hub: RunningHub, side: str, version: str) -> None:
+    """Each of the first ten packets of a connection is its last, once received and once not."""
+    direct, heard, sent = hub.url("mqtt"), list[bytes](), list[bytes]()
+    topic = f"boundary/{side}/{version}"
+    async with Cutting(direct, places=BOUNDARIES) as proxy:
+        urls = [proxy.url if name == side else direct for name in ("subscriber", "publisher")]
+        ann, bob = (
+            connect(url, f"{topic}/{index}", clean=False, version=version, backoff=SOON, window=1)
+            for index, url in enumerate(urls)
+        )
+        async with ann, bob, asyncio.timeout(60):
+            await ann.subscribe(topic, 2, lambda message: heard.append(message.payload))
+            proxy.cut()
+            while proxy.cuts < len(BOUNDARIES):
+                sent.append(b"%d" % len(sent))
+                await bob.publish(topic, sent[-1], 2)
+            while len(heard) < len(sent):
+                await asyncio.sleep(0.01)
+    assert heard == sent
+
+
 @pytest.mark.interop
 @mosquitto.MISSING
 async def test_a_broker_that_is_restarted_finds_its_clients_again(

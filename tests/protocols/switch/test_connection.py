@@ -12,6 +12,7 @@ from hubbub.core.limits import POLLS_PER_TOKEN
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.rights import Credentials, Gate, Rights
 from hubbub.core.session import Session, Subscription
+from hubbub.protocols.registry import chosen
 from hubbub.protocols.switch.operations import is_near
 from hubbub.protocols.switch.session import RESTART_SECONDS
 from hubbub.wire.http import parse_head
@@ -37,6 +38,12 @@ class Listener(Session):
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
         self.got.extend(run.messages())
+
+
+def test_its_name() -> None:
+    """Compiled code reads names of compiled classes only."""
+    hub = Hub()
+    assert chosen([hub.switch], ["switch"]) == [hub.switch]
 
 
 # Order

@@ -9,8 +9,7 @@ that hold something are shown first, and `"queues"` says how many there are. No 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from itertools import chain, islice
+from collections.abc import Callable
 from typing import Final
 
 from hubbub.core.broker import Broker
@@ -56,12 +55,7 @@ class Diagnostics:
 
     def _sorted(self) -> list[Queue]:
         """As many as are shown, by name."""
-        queues: Iterable[Queue] = self._broker.state.queues.values()
-        if len(self._broker.state.queues) > QUEUES:
-            filled = [queue for queue in queues if queue.messages]
-            empty = (queue for queue in queues if not queue.messages)
-            queues = islice(chain(filled, empty), QUEUES)
-        return sorted(queues, key=_by_name)
+        return sorted(self._broker.queues.shown(QUEUES), key=_by_name)
 
     def _since_start(self, now: float) -> int:
         return int((now - self._started) * 1e9)

@@ -1,0 +1,44 @@
+"""message-switch as the hub sees it: which connections are its own, and what they share. No I/O."""
+
+from __future__ import annotations
+
+from hubbub.core.broker import Broker
+from hubbub.core.connection import Connection, Opening, Protocol
+from hubbub.core.link import Link
+from hubbub.protocols.switch import codec
+from hubbub.protocols.switch.connection import SwitchConnection
+from hubbub.protocols.switch.operations import Desk
+from hubbub.protocols.switch.session import PROTOCOL
+from hubbub.protocols.switch.wait import Bell
+from hubbub.settings import Settings
+from hubbub.wire.http import Request
+
+
+class Switch(Protocol):
+    name = PROTOCOL
+    raw_head = True
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
+        self._desk = Desk(broker, Bell(broker, PROTOCOL))
+
+    def apply(self, settings: Settings) -> None:
+        self.message_bytes = settings.limits.message_bytes
+
+    def takes(self, request: Request) -> bool:
+        """Only what begins a useful connection; all other paths may be the application's.
+
+        `GET /` is the diagnostics unless a browser asks.
+        """
+        if request.websocket:
+            return False
+        if request.path == b"/":
+            return request.method == "GET" and "text/html" not in request.headers.get("accept", "")
+        call = codec.call_of(request)
+        return call is not None and call.route.operation in codec.OPENING
+
+    def connect(self, link: Link, opening: Opening) -> Connection:
+        return SwitchConnection(self.broker, link, opening, self._desk, self.message_bytes)
+
+    def wake(self, now: float) -> None:
+        self._desk.logins.sweep(now)

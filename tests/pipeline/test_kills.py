@@ -1,0 +1,148 @@
+"""Exactly once: the driver is killed at random moments, and the tables are as if it never was."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import paho.mqtt.client as paho
+import pytest
+from pyspark.sql import SparkSession
+
+from hubbub.journal.table import Table as Journal
+from hubbub.pipeline import run as pipeline
+from hubbub.pipeline.layout import Layout
+from hubbub.pipeline.publish import Publisher
+from hubbub.pipeline.tables import ALL
+from hubbub.pipeline.tables.table import Spanning
+from hubbub.spark.hub import Hub
+from hubbub.spark.options import access
+from tests.process import ROOT, RunningHub
+
+pytestmark = [pytest.mark.spark, pytest.mark.interop, pytest.mark.slow]
+
+CHEAP = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+class Traffic(threading.Thread):
+    """Messages, requests, and a lasting session that comes and goes, until `stop` is set."""
+
+    def __init__(self, hub: RunningHub) -> None:
+        super().__init__()
+        self.stop = threading.Event()
+        self._hub = hub
+        self._publisher = Publisher(Hub(hub.url("http"), access({})))
+
+    def run(self) -> None:
+        number = 0
+        while not self.stop.wait(0.05):
+            client = paho.Client(paho.CallbackAPIVersion.VERSION2, "lasting", protocol=paho.MQTTv5)
+            properties = paho.Properties(paho.PacketTypes.CONNECT)
+            properties.SessionExpiryInterval = 1000
+            client.connect("127.0.0.1", self._hub.port, properties=properties, clean_start=False)
+            client.loop_start()
+            client.subscribe("plant/#", 1)
+            for _ in range(5):
+                self._publisher.send(f"traffic/{number}/0", 0, self._messages(number))
+                number += 1
+                self.stop.wait(0.03)
+            client.disconnect()
+            client.loop_stop()
+
+    def _messages(self, number: int) -> list[dict[str, Any]]:
+        values = [
+            {"topic": f"plant/{n % 3}", "qos": 1, "payload": f'{{"t": {number}.{n}}}'}
+            for n in range(20)
+        ]
+        broken = {"topic": "plant/0", "payload": "{", "content_type": "application/json"}
+        ask = {"topic": "$queue/work", "payload": "?", "reply_to": "answers"}
+        return [*values, broken, ask]
+
+
+def kill_while_it_works(data: Path, dice: random.Random) -> None:
+    """A pipeline as a process of its own, with its JVM, killed some time after Spark is there."""
+    code = (
+        "import sys, threading\n"
+        "from hubbub.pipeline import run\n"
+        "from hubbub.spark.start import session\n"
+        "run.ROWS = 400\n"
+        f"spark = session('local[1]', **{{'spark.driver.extraJavaOptions': '{CHEAP}'}})\n"
+        "print('ready', flush=True)\n"
+        "run.run(spark, sys.argv[1], threading.Event(), every=0.1)\n"
+    )
+    driver = subprocess.Popen(
+        [sys.executable, "-c", code, str(data)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
+    try:
+        assert driver.stdout is not None
+        assert driver.stdout.readline(), "the driver did not start"
+        time.sleep(dice.uniform(1, 6))
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.communicate()
+    deadline = time.monotonic() + 20
+    while Layout(data).writer() is not None and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def contents(data: Path) -> dict[str, list[tuple[object, ...]]]:
+    """All final rows of all tables, and the open ones, whatever batch wrote them."""
+    layout = Layout(data)
+    found = {}
+    for table in ALL:
+        columns = ", ".join(column.name for column in table.columns if column.name != "day")
+        places = {table.name: f"{layout.root}/{table.name}/**/*.parquet"}
+        if isinstance(table, Spanning):
+            opened = layout.carried(table.name, layout.stands().batch)
+            if opened:
+                places[f"{table.name}_open"] = str(opened[0].parent / "*.parquet")
+        for name, place in places.items():
+            rows = duckdb.sql(f"select {columns} from '{place}'").fetchall()
+            found[name] = sorted(rows, key=repr)
+    return found
+
+
+def check(spark: SparkSession, hub: RunningHub, rounds: int, dice: random.Random) -> None:
+    traffic = Traffic(hub)
+    traffic.start()
+    try:
+        for _ in range(rounds):
+            kill_while_it_works(hub.data, dice)
+    finally:
+        traffic.stop.set()
+        traffic.join()
+    hub.stop()
+    pipeline.run(spark, hub.data, threading.Event(), once=True)
+    whole = hub.data.with_name("whole")
+    shutil.copytree(hub.data, whole, ignore=shutil.ignore_patterns("tables", "lock"))
+    pipeline.run(spark, whole, threading.Event(), once=True)
+    assert Layout(whole).stands().seq == Journal(str(hub.data)).committed()
+    killed, batch = contents(hub.data), contents(whole)
+    assert killed.keys() == batch.keys()
+    for name, rows in batch.items():
+        assert killed[name] == rows, name
+    for name in ("messages", "readings", "quarantine", "sessions", "deliveries", "calls_open"):
+        assert batch[name], f"there was no traffic for {name}"
+
+
+def test_three_kills(spark: SparkSession, hub: RunningHub) -> None:
+    check(spark, hub, 3, random.Random(7))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_thirty_kills(spark: SparkSession, hub: RunningHub) -> None:
+    check(spark, hub, 30, random.Random())

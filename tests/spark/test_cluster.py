@@ -1,0 +1,224 @@
+"""The same source and sink on a standalone cluster and through Spark Connect.
+
+The cluster is that of the PySpark package: a master and two workers on the loopback. On it a
+driver, then an executor, is killed in the midst of a stream from topics to topics.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from hubbub.errors import SettingError
+from hubbub.journal.table import Table
+from hubbub.spark import start
+from hubbub.spark.hub import Hub
+from tests.process import ROOT, RunningHub
+from tests.spark.test_remote import ACCESS
+from tests.spark.test_sink import published
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.interop]
+
+HOME = Path(pyspark.__file__).parent
+MESSAGES = 1200
+PATIENCE = 100.0
+
+DRIVER = """
+import sys
+import hubbub.spark
+master, url, checkpoint = sys.argv[1:]
+spark = hubbub.spark.session(
+    master, **{"spark.executor.memory": "512m", "spark.task.maxFailures": "10"}
+)
+rows = hubbub.spark.messages(
+    spark, "in/#", url, stream=True, maxOffsetsPerTrigger="200", minPartitions="2"
+)
+out = rows.selectExpr("replace(topic, 'in', 'out') AS topic", "payload")
+query = out.writeStream.format("hubbub").option("url", url).option("query", "copy")
+query = query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+query.awaitTermination()
+hubbub.spark.end(spark)
+"""
+
+CONNECT = """
+import sys
+import hubbub.spark
+spark = hubbub.spark.session(remote=sys.argv[1])
+rows = spark.read.format("hubbub").option("url", sys.argv[2]).option("topics", "in/#").load()
+print("rows:", rows.count(), "of topic 1:", rows.where("topic = 'in/1'").count())
+"""
+
+
+def environment() -> dict[str, str]:
+    """For Spark's own scripts, which know nothing of `hubbub.spark.session`."""
+    try:
+        java = start.java()
+    except SettingError as error:
+        pytest.skip(str(error))
+    return {
+        **os.environ,
+        "JAVA_HOME": str(start._shim(java)),
+        "SPARK_HOME": str(HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(ROOT / "src"),
+    }
+
+
+class Cluster:
+    """A master and two workers of one core; `spark-class` runs each in the foreground."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = environment()
+        self.running: list[subprocess.Popen[bytes]] = []
+        self._start("master", "master.Master", "--host", "127.0.0.1", "--port", "0")
+        self.master = self._said("master", r"spark://127\.0\.0\.1:\d+")
+        for name in ("one", "two"):
+            self._start(
+                name, "worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g",
+                "--work-dir", str(folder / name), self.master,
+            )  # fmt: skip
+        for name in ("one", "two"):
+            self._said(name, "Successfully registered")
+
+    def _start(self, name: str, what: str, *arguments: str) -> None:
+        command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{what}"]
+        with open(self.folder / f"{name}.log", "wb") as log:
+            self.running.append(
+                subprocess.Popen(
+                    [*command, "--webui-port", "0", *arguments],
+                    env=self.environment,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )  # fmt: skip
+            )
+
+    def _said(self, name: str, pattern: str) -> str:
+        found: list[str] = []
+
+        def look() -> bool:
+            found[:] = re.findall(pattern, (self.folder / f"{name}.log").read_text())
+            return bool(found)
+
+        wait(look, f"{name} did not say {pattern}")
+        return found[0]
+
+    def executors(self) -> list[int]:
+        """The processes that run tasks: they work in the folders of the workers."""
+        found = []
+        for place in Path("/proc").glob("[0-9]*"):
+            try:
+                command, where = (place / "cmdline").read_bytes(), (place / "cwd").readlink()
+            except OSError:
+                continue
+            if b"CoarseGrainedExecutorBackend" in command and where.is_relative_to(self.folder):
+                found.append(int(place.name))
+        return found
+
+    def stop(self) -> None:
+        for process in reversed(self.running):
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def wait(until: Callable[[], bool], complaint: str) -> None:
+    end = time.monotonic() + PATIENCE
+    while not until():
+        assert time.monotonic() < end, complaint
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path)
+    yield made
+    made.stop()
+
+
+def feed(hub: RunningHub) -> None:
+    lines = [{"topic": f"in/{n % 5}", "payload": str(n)} for n in range(MESSAGES)]
+    body = "\n".join(map(json.dumps, lines)).encode()
+    Hub(hub.url("http"), ACCESS).ask("POST", "/api/v1/publish", body)
+
+
+def rows(hub: RunningHub) -> int:
+    return Table(str(hub.data)).committed()
+
+
+def copies(hub: RunningHub) -> list[int]:
+    return [int(row["payload"]) for row in published(hub) if row["topic"].startswith("out/")]
+
+
+@pytest.mark.timeout(300)
+def test_killed_drivers_and_executors_change_nothing(
+    cluster: Cluster, hub: RunningHub, tmp_path: Path
+) -> None:
+    feed(hub)
+    program = [sys.executable, "-c", DRIVER, cluster.master, hub.url("http")]
+    program.append(str(tmp_path / "checkpoint"))
+    log = open(tmp_path / "driver.log", "wb")
+
+    def drive() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            program, env=cluster.environment, stdout=log, stderr=log, start_new_session=True
+        )
+
+    def goes_on(count: int) -> Callable[[], bool]:
+        before = rows(hub)
+        return lambda: rows(hub) >= before + count
+
+    driver = drive()
+    wait(goes_on(250), "the first driver did not begin")
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+    assert len(copies(hub)) < MESSAGES, "it was over before it could be killed"
+    driver = drive()
+    wait(goes_on(250), "the second driver did not go on")
+    os.kill(cluster.executors()[0], signal.SIGKILL)
+    assert driver.wait(PATIENCE) == 0, (tmp_path / "driver.log").read_text()[-4000:]
+    log.close()
+    assert sorted(copies(hub)) == list(range(MESSAGES))
+
+
+@pytest.mark.timeout(200)
+def test_spark_connect(hub: RunningHub, tmp_path: Path) -> None:
+    pytest.importorskip("grpc", reason="Spark Connect needs grpcio: pip install 'pyspark[connect]'")
+    feed(hub)
+    known = environment()
+    server = subprocess.Popen(
+        [
+            str(HOME / "bin" / "spark-submit"), "--master", "local[2]",
+            "--conf", "spark.connect.grpc.binding.port=0", "--conf", "spark.ui.enabled=false",
+            "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal",
+        ],
+        env=known, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True, cwd=tmp_path,
+    )  # fmt: skip
+    try:
+        assert server.stdout is not None
+        address = ""
+        for line in server.stdout:
+            if found := re.search(r"started at: .*?:(\d+)", line):
+                address = f"sc://127.0.0.1:{found[1]}"
+                break
+        assert address, "the Connect server did not start"
+        ran = subprocess.run(
+            [sys.executable, "-c", CONNECT, address, hub.url("http")],
+            env=known, capture_output=True, text=True, timeout=PATIENCE,
+        )  # fmt: skip
+        assert f"rows: {MESSAGES} of topic 1: {MESSAGES // 5}" in ran.stdout, ran.stderr
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.communicate()
