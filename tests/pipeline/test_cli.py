@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import json
+import re
 import signal
 import subprocess
 import sys
@@ -9,15 +12,21 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from hubbub.cli.pipeline import app, picture
+from hubbub.errors import DirectoryError, SettingError
 from hubbub.pipeline.layout import Layout
+from hubbub.pipeline.run import Report
 from tests.spark.fixtures import Writer, publish
 
 COMMAND = (sys.executable, "-m", "hubbub", "pipeline")
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=110)
+def run(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=110, input=typed
+    )
 
 
 def test_without_tables_sql_says_what_to_do(tmp_path: Path) -> None:
@@ -48,9 +57,53 @@ def test_run_until_sigterm_then_ask(writer: Writer, tmp_path: Path) -> None:
         process.kill()
     assert (process.returncode, err) == (0, "")
     assert "batch 0: 2 rows, 2 messages, up to seq 2, 0 behind" in out
-    ran = run("sql", "select seq, value from readings order by seq", "--data", str(data),
-              "--format", "csv")  # fmt: skip
-    assert (ran.stdout, ran.stderr) == ("seq,value\n1,1.0\n2,2.0\n", "")
+    said = json.loads(run("status", "--data", str(data), "--json").stdout)
+    assert (said["seq"], said["behind"], said["writer"]) == (2, 0, None)
+    lines = run("tables", "--data", str(data)).stdout.splitlines()
+    assert [line.split()[:3] for line in lines[1:3]] == [
+        ["messages", "2", "1"],
+        ["readings", "2", "1"],
+    ]
+    asked = "select seq, value from readings\n  order by seq;\nselec 1;\n\\d\n\\q\n"
+    ran = run("sql", "--data", str(data), "--format", "csv", typed=asked)
+    assert "seq,value\n1,1.0\n2,2.0\n" in ran.stdout
+    assert "traffic_open" in ran.stdout
+    assert ran.stderr.startswith("[PARSE_SYNTAX_ERROR]") and "Traceback" not in ran.stderr
+    assert ran.returncode == 0
+
+
+def test_what_a_table_is() -> None:
+    said = run("tables", "readings").stdout.splitlines()
+    assert said[0] == "readings: one row a value in a message: seq, path"
+    assert any(line.split()[:2] == ["value", "double"] for line in said)
+    ran = run("tables", "reading")
+    assert (ran.returncode, len(ran.stderr.splitlines())) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("sql", "select 1", "--format", "parquet"), "--out FILE"),
+        (("replay", "--speed", "0"), "--speed: expected"),
+        (("compact", "--from", "s3a://a"), "--to NEW-URL"),
+        (("run", "--data", "/none"), "there is no journal"),
+        (("status", "--data", "/none"), "run `hubbub pipeline run` first"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line(words: tuple[str, ...], complaint: str) -> None:
+    """In this process: these are seen before anything is started."""
+    with pytest.raises((SettingError, DirectoryError), match=re.escape(complaint)):
+        app([*words], standalone_mode=False)
+
+
+def test_the_live_picture() -> None:
+    took = {"messages": 0.5, "readings": 1.0}
+    reports = [Report(n, n * 10, 100, 90, 7, 2.0, took) for n in range(3)]
+    console = Console(width=100, file=io.StringIO())
+    console.print(picture(reports))
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "batch 2, up to row 20: 7 rows behind, 50 rows/s" in said
+    assert "50 %" in said
 
 
 @pytest.mark.spark

@@ -363,8 +363,9 @@ class World:
             assert not self.alarm.broken, self.alarm.broken[0]
             if self._owed() is None and all(client.done() for client in self.clients):
                 break
-        assert all(client.done() for client in self.clients), "publishers wait for ever"
         assert self._owed() is None, self._owed()
+        waiting = [client.name for client in self.clients if not client.done()]
+        assert not waiting, f"{waiting} wait for ever"
         dropped = self.node.broker.metrics.dropped
         assert not any(reason in dropped for reason in LOST), dropped
 

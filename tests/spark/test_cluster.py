@@ -30,7 +30,7 @@ from tests.spark.test_sink import published
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.interop]
 
 HOME = Path(pyspark.__file__).parent
-MESSAGES = 1200
+MESSAGES = 1000
 PATIENCE = 100.0
 
 DRIVER = """
@@ -72,6 +72,7 @@ def environment() -> dict[str, str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(ROOT / "src"),
+        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # each lives for seconds
     }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from hubbub.errors import SettingError
 from hubbub.spark.filters import Choice
-from hubbub.spark.options import EARLIEST, LATEST, Options
+from hubbub.spark.options import EARLIEST, LATEST, READ, WRITE, Options
 
 
 @pytest.mark.parametrize(
@@ -79,3 +79,10 @@ def test_places_are_whole_and_each_once(tmp_path: Path) -> None:
 def test_a_token_may_lie_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("sesame\n")
     assert Options({"tokenFile": str(tmp_path / "token")}).access.token == "sesame"
+
+
+def test_the_document_has_every_option() -> None:
+    text = (Path(__file__).parents[2] / "docs/reference/spark.md").read_text("utf-8")
+    for known in (READ, WRITE):
+        for name, says in known.items():
+            assert f"| `{name}` | {says} |" in text

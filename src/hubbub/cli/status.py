@@ -29,9 +29,12 @@ def status(
     url: Annotated[
         str, typer.Option(help="http://HOST:PORT of the hub, or http://USER:PASSWORD@HOST:PORT.")
     ] = "http://127.0.0.1:8080",
+    token: Annotated[
+        str, typer.Option(envvar="HUBBUB_TOKEN", help="The hub's api.token, if it has one.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as it came.")] = False,
 ) -> None:
-    answer = fetch(url)
+    answer = fetch(url, token)
     if as_json:
         print(json.dumps(answer, indent=2))
         return
@@ -40,14 +43,16 @@ def status(
         console.print(table)
 
 
-def fetch(url: str) -> dict[str, Any]:
+def fetch(url: str, token: str = "") -> dict[str, Any]:
     """The answer of GET /api/v1/status; HubbubError if there is none."""
     if not url.startswith(("http://", "https://")):
         raise SettingError(f"cannot ask {url!r}: expected http://HOST:PORT")
     parts = split_url(url)
     where = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
     headers = {"Accept": "application/json"}
-    if parts.username is not None:
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    elif parts.username is not None:
         shown = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         headers["Authorization"] = "Basic " + b64encode(shown.encode()).decode()
     request = Request(f"{where.rstrip('/')}/api/v1/status", headers=headers)
@@ -58,7 +63,8 @@ def fetch(url: str) -> dict[str, Any]:
     except HTTPError as error:
         text = error.read(200).decode(errors="replace").strip()
         raise HubbubError(
-            f"{where} says {error.code}: {text}; users are named as http://USER:PASSWORD@HOST:PORT"
+            f"{where} says {error.code}: {text}; users are named as "
+            "http://USER:PASSWORD@HOST:PORT, a token with --token"
         ) from None
     except (URLError, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)

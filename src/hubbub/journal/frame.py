@@ -12,7 +12,8 @@
 All numbers are little-endian. `length` counts the whole frame and is a multiple of 8; the CRC
 is over everything after itself; the reserved bytes are 0. Flags: bit 0, a row inside changes
 state (a start-up skips frames without it); bit 1, the Arrow body is compressed (only in segments
-that a hub never reads again).
+that a hub never reads again); bit 2, the next frame belongs to the same group, and without it this
+one was never finished.
 
 The record batch is made by hand: pyarrow costs 43 MB and, for small batches, three times the
 time. The writer, the roller and the readers call this; it never does I/O.
@@ -33,6 +34,7 @@ from hubbub.schema import COLUMNS, Row, any_changes_state
 
 STATE: Final = 1
 COMPRESSED: Final = 2
+MORE: Final = 4
 
 HEADER: Final = struct.Struct("<IIqIIq32x")
 LARGEST: Final = 0xFFFFFFF8  # bytes of a frame: what a multiple of 8 in a u32 can say
@@ -76,8 +78,11 @@ class Frame(NamedTuple):
     flags: int
 
 
-def encode(rows: list[Row]) -> bytearray:
-    """A frame of these rows, uncompressed. Rows must be in the order of their seq."""
+def encode(rows: list[Row], more: int = 0) -> bytearray:
+    """A frame of these rows, uncompressed. Rows must be in the order of their seq.
+
+    `more`: MORE if the group goes on in the next frame.
+    """
     columns = list(zip(*rows, strict=True))
     body, places, size = _buffers(columns)
     metadata = bytearray(BATCH)
@@ -88,7 +93,7 @@ def encode(rows: list[Row]) -> bytearray:
     _BUFFERS.pack_into(metadata, BUFFERS_AT, *places)
     body[0] = metadata
     flags = STATE if any_changes_state(rows, columns) else 0
-    return seal(body, rows[0].seq, rows[-1].seq, count, flags)
+    return seal(body, rows[0].seq, rows[-1].seq, count, flags | more)
 
 
 def seal(

@@ -225,7 +225,7 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def write_at(fd: int, data: bytes | bytearray, at: int) -> None:
+def write_at(fd: int, data: bytes | bytearray | memoryview, at: int) -> None:
     """Write all of `data`; a short write goes on where it stopped and so meets the error."""
     view = memoryview(data)
     done = 0
@@ -369,7 +369,7 @@ def heal(directory: Directory, first: int, committed: int, following: int) -> st
     """Make the segment `first` readable from end to end; return what was wrong, "" if nothing.
 
     `following` is the first seq of the next segment, 0 for the last one. The torn tail of the
-    last segment is cut. Any other damage: the file is kept in quarantine, and one with the
+    last segment is cut, the beginning of an unfinished group with it. Any other damage: the file is kept in quarantine, and one with the
     frames that are whole takes its place.
     """
     path = directory.segment(first)
@@ -377,6 +377,8 @@ def heal(directory: Directory, first: int, committed: int, following: int) -> st
     view = memoryview(data or b"")
     header = header_of(view)
     found = list(walk(data)) if data else []
+    if not following:
+        found = _without_unfinished(found, committed)
     whole = [one for one in found if one.verdict == WHOLE]
     last = whole[-1].last if whole else first - 1
     damaged = header is None or any(one.verdict == DAMAGED for one in found)
@@ -397,6 +399,18 @@ def heal(directory: Directory, first: int, committed: int, following: int) -> st
             write_at(new.fd, bytes(piece), at)
             at += len(piece)
     return f"{path.name} was damaged; what could be read is there again, the file is {kept}"
+
+
+def _without_unfinished(found: list[Frame], committed: int) -> list[Frame]:
+    """Frames of a group of which the end is missing are torn: a group is written as one thing."""
+    count = len(found) - (bool(found) and found[-1].verdict == TORN)
+    kept = count
+    while kept and found[kept - 1].flags & frame.MORE and found[kept - 1].first > committed:
+        kept -= 1
+    if kept == count:
+        return found
+    size = sum(one.size for one in found[kept:])
+    return [*found[:kept], found[kept]._replace(verdict=TORN, size=size)]
 
 
 def _pieces(view: memoryview, whole: list[Frame]) -> Iterator[memoryview]:

@@ -519,13 +519,27 @@ class Journal(Log):
         """Make the group durable at the end of its file."""
         if self._suspect or (group.first == group.base and self._file != group.first):
             self._begin(group)
+        view = memoryview(group.data)
+        ends = [*(at for _, at in group.frames[1:]), len(view)]
+        for (_, at), end in zip(group.frames, ends, strict=True):
+            # A frame is on the disk before the next one is written: else a crash could leave
+            # the next without it.
+            self._write(view[at:end], self._end + at)
+            if self.on_written is not None and end == len(view):
+                self.on_written(group.last)
+            self._make_durable()
+        self._landed = self._end
+        self._end += len(group.data)
+        self._written = group.last
+
+    def _write(self, data: memoryview, at: int) -> None:
         try:
-            write_at(self._fd, group.data, self._end)
+            write_at(self._fd, data, at)
         except OSError:
             self._retreat()
             raise
-        if self.on_written is not None:
-            self.on_written(group.last)
+
+    def _make_durable(self) -> None:
         started = time.perf_counter()
         try:
             self._sync(self._fd)
@@ -535,9 +549,6 @@ class Journal(Log):
                 self._retreat()
             raise
         self.pulse.synced(time.perf_counter() - started)
-        self._landed = self._end
-        self._end += len(group.data)
-        self._written = group.last
 
     def _begin(self, group: _Group) -> None:
         path = self.directory.segment(group.first)
@@ -607,7 +618,7 @@ def _group_of(rows: list[Row], parts: list[list[Row]], base: int) -> _Group:
     frames: list[tuple[int, int]] = []
     for part in parts:
         frames.append((part[0].seq, len(data)))
-        data += frame.encode(part)
+        data += frame.encode(part, frame.MORE if part is not parts[-1] else 0)
     return _Group(data, frames, rows, rows[0].seq, rows[-1].seq, base)
 
 

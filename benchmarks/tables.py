@@ -1,0 +1,178 @@
+"""How soon a message is a row, how long a year of tables takes to plan, and what partitions bring.
+
+    python -m benchmarks.tables fresh [--rate 5000] [--seconds 60]
+    python -m benchmarks.tables year [--files 10000]
+    python -m benchmarks.tables spread [--messages 500000]
+
+`fresh`: a hub, a publisher over HTTP and `hubbub pipeline run --every 1` on this machine; each
+message carries when it was sent, and a plain reader looks at the files of `readings` as they appear.
+`year`: `messages` as a year leaves it, an hour a file; planning a query of one hour by day and time.
+`spread`: rows a second of decoding on `local[1]`, `local[2]` and `local[4]`, equal rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from benchmarks.pipeline import cpu_seconds, fill
+from hubbub.pipeline.layout import Layout
+from hubbub.pipeline.places import BATCH_ID
+from hubbub.pipeline.publish import Publisher
+from hubbub.pipeline.rules import NO_RULES
+from hubbub.pipeline.tables import messages, readings
+from hubbub.pipeline.tables.table import arrow, ddl
+from hubbub.spark.hub import Hub
+from hubbub.spark.options import access
+from hubbub.spark.start import end, session
+from tests.process import RunningHub
+
+WARM = 20.0  # seconds that are not counted: the JVM compiles
+
+
+def fresh(directory: Path, rate: int, seconds: float) -> None:
+    hub = RunningHub(directory / "data", "--set", "journal.durability=os")
+    command = [sys.executable, "-m", "hubbub", "pipeline", "run", "--data", str(hub.data)]
+    pipeline = subprocess.Popen(
+        [*command, "--every", "1"],
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": "src"},
+    )
+    over = threading.Event()
+    sender = threading.Thread(target=send, args=(hub, rate, over))
+    sender.start()
+    try:
+        waits = watch(Layout(hub.data), seconds)
+    finally:
+        over.set()
+        sender.join()
+        pipeline.send_signal(signal.SIGTERM)
+        pipeline.wait()
+        hub.stop()
+    cuts = statistics.quantiles(waits, n=100)
+    print(f"publish → visible in readings, {rate} messages/s, {len(waits):,} messages seen")
+    print(f"  half within {cuts[49]:.2f} s, 95 % within {cuts[94]:.2f} s, 99 % {cuts[98]:.2f} s")
+
+
+def send(hub: RunningHub, rate: int, over: threading.Event) -> None:
+    """A twentieth of a second at a time; each message says when it was sent."""
+    publisher = Publisher(Hub(hub.url("http"), access({})))
+    batch, begun = 0, time.monotonic()
+    while not over.wait(max(begun + batch / 20 - time.monotonic(), 0)):
+        now = time.time()
+        some = [
+            {"topic": f"plant/{n % 100}", "payload": json.dumps({"sent": now, "temp": n / 10})}
+            for n in range(rate // 20)
+        ]
+        publisher.send(f"fresh/{batch}/0", 0, some)
+        batch += 1
+
+
+def watch(layout: Layout, seconds: float) -> list[float]:
+    """Look for new files of `readings`; how old their messages are when they are there."""
+    seen: set[Path] = set()
+    waits: list[float] = []
+    first: float | None = None
+    while first is None or time.time() - first < WARM + seconds:
+        time.sleep(0.05)
+        for part in layout.files("readings", -1, 1 << 40):
+            if part.file in seen or part.first != part.last:
+                continue
+            seen.add(part.file)
+            now = time.time()
+            first = first or now
+            rows = pq.read_table(part.file, columns=["path", "value"])
+            sent = rows.filter(pa.compute.equal(rows["path"], "sent"))["value"].to_pylist()
+            if now - first > WARM:
+                waits += [now - one for one in sent]
+    return waits
+
+
+def year(directory: Path, files: int) -> None:
+    """Hours of `messages`, in the layout of a running pipeline."""
+    columns = tuple(column for column in messages.COLUMNS if column.name != "day")
+    begin = datetime(2025, 1, 1, tzinfo=UTC)
+    root = directory / "tables" / "messages"
+    for hour in range(files):
+        at = begin + timedelta(hours=hour * 8760 / files)
+        rows = {column.name: [None] * 100 for column in columns}
+        rows |= {"seq": [*range(hour * 100, hour * 100 + 100)], "time": [at] * 100}
+        place = root / f"day={at:%Y-%m-%d}" / f"batch_id={hour}"
+        place.mkdir(parents=True)
+        name = f"part-{hour:010}-to-{hour:010}.parquet"
+        pq.write_table(pa.table(rows, schema=arrow(columns)), place / name)
+    spark = session("local[2]")
+    begun = time.monotonic()
+    view = spark.read.schema(ddl((*messages.COLUMNS, BATCH_ID))).parquet(str(root))
+    listed = time.monotonic()
+    found = view.where(
+        "day = '2025-07-01' AND time >= '2025-07-01 12:00' AND time < '2025-07-01 13:00'"
+    )
+    found.inputFiles()
+    planned = time.monotonic()
+    count = found.count()
+    done = time.monotonic()
+    end(spark)
+    print(f"one hour of a year of messages, {files:,} files: {count} rows")
+    print(f"  listed in {listed - begun:.2f} s, planned in {planned - listed:.2f} s more, ", end="")
+    print(f"answered in {done - planned:.2f} s more")
+
+
+def spread(directory: Path, count: int) -> None:
+    fill(directory / "data", count)
+    for cores in (1, 2, 4):
+        spark = session(f"local[{cores}]")
+        work = partial(decode, spark, directory / "data", cores)
+        work()
+        begun, cpu = time.monotonic(), cpu_seconds()
+        work()
+        took, cpu = time.monotonic() - begun, cpu_seconds() - cpu
+        end(spark)
+        print(f"  {cores} partitions: {count / took:10,.0f} messages/s, {cpu:.1f} s of CPU")
+
+
+def decode(spark: SparkSession, data: Path, cores: int) -> None:
+    source = spark.read.format("hubbub").option("minPartitions", str(cores))
+    rows = source.load(str(data))
+    rows = rows.selectExpr("*", "time AS event_time")
+    readings.rows(rows, NO_RULES).write.format("noop").mode("overwrite").save()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", choices=("fresh", "year", "spread"))
+    parser.add_argument("--rate", type=int, default=5_000)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument("--messages", type=int, default=500_000)
+    chosen = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="hubbub-bench-"))
+    try:
+        if chosen.part == "fresh":
+            fresh(directory, chosen.rate, chosen.seconds)
+        elif chosen.part == "year":
+            year(directory, chosen.files)
+        else:
+            spread(directory, chosen.messages)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
