@@ -1,6 +1,8 @@
 # Each target does its own set-up: the first one used creates .venv and fills it.
 
 PYTHON ?= python3
+# Two at a time, whole files, because files share hubs and Spark. Empty runs them one by one.
+PARALLEL ?= --numprocesses 2 --dist loadfile
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -19,10 +21,10 @@ serve: .venv/demo ## Run the hub alone on 127.0.0.1:1883 and :8080 (ARGS="--data
 test: .venv/dev ## Check style and types, then run every test; as root it installs the Debian packages they need.
 	@tests/setup.sh
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/pytest
+	@$(BIN)/pytest $(PARALLEL)
 
 test-fast: .venv/dev ## Run the tests that need neither Spark nor other servers (under two minutes).
-	@$(BIN)/pytest -m "not spark and not interop and not slow and not soak"
+	@$(BIN)/pytest $(PARALLEL) -m "not spark and not interop and not slow and not soak"
 
 soak: .venv/dev ## Run what the tests only sample: 100 rounds of `kill -9`, thousands of simulated schedules (minutes).
 	@$(BIN)/pytest -m soak $(ARGS)

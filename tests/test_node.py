@@ -21,6 +21,7 @@ import pytest
 from hubbub.client import smq
 from hubbub.config import refuse_open_doors
 from hubbub.core.limits import CONGESTED_BYTES
+from hubbub.core.message import Message
 from hubbub.errors import SettingError
 from hubbub.journal.writer import Journal
 from hubbub.node import Node
@@ -258,6 +259,18 @@ def test_nobody_is_promised_more_than_the_journal_does(
     settings = Settings(listen=(), listener=(listener,), journal=JournalSettings(**journal))
     with pytest.raises(SettingError, match=re.escape(complaint)):
         refuse_open_doors(settings)
+
+
+async def test_a_long_start_says_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = Settings(listen=(), data=str(tmp_path / "data"))
+    async with Node(settings) as hub:
+        hub.broker.post(Message("a", b"x", 1, retain=True))
+    monkeypatch.setattr("hubbub.node.PROGRESS_SECONDS", 0.0)
+    with caplog.at_level("INFO"):
+        async with Node(settings):
+            assert "reading the journal: 0 of 0 MB" in caplog.text
 
 
 async def test_a_new_topic_id_waits(disk: Disk, hub: Node) -> None:

@@ -286,6 +286,48 @@ def test_a_torn_tail_is_cut_and_its_numbers_are_used_again(tmp_path: Path) -> No
     assert payloads(tmp_path) == [b"one", b"two"]
 
 
+def test_an_unfinished_group_is_cut_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At any byte: what one publish made, its row and those of the queues it enters, stays one."""
+    monkeypatch.setattr(writer, "COMMIT_ROWS", 2)
+    desk = Desk(tmp_path / "data")
+    desk.write(message(b"before", retain=True))
+    before = os.path.getsize(desk.journal.directory.segment(1))
+    committed = (desk.journal.directory.log / "committed").read_bytes()
+    desk.write(*[message(b"%d" % number, retain=True) for number in range(5)])
+    directory = desk.journal.directory
+    desk.close()
+    ends = [at + size for at, size in places(directory, 1)]
+    data = directory.segment(1).read_bytes()
+    assert len(ends) == 4 and ends[0] == before
+    for cut in [*ends[:-1], *(end + 99 for end in ends[:-1]), ends[-1] - 1]:
+        directory.segment(1).write_bytes(data[:cut])
+        (directory.log / "committed").write_bytes(committed)
+        rows, desk = folded(tmp_path / "data")
+        assert [row.payload for row in rows] == [b"before"]
+        assert desk.journal.position == 1
+        assert not any("lost" in text for text in desk.journal.reports)
+        desk.close()
+    directory.segment(1).write_bytes(data)
+    rows, desk = folded(tmp_path / "data")
+    assert len(rows) == 6
+    desk.close()
+
+
+def test_a_frame_is_durable_before_the_next_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "COMMIT_ROWS", 2)
+    sizes: list[int] = []
+
+    def sync(fd: int) -> None:
+        sizes.append(os.fstat(fd).st_size)
+
+    desk = Desk(tmp_path, sync=sync)
+    desk.write(*[message(b"%d" % number) for number in range(5)])
+    assert sizes == [at + size for at, size in places(desk.journal.directory, 1)]
+    desk.close()
+
+
 def test_numbers_that_were_seen_are_never_used_again(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     desk.write(message(b"one", retain=True))

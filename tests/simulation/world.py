@@ -15,7 +15,10 @@ import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
+from hubbub.core.limits import COMMIT_ROWS
+from hubbub.journal import writer
 from hubbub.journal.segments import Directory
 from tests.core.recording import shape
 from tests.simulation.clients import (
@@ -59,6 +62,7 @@ class World:
             for weight, calm in _CHANCES.values()
         ]
         self.segment_bytes = self.chance.choice((8_000, 30_000, 200_000))
+        self.frame_rows = self.chance.choice((3, COMMIT_ROWS))
         self.ghosts: list[Wire] = []
         self.alarm = Alarm()
         self.spare = False
@@ -144,7 +148,7 @@ class World:
         log.addHandler(alarm)
         propagate, log.propagate = log.propagate, False
         try:
-            with self.disk.watched():
+            with self.disk.watched(), patch.object(writer, "COMMIT_ROWS", self.frame_rows):
                 self._start()
                 self._prepare()
                 for _ in range(self.steps):

@@ -196,7 +196,7 @@ LONG = (1 << 63).to_bytes(8, "big")
         (their_frame(CLOSE, b"\x03\xe8\xff"), CloseCode.INVALID_DATA),
         (b"\x82\xff" + (1 << 40).to_bytes(8, "big"), CloseCode.MESSAGE_TOO_BIG),
     ],
-    ids=lambda part: part[:16].hex() if isinstance(part, bytes) else "",
+    ids=lambda part: "frame" if isinstance(part, bytes) else "",  # masks are random
 )
 def test_what_must_not_be_sent_is_refused_before_more_is_read(data: bytes, code: int) -> None:
     assert refusal(data)[0] == code

@@ -208,7 +208,7 @@ class Retained:
     def _offer_one(self, name: str, subscription: Subscription, newest: int) -> None:
         session = subscription.session
         message = self._read(name, newest) if self._may(session, name) else None
-        if message is None:
+        if message is None or (subscription.no_local and _is_from(session, message)):
             return
         qos = min(message.qos, subscription.qos)
         if session.lasting and qos:
@@ -236,3 +236,7 @@ class Retained:
         broker.log.unpin(seq)
         self._tree.discard(name)
         return None
+
+
+def _is_from(session: Session, message: Message) -> bool:
+    return message.client == session.client and message.protocol == session.protocol

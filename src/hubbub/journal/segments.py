@@ -369,8 +369,8 @@ def heal(directory: Directory, first: int, committed: int, following: int) -> st
     """Make the segment `first` readable from end to end; return what was wrong, "" if nothing.
 
     `following` is the first seq of the next segment, 0 for the last one. The torn tail of the
-    last segment is cut, the beginning of an unfinished group with it. Any other damage: the file is kept in quarantine, and one with the
-    frames that are whole takes its place.
+    last segment is cut, the beginning of an unfinished group with it. Any other damage: the file
+    is kept in quarantine, and one with the frames that are whole takes its place.
     """
     path = directory.segment(first)
     data = mapped(path) if path.stat().st_size else None

@@ -31,6 +31,7 @@ from hubbub.pipeline.tables import ALL
 from hubbub.pipeline.tables.table import AnyTable, Spanning, ddl, names
 
 TRIES: Final = 3
+LIST_HERE: Final = "1000000"  # directories: a task for each costs more than looking into it
 CELL: Final = 60  # characters of a cell in the `table` format; csv and json give all
 
 
@@ -41,6 +42,7 @@ def views(spark: SparkSession, data: str | Path) -> Progress:
     """
     layout = Layout(data)
     progress = layout.stands()
+    spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", LIST_HERE)
     for table in ALL:
         closed(spark, layout, table, progress).createOrReplaceTempView(table.name)
         if isinstance(table, Spanning):

@@ -64,6 +64,8 @@ PINGREQ_PACKET: Final = b"\xc0\x00"
 PINGRESP_PACKET: Final = b"\xd0\x00"
 DISCONNECT_PACKET: Final = b"\xe0\x00"
 
+REPEATED: Final = (0x6A, 0x8A, 0xAA)  # PUBREL, SUBSCRIBE, UNSUBSCRIBE with the DUP that 3.1 had
+
 # All packet ids, and all PUBACKs, one after the other: a run of them is one slice.
 IDS: Final = b"".join(i.to_bytes(2, "big") for i in range(65536))
 PUBACKS: Final = b"".join(b"\x40\x02" + i.to_bytes(2, "big") for i in range(65536))
@@ -223,15 +225,18 @@ def parse_connect(body: bytes) -> Connect:
 def _parse_connect(reader: Reader, version: str, v5: bool) -> Connect:
     flags = reader.byte("connect flags")
     keep_alive = reader.u16("keep alive")
+    old = version == "3.1"
     properties = reader.properties(CONNECT) if v5 else None
     client = reader.string("client id")
-    if flags & 1:
+    if flags & 1 and not old:
         raise PacketError("a CONNECT with the reserved flag set")
     will = _parse_will(reader, flags, v5)
-    user = reader.string("user name") if flags & 0x80 else None
-    if flags & 0x40 and user is None and not v5:
+    # In 3.1 what a flag promises may be missing: the length of the packet counts more.
+    user = reader.string("user name") if flags & 0x80 and (reader.more() or not old) else None
+    secret = flags & 0x40 and (reader.more() or not old)
+    if secret and user is None and not v5:
         raise PacketError("a CONNECT with a password and no user name")
-    password = reader.blob("password") if flags & 0x40 else None
+    password = reader.blob("password") if secret else None
     reader.end()
     if properties is not None and specification.AUTH_DATA in properties.texts:
         if specification.AUTH_METHOD not in properties.texts:
@@ -288,7 +293,8 @@ def parse_subscribe(body: bytes, v5: bool = False) -> Subscribe:
         topic_filter = reader.string("topic filter")
         options = reader.byte("options")
         if options & 3 == 3 or options > (0x2F if v5 else 2):
-            raise PacketError(f"a SUBSCRIBE with the options {options:#04x}")
+            code = specification.MALFORMED if options & 0xC0 else specification.PROTOCOL
+            raise PacketError(f"a SUBSCRIBE with the options {options:#04x}", code)
         wanted.append((topic_filter, options))
     if not wanted:
         raise PacketError("a SUBSCRIBE without a topic filter", specification.PROTOCOL)

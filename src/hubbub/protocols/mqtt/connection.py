@@ -77,6 +77,7 @@ class MqttConnection(Connection):
         self._heard = self.broker.clock.now()
         self._patience = CONNECT_SECONDS
         self._v5 = False
+        self._old = False
         self._dialect: Dialect = PLAIN
         self._encodings = PLAIN.encodings(2)
         self._asked: codec.Connect | None = None
@@ -130,6 +131,8 @@ class MqttConnection(Connection):
                 body, end = codec.extent(buf, pos, self._limit)
                 if end < 0:
                     break
+                if self._v5 and not buf[body - 1]:
+                    raise PacketError("a remaining length that is longer than it need be")
             if end > n:
                 break
             if session is None:
@@ -168,7 +171,7 @@ class MqttConnection(Connection):
         if answer is None or (kind == codec.AUTH and not self._v5):
             code = spec.PROTOCOL if kind else spec.MALFORMED
             raise PacketError(f"a {codec.NAMES[kind]} from a client", code)
-        if head & 15 != codec.FLAGS[kind]:
+        if head & 15 != codec.FLAGS[kind] and not (self._old and head in codec.REPEATED):
             raise PacketError(f"a {codec.NAMES[kind]} with the flags {head & 15:04b}")
         answer(body)
 
@@ -204,6 +207,7 @@ class MqttConnection(Connection):
         asked = codec.parse_connect(body)
         self._asked = asked
         self._v5 = asked.properties is not None
+        self._old = asked.version == "3.1"
         self._wants = asked.properties or Properties()
         self._dialect = self.protocol.dialect(asked.version, self.opening.mount)
         self._encodings = self._dialect.encodings(2)
@@ -279,6 +283,7 @@ class MqttConnection(Connection):
                 numbers.get(spec.TOPIC_ALIAS_MAXIMUM, 0),
             )
         self._patience = alive * 1.5 if alive else NEVER
+        present = present and not self._old  # in 3.1 the byte is reserved
         self.link.hold(codec.connack(present, codec.ACCEPTED, properties), barrier=True)
 
     def _take_over(self, client: str) -> int:
@@ -361,6 +366,8 @@ class MqttConnection(Connection):
             name = topic.decode()
         except UnicodeDecodeError:
             raise PacketError("a PUBLISH whose topic is not UTF-8") from None
+        if b"\0" in topic:
+            raise PacketError("a PUBLISH whose topic contains U+0000")
         if not is_name(name):
             reason = f"a PUBLISH to {name[:80]!r}, which is not a topic name"
             raise PacketError(reason, spec.BAD_TOPIC)
@@ -543,9 +550,8 @@ class MqttConnection(Connection):
     # Subscribing
 
     def _subscribe(self, body: bytes) -> None:
-        assert self.session is not None
-        bridge = self._asked is not None and self._asked.bridge
-        subscribe(self.protocol, self.session, body, bridge)
+        assert self.session is not None and self._asked is not None
+        subscribe(self.protocol, self.session, body, self._asked)
         self._routes = {}
 
     def _unsubscribe(self, body: bytes) -> None:
@@ -654,4 +660,3 @@ def _pubacks(image: bytes, offset: int, step: int, count: int) -> bytes:
     answers[2::4] = high
     answers[3::4] = low
     return bytes(answers)
-

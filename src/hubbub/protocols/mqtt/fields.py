@@ -210,7 +210,7 @@ class Reader:
             raise PacketError(f"a {self.name} with the unknown property {key:#04x}")
         name = known.name
         if packet not in known.packets:
-            raise PacketError(f"a {NAMES[packet]} with the property {name}", PROTOCOL)
+            raise PacketError(f"a {NAMES[packet]} with the property {name}")
         if known.type == PAIR:
             found.user.append((self.string(name), self.string(name)))
             return

@@ -49,7 +49,8 @@ class MqttSession(Session):
     sessions of this hub with an exclusive exchange, which may take too long. `dialect`: the
     version of its present connection, or its last. `packet_limit` and `alias_limit`: the largest
     packet and the number of topic aliases that the client takes. `requests`: seq -> reply address
-    and correlation of what it took from queues and has not answered.
+    and correlation of what it took from queues and has not answered. `_offered`: what the
+    subscription asked that a retained message was sent for, by its number, if there are others.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class MqttSession(Session):
         self.requests: dict[int, tuple[str, bytes]] = {}
         self._aliases: dict[str, int] = {}
         self._asked: dict[str, tuple[bool, Ids]] = {}
+        self._offered: dict[int, tuple[bool, Ids]] = {}
         self._acknowledged: list[tuple[int, Row]] = []
         self._settling = False
 
@@ -297,6 +299,8 @@ class MqttSession(Session):
         if qos:
             if not self.lasting or not retained:
                 self.backlog.add(message.seq, 1, qos, retained, len(message.payload))
+            if retained and len(self.subscriptions) > 1 and self.dialect.v5:
+                self._offered[self.backlog.next - 1] = _together([subscription])
             self.pump()
         elif self.link is not None:
             if self.link.choked:
@@ -347,7 +351,7 @@ class MqttSession(Session):
         if not self._may_have(message):
             self._skip(number, seq, "not allowed")
             return
-        as_published, ids = self._asked_of(message.topic)
+        as_published, ids = self._offered.get(number) or self._asked_of(message.topic)
         retain = backlog.retained(number) or (as_published and message.retain)
         alias = self._aliases.get(message.topic, 0)
         self._show_reply_id(message)
@@ -408,7 +412,7 @@ class MqttSession(Session):
         count = min(count, PACKET_IDS + 1 - first)
         while count and data[at : at + 4 * count] != codec.PUBACKS[4 * first : 4 * (first + count)]:
             count >>= 1
-        plain = not self.lasting and not self.leases and not self.shared
+        plain = not (self.lasting or self.leases or self.shared or self._offered)
         if count and plain and not backlog.received:
             backlog.shift(count)
             at += 4 * count
@@ -458,6 +462,7 @@ class MqttSession(Session):
                 self._settling = True
                 self.broker.unsettled.append(self)
         self.backlog.remove(number)
+        self._offered.pop(number, None)
         group = self.shared.pop(seq, "")
         if group and not self.lasting:
             self.broker.lend(seq, group, False)
@@ -615,4 +620,3 @@ def _numbered_slowly(image: bytes, number: int) -> bytes:
         at = body + 2 + int.from_bytes(image[body : body + 2], "big")
         patched[at : at + 2] = packet_id(number + index).to_bytes(2, "big")
     return bytes(patched)
-

@@ -22,16 +22,19 @@ if TYPE_CHECKING:
     from hubbub.protocols.mqtt.protocol import Mqtt
 
 
-def subscribe(mqtt: Mqtt, session: MqttSession, body: bytes, bridge: bool) -> None:
-    """Take a SUBSCRIBE and answer it. Nothing comes back to a `bridge` that came from it."""
+def subscribe(mqtt: Mqtt, session: MqttSession, body: bytes, client: codec.Connect) -> None:
+    """Take a SUBSCRIBE and answer it. Nothing comes back to a bridge that came from it.
+
+    `client`: how it introduced itself.
+    """
     v5 = session.dialect.v5
     packet_id, wanted, properties = codec.parse_subscribe(body, v5)
     identifier = sum(properties.subscriptions) if properties is not None else 0
     codes, offers = [], []
     for name, asked in wanted:
-        options = asked | codec.NO_LOCAL if bridge else asked
+        options = asked | codec.NO_LOCAL if client.bridge else asked
         code, offered = _subscribe_one(mqtt, session, name_from_wire(name), options, identifier)
-        codes.append(code if v5 else min(code, codec.FAILURE))
+        codes.append(code if v5 else _before_5(code, asked, client.version))
         if offered is not None:
             offers.append(offered)
     session.subscribed()
@@ -40,14 +43,18 @@ def subscribe(mqtt: Mqtt, session: MqttSession, body: bytes, bridge: bool) -> No
         _first_deliveries(mqtt, subscription)
 
 
+def _before_5(code: int, asked: int, version: str) -> int:
+    """3.1 has no code for a failure: it is told what it asked for, and nothing comes."""
+    if code <= 2:
+        return code
+    return asked if version == "3.1" else codec.FAILURE
+
+
 def _subscribe_one(
     mqtt: Mqtt, session: MqttSession, name: str, options: int, identifier: int
 ) -> tuple[int, Subscription | None]:
     """The code for one filter, and the subscription if something is to be sent for it now."""
-    if not is_filter(name):
-        reason = f"a SUBSCRIBE to {name[:80]!r}, which is not a topic filter"
-        raise PacketError(reason, spec.BAD_FILTER)
-    name = _meant(session, name)
+    name = _meant(session, name, "a SUBSCRIBE to")
     no_local = options & codec.NO_LOCAL != 0
     if no_local and name.startswith(SHARE):
         raise PacketError("a shared subscription with no local", spec.PROTOCOL)
@@ -63,8 +70,11 @@ def _subscribe_one(
     return qos, subscription if handling == 0 or (handling == 1 and new) else None
 
 
-def _meant(session: MqttSession, name: str) -> str:
+def _meant(session: MqttSession, name: str, packet: str) -> str:
     """The hub's filter. A client knows its address, and may subscribe to that."""
+    if not is_filter(name):
+        reason = f"{packet} {name[:80]!r}, which is not a topic filter"
+        raise PacketError(reason, spec.BAD_FILTER)
     return SELF if name == f"{CLIENT}{session.number}" else session.dialect.full(name)
 
 
@@ -110,7 +120,8 @@ def unsubscribe(mqtt: Mqtt, session: MqttSession, body: bytes) -> None:
     packet_id, names, _ = codec.parse_unsubscribe(body, v5)
     codes = []
     for name in names:
-        found = mqtt.broker.unsubscribe(session, _meant(session, name_from_wire(name)))
+        meant = _meant(session, name_from_wire(name), "an UNSUBSCRIBE from")
+        found = mqtt.broker.unsubscribe(session, meant)
         codes.append(spec.SUCCESS if found else spec.NO_SUBSCRIPTION)
     session.subscribed()
     answer = codec.acknowledgement(codec.UNSUBACK, packet_id)
