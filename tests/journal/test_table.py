@@ -10,7 +10,9 @@ import pyarrow
 import pytest
 
 from hubbub.errors import JournalError, OffsetError
-from hubbub.journal.segments import Directory
+from hubbub.journal.backup import backup
+from hubbub.journal.frames import Frames
+from hubbub.journal.segments import Directory, walk
 from hubbub.journal.table import SCHEMA, Table
 from tests.journal.rows import SOURCE, Desk, message, payloads
 from tests.journal.test_writer import CHILD
@@ -72,6 +74,31 @@ def test_a_moment_is_found_by_looking_at_a_few_frames(
         assert len(looks) <= 8
     assert table.first_at(times[-1] + 1) == 61
     assert table.first_at(0) == 1
+
+
+def test_marks_shorten_the_search_and_change_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbub.journal.frames.MARK_BYTES", 0)
+    monkeypatch.setattr("hubbub.journal.frames.MARKED", 2)
+    table = Table(str(path))
+    for after in (50, 3, 27, 28, 0, 11, 50):
+        assert seqs(table, after, 60) == list(range(after + 1, 61))
+    shelf = table.shelf
+    assert isinstance(shelf, Frames)
+    assert len(shelf._marks) == 2
+    data, found = next(iter(shelf.between(57, 58)))
+    steps = list(walk(data, shelf._map(Directory(path).segments()[-1])[1].before(58), check=False))
+    assert steps[0].at == found.at
+
+
+def test_every_journal_has_a_name_of_its_own(path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    Desk(other).close()
+    names = [Table(str(one)).shelf.identity() for one in (path, other, tmp_path / "none")]
+    assert len(names[0]) == 16 and names[0] != names[1] and names[2] == ""
+    backup(path, tmp_path / "copy", link=False)
+    assert Table(str(tmp_path / "copy")).shelf.identity() == names[0]
 
 
 def test_a_choice_leaves_out_frames_and_rows(path: Path) -> None:

@@ -108,10 +108,10 @@ def test_after_a_batch_mostly_nothing_is_done(layout: Layout) -> None:
     assert [part.first for part in layout.files("readings", -1, FILES)] == [FILES]
 
 
-def test_a_group_is_an_hour_or_so_many_rows() -> None:
+def test_a_group_is_a_day_or_so_many_rows() -> None:
     first = grown(None, 0, 10, "2026-01-01 12:00:00", 10)
     assert (first.group, first.rows) == (0, 10)
-    same = grown(first, 1, 20, "2026-01-01 12:59:59", 10)
+    same = grown(first, 1, 20, "2026-01-01 23:59:59", 10)
     assert (same.group, same.rows, same.since) == (0, 20, "2026-01-01 12:00:00")
-    assert grown(same, 2, 30, "2026-01-01 13:00:00", 10).group == 2
-    assert grown(same._replace(rows=5_000_000), 2, 30, "2026-01-01 12:59:59", 10).group == 2
+    assert grown(same, 2, 30, "2026-01-02 00:00:00", 10).group == 2
+    assert grown(same._replace(rows=100_000_000), 2, 30, "2026-01-01 12:59:59", 10).group == 2

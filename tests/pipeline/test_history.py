@@ -39,12 +39,12 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def filled(spark: SparkSession, writer: Writer, data: Path) -> Iterator[Path]:
-    """Three batches of everything; the first two are an hour, the third is the next."""
+    """Three batches of everything; the first two are a day, the third is the next."""
     first = writer.write(publish(0, "a", b'{"t": 1}'), publish(1, "a", b"2"), ask(2))
     pipeline.run(spark, data, threading.Event(), once=True)
     writer.write(answer(3, first), publish(70, "b", b'{"ts": 5}', content_type=b"text/plain"))
     pipeline.run(spark, data, threading.Event(), once=True)
-    writer.write(publish(3700, "b", b"{", content_type=b"application/json"))
+    writer.write(publish(90_000, "b", b"{", content_type=b"application/json"))
     pipeline.run(spark, data, threading.Event(), once=True)
     yield data
 
@@ -88,7 +88,7 @@ def test_the_history_of_a_hub(spark: SparkSession, filled: Path) -> None:
     with pytest.raises(SettingError, match="calls cannot be computed"):
         backfill(spark, layout, "calls", NO_RULES)
 
-    # The running pipeline merged the first hour; the rest is merged on demand.
+    # The running pipeline merged the first day; the rest is merged on demand.
     names = sorted(file.name for file in tables.glob("messages/*/batch_id=0/part-0*"))
     assert names == ["part-0000000000-to-0000000001.parquet"]
     progress = layout.stands()
@@ -107,7 +107,7 @@ def test_the_history_of_a_hub(spark: SparkSession, filled: Path) -> None:
     # A copy elsewhere.
     new = filled / "copy"
     assert dict(copy(spark, filled, "", new.as_uri()))["messages"] == 6
-    assert len(list(new.glob("messages/day=*/*.parquet"))) == 1
+    assert len(list(new.glob("messages/day=*/*.parquet"))) == 2
     assert pandas.read_parquet(new / "calls")["status"].tolist() == ["answered"]
     with pytest.raises(DirectoryError, match="is not empty"):
         list(copy(spark, filled, "", new.as_uri()))

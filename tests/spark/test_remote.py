@@ -25,6 +25,7 @@ from hubbub.spark import hub as asking
 from hubbub.spark.hub import Hub
 from hubbub.spark.options import Access, Options
 from hubbub.spark.source import Range, Reader, StreamReader
+from tests.certificates import Authority
 from tests.process import RunningHub, StartHub
 
 TOKEN = "open sesame"
@@ -181,6 +182,19 @@ def test_a_corrupt_segment_is_an_error_that_says_what_to_do(hub: RunningHub, pla
     reader = Reader(given)
     with pytest.raises(JournalError, match="damaged .* restart the hub, which sets"):
         rows(reader, reader.partitions())
+
+
+@pytest.mark.interop
+def test_over_tls_the_authority_must_be_known(start_hub: StartHub, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate = authority.sign("hub", server=True)
+    hub = start_hub("--set", f"tls.certificate={certificate}", "--set", f"api.token={TOKEN}")
+    feed(hub, 0, 10)
+    known = {"url": f"https://127.0.0.1:{hub.port}", "token": TOKEN}
+    reader = Reader(Options({**known, "caFile": str(authority.file)}))
+    assert numbers(rows(reader, reader.partitions())) == list(range(10))
+    with pytest.raises(SettingError, match="name its authority with caFile"):
+        Reader(Options(known)).partitions()
 
 
 @pytest.mark.interop

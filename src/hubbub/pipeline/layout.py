@@ -5,7 +5,7 @@
     DIR/tables/_progress.json                                the last whole batch: "batch_id": N
     DIR/tables/_tmp/  _checkpoint/  _lock                    work of the pipeline
 
-K is the first batch of a group, an hour of the journal or GROUP_ROWS of it. A file appears whole,
+K is the first batch of a group, a day of the journal or GROUP_ROWS of it. A file appears whole,
 by a rename within one file system. A batch that was cut short runs again: what it left is
 removed first. `compact` merges the files of a group into one, `part-N-to-M.parquet`, by exchanging
 the whole directory at once. So a directory of a group never has a row twice or lacks one, and a
@@ -31,7 +31,7 @@ from hubbub.errors import DirectoryError
 VERSION: Final = 2
 BATCH: Final = "batch_id="
 KEPT: Final = 16  # open rows of so many batches stay for readers that are a little late
-GROUP_ROWS: Final = 5_000_000  # of the journal: a merged file of messages is a few 100 MB then
+GROUP_ROWS: Final = 100_000_000  # of the journal: some hundred merged files
 NO_ROWS: Final = "part-none.parquet"
 NO_DAY: Final = "1970-01-01"  # where a table that lies by days has that file
 
@@ -49,7 +49,7 @@ class Progress(NamedTuple):
 
 def grown(before: Progress | None, batch: int, seq: int, time: str, rows: int) -> Progress:
     """What `batch` makes of the progress before it."""
-    if before is None or before.rows >= GROUP_ROWS or before.since[:13] != time[:13]:
+    if before is None or before.rows >= GROUP_ROWS or before.since[:10] != time[:10]:
         return Progress(batch, seq, time, batch, time, rows)
     return before._replace(batch=batch, seq=seq, time=time, rows=before.rows + rows)
 
@@ -273,6 +273,12 @@ class Layout:
         yield from _batches(table)
         for day in table.glob("day=*"):
             yield from _batches(day)
+
+    def of_batch(self, name: str, batch: int, group: int) -> list[Path]:
+        """The final files that one batch wrote."""
+        places = [place for first, place in self.groups(name) if first == group]
+        parts = [part for place in places for part in parts_in(place)]
+        return [part.file for part in parts if part.first == part.last == batch]
 
     def files(self, name: str, after: int, upto: int) -> list[Part]:
         """The final files of a table with rows of batches after < N <= upto, in their order."""

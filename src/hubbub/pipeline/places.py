@@ -94,12 +94,12 @@ class Disk:
         self.layout.append(table.name, progress.batch, progress.group, written)
 
     def appended(self, table: AnyTable, progress: Progress) -> DataFrame:
-        parts = self.layout.files(table.name, progress.batch - 1, progress.batch)
-        if not parts:
+        files = self.layout.of_batch(table.name, progress.batch, progress.group)
+        if not files:
             return self.spark.createDataFrame([], ddl(table.columns))
         reader = self.spark.read.schema(ddl(table.columns))
         reader = reader.option("basePath", str(self.layout.root / table.name))
-        return reader.parquet(*(str(part.file) for part in parts))
+        return reader.parquet(*map(str, files))
 
     def carried(self, table: Spanning, batch: int) -> DataFrame | None:
         files = self.layout.carried(table.name, batch)

@@ -67,6 +67,51 @@ def test_what_is_refused(packet: bytes, answer: str) -> None:
     assert stage.broker.clients == {}
 
 
+@pytest.mark.parametrize(
+    ("flags", "rest", "asked"),
+    [
+        (0x82, b"", (None, None)),
+        (0xC2, b"", (None, None)),
+        (0xC2, codec.string(b"user"), (b"user", None)),
+        (0xC2, codec.string(b"user") + codec.string(b"secret"), (b"user", b"secret")),
+        (0x03, b"", (None, None)),
+    ],
+)
+def test_in_3_1_flags_may_promise_what_is_missing(
+    flags: int, rest: bytes, asked: tuple[bytes | None, bytes | None]
+) -> None:
+    packet = connect_packet(b"MQIsdp", 3, flags, rest=rest)
+    found = codec.parse_connect(packet[2:])
+    assert (found.user, found.password) == asked
+    with pytest.raises(codec.PacketError):
+        codec.parse_connect(connect_packet(b"MQIsdp", 3, 0x42, rest=codec.string(b"secret"))[2:])
+
+
+def test_3_1_says_dup_when_it_repeats_and_hears_of_no_failure() -> None:
+    """A PUBREL, SUBSCRIBE or UNSUBSCRIBE may say DUP; later versions reserve the bit."""
+    said = [
+        b"\x8a" + codec.subscribe(5, [(b"a", 1), (b"$client/9", 2)])[1:],
+        b"\x6a\x02\x00\x07",
+        b"\xaa" + codec.unsubscribe(6, [b"a"])[1:],
+    ]
+    stage = Stage()
+    device = stage.silent()
+    for _ in (False, True):
+        device.say(connect_packet(b"MQIsdp", 3, 0), *said)
+        heard = ["CONNACK 0", "SUBACK 5: 1 2", "PUBCOMP 7", "UNSUBACK 6"]
+        assert device.hear() == heard, "no session present either, it is no word of 3.1"
+        assert list(stage.mqtt.sessions["ann"].subscriptions) == []
+        device.far.hang_up("lost")
+        device = stage.silent()
+    for packet in said:
+        device = stage.device()
+        device.say(packet)
+        assert device.far.closed
+    device = stage.silent()
+    device.say(connect_packet(b"MQIsdp", 3), b"\x83" + said[0][1:])
+    assert device.far.closed
+
+
 @pytest.mark.holds(v3="3.1.0-2")
 def test_a_second_connect_ends_the_connection() -> None:
     stage = Stage()

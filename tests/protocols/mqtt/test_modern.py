@@ -571,6 +571,30 @@ def test_one_message_carries_all_identifiers_that_match() -> None:
     assert ann.hear() == ["a/c=x id=7"]
 
 
+@pytest.mark.parametrize("lasting", [False, True])
+def test_a_retained_message_carries_what_the_subscription_asked_that_it_comes_for(
+    lasting: bool,
+) -> None:
+    stage = Stage()
+    Modern(stage, "bob").publish("a/b", b"kept", 1, True)
+    expiry = told({spec.SESSION_EXPIRY: 100 * lasting})
+    ann = Modern(stage, "ann", False, expiry)
+    for number, (name, identifier) in enumerate([("a/b", 7), ("a/+", 9), ("#", 0)], 1):
+        ann.subscribe(name, 1, identifier=identifier)
+        said = f" id={identifier}" if identifier else ""
+        assert ann.hear()[-1] == f"a/b=kept q1 #{number} retain{said}"
+    if lasting:
+        ann.far.hang_up("lost")
+        ann = Modern(stage, "ann", False, expiry)
+        assert [word.split("dup ")[1] for word in ann.hear()[1:]] == [
+            "retain id=7", "retain id=9", "retain",
+        ]  # fmt: skip
+    ann.answer(codec.PUBACK, 1, 2, 3)
+    Modern(stage, "bob").publish("a/b", b"live", 1)
+    assert ann.hear() == ["a/b=live q1 #4 id=7 id=9"]
+    assert not stage.mqtt.sessions["ann"]._offered
+
+
 def test_identifiers_of_what_waited_in_the_journal() -> None:
     stage = Stage()
     ann = Modern(stage, "ann", False, told({spec.SESSION_EXPIRY: 100}))
@@ -609,6 +633,22 @@ def test_no_local(lasting: bool) -> None:
     ann.unsubscribe("a/#")
     ann.publish("a/b", b"own", 0)
     assert ann.hear() == ["UNSUBACK 6: 0x00", "a/b=own"]
+
+
+@pytest.mark.holds(v5="3.8.3-3")
+@pytest.mark.parametrize("name", ["a/b", "a/#"])
+@pytest.mark.parametrize("restart", [False, True])
+def test_no_local_holds_for_what_is_retained(name: str, restart: bool) -> None:
+    stage = Stage()
+    Modern(stage, "ann").publish("a/b", b"own", 0, True)
+    Modern(stage, "bob").publish("a/c", b"bob's", 0, True)
+    if restart:
+        stage = restarted(stage)
+    ann = Modern(stage, "ann")
+    ann.subscribe(name, codec.NO_LOCAL)
+    assert "a/b=own retain" not in ann.hear()
+    ann.subscribe("a/+", 0)
+    assert ann.hear() == ["SUBACK 5: 0x00", "a/b=own retain", "a/c=bob's retain"]
 
 
 @pytest.mark.holds(v5="3.3.1-12 3.3.1-13")
@@ -676,21 +716,23 @@ CONNECT = codec.connect(b"ann", True, 30, properties=codec.Properties())
         (codec.publish(b"a", b"x", 1, properties=b"\0"), "0x82"),
         (codec.publish(b"", b"x", 0, properties=b"\0"), "0x82"),
         (codec.publish(b"a", b"x", 0, properties=b"\x02\x7f\x00"), "0x81"),
-        (codec.publish(b"a", b"x", 0, properties=b"\x02\x24\x00"), "0x82"),
+        (codec.publish(b"a", b"x", 0, properties=b"\x02\x24\x00"), "0x81"),
         (codec.publish(b"a", b"x", 0, properties=b"\x04\x01\x00\x01\x00"), "0x82"),
         (codec.publish(b"a", b"x", 0, properties=b"\x02\x01\x02"), "0x82"),
         (codec.publish(b"a", b"x", 0, properties=b"\x05\x01"), "0x81"),
         (codec.publish(b"a", b"x", 0, properties=told(None, {8: b"a/#"}).encode()), "0x82"),
         (codec.publish(b"a", b"x", 3, properties=b"\0"), "0x81"),
         (codec.subscribe(1, [], b"\0"), "0x82"),
-        (codec.subscribe(1, [(b"a", 3)], b"\0"), "0x81"),
-        (codec.subscribe(1, [(b"a", 0x30)], b"\0"), "0x81"),
+        (codec.subscribe(1, [(b"a", 3)], b"\0"), "0x82"),
+        (codec.subscribe(1, [(b"a", 0x30)], b"\0"), "0x82"),
         (codec.subscribe(1, [(b"a", 0x40)], b"\0"), "0x81"),
         (codec.subscribe(1, [(b"a#", 0)], b"\0"), "0x8f"),
         (codec.subscribe(1, [(b"a", 0)], b"\x02\x0b\x00"), "0x82"),
         (codec.subscribe(1, [(b"a", 0)], b"\x04\x0b\x01\x0b\x02"), "0x82"),
         (codec.subscribe(1, [(b"$share/g/a", 4)], b"\0"), "0x82"),
         (codec.unsubscribe(1, [], b"\0"), "0x82"),
+        (codec.publish(b"a\0", b"x", 0, properties=b"\0"), "0x81"),
+        (b"\x30\x84\x00\x00\x01a\x00", "0x81"),
         (codec.acknowledgement(codec.PUBACK, 1, 0x42), "0x82"),
         (codec.acknowledgement(codec.PUBACK, 0), "0x82"),
         (codec.disconnect(0x8B + 0x50), "0x82"),
@@ -714,7 +756,7 @@ def test_what_a_client_may_not_say(packet: bytes, code: str) -> None:
         (codec.connect(b"a", True, 0, properties=told({spec.RECEIVE_MAXIMUM: 0})), "0x82"),
         (codec.connect(b"a", True, 0, properties=told({spec.MAXIMUM_PACKET: 0})), "0x82"),
         (codec.connect(b"a", True, 0, properties=told({spec.REQUEST_PROBLEM: 2})), "0x82"),
-        (codec.connect(b"a", True, 0, properties=told({spec.TOPIC_ALIAS: 2})), "0x82"),
+        (codec.connect(b"a", True, 0, properties=told({spec.TOPIC_ALIAS: 2})), "0x81"),
         (codec.connect(b"a", True, 0, properties=told(None, {spec.AUTH_DATA: b"x"})), "0x82"),
         (codec.connect(b"a", True, 0, properties=told(None, {spec.AUTH_METHOD: b"x"})), "0x8c"),
         (CONNECT[:-1] + b"\xff", "0x81"),

@@ -66,6 +66,7 @@ def test_properties_there_and_back(packet: int, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("packet", PACKETS, ids=spec.NAMES[1:])
 def test_a_property_is_refused_where_it_may_not_be(packet: int) -> None:
+    """Malformed (2.2.2.2), though twice the same is a protocol error."""
     for key, known in spec.PROPERTIES.items():
         if packet in known.packets:
             continue
@@ -73,7 +74,7 @@ def test_a_property_is_refused_where_it_may_not_be(packet: int) -> None:
         value = value or {spec.U16: b"\0\1", spec.U32: b"\0\0\0\1"}.get(known.type, b"\1")
         with pytest.raises(PacketError) as error:
             Reader(bytes((1 + len(value), key)) + value, "packet").properties(packet)
-        assert error.value.code == spec.PROTOCOL
+        assert error.value.code == spec.MALFORMED
 
 
 @pytest.mark.parametrize("key", spec.PROPERTIES, ids=lambda key: spec.PROPERTIES[key].name)

@@ -352,6 +352,19 @@ def test_who_cannot_take_a_connack() -> None:
         assert device.far.closed == (heard != ["CONNACK 0x00"])
 
 
+@pytest.mark.holds(v5="3.1.2-24")
+def test_who_cannot_take_an_answer_about_so_many_filters() -> None:
+    """20 bytes: 14 filters. What cannot be answered is not done."""
+    stage = Stage()
+    filters = [str(number) for number in range(15)]
+    for count, heard in ((14, ["SUBACK", "UNSUBACK"]), (15, ["DISCONNECT 0x95"])):
+        ann = Modern(stage, properties=told({spec.MAXIMUM_PACKET: 20}))
+        ann.hear()
+        ann.subscribe(*(wish for name in filters[:count] for wish in (name, 0)))
+        ann.unsubscribe(*filters[:count])
+        assert [word.split(" 5")[0].split(" 6")[0] for word in ann.hear()] == heard
+
+
 # Messages
 
 
@@ -491,6 +504,11 @@ def test_what_is_no_filter(bad: str) -> None:
     assert device.hear()[1:] == ["DISCONNECT 0x8f"]
     assert before.hear() == ["CONNACK 0"]
     assert device.far.closed and before.far.closed
+    device, before = Modern(Stage()), Stage().device()
+    device.unsubscribe(bad)
+    before.say(codec.unsubscribe(6, [bad.encode()]))
+    assert device.hear()[1:] == ["DISCONNECT 0x8f"]
+    assert before.far.closed
 
 
 @pytest.mark.holds(v5="4.7.3-3 4.7.3-4", v3="4.7.3-3 4.7.3-4")

@@ -50,7 +50,7 @@ class MqttSession(Session):
     version of its present connection, or its last. `packet_limit` and `alias_limit`: the largest
     packet and the number of topic aliases that the client takes. `requests`: seq -> reply address
     and correlation of what it took from queues and has not answered. `_offered`: what the
-    subscription asked that a retained message was sent for, by its number, if there are others.
+    subscription asked that a retained message is sent for, by its number.
     """
 
     def __init__(
@@ -299,7 +299,7 @@ class MqttSession(Session):
         if qos:
             if not self.lasting or not retained:
                 self.backlog.add(message.seq, 1, qos, retained, len(message.payload))
-            if retained and len(self.subscriptions) > 1 and self.dialect.v5:
+            if retained and self.dialect.v5:
                 self._offered[self.backlog.next - 1] = _together([subscription])
             self.pump()
         elif self.link is not None:

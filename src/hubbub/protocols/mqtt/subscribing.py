@@ -15,7 +15,7 @@ from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError
 from hubbub.protocols.mqtt.options import SELF, Options
-from hubbub.protocols.mqtt.session import MqttSession
+from hubbub.protocols.mqtt.session import ANY_PACKET, MqttSession
 from hubbub.schema import name_from_wire
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def subscribe(mqtt: Mqtt, session: MqttSession, body: bytes, client: codec.Conne
     """
     v5 = session.dialect.v5
     packet_id, wanted, properties = codec.parse_subscribe(body, v5)
+    _check_answer(session, len(wanted))
     identifier = sum(properties.subscriptions) if properties is not None else 0
     codes, offers = [], []
     for name, asked in wanted:
@@ -118,6 +119,7 @@ def unsubscribe(mqtt: Mqtt, session: MqttSession, body: bytes) -> None:
     """Take an UNSUBSCRIBE and answer it."""
     v5 = session.dialect.v5
     packet_id, names, _ = codec.parse_unsubscribe(body, v5)
+    _check_answer(session, len(names))
     codes = []
     for name in names:
         meant = _meant(session, name_from_wire(name), "an UNSUBSCRIBE from")
@@ -126,6 +128,16 @@ def unsubscribe(mqtt: Mqtt, session: MqttSession, body: bytes) -> None:
     session.subscribed()
     answer = codec.acknowledgement(codec.UNSUBACK, packet_id)
     _answer(session, codec.unsuback(packet_id, codes) if v5 else answer, False)
+
+
+def _check_answer(session: MqttSession, filters: int) -> None:
+    """Whoever takes only tiny packets cannot be answered about many filters (3.1.2.11.4)."""
+    if session.packet_limit == ANY_PACKET:
+        return
+    size = len(codec.suback(1, [spec.SUCCESS] * filters, codec.NO_PROPERTIES))
+    if size > session.packet_limit:
+        reason = f"an answer of {size} bytes; packets of {session.packet_limit} are the largest"
+        raise PacketError(reason, spec.TOO_LARGE)
 
 
 def _answer(session: MqttSession, packet: bytes, barrier: bool) -> None:
