@@ -393,11 +393,6 @@ class Reader(Caller):
         self.seen: dict[int, bytes] = {}
         self._gone_before: set[int] = set()
 
-    def cut(self) -> None:
-        """Perhaps by a crash: what the hub was told just before may be there again."""
-        super().cut()
-        self.gone.clear()
-
     def go_on(self) -> None:
         if self.todo and self.greedy:
             number = self.todo.pop()

@@ -39,6 +39,7 @@ def test_starting_offsets(given: Mapping[str, str], start: int) -> None:
         {"maxOffsetsPerTrigger": "-1"},
         {"failOnDataLoss": "perhaps"},
         {"startingTimestamp": "yesterday"},
+        {"startingTimestamp": "2999-01-01"},
         {"url": "hub:8080"},
         {"tokenFile": "/nowhere/token"},
         {"token": "a", "tokenFile": "b"},

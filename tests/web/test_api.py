@@ -231,6 +231,8 @@ async def test_every_part_of_a_message_arrives(serve: Serve, tmp_path: Path) -> 
         (b'{"topic": "$hub/taken/q/0"}', "is no topic"),
         (b'{"topic": "a", "qos": 3}', "line 2: .*qos"),
         (b'{"topic": "a", "payloud": ""}', "payloud"),
+        (b'{"topic": "a", "properties": {"user": 5}}', "line 2: .*user"),
+        (b'{"topic": "a"}\n' * 10_000, "10001 messages in one request"),
         (b'{"topic": "\xff"}', "line 2: "),
     ],
 )

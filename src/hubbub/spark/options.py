@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -115,6 +116,8 @@ class Options:
         self.start = _positions("startingOffsets", lower.get("startingoffsets", "earliest"))
         self.end = _positions("endingOffsets", lower.get("endingoffsets", "latest"))
         self.since = _moment("startingTimestamp", lower.get("startingtimestamp", ""))
+        if self.since > time.time_ns() // 1000:
+            raise SettingError("startingTimestamp: expected a time that is past; this is to come")
         self.until = _moment("endingTimestamp", lower.get("endingtimestamp", ""))
         self.rows = number("maxOffsetsPerTrigger", lower.get("maxoffsetspertrigger", "0"))
         self.partitions = number("minPartitions", lower.get("minpartitions", "0"))

@@ -15,7 +15,7 @@ import asyncio
 import json
 import re
 import zlib
-from typing import Annotated, Any, Final, NamedTuple, Protocol
+from typing import Annotated, Final, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Meta, Struct
@@ -36,11 +36,21 @@ from hubbub.web.guarded import RIGHTS, refused
 TAKEN: Final = "$hub/taken/"
 SLICE: Final = 500  # messages of one turn of the loop and one frame: some milliseconds
 SLICE_BYTES: Final = 1 << 20
+LINES: Final = 10_000  # of a body: they are read in one turn of the loop
 REMEMBERED: Final = 30 * 86_400 * 1_000_000  # microseconds after which a silent query is forgotten
 QUERIES: Final = 100_000  # partitions of queries that are remembered
 PROTOCOL: Final = "http"
 
 _BATCH: Final = re.compile(r"([^/]{1,200})/(\d{1,15})/(\d{1,9})")
+
+
+Text = Annotated[str, Meta(max_length=8_192)]  # in UTF-8 no more than MQTT can carry
+
+
+class Properties(Struct, frozen=True):
+    """What of the properties of a message is a sender's to say."""
+
+    user: list[tuple[Text, Text]] = []
 
 
 class Line(Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,19 +61,21 @@ class Line(Struct, frozen=True, forbid_unknown_fields=True):
     base64: bytes = b""
     qos: Annotated[int, Meta(ge=0, le=2)] = 0
     retain: bool = False
-    content_type: str = ""
-    reply_to: str = ""
-    correlation: bytes = b""
-    subtopic: str = ""
-    expires: Annotated[float, Meta(ge=0)] = 0.0
-    properties: dict[str, Any] | None = None
+    content_type: Text = ""
+    reply_to: Text = ""
+    correlation: Annotated[bytes, Meta(max_length=65_535)] = b""
+    subtopic: Text = ""
+    expires: Annotated[float, Meta(ge=0, le=2**32)] = 0.0
+    properties: Properties | None = None
 
     def message(self, now: int) -> Message:
         expires = now + int(self.expires * 1_000_000) if self.expires else 0
+        user = [list(pair) for pair in self.properties.user] if self.properties else []
         return Message(
             self.topic, self.base64 or self.payload.encode(), self.qos, self.retain,
             subtopic=self.subtopic, content_type=self.content_type, reply_to=self.reply_to,
-            correlation=self.correlation, properties=self.properties, expires=expires,
+            correlation=self.correlation, properties={"user": user} if user else None,
+            expires=expires,
         )  # fmt: skip
 
     def complaint(self, largest: int) -> str:
@@ -199,12 +211,9 @@ class PublishApi:
         """Slice by slice, a turn of the loop for each; what was taken before is skipped."""
         sender = Silent(PROTOCOL, body.query, rights)
         taken = skipped = at = 0
-        refusal: Response | None = None
-        while at < len(body.lines):
+        refusal = self._unfit(body, self._registry.of(body.name)) if body.name else None
+        while at < len(body.lines) and refusal is None:
             known = self._registry.of(body.name) if body.name else Taken(-1)
-            refusal = self._unfit(body, known) if body.name else None
-            if refusal is not None:
-                break
             ahead = _ahead(body, known) - at
             if ahead > 0:
                 at, skipped = at + ahead, skipped + ahead
@@ -213,7 +222,6 @@ class PublishApi:
             at, taken = at + count, taken + count
             if full:
                 refusal = refused(507, f"{full} is full; send the same again later")
-                break
             await asyncio.sleep(0)
         await self._safe()
         return refusal or JSONResponse({"taken": taken, "skipped": skipped})
@@ -313,6 +321,8 @@ def _is_full(broker: Broker, sender: Session, line: Line) -> bool:
 def _body(request: Request, data: bytes) -> Body:
     """The body and its headers. ValueError says what is wrong."""
     raw = [line for line in data.split(b"\n") if line.strip()]
+    if len(raw) > LINES:
+        raise ValueError(f"{len(raw)} messages in one request, expected no more than {LINES}")
     lines = []
     for number, line in enumerate(raw, 1):
         try:

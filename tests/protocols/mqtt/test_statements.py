@@ -354,10 +354,10 @@ def test_who_cannot_take_a_connack() -> None:
 
 @pytest.mark.holds(v5="3.1.2-24")
 def test_who_cannot_take_an_answer_about_so_many_filters() -> None:
-    """20 bytes: 14 filters. What cannot be answered is not done."""
+    """20 bytes: 15 filters. What cannot be answered is not done."""
     stage = Stage()
-    filters = [str(number) for number in range(15)]
-    for count, heard in ((14, ["SUBACK", "UNSUBACK"]), (15, ["DISCONNECT 0x95"])):
+    filters = [str(number) for number in range(16)]
+    for count, heard in ((15, ["SUBACK", "UNSUBACK"]), (16, ["DISCONNECT 0x95"])):
         ann = Modern(stage, properties=told({spec.MAXIMUM_PACKET: 20}))
         ann.hear()
         ann.subscribe(*(wish for name in filters[:count] for wish in (name, 0)))

@@ -149,11 +149,11 @@ def destroy(desk: Desk, session: Visitor, call: Call, request: Request) -> Answe
     return _done(call, queue is not None)
 
 
-def _done(call: Call, was_there: bool, level: int = 0) -> Answer:
+def _done(call: Call, was_there: bool) -> Answer:
     """The original says nothing; who asks with `?tell=1` hears whether there was something."""
     if call.query.get("tell") != "1":
-        return Answer(level=level)
-    return Answer(b"1" if was_there else b"0", level=level)
+        return Answer()
+    return Answer(b"1" if was_there else b"0")
 
 
 def send_request(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
@@ -230,15 +230,10 @@ def _full(broker: Broker, queue: Queue) -> Refused:
 
 
 def acknowledge(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
-    """The answer does not wait for the disk: it takes nothing over from the client.
-
-    After a crash the message may be there again, as if the client had asked too late; it is
-    handed out at least once. Every call waits for two of these.
-    """
     name, number = call.arguments[0], codec.integer(call.arguments[1])
     queue = desk.broker.state.queues.get(name)
     found = queue is not None and take_out(desk, session, queue, number)
-    return _done(call, found, level=MEMORY)
+    return _done(call, found)
 
 
 def take_out(desk: Desk, session: Visitor, queue: Queue, number: int) -> bool:
