@@ -106,6 +106,17 @@ def test_the_quick_start_with_spark_works_as_typed(start_hub: StartHub, tmp_path
         type_in(hub, block.text, tmp_path)
 
 
+@pytest.mark.interop
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(300)  # three starts of Spark, on a machine that may be busy
+def test_the_guide_to_the_pipeline_works_as_typed(start_hub: StartHub, tmp_path: Path) -> None:
+    hub = start_hub(data=tmp_path / "hubbub-data")
+    for block in blocks("docs/guide/pipeline.md"):
+        type_in(hub, block.text, tmp_path)
+    assert (tmp_path / "temp.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_there_is_something_to_type() -> None:
     assert len(blocks("README.md")) >= 3
     assert any(block.spark for block in blocks("README.md"))

@@ -9,8 +9,8 @@ watched. `synced` is what each file held when it was last synced, `names` what e
 
 `countdown` ends the process in the middle of things: so many calls from now. `failures` are
 raised by the next calls instead, or with `only_syncs` by the next of these. A file whose sync
-failed is never made durable any more, until what was not is written anew: the system has thrown
-away what it could not write, and says so only once.
+failed is never made durable any more, until what was not is cut off or written anew: the system
+has thrown away what it could not write, and says so only once.
 """
 
 from __future__ import annotations
@@ -68,13 +68,15 @@ class Disk:
                 self._count(sync)
             except OSError:
                 if sync:
-                    self._spoiled.add(os.fstat(arguments[0]).st_ino)
+                    self._spoiled.add(self._kept(arguments[0]))
                 raise
             if sync:
                 self.sync(arguments[0])
                 return None
             if name == "pwrite":
                 self._refresh(*arguments)
+            elif name in ("ftruncate", "truncate"):
+                self._cut(*arguments)
             if name == "pwrite" and len(arguments[1]) > 1 and self._dies_now():
                 real(arguments[0], arguments[1][: len(arguments[1]) // 2], arguments[2])
                 self._lose()
@@ -87,6 +89,12 @@ class Disk:
         found = os.fstat(fd)
         if at <= len(self.synced.get(found.st_ino, b"")) and at + len(data) >= found.st_size > at:
             self._spoiled.discard(found.st_ino)
+
+    def _cut(self, file: int | Path, size: int) -> None:
+        """What was not durable is gone."""
+        number = os.stat(file).st_ino
+        if size <= len(self.synced.get(number, b"")):
+            self._spoiled.discard(number)
 
     def _dies_now(self) -> bool:
         return self.countdown == 0 and not self.off
@@ -113,10 +121,15 @@ class Disk:
             folder = Path(os.readlink(f"/proc/self/fd/{fd}"))
             self.names[folder] = {one.name: one.inode() for one in os.scandir(folder)}
             return
-        if found.st_ino not in self._handles:
-            self._handles[found.st_ino] = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
-        if found.st_ino not in self._spoiled:
+        if self._kept(fd) not in self._spoiled:
             self.synced[found.st_ino] = os.pread(fd, found.st_size, 0)
+
+    def _kept(self, fd: int) -> int:
+        """The number of an open file, which no other file gets from now on."""
+        number = os.fstat(fd).st_ino
+        if number not in self._handles:
+            self._handles[number] = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
+        return number
 
     def has(self, data: bytes) -> bool:
         """Whether it is durable somewhere: a start makes durable what it finds."""

@@ -441,7 +441,12 @@ beside it: [5.0](https://docs.oasis-open.org/mqtt/mqtt/v5.0/os/mqtt-v5.0-os.html
 The numbers were compared with two independent copies of each standard's appendix. These differed
 over `7.0.0-1` to `7.1.2-1` of 5.0; a translation of its text and a third list have them as here.
 Sections 4.10 and 4.11 of 5.0 (request and response, redirection) have no numbered statements; what
-they describe is there and tested (`test_modern.py`). 3.1 is spoken as 3.1.1 and has no numbers.
+they describe is there and tested (`test_modern.py`).
+
+3.1 has no numbered statements and is spoken as 3.1.1, but for what its own text says: PUBREL,
+SUBSCRIBE and UNSUBSCRIBE may say DUP; user name and password may be missing though their flags are
+set; a CONNACK has no session present; a SUBACK has no failure, so who may not subscribe is told the
+QoS it asked for, and gets nothing (`test_connect.py`).
 
 Where the standards leave a choice, or we differ:
 
@@ -459,6 +464,11 @@ Where the standards leave a choice, or we differ:
 - **The user properties** `smq-subtopic` and `smq-subtid` mean something to this hub and come before
   the others when a message waited; all others keep their order.
 - **A filter has 128 levels at most**, so that none of 65,535 slashes makes a deep tree.
+- **QoS 1 may overtake QoS 2**, which waits for the disk on its way to a subscriber.
+- **A remaining length longer than it need be** is malformed in 5.0 once the client is connected;
+  3.1.1 has no such rule, and clients that reserve four bytes for it exist.
+- **A PUBACK for a message of QoS 2**, and other answers of the wrong kind, end its exchange and no
+  more: the standard gives no reason code for it.
 """
 
 # Reason codes of 5.0: when the hub sends each, or `-` and why it never does. Section 2.4.
@@ -491,8 +501,8 @@ CODES: Final = """
 91 - packet ids are used again without a word: what repeats them repeats the packet
 92 a PUBREL, or a PUBREC, for a packet id that is not in use
 93 more unanswered publishes than `mqtt.receive_maximum`
-94 a topic alias that is 0, too large or was never set
-95 a packet larger than `limits.message_bytes`, or a CONNACK that the client could not take
+94 a topic alias that is 0 or too large
+95 a packet larger than `limits.message_bytes`, or an answer that the client could not take
 96 more publishes in a second than `mqtt.message_rate`
 97 a bound is reached: queues, delayed and retained messages, subscriptions of one client
 98 the program that the hub is part of ends the client
