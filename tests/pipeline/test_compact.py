@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from hubbub.errors import DirectoryError
 from hubbub.pipeline.compact import compact, drop, tidy
 from hubbub.pipeline.layout import Layout, Progress, grown, parts_in
 
@@ -115,3 +116,13 @@ def test_a_group_is_a_day_or_so_many_rows() -> None:
     assert (same.group, same.rows, same.since) == (0, 20, "2026-01-01 12:00:00")
     assert grown(same, 2, 30, "2026-01-02 00:00:00", 10).group == 2
     assert grown(same._replace(rows=100_000_000), 2, 30, "2026-01-01 12:59:59", 10).group == 2
+
+
+def test_where_directories_cannot_be_exchanged_nothing_is_lost(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbub.pipeline.compact._libc", object())
+    tidy(layout, {}, progress(FILES, FILES), progress(FILES - 1, 0))
+    assert len(layout.files("readings", -1, FILES)) == FILES + 1
+    with pytest.raises(DirectoryError, match="small files stay as they are"):
+        compact(layout, "readings", progress(FILES, FILES))

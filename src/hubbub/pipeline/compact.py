@@ -19,6 +19,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -44,10 +45,13 @@ def tidy(layout: Layout, keep: dict[str, float], now: Progress, before: Progress
     for table in layout.root.iterdir():
         if table.name.startswith("_") or not table.is_dir():
             continue
-        if over:
-            compact(layout, table.name, now)
-        elif now.batch % MERGE == 0:
-            _merge_grown(layout, table.name, now)
+        # Where directories cannot be exchanged small files stay, which is no reason to stop;
+        # `hubbub pipeline compact` says so.
+        with suppress(DirectoryError):
+            if over:
+                compact(layout, table.name, now)
+            elif now.batch % MERGE == 0:
+                _merge_grown(layout, table.name, now)
         if over and table.name in keep:
             drop(layout, table.name, now, keep[table.name])
 
