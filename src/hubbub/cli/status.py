@@ -61,14 +61,21 @@ def fetch(url: str, token: str = "") -> dict[str, Any]:
             answer: dict[str, Any] = json.load(response)
             return answer
     except HTTPError as error:
-        text = error.read(200).decode(errors="replace").strip()
         raise HubbubError(
-            f"{where} says {error.code}: {text}; users are named as "
+            f"{where} says {error.code}: {_reason(error.read(1000))}; users are named as "
             "http://USER:PASSWORD@HOST:PORT, a token with --token"
         ) from None
     except (URLError, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise no_hub(where, reason) from None
+
+
+def _reason(body: bytes) -> str:
+    """The sentence of an answer {"error": …}, or whatever else it is."""
+    try:
+        return str(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        return body.decode(errors="replace").strip()
 
 
 def tables(answer: dict[str, Any]) -> list[Table]:
