@@ -16,6 +16,7 @@ def in_memory() -> tuple[Broker, Log]:
     return Broker(log.clock, log, "none"), log
 
 
+@pytest.mark.pure
 def test_a_message_in_two_queues_stays_until_both_are_done_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -34,6 +35,7 @@ def test_a_message_in_two_queues_stays_until_both_are_done_with_it(
     assert log.read(seq) is None
 
 
+@pytest.mark.pure
 def test_pins_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     broker, log = in_memory()
     queue = broker.queues.named("q")
