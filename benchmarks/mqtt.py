@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -22,10 +21,9 @@ from itertools import product
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.brokers import ROOT, Broker, Missing, hubbub, mosquitto
+from benchmarks.brokers import Broker, Missing, hubbub, mosquitto
+from benchmarks.generator import built
 
-SOURCE: Final = Path(__file__).with_name("load.c")
-BUILT: Final = ROOT / "build" / "benchmarks" / "load"
 FOLDING_SECONDS: Final = 60.0
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
@@ -75,19 +73,6 @@ Results = dict[tuple[Cell, str], list[Figure]]
 
 
 # The load generator
-
-
-def built_load() -> Path:
-    """The path of the compiled generator; compiled again when its source is newer."""
-    if not sys.platform.startswith("linux"):
-        raise Missing("not Linux: the generator waits with epoll and reads /proc")
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        raise Missing("no C compiler: on Debian, apt install gcc libc6-dev")
-    if not BUILT.exists() or BUILT.stat().st_mtime < SOURCE.stat().st_mtime:
-        BUILT.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([compiler, "-O2", "-Wall", "-o", BUILT, SOURCE], check=True)
-    return BUILT
 
 
 def measure(load: Path, broker: Broker, cell: Cell, seconds: float, payload: int) -> Figure:
@@ -211,7 +196,7 @@ def arguments() -> argparse.Namespace:
 
 def run(chosen: argparse.Namespace, folder: Path) -> None:
     cells = chosen.cells
-    load = built_load()
+    load = built("load")
     results: Results = {}
     print(f"A durable write of 1 KiB takes {sync_cost(folder):.0f} µs here.", flush=True)
     with ExitStack() as stack:

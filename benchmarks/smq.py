@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import shutil
 import socket
 import statistics
 import subprocess
@@ -23,11 +22,10 @@ from itertools import product
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.brokers import ROOT, Broker, Missing, hubbub
+from benchmarks.brokers import Broker, Missing, hubbub
+from benchmarks.generator import built
 from hubbub.protocols.smq import codec
 
-SOURCE: Final = Path(__file__).with_name("smq_load.c")
-BUILT: Final = ROOT / "build" / "benchmarks" / "smq_load"
 IDLE: Final = 10_000
 SETTLE_SECONDS: Final = 1.5  # a sweep of the hub and more
 ANSWER_SECONDS: Final = 30.0
@@ -66,19 +64,6 @@ class Figure(NamedTuple):
 
 
 # Messages
-
-
-def built_load() -> Path:
-    """The path of the compiled generator; compiled again when its source is newer."""
-    if not sys.platform.startswith("linux"):
-        raise Missing("not Linux: the generator waits with epoll")
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        raise Missing("no C compiler: on Debian, apt install gcc libc6-dev")
-    if not BUILT.exists() or BUILT.stat().st_mtime < SOURCE.stat().st_mtime:
-        BUILT.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([compiler, "-O2", "-Wall", "-o", BUILT, SOURCE], check=True)
-    return BUILT
 
 
 def measure(load: Path, hub: Broker, cell: Cell, seconds: float, payload: int) -> Figure:
@@ -204,7 +189,7 @@ def arguments() -> argparse.Namespace:
 
 
 def run(chosen: argparse.Namespace, folder: Path) -> None:
-    load = built_load()
+    load = built("smq_load")
     count = 1000 if chosen.quick else IDLE
     with ExitStack() as stack:
         memory = stack.enter_context(hubbub(MEMORY, folder / "none", "journal.record=none"))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import statistics
 import subprocess
 import sys
@@ -20,10 +19,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.brokers import ROOT, Broker, Missing, hubbub
-
-SOURCE: Final = Path(__file__).with_name("switch.c")
-BUILT: Final = ROOT / "build" / "benchmarks" / "switch"
+from benchmarks.brokers import Broker, Missing, hubbub
+from benchmarks.generator import built
 
 
 class Cell(NamedTuple):
@@ -46,18 +43,6 @@ CELLS: Final = (
 )  # fmt: skip
 
 
-def built_load() -> Path:
-    """The path of the compiled generator; compiled again when its source is newer."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None or not sys.platform.startswith("linux"):
-        raise Missing("Linux and a C compiler are needed: on Debian, apt install gcc libc6-dev")
-    if not BUILT.exists() or BUILT.stat().st_mtime < SOURCE.stat().st_mtime:
-        BUILT.parent.mkdir(parents=True, exist_ok=True)
-        flags = ("-O2", "-Wall", "-Wno-format-truncation")
-        subprocess.run([compiler, *flags, "-o", BUILT, SOURCE], check=True)
-    return BUILT
-
-
 def measure(load: Path, hub: Broker, path: Path, cell: Cell, seconds: float) -> tuple[float, float]:
     """Calls a second, microseconds of CPU a call. RuntimeError if an answer was wrong."""
     options = {
@@ -75,7 +60,7 @@ def measure(load: Path, hub: Broker, path: Path, cell: Cell, seconds: float) -> 
 
 
 def run(rounds: int, seconds: float, folder: Path) -> None:
-    load = built_load()
+    load = built("switch", "-Wno-format-truncation")
     print("| hub | load | calls a second | µs CPU a call |\n|---|---|---|---|", flush=True)
     with ExitStack() as stack:
         hubs = []
