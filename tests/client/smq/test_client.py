@@ -439,7 +439,7 @@ async def test_a_hub_that_answers_no_ping_is_left() -> None:
 
 async def test_what_nobody_takes_is_bounded_and_counted(hub: Node) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hubbub.client.smq.inbox.UNREAD_MESSAGES", 3)
+        patch.setattr("hubbub.client.inbox.UNREAD_MESSAGES", 3)
         async with connect(url(hub)) as a:
             for number in range(5):
                 await a.publish(a.number, b"%d" % number)

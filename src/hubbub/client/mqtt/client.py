@@ -20,10 +20,10 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult
 
+from hubbub.client.inbox import Inbox
 from hubbub.client.mqtt import packets
 from hubbub.client.mqtt.buffer import Buffer
 from hubbub.client.mqtt.connection import ALIASES, Connection
-from hubbub.client.mqtt.inbox import Inbox
 from hubbub.client.mqtt.message import Limits, Message, Will
 from hubbub.client.mqtt.packets import Exchange, Opening, Options, Refusal
 from hubbub.client.mqtt.session import Arrival, Session
@@ -93,8 +93,8 @@ class MqttClient:
         self._error: Exception | None = None
         self._over = False
         # Messages for callbacks, messages for `messages()`, replies by correlation.
-        self._called = Inbox()
-        self._unread = Inbox()
+        self._called: Inbox[Arrival] = Inbox()
+        self._unread: Inbox[Arrival] = Inbox()
         self._calls: dict[tuple[str, bytes], asyncio.Future[Message]] = {}
         self._numbers = itertools.count(secrets.randbits(48))
         self._reply_filter = ""
@@ -410,10 +410,10 @@ class MqttClient:
         if call is not None and not call.done():
             call.set_result(message)
             self._session.taken(arrival)
-        elif self._subscriptions.callbacks(message):
-            self._called.put(arrival)
         else:
-            self._unread.put(arrival)
+            called = self._subscriptions.callbacks(message)
+            inbox = self._called if called else self._unread
+            inbox.put(arrival, len(message.payload), must=message.qos > 0)
 
     async def _call_back(self) -> None:
         """Hand messages to their callbacks, in order; then they are acknowledged."""

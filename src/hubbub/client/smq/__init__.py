@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from hubbub.client.smq.client import Settings, SmqClient
 from hubbub.client.smq.connection import Credentials, credentials_of
-from hubbub.client.smq.inbox import SmqMessage
+from hubbub.client.smq.message import SmqMessage
 from hubbub.client.smq.transport import SCHEMES
 from hubbub.errors import SettingError
 from hubbub.protocols.smq import codec

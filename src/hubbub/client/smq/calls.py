@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from hubbub.client.smq.connection import Connection
-from hubbub.client.smq.inbox import SmqMessage
+from hubbub.client.smq.message import SmqMessage
 from hubbub.protocols.smq import codec
 
 

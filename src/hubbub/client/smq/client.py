@@ -19,9 +19,10 @@ from inspect import isawaitable
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult
 
+from hubbub.client.inbox import Inbox
 from hubbub.client.smq.calls import Caller
 from hubbub.client.smq.connection import Connection, Credentials
-from hubbub.client.smq.inbox import Inbox, SmqMessage
+from hubbub.client.smq.message import SmqMessage
 from hubbub.errors import CallTimeout, Refused, SettingError
 from hubbub.protocols.smq import codec
 

@@ -1,39 +1,25 @@
 """What arrived and the program has not taken yet, in order and bounded.
 
-SMQ acknowledges nothing, so what does not fit is dropped and counted; reading goes on, because
-the answers to our own questions come on the same connection.
+The clients of MQTT and SMQ have two each: one for callbacks, one for `messages()`. What does not
+fit is dropped and counted, unless it must not be: what an MQTT broker wants acknowledged is bounded
+by its own window. Reading goes on, because the answers to our own questions come on the same
+connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
 
 UNREAD_MESSAGES: Final = 65_536
 UNREAD_BYTES: Final = 64 << 20
-
-
-class SmqMessage(NamedTuple):
-    """One message as it came.
-
-    `topic` is the name of a subscription of ours, or `$client/<number>` if it was sent to us
-    alone; `sender` the number to answer to; `subtopic` a name this client knows, or "", and
-    `subtid` its number, 0 if there is none.
-    """
-
-    topic: str
-    payload: bytes
-    subtopic: str
-    sender: int
-    subtid: int = 0
-
 
 T = TypeVar("T")
 
 
 class Inbox(Generic[T]):
-    """A queue with one taker. `dropped`: what it refused because it was full."""
+    """A queue with one taker at a time. `dropped`: what it refused because it was full."""
 
     def __init__(self) -> None:
         self.dropped = 0
@@ -43,8 +29,13 @@ class Inbox(Generic[T]):
         self._ended = False
         self._error: Exception | None = None
 
-    def put(self, item: T, size: int) -> None:
-        if len(self._items) >= UNREAD_MESSAGES or self._bytes >= UNREAD_BYTES:
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def put(self, item: T, size: int, must: bool = False) -> None:
+        """Add `item` of `size` bytes; a full inbox refuses it, unless it `must` be kept."""
+        full = len(self._items) >= UNREAD_MESSAGES or self._bytes >= UNREAD_BYTES
+        if full and not must:
             self.dropped += 1
             return
         self._items.append((item, size))
