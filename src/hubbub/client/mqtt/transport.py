@@ -11,13 +11,13 @@ import base64
 import secrets
 import ssl
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, cast
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import SplitResult
 
+from hubbub.client.stream import Stream
 from hubbub.errors import ProtocolError, Refused, SettingError
 from hubbub.wire.websocket import Frames, accept_key, masked_frame
 
-PIECE_BYTES: Final = 64 * 1024  # written at once, also within one turn of the loop
 HEAD_BYTES: Final = 16 * 1024  # of the answer to a WebSocket handshake
 MESSAGE_BYTES: Final = 268_435_460  # the largest MQTT packet
 SUBPROTOCOLS: Final = {3: "mqttv3.1", 4: "mqtt", 5: "mqtt"}
@@ -91,19 +91,12 @@ async def open_transport(
     return transport
 
 
-class Transport(asyncio.Protocol):
+class Transport(Stream):
     """The bytes as they are. Of a closed one, writes are lost in silence: `lost` told it."""
 
     def __init__(self, receiver: Receiver) -> None:
+        super().__init__()
         self._receiver = receiver
-        self._loop = asyncio.get_running_loop()
-        self._socket: asyncio.Transport | None = None
-        # What leaves at the end of this turn.
-        self._out: list[bytes] = []
-        self._out_bytes = 0
-        # Cleared while the socket takes no more; set for ever at the end.
-        self._room = asyncio.Event()
-        self._room.set()
         self._end = asyncio.Event()
 
     # For the connection
@@ -111,56 +104,16 @@ class Transport(asyncio.Protocol):
     async def begin(self, url: SplitResult, level: int) -> None:
         """Whatever comes before the first MQTT packet."""
 
-    def write(self, data: bytes) -> None:
-        if not self._out:
-            self._loop.call_soon(self._flush)
-        self._out.append(data)
-        self._out_bytes += len(data)
-
-    async def written(self) -> None:
-        """Return when there is room for more."""
-        if self._out_bytes >= PIECE_BYTES:
-            self._flush()
-            await asyncio.sleep(0)  # so that the answers are read, too
-        await self._room.wait()
-
-    def close(self) -> None:
-        """Send what was written, then close."""
-        self._flush()
-        if self._socket is not None:
-            self._socket.close()
-
-    def abort(self) -> None:
-        if self._socket is not None:
-            self._socket.abort()
-
     async def ended(self) -> None:
         await self._end.wait()
 
-    def _flush(self) -> None:
-        out, self._out, self._out_bytes = self._out, [], 0
-        if out and self._socket is not None and not self._socket.is_closing():
-            self._socket.write(self._wrapped(b"".join(out)))
-
-    def _wrapped(self, data: bytes) -> bytes:
-        return data
-
     # Called by the loop
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._socket = cast(asyncio.Transport, transport)  # that of a stream
 
     def data_received(self, data: bytes) -> None:
         self._receiver.feed(data)
 
-    def pause_writing(self) -> None:
-        self._room.clear()
-
-    def resume_writing(self) -> None:
-        self._room.set()
-
     def connection_lost(self, error: Exception | None) -> None:
-        self._room.set()
+        super().connection_lost(error)
         self._end.set()
         self._receiver.lost(error)
 

@@ -13,16 +13,16 @@ import base64
 import secrets
 import ssl
 from collections.abc import Iterator
-from typing import Final, NamedTuple, Protocol, cast
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import SplitResult
 
+from hubbub.client.stream import Stream
 from hubbub.errors import ProtocolError, Refused
 from hubbub.protocols.smq import codec
 from hubbub.wire.bytes import Gathering
 from hubbub.wire.websocket import Frames, accept_key, masked_frame
 
 HEAD_BYTES: Final = 16 * 1024  # of the answer to our request
-PIECE_BYTES: Final = 64 * 1024  # written at once, also within one turn of the loop
 MESSAGE_BYTES: Final = 64 << 20  # over a WebSocket, what hubs of ours take
 
 _HEAD: Final = (
@@ -157,64 +157,32 @@ def _head(url: SplitResult, connection: str, more: str) -> bytes:
     return _HEAD.format(path=path, host=host, connection=connection, more=more).encode()
 
 
-class Transport(asyncio.Protocol):
+class Transport(Stream):
     """One socket. `accepted` is done when the hub agreed to speak SMQ.
 
     Of a closed one, writes are lost in silence: `lost` told it.
     """
 
     def __init__(self, url: SplitResult, framing: _Framing, receiver: Receiver) -> None:
+        super().__init__()
         self._url = url
         self._framing = framing
         self._receiver = receiver
-        self._loop = asyncio.get_running_loop()
-        self._socket: asyncio.Transport | None = None
         self.accepted: asyncio.Future[None] = self._loop.create_future()
         self._head = b""
-        # What leaves at the end of this turn.
-        self._out: list[bytes] = []
-        self._out_bytes = 0
-        # Cleared while the socket takes no more; set for ever at the end.
-        self._room = asyncio.Event()
-        self._room.set()
         self._failure: Exception | None = None
 
     # For the connection
 
     def write(self, message: bytes) -> None:
         """ValueError if a raw frame cannot carry it."""
-        data = self._framing.wrap(message)
-        if not self._out:
-            self._loop.call_soon(self._flush)
-        self._out.append(data)
-        self._out_bytes += len(data)
-
-    async def written(self) -> None:
-        """Return when there is room for more."""
-        if self._out_bytes >= PIECE_BYTES:
-            self._flush()
-            await asyncio.sleep(0)  # so that the answers are read, too
-        await self._room.wait()
-
-    def close(self) -> None:
-        """Send what was written, then close."""
-        self._flush()
-        if self._socket is not None:
-            self._socket.close()
-
-    def abort(self) -> None:
-        if self._socket is not None:
-            self._socket.abort()
-
-    def _flush(self) -> None:
-        out, self._out, self._out_bytes = self._out, [], 0
-        if out and self._socket is not None and not self._socket.is_closing():
-            self._socket.write(b"".join(out))
+        super().write(self._framing.wrap(message))
 
     # Called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._socket = cast(asyncio.Transport, transport)  # that of a stream
+        super().connection_made(transport)
+        assert self._socket is not None
         self._socket.write(self._framing.head(self._url))
 
     def data_received(self, data: bytes) -> None:
@@ -256,14 +224,8 @@ class Transport(asyncio.Protocol):
         if self._framing.closed:
             self._socket.close()
 
-    def pause_writing(self) -> None:
-        self._room.clear()
-
-    def resume_writing(self) -> None:
-        self._room.set()
-
     def connection_lost(self, error: Exception | None) -> None:
-        self._room.set()
+        super().connection_lost(error)
         error = self._failure or error
         if not self.accepted.done():
             name = self._url.netloc.rpartition("@")[2]
