@@ -66,11 +66,11 @@ clean: ## Remove .venv and everything built or cached; the data in hubbub-data s
 	  { rm -rf .venv; echo "No venv module: on Debian, apt install python3-venv"; exit 1; }
 
 .venv/demo: pyproject.toml | .venv/bin/python
-	@echo "Installing the hub and Spark into .venv (700 MB the first time, a few minutes)"
-	@$(BIN)/pip install -e '.[pipeline,examples]'
+	@echo "Installing the hub and Spark into .venv (the first time 700 MB to fetch: minutes)"
+	@./install.sh pipeline,examples
 	@touch $@
 
 .venv/dev: pyproject.toml | .venv/bin/python
-	@echo "Installing the hub, Spark and the test tools into .venv (900 MB the first time)"
-	@$(BIN)/pip install -e '.[dev]'
+	@echo "Installing the hub, Spark and the test tools into .venv (the first time 900 MB to fetch: minutes)"
+	@./install.sh dev
 	@touch $@

@@ -13,7 +13,7 @@ from setuptools import setup
 
 # What runs for every packet, and takes no part in asyncio. `__init__` stays plain: packages whose
 # own module is compiled cannot be found by their path.
-HOT = ["core/**/*.py", "wire/**/*.py", "protocols/**/*.py", "journal/frame.py"]
+HOT = ["schema.py", "core/**/*.py", "wire/**/*.py", "protocols/**/*.py", "journal/frame.py", "journal/gathered.py"]
 
 
 def hot_modules() -> list[str]:

@@ -1,11 +1,12 @@
 """What the pipeline costs: a journal of so many messages made into all tables.
 
-    python -m benchmarks.pipeline [--messages 2000000] [--batch 250000]
+    python -m benchmarks.pipeline [--messages 2000000] [--batch 500000 ...]
 
 The messages are JSON objects with three values, a number, and CBOR, from 1,000 topics, as a hub
 would record them. Prints messages a second and the CPU time of all processes together, for the
 whole run without the start of Spark and for its second half, when the JVM has compiled what is
-hot; the seconds that each table took; and the most memory that was resident. There is no hub.
+hot; the seconds that each table took; the bytes they have on the disk; and the most memory that
+was resident. With several sizes of batches each has a Spark of its own. There is no hub.
 """
 
 from __future__ import annotations
@@ -93,12 +94,14 @@ def _is_ours(process: int, parents: dict[int, int]) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=2_000_000)
-    parser.add_argument("--batch", type=int, default=pipeline.ROWS)
+    parser.add_argument("--batch", type=int, nargs="+", default=[pipeline.ROWS])
     chosen = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="hubbub-bench-"))
     try:
         fill(directory, chosen.messages)
-        measure(directory, chosen.messages, chosen.batch)
+        for batch in chosen.batch:
+            measure(directory, chosen.messages, batch)
+            shutil.rmtree(directory / "tables")
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -122,6 +125,8 @@ def measure(directory: Path, messages: int, batch: int) -> None:
     say("all, from a cold start", reports, marks)
     say("the second half, warm", reports[half:], marks[half:])
     print(f"  {memory.peak / 1e6:12,.0f} MB of memory at most, all processes")
+    size = sum(file.stat().st_size for file in (directory / "tables").rglob("*.parquet"))
+    print(f"  {size / messages:12,.1f} bytes on the disk each")
     for name in reports[-1].tables:
         seconds = sum(report.tables.get(name, 0.0) for report in reports[half:])
         print(f"  {name:12} {seconds:6.1f} s of the second half")
@@ -154,8 +159,9 @@ class Memory:
     def _look(self) -> None:
         page = os.sysconf("SC_PAGE_SIZE")
         while not self._over.wait(0.5):
-            parents = {process: int(fields[1]) for process, fields in stats()}
-            ours = (f for process, f in stats() if _is_ours(process, parents))
+            found = dict(stats())
+            parents = {process: int(fields[1]) for process, fields in found.items()}
+            ours = (f for process, f in found.items() if _is_ours(process, parents))
             self.peak = max(self.peak, sum(int(fields[21]) for fields in ours) * page)
 
 

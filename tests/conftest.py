@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +34,23 @@ def start_hub(tmp_path: Path) -> Iterator[StartHub]:
 @pytest.fixture
 def hub(start_hub: StartHub) -> RunningHub:
     return start_hub()
+
+
+@pytest.fixture(scope="session")
+def quick_java(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The Java of every Spark from now on, also of processes: for lives of seconds.
+
+    Without the second compiler and the parallel collector a short run needs half the processor.
+    """
+    from hubbub.spark import start
+
+    home = tmp_path_factory.mktemp("java")
+    script = home / "bin" / "java"
+    script.parent.mkdir()
+    java = shlex.quote(str(start.java()))
+    script.write_text(f'#!/bin/sh\nexec {java} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC "$@"\n')
+    script.chmod(0o755)
+    os.environ["JAVA_HOME"] = str(home)
 
 
 @pytest.fixture(scope="session")

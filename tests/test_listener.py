@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from hubbub.client import mqtt
-from hubbub.core.message import Message
 from hubbub.node import Node
 from hubbub.protocols.mqtt import codec
 from hubbub.settings import Listener, Settings
@@ -232,15 +231,9 @@ async def test_get_slash_is_diagnostics_unless_a_page_is_wanted(hub: Node) -> No
     await plain.say(b"GET / HTTP/1.1\r\nAccept: */*\r\n\r\n")
     assert (await plain.head()).startswith(b"HTTP/1.1 200 OK")
     assert (await plain.hear(15)) == b'{"start_time":0'
-    hub.broker.post(Message("$queue/<jobs>", b"x", qos=1))
     page = await Peer.dial(hub)
     await page.say(b"GET / HTTP/1.1\r\nHost: x\r\nAccept: text/html\r\n\r\n")
-    head = await page.head()
-    assert b"text/html" in head
-    size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
-    body = (await page.hear(size)).decode()
-    row = body.partition("<td>&lt;jobs&gt;<td>")[2].partition("\n")[0]
-    assert row.startswith("1, the oldest for 0.") and row.endswith("<td>never came<td>")
+    assert b"text/html" in await page.head()
 
 
 async def test_diagnostics_bind_nothing(hub: Node) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -31,6 +32,7 @@ from rich.live import Live
 
 from hubbub.pipeline.layout import Layout
 from hubbub.pipeline.screen import TWO_COLUMNS, Screen, View, render
+from hubbub.server import as_typed
 from hubbub.settings import DEFAULT_DATA, DEFAULT_LISTEN
 
 HERE: Final = Path(__file__).parent
@@ -175,9 +177,14 @@ def run(demo: Demo, duration: float | None) -> None:
     first, second = start_hub(demo)
     start = committed(second)
     start_devices(demo, first, second)
-    demo.start("pipeline", "-m", "hubbub", "pipeline", "run", "--data", str(demo.data))
+    spark = demo.start("pipeline", "-m", "hubbub", "pipeline", "run", "--data", str(demo.data))
     demo.wait(
-        "Starting Spark, then waiting for its first batch",
+        "Starting Spark, which is a Java program: 10 s, on a busy machine a minute",
+        SPARK_SECONDS,
+        lambda: "Spark runs" in spark.output(),
+    )
+    demo.wait(
+        "The devices publish; waiting for Spark to write the first batch of tables",
         SPARK_SECONDS,
         lambda: demo.tables_hold(start + 1),
     )
@@ -197,12 +204,14 @@ def start_hub(demo: Demo) -> tuple[str, str]:
     say("The hub speaks SMQ, MQTT and message-switch")
     say(f"on {first} and {second};")
     say(f"its journal and the tables are in {demo.data}.")
-    port = first.rpartition(":")[2]
-    say("Publish something by hand, it becomes a row too:")
-    say(f"    mosquitto_pub -p {port} -t hello -m world")
-    say(f"    hubbub pub hello -m world --url mqtt://{first}")
-    say("and to find it when this has ended:")
-    say("    hubbub pipeline sql \"SELECT * FROM messages WHERE topic = 'hello'\"")
+    say(f"Its page is http://{second}/. Publish something by hand, it becomes a row too:")
+    say(f"    {as_typed()} pub hello -m world --url mqtt://{first}")
+    if shutil.which("mosquitto_pub"):
+        say(f"    mosquitto_pub -p {first.rpartition(':')[2]} -t hello -m world")
+    say("and to find it, now or when this has ended:")
+    where = "" if demo.data == Path(DEFAULT_DATA).resolve() else f" --data {demo.data}"
+    query = "\"SELECT * FROM messages WHERE topic = 'hello'\""
+    say(f"    {as_typed()} pipeline sql {query}{where}")
     return first, second
 
 

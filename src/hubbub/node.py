@@ -21,8 +21,10 @@ import re
 import shutil
 import socket
 import sys
+from collections import Counter
 from collections.abc import Callable
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -30,6 +32,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from hubbub.auth.gate import Gatehouse
+from hubbub.binding import bound_socket
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.connection import Opening
@@ -46,7 +49,7 @@ from hubbub.listener import Listener, Socket
 from hubbub.protocols import registry
 from hubbub.protocols.mqtt.bridge import Bridge, open_bridges
 from hubbub.settings import Listener as PlaceSettings
-from hubbub.settings import Settings
+from hubbub.settings import Settings, parse_address
 from hubbub.wire.http import Request
 
 log = logging.getLogger("hubbub")
@@ -56,7 +59,7 @@ STOP_SECONDS = 5.0
 PROGRESS_SECONDS = 1.0
 SLOW_SECONDS = 60.0  # from one line about a slow disk to the next
 ROLL_RETRY_SECONDS = 60.0
-QUEUES_SHOWN = 10_000  # in the status
+SHOWN = 1_000  # clients in the status, and queues, unless it is asked for more or fewer
 QUEUES_AGED = 200  # of them; the oldest message of each is read back
 
 
@@ -113,6 +116,7 @@ class Node:
         self.listeners, self.dialers = [], []
         self._loop = asyncio.get_running_loop()
         try:
+            self._try_addresses()
             self._open_journal()
             self._open_broker()
             self._recover()
@@ -176,6 +180,12 @@ class Node:
         await asyncio.sleep(0)
 
     # Opening
+
+    def _try_addresses(self) -> None:
+        """A port that is taken is found out before anything is written, or read for a minute."""
+        for place in self.settings.listeners():
+            if not parse_address(place.address).path:
+                bound_socket(place.address).close()
 
     def _open_journal(self) -> None:
         wanted = self.settings.journal
@@ -278,6 +288,7 @@ class Node:
         for queue in list(broker.state.queues.values()):
             broker.queues.adopt(queue)
         broker.delays.revive()
+        broker.retained.revive()
         if self.journal.position:
             broker.restarted()
         by_name = {protocol.name: protocol for protocol in self.protocols}
@@ -482,8 +493,11 @@ class Node:
 
     # What it says about itself
 
-    def status(self) -> dict[str, Any]:
-        """The state of the hub in plain values, for `/api/v1/status` and `hubbub status`."""
+    def status(self, limit: int = SHOWN, offset: int = 0) -> dict[str, Any]:
+        """The state of the hub in plain values, for `/api/v1/status` and `hubbub status`.
+
+        Of clients and of queues at most `limit`, without the first `offset`.
+        """
         broker, journal = self.broker, self.journal
         metrics = broker.metrics
         return {
@@ -500,8 +514,10 @@ class Node:
                     "subscriptions": len(session.subscriptions),
                     "dropped": session.dropped,
                 }
-                for number, session in broker.clients.items()
+                for number, session in islice(broker.clients.items(), offset, offset + limit)
             ],
+            "client_count": len(broker.clients),
+            "client_protocols": Counter(s.protocol for s in broker.clients.values()),
             "sessions_away": sum(not s.connected for s in broker.state.sessions.values()),
             "bridges": [{"name": one.settings.name, "up": one.up} for one in self.bridges],
             "queues": [
@@ -513,14 +529,15 @@ class Node:
                     "waits": round(broker.queues.waits(queue) if index < QUEUES_AGED else 0.0, 3),
                     "away": round(broker.queues.away(queue), 3),
                 }
-                for index, queue in enumerate(broker.queues.shown(QUEUES_SHOWN))
+                for index, queue in enumerate(broker.queues.shown(offset + limit)[offset:])
             ],
             "queue_count": len(broker.state.queues),
             "retained": len(broker.state.retained),
             "messages_in": metrics.messages_in,
             "bytes_in": metrics.bytes_in,
             "messages_out": metrics.messages_out,
-            "connections": metrics.connections,
+            "connections": metrics.connections - metrics.connections_ended,
+            "connections_made": metrics.connections,
             "dropped": metrics.dropped,
             "journal": {
                 "directory": str(Path(self.settings.data).resolve()) if journal else "",

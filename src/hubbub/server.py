@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -116,11 +118,22 @@ def banner(hub: Node) -> str:
         lines.append(f"  journal in {Path(hub.settings.data).resolve()}")
     addresses = [listener.address for listener in hub.listeners]
     reachable = [address for address in addresses if not address.path] or addresses
-    first, last = reachable[0], reachable[-1]
+    first, last, command = reachable[0], reachable[-1], as_typed()
     lines += [
         "Try in another terminal:",
-        f"  hubbub sub 'demo/#' --url mqtt://{first}",
-        f"  hubbub pub demo/hello -m 'hello, hub' --url mqtt://{first}",
-        f"  hubbub status --url http://{last}",
+        f"  {command} sub 'demo/#' --url mqtt://{first}",
+        f"  {command} pub demo/hello -m 'hello, hub' --url mqtt://{first}",
+        f"  {command} status --url http://{last}",
     ]
     return "\n".join(lines)
+
+
+def as_typed() -> str:
+    """`hubbub` as it can be typed here: its path, unless the shell finds this one by its name."""
+    beside = Path(sys.executable).with_name("hubbub")
+    if shutil.which("hubbub") == str(beside):
+        return "hubbub"
+    if not beside.exists():
+        return f"{sys.executable} -m hubbub"
+    near = os.path.relpath(beside)
+    return str(beside) if near.startswith("..") else near

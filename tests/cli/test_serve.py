@@ -51,6 +51,16 @@ def test_a_port_in_use(tmp_path: Path) -> None:
         line = refused("--listen", address, cwd=tmp_path)
     assert address in line
     assert "in use" in line
+    assert not list(tmp_path.iterdir()), "nothing was begun"
+
+
+def test_what_it_says_to_try_can_be_typed(hub: RunningHub) -> None:
+    assert hub.process.stdout is not None
+    lines = iter(hub.process.stdout.readline, "")
+    command = next(line for line in lines if " status --url" in line)
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "journal.directory" in done.stdout
 
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:

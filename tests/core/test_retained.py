@@ -1,7 +1,10 @@
-"""Retained messages: the tree of names against the naive `matches`, and feeds in slices."""
+"""Retained messages: the list of names against the naive `matches`, and feeds in slices."""
 
 from __future__ import annotations
 
+from itertools import product
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,11 +12,11 @@ from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.log import Log
 from hubbub.core.message import Message
-from hubbub.core.retained import SLICE, NameTree
+from hubbub.core.retained import PART, SLICE, NameList
 from hubbub.core.topics import is_filter, matches
 from tests.core.recording import Ear, folded, recording
 
-LEVEL = st.sampled_from(["", "a", "b", "$x", "$"])
+LEVEL = st.sampled_from(["", "a", "b", "a!", "a0", "$x", "$"])
 NAME = st.lists(LEVEL, min_size=1, max_size=4).map("/".join).filter(bool)
 FILTER = (
     st.lists(st.one_of(LEVEL, st.sampled_from(["+", "#"])), min_size=1, max_size=4)
@@ -22,21 +25,60 @@ FILTER = (
 )
 
 
-@given(st.lists(NAME, unique=True), st.lists(NAME), FILTER)
-def test_the_tree_finds_what_matches(names: list[str], gone: list[str], wanted: str) -> None:
-    tree = NameTree()
-    for name in names:
-        tree.add(name)
-        tree.add(name)
+def found(names: NameList, wanted: str) -> list[str]:
+    return [name for name in names.match(wanted) if name]
+
+
+@given(st.lists(NAME), st.lists(NAME), st.lists(NAME), FILTER)
+def test_the_list_finds_what_matches(
+    first: list[str], more: list[str], gone: list[str], wanted: str
+) -> None:
+    names = NameList(dict.fromkeys(first))
+    for name in more:
+        names.add(name)
     for name in gone:
-        tree.discard(name)
-    left = [name for name in names if name not in gone]
-    assert len(tree) == len(left)
-    found = list(tree.match(wanted))
-    assert sorted(found) == sorted(name for name in left if matches(wanted, name))
+        names.discard(name)
+    left = {*first, *more} - set(gone)
+    assert len(names) == len(left)
+    assert found(names, wanted) == sorted(name for name in left if matches(wanted, name))
+
+
+MANY = ["/".join(levels) for n in (1, 2, 3) for levels in product("abcdefghijklmnopqr", repeat=n)]
+
+
+@pytest.mark.parametrize("wanted", ["#", "a/#", "+/b", "+/+/c", "a/+/#", "+/c/#", "r/r/r", "x/+"])
+def test_a_list_of_many_parts(wanted: str) -> None:
+    expected = sorted(name for name in MANY if matches(wanted, name))
+    names = NameList()
+    for name in MANY:
+        names.add(name)
+    assert len(MANY) > 10 * PART and found(names, wanted) == expected
+    assert found(NameList(MANY), wanted) == expected
+    for name in MANY[::2]:
+        names.discard(name)
+    left = set(MANY[1::2])
+    assert found(names, wanted) == [name for name in expected if name in left]
     for name in left:
-        tree.discard(name)
-    assert not tree._root.below
+        names.discard(name)
+    assert not names and found(names, wanted) == []
+
+
+def test_a_search_passes_over_what_cannot_match() -> None:
+    names = NameList(MANY)
+    assert len(list(names.match("r/+"))) < 50
+    assert len(list(names.match("+/b"))) < 100
+    assert list(names.match("x/+")) == []
+
+
+def test_names_that_come_and_go_during_a_search() -> None:
+    names = NameList(MANY)
+    search = names.match("#")
+    seen = [next(search) for _ in range(PART + 1)]
+    for name in MANY[::3]:
+        names.discard(name)
+        names.add(f"new/{name}")
+    seen += search
+    assert seen == sorted(set(seen)) and set(seen) >= set(MANY) - set(MANY[::3])
 
 
 def broker_with(count: int) -> Broker:
@@ -65,6 +107,37 @@ def test_many_come_in_slices() -> None:
     while broker.retained.feeding:
         broker.retained.feed_on()
     assert (len(ann.hear()), len(bob.hear())) == (SLICE // 2 + 1, SLICE // 2 + 1)
+
+
+def test_what_matches_nothing_takes_no_longer_in_a_turn() -> None:
+    broker = broker_with(5 * SLICE)
+    ann = Ear(broker, "ann")
+    subscribed(broker, ann, "+/+/b")
+    turns = 0
+    while broker.retained.feeding:
+        broker.retained.feed_on()
+        turns += 1
+    assert ann.hear() == [] and 5 <= turns <= 10
+
+
+def test_after_a_restart_the_first_slice_comes_at_once() -> None:
+    broker = broker_with(2 * SLICE)
+    again = Broker(broker.clock, broker.log, "none")
+    again.state = broker.state
+    again.retained.revive()
+    ann = Ear(again, "ann")
+    subscribed(again, ann, "a/+")
+    assert len(ann.hear()) == SLICE
+
+
+def test_a_feed_that_waits_for_the_tick_is_left_to_it() -> None:
+    broker = broker_with(5 * SLICE)
+    ann = Ear(broker, "ann")
+    subscribed(broker, ann, "a/+")
+    ann.hear()
+    broker.retained.feed(ann)
+    subscribed(broker, ann, "a/#")
+    assert ann.hear() == []
 
 
 def test_a_feed_sees_no_newer_message_and_ends_with_its_subscription() -> None:

@@ -21,6 +21,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.spark,
     pytest.mark.timeout(300),
+    pytest.mark.usefixtures("quick_java"),
 ]
 
 

@@ -76,6 +76,11 @@ def payloads(path: Path, allow_loss: bool = False) -> list[bytes]:
     return [value.as_py() for batch in batches for value in batch.column("payload")]
 
 
+def end_of(directory: Directory, first: int) -> int:
+    """Where the frames of a segment end and its zeros begin, if it has any."""
+    return max(at + size for at, size in places(directory, first))
+
+
 def places(directory: Directory, first: int) -> list[tuple[int, int]]:
     """Where the frames of a segment begin and how long they are."""
     return [(found.at, found.size) for found in frames_of(mapped(directory.segment(first)), 0)]

@@ -65,8 +65,10 @@ def test_an_unfinished_write_is_no_damage(tmp_path: Path) -> None:
     desk.write(message(b"one"))
     path = desk.journal.directory.segment(1)
     ((at, size),) = places(desk.journal.directory, 1)
-    with open(path, "ab") as file:
-        file.write(path.read_bytes()[at : at + size // 2])
+    begun = path.read_bytes()[at : at + size // 2]
+    with open(path, "r+b") as file:
+        file.seek(at + size)
+        file.write(begun)
     assert examine.holder(desk.journal.directory)
     verdict = examine.verify(desk.journal.directory)
     assert verdict.wrong == [] and "not finished" in verdict.noted[0]

@@ -22,6 +22,7 @@ from hubbub.journal.segments import (
     heal,
     mapped,
     walk,
+    whole_snapshot,
     write_whole,
 )
 from tests.journal.rows import SOURCE, message, numbered
@@ -117,16 +118,25 @@ def test_a_flipped_bit_of_a_header_is_damage_and_nothing_else() -> None:
 # Damage
 
 
-def test_a_cut_at_any_byte_leaves_the_frames_before_it() -> None:
+ZEROS = pytest.mark.parametrize("zeros", [0, 1000])
+
+
+@ZEROS
+def test_a_cut_at_any_byte_leaves_the_frames_before_it(zeros: int) -> None:
     for cut in range(HEADER_BYTES, len(SEGMENT)):
         whole = (cut - HEADER_BYTES) // len(FRAMES[0])
-        torn = (cut - HEADER_BYTES) % len(FRAMES[0]) > 0
-        assert found_in(SEGMENT[:cut]) == ([2, 4, 6][:whole], [frame.TORN] * torn)
+        data = SEGMENT[:cut] + bytes(zeros)
+        begun = HEADER_BYTES + whole * len(FRAMES[0])
+        if zeros and data.startswith(SEGMENT[: begun + len(FRAMES[0])]):
+            whole, begun = whole + 1, cut  # its last bytes are zeros
+        torn = cut > begun
+        assert found_in(data) == ([2, 4, 6][:whole], [frame.TORN] * torn)
 
 
-def test_a_flipped_bit_takes_only_its_own_frame() -> None:
+@ZEROS
+def test_a_flipped_bit_takes_only_its_own_frame(zeros: int) -> None:
     for at in range(HEADER_BYTES, len(SEGMENT)):
-        data = bytearray(SEGMENT)
+        data = bytearray(SEGMENT + bytes(zeros))
         data[at] ^= 1 << at % 8
         hit = (at - HEADER_BYTES) // len(FRAMES[0])
         verdict = frame.TORN if hit == 2 else frame.DAMAGED
@@ -143,12 +153,73 @@ def test_frames_inside_the_payload_of_a_torn_frame_are_no_rows() -> None:
     assert found_in(data) == ([4], [frame.DAMAGED])
 
 
-def test_zeros_at_the_end_are_a_torn_tail(directory: Directory) -> None:
+@pytest.mark.parametrize("zeros", [1, 71, 72, 5000, 200_000])
+def test_zeros_at_the_end_are_nothing(directory: Directory, zeros: int) -> None:
     path = directory.segment(1)
-    path.write_bytes(SEGMENT + bytes(5000))
-    assert heal(directory, 1, 6, 0) == f"{path.name}: an unfinished write of 5000 bytes was cut"
-    assert path.read_bytes() == SEGMENT
-    assert heal(directory, 1, 6, 0) == ""
+    path.write_bytes(SEGMENT + bytes(zeros))
+    assert found_in(SEGMENT + bytes(zeros)) == ([2, 4, 6], [])
+    assert heal(directory, 1, 6, 0) == heal(directory, 1, 6, 7) == ""
+    assert path.stat().st_size == len(SEGMENT) + zeros
+    assert not directory.quarantine.exists()
+
+
+def test_a_frame_that_reached_the_disk_in_parts_is_torn() -> None:
+    """Any of its parts, for they take the place of zeros in any order."""
+    size, parts = len(FRAMES[2]), 7
+    at = len(SEGMENT) - size
+    lines = [range(n * size // parts, (n + 1) * size // parts) for n in range(parts)]
+    for chosen in range(1, 2**parts - 1):
+        data = bytearray(SEGMENT + bytes(5000))
+        for number, line in enumerate(lines):
+            if chosen >> number & 1:
+                data[at + line.start : at + line.stop] = bytes(len(line))
+        # Whole if what is missing was zeros anyway.
+        torn = data[: len(SEGMENT)] != SEGMENT
+        assert found_in(bytes(data)) == ([2, 4] + [6] * (not torn), [frame.TORN] * torn), chosen
+
+
+@pytest.mark.parametrize("missing", [8, 72, 512, 1100])
+def test_frames_inside_the_payload_of_a_frame_without_its_beginning_are_no_rows(
+    directory: Directory, missing: int
+) -> None:
+    """Nothing of that write may be there, or a later one would go on with it."""
+    inner = b"".join(bytes(frame.encode(numbered([message(b"forged")], 9 + n))) for n in range(5))
+    written = frame.encode(numbered([message(inner + bytes(pad)) for pad in range(8)], 7))
+    written[:missing] = bytes(missing)
+    path = directory.segment(1)
+    begun = frame.encode(numbered([message(b"begun")], 7), frame.MORE)
+    for before in (b"", begun):
+        path.write_bytes(SEGMENT + before + written + bytes(5000))
+        assert "was damaged" in heal(directory, 1, 6, 0)
+        assert path.read_bytes() == SEGMENT
+
+
+def test_frames_behind_one_that_says_its_length_are_rows(directory: Directory) -> None:
+    """What was committed last may not have reached the disk with them."""
+    data = bytearray(SEGMENT + bytes(5000))
+    data[HEADER_BYTES + len(FRAMES[0]) + 1100] ^= 1
+    directory.segment(1).write_bytes(data)
+    assert "was damaged" in heal(directory, 1, 2, 0)
+    assert rows_in(directory, 1) == [2, 6]
+
+
+def test_zeros_in_the_middle_are_damage(directory: Directory) -> None:
+    data = bytearray(SEGMENT + bytes(5000))
+    data[HEADER_BYTES : HEADER_BYTES + 600] = bytes(600)
+    directory.segment(1).write_bytes(data)
+    assert "was damaged" in heal(directory, 1, 6, 0)
+    assert rows_in(directory, 1) == [4, 6]
+
+
+def test_a_sealed_file_does_not_end_with_zeros(directory: Directory) -> None:
+    """A snapshot without its last frame would be one without that state."""
+    path = directory.snapshot(6)
+    data = Header(6, 0, 6, len(SEGMENT)).encode() + b"".join(FRAMES)
+    path.write_bytes(data)
+    assert whole_snapshot(path) is not None
+    for kept in (1, 2):
+        path.write_bytes(data[: -kept * len(FRAMES[0])] + bytes(kept * len(FRAMES[0])))
+        assert whole_snapshot(path) is None
 
 
 def test_a_tail_that_was_committed_is_kept_aside(directory: Directory) -> None:
@@ -159,11 +230,12 @@ def test_a_tail_that_was_committed_is_kept_aside(directory: Directory) -> None:
     assert (directory.quarantine / path.name).read_bytes() == SEGMENT[:-8]
 
 
+@ZEROS
 @pytest.mark.parametrize("at", range(0, len(SEGMENT), 97))
 def test_after_healing_a_file_is_whole_and_the_damage_is_kept(
-    directory: Directory, at: int
+    directory: Directory, at: int, zeros: int
 ) -> None:
-    damaged = bytearray(SEGMENT)
+    damaged = bytearray(SEGMENT + bytes(zeros))
     damaged[at] ^= 1 << at % 8
     path = directory.segment(1)
     path.write_bytes(damaged)

@@ -23,7 +23,7 @@ from hubbub.errors import JournalError
 from hubbub.journal import writer
 from hubbub.journal.segments import HEADER_BYTES, Directory, Header
 from hubbub.schema import Row
-from tests.journal.rows import SOURCE, Desk, message, payloads, places
+from tests.journal.rows import SOURCE, Desk, end_of, message, payloads, places
 
 
 class Gate:
@@ -235,7 +235,7 @@ def test_a_start_says_how_far_it_is(tmp_path: Path) -> None:
     done: list[int] = []
     desk = Desk(tmp_path, progress=done.append)
     assert len(done) == 5
-    assert sum(done) == desk.journal.directory.to_fold() - HEADER_BYTES
+    assert sum(done) == end_of(desk.journal.directory, 1) - HEADER_BYTES
     desk.close()
 
 
@@ -271,27 +271,33 @@ def test_kill_9_loses_nothing_that_was_said_to_be_durable(tmp_path: Path) -> Non
     assert [int(one) for one in payloads(tmp_path)] == list(range(1, desk.journal.position + 1))
 
 
-def test_a_torn_tail_is_cut_and_its_numbers_are_used_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("zeros", "size"), [(b"", 500), (bytes(9000), 1320)])
+def test_a_torn_tail_is_cut_and_its_numbers_are_used_again(
+    tmp_path: Path, zeros: bytes, size: int
+) -> None:
     desk = Desk(tmp_path)
     desk.write(message(b"one", retain=True))
     desk.close()
     path = Directory(tmp_path).segment(1)
-    whole = path.read_bytes()
-    path.write_bytes(whole + whole[-500:])
+    whole = path.read_bytes()[: end_of(Directory(tmp_path), 1)]
+    path.write_bytes(whole + whole[HEADER_BYTES : HEADER_BYTES + 500] + zeros)
     rows, desk = folded(tmp_path)
     assert [row.payload for row in rows] == [b"one"]
-    assert desk.journal.reports == [f"{path.name}: an unfinished write of 500 bytes was cut"]
+    assert desk.journal.reports == [f"{path.name}: an unfinished write of {size} bytes was cut"]
     assert desk.write(message(b"two")) == 2
     desk.close()
     assert payloads(tmp_path) == [b"one", b"two"]
 
 
-def test_an_unfinished_group_is_cut_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("zeros", [b"", bytes(9000)])
+def test_an_unfinished_group_is_cut_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zeros: bytes
+) -> None:
     """At any byte: what one publish made, its row and those of the queues it enters, stays one."""
     monkeypatch.setattr(writer, "COMMIT_ROWS", 2)
     desk = Desk(tmp_path / "data")
     desk.write(message(b"before", retain=True))
-    before = os.path.getsize(desk.journal.directory.segment(1))
+    before = end_of(desk.journal.directory, 1)
     committed = (desk.journal.directory.log / "committed").read_bytes()
     desk.write(*[message(b"%d" % number, retain=True) for number in range(5)])
     directory = desk.journal.directory
@@ -299,8 +305,8 @@ def test_an_unfinished_group_is_cut_whole(tmp_path: Path, monkeypatch: pytest.Mo
     ends = [at + size for at, size in places(directory, 1)]
     data = directory.segment(1).read_bytes()
     assert len(ends) == 4 and ends[0] == before
-    for cut in [*ends[:-1], *(end + 99 for end in ends[:-1]), ends[-1] - 1]:
-        directory.segment(1).write_bytes(data[:cut])
+    for cut in [*ends[:-1], *(end + 99 for end in ends[:-1]), ends[-1] - 300]:
+        directory.segment(1).write_bytes(data[:cut] + zeros)
         (directory.log / "committed").write_bytes(committed)
         rows, desk = folded(tmp_path / "data")
         assert [row.payload for row in rows] == [b"before"]
@@ -317,14 +323,10 @@ def test_a_frame_is_durable_before_the_next_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "COMMIT_ROWS", 2)
-    sizes: list[int] = []
-
-    def sync(fd: int) -> None:
-        sizes.append(os.fstat(fd).st_size)
-
-    desk = Desk(tmp_path, sync=sync)
+    ends: list[int] = []
+    desk = Desk(tmp_path, sync=lambda fd: ends.append(end_of(Directory(tmp_path), 1)))
     desk.write(*[message(b"%d" % number) for number in range(5)])
-    assert sizes == [at + size for at, size in places(desk.journal.directory, 1)]
+    assert ends == [at + size for at, size in places(desk.journal.directory, 1)]
     desk.close()
 
 
@@ -467,11 +469,11 @@ def test_a_full_disk_stops_acknowledgements_and_loses_nothing(
     monkeypatch.setattr(writer, "FULL_PAUSE", 0.02)
     desk = Desk(tmp_path)
     desk.write(message(b"one"))
-    size = desk.journal.directory.segment(1).stat().st_size
+    size = end_of(desk.journal.directory, 1)
     tries = threading.Semaphore(0)
     monkeypatch.setattr(desk.journal, "_retreat", counted(desk.journal._retreat, tries))
     with no_file_above(size + 1000):
-        desk.journal.append(message(bytes(5000)))
+        desk.journal.append(message(bytes(50_000)))
         desk.journal.commit()
         for _ in range(3):
             assert tries.acquire(timeout=10)
@@ -481,7 +483,57 @@ def test_a_full_disk_stops_acknowledgements_and_loses_nothing(
     desk.write(message(b"three"))
     assert desk.journal.directory.segments() == [1]
     desk.close()
-    assert payloads(tmp_path) == [b"one", bytes(5000), b"three"]
+    assert payloads(tmp_path) == [b"one", bytes(50_000), b"three"]
+
+
+def test_what_fits_on_a_full_disk_is_written_though_zeros_do_not(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.write(message(b"one"))
+    directory = desk.journal.directory
+    size = directory.segment(1).stat().st_size
+    with no_file_above(size + 3000):
+        while end_of(directory, 1) < size + 1000:
+            desk.write(message(b"more"))
+            assert desk.journal.trouble == ""
+    desk.write(message(b"last"))
+    assert directory.segment(1).stat().st_size > size + 3000
+    desk.close()
+    assert {payload: payloads(tmp_path).count(payload) for payload in (b"one", b"last")} == {
+        b"one": 1, b"last": 1
+    }  # fmt: skip
+
+
+def test_a_segment_grows_in_steps(tmp_path: Path) -> None:
+    """A sync of a file that keeps its size is faster."""
+    sizes: list[int] = []
+
+    def sync(fd: int) -> None:
+        sizes.append(os.fstat(fd).st_size)
+        os.fdatasync(fd)
+
+    desk = Desk(tmp_path, sync=sync, segment_bytes=300_000)
+    for _ in range(100):
+        desk.write(message(bytes(1000)))
+    assert len(set(sizes)) < 8 and max(sizes) == 300_000
+    desk.close()
+    desk = Desk(tmp_path, durability="os")
+    before = desk.journal.directory.segment(1).stat().st_size
+    desk.write(message(bytes(1_000_000)))
+    directory = desk.journal.directory
+    assert directory.segment(1).stat().st_size == end_of(directory, 1) > before
+    desk.close()
+    assert len(payloads(tmp_path)) == 101
+
+
+def test_a_start_goes_on_where_the_zeros_begin(tmp_path: Path) -> None:
+    for number in range(5):
+        desk = Desk(tmp_path)
+        desk.write(message(b"%d" % number))
+        desk.close()
+        assert desk.journal.reports == []
+    assert Directory(tmp_path).segments() == [1]
+    assert len(places(Directory(tmp_path), 1)) == 5
+    assert payloads(tmp_path) == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def counted(call: Any, counter: threading.Semaphore) -> Any:

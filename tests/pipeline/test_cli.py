@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import pty
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from hubbub.cli.pipeline import app, picture
+from hubbub.cli.tables import MORE, PROMPT
 from hubbub.errors import DirectoryError, SettingError
 from hubbub.pipeline.layout import Layout
 from hubbub.pipeline.run import Report
@@ -23,10 +28,47 @@ from tests.spark.fixtures import Writer, publish
 COMMAND = (sys.executable, "-m", "hubbub", "pipeline")
 
 
-def run(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *arguments], capture_output=True, text=True, timeout=110, input=typed
-    )
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=110)
+
+
+class Terminal:
+    """A command in a terminal of its own, where Ctrl-C can be typed."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process, self._terminal = pty.fork()
+        if self.process == 0:
+            os.execv(COMMAND[0], [*COMMAND, *arguments])
+        self.shown = ""
+        self._at = 0
+        self._limit = threading.Timer(110, os.kill, (self.process, signal.SIGKILL))
+        self._limit.start()
+
+    def type(self, keys: str) -> None:
+        os.write(self._terminal, keys.encode())
+
+    def until(self, words: str) -> None:
+        """Wait until it shows these words, after those waited for before."""
+        while words not in self.shown[self._at :]:
+            assert self._more(), self.shown
+        self._at = self.shown.index(words, self._at) + len(words)
+
+    def end(self) -> int:
+        """Wait for its end; the exit code."""
+        while self._more():
+            pass
+        code = os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
+        self._limit.cancel()
+        os.close(self._terminal)
+        return code
+
+    def _more(self) -> bool:
+        try:
+            read = os.read(self._terminal, 65536)
+        except OSError:  # so ends what a terminal shows
+            return False
+        self.shown += read.decode().replace("\r\n", "\n")
+        return bool(read)
 
 
 def test_without_tables_sql_says_what_to_do(tmp_path: Path) -> None:
@@ -38,7 +80,7 @@ def test_without_tables_sql_says_what_to_do(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_run_until_sigterm_then_ask(writer: Writer, tmp_path: Path) -> None:
+def test_run_until_sigterm_then_ask(quick_java: None, writer: Writer, tmp_path: Path) -> None:
     data = tmp_path / "data"
     writer.write(publish(0, "a", b"1"), publish(1, "a", b"2"))
     process = subprocess.Popen(
@@ -64,12 +106,31 @@ def test_run_until_sigterm_then_ask(writer: Writer, tmp_path: Path) -> None:
         ["messages", "2", "1"],
         ["readings", "2", "1"],
     ]
-    asked = "select seq, value from readings\n  order by seq;\nselec 1;\n\\d\n\\q\n"
-    ran = run("sql", "--data", str(data), "--format", "csv", typed=asked)
-    assert "seq,value\n1,1.0\n2,2.0\n" in ran.stdout
-    assert "traffic_open" in ran.stdout
-    assert ran.stderr.startswith("[PARSE_SYNTAX_ERROR]") and "Traceback" not in ran.stderr
-    assert ran.returncode == 0
+    at_the_prompt(Terminal("sql", "--data", str(data), "--format", "csv"))
+
+
+def at_the_prompt(sql: Terminal) -> None:
+    """Questions, a wrong one, and Ctrl-C: in the midst of an answer, of a line, of a statement."""
+
+    def ask(typed: str, shown: str) -> None:
+        sql.until(PROMPT)
+        sql.type(typed)
+        sql.until(shown)
+
+    ask("select seq, value from readings\n  order by seq;\n", "seq,value\n1,1.0\n2,2.0\n")
+    ask("selec 1;\n", "[PARSE_SYNTAX_ERROR]")
+    ask("\\d\n", "traffic_open")
+    ask("select max(id) from range(1000000000000000);\n", ";\n")
+    time.sleep(1)  # by then Spark is at work
+    sql.type("\x03")
+    ask("select 40 + 2 as answer;\n", "answer\n42\n")
+    ask("half a line", "line")
+    sql.type("\x03")
+    ask("half a\n", MORE)
+    sql.type("\x03")
+    sql.until(PROMPT)
+    sql.type("\x04")
+    assert sql.end() == 0 and "Traceback" not in sql.shown, sql.shown
 
 
 def test_what_a_table_is() -> None:
@@ -107,15 +168,15 @@ def test_the_live_picture() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
-def test_a_wrong_query_is_one_line(writer: Writer, tmp_path: Path) -> None:
+def test_a_wrong_query_is_said_in_one_line(
+    spark: SparkSession, writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbub.spark.start.end", lambda spark: None)  # others use it too
     data = tmp_path / "data"
     layout = Layout(data)
     layout.prepare(("messages", "readings", "traffic", "calls"))
     (layout.root / "_progress.json").write_text(
         '{"version": 2, "batch_id": -1, "seq": 0, "time": "", "group": 0, "since": "", "rows": 0}'
     )
-    ran = run("sql", "selec 1", "--data", str(data))
-    assert ran.returncode == 2
-    assert ran.stderr.startswith("hubbub: [PARSE_SYNTAX_ERROR]")
-    assert len(ran.stderr.strip().splitlines()) == 1
+    with pytest.raises(SettingError, match=r"^\[PARSE_SYNTAX_ERROR\][^\n]+$"):
+        app(["sql", "selec 1", "--data", str(data)], standalone_mode=False)

@@ -46,6 +46,8 @@ def test_a_group_that_is_over_becomes_one_file_in_order(layout: Layout) -> None:
     assert compact(layout, "readings", progress(FILES, FILES)) == FILES - 1
     assert [file.name for file in group.iterdir()] == ["part-0000000000-to-0000000039.parquet"]
     assert pandas.read_parquet(layout.root / "readings")["seq"].tolist() == [*range(405)]
+    seq = pq.ParquetFile(next(group.iterdir())).metadata.row_group(0).column(0)
+    assert (seq.compression, "DELTA_BINARY_PACKED" in seq.encodings) == ("ZSTD", True)
     assert compact(layout, "readings", progress(FILES, FILES)) == 0
     assert [part.last for part in layout.files("readings", -1, FILES)] == [FILES - 1, FILES]
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
 import pandas
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from hubbub.errors import DirectoryError, SettingError
+from hubbub.cli.pipeline import app
+from hubbub.errors import DirectoryError, JournalError, SettingError
 from hubbub.pipeline import run as pipeline
 from hubbub.pipeline import sql
 from hubbub.pipeline.backfill import backfill
@@ -23,11 +27,13 @@ from hubbub.pipeline.publish import Publisher
 from hubbub.pipeline.replay import Choice, chosen, plan, play
 from hubbub.pipeline.rules import NO_RULES, Alert, Rules
 from hubbub.pipeline.tables import ALL
+from hubbub.spark import hub as asking
 from hubbub.spark.hub import Hub
 from hubbub.spark.options import access
 from tests.pipeline.test_run import answer, ask
-from tests.process import RunningHub
+from tests.process import RunningHub, StartHub
 from tests.spark.fixtures import Writer, publish
+from tests.spark.test_sink import published
 
 pytestmark = pytest.mark.spark
 
@@ -58,6 +64,31 @@ def stranger(root: str | Path, query: str) -> list[tuple[object, ...]]:
     return found.execute(query).fetchall()
 
 
+@contextmanager
+def looking(ask: Callable[[], object]) -> Iterator[list[object]]:
+    """Asks again and again meanwhile; the different answers. One that listed files before they
+    were exchanged and opened them afterwards is told so, and asks again."""
+    answers: list[object] = []
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            try:
+                answer = ask()
+            except (duckdb.IOException, FileNotFoundError):
+                continue
+            if answer not in answers:
+                answers.append(answer)
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    try:
+        yield answers
+    finally:
+        over.set()
+        looker.join()
+
+
 TRAFFIC = "select topic, strftime(minute, '%H:%M'), messages, bytes from traffic order by 2, 1"
 
 
@@ -78,15 +109,33 @@ def test_the_history_of_a_hub(spark: SparkSession, filled: Path) -> None:
 
     # Computed anew: the same, then by other rules.
     traffic = stranger(tables, TRAFFIC)
-    assert backfill(spark, layout, "readings", NO_RULES) == 3
+
+    def told() -> object:
+        files = layout.carried("traffic", layout.stands().batch)
+        opened = [row for file in files for row in pq.read_table(file).to_pylist()]
+        count = "select count(*), count(distinct (seq, path)) from readings"
+        return stranger(tables, count), stranger(tables, TRAFFIC), opened
+
+    always = told()
+    with looking(told) as answers:
+        assert backfill(spark.newSession(), layout, "readings", NO_RULES) == 3
+        assert backfill(spark, layout, "traffic", NO_RULES) == len(traffic)
+    assert answers == [always]
     assert stranger(tables, "select * from readings order by seq, path") == before
-    assert backfill(spark, layout, "traffic", NO_RULES) == len(traffic)
+    file = next(tables.glob("readings/*/batch_id=0/part-0*"))
+    seq = pq.ParquetFile(file).metadata.row_group(0).column(0)
+    assert (seq.compression, seq.encodings) == ("ZSTD", ("DELTA_BINARY_PACKED",))
     assert stranger(tables, TRAFFIC) == traffic
     rules = Rules(event_time="ts", lateness=0)
     assert backfill(spark, layout, "readings", rules) == 3
     assert backfill(spark, layout, "quarantine", NO_RULES) == 1
     with pytest.raises(SettingError, match="calls cannot be computed"):
         backfill(spark, layout, "calls", NO_RULES)
+    running = Layout(filled)
+    running.prepare(pipeline.NAMES)
+    with pytest.raises(DirectoryError, match=r"another pipeline \(process \d+\) .* stop it first"):
+        backfill(spark, layout, "readings", NO_RULES)
+    running.release()
 
     # The running pipeline merged the first day; the rest is merged on demand.
     names = sorted(file.name for file in tables.glob("messages/*/batch_id=0/part-0*"))
@@ -133,6 +182,83 @@ def test_tables_at_a_url(spark: SparkSession, writer: Writer, data: Path, tmp_pa
         "a",
     ]
     assert not (data / "tables").exists()
+
+
+class Heard(Publisher):
+    """Nothing is published; when what left is kept, by a clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.left: list[tuple[float, str]] = []
+
+    def send(self, batch: str, first: int, messages: list[dict[str, object]]) -> int:
+        assert first == len(self.left)
+        self.left += [(round(self.now, 3), str(one["topic"])) for one in messages]
+        return len(messages)
+
+    def forget(self, query: str) -> None: ...
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(
+    ("speed", "times"), [(1, [0, 1, 1, 30]), (10, [0, 0.1, 0.1, 3]), (0, 4 * [0])]
+)
+def test_messages_leave_in_their_old_rhythm(speed: float, times: list[float]) -> None:
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    row = {"qos": 0, "retain": False, "payload": b"", "content_type": None, "subtopic": None}
+    moments = (0.0, 1.0, 1.01, 30.0)
+    rows = [
+        {**row, "topic": f"t/{n}", "time": noon + timedelta(seconds=moment)}
+        for n, moment in enumerate(moments)
+    ]
+    heard = Heard()
+    assert play(rows, heard, speed, "x/", clock=heard.clock, sleep=heard.sleep) == 4
+    assert heard.left == [(moment, f"x/t/{n}") for n, moment in enumerate(times)]
+
+
+@pytest.mark.interop
+@pytest.mark.slow
+def test_replay_as_a_command(
+    spark: SparkSession,
+    writer: Writer,
+    data: Path,
+    start_hub: StartHub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("hubbub.spark.start.end", lambda spark: None)  # others use it too
+    writer.write(
+        *(publish(n / 5, f"plant/{n % 2}", b"%d" % n) for n in range(6)), publish(1, "b"), ask(1)
+    )
+    pipeline.run(spark, data, threading.Event(), once=True)
+    hub = start_hub(data=tmp_path / "hub")
+
+    def replay(*words: str, url: str = hub.url("http")) -> str:
+        command = ["replay", "--data", str(data), "--topics", "plant/+", "--url", url, *words]
+        app(command, standalone_mode=False)
+        return capsys.readouterr().out
+
+    plan = "6 messages of 2 topics, 6 bytes, from 2026-01-01 12:00:00 to 2026-01-01 12:00:01 UTC: "
+    assert replay("--speed", "10") == (
+        f"{plan}in 0 s\nNothing was published. The same with --go does it.\n"
+    )
+    assert published(hub) == []
+    assert "6 messages published" in replay("--prefix", "x1/", "--go")
+    replay("--prefix", "x10/", "--go", "--speed", "10")
+    assert f"{plan}as fast as the hub" in replay("--prefix", "xmax/", "--go", "--speed", "max")
+    for speed, least, most in (("1", 0.8, 10.0), ("10", 0.02, 0.8), ("max", 0.0, 0.8)):
+        rows = [row for row in published(hub) if row["topic"].startswith(f"x{speed}/plant/")]
+        assert [int(row["payload"]) for row in rows] == list(range(6))
+        assert least <= (rows[-1]["time"] - rows[0]["time"]).total_seconds() <= most, speed
+    monkeypatch.setattr(asking, "FIRST_PATIENCE", 0.1)
+    with pytest.raises(JournalError, match="http://127.0.0.1:9 did not answer .*: start it"):
+        replay("--go", url="http://127.0.0.1:9")
 
 
 @pytest.mark.interop

@@ -33,8 +33,6 @@ from tests.process import ROOT, RunningHub
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop, pytest.mark.slow]
 
-CHEAP = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
 
 class Traffic(threading.Thread):
     """Messages, requests, and a lasting session that comes and goes, until `stop` is set."""
@@ -72,13 +70,16 @@ class Traffic(threading.Thread):
 
 
 def kill_while_it_works(data: Path, dice: random.Random) -> None:
-    """A pipeline as a process of its own, with its JVM, killed some time after Spark is there."""
+    """A pipeline as a process of its own, with its JVM, killed within its first few batches.
+
+    A driver counts batches and not seconds: on a busy machine it would never get to one.
+    """
     code = (
         "import sys, threading\n"
         "from hubbub.pipeline import run\n"
         "from hubbub.spark.start import session\n"
         "run.ROWS = 400\n"
-        f"spark = session('local[1]', **{{'spark.driver.extraJavaOptions': '{CHEAP}'}})\n"
+        "spark = session('local[1]')\n"
         "print('ready', flush=True)\n"
         "run.run(spark, sys.argv[1], threading.Event(), every=0.1)\n"
     )
@@ -92,13 +93,22 @@ def kill_while_it_works(data: Path, dice: random.Random) -> None:
     try:
         assert driver.stdout is not None
         assert driver.stdout.readline(), "the driver did not start"
-        time.sleep(dice.uniform(0.5, 4))
+        enough = batches(data) + dice.randrange(3)
+        deadline = time.monotonic() + 60
+        while batches(data) < enough and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(dice.uniform(0, 3))
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.communicate()
     deadline = time.monotonic() + 20
     while Layout(data).writer() is not None and time.monotonic() < deadline:
         time.sleep(0.05)
+
+
+def batches(data: Path) -> int:
+    progress = Layout(data).progress()
+    return 0 if progress is None else progress.batch + 1
 
 
 def contents(data: Path) -> dict[str, list[tuple[object, ...]]]:
@@ -128,6 +138,7 @@ def check(spark: SparkSession, hub: RunningHub, rounds: int, dice: random.Random
         traffic.stop.set()
         traffic.join()
     hub.stop()
+    assert batches(hub.data), "no driver came to a batch before it was killed"
     pipeline.run(spark, hub.data, threading.Event(), once=True)
     whole = hub.data.with_name("whole")
     shutil.copytree(hub.data, whole, ignore=shutil.ignore_patterns("tables", "lock"))

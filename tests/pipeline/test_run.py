@@ -197,6 +197,26 @@ def test_rows_gone_before_they_were_read(
     pipeline.run(spark, data, threading.Event(), once=True, skip_lost=True)
 
 
+def test_a_journal_that_is_damaged_or_another_one(writer: Writer, data: Path, once: Run) -> None:
+    writer.write(publish(0, "a", b"1"))
+    once()
+    writer.write(publish(1, "a", b"2"))
+    identity = data / "id"
+    ours = identity.read_text()
+    identity.write_text("0123456789abcdef\n")
+    with pytest.raises(JournalError, match="checkpoint of another hub: .* or start with a new"):
+        once()
+    identity.write_text(ours)
+    segment = next((data / "log").glob("*.rows"))
+    whole = segment.read_bytes()
+    segment.write_bytes(whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:])
+    with pytest.raises(JournalError, match="damaged .* restart the hub, which sets"):
+        once()
+    segment.write_bytes(whole)
+    once()
+    assert rows_of(data, "select count(*), max(seq) from messages") == [(2, 2)]
+
+
 def test_tables_without_their_checkpoint_are_refused(writer: Writer, data: Path, once: Run) -> None:
     writer.write(publish(0, "a", b"1"))
     once()

@@ -3,8 +3,8 @@
 The files are real; the calls by which the journal makes things last (`os.fsync` and its kin) are
 watched. `synced` is what each file held when it was last synced, `names` what each folder did.
 
-    power lost      every file: what was synced, or that and a part of what came later, perhaps
-                    as zeros; every name: as synced, or as it is
+    power lost      every file: what was synced, or that and any parts of what came later; every
+                    name: as synced, or as it is
     killed          all files as they are: the system still has what was written
 
 `countdown` ends the process in the middle of things: so many calls from now. `failures` are
@@ -18,12 +18,14 @@ from __future__ import annotations
 import os
 import random
 import stat
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 WATCHED = ("fsync", "fdatasync", "pwrite", "ftruncate", "truncate", "replace", "unlink", "link")
+ATOM = 8  # bytes that are written together, for sure less than a disk's sector
 FOLDERS = ("", "log", "state", "quarantine")
 
 
@@ -180,9 +182,24 @@ class Disk:
         if synced == latest:
             return latest
         choices = [synced, latest]
-        if latest.startswith(synced):
-            added = latest[len(synced) :]
-            cut = self.chance.randrange(len(added) + 1)
-            choices += [synced + added[:cut], synced + added[:cut] + bytes(len(added) - cut)]
-            choices.append(synced + bytes(cut) + added[cut:])
+        if len(latest) >= len(synced):
+            before = synced.ljust(len(latest), b"\0")
+            begun = _same(before, latest)
+            cut = self.chance.randrange(begun, len(latest) + 1) & -ATOM
+            choices += [latest[:cut] + before[cut:], before[:cut] + latest[cut:]]
+            choices += [latest[: max(cut, len(synced))], self._parts(before, latest, begun)]
         return self.chance.choice(choices)
+
+    def _parts(self, before: bytes, latest: bytes, begun: int) -> bytes:
+        """Some sectors or pages as they were, some as they are."""
+        size = self.chance.choice((ATOM, 512, 4096))
+        mixed = bytearray(latest)
+        for at in range(begun // size * size, len(latest), size):
+            if self.chance.random() < 0.5:
+                mixed[at : at + size] = before[at : at + size]
+        return bytes(mixed)
+
+
+def _same(one: bytes, other: bytes) -> int:
+    """How many bytes at the beginning are the same."""
+    return bisect_left(range(len(one)), True, key=lambda at: one[: at + 1] != other[: at + 1])

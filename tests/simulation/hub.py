@@ -136,7 +136,7 @@ class SteppedJournal(Journal):
 
     def rows_of_now(self) -> list[Row]:
         """The rows of the group that the thread has."""
-        return self._now.rows if self._now is not None else []
+        return list(self._now.rows) if self._now is not None else []
 
     def abandon(self) -> None:
         """The process is gone; the system closes its files."""

@@ -68,14 +68,8 @@ def readings_rows(count: int) -> list[Row]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    running = session(
-        "local[2]",
-        **{
-            "spark.sql.shuffle.partitions": "1",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        },
-    )
+def spark(quick_java: None) -> Iterator[SparkSession]:
+    running = session("local[2]", **{"spark.sql.shuffle.partitions": "1"})
     yield running
     running.stop()
 

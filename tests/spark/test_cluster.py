@@ -1,4 +1,4 @@
-"""The same source and sink on a standalone cluster and through Spark Connect.
+"""The same source, sink and pipeline on a standalone cluster and through Spark Connect.
 
 The cluster is that of the PySpark package: a master and two workers on the loopback. On it a
 driver, then an executor, is killed in the midst of a stream from topics to topics.
@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,8 +22,10 @@ import pytest
 
 from hubbub.errors import SettingError
 from hubbub.journal.table import Table
+from hubbub.pipeline.layout import Layout
 from hubbub.spark import start
 from hubbub.spark.hub import Hub
+from tests.pipeline.test_run import rows_of
 from tests.process import ROOT, RunningHub
 from tests.spark.test_remote import ACCESS
 from tests.spark.test_sink import published
@@ -72,7 +75,6 @@ def environment() -> dict[str, str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(ROOT / "src"),
-        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # each lives for seconds
     }
 
 
@@ -141,15 +143,40 @@ def wait(until: Callable[[], bool], complaint: str) -> None:
         time.sleep(0.1)
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(tmp_path)
+@pytest.fixture(scope="module")
+def cluster(quick_java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("cluster"))
     yield made
     made.stop()
 
 
-def feed(hub: RunningHub) -> None:
-    lines = [{"topic": f"in/{n % 5}", "payload": str(n)} for n in range(MESSAGES)]
+@pytest.fixture(scope="module")
+def connect(quick_java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Spark Connect server."""
+    pytest.importorskip("grpc", reason="Spark Connect needs grpcio: pip install 'pyspark[connect]'")
+    server = subprocess.Popen(
+        [
+            str(HOME / "bin" / "spark-submit"), "--master", "local[2]",
+            "--conf", "spark.connect.grpc.binding.port=0", "--conf", "spark.ui.enabled=false",
+            "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal",
+        ],
+        env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True, cwd=tmp_path_factory.mktemp("connect"),
+    )  # fmt: skip
+    assert server.stdout is not None
+    found = (re.search(r"started at: .*?:(\d+)", line) for line in server.stdout)
+    port = next((match[1] for match in found if match), "")
+    assert port, "the Connect server did not start"
+    drained = threading.Thread(target=server.stdout.read)  # it must never wait for a reader
+    drained.start()
+    yield f"sc://127.0.0.1:{port}"
+    os.killpg(server.pid, signal.SIGKILL)
+    drained.join()
+    server.communicate()
+
+
+def feed(hub: RunningHub, first: int = 0) -> None:
+    lines = [{"topic": f"in/{n % 5}", "payload": str(n)} for n in range(first, first + MESSAGES)]
     body = "\n".join(map(json.dumps, lines)).encode()
     Hub(hub.url("http"), ACCESS).ask("POST", "/api/v1/publish", body)
 
@@ -194,32 +221,67 @@ def test_killed_drivers_and_executors_change_nothing(
 
 
 @pytest.mark.timeout(200)
-def test_spark_connect(hub: RunningHub, tmp_path: Path) -> None:
-    pytest.importorskip("grpc", reason="Spark Connect needs grpcio: pip install 'pyspark[connect]'")
+def test_spark_connect(hub: RunningHub, connect: str) -> None:
     feed(hub)
-    known = environment()
-    server = subprocess.Popen(
-        [
-            str(HOME / "bin" / "spark-submit"), "--master", "local[2]",
-            "--conf", "spark.connect.grpc.binding.port=0", "--conf", "spark.ui.enabled=false",
-            "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal",
-        ],
-        env=known, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        start_new_session=True, cwd=tmp_path,
+    ran = subprocess.run(
+        [sys.executable, "-c", CONNECT, connect, hub.url("http")],
+        env=environment(), capture_output=True, text=True, timeout=PATIENCE,
     )  # fmt: skip
+    assert f"rows: {MESSAGES} of topic 1: {MESSAGES // 5}" in ran.stdout, ran.stderr
+
+
+@pytest.mark.timeout(300)
+def test_the_pipeline_on_a_cluster(cluster: Cluster, hub: RunningHub) -> None:
+    follow_then_end(hub, "--master", cluster.master)
+
+
+@pytest.mark.timeout(300)
+def test_the_pipeline_on_a_connect_server(hub: RunningHub, connect: str) -> None:
+    follow_then_end(hub, "--remote", connect)
+    feed(hub, 2 * MESSAGES)
+    ran = pipeline("run", "--once", "--data", str(hub.data), "--remote", connect)
+    out, err = ran.communicate(timeout=PATIENCE)
+    assert (ran.returncode, err) == (0, ""), out
+    each_once(hub, 3 * MESSAGES)
+    query = "select count(*) as n from readings"
+    ran = pipeline("sql", query, "--data", str(hub.data), "--remote", connect, "--format", "csv")
+    assert ran.communicate(timeout=PATIENCE) == (f"n\n{3 * MESSAGES}\n", "")
+
+
+def follow_then_end(hub: RunningHub, *where: str) -> None:
+    """Run the pipeline, feed the hub before and meanwhile, and end it by Ctrl-C."""
+    feed(hub)
+    running = pipeline("run", "--data", str(hub.data), "--every", "0.5", *where)
     try:
-        assert server.stdout is not None
-        address = ""
-        for line in server.stdout:
-            if found := re.search(r"started at: .*?:(\d+)", line):
-                address = f"sc://127.0.0.1:{found[1]}"
-                break
-        assert address, "the Connect server did not start"
-        ran = subprocess.run(
-            [sys.executable, "-c", CONNECT, address, hub.url("http")],
-            env=known, capture_output=True, text=True, timeout=PATIENCE,
-        )  # fmt: skip
-        assert f"rows: {MESSAGES} of topic 1: {MESSAGES // 5}" in ran.stdout, ran.stderr
+        wait(lambda: stands_at(hub), "the first batch did not come")
+        feed(hub, MESSAGES)
+        wait(lambda: stands_at(hub), "the second batch did not come")
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=PATIENCE)
     finally:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.communicate()
+        running.kill()
+    assert (running.returncode, err) == (0, ""), out
+    assert re.search(r"^batch 0: \d+ rows, .* behind, .* rows/s\)", out, re.MULTILINE), out
+    assert out.endswith("Stopped; the next run goes on from here.\n")
+    each_once(hub, 2 * MESSAGES)
+
+
+def pipeline(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "hubbub", "pipeline", *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def stands_at(hub: RunningHub) -> bool:
+    """Whether the tables have all rows of the journal."""
+    progress = Layout(hub.data).progress()
+    return progress is not None and progress.seq == rows(hub)
+
+
+def each_once(hub: RunningHub, count: int) -> None:
+    query = "select count(*), count(distinct seq), sum(value) from readings"
+    assert rows_of(hub.data, query) == [(count, count, sum(range(count)))]

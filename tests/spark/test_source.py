@@ -309,7 +309,7 @@ spark.stop()
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_session_that_imports_nothing_of_ours_finds_the_source(
-    writer: Writer, tmp_path: Path
+    quick_java: None, writer: Writer, tmp_path: Path
 ) -> None:
     path = data(writer, tmp_path)
     ran = subprocess.run(

@@ -75,6 +75,33 @@ def payloads(tmp_path: Path) -> list[int]:
     ]
 
 
+# The status
+
+
+async def test_clients_and_queues_come_in_pages(serve: Serve) -> None:
+    async with serve() as client:
+        for name in ("a", "b", "c"):
+            client.node.broker.queues.named(name)  # type: ignore[attr-defined]
+        for asked, names in (
+            ("", ["a", "b", "c"]),
+            ("?limit=2", ["a", "b"]),
+            ("?limit=2&offset=2", ["c"]),
+            ("?limit=0", []),
+        ):
+            status = (await client.get(f"/api/v1/status{asked}")).json()
+            assert [queue["name"] for queue in status["queues"]] == names
+            assert (status["queue_count"], status["client_count"]) == (3, 0)
+            assert (status["connections"], status["connections_made"]) == (0, 1)
+
+
+@pytest.mark.parametrize("asked", ["limit=x", "limit=-1", "limit=10001", "offset=", "offset=1e9"])
+async def test_a_page_that_cannot_be(serve: Serve, asked: str) -> None:
+    async with serve() as client:
+        answer = await client.get(f"/api/v1/status?{asked}")
+        assert answer.status_code == 400
+        assert "expected a number from 0 to" in answer.json()["error"]
+
+
 # Who may
 
 

@@ -31,8 +31,6 @@ _REMEMBERED: Final = 10_000  # secrets that were right, to be found right again 
 
 # OWASP's smallest recommendation: 19 MiB and 25 ms a login, what a reconnect storm can bear.
 _HASHER: Final = argon2.PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
-# The hash of a secret nobody knows, for users that do not exist while the file has none at all.
-_NOBODY: Final = _HASHER.hash(os.urandom(32))
 
 
 class Account(NamedTuple):
@@ -84,6 +82,7 @@ class Passwords(Accounts):
         self.changed: frozenset[str] = frozenset()
         self._right: dict[str, bytes] = {}
         self._key = os.urandom(32)
+        self._nobody = ""
         self.read()
 
     def read(self) -> None:
@@ -91,6 +90,8 @@ class Passwords(Accounts):
         before, self.users = self.users, read_users(self.file)
         self.changed = frozenset(n for n, a in before.items() if self.users.get(n) != a)
         self._right.clear()
+        if not self.users:  # a secret nobody knows, for users that do not exist
+            self._nobody = _HASHER.hash(os.urandom(32))
 
     def known(self, user: str, secret: bytes) -> bool:
         """Whether this secret was found right before; quick, so it needs no thread."""
@@ -122,7 +123,7 @@ class Passwords(Accounts):
     def _decoy(self, user: str) -> str:
         """The hash of some other user, whose check costs what this one's would."""
         if not self.users:
-            return _NOBODY
+            return self._nobody
         number = zlib.crc32(sha256(self._key + user.encode(errors="replace")).digest())
         names = list(self.users)
         return self.users[names[number % len(names)]].hash

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn, cast
 
 import typer
 from typer.core import TyperGroup
@@ -47,6 +47,10 @@ _COMMANDS: Final[dict[str, _Command]] = {
 class _Lazy(TyperGroup):
     """A command group which knows its commands by name and loads only the one that is used."""
 
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = cast(Any, _COMMANDS)  # typer asks for their names: did you mean …?
+
     def list_commands(self, ctx: Any) -> list[str]:
         return list(_COMMANDS)
 
@@ -59,9 +63,7 @@ class _Lazy(TyperGroup):
         return command
 
 
-app = typer.Typer(
-    cls=_Lazy, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
-)
+app = typer.Typer(cls=_Lazy, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _show_version(wanted: bool) -> None:

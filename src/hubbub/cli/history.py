@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hubbub.cli.tables import SHORT_LIVED, Data, Master, Remote, need_spark
+from hubbub.cli.tables import Data, Master, Remote, need_spark, start
 from hubbub.errors import SettingError
 from hubbub.settings import DEFAULT_DATA
 
@@ -157,12 +156,11 @@ def _spark(data: str, master: str, remote: str) -> Iterator[SparkSession]:
     need_spark()
     from hubbub.pipeline import sql
     from hubbub.pipeline.layout import Layout
-    from hubbub.spark.start import end, session
+    from hubbub.spark.start import end
 
     if data:
         Layout(data).stands()
-    spark = session(master, remote, **{"spark.driver.extraJavaOptions": SHORT_LIVED})
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark sets its own
+    spark = start(master, remote)
     try:
         if data:
             sql.views(spark, data)

@@ -88,6 +88,7 @@ def run(
 
     spark = session(master, remote)
     _stop_on_signals(stop)  # Spark sets its own
+    print("Spark runs; its first batch takes longer than the others.", flush=True)
     try:
         with _Progress() as progress:
             pipeline.run(
@@ -205,8 +206,8 @@ class _Progress:
         times = ", ".join(f"{name} {seconds:.1f}" for name, seconds in report.tables.items())
         print(
             f"batch {report.batch}: {report.rows} rows, {report.messages} messages, up to seq "
-            f"{report.seq}, {report.behind} behind, {report.seconds:.1f} s ({rate:.0f} rows/s): "
-            f"{times}",
+            f"{report.seq}, {report.behind} behind, {report.seconds:.1f} s ({rate:.0f} rows/s)"
+            + (f": {times}" if times else ""),
             flush=True,
         )
 

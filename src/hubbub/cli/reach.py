@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from socket import gaierror
@@ -10,7 +12,7 @@ from urllib.parse import urlsplit
 
 from hubbub.errors import HubbubError
 
-_NOBODY = (ConnectionRefusedError, FileNotFoundError, gaierror, TimeoutError)
+_NOBODY = (ConnectionRefusedError, FileNotFoundError, gaierror, TimeoutError, ssl.SSLError)
 _NO_WAY = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN)
 
 
@@ -28,7 +30,19 @@ def reaching(url: str) -> Iterator[None]:
 def no_hub(url: str, reason: object) -> HubbubError:
     """The error to raise; what the URL says of user and password is not shown."""
     parts = urlsplit(url)
-    where = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    where = url.replace(parts.netloc, parts.netloc.rpartition("@")[2], 1) if parts.netloc else url
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return HubbubError(
+            f"{where} is not trusted ({reason.verify_message}): its authority has to be one that "
+            "the system trusts, or named with --cafile"
+        )
+    if isinstance(reason, ssl.SSLError):
+        return HubbubError(
+            f"no TLS with {where} ({(reason.reason or str(reason)).lower().replace('_', ' ')}): a "
+            "hub has none without a certificate, and it may ask for one of ours"
+        )
+    if isinstance(reason, OSError) and reason.errno:  # asyncio's text repeats the address
+        reason = os.strerror(reason.errno) if reason.errno > 0 else reason.strerror
     return HubbubError(
         f"no hub answers at {where} ({reason}); start one with `hubbub serve` or say --url"
     )

@@ -21,6 +21,8 @@ from hubbub.errors import HubbubError, SettingError
 app = typer.Typer(add_completion=False)
 
 _STAMPS: Final = ("started", "time")
+_SHOWN: Final = 100  # clients, and queues: as many as anybody reads in a terminal
+_SHOWN: Final = 100  # clients, and queues
 _SECONDS: Final = 10.0  # a hub that does not answer in this time is not well
 
 
@@ -32,9 +34,12 @@ def status(
     token: Annotated[
         str, typer.Option(envvar="HUBBUB_TOKEN", help="The hub's api.token, if it has one.")
     ] = "",
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=0, max=10_000, help="At most so many clients, queues.")
+    ] = _SHOWN,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as it came.")] = False,
 ) -> None:
-    answer = fetch(url, token)
+    answer = fetch(url, token, limit)
     if as_json:
         print(json.dumps(answer, indent=2))
         return
@@ -43,7 +48,7 @@ def status(
         console.print(table)
 
 
-def fetch(url: str, token: str = "") -> dict[str, Any]:
+def fetch(url: str, token: str = "", limit: int = _SHOWN) -> dict[str, Any]:
     """The answer of GET /api/v1/status; HubbubError if there is none."""
     if not url.startswith(("http://", "https://")):
         raise SettingError(f"cannot ask {url!r}: expected http://HOST:PORT")
@@ -55,7 +60,7 @@ def fetch(url: str, token: str = "") -> dict[str, Any]:
     elif parts.username is not None:
         shown = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         headers["Authorization"] = "Basic " + b64encode(shown.encode()).decode()
-    request = Request(f"{where.rstrip('/')}/api/v1/status", headers=headers)
+    request = Request(f"{where.rstrip('/')}/api/v1/status?limit={limit}", headers=headers)
     try:
         with urlopen(request, timeout=_SECONDS) as response:
             answer: dict[str, Any] = json.load(response)
@@ -86,7 +91,8 @@ def tables(answer: dict[str, Any]) -> list[Table]:
         if not isinstance(value, list):
             single.add_row(name, _text(name, value))
         elif value:
-            lists.append(_list_table(name, value))
+            total = answer.get(f"{name.removesuffix('s')}_count", len(value))
+            lists.append(_list_table(name, value, total))
         else:
             single.add_row(name, "none")
     return [single, *lists]
@@ -96,9 +102,14 @@ def _text(name: str, value: Any) -> str:
     """Stamps are microseconds since 1970; everything else shows as it is."""
     if name in _STAMPS:
         return datetime.fromtimestamp(value / 1e6).astimezone().isoformat(" ", "seconds")
-    if value == {}:
-        return "none"
-    return f"{value:,}" if type(value) is int else str(value)
+    return f"{value:,}" if type(value) is int else str(value) or "none"
+
+
+def _cell(value: Any) -> str:
+    """Numbers may be ids, and stay as they are; what a client lost is a count by reason."""
+    if isinstance(value, dict):
+        return ", ".join(f"{reason}: {count}" for reason, count in value.items()) or "none"
+    return str(value)
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -109,10 +120,11 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     return pairs
 
 
-def _list_table(name: str, items: list[Any]) -> Table:
+def _list_table(name: str, items: list[Any], total: int) -> Table:
     rows = [item if isinstance(item, dict) else {name: item} for item in items]
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    table = Table(*columns, title=f"{name} ({len(rows)})", title_justify="left")
+    count = f"{len(rows):,} of {total:,}" if total > len(rows) else f"{total:,}"
+    table = Table(*columns, title=f"{name} ({count})", title_justify="left")
     for row in rows:
-        table.add_row(*(str(row.get(column, "")) for column in columns))
+        table.add_row(*(_cell(row.get(column, "")) for column in columns))
     return table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 # One query: compiling its bytecode twice and sweeping in parallel cost more than they save.
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+CANCEL_AGAIN: Final = 0.5  # seconds
 PROMPT: Final = "hubbub> "
 MORE: Final = "      > "
 
@@ -57,21 +59,48 @@ def sql(
         raise SettingError("--format parquet needs a file: --out FILE")
     from hubbub.pipeline import sql as asked
     from hubbub.pipeline.layout import Layout
-    from hubbub.spark.start import end, session
+    from hubbub.spark.start import end
 
     Layout(data).stands()
-    spark = session(master, remote, **{"spark.driver.extraJavaOptions": SHORT_LIVED})
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark sets its own
+    spark = start(master, remote)
     try:
         asked.views(spark, data)
         if query:
-            _put(asked.ask(spark, data, query), form, out, plot)
+            _put(_ask(spark, data, query), form, out, plot)
         else:
             _prompt(spark, data, form)
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
         end(spark)
+
+
+def start(master: str, remote: str) -> SparkSession:
+    """Spark for one command, which Ctrl-C ends."""
+    from hubbub.spark.start import session
+
+    conf = {} if remote else {"spark.driver.extraJavaOptions": SHORT_LIVED}
+    spark = session(master, remote, **conf)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark sets its own
+    return spark
+
+
+def _ask(spark: SparkSession, data: str, query: str) -> pa.Table:
+    """The result of a query. Ctrl-C cancels it in Spark too, and is raised when it is over.
+
+    Spark works in a thread of its own: who waits for an answer of the JVM cannot ask it to cancel.
+    """
+    from hubbub.pipeline.sql import ask
+
+    with ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(ask, spark, data, query)
+        try:
+            return answer.result()
+        except KeyboardInterrupt:
+            while not answer.done():  # while it is planned there is nothing to cancel yet
+                spark.interruptAll()
+                wait((answer,), CANCEL_AGAIN)
+            raise
 
 
 def _put(result: pa.Table, form: Format, out: str, plot: str) -> None:
@@ -112,7 +141,7 @@ def _prompt(spark: SparkSession, data: str, form: Format) -> None:
             if said.endswith(";"):
                 statement, said = said.rstrip("; \n"), ""
                 asked.views(spark, data)  # as the tables stand now
-                _put(asked.ask(spark, data, statement), form, "", "")
+                _put(_ask(spark, data, statement), form, "", "")
         except KeyboardInterrupt:
             said = ""
             print()

@@ -69,5 +69,9 @@ CONGESTED_BYTES: Final = 16 * MIB  # rows that wait for the disk; above it publi
 # The journal.
 SEGMENT_BYTES: Final = 64 * MIB
 SEGMENT_SECONDS: Final = 3600.0
+# Zeros behind a segment's end, as many as it has bytes: a sync of a file that keeps its size takes
+# half the time.
+GROWTH_LEAST: Final = 16 * KIB  # some ten small groups; an idle hub's segment is no longer
+GROWTH_MOST: Final = 1 * MIB  # more was no faster; a sync that carries them takes a millisecond
 FRAME_BYTES: Final = 4 * MIB  # of one frame of many rows; a reader takes a frame whole
 FRAME_CACHE_BYTES: Final = 8 * MIB  # frames read back: an offline client's backlog is in order

@@ -102,26 +102,20 @@ def row_of(message: Message, kind: bytes = PUBLISH, ref: int = 0, number: int = 
 
 def rows_of(run: Run, ref: int) -> list[Row]:
     """The rows that record a run, numbered as the log said (`Run.recorded`)."""
-    payloads = run.encoding.payloads(run)
-    if payloads is None:
-        return [
-            row_of(message, PUBLISH, ref, run.number)._replace(seq=message.seq, time=message.time)
-            for message in run.messages()
-        ]
-    # What most traffic is made of: only number and payload differ from row to row.
-    protocol, client = run.sender.protocol.encode(), column_of(run.sender.client)
-    topic, time, qos, retain = column_of(run.route.name), run.time, run.qos, run.retain
-    number, new = run.number, tuple.__new__  # Row(…) itself takes twice as long
     return [
-        new(
-            Row,
-            (
-                seq, time, PUBLISH, protocol, client, topic, b"", qos, retain, payload,
-                b"", b"", b"", ref, number, 0, b"",
-            ),
-        )
-        for seq, payload in enumerate(payloads, run.first)
-    ]  # fmt: skip
+        row_of(message, PUBLISH, ref, run.number)._replace(seq=message.seq, time=message.time)
+        for message in run.messages()
+    ]
+
+
+def row_of_run(run: Run, ref: int, payload: bytes) -> Row:
+    """The first of them, of a run whose payloads say all else (`Encoding.payloads`)."""
+    values = (
+        run.first, run.time, PUBLISH, run.sender.protocol.encode(), column_of(run.sender.client),
+        column_of(run.route.name), b"", run.qos, run.retain, payload, b"", b"", b"", ref,
+        run.number, 0, b"",
+    )  # fmt: skip
+    return tuple.__new__(Row, values)  # Row(…) itself takes twice as long
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -1,18 +1,20 @@
 """Retained messages: the last one of each topic that was published to be kept.
 
-    publish, retain ──> keep      state (durable), and the tree of names that finds them by filter
+    publish, retain ──> keep      state (durable), and the list of names that finds them by filter
     subscribe ────────> offer     a literal filter: at once; a wildcard: by and by, as a feed
 
 A wildcard may match a hundred thousand messages. They leave in slices, one a tick, and only as
-fast as the subscriber takes them, so nobody else waits and no buffer overflows. What is published
-after the subscription comes as a live message, and the feed leaves it out. An expired message
-goes when it is next looked at. No I/O.
+fast as the subscriber takes them, so nobody else waits and no buffer overflows; a look at a name
+that does not match counts like a message. What is published after the subscription comes as a
+live message, and the feed leaves it out. An expired message goes when it is next looked at. No I/O.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from hubbub import schema
@@ -26,79 +28,100 @@ if TYPE_CHECKING:
     from hubbub.core.session import Session, Subscription
 
 SLICE: Final = 1_000  # messages a tick for all feeds: a few milliseconds
+PART: Final = 512  # names; moving so many takes less than finding the place
+FEW: Final = 32  # names a search takes at once; the next that may match can lie far away
+WILD: Final = ("+", "#")
 
 
-class _Level:
-    """A level of the names: what is below, and the name that ends here."""
+class NameList:
+    """Names in their order, found by filter: all that is below a level lies together.
 
-    __slots__ = ("below", "name")
+    They lie in parts, so that a new one moves few others. What is added or discarded during a
+    search may be missed.
+    """
 
-    def __init__(self) -> None:
-        self.below: dict[str, _Level] = {}
-        self.name: str | None = None
-
-
-class NameTree:
-    """Names, found by filter. What is added or discarded during a search may be missed."""
-
-    def __init__(self) -> None:
-        self._root = _Level()
-        self._count = 0
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        ordered = sorted(names)
+        places = range(0, len(ordered), PART)
+        self._parts = [ordered[at : at + PART] for at in places] or [[]]
+        self._begins = ["", *(part[0] for part in self._parts[1:])]
 
     def __len__(self) -> int:
-        return self._count
+        return sum(map(len, self._parts))
 
     def add(self, name: str) -> None:
-        node = self._root
-        for level in name.split("/"):
-            below = node.below.get(level)
-            if below is None:
-                below = node.below[level] = _Level()
-            node = below
-        if node.name is None:
-            node.name = name
-            self._count += 1
+        number = bisect_right(self._begins, name) - 1
+        part = self._parts[number]
+        at = bisect_left(part, name)
+        if at < len(part) and part[at] == name:
+            return
+        part.insert(at, name)
+        if len(part) > PART:
+            self._parts.insert(number + 1, part[PART // 2 :])
+            self._begins.insert(number + 1, part[PART // 2])
+            del part[PART // 2 :]
 
     def discard(self, name: str) -> None:
-        path = [self._root]
-        levels = name.split("/")
-        for level in levels:
-            below = path[-1].below.get(level)
-            if below is None:
-                return
-            path.append(below)
-        found = path[-1]
-        if found.name is None:
+        number = bisect_right(self._begins, name) - 1
+        part = self._parts[number]
+        at = bisect_left(part, name)
+        if at == len(part) or part[at] != name:
             return
-        found.name = None
-        self._count -= 1
-        while levels and path[-1].name is None and not path[-1].below:
-            path.pop()
-            del path[-1].below[levels.pop()]
+        del part[at]
+        if number and not part:
+            del self._parts[number], self._begins[number]
 
     def match(self, topic_filter: str) -> Iterator[str]:
-        """The names that match, one by one, without looking at more of the tree than for these."""
-        levels = topic_filter.split("/")
-        stack = [(iter([self._root]), 0)]
-        while stack:
-            nodes, at = stack[-1]
-            for node in nodes:
-                level = levels[at] if at < len(levels) else ""
-                if node.name is not None and (at == len(levels) or level == "#"):
-                    yield node.name
-                if node.below and at < len(levels):
-                    stack.append((self._below(node, level), at if level == "#" else at + 1))
-                    break
-            else:
-                stack.pop()
+        """The names that match, and an empty one for each look that found none.
 
-    def _below(self, node: _Level, level: str) -> Iterator[_Level]:
-        if level not in ("+", "#"):
-            one = node.below.get(level)
-            return iter([one] if one is not None else [])
-        if node is self._root:
-            return iter([one for key, one in node.below.items() if not key.startswith("$")])
-        return iter(list(node.below.values()))  # of now: names come and go meanwhile
+        Passes over all that cannot match between them, so a look costs the same anywhere.
+        """
+        wanted = topic_filter.split("/")
+        key = "/".join(takewhile(lambda level: level not in WILD, wanted)) or "\0"
+        while names := self._from(key):
+            for name in names:
+                if name < key:
+                    continue
+                key = _next(name, wanted)
+                if not key:
+                    return
+                yield name if key == name else ""
+            key = max(key, names[-1] + "\0")
+
+    def _from(self, key: str) -> list[str]:
+        """A few names from the key on, none at the end: a copy, they come and go meanwhile."""
+        number = bisect_right(self._begins, key) - 1
+        part = self._parts[number]
+        at = bisect_left(part, key)
+        if at == len(part) and number + 1 < len(self._parts):
+            part, at = self._parts[number + 1], 0
+        return part[at : at + FEW]
+
+
+def _next(name: str, wanted: list[str]) -> str:
+    """The name itself if it matches, else the least one that still may; "" if none may.
+
+    What is below `a/b` begins with `a/b/` and ends before `a/b0`: 0 comes after the slash.
+    """
+    if name.startswith("$") and wanted[0] in WILD:
+        return "%"  # comes after the dollar
+    levels = name.split("/")
+    free = 0  # how many levels end with the last `+`
+    for at, level in enumerate(wanted):
+        if level == "#":
+            return name
+        if at == len(levels):
+            return name + "\0"
+        if level == "+":
+            free = at + 1
+        elif level != levels[at]:
+            here = "/".join([*levels[:at], level])
+            if name < here:
+                return here
+            if name < here + "/":
+                return here + "/"
+            return "/".join(levels[:free]) + "0" if free else ""
+    return name if len(levels) == len(wanted) else "/".join(levels[: len(wanted)]) + "0"
 
 
 class Feed:
@@ -122,7 +145,11 @@ class Retained:
         self.broker = broker
         self.feeding: dict[Session, None] = {}
         self.most = RETAINED
-        self._tree = NameTree()
+        self._names = NameList()
+
+    def revive(self) -> None:
+        """After a restart: know the names of what the journal remembers."""
+        self._names = NameList(self.broker.state.retained)
 
     def may_keep(self, run: Run) -> bool:
         name = run.route.name
@@ -136,20 +163,22 @@ class Retained:
         """The last message of the run replaces the retained one; an empty one clears it."""
         message = run.messages()[-1]
         seq = run.first + run.count - 1
-        log, name = self.broker.log, run.route.name
-        before = self.broker.state.retain(name, seq if message.payload else 0)
+        log, state, name = self.broker.log, self.broker.state, run.route.name
         if not log.records:
-            log.unpin(before)
+            log.unpin(state.retained.get(name, 0))
             if message.payload:
                 log.pin(seq)
-        if message.payload:
-            self._tree.add(name)
-        else:
-            self._tree.discard(name)
+        known = name in state.retained
+        state.retain(name, seq if message.payload else 0)
+        if known != bool(message.payload):
+            self.note(name)
 
     def note(self, name: str) -> None:
-        """A row of the hub's own retained a message, past `keep`."""
-        self._tree.add(name)
+        """There is a retained message of that name now, or none any more."""
+        if name in self.broker.state.retained:
+            self._names.add(name)
+        else:
+            self._names.discard(name)
 
     # Offering
 
@@ -162,7 +191,7 @@ class Retained:
             if (topic == name or (wild and matches(name, topic))) and self._may(session, topic):
                 session.offer(broker.reading(topic), subscription, retained=True)
         if wild:
-            feed = Feed(subscription, self._names().match(name), broker.log.newest())
+            feed = Feed(subscription, self._names.match(name), broker.log.newest())
             if session.feeds is None:
                 session.feeds = deque()
             session.feeds.append(feed)
@@ -170,36 +199,29 @@ class Retained:
         elif name in broker.state.retained:
             self._offer_one(name, subscription, broker.log.newest())
 
-    def _names(self) -> NameTree:
-        """The tree; made anew when the state came from the journal."""
-        retained = self.broker.state.retained
-        if len(self._tree) != len(retained):
-            self._tree = NameTree()
-            for name in retained:
-                self._tree.add(name)
-        return self._tree
-
     def feed_on(self) -> None:
         """A slice for each feed that waits for the tick. Called once a tick."""
-        each = max(1, SLICE // max(1, len(self.feeding)))
-        for session in list(self.feeding):
-            self.feed(session, each)
+        sessions, self.feeding = self.feeding, {}
+        for session in sessions:
+            self.feed(session, max(1, SLICE // len(sessions)))
 
     def feed(self, session: Session, most: int = SLICE) -> None:
-        """Go on with the feeds of a session, as far as it has room and a slice allows."""
+        """Go on with the feeds of a session, as far as it has room and a slice allows.
+
+        One that had its slice waits for the tick.
+        """
         feeds = session.feeds
-        self.feeding.pop(session, None)
-        while feeds and session.hungry():
-            if not most:
-                self.feeding[session] = None
-                return
+        while feeds and session not in self.feeding and session.hungry():
             feed, subscription = feeds[0], feeds[0].subscription
             if session.subscriptions.get(subscription.filter) is not subscription:
                 feeds.popleft()
                 continue
             for name in feed.names:
-                self._offer_one(name, subscription, feed.newest)
+                if name:
+                    self._offer_one(name, subscription, feed.newest)
                 most -= 1
+                if not most:
+                    self.feeding[session] = None
                 if not (most and session.hungry()):
                     break
             else:
@@ -234,7 +256,7 @@ class Retained:
         broker.metrics.drop("expired")
         broker.change(Row(0, 0, schema.DROP, topic=column_of(name), ref=seq, number=1))
         broker.log.unpin(seq)
-        self._tree.discard(name)
+        self.note(name)
         return None
 
 

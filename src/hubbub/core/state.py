@@ -243,13 +243,12 @@ class State:
         if seconds:
             self.delayed[row.seq] = row.time + seconds * 1_000_000
 
-    def retain(self, topic: str, seq: int) -> int:
-        """Make a message the retained one of its topic (0 = none); return the one before."""
+    def retain(self, topic: str, seq: int) -> None:
+        """Make a message the retained one of its topic (0 = none)."""
         if seq:
-            before = self.retained.get(topic, 0)
             self.retained[topic] = seq
-            return before
-        return self.retained.pop(topic, 0)
+        else:
+            self.retained.pop(topic, None)
 
     def _release(self, row: Row) -> None:
         session = self._session(row)

@@ -20,7 +20,6 @@ from pathlib import Path
 
 from hubbub.errors import DirectoryError, JournalError
 from hubbub.journal.examine import directory_of, verify
-from hubbub.journal.frame import WHOLE
 from hubbub.journal.segments import (
     FORMAT,
     HEADER_BYTES,
@@ -109,16 +108,15 @@ def _copy(source: Path, target: Path, link: bool, progress: Progress) -> None:
 def _copy_upto(source: Path, target: Path, committed: int, progress: Progress) -> None:
     """Only the whole frames up to the committed row: the rest may still be written or cut."""
     data = mapped(source)
-    end = 0
+    end = HEADER_BYTES
     for found in walk(data):
-        if found.verdict == WHOLE and found.last <= committed:
-            end = found.at + found.size
-        elif found.first <= committed:
-            end = found.at + found.size  # damaged: kept as it is, for `verify` to tell
-        else:
+        if found.first > committed:
+            break
+        end = found.at + found.size  # also of a damaged one: kept as it is, for `verify` to tell
+        if found.last >= committed:
             break
     with open(target, "wb") as file:
-        file.write(memoryview(data)[: end or HEADER_BYTES])
+        file.write(memoryview(data)[:end])
         file.flush()
         os.fsync(file.fileno())
     progress(end)

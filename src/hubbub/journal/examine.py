@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from hubbub.errors import HubbubError, JournalError
 from hubbub.journal import frame
-from hubbub.journal.frame import TORN, WHOLE, Frame
+from hubbub.journal.frame import WHOLE, Frame
 from hubbub.journal.segments import Directory, header_of, mapped, walk, whole_snapshot
 
 
@@ -127,13 +127,14 @@ class _Examination:
         last = spans[0][0] - 1 if spans else 0
         for first, following in spans:
             path = self.directory.segment(first)
+            limit = following or self.committed + 1
             for one in self._walk(path, first):
-                if following and one.verdict == WHOLE and one.first >= following:
-                    continue  # left by a write that failed
+                if one.verdict == WHOLE and one.first >= limit:
+                    continue  # left by a write that failed, or by one of just now
                 if one.verdict == WHOLE:
                     self._lost(last, one.first - 1)
                     last = max(last, one.last)
-                elif one.verdict == TORN and self._may_be_torn(last, following):
+                elif last >= limit - 1:
                     self.verdict.noted.append(
                         f"{path.name}: {one.size} bytes after row {last} are not finished"
                     )
@@ -142,9 +143,6 @@ class _Examination:
         self._lost(last, self.committed)
         if spans and spans[0][0] > 1 and not self.directory.snapshots():
             self._wrong("the log begins after row 1, and no snapshot says what was before")
-
-    def _may_be_torn(self, last: int, following: int) -> bool:
-        return last >= (following - 1 if following else self.committed)
 
     def _lost(self, last: int, before: int) -> None:
         if before > last:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
@@ -50,6 +50,7 @@ _BUFFERS: Final = struct.Struct(f"<{2 * BUFFERS}q")
 _METADATA: Final = struct.Struct("<Ii")
 _DIGITS: Final = bytes.maketrans(b"\0\1", b"01")
 _PADDING: Final = tuple(bytes(n) for n in range(8))
+_ROW: Final = partial(tuple.__new__, Row)  # what Row._make does, without a function of Python
 
 # How a column is laid out, by its Arrow type.
 _LONG: Final = 0
@@ -83,17 +84,22 @@ def encode(rows: list[Row], more: int = 0) -> bytearray:
 
     `more`: MORE if the group goes on in the next frame.
     """
-    columns = list(zip(*rows, strict=True))
+    return encode_columns(list(zip(*rows, strict=True)), more)
+
+
+def encode_columns(columns: Sequence[Sequence[Any]], more: int = 0) -> bytearray:
+    """The same of rows that are given by column."""
     body, places, size = _buffers(columns)
     metadata = bytearray(BATCH)
-    count = len(rows)
+    seqs = columns[0]
+    count = len(seqs)
     _COUNT.pack_into(metadata, ROWS_AT, count)
     _COUNT.pack_into(metadata, BODY_AT, size)
     _NODES.pack_into(metadata, NODES_AT, *(count, 0) * len(COLUMNS))
     _BUFFERS.pack_into(metadata, BUFFERS_AT, *places)
     body[0] = metadata
-    flags = STATE if any_changes_state(rows, columns) else 0
-    return seal(body, rows[0].seq, rows[-1].seq, count, flags | more)
+    flags = STATE if any_changes_state(columns) else 0
+    return seal(body, seqs[0], seqs[-1], count, flags | more)
 
 
 def seal(
@@ -108,7 +114,9 @@ def seal(
     return out
 
 
-def _buffers(columns: list[Any]) -> tuple[list[bytes | bytearray], list[int], int]:
+def _buffers(
+    columns: Sequence[Sequence[Any]],
+) -> tuple[list[bytes | bytearray], list[int], int]:
     """The body as pieces (the first is left free), offset and length of its buffers, its size."""
     count = len(columns[0])
     pieces: list[bytes | bytearray] = [b""]
@@ -123,12 +131,12 @@ def _buffers(columns: list[Any]) -> tuple[list[bytes | bytearray], list[int], in
         elif layout == _BIT:
             buffers = (_bits(column),)
         else:
-            data = b"".join(column)
-            if data:
-                ends = _packer("i", count + 1).pack(0, *accumulate(map(len, column)))
+            value = column[0]
+            if value == column[-1] and column.count(value) == count:
+                buffers = (_even(len(value), count), value * count)
             else:
-                ends = bytes(4 * count + 4)
-            buffers = (ends, data)
+                ends = _packer("i", count + 1).pack(0, *accumulate(map(len, column)))
+                buffers = (ends, b"".join(column))
         places += (0, 0)  # no validity bitmap: there are no nulls
         for buffer in buffers:
             length = len(buffer)
@@ -146,7 +154,13 @@ def _packer(code: str, count: int) -> struct.Struct:
     return struct.Struct(f"<{count}{code}")
 
 
-def _bits(column: tuple[bool, ...]) -> bytes:
+@lru_cache(maxsize=1024)
+def _even(size: int, count: int) -> bytes:
+    """Where values end that are equally long."""
+    return _packer("i", count + 1).pack(*[number * size for number in range(count + 1)])
+
+
+def _bits(column: Sequence[bool]) -> bytes:
     """One bit a row, the first row lowest; int() reads digits faster than a loop sets bits."""
     bits = int(bytes(column[::-1]).translate(_DIGITS), 2) if True in column else 0
     return bits.to_bytes((len(column) + 7) >> 3, "little")
@@ -179,7 +193,7 @@ def decode(view: memoryview, at: int) -> list[Row]:
             start, length = places[index], places[index + 1]
             columns.append(_values(data, bytes(view[body + start : body + start + length]), count))
             index += 2
-    return list(map(Row._make, zip(*columns, strict=True)))
+    return list(map(_ROW, zip(*columns, strict=True)))
 
 
 def _unbits(data: bytes, count: int) -> list[object]:
@@ -188,9 +202,14 @@ def _unbits(data: bytes, count: int) -> list[object]:
 
 
 def _values(ends: memoryview, data: bytes, count: int) -> list[object]:
+    """The values of a column of bytes. Where all are the same, as most are, they are one object."""
     if not data:
         return [b""] * count
     at = ends.cast("i").tolist()
+    first = data[: at[1]]
+    same = len(first) * count == len(data) and data == first * count
+    if same and bytes(ends) == _even(len(first), count):
+        return [first] * count
     return [data[start:end] for start, end in zip(at, at[1:], strict=False)]
 
 

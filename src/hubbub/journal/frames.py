@@ -105,8 +105,9 @@ class Frames:
         position = after
         while position < upto and (opened := self._open(position + 1)):
             data, end, marks = opened
+            limit = min(end, upto)
             for found in walk(data, marks.before(position + 1), check=False):
-                if position >= min(end, upto) or found.first > min(end, upto):
+                if found.first > limit:
                     break
                 if found.verdict == WHOLE:
                     marks.add(found)
@@ -118,6 +119,8 @@ class Frames:
                     continue
                 yield data, found
                 position = found.last
+                if position >= limit:
+                    break  # what follows may be written just now, or be cut
             position = max(position, end)
 
     def _open(self, seq: int) -> tuple[mmap.mmap, int, Marks] | None:

@@ -21,7 +21,8 @@ Segments and snapshots are a header and frames (`frame`):
 `base` is where the segment begins to which this file belongs: `first`, or less if it goes on
 with a segment whose sync failed; audiences lie between `base` and the row that names them.
 `sealed` is the length of a finished file (snapshots, compressed segments), else 0. The CRC is
-over the whole header with the CRC as 0.
+over the whole header with the CRC as 0. A segment that is not sealed may end with zeros, which
+frames take the place of.
 
 Used by the writer, the roller and the readers. Reads and renames files; never folds rows.
 """
@@ -54,6 +55,7 @@ _HEADER: Final = struct.Struct("<8sIIqqqqI12x")
 _CRC_AT: Final = 48
 HEADER_BYTES: Final = _HEADER.size + len(SCHEMA)
 _MARK: Final = BATCH[:16]  # how the Arrow message of every uncompressed frame begins
+_PIECE: Final = 1 << 16  # bytes of zeros looked at at a time
 
 
 class Header(NamedTuple):
@@ -275,19 +277,35 @@ def mapped(path: Path) -> mmap.mmap:
 
 
 def walk(data: mmap.mmap, at: int = HEADER_BYTES, check: bool = True) -> Iterator[Frame]:
-    """Frames in turn. A stretch that is no frame comes as one DAMAGED, one at the end as TORN."""
+    """Frames in turn. A stretch that is no frame comes as one DAMAGED, one at the end as TORN.
+    Zeros at the end are nothing.
+    """
     view = memoryview(data)
     last = 0
     while at < len(data):
         found = frame.scan(view, at, check)
         if found.verdict != WHOLE or found.first < last:
-            end = len(data) if found.verdict == TORN else _resume(data, view, found, last)
-            verdict = DAMAGED if end < len(data) else TORN
+            zeros = _zeros_at_end(data)
+            if at >= zeros:
+                return
+            end = len(data) if found.verdict == TORN else _resume(data, view, found, last, zeros)
+            verdict = DAMAGED if end < zeros else TORN
             found = Frame(verdict, at, end - at, found.first, found.last, 0, 0)
         else:
             last = found.last
         yield found
         at += found.size
+
+
+def _zeros_at_end(data: mmap.mmap) -> int:
+    """Where they begin; the last frame may end with some of them."""
+    end = len(data)
+    while end:
+        start = max(end - _PIECE, 0)
+        if rest := data[start:end].rstrip(b"\0"):
+            return start + len(rest)
+        end = start
+    return 0
 
 
 def frames_of(data: mmap.mmap, following: int) -> list[Frame]:
@@ -302,13 +320,13 @@ def frames_of(data: mmap.mmap, following: int) -> list[Frame]:
     ]
 
 
-def _resume(data: mmap.mmap, view: memoryview, bad: Frame, last: int) -> int:
-    """Where the next whole frame begins after a damaged one, or the end of the data.
+def _resume(data: mmap.mmap, view: memoryview, bad: Frame, last: int, zeros: int) -> int:
+    """Where the next whole frame begins after a damaged one, or the `zeros` after all of them.
 
     If the damaged frame still tells its size it is not searched: a payload may hold frames.
     """
     at = bad.at + bad.size
-    if bad.size and (at == len(data) or frame.scan(view, at).verdict == WHOLE):
+    if bad.size and (at >= zeros or frame.scan(view, at).verdict == WHOLE):
         return at
     mark = data.find(_MARK, at + frame.HEADER.size)
     while mark >= 0:
@@ -317,7 +335,7 @@ def _resume(data: mmap.mmap, view: memoryview, bad: Frame, last: int) -> int:
         if not at & 7 and found.verdict == WHOLE and found.first > last:
             return at
         mark = data.find(_MARK, mark + 1)
-    return len(data)
+    return zeros
 
 
 class Index:
@@ -362,7 +380,12 @@ def whole_snapshot(path: Path) -> mmap.mmap | None:
     header = header_of(memoryview(data))
     if header is None or header.sealed != len(data):
         return None
-    return data if all(found.verdict == WHOLE for found in walk(data)) else None
+    end = HEADER_BYTES
+    for found in walk(data):
+        if found.verdict != WHOLE:
+            return None
+        end += found.size
+    return data if end == header.sealed else None
 
 
 def heal(directory: Directory, first: int, committed: int, following: int) -> str:
@@ -378,7 +401,7 @@ def heal(directory: Directory, first: int, committed: int, following: int) -> st
     header = header_of(view)
     found = list(walk(data)) if data else []
     if not following:
-        found = _without_unfinished(found, committed)
+        found = _without_unfinished(_without_doubtful(found, committed), committed)
     whole = [one for one in found if one.verdict == WHOLE]
     last = whole[-1].last if whole else first - 1
     damaged = header is None or any(one.verdict == DAMAGED for one in found)
@@ -401,16 +424,29 @@ def heal(directory: Directory, first: int, committed: int, following: int) -> st
     return f"{path.name} was damaged; what could be read is there again, the file is {kept}"
 
 
+def _without_doubtful(found: list[Frame], committed: int) -> list[Frame]:
+    """Without what seems to follow a stretch that does not say its length, unless it is committed.
+
+    Of the last write the disk may have got any parts, also without the first one: what looks like
+    a frame there may be a piece of a payload.
+    """
+    ours = [one.verdict == WHOLE and one.first <= committed for one in found]
+    for index, one in enumerate(found):
+        if one.verdict == DAMAGED and not one.first and not any(ours[index:]):
+            return found[: index + 1]
+    return found
+
+
 def _without_unfinished(found: list[Frame], committed: int) -> list[Frame]:
     """Frames of a group of which the end is missing are torn: a group is written as one thing."""
-    count = len(found) - (bool(found) and found[-1].verdict == TORN)
-    kept = count
+    bad = found[-1].verdict if found and found[-1].verdict != WHOLE else ""
+    count = kept = len(found) - bool(bad)
     while kept and found[kept - 1].flags & frame.MORE and found[kept - 1].first > committed:
         kept -= 1
     if kept == count:
         return found
     size = sum(one.size for one in found[kept:])
-    return [*found[:kept], found[kept]._replace(verdict=TORN, size=size)]
+    return [*found[:kept], found[kept]._replace(verdict=bad or TORN, size=size)]
 
 
 def _pieces(view: memoryview, whole: list[Frame]) -> Iterator[memoryview]:

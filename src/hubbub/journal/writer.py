@@ -3,7 +3,8 @@
 What is appended gathers in a list. `commit` makes frames of it and hands them to one writer
 thread, which only writes and syncs (Python there would stall the loop); what arrives during one
 sync is the next group. When a group is durable the thread publishes the committed position and
-calls `on_durable`; the loop then calls `arrived`.
+calls `on_durable`; the loop then calls `arrived`. Most groups take the place of zeros: a sync of a
+file that keeps its size is faster, so the file grows in steps.
 
     append → pending ──commit──→ flying ──thread: write, sync, publish──→ arrived → durable
                                                       └── (on_written) ──→ written
@@ -18,6 +19,7 @@ which command folds and compresses a finished segment.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -27,7 +29,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -38,13 +40,16 @@ from hubbub.core.limits import (
     COMMIT_SECONDS,
     FRAME_BYTES,
     FRAME_CACHE_BYTES,
+    GROWTH_LEAST,
+    GROWTH_MOST,
     SEGMENT_BYTES,
     SEGMENT_SECONDS,
 )
 from hubbub.core.log import Log
-from hubbub.core.message import Message, Run, message_of, rows_of
+from hubbub.core.message import Message, Run, message_of, row_of_run, rows_of
 from hubbub.errors import JournalError
 from hubbub.journal import frame
+from hubbub.journal.gathered import Gathered
 from hubbub.journal.pulse import Pulse
 from hubbub.journal.segments import (
     HEADER_BYTES,
@@ -86,7 +91,7 @@ class _Group(NamedTuple):
 
     data: bytearray
     frames: list[tuple[int, int]]
-    rows: list[Row]
+    rows: Gathered
     first: int
     last: int
     base: int
@@ -128,7 +133,7 @@ class Journal(Log):
         self.keep_seconds = keep_seconds
         self.keep_bytes = keep_bytes
         # Rows on their way
-        self._rows: list[Row] = []
+        self._rows = Gathered()
         self._together: list[tuple[int, int]] = []  # first and last seq of what is one frame
         self._weight = 0
         self._since = 0.0
@@ -153,7 +158,7 @@ class Journal(Log):
         # the same message by several. Rows never change, so this is never out of date.
         self._near: list[Row] = []
         # What was written last is asked for soon: the answer to a request looks at the request.
-        self._recent: deque[list[Row]] = deque(maxlen=RECENT_GROUPS)
+        self._recent: deque[Gathered] = deque(maxlen=RECENT_GROUPS)
         self._latest: Message | None = None
         # The segment as the thread sees it
         self._fd = -1
@@ -161,6 +166,7 @@ class Journal(Log):
         self._file = 0
         self._begun = 0
         self._end = 0
+        self._bytes = 0  # of the file, with the zeros behind its end
         self._written = 0
         self._suspect = False
         self._landed = 0  # where the group in flight begins in its file
@@ -242,7 +248,9 @@ class Journal(Log):
             self._lost(last, found.first - 1)
             last = max(last, found.last)
             progress(found.size)
+        self._end = HEADER_BYTES
         if frames:
+            self._end = frames[-1].at + frames[-1].size
             self.clock.at_least(frame.decode(view, frames[-1].at)[-1].time)
             self._began = frame.decode(view, frames[0].at)[0].time
         return last
@@ -254,7 +262,7 @@ class Journal(Log):
         if self._files:
             self._file, self._base = self._files[-1].first, self._files[-1].base
             self._fd = os.open(self.directory.segment(self._file), os.O_RDWR)
-            self._size = self._end = os.fstat(self._fd).st_size
+            self._size, self._bytes = self._end, os.fstat(self._fd).st_size
             self._full = False
             self._make_sure(last, committed)
         path = self.directory.log / "committed"
@@ -270,7 +278,7 @@ class Journal(Log):
         """
         if last > committed:
             at = max(self._files[-1].places.place(committed + 1), HEADER_BYTES)
-            write_at(self._fd, os.pread(self._fd, self._end - at, at), at)
+            write_at(self._fd, os.pread(self._fd, self._bytes - at, at), at)
         self._sync(self._fd)
 
     def _lost(self, last: int, before: int) -> None:
@@ -301,31 +309,32 @@ class Journal(Log):
 
     def append(self, row: Row) -> int:
         row = Row._make((self.position + 1, self.clock.stamp(), *row[2:]))
-        return self._add([row], _weight(row))
+        return self._add(row, (row.payload,))
 
     def append_run(self, run: Run, audience: int) -> int:
         run.recorded(self.position + 1, self.clock.stamp())
-        rows = rows_of(run, audience)
-        # Names and properties of one run are the same.
-        payloads = sum([len(row.payload) for row in rows])
-        overhead = _weight(rows[0]) - len(rows[0].payload)
-        return self._add(rows, payloads + overhead * len(rows))
+        payloads = run.encoding.payloads(run)
+        if payloads is not None:
+            return self._add(row_of_run(run, audience, payloads[0]), payloads)
+        for row in rows_of(run, audience):
+            self._add(row, (row.payload,))
+        return run.first
 
-    def _add(self, rows: list[Row], weight: int) -> int:
-        """Take rows that are numbered, so many bytes; return the first one's number."""
-        if not self._rows:
+    def _add(self, row: Row, payloads: Sequence[bytes]) -> int:
+        """Take a run that begins with a row, which is numbered; return its number."""
+        if not self._weight:
             self._since = self.clock.now()
-        self._rows += rows
-        self._weight += weight
-        self.position += len(rows)
-        return rows[0].seq
+        self._rows.add(row, payloads)
+        self._weight += _weight(row) * len(payloads)  # all of one run are equally long
+        self.position += len(payloads)
+        return row.seq
 
     def together(self, first: int) -> None:
         self._together.append((first, self.position))
 
     def due(self, now: float) -> bool:
         """Whether enough has gathered, or waited long enough, though nobody waits for it."""
-        return bool(self._rows) and (
+        return bool(self._weight) and (
             len(self._rows) >= COMMIT_ROWS
             or self._weight >= COMMIT_BYTES
             or now - self._since >= COMMIT_SECONDS
@@ -338,17 +347,17 @@ class Journal(Log):
 
     def _launch(self) -> None:
         rows, weight = self._rows, self._weight
-        base = rows[0].seq if self._full else self._base
+        base = rows.first if self._full else self._base
         # Encoded before anything is given up: rows that cannot be written are promised to nobody.
-        group = _group_of(rows, _parts(rows, weight, self._together), base)
-        self._rows, self._weight, self._group = [], 0, group
+        group = _group_of(rows, _places(rows, weight, self._together), base)
+        self._rows, self._weight, self._group = Gathered(), 0, group
         self._together = []
         self._launched = self.clock.now()
         if self._full:
             self._full = False
-            self._base, self._began, self._size = rows[0].seq, rows[0].time, HEADER_BYTES
+            self._base, self._began, self._size = group.first, rows.times()[0], HEADER_BYTES
         self._size += len(group.data)
-        age = rows[-1].time - self._began
+        age = rows.times()[1] - self._began
         if self._size >= self._segment_bytes or age >= self._segment_time:
             # Decided here, not when the next group begins: rows appended from now on see the
             # new number and write their audiences again, all rows before lie in this group.
@@ -397,6 +406,10 @@ class Journal(Log):
         rows = self._near
         if rows and rows[0].seq <= seq <= rows[-1].seq:
             return rows[seq - rows[0].seq]
+        for gathered in (self._rows, self._group.rows if self._group else None, *self._recent):
+            row = gathered.row(seq) if gathered is not None else None
+            if row is not None:
+                return row
         rows = self._rows_around(seq)
         at = bisect_left(rows, (seq,))
         if at == len(rows) or rows[at].seq != seq:
@@ -406,10 +419,7 @@ class Journal(Log):
         return rows[at]
 
     def _rows_around(self, seq: int) -> list[Row]:
-        """The rows that lie together with that one, if it is there."""
-        for rows in (self._rows, self._group.rows if self._group else [], *self._recent):
-            if rows and rows[0].seq <= seq <= rows[-1].seq:
-                return rows
+        """The rows that lie in a frame with that one, if it is there."""
         index = next((file.places for file in reversed(self._files) if file.first <= seq), None)
         return self._frame(index or self._snapshot, seq)
 
@@ -527,7 +537,7 @@ class Journal(Log):
             self._write(view[at:end], self._end + at)
             if self.on_written is not None and end == len(view):
                 self.on_written(group.last)
-            self._make_durable()
+            self._make_durable(self._end + end)
         self._landed = self._end
         self._end += len(group.data)
         self._written = group.last
@@ -539,7 +549,9 @@ class Journal(Log):
             self._retreat()
             raise
 
-    def _make_durable(self) -> None:
+    def _make_durable(self, end: int) -> None:
+        if end > self._bytes:
+            self._grow(end)
         started = time.perf_counter()
         try:
             self._sync(self._fd)
@@ -559,15 +571,26 @@ class Journal(Log):
         before, self._fd = self._fd, os.open(path, os.O_RDWR)
         if before >= 0:
             os.close(before)
-        self._file, self._end, self._suspect = group.first, HEADER_BYTES, False
+        self._file, self._suspect = group.first, False
+        self._end = self._bytes = HEADER_BYTES
         self._begun += 1
 
     def _retreat(self) -> None:
         """Take back what was written of a group, so that the file ends with a durable row."""
         try:
             os.ftruncate(self._fd, self._end)
+            self._bytes = self._end
         except OSError:
             self._suspect = True
+
+    def _grow(self, end: int) -> None:
+        """Zeros behind the end of the file: its next syncs find it of the same size."""
+        self._bytes = end
+        size = min(end + min(max(end, GROWTH_LEAST), GROWTH_MOST), self._segment_bytes)
+        with contextlib.suppress(OSError):  # there may be room for what was written and no more
+            if self._sync is not _leave_it_to_the_system and size > end:
+                write_at(self._fd, bytes(size - end), end)
+                self._bytes = size
 
     def _publish(self, group: _Group) -> None:
         write_at(self._committed_fd, group.last.to_bytes(8, "little"), 0)
@@ -613,29 +636,30 @@ def _weight(row: Row) -> int:
     )  # fmt: skip
 
 
-def _group_of(rows: list[Row], parts: list[list[Row]], base: int) -> _Group:
+def _group_of(rows: Gathered, places: list[int], base: int) -> _Group:
     data = bytearray()
     frames: list[tuple[int, int]] = []
-    for part in parts:
-        frames.append((part[0].seq, len(data)))
-        data += frame.encode(part, frame.MORE if part is not parts[-1] else 0)
-    return _Group(data, frames, rows, rows[0].seq, rows[-1].seq, base)
+    columns, count = rows.columns(), len(rows)
+    for at, end in zip(places, [*places[1:], count], strict=True):
+        frames.append((rows.first + at, len(data)))
+        part = columns if end - at == count else [column[at:end] for column in columns]
+        data += frame.encode_columns(part, frame.MORE if end != count else 0)
+    return _Group(data, frames, rows, rows.first, rows.first + count - 1, base)
 
 
-def _parts(rows: list[Row], weight: int, together: list[tuple[int, int]]) -> list[list[Row]]:
-    """The rows of each frame: neither too many nor, unless it is one row, too many bytes.
+def _places(rows: Gathered, weight: int, together: list[tuple[int, int]]) -> list[int]:
+    """Where frames begin: of neither too many rows nor, unless it is one, too many bytes.
 
     A cut within rows that belong together is made before them.
     """
     cuts = _cuts(rows, weight)
     for first, last in together if cuts else ():
-        low, high = first - rows[0].seq, last - rows[0].seq
+        low, high = first - rows.first, last - rows.first
         cuts = [low if low < cut <= high else cut for cut in cuts]
-    places = [0, *sorted(set(cuts) - {0}), len(rows)]
-    return [rows[at:end] for at, end in zip(places, places[1:], strict=False)]
+    return sorted({0, *cuts})
 
 
-def _cuts(rows: list[Row], weight: int) -> list[int]:
+def _cuts(rows: Gathered, weight: int) -> list[int]:
     """Where a new frame begins."""
     if weight <= FRAME_BYTES:
         return list(range(COMMIT_ROWS, len(rows), COMMIT_ROWS))

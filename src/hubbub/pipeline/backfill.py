@@ -23,6 +23,7 @@ from hubbub.errors import SettingError
 from hubbub.pipeline.compact import exchange
 from hubbub.pipeline.event_time import timed
 from hubbub.pipeline.layout import BATCH, NO_DAY, NO_ROWS, Layout, Progress, merged_name, sync
+from hubbub.pipeline.places import settle
 from hubbub.pipeline.rules import Rules
 from hubbub.pipeline.sql import closed
 from hubbub.pipeline.tables import ALL, TABLES, messages
@@ -46,6 +47,7 @@ def backfill(spark: SparkSession, layout: Layout, name: str, rules: Rules) -> in
         )
     progress = layout.stands()
     layout.prepare(tuple(one.name for one in ALL))
+    settle(spark)
     try:
         return _make(spark, layout, table, rules, progress)
     finally:
@@ -69,6 +71,8 @@ def _make(
     rows.write.partitionBy(*table.by, "batch_id").parquet(str(place))
     if opened is not None:
         opened.coalesce(1).write.parquet(str(fresh / "open"))
+    for file in fresh.rglob("*.parquet"):
+        sync(file)
     for file in place.rglob("*.parquet"):
         # Below every batch of its group that may come, so all of them are shown.
         first = int(file.parent.name.removeprefix(BATCH))
@@ -80,8 +84,7 @@ def _make(
     sync(place)
     exchange(place, layout.root / table.name)
     if opened is not None:
-        shutil.rmtree(layout.root / "_open" / table.name / f"{BATCH}{progress.batch}")
-        layout.carry(table.name, progress.batch, fresh / "open")
+        exchange(fresh / "open", layout.root / "_open" / table.name / f"{BATCH}{progress.batch}")
     shutil.rmtree(fresh)
     return closed(spark, layout, table, progress).count()
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hubbub.errors import DirectoryError
-from hubbub.pipeline.layout import KEPT, Layout, Part, Progress, merged_name, parts_in, sync
+from hubbub.pipeline.layout import KEPT, RISING, Layout, Part, Progress, merged_name, parts_in, sync
 
 MERGE: Final = 64  # small files in a group that still grows
 SMALL: Final = 16 << 20  # bytes; larger files are left as they are
@@ -92,7 +92,14 @@ def _merge(layout: Layout, group: Path, upto: int) -> int:
 def _write(parts: list[Part], target: Path) -> None:
     """The rows of all parts in their order, in row groups of about ROW_GROUP bytes."""
     schema = pq.read_schema(parts[0].file)
-    with pq.ParquetWriter(target, schema, compression="zstd") as writer:
+    differences = {name: "DELTA_BINARY_PACKED" for name in RISING if name in schema.names}
+    with pq.ParquetWriter(
+        target,
+        schema,
+        compression="zstd",
+        use_dictionary=[name for name in schema.names if name not in RISING],
+        column_encoding=differences,
+    ) as writer:
         for rows in _chunks(parts):
             writer.write_table(rows.cast(schema), row_group_size=max(rows.num_rows, 1))
     newest = max(part.file.stat().st_mtime for part in parts)

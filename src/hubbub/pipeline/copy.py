@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from hubbub.errors import DirectoryError
 from hubbub.pipeline.layout import Layout
-from hubbub.pipeline.places import BATCH_ID, Remote
+from hubbub.pipeline.places import BATCH_ID, Remote, settle
 from hubbub.pipeline.sql import closed
 from hubbub.pipeline.tables import ALL
 from hubbub.pipeline.tables.table import AnyTable, clock, ddl, names
@@ -30,7 +30,7 @@ def copy(spark: SparkSession, data: str | Path, source: str, to: str) -> Iterato
 
     Raises DirectoryError if something lies in the new place already, or there are no tables.
     """
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    settle(spark)
     for table in ALL:
         rows = _remote(spark, source, table) if source else _local(spark, data, table)
         days = F.to_date(clock(table)).alias("day")

@@ -34,6 +34,8 @@ KEPT: Final = 16  # open rows of so many batches stay for readers that are a lit
 GROUP_ROWS: Final = 100_000_000  # of the journal: some hundred merged files
 NO_ROWS: Final = "part-none.parquet"
 NO_DAY: Final = "1970-01-01"  # where a table that lies by days has that file
+# Other in each row: files have their differences. A dictionary is five times as large, and slow.
+RISING: Final = ("seq", "time", "event_time")
 
 
 class Progress(NamedTuple):

@@ -37,26 +37,17 @@ from hubbub.journal.table import Table as Journal
 from hubbub.pipeline.compact import tidy
 from hubbub.pipeline.event_time import timed
 from hubbub.pipeline.layout import Layout, Progress, grown
-from hubbub.pipeline.places import Disk, Place, Remote
+from hubbub.pipeline.places import Disk, Place, Remote, settle
 from hubbub.pipeline.rules import NO_RULES, Rules
 from hubbub.pipeline.tables import ALL, TABLES, alerts, messages, readings
 from hubbub.pipeline.tables.table import AnyTable, Derived, Moment, Spanning, Table, ddl
 
 EVERY: Final = 1.0  # seconds between batches
-ROWS: Final = 250_000  # of the journal in one batch: see docs/benchmarks.md, "The pipeline"
+ROWS: Final = 500_000  # of the journal in one batch: see docs/benchmarks.md, "The pipeline"
 PATIENCE: Final = 15.0  # seconds a batch gets to end before it is cut short
 
 NAMES: Final = tuple(table.name for table in ALL)
 _NAMED: Final = tuple(table.name for table in TABLES)
-
-SETTINGS: Final = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.parquet.compression.codec": "zstd",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.maxConcurrentOutputFileWriters": "8",  # else rows are sorted by day first
-    "parquet.compression.codec.zstd.level": "1",  # 5 % larger than level 3, a tenth less CPU
-    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-}
 
 
 # A name of this pipeline alone, the batch, and what to publish in order.
@@ -112,8 +103,7 @@ def run(
     if not to:
         batches.whole = partial(tidy, layout, keep or {})
     try:
-        for name, value in SETTINGS.items():
-            spark.conf.set(name, value)
+        settle(spark)
         write = batches.write
         if is_remote():  # then Spark is another process, which gets the work and not the callbacks
             write = partial(

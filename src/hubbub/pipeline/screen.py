@@ -220,7 +220,7 @@ def _readings(rows: list[Row], counts: dict[str, int]) -> Table:
     title = f"readings: {counts['readings']:,} rows, the last of each"
     table = _table(title, "topic", "path", "value>", "time")
     for row in rows:
-        value = row["text"] if row["text"] is not None else f"{row['value']:,.6g}"
+        value = row["text"] if row["text"] is not None else _number(row["value"])
         cells = map(_cell, (row["topic"], row["path"], value))
         table.add_row(*cells, _clock(row["time"]))
     return table
@@ -246,6 +246,11 @@ def _calls(view: View, rows: int) -> Table:
         names = map(_cell, (row["queue"], row["caller"], row["responder"] or ""))
         table.add_row(_clock(row["asked"]), *names, latency, row["status"])
     return table
+
+
+def _number(value: float) -> str:
+    """Whole numbers, such as bytes, with all their digits."""
+    return f"{value:,.0f}" if value.is_integer() and abs(value) < 1e15 else f"{value:,.6g}"
 
 
 def _clock(time: datetime) -> str:

@@ -129,6 +129,12 @@ def _prepare(here: bool) -> None:
     for name in _ECHOES:
         PySparkLogger.getLogger(name).disabled = True
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_no_echo)
+
+
+def _no_echo(record: logging.LogRecord) -> bool:
+    """Py4j logs a Ctrl-C with its stack, and to nobody's logger, before it raises it."""
+    return record.msg != "KeyboardInterrupt while sending command."
 
 
 def java() -> Path:

@@ -1,4 +1,4 @@
-"""The web application behind the port: status as JSON and a plain page.
+"""The web application behind the port: status as JSON and as a page.
 
 The listener gives it every connection whose first HTTP request no protocol takes; uvicorn speaks
 HTTP on it from then on. It shows the hub; what changes something is in `publish`.
@@ -7,10 +7,9 @@ HTTP on it from then on. It shows the hub; what changes something is in `publish
 from __future__ import annotations
 
 import asyncio
-import html
-import json
 from collections.abc import Callable
 from email.utils import formatdate
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,6 +38,7 @@ from hubbub.wire.http import Request
 
 _DATE_SECONDS = 1.0
 _STOP_SECONDS = 2.0
+_PAGING = {"limit": 10_000, "offset": 999_999_999}  # of the status, and the most of each
 _OURS = ("/admin/", "/api/v1/", "/metrics", "/hubbub.js")  # before a mounted application
 
 
@@ -51,7 +51,7 @@ class Application:
 
     def __init__(
         self,
-        status: Callable[[], dict[str, Any]],
+        status: Callable[..., dict[str, Any]],
         mounted: Mounted | None = None,
         inside: Inside | None = None,
     ) -> None:
@@ -64,6 +64,7 @@ class Application:
             routes=[
                 Route("/", self._page),
                 Route("/admin/", self._admin),
+                Route("/admin/status", self._status),  # for the page: not behind `api.token`
                 Route("/api/v1/status", self._status),
                 Route(JOURNAL, self._rows),
                 Route(PUBLISH, self._take, methods=["POST"]),
@@ -75,6 +76,7 @@ class Application:
         )
         self._say_status = status
         self._client = script.source()
+        self._status_page = files("hubbub.web").joinpath("static/status.html").read_bytes()
         # Lifespan and WebSockets are the mounted application's; ours has none.
         ws, lifespan = ("websockets-sansio", "auto") if mounted is not None else ("none", "off")
         self._config = Config(
@@ -159,16 +161,21 @@ class Application:
     # Pages
 
     async def _status(self, request: WebRequest) -> JSONResponse:
-        return JSONResponse(self._say_status())
+        wanted = {}
+        for name, most in _PAGING.items():
+            given = request.query_params.get(name)
+            if given is None:
+                continue
+            if not given.isdecimal() or len(given) > 9 or int(given) > most:
+                return refused(400, f"{name}: expected a number from 0 to {most}, got {given!r}")
+            wanted[name] = int(given)
+        return JSONResponse(self._say_status(**wanted))
 
     async def _metrics(self, request: WebRequest) -> Response:
         return Response(prometheus.page(self._say_status()), media_type=prometheus.CONTENT_TYPE)
 
     async def _page(self, request: WebRequest) -> HTMLResponse:
-        status = self._say_status()
-        text = html.escape(json.dumps(status, indent=2))
-        queues = "".join(map(_queue_row, status["queues"][:_QUEUE_ROWS]))
-        return HTMLResponse(_PAGE.replace("{queues}", queues).replace("{status}", text))
+        return HTMLResponse(self._status_page)
 
     async def _script(self, request: WebRequest) -> Response:
         """Also for pages of the other `origins`; the listener has refused all else."""
@@ -197,32 +204,3 @@ class _Beside:
 def _not_found(request: WebRequest, error: Exception) -> PlainTextResponse:
     """A message-switch path without a login is answered as its clients know it."""
     return PlainTextResponse("Please log in.", 404)
-
-
-def _queue_row(queue: dict[str, Any]) -> str:
-    """Who waits for whom: what a queue holds, for how long, and who comes for it."""
-    waits = f"{queue['messages']}, the oldest for {_span(queue['waits'])}"
-    reader = {0: "reads", -1: "never came"}.get(queue["away"], f"away for {_span(queue['away'])}")
-    cells = (queue["name"], waits if queue["messages"] else "", reader, queue["owner"])
-    return "<tr>" + "".join(f"<td>{html.escape(cell)}" for cell in cells) + "\n"
-
-
-def _span(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes = int(seconds // 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-_QUEUE_ROWS = 200
-_PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>Hubbub</title>
-<meta http-equiv="refresh" content="2">
-<style>body{font:15px/1.5 system-ui;margin:2rem auto;max-width:60rem}pre{font-size:13px}
-table{border-spacing:0}th,td{padding:0 2rem 0 0;text-align:left}</style>
-<h1>Hubbub</h1>
-<p>This hub as it stands, every two seconds. The same as JSON: <a href="/api/v1/status">status</a>.
-<table><tr><th>Queue<th>Waiting messages<th>Its reader<th>Goes with
-{queues}</table>
-<pre>{status}</pre>
-"""

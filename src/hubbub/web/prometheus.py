@@ -31,12 +31,13 @@ class Family(NamedTuple):
 
 FAMILIES: Final = (
     Family("started_seconds", False, "started", "When the hub started, Unix time."),
-    Family("connections", True, "connections", "Connections that were accepted."),
+    Family("connections", True, "connections_made", "Connections that were accepted."),
+    Family("connections_open", False, "connections", "Connections of clients that are open."),
     Family("messages_received", True, "messages_in", "Messages that were published."),
     Family("bytes_received", True, "bytes_in", "Bytes of published messages."),
     Family("messages_sent", True, "messages_out", "Messages that were delivered."),
     Family("messages_dropped", True, "dropped", "Messages that were lost.", "reason"),
-    Family("clients", False, "clients", "Clients that are connected.", "protocol"),
+    Family("clients", False, "client_protocols", "Clients that are connected.", "protocol"),
     Family("sessions_away", False, "sessions_away", "Lasting sessions whose client is away."),
     Family("retained_messages", False, "retained", "Retained messages."),
     Family("queue_messages", False, "queues", "Messages in a queue.", "name", "messages"),
@@ -85,13 +86,9 @@ def _metric(family: Family, value: Any) -> Metric:
 def _samples(family: Family, value: Any) -> Iterator[tuple[str, float]]:
     if isinstance(value, dict):
         yield from value.items()
-    elif isinstance(value, list) and family.value:
+    elif isinstance(value, list):
         for item in value:
             yield str(item[family.label]), float(item[family.value])
-    elif isinstance(value, list):
-        names = [str(item[family.label]) for item in value]
-        for name in sorted(set(names)):
-            yield name, names.count(name)
     elif family.path == "started":
         yield "", value / 1_000_000
     elif family.path == "journal.trouble":

@@ -153,8 +153,7 @@ class Registry:
             expires=expires,
         )  # fmt: skip
         broker.change(row)
-        if payload:
-            broker.retained.note(name)
+        broker.retained.note(name)
 
     def _clean(self) -> None:
         """Forget queries nobody has heard of for long, and know the others."""

@@ -148,6 +148,7 @@ def restarted(stage: Stage, from_snapshot: bool = False) -> Stage:
     after.broker.state = folded(snapshot(folded(rows), rows) if from_snapshot else rows)
     for queue in after.broker.state.queues.values():
         after.broker.queues.adopt(queue)
+    after.broker.retained.revive()
     for state in list(after.broker.state.sessions.values()):
         if state.connected:
             after.broker.interrupted(state)

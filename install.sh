@@ -1,0 +1,36 @@
+#!/bin/sh
+# Installs this project with the given extras into .venv. Called by the Makefile: install.sh EXTRAS
+#
+# pip prints pages that nobody reads, or nothing. This says what it is at: on one line of a
+# terminal, every ten seconds in a log. Its errors are shown as they are.
+set -u
+log=.venv/install.log
+began=$(date +%s)
+said=0
+
+at() { # the last thing that pip says it began
+    sed -nE -e 's/(Downloading [^-]+-[^-]+)-[^ ]+/\1/' \
+        -e 's/^[^ ]+ +((Collecting|Downloading|Building|Installing) [^:;]*).*/\1/p' "$log" |
+        tail -n 1 | cut -c 1-70
+}
+
+rm -f "$log"
+.venv/bin/pip install --quiet --quiet --progress-bar off --log "$log" -e ".[$1]" &
+pip=$!
+trap 'kill $pip; exit 1' INT TERM HUP
+while kill -0 $pip 2>/dev/null; do
+    sleep 1
+    seconds=$(($(date +%s) - began))
+    if [ -t 1 ]; then
+        printf '\r\033[K  %s s: %s' "$seconds" "$(at)"
+    elif [ $((seconds - said)) -ge 10 ]; then
+        said=$seconds
+        echo "  $seconds s: $(at)"
+    fi
+done
+[ ! -t 1 ] || printf '\r\033[K'
+wait $pip || {
+    echo "pip failed after $seconds s. All it did is in $log; the same command goes on from here."
+    exit 1
+}
+echo "Installed in $seconds s."

@@ -1,0 +1,132 @@
+"""The tables on S3: Spark's own S3A file system against a server that speaks S3.
+
+Needs what no package of Spark brings, so it only runs by hand:
+
+    pip install 'moto[server]' brings moto_server; DIR has hadoop-aws and the AWS bundle
+    HUBBUB_S3A_JARS=DIR make soak ARGS=tests/pipeline/test_object_storage.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from hubbub.pipeline.tables import ALL
+from hubbub.spark.hub import Hub
+from hubbub.spark.options import access
+from tests.client.mosquitto import free_port
+from tests.process import ROOT, RunningHub
+
+JARS = os.environ.get("HUBBUB_S3A_JARS", "")
+SERVER = shutil.which("moto_server", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.skipif(not JARS, reason="HUBBUB_S3A_JARS names no directory with the S3A jars"),
+    pytest.mark.skipif(SERVER is None, reason="there is no moto_server on PATH"),
+]
+
+# The last five say in numbers what an S3A older than Spark's Hadoop cannot read ("60s").
+SETTINGS = """\
+spark.driver.extraClassPath {jars}/*
+spark.hadoop.fs.s3a.endpoint {endpoint}
+spark.hadoop.fs.s3a.access.key any
+spark.hadoop.fs.s3a.secret.key any
+spark.hadoop.fs.s3a.path.style.access true
+spark.hadoop.fs.s3a.connection.ssl.enabled false
+spark.hadoop.fs.s3a.connection.timeout 60000
+spark.hadoop.fs.s3a.connection.establish.timeout 30000
+spark.hadoop.fs.s3a.threads.keepalivetime 60
+spark.hadoop.fs.s3a.multipart.purge.age 86400
+spark.hadoop.fs.s3a.aws.credentials.provider org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Iterator[Path]:
+    """Spark's settings for a bucket `plant` on a server of our own."""
+    port = free_port()
+    assert SERVER is not None
+    server = subprocess.Popen(
+        [SERVER, "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    endpoint = f"http://127.0.0.1:{port}"
+    bucket = urllib.request.Request(f"{endpoint}/plant", method="PUT")
+    for _ in range(100):
+        try:
+            urllib.request.urlopen(bucket, timeout=10).close()
+            break
+        except OSError:
+            time.sleep(0.2)
+    (tmp_path / "conf").mkdir()
+    said = SETTINGS.format(jars=JARS, endpoint=endpoint)
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(said)
+    yield tmp_path / "conf"
+    server.kill()
+    server.wait()
+
+
+def pipeline(settings: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "hubbub", "pipeline", *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "SPARK_CONF_DIR": str(settings)},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def feed(hub: RunningHub, first: int) -> None:
+    lines = [{"topic": f"plant/{n % 3}", "payload": f"{n}"} for n in range(first, first + 1000)]
+    body = "\n".join(map(json.dumps, lines)).encode()
+    Hub(hub.url("http"), access({})).ask("POST", "/api/v1/publish", body)
+
+
+def final(root: Path) -> dict[str, list[tuple[object, ...]]]:
+    found = {}
+    for table in ALL:
+        columns = ", ".join(f'"{column.name}"' for column in table.columns if column.name != "day")
+        query = f"select {columns} from '{root}/{table.name}/**/*.parquet'"
+        found[table.name] = sorted(duckdb.connect().execute(query).fetchall(), key=repr)
+    return found
+
+
+@pytest.mark.timeout(1200)
+def test_killed_drivers_change_nothing_on_s3(
+    hub: RunningHub, settings: Path, tmp_path: Path
+) -> None:
+    data = ("--data", str(hub.data))
+    for batches in (0, 1, 2):
+        feed(hub, batches * 1000)
+        driver = pipeline(settings, "run", "--to", "s3a://plant/tables", *data)
+        assert driver.stdout is not None
+        seen = 0
+        while seen < batches and (line := driver.stdout.readline()):
+            seen += line.startswith("batch ")
+            feed(hub, 10_000 * (batches + 1) + 1000 * seen)
+        time.sleep(random.uniform(5, 15) if not batches else random.uniform(0, 5))
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.communicate()
+    hub.stop()
+    for words in (
+        ("run", "--once", "--to", "s3a://plant/tables", *data),
+        ("compact", "--from", "s3a://plant/tables", "--to", (tmp_path / "copy").as_uri()),
+        ("run", "--once", *data),
+    ):
+        assert pipeline(settings, *words).wait(300) == 0
+    ours = final(hub.data / "tables")
+    assert final(tmp_path / "copy") == ours and len(ours["messages"]) >= 3000
