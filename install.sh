@@ -2,9 +2,10 @@
 # Installs this project with the given extras into .venv. Called by the Makefile: install.sh EXTRAS
 #
 # pip prints pages that nobody reads, or nothing. This says what it is at: on one line of a
-# terminal, every ten seconds in a log. Its errors are shown as they are.
+# terminal, every ten seconds in a log. Its errors are shown in full.
 set -u
 log=.venv/install.log
+errors=.venv/install.errors
 began=$(date +%s)
 said=0
 
@@ -15,7 +16,7 @@ at() { # the last thing that pip says it began
 }
 
 rm -f "$log"
-.venv/bin/pip install --quiet --quiet --progress-bar off --log "$log" -e ".[$1]" &
+.venv/bin/pip install --quiet --progress-bar off --log "$log" -e ".[$1]" 2>"$errors" &
 pip=$!
 trap 'kill $pip; exit 1' INT TERM HUP
 while kill -0 $pip 2>/dev/null; do
@@ -30,6 +31,8 @@ while kill -0 $pip 2>/dev/null; do
 done
 [ ! -t 1 ] || printf '\r\033[K'
 wait $pip || {
+    grep -v '^WARNING' "$errors"
+    sed -nE 's/^[^ ]+  +(ERROR: .*)/\1/p' "$log" # those of a build, which pip keeps to itself
     echo "pip failed after $seconds s. All it did is in $log; the same command goes on from here."
     exit 1
 }

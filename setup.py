@@ -13,7 +13,10 @@ from setuptools import setup
 
 # What runs for every packet, and takes no part in asyncio. `__init__` stays plain: packages whose
 # own module is compiled cannot be found by their path.
-HOT = ["schema.py", "core/**/*.py", "wire/**/*.py", "protocols/**/*.py", "journal/frame.py", "journal/gathered.py"]
+HOT = [
+    "schema.py", "core/**/*.py", "wire/**/*.py", "protocols/**/*.py",
+    "journal/frame.py", "journal/gathered.py",
+]  # fmt: skip
 
 
 def hot_modules() -> list[str]:

@@ -35,6 +35,7 @@ from pathlib import Path
 
 from hubbub import schema
 from hubbub.core.clock import Clock
+from hubbub.core.retained import NameList
 from hubbub.core.state import State, lasting_properties
 from hubbub.journal.writer import Journal
 from hubbub.listener import Socket
@@ -348,17 +349,22 @@ def _queued_rows() -> Iterator[Row]:
     for number in range(MILLION):
         topic = b"to/%d/x" % (number % 10)
         yield Row(
-            0, 0, PUBLISH, b"mqtt", b"source", topic, qos=1, payload=bytes(PAYLOAD),
+            0, 0, PUBLISH, b"mqtt", b"source", topic, qos=1, payload=_payload(number),
             ref=21 + number % 10,
         )  # fmt: skip
 
 
 def _retained_rows() -> Iterator[Row]:
+    """Their names come in no order."""
     for number in range(MILLION):
-        topic = b"site/%d/machine/%d/state" % (number % 100, number)
+        topic = b"site/%d/machine/%d/state" % (number % 100, number * 7919 % MILLION)
         yield Row(
-            0, 0, PUBLISH, b"mqtt", b"source", topic, qos=1, retain=True, payload=bytes(PAYLOAD)
+            0, 0, PUBLISH, b"mqtt", b"source", topic, qos=1, retain=True, payload=_payload(number)
         )
+
+
+def _payload(number: int) -> bytes:
+    return b"%0*d" % (PAYLOAD, number)
 
 
 ROWS = {"queued": _queued_rows, "retained": _retained_rows}
@@ -398,6 +404,11 @@ def open_(folder: Path, name: str) -> None:
         f"{name:28} starts in {seconds:.1f} s, {rate:,.0f} rows a second of CPU, "
         f"{used / 1e6:,.0f} MB of memory"
     )
+    if state.retained:
+        before, spent = resident(), time.process_time()
+        names = NameList(state.retained)
+        spent, used = time.process_time() - spent, resident() - before
+        print(f"{'':28} and {spent:.1f} s, {used / len(names):.0f} bytes each for their names")
 
 
 # record and roll
@@ -433,6 +444,8 @@ async def roll(folder: Path) -> None:
     )  # fmt: skip
     worst = busiest = 0.0
     async with Node(settings) as node:
+        gc.collect()
+        gc.freeze()  # as the server does
         made = node.journal
         assert made is not None
         end = time.perf_counter() + 20

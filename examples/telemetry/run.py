@@ -123,7 +123,7 @@ class Demo:
                     raise Died(f"{what}: not done after {seconds:.0f} s")
                 if not console.is_terminal and now - said > SAY_SECONDS:
                     said = now
-                    say(f"{what} … {now - began:.0f} s")
+                    say(f"  … {now - began:.0f} s")
                 time.sleep(0.2)
         return result
 

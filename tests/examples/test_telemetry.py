@@ -70,7 +70,7 @@ def test_telemetry_and_a_message_by_hand_become_rows(
     data = tmp_path / "data"
     demo = start(data, "--duration", "5")
     stopping.append(demo)
-    port = read_until(demo, r"mosquitto_pub -p (\d+)")[1]
+    port = read_until(demo, r"pub hello -m world --url mqtt://\S+:(\d+)")[1]
     if shutil.which("mosquitto_pub"):
         by_hand = ["mosquitto_pub", "-p", port, "-t", "hello", "-m", "world"]
     else:
@@ -93,7 +93,7 @@ def test_telemetry_and_a_message_by_hand_become_rows(
 def test_a_signal_stops_everything(tmp_path: Path, stopping: list[subprocess.Popen[str]]) -> None:
     demo = start(tmp_path / "data")
     stopping.append(demo)
-    read_until(demo, "mosquitto_pub")
+    read_until(demo, "pub hello")
     demo.send_signal(signal.SIGINT)
     output, _ = demo.communicate(timeout=60)
     assert demo.returncode == 0, output

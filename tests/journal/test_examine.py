@@ -76,6 +76,23 @@ def test_an_unfinished_write_is_no_damage(tmp_path: Path) -> None:
     assert not examine.holder(desk.journal.directory)
 
 
+def test_what_a_hub_is_writing_just_now_is_no_damage(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.write(message(b"one"))
+    committed = (desk.journal.directory.log / "committed").read_bytes()
+    desk.write(message(b"two"))
+    desk.write(message(b"three"))
+    desk.close()
+    directory = desk.journal.directory
+    (directory.log / "committed").write_bytes(committed)
+    _, (at, size), _ = places(directory, 1)
+    with open(directory.segment(1), "r+b") as file:
+        file.seek(at + size // 2)
+        file.write(bytes(size // 4))
+    verdict = examine.verify(directory)
+    assert verdict.wrong == [] and "after row 1 are not finished" in verdict.noted[0]
+
+
 def test_a_directory_without_a_journal(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="holds no journal"):
         examine.directory_of(tmp_path)

@@ -61,6 +61,17 @@ def test_any_number_of_rows(count: int) -> None:
     assert frame.decode(memoryview(data), 0) == rows
 
 
+@pytest.mark.parametrize(
+    "payloads",
+    [[b"ab"] * 9, [b"ab", b"cd", b"ab"], [b"a", b"aa", b""], [b"", b"a", b""], [b"aa", b"", b"a"]],
+)
+def test_values_that_are_alike(payloads: list[bytes]) -> None:
+    rows = numbered([message(payload) for payload in payloads])
+    data = frame.encode(rows)
+    assert arrow_batch(data).equals(as_arrow(rows))
+    assert frame.decode(memoryview(data), 0) == rows
+
+
 def test_the_schema_message_and_a_frame_are_an_arrow_stream() -> None:
     rows = numbered([message(b"x")])
     stream = arrow.SCHEMA + bytes(frame.encode(rows)[frame.HEADER.size :])

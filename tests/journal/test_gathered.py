@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbub.journal import frame
@@ -20,9 +20,10 @@ RUNS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(RUNS, st.integers(1, 1 << 50))
 def test_runs_are_rows(runs: list[tuple[bytes, bytes, list[bytes]]], first: int) -> None:
-    gathered, rows = Gathered(), []
+    gathered, rows = Gathered(), list[Row]()
     assert gathered.first == len(gathered) == 0
     for number, (kind, topic, payloads) in enumerate(runs):
         begin = first + len(rows)

@@ -10,11 +10,13 @@ import pyarrow
 import pytest
 
 from hubbub.errors import JournalError, OffsetError
+from hubbub.journal import frame
 from hubbub.journal.backup import backup
+from hubbub.journal.frame import Frame
 from hubbub.journal.frames import Frames
 from hubbub.journal.segments import Directory, walk
 from hubbub.journal.table import SCHEMA, Table
-from tests.journal.rows import SOURCE, Desk, message, payloads
+from tests.journal.rows import SOURCE, Desk, message, payloads, places
 from tests.journal.test_writer import CHILD
 
 
@@ -37,6 +39,28 @@ def test_there_need_not_be_a_journal_yet(tmp_path: Path) -> None:
     table = Table(str(tmp_path / "later"))
     assert (table.first(), table.committed()) == (1, 0)
     assert list(table.read(0, 0)) == [] and table.first_at(0) == 1
+
+
+@pytest.mark.pure
+def test_nothing_behind_the_committed_row_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hub may write there, or cut the file; a page cut off under a map ends the process."""
+    looked: list[int] = []
+    scan = frame.scan
+
+    def noted(view: memoryview, at: int, check: bool = True) -> Frame:
+        looked.append(at)
+        return scan(view, at, check)
+
+    monkeypatch.setattr(frame, "scan", noted)
+    desk = Desk(tmp_path)
+    for _ in range(3):
+        desk.write(message(b"row"))
+    desk.close()
+    assert seqs(Table(str(tmp_path)), 1, 3) == [2, 3]
+    assert looked
+    assert max(looked) == places(Directory(tmp_path), 1)[-1][0]
 
 
 def test_any_range_gives_exactly_its_rows(path: Path) -> None:

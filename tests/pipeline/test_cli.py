@@ -41,7 +41,7 @@ class Terminal:
             os.execv(COMMAND[0], [*COMMAND, *arguments])
         self.shown = ""
         self._at = 0
-        self._limit = threading.Timer(110, os.kill, (self.process, signal.SIGKILL))
+        self._limit = threading.Timer(200, os.kill, (self.process, signal.SIGKILL))
         self._limit.start()
 
     def type(self, keys: str) -> None:
@@ -80,6 +80,7 @@ def test_without_tables_sql_says_what_to_do(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.timeout(400)  # two starts of Spark, on a machine that may be busy
 def test_run_until_sigterm_then_ask(quick_java: None, writer: Writer, tmp_path: Path) -> None:
     data = tmp_path / "data"
     writer.write(publish(0, "a", b"1"), publish(1, "a", b"2"))

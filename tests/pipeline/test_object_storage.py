@@ -100,8 +100,11 @@ def final(root: Path) -> dict[str, list[tuple[object, ...]]]:
     found = {}
     for table in ALL:
         columns = ", ".join(f'"{column.name}"' for column in table.columns if column.name != "day")
+        if not [*(root / table.name).rglob("*.parquet")]:
+            continue  # the copy of an empty table
         query = f"select {columns} from '{root}/{table.name}/**/*.parquet'"
-        found[table.name] = sorted(duckdb.connect().execute(query).fetchall(), key=repr)
+        if rows := duckdb.connect().execute(query).fetchall():
+            found[table.name] = sorted(rows, key=repr)
     return found
 
 

@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.interop]
 
 HOME = Path(pyspark.__file__).parent
 MESSAGES = 1000
-PATIENCE = 100.0
+PATIENCE = 200.0  # on a machine that may be busy
 
 DRIVER = """
 import sys
@@ -189,7 +189,7 @@ def copies(hub: RunningHub) -> list[int]:
     return [int(row["payload"]) for row in published(hub) if row["topic"].startswith("out/")]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_killed_drivers_and_executors_change_nothing(
     cluster: Cluster, hub: RunningHub, tmp_path: Path
 ) -> None:
@@ -220,7 +220,7 @@ def test_killed_drivers_and_executors_change_nothing(
     assert sorted(copies(hub)) == list(range(MESSAGES))
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
 def test_spark_connect(hub: RunningHub, connect: str) -> None:
     feed(hub)
     ran = subprocess.run(
@@ -230,12 +230,12 @@ def test_spark_connect(hub: RunningHub, connect: str) -> None:
     assert f"rows: {MESSAGES} of topic 1: {MESSAGES // 5}" in ran.stdout, ran.stderr
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_pipeline_on_a_cluster(cluster: Cluster, hub: RunningHub) -> None:
     follow_then_end(hub, "--master", cluster.master)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_pipeline_on_a_connect_server(hub: RunningHub, connect: str) -> None:
     follow_then_end(hub, "--remote", connect)
     feed(hub, 2 * MESSAGES)

@@ -22,7 +22,6 @@ app = typer.Typer(add_completion=False)
 
 _STAMPS: Final = ("started", "time")
 _SHOWN: Final = 100  # clients, and queues: as many as anybody reads in a terminal
-_SHOWN: Final = 100  # clients, and queues
 _SECONDS: Final = 10.0  # a hub that does not answer in this time is not well
 
 

@@ -22,7 +22,6 @@ time. The writer, the roller and the readers call this; it never does I/O.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from itertools import accumulate
@@ -31,6 +30,11 @@ from typing import Any, Final, NamedTuple
 from hubbub.errors import JournalError
 from hubbub.journal.arrow import BATCH, BODY_AT, BUFFERS, BUFFERS_AT, NODES_AT, ROWS_AT
 from hubbub.schema import COLUMNS, Row, any_changes_state
+
+try:
+    from isal.isal_zlib import crc32
+except ImportError:  # no wheel for this processor: the same function, slower
+    from zlib import crc32
 
 STATE: Final = 1
 COMPRESSED: Final = 2
@@ -110,7 +114,7 @@ def seal(
     if length > LARGEST:
         raise JournalError(f"a frame of {length} bytes, expected no more than {LARGEST}")
     out = bytearray().join((HEADER.pack(length, 0, first, rows, flags, last), *message))
-    _LEAD.pack_into(out, 0, length, zlib.crc32(memoryview(out)[8:]))
+    _LEAD.pack_into(out, 0, length, crc32(memoryview(out)[8:]))
     return out
 
 
@@ -205,11 +209,12 @@ def _values(ends: memoryview, data: bytes, count: int) -> list[object]:
     """The values of a column of bytes. Where all are the same, as most are, they are one object."""
     if not data:
         return [b""] * count
-    at = ends.cast("i").tolist()
-    first = data[: at[1]]
-    same = len(first) * count == len(data) and data == first * count
+    places = ends.cast("i")
+    first = data[: places[1]]
+    same = len(first) * count == len(data) and data.endswith(first) and data == first * count
     if same and bytes(ends) == _even(len(first), count):
         return [first] * count
+    at = places.tolist()
     return [data[start:end] for start, end in zip(at, at[1:], strict=False)]
 
 
@@ -223,7 +228,7 @@ def scan(view: memoryview, at: int, check: bool = True) -> Frame:
         return Frame(DAMAGED, at, 0, 0, 0, 0, 0)
     if length > rest:
         return Frame(TORN, at, rest, first, last, rows, flags)
-    whole = not check or zlib.crc32(view[at + 8 : at + length]) == crc
+    whole = not check or crc32(view[at + 8 : at + length]) == crc
     return Frame(WHOLE if whole else DAMAGED, at, length, first, last, rows, flags)
 
 

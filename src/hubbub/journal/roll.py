@@ -145,9 +145,15 @@ def _write_snapshot(
         for rows in (state.rows(), _carried(state, sources)):
             for part in _parts(rows):
                 data = frame.encode(part)
-                write_at(new.fd, data, end)
+                _portion(new.fd, data, end)
                 end += len(data)
         write_at(new.fd, Header(seq, before, seq, end).encode(), 0)
+
+
+def _portion(fd: int, data: bytearray, at: int) -> None:
+    """Write a frame and sync it: else the hub's syncs wait behind a whole file, twice as long."""
+    write_at(fd, data, at)
+    os.fdatasync(fd)
 
 
 def _carried(state: State, sources: list[Source]) -> Iterator[Row]:
@@ -215,7 +221,7 @@ def compress(directory: Directory, first: int, following: int) -> None:
         end = HEADER_BYTES
         for part in _joined(frames):
             packed = _packed(data, part)
-            write_at(new.fd, packed, end)
+            _portion(new.fd, packed, end)
             end += len(packed)
         write_at(new.fd, header._replace(sealed=end).encode(), 0)
 

@@ -6,7 +6,8 @@ others need rows of the journal that `messages` does not have.
 
     _tmp/backfill/<table>/…   ──one exchange of directories──▶   <table>/…
 
-Rows get the `batch_id` of their message, those of `traffic` that of the newest group.
+Rows get the `batch_id` of their message, those of `traffic` 0, a directory that is always there:
+who listed the directories before the exchange and looks into them after it finds them too.
 """
 
 from __future__ import annotations
@@ -96,5 +97,5 @@ def _spanning(
     until = F.lit(progress.time).cast("timestamp")
     nothing = spark.createDataFrame([], ddl((*table.columns, *table.memory)))
     made = table.rows(past, nothing, Moment(until, rules))
-    found = made.withColumn("batch_id", F.lit(progress.group).cast("bigint"))
+    found = made.withColumn("batch_id", F.lit(0).cast("bigint"))
     return found.where("NOT open").drop("open"), found.where("open").drop("open", "batch_id")

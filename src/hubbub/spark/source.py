@@ -182,7 +182,10 @@ class Journal:
             return after
         gone = f"rows {after + 1} to {oldest} of {self.table.shelf.name} are gone (retention)"
         if self.options.strict:
-            raise OffsetError(f"{gone}: set failOnDataLoss=false to go on after them")
+            raise OffsetError(
+                f"{gone}: set failOnDataLoss=false to go on after them "
+                f"(`hubbub pipeline run --skip-lost`)"
+            )
         log.warning("%s: %d rows are skipped", gone, oldest - after)
         self.lost += oldest - after
         return oldest
