@@ -33,6 +33,7 @@ from msgspec.structs import replace
 
 from hubbub.auth.gate import Gatehouse
 from hubbub.binding import bound_socket
+from hubbub.busypoll import BusyPoll
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.connection import Opening
@@ -115,6 +116,7 @@ class Node:
         """
         self.listeners, self.dialers = [], []
         self._loop = asyncio.get_running_loop()
+        self._busy_poll = BusyPoll(self._loop.call_soon, self.settings.limits.busy_poll_us / 1e6)
         try:
             self._try_addresses()
             self._open_journal()
@@ -347,6 +349,8 @@ class Node:
         """
         broker, journal = self.broker, self.journal
         touched = broker.outgoing.touched
+        if journal is None or not journal.busy:
+            self._busy_poll.heard()
         if self._scheduled:
             return
         if broker.unsettled or broker.retained.feeding or (journal is not None and journal.pending):
@@ -368,6 +372,8 @@ class Node:
                 _safely(session.settle)
         if journal is not None and journal.pending:
             if broker.outgoing.holding or journal.due(self.clock.now()):
+                if broker.outgoing.holding:
+                    self._busy_poll.rest()
                 _safely(journal.commit)
                 self._measure_congestion(journal)
             elif self._commit_timer is None:

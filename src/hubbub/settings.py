@@ -248,6 +248,13 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         CountOrNone,
         _because("retained messages; one more is not kept. 0 keeps none and tells MQTT clients so"),
     ] = 1_000_000
+    busy_poll_us: Annotated[
+        Annotated[int, Meta(ge=0, le=1_000)],
+        _because(
+            "microseconds in which the next message is looked for before the hub sleeps, while "
+            "messages follow so closely; waking takes longer. 0 always sleeps; so does one core."
+        ),
+    ] = 100
 
 
 class Session(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

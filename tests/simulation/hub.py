@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+from hubbub.busypoll import BusyPoll
 from hubbub.core.clock import Clock
 from hubbub.core.limits import LINK_CHOKED
 from hubbub.core.rights import Gate
@@ -233,6 +234,7 @@ class SimulatedNode(Node):
         self.clock = clock
         self.loop = SimulatedLoop(clock)
         self._loop = cast(Any, self.loop)
+        self._busy_poll = BusyPoll(self.loop.call_soon, 0.0)
         self.log = self.journal = SteppedJournal(
             path, clock, "disk", self._synced, segment_bytes=segment_bytes,
             sync=lambda fd: os.fdatasync(fd),

@@ -1,0 +1,128 @@
+"""Looking before the loop sleeps: what begins it, what ends it, and what it may cost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from hubbub.busypoll import GAINED_MOST, WANTED, WORTH, BusyPoll
+
+SECONDS = 100e-6
+CLOSE = 20e-6
+LATE = 1e-3
+
+
+class Turns:
+    """A loop whose turns the test takes, and a clock that goes on by hand."""
+
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self.now = 1.0
+        self.looks = 0
+        self._due: list[Callable[[], None]] = []
+        self.poll = BusyPoll(self._due.append, seconds, lambda: self.now)
+
+    def read(self, after: float) -> None:
+        """A read so many seconds after the one before; between them the loop looks if it may."""
+        until = self.now + after
+        while self._due and self.now + CLOSE / 2 < until:
+            self.now += CLOSE / 2
+            self.looks += 1
+            self._due.pop()()
+        self.now = until
+        self.poll.heard()
+
+    @property
+    def looking(self) -> bool:
+        return bool(self._due)
+
+
+@pytest.fixture
+def loop() -> Turns:
+    return Turns()
+
+
+needs_two = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="on a single core nobody looks"
+)
+
+
+@needs_two
+def test_many_reads_close_together_begin_it(loop: Turns) -> None:
+    loop.read(LATE)
+    for _ in range(WANTED - 1):
+        loop.read(CLOSE)
+    assert not loop.looking
+    loop.read(CLOSE)
+    assert loop.looking
+
+
+@needs_two
+def test_it_ends_when_nothing_follows(loop: Turns) -> None:
+    for _ in range(WANTED + 2):
+        loop.read(CLOSE)
+    before = loop.looks
+    loop.read(LATE)
+    assert loop.looks - before <= SECONDS / (CLOSE / 2) + 1
+    assert not loop.looking
+
+
+@needs_two
+def test_clients_that_write_now_and_then_cause_no_look(loop: Turns) -> None:
+    for _ in range(1000):
+        loop.read(LATE)
+    assert loop.looks == 0
+
+
+@needs_two
+def test_bursts_that_do_not_pay_cause_no_look(loop: Turns) -> None:
+    for _ in range(1000):
+        for _ in range(WORTH - 1):
+            loop.read(CLOSE)
+        loop.read(LATE)
+    assert loop.looks == 0
+
+
+@needs_two
+def test_few_looks_are_in_vain_when_the_traffic_changes(loop: Turns) -> None:
+    for _ in range(1000):
+        loop.read(CLOSE)
+    before = loop.looks
+    for _ in range(1000):
+        loop.read(LATE)
+    in_vain = (loop.looks - before) / (SECONDS / (CLOSE / 2))
+    assert in_vain <= GAINED_MOST / WORTH
+
+
+@needs_two
+def test_while_somebody_waits_for_the_disk_it_rests(loop: Turns) -> None:
+    for _ in range(GAINED_MOST):
+        loop.read(CLOSE)
+    loop.poll.rest()
+    for _ in range(WANTED):
+        loop.read(CLOSE)
+    assert not loop.looking
+
+
+def test_none_never_looks() -> None:
+    loop = Turns(0.0)
+    for _ in range(1000):
+        loop.read(0.0)
+    assert not loop.looking
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def test_on_a_single_core_nobody_looks() -> None:
+    with one_core():
+        assert Turns().poll.seconds == 0.0
