@@ -34,6 +34,8 @@ compiled: .venv/dev ## Compile the hot path with gcc into build/compiled (two mi
 	@$(BIN)/pip install --quiet 'setuptools>=77' wheel
 	@HUBBUB_COMPILE=1 $(BIN)/pip wheel --quiet --no-build-isolation --no-deps -w build/wheel .
 	@$(BIN)/pip install --quiet --no-deps --target build/compiled build/wheel/*.whl
+	@echo "Compiled. PYTHONPATH=build/compiled makes any command take it, as in:"
+	@echo "  PYTHONPATH=build/compiled make serve"
 
 test-compiled: compiled ## Run the fast tests against the compiled hot path.
 	@PYTHONPATH=build/compiled $(BIN)/pytest -o 'pythonpath=build/compiled .' \

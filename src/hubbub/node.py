@@ -116,7 +116,6 @@ class Node:
         """
         self.listeners, self.dialers = [], []
         self._loop = asyncio.get_running_loop()
-        self._busy_poll = BusyPoll(self._loop.call_soon, self.settings.limits.busy_poll_us / 1e6)
         try:
             self._try_addresses()
             self._open_journal()
@@ -233,6 +232,7 @@ class Node:
         broker.queues.max_messages = settings.queue.max_messages
         broker.queues.max_bytes = settings.queue.max_bytes
         broker.delayed_messages = settings.limits.delayed_messages
+        self._busy_poll = BusyPoll(self._loop.call_soon, settings.limits.busy_poll_us / 1e6)
         broker.topic_ids = settings.smq.max_topics
         broker.replies.ttl = settings.rpc.reply_ttl
         broker.replies.most = settings.rpc.max_open

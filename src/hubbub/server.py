@@ -18,6 +18,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
+from hubbub.core import broker
 from hubbub.errors import HubbubError
 from hubbub.hub import Hub
 from hubbub.node import Node, new_event_loop
@@ -104,7 +105,8 @@ def _reload(hub: Node, read: Callable[[], Settings]) -> None:
 
 def banner(hub: Node) -> str:
     """What listens, where the data is, and what to try next."""
-    lines = [f"Hubbub {version('hubbub')}"]
+    how = "" if str(broker.__file__).endswith(".py") else ", compiled"
+    lines = [f"Hubbub {version('hubbub')}{how}"]
     for listener in hub.listeners:
         spoken = [protocol.name for protocol in listener.protocols]
         spoken += ["HTTP"] * (listener.adopt is not None)

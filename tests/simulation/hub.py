@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from hubbub.busypoll import BusyPoll
 from hubbub.core.clock import Clock
 from hubbub.core.limits import LINK_CHOKED
 from hubbub.core.rights import Gate
@@ -25,8 +24,8 @@ from hubbub.listener import Listener, Socket
 from hubbub.node import Node
 from hubbub.schema import Row
 from hubbub.settings import Journal as JournalSettings
+from hubbub.settings import Limits, Settings
 from hubbub.settings import Listener as ListenerSettings
-from hubbub.settings import Settings
 
 
 class SimulatedClock(Clock):
@@ -226,6 +225,7 @@ class SimulatedNode(Node):
     def __init__(self, path: Path, clock: SimulatedClock, segment_bytes: int) -> None:
         settings = Settings(
             data=str(path),
+            limits=Limits(busy_poll_us=0),  # nor does anything else look at the machine's clock
             journal=JournalSettings(
                 retain_seconds=0, retain_bytes=1 << 40, topic_durability=("o/# os", "m/# none")
             ),
@@ -234,7 +234,6 @@ class SimulatedNode(Node):
         self.clock = clock
         self.loop = SimulatedLoop(clock)
         self._loop = cast(Any, self.loop)
-        self._busy_poll = BusyPoll(self.loop.call_soon, 0.0)
         self.log = self.journal = SteppedJournal(
             path, clock, "disk", self._synced, segment_bytes=segment_bytes,
             sync=lambda fd: os.fdatasync(fd),
