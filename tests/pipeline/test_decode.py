@@ -102,6 +102,12 @@ def test_different_places_have_different_paths() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("content_type", ["", "text/plain"])
+def test_what_only_looks_like_a_number_is_text(content_type: str) -> None:
+    for payload in (b"\x1c0", b"\xc2\xa07", "٣".encode()):
+        assert all(leaf.value is None for leaf in leaves(payload, content_type))
+
+
 @given(st.binary(), st.sampled_from(["", "text/plain", "application/cbor", "application/msgpack"]))
 def test_garbage_is_never_more_than_undecodable(payload: bytes, content_type: str) -> None:
     try:

@@ -35,7 +35,8 @@ import msgspec
 DEPTH: Final = 64  # a payload nested deeper is an attack, not a measurement
 VALUES: Final = 100_000  # objects, lists and leaves in one message
 
-_NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*")
+# ASCII: other white space, as the separator 0x1C, is some to `re` and none to `float`.
+_NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _PLAIN_KEY = re.compile(r'[^.\[\]"]+')
 _HUGE: Final = float("inf")
 _EXACT: Final = 2**53  # up to here every integer is a float64
