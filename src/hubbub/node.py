@@ -597,7 +597,7 @@ def _size(directory: Path) -> int:
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """uvloop where there is one: its sockets cost a third less."""
     if sys.platform == "win32":
-        raise HubbubError("Hubbub runs on Linux and macOS")
+        raise HubbubError("Hubbub runs on Linux")
     import uvloop
 
     return uvloop.new_event_loop()
