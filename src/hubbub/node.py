@@ -596,8 +596,8 @@ def _size(directory: Path) -> int:
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """uvloop where there is one: its sockets cost a third less."""
-    if sys.platform == "win32":
-        raise HubbubError("Hubbub runs on Linux")
+    if sys.platform != "linux":
+        raise HubbubError(f"Hubbub runs on Linux, this is {sys.platform}")
     import uvloop
 
     return uvloop.new_event_loop()
