@@ -238,6 +238,8 @@ def test_the_library_agrees_about_any_frames(plan: list[tuple[int, bool, bytes]]
     server = Theirs(SERVER, state=THEIR_OPEN)
     server.receive_data(stream)
     refused = isinstance(server.parser_exc, TheirError | UnicodeDecodeError)
+    if str(server.parser_exc) == "incomplete fragmented message":
+        refused = False  # a close may stand between fragments, as any control frame (5.4)
     frames = Frames(MAX)
     try:
         heard(frames, stream)
