@@ -27,7 +27,7 @@ test-fast: .venv/dev ## Run the tests that need neither Spark nor other servers 
 	@$(BIN)/pytest $(PARALLEL) -m "not spark and not interop and not slow and not soak"
 
 soak: .venv/dev ## Run what the tests only sample: 100 rounds of `kill -9`, thousands of simulated schedules (minutes).
-	@$(BIN)/pytest -m soak $(ARGS)
+	@HYPOTHESIS=random $(BIN)/pytest -m soak $(ARGS)
 
 compiled: .venv/dev ## Compile the hot path with gcc into build/compiled (two minutes): PYTHONPATH=build/compiled.
 	@rm -rf build/compiled build/wheel

@@ -9,12 +9,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.process import RunningHub, StartHub
 from tests.web.chromium import MISSING, PROGRAM, Chromium
 
 # Started in the background of a script, we would be deaf to SIGINT, and so would what we start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# The same examples each time, so that a change is judged by what it changed. HYPOTHESIS=random
+# looks for new ones.
+settings.register_profile("same", derandomize=True)
+if os.environ.get("HYPOTHESIS") != "random":
+    settings.load_profile("same")
 
 
 @pytest.fixture
