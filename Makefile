@@ -1,8 +1,9 @@
 # Each target does its own set-up: the first one used creates .venv and fills it.
 
 PYTHON ?= python3
-# Two at a time, whole files, because files share hubs and Spark. Empty runs them one by one.
-PARALLEL ?= --numprocesses 2 --dist loadfile
+# Two at a time, whole files, because files share hubs and Spark, in the order of tests/conftest.py.
+# Empty runs them one by one.
+PARALLEL ?= --numprocesses 2 --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -20,7 +21,7 @@ serve: .venv/demo ## Run the hub alone on 127.0.0.1:1883 and :8080 (ARGS="--data
 
 test: .venv/dev ## Check style and types, then run every test; as root it installs the Debian packages they need.
 	@tests/setup.sh
-	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory --jobs 2 lint build/spark.jsa
 	@$(BIN)/pytest $(PARALLEL)
 
 test-fast: .venv/dev ## Run the tests that need neither Spark nor other servers (under two minutes).
@@ -76,3 +77,7 @@ clean: ## Remove .venv and everything built or cached; the data in hubbub-data s
 	@echo "Installing the hub, Spark and the test tools into .venv (the first time 900 MB to fetch: minutes)"
 	@./install.sh dev
 	@touch $@
+
+build/spark.jsa: .venv/dev
+	@echo "Writing Spark's classes as its tests start from them (once, half a minute)"
+	@$(BIN)/python -m tests.java

@@ -45,7 +45,7 @@ from hubbub.spark.hub import Hub
 from hubbub.spark.options import access
 from hubbub.spark.start import end, session
 from tests.process import RunningHub
-from tests.spark.test_cluster import Cluster
+from tests.spark.cluster import Cluster
 
 WARM = 20.0  # seconds that are not counted: the JVM compiles
 ROUNDS = 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests import java
 from tests.process import RunningHub, StartHub
 from tests.web.chromium import MISSING, PROGRAM, Chromium
 
@@ -23,6 +23,18 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("same", derandomize=True)
 if os.environ.get("HYPOTHESIS") != "random":
     settings.load_profile("same")
+
+
+LONGEST = ("spark", "slow", "interop")  # what makes the tests of a file long
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files of long tests come first, so that those who share the files end together."""
+    places: dict[Path, int] = {}
+    for item in items:
+        marks = (n for n, mark in enumerate(LONGEST) if item.get_closest_marker(mark))
+        places[item.path] = min(next(marks, len(LONGEST)), places.get(item.path, len(LONGEST)))
+    items.sort(key=lambda item: places[item.path])
 
 
 @pytest.fixture
@@ -46,19 +58,10 @@ def hub(start_hub: StartHub) -> RunningHub:
 
 @pytest.fixture(scope="session")
 def quick_java(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The Java of every Spark from now on, also of processes: for lives of seconds.
-
-    Without the second compiler and the parallel collector a short run needs half the processor.
-    """
+    """The Java of every Spark from now on, also of processes."""
     from hubbub.spark import start
 
-    home = tmp_path_factory.mktemp("java")
-    script = home / "bin" / "java"
-    script.parent.mkdir()
-    java = shlex.quote(str(start.java()))
-    script.write_text(f'#!/bin/sh\nexec {java} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC "$@"\n')
-    script.chmod(0o755)
-    os.environ["JAVA_HOME"] = str(home)
+    os.environ["JAVA_HOME"] = str(java.home(tmp_path_factory.mktemp("java"), start.java()))
 
 
 @pytest.fixture(scope="session")

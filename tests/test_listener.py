@@ -32,7 +32,7 @@ WEBSOCKET = (
 @pytest.fixture
 async def hub(tmp_path: Path) -> AsyncIterator[Node]:
     hub = Node(Settings(listen=("127.0.0.1:0",), data=str(tmp_path / "data")))
-    hub.web = Application(hub.status)
+    hub.web = Application(hub)
     async with hub, mqtt.connect(url(hub), client_id="bystander") as bystander:
         await bystander.subscribe("still/#", qos=1)
         yield hub
@@ -63,7 +63,7 @@ class Peer:
         await self.writer.drain()
 
     async def hear(self, size: int) -> bytes:
-        return await asyncio.wait_for(self.reader.readexactly(size), 5)
+        return await asyncio.wait_for(self.reader.readexactly(size), 60)
 
     async def hear_all(self, seconds: float = 8) -> bytes:
         """Everything until the hub closes."""

@@ -110,7 +110,7 @@ async def hub(disk: Disk, tmp_path: Path) -> AsyncIterator[Node]:
         listen=("127.0.0.1:0",), data=str(tmp_path / "data"), session=Session(inflight=5)
     )
     hub = Node(settings)
-    hub.web = Application(hub.status)
+    hub.web = Application(hub)
     async with hub:
         yield hub
         disk.go()

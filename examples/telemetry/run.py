@@ -278,6 +278,7 @@ def rows_that_fit(width: int, height: int) -> int:
 
 def said() -> Show:
     """A line now and then, where there is no terminal to draw on."""
+    say("A row of traffic is open until its minute is over, a row of calls until its answer.")
     last = 0.0
     while True:
         view = yield

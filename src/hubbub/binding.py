@@ -1,6 +1,7 @@
 """Server sockets: bound to an address or a path, with what accepted connections inherit.
 
-Called by the listener; accepts nothing. SettingError says what to do if that fails.
+The node makes them before it opens anything else, its listeners accept on them. SettingError says
+what to do if that fails.
 """
 
 from __future__ import annotations
@@ -10,25 +11,56 @@ import errno
 import os
 import socket
 import stat
+from typing import Final
 
-from hubbub.core.limits import SEND_BUFFER
+from hubbub.core.limits import KEEP_ALIVE_SECONDS, SEND_BUFFER
 from hubbub.errors import SettingError
-from hubbub.settings import UNIX, Address, parse_address
+from hubbub.settings import UNIX, Address, Listener, parse_address
+
+BACKLOG: Final = 4096  # connections that wait to be accepted
 
 
-def bound_socket(text: str) -> socket.socket:
-    """A TCP socket bound to "ADDR:PORT"; SettingError says what to do if that fails.
+class ServerSocket:
+    """What one listener accepts on: bound from the beginning, listening when it is told to.
 
-    [::] means every address of both versions, and 0.0.0.0 where there is no version 6.
+    `address` says the real port. Whoever made it closes it.
     """
-    address = parse_address(text)
+
+    def __init__(self, place: Listener) -> None:
+        address = parse_address(place.address)
+        self._file: os.stat_result | None = None
+        if address.path:
+            self.socket = _bound_path(address.path, int(place.mode, 8))
+            self._file = os.stat(address.path)
+        else:
+            self.socket = _bound_socket(address)
+            keep_alive(self.socket, KEEP_ALIVE_SECONDS)
+            address = address._replace(port=self.socket.getsockname()[1])
+        self.address = address
+
+    def listen(self) -> None:
+        """Take connections. Another program that bound the same address may have been faster."""
+        try:
+            self.socket.listen(BACKLOG)
+        except OSError as error:
+            raise SettingError(_bind_trouble(self.address, error)) from None
+
+    def close(self) -> None:
+        self.socket.close()
+        if self._file is not None:
+            _remove(self.address.path, self._file)
+            self._file = None
+
+
+def _bound_socket(address: Address) -> socket.socket:
+    """[::] means every address of both versions, and 0.0.0.0 where there is no version 6."""
     try:
         return _bound(address)
     except OSError as error:
         missing = error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
         if not (missing and address.host == "::"):
             raise SettingError(_bind_trouble(address, error)) from None
-    return bound_socket(f"0.0.0.0:{address.port}")
+    return _bound_socket(address._replace(host="0.0.0.0"))
 
 
 def _bound(address: Address) -> socket.socket:
@@ -39,8 +71,6 @@ def _bound(address: Address) -> socket.socket:
         # Inherited by accepted sockets: or the kernel buffers megabytes for a dead reader.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         sock.bind((address.host, address.port))
-        # Listening now and not later: a second hub may bind the same address, not listen on it.
-        sock.listen(4096)
     except OSError:
         sock.close()
         raise
@@ -64,12 +94,11 @@ def keep_alive(sock: socket.socket, idle: float, interval: float = 0.0) -> None:
     It asks again after each `interval`; 0 means a tenth of `idle`, but not below 3 s.
     """
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    idle_option: int = getattr(socket, "TCP_KEEPIDLE", 0x10)  # macOS has another name for it
-    sock.setsockopt(socket.IPPROTO_TCP, idle_option, max(1, round(idle)))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, round(idle)))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, round(interval or max(3, idle / 10)))
 
 
-def bound_path(path: str, mode: int) -> socket.socket:
+def _bound_path(path: str, mode: int) -> socket.socket:
     """A Unix socket bound to a path; a file that a dead hub left there is replaced.
 
     SettingError if somebody listens there, or something else has that name.
@@ -83,7 +112,7 @@ def bound_path(path: str, mode: int) -> socket.socket:
         finally:
             os.umask(mask)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-        sock.listen(4096)
+        sock.listen(BACKLOG)  # or it would be taken for that of a dead hub
     except OSError as error:
         sock.close()
         raise SettingError(f"cannot listen on {UNIX}{path}: {error.strerror or error}") from None
@@ -110,7 +139,7 @@ def _clear(path: str) -> None:
     raise SettingError(f"{UNIX}{path} is in use by another program; stop that one first")
 
 
-def remove(path: str, ours: os.stat_result) -> None:
+def _remove(path: str, ours: os.stat_result) -> None:
     """Leave no file behind, but do not touch that of a hub which has come after us."""
     with contextlib.suppress(OSError):
         if os.path.samestat(os.stat(path), ours):

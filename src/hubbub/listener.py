@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 import ssl
 import typing
 from collections.abc import Callable, Sequence
@@ -26,7 +24,7 @@ from importlib import import_module
 from typing import Any, Final, cast
 
 from hubbub.auth import certificates
-from hubbub.binding import bound_path, bound_socket, keep_alive, remove
+from hubbub.binding import BACKLOG, ServerSocket, keep_alive
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.connection import NEVER, Connection, Opening, Protocol
@@ -35,7 +33,6 @@ from hubbub.core.limits import (
     CLOSE_SECONDS,
     HEAD_BYTES,
     HEAD_SECONDS,
-    KEEP_ALIVE_SECONDS,
     LINK_CHOKED,
     LINK_PAUSED,
     SEND_BUFFER,
@@ -547,7 +544,7 @@ def _feed_tls(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
 
 
 class Listener:
-    """One address: its rules, its protocols and its server socket.
+    """One address: its rules, its protocols and what accepts connections there.
 
     `connections` are open, without the web application's; `handshakes` are those that are not
     through with theirs; `tls` is None where there is no certificate. `level`: what its clients are
@@ -576,44 +573,32 @@ class Listener:
         self.level = LEVELS[settings.durability] or DISK
         self.address = parse_address(settings.address)
         self._server: asyncio.Server | None = None
-        self._file: os.stat_result | None = None  # of a Unix socket
-        self._socket: socket.socket | None = None
+        self._bound: ServerSocket | None = None
 
-    async def open(self) -> None:
-        """Listen; `address` then says the real port.
+    async def open(self, bound: ServerSocket) -> None:
+        """Accept connections on `bound`; `address` then says the real port.
 
         SettingError if the port is taken, or a file of TLS cannot be used.
         """
         self.read_certificates()
-        if self.address.path:
-            await self._open_path(self.address.path)
-            return
-        sock = self._socket = bound_socket(self.settings.address)
-        keep_alive(sock, KEEP_ALIVE_SECONDS)
+        bound.listen()
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Socket(self), sock=sock, backlog=4096)
-        self.address = self.address._replace(port=sock.getsockname()[1])
-
-    async def _open_path(self, path: str) -> None:
-        sock = bound_path(path, int(self.settings.mode, 8))
-        self._file = os.stat(path)
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(lambda: Socket(self), sock=sock)
+        create = loop.create_unix_server if bound.address.path else loop.create_server
+        self._server = await create(lambda: Socket(self), sock=bound.socket, backlog=BACKLOG)
+        self._bound, self.address = bound, bound.address
 
     def close(self) -> None:
+        """Accept nobody any more; the socket stays its maker's to close."""
         if self._server is not None:
             self._server.close()
             self._server = None
-        if self._file is not None:
-            remove(self.address.path, self._file)
-            self._file = None
         for transport in list(self.handshakes):
             transport.abort()
 
     def keep_alive(self, idle: float, interval: float) -> None:
         """For connections accepted from now on: they inherit it."""
-        if self._socket is not None:
-            keep_alive(self._socket, idle, interval)
+        if self._bound is not None:
+            keep_alive(self._bound.socket, idle, interval)
 
     def read_certificates(self) -> None:
         """For new connections; SettingError leaves what was read before."""

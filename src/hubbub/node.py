@@ -17,22 +17,20 @@ import asyncio
 import contextlib
 import gc
 import logging
-import re
 import shutil
 import socket
 import sys
-from collections import Counter
 from collections.abc import Callable
 from importlib.metadata import version
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
 from msgspec.structs import replace
 
+from hubbub import status
 from hubbub.auth.gate import Gatehouse
-from hubbub.binding import bound_socket
+from hubbub.binding import ServerSocket
 from hubbub.busypoll import BusyPoll
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
@@ -50,7 +48,7 @@ from hubbub.listener import Listener, Socket
 from hubbub.protocols import registry
 from hubbub.protocols.mqtt.bridge import Bridge, open_bridges
 from hubbub.settings import Listener as PlaceSettings
-from hubbub.settings import Settings, parse_address
+from hubbub.settings import Settings
 from hubbub.wire.http import Request
 
 log = logging.getLogger("hubbub")
@@ -60,8 +58,8 @@ STOP_SECONDS = 5.0
 PROGRESS_SECONDS = 1.0
 SLOW_SECONDS = 60.0  # from one line about a slow disk to the next
 ROLL_RETRY_SECONDS = 60.0
+VERSION = version("hubbub")
 SHOWN = 1_000  # clients in the status, and queues, unless it is asked for more or fewer
-QUEUES_AGED = 200  # of them; the oldest message of each is read back
 
 
 class WebApplication(Protocol):
@@ -92,6 +90,7 @@ class Node:
         self.journal: Journal | None = None
         self.listeners: list[Listener] = []
         self.sockets: set[Socket] = set()
+        self._bound: list[ServerSocket] = []
         self.bridges: list[Bridge] = []
         self.dialers: list[Dialer] = []
         self.deadlines: Deadlines[Socket] = Deadlines()
@@ -110,14 +109,14 @@ class Node:
     # Life
 
     async def start(self, recovered: Callable[[], None] = lambda: None) -> None:
-        """Recover the journal, open the listeners. On an error nothing is left open.
+        """Bind, recover the journal, open the listeners. On an error nothing is left open.
 
-        `recovered` is called when the broker is ready and nobody can connect yet.
+        `recovered` is called when the broker is ready and nobody is heard yet.
         """
         self.listeners, self.dialers = [], []
         self._loop = asyncio.get_running_loop()
         try:
-            self._try_addresses()
+            self._bind()
             self._open_journal()
             self._open_broker()
             self._recover()
@@ -136,6 +135,8 @@ class Node:
         """Close the listeners, say goodbye, commit everything, release the directory."""
         for listener in self.listeners:
             listener.close()
+        while self._bound:
+            self._bound.pop().close()
         for sock in list(self.sockets):
             sock.stop()
         for dialer in self.dialers:
@@ -182,11 +183,10 @@ class Node:
 
     # Opening
 
-    def _try_addresses(self) -> None:
+    def _bind(self) -> None:
         """A port that is taken is found out before anything is written, or read for a minute."""
         for place in self.settings.listeners():
-            if not parse_address(place.address).path:
-                bound_socket(place.address).close()
+            self._bound.append(ServerSocket(place))
 
     def _open_journal(self) -> None:
         wanted = self.settings.journal
@@ -207,7 +207,7 @@ class Node:
         rows = journal if journal is not None else Log(self.clock)
         broker = self.broker = Broker(self.clock, rows, record, settings.journal.exclude)
         self.gatehouse = Gatehouse(broker.open)
-        self.system = System(broker, version("hubbub"))
+        self.system = System(broker, VERSION)
         self.protocols = registry.load(broker)
         self.apply(settings)
 
@@ -316,7 +316,7 @@ class Node:
         return Listener(self, rules, protocols, self.guard(self.gatehouse.gate(rules)))
 
     async def _open_listeners(self) -> None:
-        for settings in self.settings.listeners():
+        for settings, bound in zip(self.settings.listeners(), self._bound, strict=True):
             names = settings.protocols
             web = self.web if not names or "http" in names else None
             listener = Listener(
@@ -327,7 +327,7 @@ class Node:
                 web.adopt if web is not None else None,
                 web.claims if web is not None else lambda request: False,
             )
-            await listener.open()
+            await listener.open(bound)
             self.listeners.append(listener)
 
     def _dial(self) -> None:
@@ -504,57 +504,24 @@ class Node:
 
         Of clients and of queues at most `limit`, without the first `offset`.
         """
-        broker, journal = self.broker, self.journal
-        metrics = broker.metrics
         return {
-            "version": version("hubbub"),
-            "started": metrics.started,
-            "time": self.clock.stamp(),
+            **self._figures(),
             "listeners": [str(listener.address) for listener in self.listeners],
-            "clients": [
-                {
-                    "protocol": session.protocol,
-                    "client": session.client.encode("utf-8", "replace").decode(),
-                    "number": number,
-                    "address": session.address,
-                    "subscriptions": len(session.subscriptions),
-                    "dropped": session.dropped,
-                }
-                for number, session in islice(broker.clients.items(), offset, offset + limit)
-            ],
-            "client_count": len(broker.clients),
-            "client_protocols": Counter(s.protocol for s in broker.clients.values()),
-            "sessions_away": sum(not s.connected for s in broker.state.sessions.values()),
+            "clients": status.clients(self.broker, limit, offset),
+            "queues": status.queues(self.broker, limit, offset),
+        }
+
+    def metrics(self) -> dict[str, Any]:
+        """What of it `/metrics` prints."""
+        return {**self._figures(), "queues": status.waiting(self.broker, SHOWN)}
+
+    def _figures(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "time": self.clock.stamp(),
+            **status.traffic(self.broker),
             "bridges": [{"name": one.settings.name, "up": one.up} for one in self.bridges],
-            "queues": [
-                {
-                    "name": queue.name.encode("utf-8", "replace").decode(),
-                    "messages": len(queue.messages),
-                    "next": queue.next,
-                    "owner": queue.owner.encode("utf-8", "replace").decode(),
-                    "waits": round(broker.queues.waits(queue) if index < QUEUES_AGED else 0.0, 3),
-                    "away": round(broker.queues.away(queue), 3),
-                }
-                for index, queue in enumerate(broker.queues.shown(offset + limit)[offset:])
-            ],
-            "queue_count": len(broker.state.queues),
-            "retained": len(broker.state.retained),
-            "messages_in": metrics.messages_in,
-            "bytes_in": metrics.bytes_in,
-            "messages_out": metrics.messages_out,
-            "connections": metrics.connections - metrics.connections_ended,
-            "connections_made": metrics.connections,
-            "dropped": metrics.dropped,
-            "journal": {
-                "directory": str(Path(self.settings.data).resolve()) if journal else "",
-                "record": broker.record,
-                "position": str(broker.log.position),
-                "committed": str(broker.log.durable),
-                "bytes": _size(Path(self.settings.data)) if journal is not None else 0,
-                "trouble": journal.complaint() if journal is not None else "",
-                "waiting_bytes": journal.pending_bytes if journal is not None else 0,
-                **(_figures(journal) if journal is not None else {}),
-            },
+            "journal": status.recorded(self.broker, self.journal),
         }
 
 
@@ -575,23 +542,6 @@ def _safely(step: Callable[..., object], *arguments: object) -> None:
 def _fifth_of_disk(directory: str) -> int:
     """What the journal may take where no setting says it, in bytes."""
     return shutil.disk_usage(directory).total // 5
-
-
-def _figures(journal: Journal) -> dict[str, float]:
-    """What the journal measures of itself, under names for JSON."""
-    return {
-        re.sub("[ /]", "_", name): round(figure(), 3)
-        for name, figure in journal.pulse.figures().items()
-    }
-
-
-def _size(directory: Path) -> int:
-    """Bytes of the journal's files; one that goes meanwhile does not count."""
-    total = 0
-    for path in directory.glob("*/*"):
-        with contextlib.suppress(OSError):
-            total += path.stat().st_size
-    return total
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

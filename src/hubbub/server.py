@@ -58,7 +58,7 @@ async def _serve(
 ) -> None:
     hub = Hub(settings)
     node = hub.node
-    node.web = Application(node.status, Mounted(load(app), hub) if app else None, node)
+    node.web = Application(node, Mounted(load(app), hub) if app else None)
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

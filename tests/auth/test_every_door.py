@@ -48,7 +48,7 @@ async def hub(files: Path) -> AsyncIterator[Node]:
             journal=Journal(record="none"),
         )
     )
-    hub.web = Application(hub.status)
+    hub.web = Application(hub)
     async with hub:
         yield hub
 

@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -112,8 +111,10 @@ def test_properties_and_repetition(broker: mosquitto.Mosquitto) -> None:
     }  # fmt: skip
     assert hubbub("sub", *to(broker), "-t", "p", "-C", "1", "--decode") == 'p {"a": 1}\n'
     assert hubbub("sub", *to(broker), "-t", "p", "-C", "1", "--hex") == "p 7b2261223a20317d\n"
-    with beside("sub", *to(broker), "-t", "n", "-C", "3", "-F", "%p", "-d") as sub:
-        time.sleep(1)
+    hubbub("pub", *to(broker), "-t", "n", "-m", "there", "-r")
+    with beside("sub", *to(broker), "-t", "n", "-C", "4", "-F", "%p", "-d") as sub:
+        assert sub.stdout is not None
+        assert sub.stdout.readline() == "there\n", "retained: so it has subscribed"
         hubbub("pub", *to(broker), "-t", "n", "-m", "again", "--repeat", "3")
         assert sub.communicate(timeout=20)[0] == "again\n" * 3
 
@@ -204,6 +205,8 @@ def test_a_broker_that_wants_a_password_is_probed(tmp_path: Path) -> None:
         (("pub", "a", "-m", "x", "-c"), "client_id"),
         (("pub", "a", "-m", "x", "--will-payload", "x"), "--will-topic"),
         (("pub", "a", "-m", "x", "-h", "h", "-L", "mqtt://h"), "not both"),
+        (("pub", "a", "-m", "x", "-L", "mqtt:/h"), "expected mqtt://HOST:PORT"),
+        (("pub", "a", "-m", "x", "-L", "switch://h"), "hubbub switch"),
         (("pub", "a", "-m", "x", "--cafile", "no/such.pem"), "no/such.pem"),
         (("sub",), "--topic"),
         (("sub", "a", "--json", "--hex"), "one of"),

@@ -79,6 +79,7 @@ def test_telemetry_and_a_message_by_hand_become_rows(
     subprocess.run(by_hand, check=True, timeout=30)
     output, _ = demo.communicate(timeout=240)
     assert demo.returncode == 0, output
+    assert "traffic is open until its minute is over" in output
 
     by_protocol = dict(rows(data, "SELECT protocol, count(*) FROM {messages} GROUP BY 1"))
     assert {"smq", "mqtt", "switch"} <= set(by_protocol)
@@ -95,7 +96,7 @@ def test_a_signal_stops_everything(tmp_path: Path, stopping: list[subprocess.Pop
     stopping.append(demo)
     read_until(demo, "pub hello")
     demo.send_signal(signal.SIGINT)
-    output, _ = demo.communicate(timeout=60)
+    output, _ = demo.communicate(timeout=240)
     assert demo.returncode == 0, output
     assert not [line for line in processes() if str(tmp_path) in line]
 
@@ -111,6 +112,6 @@ def test_a_program_that_dies_is_named(
     (tmp_path / "data").write_text("a file where the directory should be")
     demo = start(tmp_path / "data")
     stopping.append(demo)
-    output, _ = demo.communicate(timeout=60)
+    output, _ = demo.communicate(timeout=240)
     assert demo.returncode == 1
     assert "hub ended with exit code 2" in output

@@ -66,7 +66,7 @@ async def serving(**settings: Any) -> AsyncIterator[Node]:
     listener = Listener(address="127.0.0.1:0", **settings)
     memory = Journal(record="none")
     hub = Node(Settings(listen=(), listener=(listener,), journal=memory))
-    hub.web = Application(hub.status)
+    hub.web = Application(hub)
     async with hub:
         yield hub
     assert hub.listeners[0].connections == 0, "every connection was counted out"

@@ -79,6 +79,9 @@ def test_a_newer_file_is_refused_too(kept: Path) -> None:
     with pytest.raises(DirectoryError, match="made by a newer hubbub; update"):
         Desk(kept)
     assert "newer hubbub" in examine.verify(Directory(kept)).wrong[0]
+    table = Table(str(kept))  # as Spark reads it
+    with pytest.raises(DirectoryError, match="made by a newer hubbub; update"):
+        list(table.read(0, table.committed()))
 
 
 if __name__ == "__main__":

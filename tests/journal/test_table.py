@@ -14,7 +14,7 @@ from hubbub.journal import frame
 from hubbub.journal.backup import backup
 from hubbub.journal.frame import Frame
 from hubbub.journal.frames import Frames
-from hubbub.journal.segments import Directory, walk
+from hubbub.journal.segments import Directory, Header, walk
 from hubbub.journal.table import SCHEMA, Table
 from tests.journal.rows import SOURCE, Desk, message, payloads, places
 from tests.journal.test_writer import CHILD
@@ -39,6 +39,17 @@ def test_there_need_not_be_a_journal_yet(tmp_path: Path) -> None:
     table = Table(str(tmp_path / "later"))
     assert (table.first(), table.committed()) == (1, 0)
     assert list(table.read(0, 0)) == [] and table.first_at(0) == 1
+
+
+def test_a_segment_may_go_on_in_another_file(tmp_path: Path) -> None:
+    """As it does after a failed write; only where the segment begins are audiences named anew."""
+    directory = Directory(tmp_path)
+    directory.log.mkdir()
+    for header in (Header(1, 0, 1), Header(5, 4, 1), Header(9, 8, 9)):
+        directory.segment(header.first).write_bytes(header.encode())
+    table = Table(str(tmp_path))
+    assert [table.segment_of(seq) for seq in (0, 4, 5, 8, 9, 99)] == [1, 1, 1, 1, 9, 9]
+    assert Table(str(tmp_path / "later")).segment_of(7) == 1
 
 
 @pytest.mark.pure

@@ -13,16 +13,19 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import duckdb
 import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from hubbub.cli.pipeline import app, picture
-from hubbub.cli.tables import MORE, PROMPT
+from hubbub.cli.pipeline import _patient, app, picture
+from hubbub.cli.tables import MORE, PROMPT, statements
 from hubbub.errors import DirectoryError, SettingError
 from hubbub.pipeline.layout import Layout
-from hubbub.pipeline.run import Report
+from hubbub.pipeline.run import Report, _let_end
 from tests.spark.fixtures import Writer, publish
 
 COMMAND = (sys.executable, "-m", "hubbub", "pipeline")
@@ -107,6 +110,7 @@ def test_run_until_sigterm_then_ask(quick_java: None, writer: Writer, tmp_path: 
         ["messages", "2", "1"],
         ["readings", "2", "1"],
     ]
+    assert lines[4].split()[:3] == ["traffic", "0", "1"]  # its minute is not over
     at_the_prompt(Terminal("sql", "--data", str(data), "--format", "csv"))
 
 
@@ -120,7 +124,9 @@ def at_the_prompt(sql: Terminal) -> None:
 
     ask("select seq, value from readings\n  order by seq;\n", "seq,value\n1,1.0\n2,2.0\n")
     ask("selec 1;\n", "[PARSE_SYNTAX_ERROR]")
-    ask("\\d\n", "traffic_open")
+    ask("\\d\n", "traffic, traffic_open  ")
+    ask("\\d traffic_open;\n", "beginning of the minute")
+    ask("\\d none\n", "there is no table 'none'")
     ask("select max(id) from range(1000000000000000);\n", ";\n")
     time.sleep(1)  # by then Spark is at work
     sql.type("\x03")
@@ -136,6 +142,11 @@ def at_the_prompt(sql: Terminal) -> None:
     assert sql.end() == 0 and "Traceback" not in sql.shown, sql.shown
 
 
+def test_a_statement_ends_with_a_line_or_with_everything() -> None:
+    said = ["select 1;", "", "select ';',", "  2 ;", "select 3"]
+    assert list(statements(said)) == ["select 1", "select ';',\n  2", "select 3"]
+
+
 def test_what_a_table_is() -> None:
     said = run("tables", "readings").stdout.splitlines()
     assert said[0] == "readings: one row a value in a message: seq, path"
@@ -148,10 +159,17 @@ def test_what_a_table_is() -> None:
     ("words", "complaint"),
     [
         (("sql", "select 1", "--format", "parquet"), "--out FILE"),
+        (("sql", "select 1", "--out", "/none/a.csv"), "there is no directory /none"),
+        (("sql", "select 1", "--plot", "none/a.png"), "there is no directory none"),
         (("replay", "--speed", "0"), "--speed: expected"),
+        (("replay", "--topics", "a/#/b"), "# must be the last level in 'a/#/b'"),
+        (("replay", "--since", "yesterday"), "--since: expected a time such as 2026-01-31"),
         (("compact", "--from", "s3a://a"), "--to NEW-URL"),
         (("run", "--data", "/none"), "there is no journal"),
+        (("run", "--keep", "readings=-1"), "TABLE=DAYS, such as readings=90, got 'readings=-1'"),
+        (("run", "--keep", "readings=9", "--to", "file:///none"), "does not reach --to"),
         (("status", "--data", "/none"), "run `hubbub pipeline run` first"),
+        (("backfill", "readings", "--data", "/none"), "run `hubbub pipeline run` first"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_line(words: tuple[str, ...], complaint: str) -> None:
@@ -172,7 +190,11 @@ def test_the_live_picture() -> None:
 
 @pytest.mark.spark
 def test_a_wrong_query_is_said_in_one_line(
-    spark: SparkSession, writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    writer: Writer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("hubbub.spark.start.end", lambda spark: None)  # others use it too
     data = tmp_path / "data"
@@ -181,5 +203,38 @@ def test_a_wrong_query_is_said_in_one_line(
     (layout.root / "_progress.json").write_text(
         '{"version": 2, "batch_id": -1, "seq": 0, "time": "", "group": 0, "since": "", "rows": 0}'
     )
-    with pytest.raises(SettingError, match=r"^\[PARSE_SYNTAX_ERROR\][^\n]+$"):
-        app(["sql", "selec 1", "--data", str(data)], standalone_mode=False)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("select 1 as one;\nselec 1;\nselect 2"))
+    for asked in (["selec 1"], ["--format", "csv"]):
+        with pytest.raises(SettingError, match=r"^\[PARSE_SYNTAX_ERROR\][^\n]+$"):
+            app(["sql", *asked, "--data", str(data)], standalone_mode=False)
+    assert capsys.readouterr().out == "one\n1\n"
+    for name in ("a.json", "a.parquet"):
+        app(
+            ["sql", "select 1 as one", "--data", str(data), "--out", str(tmp_path / name)],
+            standalone_mode=False,
+        )
+    assert json.loads((tmp_path / "a.json").read_text()) == [{"one": 1}]
+    assert duckdb.connect().execute(f"from '{tmp_path}/a.parquet'").fetchall() == [(1,)]
+
+
+def test_ctrl_c_lets_the_batch_at_work_end_the_second_one_does_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stop = threading.Event()
+    told = _patient(stop, 15.0)
+    told(signal.SIGINT, None)
+    assert stop.is_set()
+    assert capsys.readouterr().out.startswith("Stopping after this batch (15 s at most)")
+    with pytest.raises(KeyboardInterrupt):
+        told(signal.SIGINT, None)
+
+
+@pytest.mark.parametrize(
+    ("active", "looks"),
+    [(True, [True, False, True]), (False, [True, False])],  # one more ended unseen before
+)
+def test_so_does_a_batch_in_another_process(active: bool, looks: list[bool]) -> None:
+    query: Any = SimpleNamespace(isActive=True, status={"isTriggerActive": active})
+    batches: Any = SimpleNamespace(look=lambda: looks.pop(0))
+    _let_end(query, batches)
+    assert not looks

@@ -64,6 +64,13 @@ def test_one_leaf_a_value(payload: bytes, content_type: str) -> None:
         (b"21.5", "application/octet-stream", []),
         (cbor2.dumps({1: 2}), "application/cbor", [Leaf("[1]", 2.0, None)]),
         (cbor2.dumps({"1": 2}), "application/cbor", [Leaf("1", 2.0, None)]),
+        (cbor2.dumps({b"\1": 2}), "application/cbor", [Leaf("[h'01']", 2.0, None)]),
+        (cbor2.dumps(cbor2.CBORTag(1234, 5)), "application/cbor", []),
+        (msgpack.packb({"a": msgpack.ExtType(5, b"x")}), "application/msgpack", []),
+        (b"9007199254740993", "text/plain", [Leaf("", 2.0**53, "9007199254740993")]),
+        (b"+9007199254740993", "", [Leaf("", 2.0**53, "9007199254740993")]),
+        (b"1" * 2000, "text/plain", [Leaf("", None, "1" * 2000)]),
+        (b"1" * 2000, "", [Leaf("", None, "1" * 2000)]),
     ],
 )  # fmt: skip
 def test_plain_and_opaque(payload: bytes, content_type: str, expected: list[Leaf]) -> None:
@@ -76,6 +83,9 @@ def test_plain_and_opaque(payload: bytes, content_type: str, expected: list[Leaf
         (b"{", "application/json"),
         (b"\xff", "text/plain"),
         (b"\xff\xff", "application/cbor"),
+        (b"21.5", "application/cbor"),  # -19, and three bytes more
+        (b"\xa1\x81\x01\x02", "application/cbor"),  # {[1]: 2}
+        (b"\xa1\xf9\x7e\x00\x02", "application/cbor"),  # {NaN: 2}
         (b"\xc1", "application/msgpack"),
         (b"[" * 100_000 + b"]" * 100_000, "application/json"),
         (json.dumps([0] * VALUES).encode(), "application/json"),
@@ -95,10 +105,39 @@ def test_shared_references_cannot_multiply() -> None:
         leaves(payload, "application/cbor")
 
 
+LONG = "k" * 500_000
+TEXT_OF_LONG = cbor2.dumps(LONG)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        json.dumps({LONG: [1] * 90_000}).encode(),
+        b"\xd9\x01\x00\x9f" + TEXT_OF_LONG + b"\xd8\x19\x00" * 90_000 + b"\xff",
+        b"\x9f\xd8\x1c" + TEXT_OF_LONG + b"\xd8\x1d\x00" * 90_000 + b"\xff",
+        b"\xd9\x01\x00\x9f\xa1" + TEXT_OF_LONG + b"\1" + b"\xa1\xd8\x19\0\1" * 9_000 + b"\xff",
+    ],
+    ids=["long key", "text by number", "shared text", "key by number"],
+)
+def test_a_few_bytes_cannot_become_many(payload: bytes) -> None:
+    declared = "application/json" if payload[:1] == b"{" else "application/cbor"
+    with pytest.raises(Undecodable, match="characters"):
+        leaves(payload, declared)
+    assert leaves(payload, "") == []
+
+
+def test_what_would_take_hours_to_understand_is_text() -> None:
+    pattern = "(?i)" + "[\0-\U0010ffff]" * 10_000
+    payload = b"\xd8\x23" + cbor2.dumps(pattern)
+    assert leaves(payload, "application/cbor") == [Leaf("", None, pattern)]
+
+
 def test_different_places_have_different_paths() -> None:
-    value = {"a.b": 1, "a": {"b": 2}, "a[0]": 3, "": 4, 'q"': 5, "\ud800": 6}
-    assert [leaf.path for leaf in leaves(json.dumps(value).encode(), "")] == [
-        '["a.b"]', "a.b", '["a[0]"]', '[""]', '["q\\""]', "?",
+    value = {"a.b": 1, "a": {"b": 2}, "a[0]": 3, "": 4, 'q"': 5}
+    halves = b', "\\ud800": 6, "\\ud801": 7, "?": 8}'  # of characters
+    payload = json.dumps(value).encode()[:-1] + halves
+    assert [leaf.path for leaf in leaves(payload, "")] == [
+        '["a.b"]', "a.b", '["a[0]"]', '[""]', '["q\\""]', '["\\ud800"]', '["\\ud801"]', "?",
     ]  # fmt: skip
 
 

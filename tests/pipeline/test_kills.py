@@ -94,13 +94,14 @@ def kill_while_it_works(data: Path, dice: random.Random) -> None:
         assert driver.stdout is not None
         assert driver.stdout.readline(), "the driver did not start"
         enough = batches(data) + dice.randrange(3)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 200  # for a machine that may be busy
         while batches(data) < enough and time.monotonic() < deadline:
             time.sleep(0.05)
         time.sleep(dice.uniform(0, 3))
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.communicate()
+    print(f"killed with {batches(data)} whole batches")
     deadline = time.monotonic() + 20
     while Layout(data).writer() is not None and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -159,5 +160,6 @@ def test_three_kills(spark: SparkSession, hub: RunningHub) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_thirty_kills(spark: SparkSession, hub: RunningHub) -> None:
-    check(spark, hub, 30, random.Random())
+@pytest.mark.parametrize("half", [1, 2])
+def test_thirty_kills(spark: SparkSession, hub: RunningHub, half: int) -> None:
+    check(spark, hub, 15, random.Random())

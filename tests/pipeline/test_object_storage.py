@@ -1,9 +1,8 @@
 """The tables on S3: Spark's own S3A file system against a server that speaks S3.
 
-Needs what no package of Spark brings, so it only runs by hand:
+Needs what no package of Spark brings, and fetches it from PyPI into build/s3a, 200 MB once:
 
-    pip install 'moto[server]' brings moto_server; DIR has hadoop-aws and the AWS bundle
-    HUBBUB_S3A_JARS=DIR make soak ARGS=tests/pipeline/test_object_storage.py
+    make soak ARGS=tests/pipeline/test_object_storage.py
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -29,14 +28,10 @@ from hubbub.spark.options import access
 from tests.client.mosquitto import free_port
 from tests.process import ROOT, RunningHub
 
-JARS = os.environ.get("HUBBUB_S3A_JARS", "")
-SERVER = shutil.which("moto_server", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+PARTS = ROOT / "build" / "s3a"
+JARS = ("aws-java-sdk-bundle-1.11.901.jar", "hadoop-aws-3.3.1.jar")
 
-pytestmark = [
-    pytest.mark.soak,
-    pytest.mark.skipif(not JARS, reason="HUBBUB_S3A_JARS names no directory with the S3A jars"),
-    pytest.mark.skipif(SERVER is None, reason="there is no moto_server on PATH"),
-]
+pytestmark = pytest.mark.soak
 
 # The last five say in numbers what an S3A older than Spark's Hadoop cannot read ("60s").
 SETTINGS = """\
@@ -54,13 +49,46 @@ spark.hadoop.fs.s3a.aws.credentials.provider org.apache.hadoop.fs.s3a.SimpleAWSC
 """
 
 
+def pip(*arguments: str) -> None:
+    ran = subprocess.run([sys.executable, "-m", "pip", *arguments], capture_output=True, text=True)
+    if ran.returncode:
+        pytest.skip(f"pip {arguments[0]} did not work: {ran.stderr.strip()[-300:]}")
+
+
+@pytest.fixture(scope="module")
+def jars() -> Path:
+    """Hadoop's S3A. An sdist on PyPI has it, and the SDK that it needs."""
+    place = PARTS / "jars"
+    if all((place / name).exists() for name in JARS):
+        return place
+    place.mkdir(parents=True, exist_ok=True)
+    pip("download", "--no-deps", "--no-binary=:all:", f"--dest={place}", "sagemaker-pyspark==1.4.5")
+    sdist = next(place.glob("*.tar.gz"))
+    with tarfile.open(sdist) as packed:
+        for member in packed:
+            member.name = Path(member.name).name
+            if member.name in JARS:
+                packed.extract(member, place, filter="data")
+    sdist.unlink()
+    return place
+
+
+@pytest.fixture(scope="module")
+def moto() -> Path:
+    """A server that speaks S3, apart from the packages of the project."""
+    place = PARTS / "moto"
+    if not place.exists():
+        pip("install", "--target", str(place), "moto[server]")
+    return place
+
+
 @pytest.fixture
-def settings(tmp_path: Path) -> Iterator[Path]:
+def settings(jars: Path, moto: Path, tmp_path: Path) -> Iterator[Path]:
     """Spark's settings for a bucket `plant` on a server of our own."""
     port = free_port()
-    assert SERVER is not None
     server = subprocess.Popen(
-        [SERVER, "-H", "127.0.0.1", "-p", str(port)],
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        env={**os.environ, "PYTHONPATH": str(moto)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -73,7 +101,7 @@ def settings(tmp_path: Path) -> Iterator[Path]:
         except OSError:
             time.sleep(0.2)
     (tmp_path / "conf").mkdir()
-    said = SETTINGS.format(jars=JARS, endpoint=endpoint)
+    said = SETTINGS.format(jars=jars, endpoint=endpoint)
     (tmp_path / "conf" / "spark-defaults.conf").write_text(said)
     yield tmp_path / "conf"
     server.kill()
@@ -100,15 +128,13 @@ def final(root: Path) -> dict[str, list[tuple[object, ...]]]:
     found = {}
     for table in ALL:
         columns = ", ".join(f'"{column.name}"' for column in table.columns if column.name != "day")
-        if not [*(root / table.name).rglob("*.parquet")]:
-            continue  # the copy of an empty table
         query = f"select {columns} from '{root}/{table.name}/**/*.parquet'"
         if rows := duckdb.connect().execute(query).fetchall():
             found[table.name] = sorted(rows, key=repr)
     return found
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 def test_killed_drivers_change_nothing_on_s3(
     hub: RunningHub, settings: Path, tmp_path: Path
 ) -> None:
@@ -117,11 +143,12 @@ def test_killed_drivers_change_nothing_on_s3(
         feed(hub, batches * 1000)
         driver = pipeline(settings, "run", "--to", "s3a://plant/tables", *data)
         assert driver.stdout is not None
-        seen = 0
-        while seen < batches and (line := driver.stdout.readline()):
-            seen += line.startswith("batch ")
-            feed(hub, 10_000 * (batches + 1) + 1000 * seen)
-        time.sleep(random.uniform(5, 15) if not batches else random.uniform(0, 5))
+        said = (line.split()[0] for line in driver.stdout)
+        assert "Spark" in said, "the driver did not start"  # read up to there
+        for batch in range(batches):
+            assert "batch" in said, "the driver ended"
+            feed(hub, 10_000 * (batches + 1) + 1000 * batch)
+        time.sleep(random.uniform(0, 8))
         os.killpg(driver.pid, signal.SIGKILL)
         driver.communicate()
     hub.stop()
@@ -130,6 +157,6 @@ def test_killed_drivers_change_nothing_on_s3(
         ("compact", "--from", "s3a://plant/tables", "--to", (tmp_path / "copy").as_uri()),
         ("run", "--once", *data),
     ):
-        assert pipeline(settings, *words).wait(300) == 0
+        assert pipeline(settings, *words).wait(600) == 0
     ours = final(hub.data / "tables")
     assert final(tmp_path / "copy") == ours and len(ours["messages"]) >= 3000

@@ -13,10 +13,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from hubbub import schema
-from hubbub.errors import DirectoryError, JournalError
+from hubbub.errors import DirectoryError, JournalError, SettingError
 from hubbub.journal.table import Table
 from hubbub.pipeline import run as pipeline
 from hubbub.pipeline.layout import Layout
+from hubbub.pipeline.rules import Alert, Rules
 from hubbub.pipeline.run import Report
 from hubbub.pipeline.screen import Screen, render
 from hubbub.schema import Row
@@ -223,6 +224,15 @@ def test_tables_without_their_checkpoint_are_refused(writer: Writer, data: Path,
     (data / "tables" / "_checkpoint").rename(data / "elsewhere")
     with pytest.raises(DirectoryError, match="checkpoint is gone: move"):
         once()
+
+
+def test_an_alert_that_cannot_be_asked_is_said_before_there_are_rows(
+    spark: SparkSession, data: Path
+) -> None:
+    wrong = Rules(alert=(Alert("hot", "alerts/hot", "SELECT valu FROM readings"),))
+    with pytest.raises(SettingError, match="alert 'hot': .*`valu`"):
+        pipeline.run(spark, data, threading.Event(), once=True, rules=wrong)
+    assert Layout(data).writer() is None
 
 
 def test_one_pipeline_a_directory(data: Path, once: Run) -> None:

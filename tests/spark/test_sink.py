@@ -62,6 +62,8 @@ def published(hub: RunningHub) -> list[dict[str, Any]]:
         ({"url": "mqtt://x"}, COLUMNS, "url: expected http"),
         ({"url": "http://a,http://b"}, COLUMNS, "of one hub"),
         ({"query": "a/b"}, COLUMNS, "query: expected a name without /"),
+        ({"query": "a\nb"}, COLUMNS, "query: expected a name"),
+        ({"query": "\N{SNOWMAN}"}, COLUMNS, "query: expected a name"),
         ({"qos": "high"}, COLUMNS, "qos: expected a number"),
         ({}, "payload string", "Give a column topic, or the option topic"),
         ({}, "topic string, paylod string", "paylod is no part of a message, did you mean payload"),
@@ -93,6 +95,13 @@ def test_rows_are_messages_and_null_is_left_out() -> None:
         {"qos": 1, "topic": "a", "base64": b"\xff", "properties": {"user": []}},
         {"qos": 1, "topic": "b", "retain": False},
     ]
+
+
+def test_properties_that_are_no_json_are_said() -> None:
+    target = Target({}, schema("topic string, properties string"))
+    rows = pa.RecordBatch.from_pylist([{"topic": "a", "properties": "{user"}])
+    with pytest.raises(SettingError, match="column properties: expected JSON, got '{user'"):
+        list(target._parts(iter([rows])))
 
 
 def test_a_request_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from hubbub import schema, settings
-from hubbub.errors import OffsetError
+from hubbub.errors import OffsetError, SettingError
 from hubbub.journal.table import Table
 from hubbub.spark import options
 from hubbub.spark.options import Options
@@ -125,6 +125,7 @@ def test_rows_that_retention_removed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert strict.latestOffset(offset(writer, 50), ReadAllAvailable()) == offset(writer, 100)
     end = lax.latestOffset(offset(writer, 10), ReadMaxRows(20))
     assert end == offset(writer, 70, lost=40)
+    assert [part.upto for part in lax.partitions(offset(writer, 10), end)] == [70]  # type: ignore[attr-defined]
     assert lax.latestOffset(end, ReadMaxRows(20)) == offset(writer, 90, lost=40)
 
 
@@ -148,6 +149,21 @@ def test_several_journals_are_one_source(writer: Writer, tmp_path: Path) -> None
     only = StreamReader(Options({"path": both, "startingOffsets": json.dumps({other.id: -1})}))
     assert only.initialOffset() == offset(writer, 0, **{other.id: 50})
     other.close()
+
+
+def test_positions_by_name(writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    data(writer, tmp_path)
+
+    def start(name: str) -> int:
+        given = {"path": "data/", "startingOffsets": json.dumps({name: 70})}
+        (part,) = Reader(Options(given)).partitions()
+        return part.after  # type: ignore[attr-defined,no-any-return]
+
+    for name in ("data", "./data/", str(tmp_path / "data"), writer.id, "0"):
+        assert start(name) == 69
+    with pytest.raises(SettingError, match="offsets: dta is none of the journals"):
+        start("dta")
 
 
 def test_a_directory_with_another_journal_is_not_read(writer: Writer, tmp_path: Path) -> None:
@@ -258,6 +274,18 @@ def test_batch_has_every_row_and_column(
 
 
 @pytest.mark.spark
+def test_a_frame_may_be_asked_again(spark: SparkSession, writer: Writer, tmp_path: Path) -> None:
+    """Spark 4.3 would read for the second query what the conditions of the first one left."""
+    path = data(writer, tmp_path)
+    frame = spark.read.format("hubbub").load(path)
+    assert seqs(frame.where("seq = 5")) == [5]
+    assert frame.count() == 100
+    assert seqs(frame.where("seq < 3").union(frame.where("seq > 98"))) == [1, 2, 99, 100]
+    narrow = spark.read.format("hubbub").option("pushdown", "true").load(path)
+    assert seqs(narrow.where("seq = 5 AND topic LIKE 'plant/%'")) == [5]
+
+
+@pytest.mark.spark
 def test_batch_between_offsets(spark: SparkSession, writer: Writer, tmp_path: Path) -> None:
     reader = spark.read.format("hubbub").option("minPartitions", "4")
     path = data(writer, tmp_path)
@@ -318,7 +346,13 @@ def test_a_session_that_imports_nothing_of_ours_finds_the_source(
     assert "rows: 100\nours: []" in ran.stdout, ran.stderr
 
 
-def test_a_journal_without_rows_has_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.spark
+def test_a_journal_without_rows_has_no_rows(
+    spark: SparkSession, writer: Writer, tmp_path: Path
+) -> None:
     """Spark reads a partition of its own making where there is none of ours."""
-    frame = spark.read.format("hubbub").option("path", str(tmp_path)).load()
+    frame = spark.read.format("hubbub").option("path", str(tmp_path / "data")).load()
     assert frame.count() == 0
+    misspelt = spark.read.format("hubbub").option("path", str(tmp_path / "date")).load()
+    with pytest.raises(PySparkException, match="date holds no journal: expected the data direct"):
+        misspelt.count()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -64,3 +66,32 @@ def test_the_script_drops_what_java_may_not_know(tmp_path: Path) -> None:
         check=True,
     )
     assert ran.stdout == "-Xmx1g\na b\n\n"
+
+
+def test_ctrl_c_waits_until_a_start_is_over() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    begun: list[str] = []
+    with pytest.raises(KeyboardInterrupt), start._unbroken():
+        os.kill(os.getpid(), signal.SIGINT)
+        begun.append("the JVM has begun")
+    assert begun and signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        (
+            {"remote": "sc://127.0.0.1:1"},
+            r"answers at sc://127.0.0.1:1 \(.*refused\): start",
+        ),
+        ({"master": "spark://127.0.0.1:1,127.0.0.1:2"}, "no Spark answers at spark://127.0.0.1:1"),
+        (
+            {"remote": "127.0.0.1:15002"},
+            "expected sc:// .*, got '127.0.0.1:15002'",
+        ),
+        ({"master": "lokal"}, "expected local or spark:// or yarn or k8s:// for Spark"),
+    ],
+)
+def test_a_spark_that_is_not_there_is_said_at_once(where: dict[str, str], words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        start.session(**where)

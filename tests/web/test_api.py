@@ -38,7 +38,7 @@ def serve(tmp_path: Path) -> Serve:
     async def start(**settings: Any) -> AsyncIterator[httpx.AsyncClient]:
         settings.setdefault("journal", Journal(durability="os"))
         node = Node(Settings(data=str(tmp_path / "data"), listen=("127.0.0.1:0",), **settings))
-        node.web = Application(node.status, None, node)
+        node.web = Application(node)
         async with node:
             url = f"http://{node.listeners[0].address}"
             async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
@@ -161,6 +161,24 @@ async def test_without_a_token_the_permissions_of_users_hold(serve: Serve, tmp_p
     assert payloads(tmp_path) == [0]
 
 
+async def test_queries_of_users_are_their_own(serve: Serve, tmp_path: Path) -> None:
+    """Who may publish anything can neither skip nor repeat what another one sends."""
+    users = tmp_path / "users"
+    for user in ("ann", "bob", "q"):
+        add_user(users, user, b"secret")
+    async with serve(password_file=str(users)) as client:
+        client.auth = httpx.BasicAuth("ann", "secret")
+        assert await post(client, counted(0, 4), "q/1/0") == (200, {"taken": 4, "skipped": 0})
+        for user in ("bob", "q"):
+            client.auth = httpx.BasicAuth(user, "secret")
+            assert (await client.delete(f"{PUBLISH}/q")).json() == {"forgotten": 0}
+            assert await post(client, counted(9, 1), "q/9/0") == (200, {"taken": 1, "skipped": 0})
+        client.auth = httpx.BasicAuth("ann", "secret")
+        assert await post(client, counted(0, 6), "q/1/0") == (200, {"taken": 2, "skipped": 4})
+        assert (await client.delete(f"{PUBLISH}/q")).json() == {"forgotten": 1}
+    assert payloads(tmp_path) == [0, 1, 2, 3, 9, 9, 4, 5]
+
+
 @pytest.mark.parametrize("header", [{"Origin": "http://evil"}, {"Sec-Fetch-Site": "cross-site"}])
 async def test_pages_of_other_sites_publish_nothing(
     serve: Serve, header: dict[str, str], tmp_path: Path
@@ -194,6 +212,30 @@ async def test_ranges_are_the_frames_of_the_disk(serve: Serve, tmp_path: Path) -
         assert (beyond.content, beyond.headers["hubbub-upto"]) == (b"", "40")
         for wrong in ({"from": "x"}, {"to": "4"}, {"from": "-1"}, {"from": "1", "to": "²"}):
             assert (await client.get(JOURNAL, params=wrong)).status_code == 400
+
+
+async def test_what_is_no_number_is_said(serve: Serve) -> None:
+    async with serve() as client:
+        for number in ("", "x", "-1", "1.0", "1_0", "1 0", "٣", "²", "9" * 5_000, str(2**63)):
+            for query in ("status?limit=", "status?offset=", "journal?from=", "journal?from=1&to="):
+                answer = await client.get(f"/api/v1/{query}{number}")
+                assert answer.status_code == 400
+                assert "expected a number from 0 to " in answer.json()["error"]
+            headers = {b"Hubbub-Batch": b"q/0/0", b"Hubbub-First": number.encode()}
+            answer = await client.post(PUBLISH, content=counted(0, 1), headers=headers)
+            assert "Hubbub-First: expected a number from 0 to " in answer.json()["error"]
+            headers = {b"Hubbub-Batch": f"q/{number}/0".encode()}
+            answer = await client.post(PUBLISH, content=counted(0, 1), headers=headers)
+            assert "Hubbub-Batch: expected" in answer.json()["error"]
+
+
+async def test_the_largest_numbers(serve: Serve) -> None:
+    async with serve() as client:
+        await post(client, counted(0, 1))
+        answer = await client.get(JOURNAL, params={"from": 2**63 - 1, "to": 2**63 - 1})
+        assert (answer.status_code, answer.content) == (200, b"")
+        answer = await client.get("/api/v1/status", params={"limit": 10_000, "offset": 999_999_999})
+        assert answer.json()["clients"] == []
 
 
 async def test_an_answer_has_an_end(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +301,11 @@ async def test_every_part_of_a_message_arrives(serve: Serve, tmp_path: Path) -> 
         (b'{"topic": "a", "qos": 3}', "line 2: .*qos"),
         (b'{"topic": "a", "payloud": ""}', "payloud"),
         (b'{"topic": "a", "properties": {"user": 5}}', "line 2: .*user"),
-        (b'{"topic": "a"}\n' * 10_000, "10001 messages in one request"),
+        (b'{"topic": "a"}\n' * 10_000, "10001 lines in one request"),
+        (b"\n" * 20_000, "20001 lines in one request"),
+        (b'{"topic": "a", "reply_to": "b/#"}', "line 2: 'b/#' is no topic to answer to"),
+        (b'{"topic": "a", "content_type": "x\\u0000"}', "line 2: NUL"),
+        (b'{"topic": "a", "properties": {"user": [["k", "\\u0000"]]}}', "line 2: NUL"),
         (b'{"topic": "\xff"}', "line 2: "),
     ],
 )
@@ -345,4 +391,8 @@ async def test_a_body_has_a_bound(serve: Serve) -> None:
     async with serve(limits=Limits(message_bytes=1000)) as client:
         assert (await client.post(PUBLISH, content=b"x" * 3000)).status_code == 413
         status, answer = await post(client, lines({"topic": "a", "payload": "x" * 1001}))
+        assert status == 400 and "larger than limits.message_bytes" in answer["error"]
+        status, answer = await post(
+            client, b'{"topic": "a", "payload": "%s"}' % ("ü" * 501).encode()
+        )
         assert status == 400 and "larger than limits.message_bytes" in answer["error"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -47,19 +48,27 @@ def replay(
     Without --go it says what it would publish, and how long that takes.
     """
     pace = _pace(speed)
+    need_spark()
+    from hubbub.pipeline.replay import Choice, chosen, plan, play
+    from hubbub.spark.filters import pattern_of
+    from hubbub.spark.options import listed
+
+    choice = Choice(listed(topics), _time("--since", since), _time("--until", until))
+    pattern_of(choice.topics)  # what is wrong with them is said before Spark starts
     with _spark(data, master, remote) as spark:
         from hubbub.pipeline.publish import Publisher
-        from hubbub.pipeline.replay import Choice, chosen, plan, play
-        from hubbub.spark.options import listed
 
-        rows = chosen(spark, Choice(listed(topics), since, until))
+        rows = chosen(spark, choice)
         found = plan(rows)
+        if not found.messages:
+            print("There are no such messages.")
+            return
         seconds = found.seconds(pace)
         takes = "as fast as the hub takes them" if seconds is None else f"in {seconds:,.0f} s"
         where = f", below {prefix}" if prefix else ""
         print(
             f"{found.messages:,} messages of {found.topics:,} topics, {found.bytes:,} bytes, "
-            f"from {found.first or '-'} to {found.last or '-'} UTC: {takes}{where}"
+            f"from {found.first} to {found.last} UTC: {takes}{where}"
         )
         if not go:
             print("Nothing was published. The same with --go does it.")
@@ -81,6 +90,17 @@ def _pace(speed: str) -> float:
     return pace
 
 
+def _time(option: str, given: str) -> str:
+    """The same, if Spark will read it."""
+    try:
+        datetime.fromisoformat(given or "2026-01-31")
+    except ValueError:
+        raise SettingError(
+            f"{option}: expected a time such as 2026-01-31 or '2026-01-31 12:00', got {given!r}"
+        ) from None
+    return given
+
+
 def backfill(
     table: Annotated[str, typer.Argument(help="readings, quarantine or traffic.")],
     data: Data = DEFAULT_DATA,
@@ -94,12 +114,16 @@ def backfill(
 
     The pipeline must not run meanwhile. Readers find the old table until the new one is whole.
     """
+    need_spark()
+    from hubbub.pipeline.layout import Layout
+    from hubbub.pipeline.rules import NO_RULES, read_rules
+
+    said = read_rules(rules) if rules else NO_RULES
+    Layout(data).stands()
+    need_no_writer(data)
     with _spark(data, master, remote) as spark:
         from hubbub.pipeline.backfill import backfill as make
-        from hubbub.pipeline.layout import Layout
-        from hubbub.pipeline.rules import NO_RULES, read_rules
 
-        said = read_rules(rules) if rules else NO_RULES
         rows = make(spark, Layout(data), table, said)
         print(f"{table} has {rows:,} rows now.")
 
@@ -141,6 +165,15 @@ def compact(
             print(f"{name}: {merge(layout, name, progress)} files less")
     finally:
         layout.release()
+
+
+def need_no_writer(data: str) -> None:
+    """Say it before Spark starts, which takes its time. Raises DirectoryError."""
+    from hubbub.pipeline.layout import Layout
+
+    layout = Layout(data)
+    layout.prepare(())
+    layout.release()
 
 
 def hub_at(url: str, token_file: str) -> Hub:

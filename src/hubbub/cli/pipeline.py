@@ -7,10 +7,12 @@ whole history (`replay`, `backfill`, `compact`) is in `history`.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -73,21 +75,25 @@ def run(
 ) -> None:
     """Keep the tables in DIR/tables up to date with the journal."""
     need_spark()
-    _need_journal(data)
     from hubbub.pipeline import run as pipeline
     from hubbub.pipeline.rules import NO_RULES, read_rules
 
     said = read_rules(rules) if rules else NO_RULES
     names = tables.names(only) if only else pipeline.NAMES
     days = _days(keep or [])
+    if to and keep:
+        raise SettingError("--keep does not reach --to: use the lifecycle rules of the storage")
+    _need_journal(data)
+    if not to:
+        history.need_no_writer(data)
     publish = _publisher(publish_to, token_file).alerts if said.alert else None
-    stop = threading.Event()
-    _stop_on_signals(stop)
+    _on_signals(signal.default_int_handler)  # there is no batch to wait for
     print(f"Starting Spark; tables go to {to or f'{data}/tables'}. Ctrl-C ends.", flush=True)
     from hubbub.spark.start import end, session
 
     spark = session(master, remote)
-    _stop_on_signals(stop)  # Spark sets its own
+    stop = threading.Event()
+    _on_signals(_patient(stop, pipeline.PATIENCE))  # Spark has set its own
     print("Spark runs; its first batch takes longer than the others.", flush=True)
     try:
         with _Progress() as progress:
@@ -95,6 +101,9 @@ def run(
                 spark, data, stop, progress.report, every=every, once=once, skip_lost=skip_lost,
                 rules=said, publish=publish, only=names, to=to, keep=days,
             )  # fmt: skip
+    except KeyboardInterrupt:
+        print("Ended in the midst of a batch; the next run begins it again.", flush=True)
+        sys.exit(130)
     finally:
         end(spark)
     print("The tables are up to date." if once else "Stopped; the next run goes on from here.")
@@ -127,7 +136,8 @@ def status(
     writer = f"process {said['writer']} writes them" if said["writer"] else "nobody writes them now"
     print(f"{said['tables']}: {writer}")
     print(f"batch {said['batch']}, up to row {said['seq']} of the journal ({said['time']} UTC)")
-    print(f"{said['behind']} rows behind the journal")
+    span = f": those of the last {said['seconds']:,.0f} s" if said["behind"] else ""
+    print(f"{said['behind']:,} rows behind the journal{span}")
 
 
 def _seconds_since(time: str) -> float:
@@ -152,10 +162,9 @@ def _days(given: list[str]) -> dict[str, float]:
     days: dict[str, float] = {}
     for one in given:
         name, _, number = one.partition("=")
-        try:
-            days[tables.names(name)[0]] = float(number)
-        except ValueError:
-            raise SettingError(f"--keep: expected TABLE=DAYS, got {one!r}") from None
+        if not re.fullmatch(r"\d+(\.\d+)?", number) or not float(number):
+            raise SettingError(f"--keep: expected TABLE=DAYS, such as readings=90, got {one!r}")
+        days[tables.names(name)[0]] = float(number)
     return days
 
 
@@ -167,15 +176,24 @@ def _need_journal(data: str) -> None:
         )
 
 
-def _stop_on_signals(stop: threading.Event) -> None:
+_Handler = Callable[[int, FrameType | None], object]
+
+
+def _on_signals(handler: _Handler) -> None:
+    signal.signal(signal.SIGINT, handler)
+    signal.signal(signal.SIGTERM, handler)
+
+
+def _patient(stop: threading.Event, seconds: float) -> _Handler:
+    """Lets the batch at work end, the first time."""
+
     def told(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
-            raise KeyboardInterrupt  # said twice: no patience with the batch at work
+            raise KeyboardInterrupt
         stop.set()
-        print("Stopping after this batch; once more ends now.", flush=True)
+        print(f"Stopping after this batch ({seconds:.0f} s at most); once more ends now.")
 
-    signal.signal(signal.SIGINT, told)
-    signal.signal(signal.SIGTERM, told)
+    return told
 
 
 class _Progress:
@@ -203,7 +221,7 @@ class _Progress:
             self._live.update(picture(list(self._reports)), refresh=True)
             return
         rate = report.rows / report.seconds
-        times = ", ".join(f"{name} {seconds:.1f}" for name, seconds in report.tables.items())
+        times = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in report.tables.items())
         print(
             f"batch {report.batch}: {report.rows} rows, {report.messages} messages, up to seq "
             f"{report.seq}, {report.behind} behind, {report.seconds:.1f} s ({rate:.0f} rows/s)"

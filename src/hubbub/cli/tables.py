@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from rich.console import Console
 
 from hubbub.errors import HubbubError, SettingError
 from hubbub.settings import DEFAULT_DATA
@@ -38,10 +40,12 @@ class Format(StrEnum):
 
 def sql(
     query: Annotated[
-        str, typer.Argument(help="What to ask, in Spark SQL; without it, a prompt.")
+        str, typer.Argument(help="What to ask, in Spark SQL; else standard input, or a prompt.")
     ] = "",
     data: Data = DEFAULT_DATA,
-    form: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.table,
+    given: Annotated[
+        Format | None, typer.Option("--format", help="How to write it; else FILE's name says it.")
+    ] = None,
     out: Annotated[str, typer.Option(metavar="FILE", help="Write it there.")] = "",
     plot: Annotated[
         str, typer.Option(metavar="FILE", help="Draw it over time: a PNG, - for the terminal.")
@@ -55,6 +59,10 @@ def sql(
     are in traffic_open and so on. All stand at the same row of the journal.
     """
     need_spark()
+    form = given or _form_of(out)
+    for file in (out, plot):
+        if not Path(file).absolute().parent.is_dir():
+            raise SettingError(f"cannot write {file}: there is no directory {Path(file).parent}")
     if form is Format.parquet and not out:
         raise SettingError("--format parquet needs a file: --out FILE")
     from hubbub.pipeline import sql as asked
@@ -65,14 +73,21 @@ def sql(
     spark = start(master, remote)
     try:
         asked.views(spark, data)
-        if query:
-            _put(_ask(spark, data, query), form, out, plot)
-        else:
-            _prompt(spark, data, form)
+        if not query and sys.stdin.isatty():
+            _prompt(spark, data, form, out, plot)
+            return
+        for statement in (query,) if query else statements(sys.stdin):
+            _put(_ask(spark, data, statement), form, out, plot)
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
         end(spark)
+
+
+def _form_of(file: str) -> Format:
+    """What the name of a file asks for."""
+    suffix = Path(file).suffix.removeprefix(".")
+    return Format(suffix) if suffix in Format.__members__ else Format.table
 
 
 def start(master: str, remote: str) -> SparkSession:
@@ -80,7 +95,8 @@ def start(master: str, remote: str) -> SparkSession:
     from hubbub.spark.start import session
 
     conf = {} if remote else {"spark.driver.extraJavaOptions": SHORT_LIVED}
-    spark = session(master, remote, **conf)
+    with Console(stderr=True).status("Starting Spark"):  # on a terminal only, and then gone
+        spark = session(master, remote, **conf)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark sets its own
     return spark
 
@@ -122,13 +138,26 @@ def _put(result: pa.Table, form: Format, out: str, plot: str) -> None:
         show(result, form.value, sys.stdout)
 
 
-def _prompt(spark: SparkSession, data: str, form: Format) -> None:
+def statements(lines: Iterable[str]) -> Iterator[str]:
+    """What is asked without a prompt: `;` at the end of a line ends a statement, as there."""
+    said = ""
+    for line in lines:
+        said = f"{said}\n{line}".strip()
+        if said.endswith(";"):
+            yield said.rstrip("; \n")
+            said = ""
+    if said:
+        yield said
+
+
+def _prompt(spark: SparkSession, data: str, form: Format, out: str, plot: str) -> None:
     """Ask until the end of the input. A statement ends with `;`, Ctrl-C drops it."""
+    import readline  # noqa: F401  # gives input() a history
+
     from hubbub.pipeline import sql as asked
 
-    if sys.stdin.isatty():
-        import readline  # noqa: F401  # gives input() a history
-    print("SQL over the tables; a statement ends with ;  \\d lists tables, \\q or Ctrl-D ends.")
+    print("SQL over the tables; a statement ends with ;")
+    print("\\d lists the tables, \\d NAME the columns of one; \\q or Ctrl-D ends.")
     said = ""
     while True:
         try:
@@ -136,12 +165,13 @@ def _prompt(spark: SparkSession, data: str, form: Format) -> None:
             said = f"{said}\n{line}".strip()
             if said in ("\\q", "exit", "quit"):
                 return
-            if said == "\\d":
-                said = "SHOW TABLES;"
-            if said.endswith(";"):
+            if said.startswith("\\d"):
+                name, said = said.removeprefix("\\d").strip("; "), ""
+                _describe(name)
+            elif said.endswith(";"):
                 statement, said = said.rstrip("; \n"), ""
                 asked.views(spark, data)  # as the tables stand now
-                _put(_ask(spark, data, statement), form, "", "")
+                _put(_ask(spark, data, statement), form, out, plot)
         except KeyboardInterrupt:
             said = ""
             print()
@@ -152,11 +182,27 @@ def _prompt(spark: SparkSession, data: str, form: Format) -> None:
             print(error, file=sys.stderr)
 
 
+def _describe(name: str) -> None:
+    """What there is to ask: all tables with their grain, or the columns of one."""
+    from hubbub.pipeline.tables import ALL
+    from hubbub.pipeline.tables.table import Spanning
+
+    if name:
+        _columns(names(name.removesuffix("_open"))[0])
+        return
+    for table in ALL:
+        opened = f", {table.name}_open" if isinstance(table, Spanning) else ""
+        print(f"{table.name + opened:28}{table.grain}")
+
+
 def listing(
     name: Annotated[str, typer.Argument(help="A table: then its columns.")] = "",
     data: Data = DEFAULT_DATA,
 ) -> None:
-    """List the tables with their rows and sizes, or the columns of one with their meaning."""
+    """List the tables with their rows and sizes, or the columns of one with their meaning.
+
+    Open rows are those that a later batch will close.
+    """
     need_spark()
     if name:
         _columns(names(name)[0])
@@ -165,16 +211,29 @@ def listing(
 
     from hubbub.pipeline.layout import Layout
     from hubbub.pipeline.tables import ALL
+    from hubbub.pipeline.tables.table import Spanning
 
     layout = Layout(data)
     progress = layout.stands()
-    print(f"{'table':12}{'rows':>14}{'files':>8}{'MB':>10}  one row is")
+    print(f"{'table':12}{'rows':>14}{'open':>9}{'files':>8}{'MB':>10}  one row is")
     for table in ALL:
         files = [part.file for part in layout.files(table.name, -1, progress.batch)]
         rows = sum(pq.read_metadata(file).num_rows for file in files)
         size = sum(file.stat().st_size for file in files) / 1e6
         grain = table.grain.removeprefix("one row ").partition(":")[0]
-        print(f"{table.name:12}{rows:>14,}{len(files):>8,}{size:>10,.1f}  {grain}")
+        opened = ""
+        if isinstance(table, Spanning):
+            carried = layout.carried(table.name, progress.batch)
+            opened = f"{_rows(carried, table.columns[0].name):,}"
+        print(f"{table.name:12}{rows:>14,}{opened:>9}{len(files):>8,}{size:>10,.1f}  {grain}")
+
+
+def _rows(files: list[Path], column: str) -> int:
+    """Rows of the table: where its first column is null, something else is remembered."""
+    import pyarrow.parquet as pq
+
+    read = (pq.ParquetFile(file).read([column]).column(0) for file in files)
+    return sum(len(cells) - cells.null_count for cells in read)
 
 
 def _columns(name: str) -> None:

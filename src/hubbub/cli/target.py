@@ -107,6 +107,8 @@ class Target(NamedTuple):
             raise SettingError("expected --url, or --host and --port, not both")
         if self.smq:
             return connect(self.url, **self._smq_options())
+        if self.scheme in ("switch", "switchs"):
+            raise SettingError(f"cannot use {self.url!r} here: see `hubbub switch --help`")
         return connect(self._mqtt_url(), **self._mqtt_options(), **options)
 
     def _smq_options(self) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def _expected() -> str:
 
 
 def split_url(url: str) -> SplitResult:
-    """The parts of a URL. SettingError if its host or port can be none."""
+    """The parts of a URL. SettingError if its host or port can be none, or it has none."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -65,6 +65,8 @@ def split_url(url: str) -> SplitResult:
         raise SettingError(f"cannot use {url!r}: {error}") from None
     if port == 0:
         raise SettingError(f"cannot use {url!r}: nothing listens on port 0")
+    if parts.scheme in _SCHEMES and not url[len(parts.scheme) :].startswith("://"):
+        raise SettingError(f"cannot use {url!r}: expected {parts.scheme}://HOST:PORT")
     return parts
 
 

@@ -37,7 +37,7 @@ def client_number(name: str) -> int:
 
 def is_name(name: str) -> bool:
     """Whether a message can be published to it by clients that know wildcards."""
-    return _is_text(name) and "+" not in name and "#" not in name
+    return is_text(name) and "+" not in name and "#" not in name
 
 
 def delayed_topic(name: str) -> tuple[int, str]:
@@ -51,7 +51,7 @@ def delayed_topic(name: str) -> tuple[int, str]:
 
 
 def is_filter(topic_filter: str) -> bool:
-    if not _is_text(topic_filter) or topic_filter.count("/") >= NAME_LEVELS:
+    if not is_text(topic_filter) or topic_filter.count("/") >= NAME_LEVELS:
         return False
     levels = topic_filter.split("/")
     last = len(levels) - 1
@@ -73,7 +73,8 @@ def has_wildcard(topic_filter: str) -> bool:
     return "+" in topic_filter or "#" in topic_filter
 
 
-def _is_text(name: str) -> bool:
+def is_text(name: str) -> bool:
+    """Whether every protocol can say it: a topic, a filter, the text of a property."""
     if not name or "\0" in name:
         return False
     try:

@@ -101,9 +101,9 @@ class Table:
         return self.shelf.committed()
 
     def segment_of(self, seq: int) -> int:
-        """The seq at which the segment with that row begins; the oldest one's if it is gone."""
-        firsts = [segment.first for segment in self.shelf.segments()]
-        return max((first for first in firsts if first <= seq), default=self.first())
+        """The seq at which the segment with that row begins; only a directory knows."""
+        assert isinstance(self.shelf, Frames)
+        return self.shelf.base_of(seq)
 
     def read(
         self, after: int, upto: int, choice: Choice | None = None

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from hubbub.errors import DirectoryError
 from hubbub.pipeline.layout import Layout
-from hubbub.pipeline.places import BATCH_ID, Remote, settle
+from hubbub.pipeline.places import BATCH_ID, Remote, hollow, settle
 from hubbub.pipeline.sql import closed
 from hubbub.pipeline.tables import ALL
 from hubbub.pipeline.tables.table import AnyTable, clock, ddl, names
@@ -44,7 +44,10 @@ def copy(spark: SparkSession, data: str | Path, source: str, to: str) -> Iterato
             if error.getCondition() != "PATH_ALREADY_EXISTS":
                 raise
             raise DirectoryError(f"{to} is not empty: copy into a new place") from error
-        yield table.name, rows.count()
+        count = rows.count()
+        if not count:
+            hollow(spark, table, f"{to.rstrip('/')}/{table.name}", ("day",))
+        yield table.name, count
 
 
 def _local(spark: SparkSession, data: str | Path, table: AnyTable) -> DataFrame:

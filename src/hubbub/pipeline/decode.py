@@ -13,10 +13,14 @@ at binary data, and never raises anything but `Undecodable`.
 A path is made of keys joined by dots and list positions in brackets. A key that contains one of
 `. [ ] "`, or is empty, is written ["like this"], so different leaves have different paths. A
 plain number or text has the path "".
+
+A few bytes can mean much: a long key stands in the path of everything below it, and CBOR may say
+the same text again by a number. So what comes out is counted while it is made.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
@@ -34,6 +38,7 @@ import msgspec
 
 DEPTH: Final = 64  # a payload nested deeper is an attack, not a measurement
 VALUES: Final = 100_000  # objects, lists and leaves in one message
+CHARACTERS: Final = 16 << 20  # of the paths and texts of one, beside those of its payload
 
 # ASCII: other white space, as the separator 0x1C, is some to `re` and none to `float`.
 _NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
@@ -44,7 +49,7 @@ _fast_json: Final = msgspec.json.Decoder().decode
 
 
 class Undecodable(ValueError):
-    """The payload is not what its content type declares, or beyond DEPTH or VALUES."""
+    """The payload is not what its content type declares, or beyond the bounds above."""
 
 
 class Leaf(NamedTuple):
@@ -65,7 +70,7 @@ def leaves(payload: bytes, content_type: str) -> list[Leaf]:
 class Leaves:
     """The readings of many messages as columns: `places` says which message each one is of."""
 
-    __slots__ = ("places", "paths", "values", "texts", "_seen")
+    __slots__ = ("places", "paths", "values", "texts", "_seen", "_left")
 
     def __init__(self) -> None:
         self.places: list[int] = []
@@ -73,6 +78,7 @@ class Leaves:
         self.values: list[float | None] = []
         self.texts: list[str | None] = []
         self._seen = 0
+        self._left = 0
 
     def take(self, place: int, payload: bytes, content_type: str) -> None:
         """Add the readings of a payload, in its own order; none if it holds none or is opaque.
@@ -83,6 +89,7 @@ class Leaves:
         """
         before = len(self.paths)
         self._seen = 0
+        self._left = CHARACTERS + len(payload)
         if not content_type:
             self._undeclared(payload, before)
         elif (decoder := decoder_of(content_type)) is not None:
@@ -104,7 +111,7 @@ class Leaves:
         except UnicodeDecodeError:
             return
         if _NUMBER.fullmatch(text):
-            self._scalar("", float(text))
+            self._scalar("", _number(text))
 
     def _cut(self, length: int) -> None:
         for column in (self.paths, self.values, self.texts):
@@ -113,10 +120,10 @@ class Leaves:
     def _walk(self, path: str, value: Any, depth: int) -> None:
         """All leaves in order. Counted, because CBOR's shared references may form any graph."""
         if isinstance(value, dict):
-            self._enter(len(value), depth)
+            self._enter(path, len(value), depth)
             self._fields(path, value, depth + 1)
-        elif isinstance(value, list | tuple):
-            self._enter(len(value), depth)
+        elif isinstance(value, list):
+            self._enter(path, len(value), depth)
             for index, item in enumerate(value):
                 self._walk(f"{path}[{index}]", item, depth + 1)
         else:
@@ -129,6 +136,7 @@ class Leaves:
             place = known.get(key) if type(key) is str else None
             if place is None:
                 place = _remembered(path, key)
+                self._spend(len(place))
             sort = type(item)
             if sort is float and -_HUGE < item < _HUGE:
                 self.paths.append(place)
@@ -137,7 +145,8 @@ class Leaves:
             elif sort is str:
                 self.paths.append(place)
                 self.values.append(None)
-                self.texts.append(item if item.isascii() else _valid(item))
+                short = len(item) <= _SHORT and item.isascii()
+                self.texts.append(item if short else self._said(item))
             elif sort is int and -_EXACT <= item <= _EXACT:
                 self.paths.append(place)
                 self.values.append(float(item))
@@ -145,10 +154,20 @@ class Leaves:
             else:
                 self._walk(place, item, depth)
 
-    def _enter(self, count: int, depth: int) -> None:
+    def _enter(self, path: str, count: int, depth: int) -> None:
         self._seen += count
         if depth >= DEPTH or self._seen >= VALUES:
             raise Undecodable(f"deeper than {DEPTH} levels or more than {VALUES} values")
+        self._spend(count * len(path))
+
+    def _spend(self, characters: int) -> None:
+        self._left -= characters
+        if self._left < 0:
+            raise Undecodable(f"paths and texts of more than {CHARACTERS} characters")
+
+    def _said(self, text: str) -> str:
+        self._spend(len(text))
+        return text if text.isascii() else _valid(text)
 
     def _add(self, path: str, value: float | None, text: str | None) -> None:
         self.paths.append(path)
@@ -160,7 +179,7 @@ class Leaves:
         if isinstance(value, bool):
             self._add(path, float(value), "true" if value else "false")
         elif isinstance(value, str):
-            self._add(path, None, _valid(value))
+            self._add(path, None, self._said(value))
         elif isinstance(value, int | float | Decimal | Fraction):
             self._number(path, value)
         elif isinstance(value, datetime | date):
@@ -176,9 +195,9 @@ class Leaves:
             rounded = math.inf
         if math.isfinite(rounded):
             exact = isinstance(value, float) or rounded == value
-            self._add(path, rounded, None if exact else str(value)[:1000])
+            self._add(path, rounded, None if exact else self._said(str(value)))
         elif not isinstance(value, float):
-            self._add(path, None, str(value)[:1000])
+            self._add(path, None, self._said(str(value)))
 
 
 def _undecodable(error: Exception, content_type: str) -> Undecodable:
@@ -211,11 +230,28 @@ def _no_constant(name: str) -> Any:
 
 def _text(payload: bytes) -> Any:
     text = payload.decode()
-    return float(text) if _NUMBER.fullmatch(text) else text
+    return _number(text) if _NUMBER.fullmatch(text) else text
+
+
+def _number(text: str) -> int | float:
+    """A whole number keeps all its digits, but for more of them than Python reads."""
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
 
 
 def _cbor(payload: bytes) -> Any:
-    return cbor2.loads(payload)
+    """One item and no more: the first byte of almost anything is a whole item of CBOR."""
+    data = io.BytesIO(payload)
+    value = cbor2.CBORDecoder(data, max_depth=DEPTH, semantic_decoders=_AS_TEXT).decode()
+    if data.tell() != len(payload):
+        raise ValueError(f"{len(payload) - data.tell()} bytes follow its end")
+    return value
+
+
+# Regular expressions and MIME messages: understanding them can take hours, and is no use here.
+_AS_TEXT: Final = dict.fromkeys((35, 36), lambda value, immutable: value)
 
 
 def _msgpack(payload: bytes) -> Any:
@@ -246,20 +282,26 @@ def _remembered(path: str, key: Any) -> str:
 
 
 def _spelled(path: str, key: str) -> str:
+    if not key.isascii() and _valid(key) != key:
+        return f"{path}[{json.dumps(key)}]"
     if not _PLAIN_KEY.fullmatch(key):
-        return f"{path}[{json.dumps(_valid(key), ensure_ascii=False)}]"
-    return f"{path}.{_valid(key)}" if path else _valid(key)
+        return f"{path}[{json.dumps(key, ensure_ascii=False)}]"
+    return f"{path}.{key}" if path else key
 
 
 _NONE: Final[dict[str, str]] = {}
 _KEYS: Final[dict[str, dict[str, str]]] = {}  # path: key: path of the key
-_SHORT: Final = 256  # characters of a path that is worth remembering
+_SHORT: Final = 256  # characters of a path that is worth remembering, of a text not to count
 _MOST_PATHS: Final = 100  # objects, and
 _MOST_KEYS: Final = 1_000  # keys of each that are kept: 30 MB at the very most
 
 
 def _scalar_key(key: Any) -> str:
-    return f"h'{key.hex()}'" if isinstance(key, bytes) else _valid(str(key))
+    if isinstance(key, bytes):
+        return f"h'{key.hex()}'"
+    if isinstance(key, int | float | None) and key == key:
+        return str(key)
+    raise Undecodable(f"no path can name a key like {type(key).__name__}")
 
 
 def _valid(text: str) -> str:

@@ -6,7 +6,7 @@ one final row per grain at any moment; they differ in how a batch that was cut s
     Disk     whole files by rename, what a batch cut short has left is removed   pipeline.layout
     Remote   one directory a batch, written again as a whole                     object storage
 
-    URL/<table>/batch_id=N/[day=D/]part-….parquet    final rows
+    URL/<table>/batch_id=N/[day=D/]part-….parquet    final rows; of batch -1: the columns, no rows
     URL/_open/<table>/slot=N mod 16/                  rows still open after batch N
     URL/_progress/slot=N mod 16/                      {"batch": N, …}, the greatest counts
     URL/_checkpoint/                                  Spark's position
@@ -27,9 +27,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from hubbub.errors import DirectoryError
-from hubbub.pipeline.layout import KEPT, RISING, Layout, Progress
+from hubbub.pipeline.layout import KEPT, NO_DAY, RISING, Layout, Progress
 from hubbub.pipeline.tables.table import AnyTable, Column, Spanning, arrow, ddl, names
 
+NO_BATCH: Final = -1  # where a table on object storage has its file without rows
 BATCH_ID: Final = Column("batch_id", "bigint", "the batch that wrote the row, or began its group")
 
 SETTINGS: Final = {
@@ -153,8 +154,7 @@ class Remote:
         if self.progress() is not None:
             return
         for table in tables:
-            nothing = self.spark.createDataFrame([], ddl(table.columns))
-            nothing.coalesce(1).write.mode("overwrite").parquet(f"{self.root}/_schema/{table.name}")
+            hollow(self.spark, table, f"{self.root}/{table.name}/batch_id={NO_BATCH}", table.by)
 
     def release(self) -> None:
         """There is nothing to give back."""
@@ -231,6 +231,16 @@ class Remote:
 _PROGRESS: Final = (
     "batch bigint, seq bigint, time string, `group` bigint, since string, rows bigint"
 )
+
+
+def hollow(spark: SparkSession, table: AnyTable, place: str, by: tuple[str, ...]) -> None:
+    """Write a file with the columns of a table and no rows, so that a stranger can ask it.
+
+    Spark writes no file where nothing is to be parted by `by`.
+    """
+    columns = tuple(column for column in table.columns if column.name not in by)
+    nothing = spark.createDataFrame([], ddl(columns)).coalesce(1)
+    nothing.write.mode("overwrite").parquet("/".join((place, *(f"{name}={NO_DAY}" for name in by))))
 
 
 def _apart(table: Spanning, found: DataFrame, closed: str, opened: str) -> None:

@@ -19,10 +19,11 @@ from hubbub.errors import SettingError
 
 LINES: Final = 12  # more are no picture any more
 POINTS: Final = 200_000  # of a result
+FEW: Final = 60  # points of a line that are marked: one alone would not be seen
 WIDTH: Final = 70  # characters
 HEIGHT: Final = 14
 _DOTS: Final = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # by row and column
-_COLOURS: Final = (36, 33, 35, 32, 34, 31)
+_COLOURS: Final = (36, 33, 35, 32, 34, 31, 96, 93, 95, 92, 94, 91)  # one for each of LINES
 
 Point = tuple[datetime, float]
 
@@ -65,6 +66,7 @@ def _is_number(kind: pa.DataType) -> bool:
 def png(lines: list[Line], file: Path) -> None:
     """Draw the lines into a PNG of 1200 × 600."""
     try:
+        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
         from matplotlib.figure import Figure
     except ImportError as error:
         raise SettingError(
@@ -72,12 +74,19 @@ def png(lines: list[Line], file: Path) -> None:
         ) from error
     figure = Figure(figsize=(12, 6), dpi=100, layout="constrained")
     axes = figure.add_subplot()
-    for line in lines:
+    for number, line in enumerate(lines):
         times, values = zip(*line.points, strict=True)
-        axes.plot(times, values, label=line.name, linewidth=1.2)
+        axes.plot(
+            times, values, label=line.name, linewidth=1.2, markersize=4,
+            linestyle="-" if number < 10 else "--",  # there are ten colours
+            marker="o" if len(times) <= FEW else "",
+        )  # fmt: skip
+    dates = AutoDateLocator()  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(dates)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(dates))  # type: ignore[no-untyped-call]
     axes.grid(alpha=0.3)
     axes.set_xlabel("UTC")
-    axes.legend()
+    figure.legend(loc="outside upper left", ncols=3, frameon=False)
     try:
         figure.savefig(file, format="png")
     except OSError as error:

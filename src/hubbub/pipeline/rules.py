@@ -75,6 +75,11 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 NO_RULES: Final = Rules()
+_KNOWN: Final = ", ".join(
+    f"{table}{field}"
+    for table, one in (("", Rules), ("decode.", Decode), ("alert.", Alert))
+    for field in one.__struct_encode_fields__
+)
 
 
 def read_rules(file: str | Path) -> Rules:
@@ -85,7 +90,8 @@ def read_rules(file: str | Path) -> Rules:
     except OSError as error:
         raise SettingError(f"cannot read the rules {file}: {error.strerror}") from error
     except (msgspec.DecodeError, SettingError) as error:
-        raise SettingError(f"{file}: {error}") from error
+        known = f"; known are {_KNOWN}" if "unknown field" in str(error) else ""
+        raise SettingError(f"{file}: {error}{known}") from error
     return rules
 
 

@@ -93,7 +93,8 @@ def run(
 
     Returns after a whole batch, or after PATIENCE in the midst of one. Raises DirectoryError if
     the tables cannot be written, and JournalError if the journal cannot be read: rows that
-    retention removed before they were read are one case, unless `skip_lost`.
+    retention removed before they were read are one case, unless `skip_lost`. SettingError: the
+    SQL of an alert is wrong.
     """
     layout = Layout(data)
     place = Remote(spark, to) if to else Disk(spark, layout)
@@ -104,6 +105,7 @@ def run(
         batches.whole = partial(tidy, layout, keep or {})
     try:
         settle(spark)
+        _try(spark, rules)
         write = batches.write
         if is_remote():  # then Spark is another process, which gets the work and not the callbacks
             write = partial(
@@ -111,6 +113,8 @@ def run(
             )
         query = _start(_rows(spark, layout, skip_lost), write, place.checkpoint, every, once)
         _watch(query, batches, stop, is_remote())
+    except PySparkException as error:
+        raise JournalError(said_by(error)) from error
     finally:
         place.release()
 
@@ -124,6 +128,16 @@ def _rows(spark: SparkSession, layout: Layout, skip_lost: bool) -> DataFrame:
     source = source.option("maxOffsetsPerTrigger", str(ROWS))
     source = source.option("failOnDataLoss", "false" if skip_lost else "true")
     return source.load(str(layout.data))
+
+
+def _try(spark: SparkSession, rules: Rules) -> None:
+    """Ask the alerts of tables without rows: what is wrong is said now, not with some message."""
+    if rules.alert and not is_remote():
+        apart = spark.newSession()
+        for table in TABLES:
+            nothing = apart.createDataFrame([], ddl(table.columns))
+            nothing.createOrReplaceTempView(table.name)
+        alerts.find(apart, rules.alert, 0, "")
 
 
 def _start(
@@ -147,8 +161,8 @@ def _watch(query: StreamingQuery, batches: _Batches, stop: threading.Event, far:
             if far:
                 batches.look()
         if far:
-            batches.look()
-        if batches.idle.acquire(timeout=PATIENCE):
+            _let_end(query, batches)
+        elif batches.idle.acquire(timeout=PATIENCE):
             query.stop()
             batches.idle.release()
         query.stop()
@@ -158,6 +172,17 @@ def _watch(query: StreamingQuery, batches: _Batches, stop: threading.Event, far:
     # While everything is being stopped Spark's helpers may be gone before us.
     if error is not None and not stop.is_set():
         raise JournalError(said_by(error)) from error
+
+
+def _let_end(query: StreamingQuery, batches: _Batches) -> None:
+    """Wait for the batch at work in another process: until it is whole, or Spark does nothing."""
+    limit = time.monotonic() + PATIENCE
+    batches.look()
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < limit:
+        if batches.look():
+            return
+        time.sleep(0.2)
+    batches.look()
 
 
 def said_by(error: PySparkException) -> str:
@@ -224,15 +249,17 @@ class _Batches:
         seq, rows, messages = progress.seq, counted.rows, counted.messages
         self.report(Report(progress.batch, seq, rows, messages, behind, seconds, self._took))
 
-    def look(self) -> None:
-        """Report what others wrote since the last look."""
+    def look(self) -> bool:
+        """Report what others wrote since the last look, if they did."""
         now, before = self.place.progress(), self._before
-        if now is not None and now != before:
-            rows = now.seq - (before.seq if before is not None else 0)
-            seconds = time.monotonic() - self._looked
-            self._looked = time.monotonic()
-            self._before = now
-            self._say(now, _Counted(now.seq, now.time, rows, rows, set()), seconds)
+        if now is None or now == before:
+            return False
+        rows = now.seq - (before.seq if before is not None else 0)
+        seconds = time.monotonic() - self._looked
+        self._looked = time.monotonic()
+        self._before = now
+        self._say(now, _Counted(now.seq, now.time, rows, rows, set()), seconds)
+        return True
 
     def _messages(self, frame: DataFrame, batch: int) -> _Counted:
         """The one pass over all rows of the journal: messages are written, the rest is counted."""
@@ -338,7 +365,7 @@ class _Batches:
         begun = time.monotonic()
         for table in TABLES:
             self.place.appended(table, progress).createOrReplaceTempView(table.name)
-        found = alerts.find(spark, self.rules.alert, progress.time)
+        found = alerts.find(spark, self.rules.alert, progress.seq, progress.time)
         if not found:
             return
         rows = alerts.frame(spark, found).coalesce(1)

@@ -46,6 +46,8 @@ READ: Final = {
     "how many",
     "topics": "MQTT filters, comma-separated: only rows whose topic matches one",
     "kinds": "kinds of rows, comma-separated",
+    "pushdown": "batch: `true`: conditions in WHERE decide what is read; only for a DataFrame of "
+    "which one query is made (`false`)",
 }
 WRITE: Final = {
     "url": "the hub to publish to, http(s)://[USER:PASSWORD@]HOST:PORT (http://127.0.0.1:8080)",
@@ -113,8 +115,9 @@ class Options:
         lower = checked(given, READ)
         self.places = _places(lower)
         self.access = access(lower)
-        self.start = _positions("startingOffsets", lower.get("startingoffsets", "earliest"))
-        self.end = _positions("endingOffsets", lower.get("endingoffsets", "latest"))
+        start, end = lower.get("startingoffsets", "earliest"), lower.get("endingoffsets", "latest")
+        self.start = _positions("startingOffsets", start, self.places)
+        self.end = _positions("endingOffsets", end, self.places)
         self.since = _moment("startingTimestamp", lower.get("startingtimestamp", ""))
         if self.since > time.time_ns() // 1000:
             raise SettingError("startingTimestamp: expected a time that is past; this is to come")
@@ -124,6 +127,7 @@ class Options:
         self.strict = flag("failOnDataLoss", lower.get("failondataloss", "true"))
         self.kinds = lower.get("kinds", "")
         self.topics = lower.get("topics", "")
+        self.pushdown = flag("pushdown", lower.get("pushdown", "false"))
         if EARLIEST in (self.end.every, *self.end.by_name.values()):
             raise SettingError("endingOffsets: expected latest or a seq, got earliest")
 
@@ -146,7 +150,7 @@ def _places(lower: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(place.rstrip("/") for place in places)
 
 
-def _positions(name: str, text: str) -> Start:
+def _positions(name: str, text: str, places: tuple[str, ...]) -> Start:
     """EARLIEST, LATEST, or the seq of a row; for all journals or by name."""
     if text.strip().lower() in _WORDS:
         return Start(_WORDS[text.strip().lower()], {})
@@ -156,12 +160,18 @@ def _positions(name: str, text: str) -> Start:
             return Start(value, {})
         if isinstance(value, dict) and value and all(map(_is_position, value.values())):
             every = LATEST if name.startswith("ending") else EARLIEST
-            return Start(value.pop("*", every), value)
+            every = value.pop("*", every)
+            return Start(every, {_called(one, places): value[one] for one in value})
     except ValueError:
         pass
     raise SettingError(
         f'{name}: expected earliest, latest, a seq or {{"DIR, URL or id": seq}}, got {text!r}'
     )
+
+
+def _called(name: str, places: tuple[str, ...]) -> str:
+    """A place as `_places` spells it; any other name as it is."""
+    return next((one for one in (os.path.abspath(name), name.rstrip("/")) if one in places), name)
 
 
 def _is_position(value: object) -> bool:

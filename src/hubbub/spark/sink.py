@@ -11,6 +11,7 @@ nothing. Used by Spark in its workers; the promises are the hub's (`web.publish`
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ BYTES: Final = 4 << 20  # of their payloads; one row may be of any size
 
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
+_QUERY_NAME: Final = re.compile(r"[ -.0-~]{0,200}")  # it goes into a header
 _TEXT: Final = (StringType, BinaryType)
 _COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "topic": (StringType,),
@@ -80,8 +82,10 @@ class Target:
         self.query = lower.get("query", "")
         if not self.url.startswith(("http://", "https://")) or "," in self.url:
             raise SettingError(f"url: expected http://HOST:PORT of one hub, got {self.url!r}")
-        if "/" in self.query:
-            raise SettingError(f"query: expected a name without /, got {self.query!r}")
+        if not _QUERY_NAME.fullmatch(self.query):
+            raise SettingError(
+                f"query: expected a name without / of at most 200 ASCII letters, got {self.query!r}"
+            )
         names = set(schema.fieldNames())
         self.defaults: dict[str, Any] = {}
         if "topic" in lower and "topic" not in names:
@@ -150,8 +154,16 @@ class Target:
         if isinstance(line.get("payload"), bytes):
             line["base64"] = line.pop("payload")
         if "properties" in line:
-            line["properties"] = msgspec.json.decode(line["properties"] or "null")
+            line["properties"] = _json(line["properties"])
         return line
+
+
+def _json(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text or "null")
+    except msgspec.DecodeError as error:
+        got = f"{text[:100]!r}: {error}"
+        raise SettingError(f"column properties: expected JSON, got {got}") from None
 
 
 class Writer(DataSourceArrowWriter):

@@ -48,9 +48,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from hubbub.errors import OffsetError
+from hubbub.errors import JournalError, OffsetError, SettingError
 from hubbub.journal.table import Table
 from hubbub.schema import COLUMNS
+from hubbub.spark import daemon
 from hubbub.spark.filters import Bounds, Choice
 from hubbub.spark.hub import Hub
 from hubbub.spark.options import EARLIEST, LATEST, Access, Options
@@ -58,6 +59,7 @@ from hubbub.spark.remote import Remote
 from hubbub.spark.sink import StreamWriter, Target, Writer
 
 log = logging.getLogger("hubbub.spark")
+daemon.silence_this()
 
 OFFSET_VERSION: Final = 1
 VERSION: Final = "v"
@@ -243,6 +245,9 @@ def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 class _PushFilters:
     """`pushFilters` of a reader, for sessions that push filters and for those that do not.
 
+    Only if asked for: Spark 4.3 keeps what the last query of a DataFrame made of its reader, and
+    reads that for the next one, be its conditions others or none.
+
     Spark refuses to read at all if a reader has this method and its setting is off. It looks at
     `__func__`; so this looks like the one that every reader inherits.
     """
@@ -264,7 +269,8 @@ class Reader(DataSourceReader):
         self.options = options
         self.choice = Choice(options.kinds, options.topics)
         self.bounds = Bounds()
-        self.pushFilters = _PushFilters(self)  # type: ignore[method-assign]
+        if options.pushdown:
+            self.pushFilters = _PushFilters(self)  # type: ignore[method-assign]
 
     def narrow(self, filters: list[Filter]) -> None:
         """Read less: only rows for which all of these hold are asked for."""
@@ -274,8 +280,14 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         spans = []
-        for place in self.options.places:
-            journal = Journal(place, self.options)
+        journals = [Journal(place, self.options) for place in self.options.places]
+        _check_names(self.options, journals)
+        for journal in journals:
+            if not journal.id:
+                raise JournalError(
+                    f"{journal.place} holds no journal: expected the data directory of a hub "
+                    "(`hubbub serve --data DIR`)"
+                )
             span = journal.within(self.bounds)
             if span.upto > span.after:
                 span = Span(journal.begin(span.after, span.upto), span.upto)
@@ -299,6 +311,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._targets: dict[str, int] | None = None
 
     def initialOffset(self) -> Offset:
+        _check_names(self.options, self._journals)
         return self._offset({one.key: one.start() for one in self._journals}, 0)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -337,6 +350,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if upto > after:
                 after = journal.begin(after, upto)
             spans.append((journal, Span(after, upto)))
+        counted = end.get(LOST, 0) - start.get(LOST, 0)  # what `end` says already
+        for journal in self._journals:
+            counted, journal.lost = max(counted - journal.lost, 0), max(journal.lost - counted, 0)
         return planned(spans, end[PARTS], self.options.partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -368,6 +384,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         found = seqs.get(journal.key, seqs.get(journal.place))
         return int(found) if found is not None else journal.oldest()
+
+
+def _check_names(options: Options, journals: Sequence[Journal]) -> None:
+    """Raise SettingError for a position of a journal that is not read."""
+    named = {**options.start.by_name, **options.end.by_name}
+    if named:
+        known = [name for one in journals for name in (one.key, one.place)]
+        for name in named:
+            if name not in (*known, LOG):
+                raise SettingError(f"offsets: {name} is none of the journals: {', '.join(known)}")
 
 
 def _shared(spans: Sequence[tuple[Journal, Span]], most: int) -> list[tuple[Journal, Span]]:

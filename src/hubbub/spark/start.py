@@ -12,6 +12,10 @@ through a script of two lines that drops this argument. What is lost is speed in
 linear algebra, which nothing here uses. (New Javas have no `sun.security.action` either.)
 The script also lets the JVM ignore SIGTERM: who stops a whole process group would take it away
 from under a batch. It ends with its Python, however that ends, since it reads its end of a pipe.
+
+The JVM and its Python workers talk through Unix sockets where they are on one machine, in a
+directory that nobody else may enter: who could connect there could run anything. Through the
+loopback, which is Spark's default, reading a journal takes a tenth more.
 """
 
 from __future__ import annotations
@@ -23,11 +27,16 @@ import os
 import re
 import shlex
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from signal import SIGINT, SIGTERM
+from types import FrameType
 from typing import Final
 
 from pyspark import SparkContext
@@ -37,6 +46,10 @@ from pyspark.sql import SparkSession
 from hubbub.errors import SettingError
 
 OLDEST_JAVA: Final = 17  # Spark 4 is compiled for it
+MASTERS: Final = ("local", "spark://", "yarn", "k8s://")
+REMOTES: Final = ("sc://",)
+CONNECT_PORT: Final = "15002"  # Spark's default for sc://HOST
+REACH_SECONDS: Final = 5.0
 END_SECONDS: Final = 10.0  # a JVM that has nothing to do needs one
 
 SETTINGS: Final = {
@@ -54,6 +67,7 @@ SETTINGS: Final = {
 _ARROW: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 # While all of Spark is on this machine nobody else need reach it.
 LOOPBACK: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+LONGEST_FOLDER: Final = 107 - len("/.00000000-0000-0000-0000-000000000000.sock")  # see unix(7)
 
 # They print a whole stack beside an exception that says the same, as py4j does.
 _ECHOES: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -74,22 +88,70 @@ def session(master: str = "local[*]", remote: str = "", **conf: str) -> SparkSes
     `remote` is the address of a Spark Connect server, `sc://HOST:PORT`: then Spark runs there,
     with the settings that it was started with, and only `conf` is added. Names of settings have
     dots: `session(**{"spark.driver.memory": "2g"})`. The first start takes 5 to 8 s. Raises
-    SettingError if there is no Java 17 or newer.
+    SettingError if there is no Java 17 or newer, or nothing answers at the address.
     """
+    if remote:
+        _reach(remote, REMOTES)
+    else:
+        _reach(master, MASTERS)
     if remote:
         return _configured(SparkSession.builder.remote(remote), conf).getOrCreate()
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
     here = _is_here(master)
-    _prepare(here)
+    home = _prepare(here)
     log = Path(__file__).with_name("log4j2.properties")
-    settings = {**SETTINGS, **(LOOPBACK if here else {}), **conf}
+    alone = _alone(home) if master.startswith("local") else {}
+    settings = {**SETTINGS, **(LOOPBACK if here else {}), **alone, **conf}
     ours = {"driver": f"{_ARROW} -Dlog4j2.configurationFile={log.as_uri()}", "executor": _ARROW}
     for role, options in ours.items():
         name = f"spark.{role}.extraJavaOptions"
         settings[name] = f"{options} {settings.get(name, '')}".strip()
-    return _configured(SparkSession.builder.master(master), settings).getOrCreate()
+    with _unbroken():
+        return _configured(SparkSession.builder.master(master), settings).getOrCreate()
+
+
+def _reach(url: str, expected: tuple[str, ...]) -> None:
+    """Of a server that is not there Spark says so after minutes, with a stack."""
+    if not url.startswith(expected):
+        raise SettingError(f"expected {' or '.join(expected)} for Spark to run on, got {url!r}")
+    scheme, _, servers = url.partition("://")
+    if scheme not in ("spark", "sc"):
+        return
+    refused = ""
+    for server in servers.partition("/")[0].split(","):
+        host, _, port = server.rpartition(":") if ":" in server else (server, "", CONNECT_PORT)
+        try:
+            return socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
+        except (OSError, ValueError) as error:
+            refused = str(error)
+    raise SettingError(f"no Spark answers at {url} ({refused}): start it, or name another address")
+
+
+@contextmanager
+def _unbroken() -> Iterator[None]:
+    """Hold Ctrl-C and SIGTERM back until Spark runs, then obey.
+
+    PySpark removes what a JVM it no longer waits for would report to; that one then never ends.
+    """
+    held: list[int] = []
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        held.append(number)
+
+    try:
+        before = {number: signal.signal(number, hold) for number in (SIGINT, SIGTERM)}
+    except ValueError:  # not the main thread, which is interrupted instead of this one
+        before = {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is hold:  # Spark sets its own for Ctrl-C
+                signal.signal(number, handler)
+    for one in held:
+        signal.raise_signal(one)
 
 
 def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
@@ -101,6 +163,15 @@ def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> S
 def _is_here(master: str) -> bool:
     """Whether all of Spark runs on this machine."""
     return master.startswith("local") or "://127.0.0.1:" in master or "://localhost:" in master
+
+
+def _alone(home: Path) -> dict[str, str]:
+    """What is set if this process starts all of Spark; `home` is a folder nobody else may enter."""
+    settings = {"spark.python.daemon.module": "hubbub.spark.daemon"}
+    if len(str(home)) <= LONGEST_FOLDER:
+        settings["spark.python.unix.domain.socket.enabled"] = "true"
+        settings["spark.python.unix.domain.socket.dir"] = str(home)
+    return settings
 
 
 def end(spark: SparkSession) -> None:
@@ -119,17 +190,19 @@ def end(spark: SparkSession) -> None:
         process.kill()
 
 
-def _prepare(here: bool) -> None:
-    """What PySpark takes from the environment and only from there."""
+def _prepare(here: bool) -> Path:
+    """Set what PySpark takes from the environment and only from there; its JAVA_HOME."""
     # Its default is the first python3 on PATH, which need not have pyarrow, or us.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     if here:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ["JAVA_HOME"] = str(_shim(java()))
+    home = _shim(java())
+    os.environ["JAVA_HOME"] = str(home)
     for name in _ECHOES:
         PySparkLogger.getLogger(name).disabled = True
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_no_echo)
+    return home
 
 
 def _no_echo(record: logging.LogRecord) -> bool:

@@ -7,7 +7,7 @@ HTTP on it from then on. It shows the hub; what changes something is in `publish
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import typing
 from email.utils import formatdate
 from importlib.resources import files
 from pathlib import Path
@@ -33,6 +33,7 @@ from hubbub.web import prometheus, script
 from hubbub.web.guarded import CLIENT, JOURNAL, PUBLISH, Guarded, refused, token_of
 from hubbub.web.journal import JournalApi
 from hubbub.web.mounted import Mounted
+from hubbub.web.numbers import number_in
 from hubbub.web.publish import Inside, PublishApi
 from hubbub.wire.http import Request
 
@@ -42,6 +43,13 @@ _PAGING = {"limit": 10_000, "offset": 999_999_999}  # of the status, and the mos
 _OURS = ("/admin/", "/api/v1/", "/metrics", "/hubbub.js")  # before a mounted application
 
 
+class Host(Inside, typing.Protocol):
+    """What the application needs of the node that it is part of."""
+
+    def status(self, limit: int = ..., offset: int = ...) -> dict[str, Any]: ...
+    def metrics(self) -> dict[str, Any]: ...
+
+
 class Application:
     """Runs the ASGI application inside the hub's loop, on sockets the listener accepted.
 
@@ -49,16 +57,11 @@ class Application:
     not documented API; the version is pinned and `tests/web` holds what we rely on.
     """
 
-    def __init__(
-        self,
-        status: Callable[..., dict[str, Any]],
-        mounted: Mounted | None = None,
-        inside: Inside | None = None,
-    ) -> None:
+    def __init__(self, hub: Host, mounted: Mounted | None = None) -> None:
+        self._hub = hub
         self.mounted = mounted
-        self._inside = inside
         self._journal: JournalApi | None = None
-        self._publish: PublishApi | None = None
+        self._publish: PublishApi
         self._token = b""
         self.asgi = Starlette(
             routes=[
@@ -74,7 +77,6 @@ class Application:
             ],
             exception_handlers={404: _not_found},
         )
-        self._say_status = status
         self._client = script.source()
         self._status_page = files("hubbub.web").joinpath("static/status.html").read_bytes()
         # Lifespan and WebSockets are the mounted application's; ours has none.
@@ -88,19 +90,15 @@ class Application:
         self._date: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        if self._inside is not None:
-            self._open(self._inside)
+        """Begin. The broker is recovered: what publishes and reads the journal can."""
+        hub = self._hub
+        self.apply(hub.settings)
+        self._publish = PublishApi(hub)
+        self._journal = JournalApi(Path(hub.settings.data)) if hub.broker.log.records else None
         self._config.load()
         self._refresh_date()
         if self.mounted is not None:
             await self.mounted.start(self._config)
-
-    def _open(self, inside: Inside) -> None:
-        """The broker is recovered: what publishes and reads the journal can begin."""
-        self.apply(inside.settings)
-        self._publish = PublishApi(inside)
-        if inside.broker.log.records:
-            self._journal = JournalApi(Path(inside.settings.data))
 
     def apply(self, settings: Settings) -> None:
         """Take the token of the settings. SettingError if its file cannot be read."""
@@ -114,8 +112,7 @@ class Application:
         """Take over a socket whose first bytes were `data`."""
         state = self.mounted.state if self.mounted is not None else {}
         protocol = cast(Any, self._config.http_protocol_class)(self._config, self._state, state)
-        everything = self._inside.broker.open if self._inside is not None else None
-        protocol.app = Guarded(self.asgi, opening, lambda: self._token, everything)
+        protocol.app = Guarded(self.asgi, opening, self._hub.broker.open, lambda: self._token)
         if self.mounted is not None:
             protocol.app = _Beside(protocol.app, self._config.loaded_app)
         transport.set_protocol(protocol)
@@ -149,30 +146,23 @@ class Application:
         return await self._journal(request)
 
     async def _take(self, request: WebRequest) -> Response:
-        if self._publish is None:
-            return refused(404, "this hub takes nothing here")
         return await self._publish.publish(request)
 
     async def _forget(self, request: WebRequest) -> Response:
-        if self._publish is None:
-            return refused(404, "this hub takes nothing here")
         return await self._publish.forget(request)
 
     # Pages
 
     async def _status(self, request: WebRequest) -> JSONResponse:
-        wanted = {}
-        for name, most in _PAGING.items():
-            given = request.query_params.get(name)
-            if given is None:
-                continue
-            if not given.isdecimal() or len(given) > 9 or int(given) > most:
-                return refused(400, f"{name}: expected a number from 0 to {most}, got {given!r}")
-            wanted[name] = int(given)
-        return JSONResponse(self._say_status(**wanted))
+        given = request.query_params
+        try:
+            wanted = {n: number_in(given, n, most) for n, most in _PAGING.items() if n in given}
+        except ValueError as error:
+            return refused(400, str(error))
+        return JSONResponse(self._hub.status(**wanted))
 
     async def _metrics(self, request: WebRequest) -> Response:
-        return Response(prometheus.page(self._say_status()), media_type=prometheus.CONTENT_TYPE)
+        return Response(prometheus.page(self._hub.metrics()), media_type=prometheus.CONTENT_TYPE)
 
     async def _page(self, request: WebRequest) -> HTMLResponse:
         return HTMLResponse(self._status_page)

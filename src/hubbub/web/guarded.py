@@ -31,6 +31,7 @@ CLIENT: Final = "/hubbub.js"
 JOURNAL: Final = "/api/v1/journal"
 PUBLISH: Final = "/api/v1/publish"
 RIGHTS: Final = "hubbub.rights"  # where a scope keeps what its request may do
+USER: Final = "hubbub.user"  # and as whom, "" for nobody in particular
 _SHOWN: Final = "$SYS/#"
 _EVERYTHING: Final = ("#", "$queue/#")
 
@@ -55,20 +56,20 @@ def token_of(settings: Api) -> bytes:
 class Guarded:
     """The application behind the gate of one connection's listener.
 
-    `token` says what opens `/api/` now, `everything` are the rights of who shows it.
+    `everything` are the rights of who shows what `token` says now.
     """
 
     def __init__(
         self,
         app: ASGIApp,
         opening: Opening,
-        token: Callable[[], bytes] = lambda: b"",
-        everything: Rights | None = None,
+        everything: Rights,
+        token: Callable[[], bytes],
     ) -> None:
         self._app = app
         self._opening = opening
+        self._everything = everything
         self._token = token
-        self._everything = everything or Rights()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket") and scope["path"] != CLIENT:
@@ -89,26 +90,26 @@ class Guarded:
             return refused(403, "pages of other sites may not use this: ask from a program")
         token = self._token()
         if path.startswith(API) and token:
-            scope[RIGHTS] = self._everything
+            scope[RIGHTS], scope[USER] = self._everything, ""
             return None if _shows(shown, token) else _wants_token()
-        rights, reason = await self._ask(*authorization(shown))
+        opening, (user, secret) = self._opening, authorization(shown)
+        asks = Credentials("", user, secret, opening.address, opening.certificate, opening)
+        rights, reason = await self._ask(asks)
         if rights is None and path.startswith(API):
             return refused(401, words_of(reason), {CHALLENGE[0]: CHALLENGE[1]})
         if rights is None:
             return PlainTextResponse(words_of(reason) + "\n", 401, {CHALLENGE[0]: CHALLENGE[1]})
-        scope[RIGHTS] = rights
+        scope[RIGHTS], scope[USER] = rights, asks.user
         return _missing(path, rights)
 
-    async def _ask(self, user: str, secret: bytes) -> tuple[Rights | None, str]:
+    async def _ask(self, asks: Credentials) -> tuple[Rights | None, str]:
         answer = asyncio.get_running_loop().create_future()
 
         def done(rights: Rights | None, reason: str) -> None:
             if not answer.done():  # the connection went meanwhile
                 answer.set_result((rights, reason))
 
-        opening = self._opening
-        shown = Credentials("", user, secret, opening.address, opening.certificate, opening)
-        opening.gate.authenticate(shown, done)
+        self._opening.gate.authenticate(asks, done)
         found: tuple[Rights | None, str] = await answer
         return found
 

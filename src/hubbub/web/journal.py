@@ -19,6 +19,7 @@ from hubbub.errors import HubbubError
 from hubbub.journal.frames import Frames
 from hubbub.schema import FORMAT_VERSION
 from hubbub.web.guarded import refused
+from hubbub.web.numbers import MOST, number_in
 
 ANSWER_BYTES: Final = 4 << 20  # an answer ends with the frame that passes this
 MEDIA_TYPE: Final = "application/vnd.hubbub.frames"
@@ -39,11 +40,15 @@ class JournalApi:
         self._one = asyncio.Lock()  # `Frames` is used by one thread at a time
 
     async def __call__(self, request: Request) -> Response:
-        begin, end = request.query_params.get("from"), request.query_params.get("to")
+        given = request.query_params
+        asked = "from" in given or "to" in given
         try:
-            if begin is None and end is None:
-                return JSONResponse(self._listing())
-            return await self._range(begin or "", end or "")
+            begin = number_in(given, "from") if asked else 0
+            end = number_in(given, "to") if "to" in given else MOST
+        except ValueError as error:
+            return refused(400, str(error))
+        try:
+            return await self._range(begin, end) if asked else JSONResponse(self._listing())
         except HubbubError as error:
             return refused(500, str(error))
 
@@ -58,13 +63,10 @@ class JournalApi:
             "segments": [{"first": str(one.first), "bytes": one.size} for one in frames.segments()],
         }
 
-    async def _range(self, begin: str, end: str) -> Response:
-        if not (begin.isascii() and begin.isdecimal() and (not end or end.isdecimal())):
-            return refused(400, "expected ?from=SEQ or ?from=SEQ&to=SEQ, both numbers")
+    async def _range(self, begin: int, end: int) -> Response:
         committed = self._frames.committed()
-        upto = min(int(end), committed) if end else committed
         async with self._one:
-            found = await asyncio.to_thread(self._find, max(int(begin), 1) - 1, upto)
+            found = await asyncio.to_thread(self._find, max(begin, 1) - 1, min(end, committed))
         headers = {
             "hubbub-journal": self._frames.identity(),
             "hubbub-format": str(FORMAT_VERSION),

@@ -6,7 +6,8 @@
 How far a partition was taken is a retained row `$hub/taken/QUERY/PARTITION` in the same frame as
 the messages: after a crash both are there or neither. It also keeps a checksum of the lines, so
 that a sender whose messages come in another order when it repeats them is told so instead of
-being believed. The answer leaves when all is durable. docs/reference/http-api.md is the contract.
+being believed. Each user has rows of its own, below $hub/taken/USER/, and cannot touch another's.
+The answer leaves when all is durable. docs/reference/http-api.md is the contract.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ import asyncio
 import json
 import re
 import zlib
+from collections.abc import Iterator
+from itertools import chain
 from typing import Annotated, Final, NamedTuple, Protocol
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Meta, Struct
@@ -28,10 +32,11 @@ from hubbub.core.link import Link
 from hubbub.core.message import Message
 from hubbub.core.rights import Rights
 from hubbub.core.session import Session, Silent
-from hubbub.core.topics import DELAYED, QUEUE, SYSTEM, is_name
+from hubbub.core.topics import DELAYED, QUEUE, SYSTEM, is_name, is_text
 from hubbub.schema import Row, column_of
 from hubbub.settings import Settings
-from hubbub.web.guarded import RIGHTS, refused
+from hubbub.web.guarded import RIGHTS, USER, refused
+from hubbub.web.numbers import number_in
 
 TAKEN: Final = "$hub/taken/"
 SLICE: Final = 500  # messages of one turn of the loop and one frame: some milliseconds
@@ -41,8 +46,8 @@ REMEMBERED: Final = 30 * 86_400 * 1_000_000  # microseconds after which a silent
 QUERIES: Final = 100_000  # partitions of queries that are remembered
 PROTOCOL: Final = "http"
 
-_BATCH: Final = re.compile(r"([^/]{1,200})/(\d{1,15})/(\d{1,9})")
-
+_BATCH: Final = re.compile(r"([^/]{1,200})/(\d{1,15})/(\d{1,9})", re.ASCII)
+_FIRST: Final = "Hubbub-First"
 
 Text = Annotated[str, Meta(max_length=8_192)]  # in UTF-8 no more than MQTT can carry
 
@@ -79,12 +84,24 @@ class Line(Struct, frozen=True, forbid_unknown_fields=True):
         )  # fmt: skip
 
     def complaint(self, largest: int) -> str:
-        """What is wrong with it, "" if nothing is."""
+        """What is wrong with it, "" if nothing is: a client that is sent what MQTT forbids leaves,
+        and is sent it again when it returns.
+        """
         if not is_name(self.topic) or self.topic.startswith((SYSTEM, "$hub/")):
             return f"{self.topic!r} is no topic to publish to"
-        if max(len(self.base64), len(self.payload)) > largest:
+        if self.reply_to and not is_name(self.reply_to):
+            return f"{self.reply_to!r} is no topic to answer to"
+        if any(text and not is_text(text) for text in self._texts()):
+            return "NUL in a text other than the payload"
+        if max(len(self.base64), len(self.payload.encode())) > largest:
             return f"the payload is larger than limits.message_bytes = {largest}"
         return ""
+
+    def _texts(self) -> Iterator[str]:
+        yield self.content_type
+        yield self.subtopic
+        if self.properties is not None:
+            yield from chain.from_iterable(self.properties.user)
 
 
 _DECODER: Final = msgspec.json.Decoder(Line)
@@ -131,11 +148,10 @@ class Registry:
         self._known[name] = taken
         self._keep(name, json.dumps(taken._asdict()).encode())
 
-    def forget(self, query: str) -> int:
+    def forget(self, place: str) -> int:
         """Let go of a query that is over; return how many of its partitions were known."""
-        prefix = f"{TAKEN}{query}/"
-        names = {name for name in self._broker.state.retained if name.startswith(prefix)}
-        names |= {name for name in self._known if name.startswith(prefix)}
+        known = chain(self._broker.state.retained, self._known)
+        names = {one for one in known if one.startswith(place) and "/" not in one[len(place) :]}
         for name in names:
             self._known.pop(name, None)
             self._keep(name, b"")
@@ -202,7 +218,8 @@ class PublishApi:
 
     async def forget(self, request: Request) -> Response:
         """DELETE: a query is over."""
-        count = self._registry.forget(request.path_params["query"])
+        query = request.path_params["query"]
+        count = self._registry.forget(_place(request.scope[USER], query))
         await self._safe()
         return JSONResponse({"forgotten": count})
 
@@ -317,28 +334,34 @@ def _is_full(broker: Broker, sender: Session, line: Line) -> bool:
     return broker.is_full(route, 1, line.retain)
 
 
+def _place(user: str, query: str) -> str:
+    """How the names begin under which the partitions of a query are remembered."""
+    owner = f"{quote(user, safe='')}/" if user else ""
+    return f"{TAKEN}{owner}{query}/"
+
+
 def _body(request: Request, data: bytes) -> Body:
     """The body and its headers. ValueError says what is wrong."""
+    count = data.count(b"\n")  # before it is split: empty lines too take memory
+    if count > LINES:
+        raise ValueError(f"{count} lines in one request, expected no more than {LINES}")
     raw = [line for line in data.split(b"\n") if line.strip()]
-    if len(raw) > LINES:
-        raise ValueError(f"{len(raw)} messages in one request, expected no more than {LINES}")
     lines = []
     for number, line in enumerate(raw, 1):
         try:
             lines.append(_DECODER.decode(line))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"line {number}: {error}") from None
-    given, first = request.headers.get("hubbub-batch"), request.headers.get("hubbub-first", "0")
+    given = request.headers.get("hubbub-batch")
     if given is None:
         return Body(lines, raw, "", "", 0, 0)
     found = _BATCH.fullmatch(given)
     if found is None or not is_name(found[1]):
         raise ValueError(f"Hubbub-Batch: expected QUERY/BATCH/PARTITION, got {given!r}")
-    if not (first.isascii() and first.isdecimal()):
-        raise ValueError(f"Hubbub-First: expected a number, got {first!r}")
+    first = number_in(request.headers, _FIRST) if _FIRST in request.headers else 0
     query, batch, partition = found.groups()
-    name = f"{TAKEN}{query}/{int(partition)}"
-    return Body(lines, raw, name, query, int(batch), int(first))
+    name = f"{_place(request.scope[USER], query)}{int(partition)}"
+    return Body(lines, raw, name, query, int(batch), first)
 
 
 def _complaint(body: Body, rights: Rights, largest: int) -> Response | None:

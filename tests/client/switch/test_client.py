@@ -247,7 +247,9 @@ async def test_names_in_the_url(shared: RunningHub) -> None:
         assert (await client.diagnostics())["transient_queues"]["q"] is not None
 
 
-@pytest.mark.parametrize("url", ["switch://h:x", "switch://h:99999", "switch://h:0", "ftp://h"])
+@pytest.mark.parametrize(
+    "url", ["switch://h:x", "switch://h:99999", "switch://h:0", "switch:/h", "mqtt:h", "ftp://h"]
+)
 def test_urls_that_cannot_be_used(url: str) -> None:
     with pytest.raises(SettingError):
         hubbub.client.connect(url)

@@ -119,6 +119,13 @@ def test_a_queue() -> None:
     ]
 
 
+def test_what_a_queue_gives_up_is_dropped() -> None:
+    queue = {"topic": "$queue/q"}
+    sent = event(1, "send", **queue, qos=1, number=0)
+    drop = event(5, "drop", **queue, protocol="queue", client="$queue/q", ref=1)
+    assert fold(sent, drop) == [(1, "$queue/q", "dropped", None)]
+
+
 @given(st.data())
 def test_batches_make_no_difference(data: st.DataObject) -> None:
     events, cut = _history(data), data.draw(st.integers(0, 40))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -112,6 +113,21 @@ def test_quarantine_has_what_was_declared_and_is_not_so(batch: DataFrame) -> Non
         (4, "application/cbor"),
         (5, "application/json"),
     ]
+
+
+def test_long_names_are_not_repeated_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readings, "_BYTES", 1000)
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    message = {
+        "seq": 1, "time": noon, "event_time": noon, "topic": "t" * 300, "protocol": "mqtt",
+        "client": "c" * 10, "payload": b"[0,1,2,3]", "content_type": "",
+    }  # fmt: skip
+    times = pa.timestamp("us", "UTC")
+    kinds = [times if "time" in name else pa.scalar(message[name]).type for name in message]
+    schema = pa.schema(zip(message, kinds, strict=True))
+    batch = pa.RecordBatch.from_pylist([message], schema=schema)
+    pieces = list(readings.decoded([batch], NO_RULES))
+    assert [piece.column("value").to_pylist() for piece in pieces] == [[0, 1, 2], [3]]
 
 
 def test_a_rule_names_the_content_type(batch: DataFrame) -> None:

@@ -57,6 +57,10 @@ def test_an_smq_client_is_answered_through_the_response_topic() -> None:
         f"door=open? response-topic=$client/{etid} smq-subtopic:front",
         f"door=open? response-topic=$client/{etid} smq-subtid:4711",
     ]
+    for unspeakable in (b"a\0b", b"\xff"):
+        device.publish(number, b"open?", device.create_sub(unspeakable))
+        assert ann.hear() == [f"door=open? response-topic=$client/{etid}"]
+    device.bodies()
     front = codec.Properties(user=[(b"smq-subtopic", b"front")])
     ann.publish(f"$client/{etid}", b"yes", properties=front)
     [body] = device.bodies()

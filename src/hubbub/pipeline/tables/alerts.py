@@ -18,12 +18,13 @@ from hubbub.pipeline.rules import Alert
 from hubbub.pipeline.tables.table import Column, Derived
 
 NAME: Final = "alerts"
-GRAIN: Final = "one row an alert: batch_id, number"
+GRAIN: Final = "one row an alert: seq, number"
 
 COLUMNS: Final = (
+    Column("seq", "bigint", "the row of the journal up to which the batch read"),
     Column("number", "int", "its place among the alerts of the batch, from 0"),
     Column("rule", "string", "name of the rule that found it"),
-    Column("time", "timestamp", "the journal's time up to which the batch read"),
+    Column("time", "timestamp", "when the hub took that row in"),
     Column("topic", "string", "where it is published"),
     Column("qos", "tinyint", "0, 1 or 2"),
     Column("retain", "boolean", "it replaces the retained message of its topic"),
@@ -36,6 +37,7 @@ MOST: Final = 10_000  # alerts of one batch: more is a rule that says something 
 class Found(NamedTuple):
     """A row of the table, and a message to publish."""
 
+    seq: int
     number: int
     rule: str
     time: str
@@ -45,17 +47,17 @@ class Found(NamedTuple):
     payload: str
 
 
-def find(spark: SparkSession, rules: tuple[Alert, ...], until: str) -> list[Found]:
+def find(spark: SparkSession, rules: tuple[Alert, ...], seq: int, time: str) -> list[Found]:
     """The alerts of a batch, in an order that is the same if it is asked again.
 
-    The tables of the batch are views of the session. Raises SettingError for SQL that cannot
-    run, and for more than MOST alerts.
+    The batch ends with the row `seq`; its tables are views of the session. Raises SettingError
+    for SQL that cannot run, and for more than MOST alerts.
     """
     found: list[Found] = []
     for rule in rules:
         for payload in _payloads(spark, rule):
-            place = len(found)
-            found.append(Found(place, rule.name, until, rule.topic, rule.qos, rule.retain, payload))
+            said = (rule.name, time, rule.topic, rule.qos, rule.retain, payload)
+            found.append(Found(seq, len(found), *said))
     return found
 
 
@@ -78,7 +80,7 @@ def frame(spark: SparkSession, found: list[Found]) -> DataFrame:
     """Alerts as rows of the table."""
     rows = spark.createDataFrame(
         found,
-        "number int, rule string, time string, topic string, qos int, retain boolean, "
+        "seq bigint, number int, rule string, time string, topic string, qos int, retain boolean, "
         "payload string",
     )
     return rows.select(

@@ -38,7 +38,7 @@ COLUMNS: Final = (
     Column("number", "bigint", "id of the request in that queue"),
     Column("caller", "string", "client that asked"),
     Column("asked", "timestamp", "when the hub took the request in"),
-    Column("responder", "string", "client that answered or acknowledged; null while open"),
+    Column("responder", "string", "client that answered or acknowledged; null if none did"),
     Column("answered", "timestamp", "when the hub took the answer in; null without one"),
     Column("latency_ms", "double", "from asked to answered; null without an answer", "ms"),
     Column("status", "string", "answered or unanswered; open rows: open"),
@@ -68,6 +68,8 @@ _SCHEMA: Final = pa.schema(
 )
 _ROWS: Final = 10_000  # calls in one Arrow batch
 
+Call = dict[str, Any]
+
 
 def rows(batch: DataFrame, carried: DataFrame, moment: Moment) -> DataFrame:
     """The calls that close in this batch, and those that are still open."""
@@ -75,18 +77,9 @@ def rows(batch: DataFrame, carried: DataFrame, moment: Moment) -> DataFrame:
         "seq", "time", "kind", "client", "topic", (F.col("reply_to") != "").alias("asks"), "ref",
         "number", F.get_json_object("properties", "$.answers").alias("answers"),
     )  # fmt: skip
-    waiting = carried.select(
-        "seq",
-        F.col("asked").alias("time"),
-        F.lit("send").alias("kind"),
-        F.col("caller").alias("client"),
-        F.concat(F.lit(PREFIX), "queue").alias("topic"),
-        F.lit(True).alias("asks"),
-        F.lit(0).cast("bigint").alias("ref"),
-        "number",
-        F.lit(None).cast("string").alias("answers"),
-    )
-    ordered = events.unionByName(waiting).coalesce(1).sortWithinPartitions("seq")
+    waiting = carried.withColumn("kind", F.lit("carried"))
+    both = events.unionByName(waiting, allowMissingColumns=True)
+    ordered = both.coalesce(1).sortWithinPartitions("seq")
     return ordered.mapInArrow(folded, ddl(COLUMNS) + ", open boolean")
 
 
@@ -98,10 +91,10 @@ def folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             calls.take(event)
         yield from _built(calls.closed)
         calls.closed = []
-    yield from _built(calls.still_open())
+    yield from _built(list(calls.open.values()))
 
 
-def _built(found: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+def _built(found: list[Call]) -> Iterator[pa.RecordBatch]:
     for at in range(0, len(found), _ROWS):
         yield pa.RecordBatch.from_pylist(found[at : at + _ROWS], schema=_SCHEMA)
 
@@ -110,67 +103,72 @@ class Calls:
     """The open calls by seq, and by queue and id; what closed since `closed` was emptied."""
 
     def __init__(self) -> None:
-        self.open: dict[int, dict[str, Any]] = {}
-        self.queues: dict[str, dict[int, dict[str, Any]]] = {}
-        self.closed: list[dict[str, Any]] = []
+        self.open: dict[int, Call] = {}
+        self.queues: dict[str, dict[int, Call]] = {}
+        self.closed: list[Call] = []
 
     def take(self, event: dict[str, Any]) -> None:
-        """One row of the journal, as `rows` selects it."""
-        if event["kind"] == "destroy":
-            for request in list(self.queues.get(event["topic"], {}).values()):
-                self._close(request, "unanswered", None, None)
-            return
-        if event["kind"] == "publish":
+        """One row of the journal, or an open call, as `rows` selects it."""
+        kind = event["kind"]
+        if kind == "carried":
+            self._waits({**event, "open": True})
+        elif kind == "destroy":
+            for call in list(self.queues.get(_queue(event), {}).values()):
+                self._close(call, "unanswered", None, None)
+        elif kind == "publish":
             self._answered(event)
-            return
-        if event["ref"]:
-            self._ended(event)
-        if event["asks"] and event["kind"] == "send":
-            self.open[event["seq"]] = event
-            self.queues.setdefault(event["topic"], {})[event["number"]] = event
+        else:
+            if event["ref"]:
+                self._ended(event)
+            if kind == "send" and event["asks"]:
+                self._waits(_asked(event))
+
+    def _waits(self, call: Call) -> None:
+        self.open[call["seq"]] = call
+        self.queues.setdefault(call["queue"], {})[call["number"]] = call
 
     def _answered(self, event: dict[str, Any]) -> None:
         """A publish that says which request it answers."""
         try:
             queue, number = json.loads(event["answers"])
-            topic = column_of(PREFIX + queue).decode()
-            request = self.queues.get(topic, {}).get(number)
+            call = self.queues.get(column_of(queue).decode(), {}).get(number)
         except (TypeError, ValueError):
             return  # not the hub's own words
-        if request is not None:
-            self._close(request, "answered", event["client"], event["time"])
+        if call is not None:
+            self._close(call, "answered", event["client"], event["time"])
 
     def _ended(self, event: dict[str, Any]) -> None:
-        request = self.open.get(event["ref"])
-        if request is None:
+        call = self.open.get(event["ref"])
+        if call is None:
             return
         if event["kind"] == "send":
-            self._close(request, "answered", event["client"], event["time"])
-        elif event["topic"] == request["topic"]:
-            self._close(request, "unanswered", event["client"], None)
+            self._close(call, "answered", event["client"], event["time"])
+        elif _queue(event) == call["queue"]:
+            by = event["client"] if event["kind"] == "ack" else None  # who drops is the queue
+            self._close(call, "unanswered", by, None)
 
-    def _close(self, request: dict[str, Any], status: str, by: str | None, when: Any) -> None:
-        del self.open[request["seq"]]
-        del self.queues[request["topic"]][request["number"]]
-        self.closed.append(_row(request, status, by, when))
+    def _close(self, call: Call, status: str, by: str | None, when: Any) -> None:
+        del self.open[call["seq"]]
+        # Not there if the id was given again: the disk had lost what a reader had seen.
+        self.queues[call["queue"]].pop(call["number"], None)
+        latency = (when - call["asked"]).total_seconds() * 1000 if when is not None else None
+        call.update(responder=by, answered=when, latency_ms=latency, status=status, open=False)
+        self.closed.append(call)
 
-    def still_open(self) -> list[dict[str, Any]]:
-        return [_row(request, "open", None, None) for request in self.open.values()]
+
+def _queue(event: dict[str, Any]) -> str:
+    return str(event["topic"]).removeprefix(PREFIX)
 
 
-def _row(request: dict[str, Any], status: str, by: str | None, when: Any) -> dict[str, Any]:
-    asked = request["time"]
+def _asked(event: dict[str, Any]) -> Call:
     return {
-        "seq": request["seq"],
-        "queue": request["topic"].removeprefix(PREFIX),
-        "number": request["number"],
-        "caller": request["client"],
-        "asked": asked,
-        "responder": by,
-        "answered": when,
-        "latency_ms": (when - asked).total_seconds() * 1000 if when is not None else None,
-        "status": status,
-        "open": status == "open",
+        "seq": event["seq"],
+        "queue": _queue(event),
+        "number": event["number"],
+        "caller": event["client"],
+        "asked": event["time"],
+        "status": "open",
+        "open": True,
     }
 
 

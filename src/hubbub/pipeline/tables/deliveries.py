@@ -9,6 +9,9 @@ Other deliveries are no rows of the journal, by design.
     deliver                       a queue's message is handed to a consumer, once more each time
     ack · drop · end · destroy    how deliveries close
 
+A message offered again, as a retained one is to who subscribes again, is another delivery. What a
+shared subscription has in hand itself is none: its members have deliveries.
+
 A session's deliveries are numbered as the hub's own fold does it, and an `ack` of n of them means
 n consecutive numbers from the one it names. Only the order counts here, so numbers may begin at
 any value: the journal may have been cut before the session began.
@@ -27,11 +30,12 @@ from pyspark.sql import functions as F
 
 from hubbub.pipeline.tables.table import Column, Moment, Spanning, ddl
 
-GRAIN: Final = "one row a message and receiver: seq, protocol, receiver"
+GRAIN: Final = "one row a delivery: offer, protocol, receiver"
 
 COLUMNS: Final = (
     Column("seq", "bigint", "number of the message in the journal"),
-    Column("topic", "string", "its topic; null where the message is older than the delivery"),
+    Column("offer", "bigint", "number of the row that made it due: seq, unless offered later"),
+    Column("topic", "string", "its topic; null where it was offered later: see messages"),
     Column("protocol", "string", "protocol of the receiver; 'queue' for a queue"),
     Column("receiver", "string", "client of a lasting session, or the queue as $queue/NAME"),
     Column("qos", "tinyint", "QoS of the delivery; that of the message for a queue"),
@@ -51,14 +55,15 @@ MEMORY: Final = (
 
 QUEUE: Final = "$queue/"
 EVENT: Final = (
-    "(kind = 'publish' AND ref <> 0) OR kind IN ('send', 'queued', 'audience', 'end')"
-    " OR (kind IN ('ack', 'drop') AND client <> '' AND topic <> '$delayed')"
+    "(kind = 'publish' AND ref <> 0) OR kind IN ('send', 'audience', 'end')"
+    " OR (kind IN ('queued', 'ack', 'drop') AND client <> '' AND protocol <> 'share')"
     " OR (kind IN ('deliver', 'destroy') AND startswith(topic, '$queue/'))"
 )
 
 _SCHEMA: Final = pa.schema(
     [
         ("seq", pa.int64()),
+        ("offer", pa.int64()),
         ("topic", pa.string()),
         ("protocol", pa.string()),
         ("receiver", pa.string()),
@@ -91,15 +96,8 @@ def rows(batch: DataFrame, carried: DataFrame, moment: Moment) -> DataFrame:
     """The deliveries that close in this batch, and those that are open."""
     said = F.when(F.col("kind") == "audience", F.col("payload"))  # others' payloads stay behind
     events = batch.where(EVENT).withColumn("payload", said).select(*_EVENT_COLUMNS)
-    offered = batch.where("kind = 'queued' AND ref <> 0").select("ref").distinct()
-    messages = batch.where("kind IN ('publish', 'send')").select("seq", F.col("topic").alias("of"))
-    topics = offered.join(messages, offered["ref"] == messages["seq"]).select("seq", "of")
-    known = topics.select(
-        F.col("seq"), F.lit("topic").alias("kind"), F.col("of").alias("topic"), F.lit(0).alias("at")
-    )
     before = carried.withColumns({"kind": F.lit("carried"), "at": F.lit(0)})
-    both = events.withColumn("at", F.col("seq")).unionByName(known, allowMissingColumns=True)
-    both = both.unionByName(before, allowMissingColumns=True)
+    both = events.withColumn("at", F.col("seq")).unionByName(before, allowMissingColumns=True)
     # What was known before goes first, in its own order; then the rows of the journal.
     ordered = both.coalesce(1).sortWithinPartitions("at", "number", "seq")
     fold = partial(folded, segment=moment.segment)
@@ -154,11 +152,9 @@ class Deliveries:
         self.backlogs: dict[Key, _Backlog] = {}
         self.queues: dict[str, dict[int, Delivery]] = {}
         self.audiences: dict[int, list[tuple[str, str, int]]] = {}
-        self.topics: dict[int, str] = {}
         self.closed: list[Delivery] = []
         self._takers = {
             "carried": self._carried,
-            "topic": self._topic,
             "audience": self._audience,
             "publish": self._publish,
             "queued": self._queued,
@@ -186,9 +182,6 @@ class Deliveries:
         else:
             self._backlog(row["protocol"], row["receiver"]).open[row["number"]] = row
 
-    def _topic(self, row: Event) -> None:
-        self.topics[row["seq"]] = row["topic"]
-
     # What begins
 
     def _audience(self, event: Event) -> None:
@@ -205,7 +198,7 @@ class Deliveries:
     def _queued(self, event: Event) -> None:
         protocol, client, seq = event["protocol"], event["client"], event["ref"]
         delivery = _begun(event, seq, protocol, client)
-        delivery.update(topic=self.topics.get(seq), qos=event["qos"])
+        delivery.update(topic=None, qos=event["qos"])
         if protocol == "queue":
             self.queues.setdefault(client, {})[seq] = delivery
         elif seq:
@@ -249,7 +242,14 @@ class Deliveries:
             self._end_places(backlog, place, event, "acknowledged")
 
     def _drop(self, event: Event) -> None:
-        """The newest deliveries were too many: their places are free again."""
+        """A queue gives a message up. Of a session the newest deliveries were too many: their
+        places are free again.
+        """
+        if event["topic"].startswith(QUEUE):
+            delivery = self.queues.get(event["topic"], {}).pop(event["ref"], None)
+            if delivery is not None:
+                self._close(delivery, event["time"], "dropped")
+            return
         backlog = self.backlogs.get((event["protocol"], event["client"]))
         if backlog is not None:
             first = max(backlog.next - event["number"], 0)
@@ -300,8 +300,8 @@ class Deliveries:
 
 def _begun(event: Event, seq: int, protocol: str, receiver: str) -> Delivery:
     return {
-        "seq": seq, "protocol": protocol, "receiver": receiver, "since": event["time"],
-        "handed": None, "attempts": 0, "status": "open", "number": None,
+        "seq": seq, "offer": event["seq"], "protocol": protocol, "receiver": receiver,
+        "since": event["time"], "handed": None, "attempts": 0, "status": "open", "number": None,
     }  # fmt: skip
 
 

@@ -45,6 +45,7 @@ _VALUES: Final = (
 )
 _SCHEMA: Final = arrow(COLUMNS)
 _ROWS: Final = 20_000  # values in one Arrow batch, about
+_BYTES: Final = 64 << 20  # of the names repeated in one: a topic and a client may have 64 KiB each
 
 
 def rows(batch: DataFrame, rules: Rules, failed: Accumulator[int] | None = None) -> DataFrame:
@@ -68,19 +69,22 @@ def decoded(
                 if failed is not None:
                     failed += 1
             if len(found.paths) >= _ROWS:
-                yield _built(batch, found)
+                yield from _built(batch, found)
                 found = Leaves()
-        if found.paths:
-            yield _built(batch, found)
+        yield from _built(batch, found)
 
 
-def _built(batch: pa.RecordBatch, found: Leaves) -> pa.RecordBatch:
+def _built(batch: pa.RecordBatch, found: Leaves) -> Iterator[pa.RecordBatch]:
     """The values with the columns of the messages they came in."""
-    messages = batch.select(_CONTEXT).take(pa.array(found.places, pa.int32()))
-    parts = (found.paths, found.values, found.texts)
-    values = [pa.array(part, field.type) for part, field in zip(parts, _VALUES, strict=True)]
-    days = pc.cast(messages.column("time"), pa.date32())
-    return pa.record_batch([*messages.columns, *values, days], schema=_SCHEMA)
+    context = batch.select(_CONTEXT)
+    lengths = (pc.max(pc.binary_length(batch.column(name))) for name in ("topic", "client"))
+    step = _BYTES // (1 + sum(length.as_py() or 0 for length in lengths))
+    for at in range(0, len(found.paths), step):
+        messages = context.take(pa.array(found.places[at : at + step], pa.int32()))
+        parts = (part[at : at + step] for part in (found.paths, found.values, found.texts))
+        values = [pa.array(part, field.type) for part, field in zip(parts, _VALUES, strict=True)]
+        days = pc.cast(messages.column("time"), pa.date32())
+        yield pa.record_batch([*messages.columns, *values, days], schema=_SCHEMA)
 
 
 TABLE: Final = Table("readings", GRAIN, COLUMNS, lambda rules: MESSAGE, rows, ("day",))

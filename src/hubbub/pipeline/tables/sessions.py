@@ -25,7 +25,7 @@ COLUMNS: Final = (
     Column("seq", "bigint", "number of its connect row in the journal"),
     Column("protocol", "string", "protocol it came by"),
     Column("client", "string", "client id, SMQ uid or message-switch token"),
-    Column("address", "string", "where it came from: host:port; '' if unknown"),
+    Column("address", "string", "the IP address it came from; '' if unknown"),
     Column("lasting", "boolean", "its subscriptions outlive the connection"),
     Column("connected", "timestamp", "when it came"),
     Column("disconnected", "timestamp", "when it left; null while it is here"),
@@ -60,15 +60,9 @@ Session = dict[str, Any]
 def rows(batch: DataFrame, carried: DataFrame, moment: Moment) -> DataFrame:
     """The sessions that end in this batch, and those that go on."""
     events = batch.where(EVENT).select("seq", "time", "kind", "protocol", "client", "properties")
-    here = carried.select(
-        "seq",
-        F.col("connected").alias("time"),
-        F.lit("connect").alias("kind"),
-        "protocol",
-        "client",
-        F.to_json(F.struct("address", "lasting")).alias("properties"),
-    )
-    ordered = events.unionByName(here).coalesce(1).sortWithinPartitions("seq")
+    here = carried.withColumn("kind", F.lit("carried"))
+    both = events.unionByName(here, allowMissingColumns=True)
+    ordered = both.coalesce(1).sortWithinPartitions("seq")
     return ordered.mapInArrow(folded, ddl(COLUMNS) + ", open boolean")
 
 
@@ -86,6 +80,9 @@ def folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _take(event: dict[str, Any], here: dict[tuple[str, str], Session]) -> list[Session]:
     """Fold one event into who is here; return the sessions that it ends."""
     key = event["protocol"], event["client"]
+    if event["kind"] == "carried":
+        here[key] = {**event, "open": True}
+        return []
     said = json.loads(event["properties"] or "{}")
     if event["kind"] == "connect":
         before = here.pop(key, None)

@@ -22,7 +22,7 @@ from hubbub.core.clock import Clock
 from hubbub.core.message import Encoding, Message, Run
 from hubbub.core.names import HUB
 from hubbub.core.session import Session
-from hubbub.core.topics import CLIENT, QUEUE, SHARE
+from hubbub.core.topics import CLIENT, QUEUE, SHARE, is_text
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import Properties
@@ -263,7 +263,7 @@ class Dialect5(Dialect):
             found.texts[spec.RESPONSE_TOPIC] = name_to_wire(reply_to)
         if message.correlation:
             found.texts[spec.CORRELATION] = message.correlation
-        if message.subtopic:
+        if is_text(message.subtopic):  # those of SMQ may be any bytes
             found.user.append((SUBTOPIC, name_to_wire(message.subtopic)))
         if message.properties:
             self._say_rest(message.properties, found)

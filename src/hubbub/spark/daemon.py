@@ -1,0 +1,47 @@
+"""PySpark's daemon, which forks the workers, without the stacks it prints when nothing is wrong.
+
+A query that has rows enough, `show()` or LIMIT, closes the socket of the worker that still reads
+for it; so does the JVM with a worker that had nothing to do for a minute. The worker's next write
+fails, as it should, and it ends; but on its way out PySpark prints a Python stack, under a result
+that is right.
+
+`hubbub.spark.session` lets Spark start this module instead of its own daemon. Workers that plan
+come from Spark's own always: the data source, when it is loaded there, makes theirs silent.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import ModuleType
+from typing import Final
+
+from pyspark import daemon
+
+ENDED: Final = 1  # then the daemon lets the worker go and forks another when one is needed
+
+
+def silence(running: ModuleType) -> None:
+    """Let the workers of a daemon end without a word when the JVM goes away."""
+    vars(running)["worker"] = partial(_serve, running.worker)
+
+
+def silence_this() -> None:
+    """The same for Spark's own daemon, if this process is one of its workers."""
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and spec.name == daemon.__name__:
+        silence(main)
+
+
+def _serve(worker: Callable[..., int], *connection: object) -> int:
+    try:
+        return worker(*connection)
+    except (BrokenPipeError, ConnectionResetError):
+        return ENDED
+
+
+if __name__ == "__main__":
+    silence(daemon)
+    daemon.manager()

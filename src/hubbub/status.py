@@ -1,0 +1,109 @@
+"""What a hub says about itself, in plain values, for JSON. Its node puts the parts together.
+
+The lists are made for those who look at them; `/metrics`, which is asked every few seconds, is
+spared what it does not print.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from hubbub.core.broker import Broker
+from hubbub.journal.writer import Journal
+
+_AGED: Final = 200  # queues; the oldest message of each is read back
+
+
+def traffic(broker: Broker) -> dict[str, Any]:
+    """What went through since it started, and how much of everything there is."""
+    metrics = broker.metrics
+    return {
+        "started": metrics.started,
+        "client_count": len(broker.clients),
+        "client_protocols": Counter(s.protocol for s in broker.clients.values()),
+        "sessions_away": sum(not s.connected for s in broker.state.sessions.values()),
+        "queue_count": len(broker.state.queues),
+        "retained": len(broker.state.retained),
+        "messages_in": metrics.messages_in,
+        "bytes_in": metrics.bytes_in,
+        "messages_out": metrics.messages_out,
+        "connections": metrics.connections - metrics.connections_ended,
+        "connections_made": metrics.connections,
+        "dropped": metrics.dropped,
+    }
+
+
+def clients(broker: Broker, limit: int, offset: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "protocol": session.protocol,
+            "client": _shown(session.client),
+            "number": number,
+            "address": session.address,
+            "subscriptions": len(session.subscriptions),
+            "dropped": session.dropped,
+        }
+        for number, session in islice(broker.clients.items(), offset, offset + limit)
+    ]
+
+
+def queues(broker: Broker, limit: int, offset: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": _shown(queue.name),
+            "messages": len(queue.messages),
+            "next": queue.next,
+            "owner": _shown(queue.owner),
+            "waits": round(broker.queues.waits(queue) if index < _AGED else 0.0, 3),
+            "away": round(broker.queues.away(queue), 3),
+        }
+        for index, queue in enumerate(broker.queues.shown(offset + limit)[offset:])
+    ]
+
+
+def waiting(broker: Broker, limit: int) -> list[dict[str, Any]]:
+    """Of the queues no more than what they hold."""
+    return [
+        {"name": _shown(queue.name), "messages": len(queue.messages)}
+        for queue in broker.queues.shown(limit)
+    ]
+
+
+def recorded(broker: Broker, journal: Journal | None) -> dict[str, Any]:
+    """How the journal is. Without one everything is kept in memory."""
+    found: dict[str, Any] = {
+        "directory": "",
+        "record": broker.record,
+        "position": str(broker.log.position),
+        "committed": str(broker.log.durable),
+        "bytes": 0,
+        "trouble": "",
+        "waiting_bytes": 0,
+    }
+    if journal is not None:
+        found["directory"] = str(journal.directory.path.resolve())
+        found["bytes"] = _size(journal.directory.path)
+        found["trouble"] = journal.complaint()
+        found["waiting_bytes"] = journal.pending_bytes
+        for name, figure in journal.pulse.figures().items():
+            found[re.sub("[ /]", "_", name)] = round(figure(), 3)
+    return found
+
+
+def _shown(name: str) -> str:
+    """As JSON can say it: names may be any bytes."""
+    return name.encode("utf-8", "replace").decode()
+
+
+def _size(directory: Path) -> int:
+    """Bytes of the journal's files; one that goes meanwhile does not count."""
+    total = 0
+    for path in directory.glob("*/*"):
+        with contextlib.suppress(OSError):
+            total += path.stat().st_size
+    return total

@@ -1,0 +1,56 @@
+"""The Java of every Spark that the tests start: for lives of seconds.
+
+Without the second compiler and the parallel collector a short run needs half the processor time,
+and a third less where the classes of Spark lie in an archive as the JVM wants them in memory.
+`make test` writes that archive once: `python -m tests.java`. Not every Java can write one, which
+leaves an empty file, and a JVM that cannot use it starts without.
+"""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from tests.process import ROOT
+
+ARCHIVE: Final = ROOT / "build" / "spark.jsa"
+FLAGS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+QUIET: Final = "-Xlog:cds*=off"
+
+
+def home(folder: Path, java: Path) -> Path:
+    """A JAVA_HOME whose `java` is that program with our flags."""
+    words = [str(java), *FLAGS]
+    if ARCHIVE.is_file() and ARCHIVE.stat().st_size:
+        words += [f"-XX:SharedArchiveFile={ARCHIVE}", QUIET]
+    script = folder / "bin" / "java"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    script.chmod(0o755)
+    return folder
+
+
+def write_archive() -> None:
+    """Start a Spark, let it do what most tests do, and wait until its classes are written."""
+    from pyspark import SparkContext
+
+    from hubbub.spark.start import session
+
+    ARCHIVE.parent.mkdir(exist_ok=True)
+    options = shlex.join([*FLAGS, f"-XX:ArchiveClassesAtExit={ARCHIVE}", QUIET])
+    spark = session("local[2]", **{"spark.driver.extraJavaOptions": options})
+    with tempfile.TemporaryDirectory() as folder:
+        spark.range(9).write.parquet(f"{folder}/table")
+        rows = spark.read.parquet(f"{folder}/table").mapInArrow(lambda batches: batches, "id long")
+        rows.groupBy("id").count().collect()
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    spark.stop()
+    gateway.proc.communicate()  # at the end of its input it ends
+    ARCHIVE.touch()  # a JVM that cannot write one is not asked again
+
+
+if __name__ == "__main__":
+    write_archive()

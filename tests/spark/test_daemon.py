@@ -1,0 +1,61 @@
+"""The daemon as the JVM starts it, with a JVM that goes away. Starts no Spark."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+PRINTED = {"pyspark.daemon": True, "hubbub.spark.daemon": False}
+
+
+@pytest.mark.parametrize("module", PRINTED)
+def test_a_jvm_that_closes_early_is_no_error(module: str) -> None:
+    """PySpark's own prints a stack; once it no longer does, ours has no reason to be."""
+    with tempfile.TemporaryDirectory() as folder:  # short: a socket's name has 107 characters
+        said = what_is_said(module, folder)
+    assert ("BrokenPipeError" in said) is PRINTED[module], said
+
+
+def what_is_said(module: str, folder: str) -> str:
+    environment = {
+        **os.environ,
+        "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": folder,
+        "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
+    }
+    running = subprocess.Popen(
+        [sys.executable, "-m", module, "pyspark.worker"],
+        env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert running.stdin is not None and running.stdout is not None
+    size = int.from_bytes(running.stdout.read(4), "big")
+    address = running.stdout.read(size).decode()
+    with socket.socket(socket.AF_UNIX) as jvm:
+        jvm.connect(address)
+        worker = int.from_bytes(jvm.recv(4), "big")
+        assert worker > 0
+    wait_for_end_of(worker)
+    running.stdin.close()  # what the JVM does when it ends
+    said = running.stderr.read().decode() if running.stderr is not None else ""
+    running.wait(timeout=30)
+    running.stdout.close()
+    return said
+
+
+def wait_for_end_of(process: int) -> None:
+    """It is no child of ours; its end closes the handle."""
+    try:
+        handle = os.pidfd_open(process)
+    except ProcessLookupError:
+        return
+    try:
+        ended, _, _ = select.select([handle], [], [], 60)
+        assert ended, "the worker of a connection that was closed still runs"
+    finally:
+        os.close(handle)
