@@ -21,6 +21,7 @@ Read by the command line, carried to Spark's workers by the tables that decode. 
 
 from __future__ import annotations
 
+import math
 import re
 from functools import cache
 from pathlib import Path
@@ -96,7 +97,7 @@ def read_rules(file: str | Path) -> Rules:
 
 
 def _check(rules: Rules) -> None:
-    if rules.lateness < 0:
+    if not 0 <= rules.lateness < math.inf:
         raise SettingError(f"lateness: expected seconds from 0 on, got {rules.lateness}")
     for rule in rules.decode:
         _pattern(rule.topics)
