@@ -1,9 +1,9 @@
 # Each target does its own set-up: the first one used creates .venv and fills it.
 
 PYTHON ?= python3
-# Three at a time (they wait as much as they work), whole files, because files share hubs and Spark,
-# in the order of tests/conftest.py. Empty runs them one by one.
-PARALLEL ?= --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# Two at a time, whole files, because files share hubs and Spark, in the order of tests/conftest.py.
+# Empty runs them one by one.
+PARALLEL ?= --numprocesses 2 --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
