@@ -15,13 +15,12 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 
 from hubbub.core import broker
 from hubbub.errors import HubbubError
 from hubbub.hub import Hub
-from hubbub.node import Node, new_event_loop
+from hubbub.node import VERSION, Node, new_event_loop
 from hubbub.settings import Settings
 from hubbub.web.app import Application
 from hubbub.web.mounted import Mounted, load
@@ -106,7 +105,7 @@ def _reload(hub: Node, read: Callable[[], Settings]) -> None:
 def banner(hub: Node) -> str:
     """What listens, where the data is, and what to try next."""
     how = "" if str(broker.__file__).endswith(".py") else ", compiled"
-    lines = [f"Hubbub {version('hubbub')}{how}"]
+    lines = [f"Hubbub {VERSION}{how}"]
     for listener in hub.listeners:
         spoken = [protocol.name for protocol in listener.protocols]
         spoken += ["HTTP"] * (listener.adopt is not None)

@@ -91,9 +91,10 @@ def _pace(speed: str) -> float:
 
 
 def _time(option: str, given: str) -> str:
-    """The same, if Spark will read it."""
+    """The same, if Spark will read it or it is not given."""
     try:
-        datetime.fromisoformat(given or "2026-01-31")
+        if given:
+            datetime.fromisoformat(given)
     except ValueError:
         raise SettingError(
             f"{option}: expected a time such as 2026-01-31 or '2026-01-31 12:00', got {given!r}"

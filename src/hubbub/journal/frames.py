@@ -92,18 +92,13 @@ class Frames:
         return found
 
     def base_of(self, seq: int) -> int:
-        """Where the segment of that row begins: after a failed write it goes on in another file.
-
-        The oldest file's if the row is gone.
-        """
+        """Where the segment of that row begins; the oldest file's if the row is gone."""
         firsts = self._directory.segments()
         first = max((one for one in firsts if one <= seq), default=self.first())
         try:
-            with open(self._directory.segment(first), "rb") as file:
-                header = header_of(memoryview(file.read(HEADER_BYTES)))
+            return self._directory.base(first)
         except FileNotFoundError:
             return first  # removed since it was listed, or there is none
-        return header.base if header is not None else first
 
     def between(
         self, after: int, upto: int, check: bool = True

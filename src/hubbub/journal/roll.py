@@ -125,7 +125,7 @@ def _segment(directory: Directory, base: int, before: int) -> list[Source]:
     for first, following in directory.spans():
         if following and following <= before + 1:
             continue
-        if _base(directory, first) > base:
+        if directory.base(first) > base:
             break
         if not following:
             raise JournalError(f"the segment {base} is still being written")
@@ -189,12 +189,7 @@ def _heal(directory: Directory, first: int, following: int) -> None:
 
 def bases(directory: Directory) -> list[int]:
     """Where the segments begin, ascending; files that go on with one are not counted."""
-    return sorted({_base(directory, first) for first in directory.segments()})
-
-
-def _base(directory: Directory, first: int) -> int:
-    header = header_of(memoryview(mapped(directory.segment(first))))
-    return header.base if header else first
+    return sorted({directory.base(first) for first in directory.segments()})
 
 
 def _covered(directory: Directory) -> list[tuple[int, int]]:

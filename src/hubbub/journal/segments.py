@@ -117,6 +117,15 @@ class Directory:
         firsts = self.segments()
         return zip_longest(firsts, firsts[1:], fillvalue=0)
 
+    def base(self, first: int) -> int:
+        """Where the segment begins that a file is of: after a failed write it goes on in another.
+
+        Its own beginning if its header is damaged. Raises FileNotFoundError.
+        """
+        with open(self.segment(first), "rb") as file:
+            header = header_of(memoryview(file.read(HEADER_BYTES)))
+        return header.base if header is not None else first
+
     def snapshots(self) -> list[int]:
         """Seqs of the snapshots, ascending."""
         return _numbers(self.state)

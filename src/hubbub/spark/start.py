@@ -35,7 +35,6 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from signal import SIGINT, SIGTERM
 from types import FrameType
 from typing import Final
 
@@ -92,10 +91,8 @@ def session(master: str = "local[*]", remote: str = "", **conf: str) -> SparkSes
     """
     if remote:
         _reach(remote, REMOTES)
-    else:
-        _reach(master, MASTERS)
-    if remote:
         return _configured(SparkSession.builder.remote(remote), conf).getOrCreate()
+    _reach(master, MASTERS)
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
@@ -141,7 +138,7 @@ def _unbroken() -> Iterator[None]:
         held.append(number)
 
     try:
-        before = {number: signal.signal(number, hold) for number in (SIGINT, SIGTERM)}
+        before = {number: signal.signal(number, hold) for number in (signal.SIGINT, signal.SIGTERM)}
     except ValueError:  # not the main thread, which is interrupted instead of this one
         before = {}
     try:

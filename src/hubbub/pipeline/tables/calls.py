@@ -27,7 +27,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from hubbub.pipeline.tables.table import Column, Moment, Spanning, ddl
+from hubbub.pipeline.tables.table import Column, Moment, Spanning, built, ddl, with_carried
 from hubbub.schema import column_of
 
 GRAIN: Final = "one row a request: seq"
@@ -66,7 +66,6 @@ _SCHEMA: Final = pa.schema(
         ("open", pa.bool_()),
     ]
 )
-_ROWS: Final = 10_000  # calls in one Arrow batch
 
 Call = dict[str, Any]
 
@@ -77,9 +76,7 @@ def rows(batch: DataFrame, carried: DataFrame, moment: Moment) -> DataFrame:
         "seq", "time", "kind", "client", "topic", (F.col("reply_to") != "").alias("asks"), "ref",
         "number", F.get_json_object("properties", "$.answers").alias("answers"),
     )  # fmt: skip
-    waiting = carried.withColumn("kind", F.lit("carried"))
-    both = events.unionByName(waiting, allowMissingColumns=True)
-    ordered = both.coalesce(1).sortWithinPartitions("seq")
+    ordered = with_carried(events, carried, "seq")
     return ordered.mapInArrow(folded, ddl(COLUMNS) + ", open boolean")
 
 
@@ -89,14 +86,9 @@ def folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for event in batch.to_pylist():
             calls.take(event)
-        yield from _built(calls.closed)
+        yield from built(calls.closed, _SCHEMA)
         calls.closed = []
-    yield from _built(list(calls.open.values()))
-
-
-def _built(found: list[Call]) -> Iterator[pa.RecordBatch]:
-    for at in range(0, len(found), _ROWS):
-        yield pa.RecordBatch.from_pylist(found[at : at + _ROWS], schema=_SCHEMA)
+    yield from built(list(calls.open.values()), _SCHEMA)
 
 
 class Calls:

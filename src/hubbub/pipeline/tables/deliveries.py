@@ -28,7 +28,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from hubbub.pipeline.tables.table import Column, Moment, Spanning, ddl
+from hubbub.pipeline.tables.table import Column, Moment, Spanning, built, ddl, with_carried
 
 GRAIN: Final = "one row a delivery: offer, protocol, receiver"
 
@@ -81,7 +81,6 @@ _SCHEMA: Final = pa.schema(
         ("open", pa.bool_()),
     ]
 )
-_ROWS: Final = 10_000  # deliveries in one Arrow batch
 _EVENT_COLUMNS: Final = (
     "seq", "time", "kind", "protocol", "client", "topic", "qos", "payload", "ref", "number",
     "properties",
@@ -96,10 +95,9 @@ def rows(batch: DataFrame, carried: DataFrame, moment: Moment) -> DataFrame:
     """The deliveries that close in this batch, and those that are open."""
     said = F.when(F.col("kind") == "audience", F.col("payload"))  # others' payloads stay behind
     events = batch.where(EVENT).withColumn("payload", said).select(*_EVENT_COLUMNS)
-    before = carried.withColumns({"kind": F.lit("carried"), "at": F.lit(0)})
-    both = events.withColumn("at", F.col("seq")).unionByName(before, allowMissingColumns=True)
     # What was known before goes first, in its own order; then the rows of the journal.
-    ordered = both.coalesce(1).sortWithinPartitions("at", "number", "seq")
+    events = events.withColumn("at", F.col("seq"))
+    ordered = with_carried(events, carried.withColumn("at", F.lit(0)), "at", "number", "seq")
     fold = partial(folded, segment=moment.segment)
     return ordered.mapInArrow(fold, ddl((*COLUMNS, *MEMORY)) + ", open boolean")
 
@@ -113,15 +111,10 @@ def folded(batches: Iterable[pa.RecordBatch], segment: int = 0) -> Iterator[pa.R
     for batch in batches:
         for event in batch.to_pylist():
             deliveries.take(event)
-        yield from _built(deliveries.closed)
+        yield from built(deliveries.closed, _SCHEMA)
         deliveries.closed = []
-    yield from _built(deliveries.still_open())
-    yield from _built(deliveries.memory(segment))
-
-
-def _built(found: list[Delivery]) -> Iterator[pa.RecordBatch]:
-    for at in range(0, len(found), _ROWS):
-        yield pa.RecordBatch.from_pylist(found[at : at + _ROWS], schema=_SCHEMA)
+    yield from built(deliveries.still_open(), _SCHEMA)
+    yield from built(deliveries.memory(segment), _SCHEMA)
 
 
 class _Backlog:

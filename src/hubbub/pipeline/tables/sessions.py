@@ -15,9 +15,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from hubbub.pipeline.tables.table import Column, Moment, Spanning, ddl
+from hubbub.pipeline.tables.table import Column, Moment, Spanning, built, ddl, with_carried
 
 GRAIN: Final = "one row a connection of a client: seq"
 
@@ -52,7 +51,6 @@ _SCHEMA: Final = pa.schema(
         ("open", pa.bool_()),
     ]
 )
-_ROWS: Final = 10_000  # sessions in one Arrow batch
 
 Session = dict[str, Any]
 
@@ -60,9 +58,7 @@ Session = dict[str, Any]
 def rows(batch: DataFrame, carried: DataFrame, moment: Moment) -> DataFrame:
     """The sessions that end in this batch, and those that go on."""
     events = batch.where(EVENT).select("seq", "time", "kind", "protocol", "client", "properties")
-    here = carried.withColumn("kind", F.lit("carried"))
-    both = events.unionByName(here, allowMissingColumns=True)
-    ordered = both.coalesce(1).sortWithinPartitions("seq")
+    ordered = with_carried(events, carried, "seq")
     return ordered.mapInArrow(folded, ddl(COLUMNS) + ", open boolean")
 
 
@@ -73,8 +69,8 @@ def folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         ended: list[Session] = []
         for event in batch.to_pylist():
             ended += _take(event, here)
-        yield from _built(ended)
-    yield from _built(list(here.values()))
+        yield from built(ended, _SCHEMA)
+    yield from built(list(here.values()), _SCHEMA)
 
 
 def _take(event: dict[str, Any], here: dict[tuple[str, str], Session]) -> list[Session]:
@@ -112,11 +108,6 @@ def _begun(event: dict[str, Any], said: dict[str, Any]) -> Session:
 def _ended(session: Session, when: Any, reason: str) -> Session:
     seconds = (when - session["connected"]).total_seconds()
     return {**session, "disconnected": when, "seconds": seconds, "reason": reason, "open": False}
-
-
-def _built(found: list[Session]) -> Iterator[pa.RecordBatch]:
-    for at in range(0, len(found), _ROWS):
-        yield pa.RecordBatch.from_pylist(found[at : at + _ROWS], schema=_SCHEMA)
 
 
 TABLE: Final = Spanning("sessions", GRAIN, COLUMNS, lambda rules: EVENT, rows)

@@ -15,12 +15,12 @@ What is made of messages alone (`of_messages`) gets the rows that the batch adde
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, functions
 
 from hubbub.pipeline.rules import Rules
 
@@ -93,6 +93,7 @@ class Derived(NamedTuple):
 
 AnyTable = Table | Spanning | Derived
 
+_ROWS: Final = 10_000  # in one Arrow batch
 _ARROW: Final = {
     "bigint": pa.int64(),
     "int": pa.int32(),
@@ -109,6 +110,22 @@ _ARROW: Final = {
 def arrow(columns: tuple[Column, ...]) -> pa.Schema:
     """The columns as Arrow has them."""
     return pa.schema([(column.name, _ARROW[column.type]) for column in columns])
+
+
+def with_carried(events: DataFrame, carried: DataFrame, *order: str) -> DataFrame:
+    """The events of a batch and the open rows of the one before, of kind `carried`, in order.
+
+    They are one partition, as a fold needs them. What only one side has is null on the other.
+    """
+    here = carried.withColumn("kind", functions.lit("carried"))
+    both = events.unionByName(here, allowMissingColumns=True)
+    return both.coalesce(1).sortWithinPartitions(*order)
+
+
+def built(rows: list[dict[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """What a fold found, as Spark takes it."""
+    for at in range(0, len(rows), _ROWS):
+        yield pa.RecordBatch.from_pylist(rows[at : at + _ROWS], schema=schema)
 
 
 def clock(table: AnyTable) -> str:
