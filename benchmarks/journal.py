@@ -34,16 +34,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hubbub import schema
+from hubbub.config.settings import Journal as JournalSettings
+from hubbub.config.settings import Listener, Settings
 from hubbub.core.clock import Clock
 from hubbub.core.retained import NameList
 from hubbub.core.state import State, lasting_properties
 from hubbub.journal.writer import Journal
-from hubbub.listener import Socket
-from hubbub.node import Node
 from hubbub.protocols.mqtt import codec
+from hubbub.runtime.listener import Socket
+from hubbub.runtime.node import Node
 from hubbub.schema import PUBLISH, Row
-from hubbub.settings import Journal as JournalSettings
-from hubbub.settings import Listener, Settings
 
 MILLION = 1_000_000
 PAYLOAD = 200

@@ -13,8 +13,7 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from hubbub import Hub, is_smq
-from hubbub.hub import Info, Peer
+from hubbub import Hub, Info, Peer, is_smq
 
 rings: list[str] = []
 

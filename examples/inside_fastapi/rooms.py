@@ -15,8 +15,7 @@ from contextlib import asynccontextmanager
 import uvicorn
 from fastapi import FastAPI, HTTPException, WebSocket
 
-from hubbub import Hub
-from hubbub.hub import Peer
+from hubbub import Hub, Peer
 
 hub = Hub()
 temperatures: dict[str, float] = {}

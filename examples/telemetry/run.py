@@ -30,10 +30,10 @@ from urllib.request import urlopen
 from rich.console import Console
 from rich.live import Live
 
+from hubbub.config.settings import DEFAULT_DATA, DEFAULT_LISTEN
 from hubbub.pipeline.layout import Layout
 from hubbub.pipeline.screen import TWO_COLUMNS, Screen, View, render
 from hubbub.server import as_typed
-from hubbub.settings import DEFAULT_DATA, DEFAULT_LISTEN
 
 HERE: Final = Path(__file__).parent
 START_SECONDS: Final = 60.0  # a hub that takes longer has a problem

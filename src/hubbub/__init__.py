@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from hubbub.client import connect as connect
-    from hubbub.hub import Hub as Hub
-    from hubbub.hub import is_smq as is_smq
-    from hubbub.settings import Settings as Settings
+    from hubbub.config.settings import Settings as Settings
+    from hubbub.embed.hub import Hub as Hub
+    from hubbub.embed.hub import is_smq as is_smq
+    from hubbub.embed.peer import Info as Info
+    from hubbub.embed.peer import Peer as Peer
 
 __version__ = "0.1.0"
 
 _PUBLIC: Final = {
-    "Hub": "hubbub.hub",
-    "Settings": "hubbub.settings",
+    "Hub": "hubbub.embed.hub",
+    "Settings": "hubbub.config.settings",
     "connect": "hubbub.client",
-    "is_smq": "hubbub.hub",
+    "Info": "hubbub.embed.peer",
+    "Peer": "hubbub.embed.peer",
+    "is_smq": "hubbub.embed.hub",
 }
 
 

@@ -17,11 +17,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from hubbub.config.settings import Settings
 from hubbub.core import broker
+from hubbub.embed.hub import Hub
 from hubbub.errors import HubbubError
-from hubbub.hub import Hub
-from hubbub.node import VERSION, Node, new_event_loop
-from hubbub.settings import Settings
+from hubbub.runtime.node import VERSION, Node, new_event_loop
 from hubbub.web.app import Application
 from hubbub.web.mounted import Mounted, load
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from hubbub.auth.passwords import add_user
+from hubbub.config.settings import Journal, Settings
 from hubbub.errors import SettingError
-from hubbub.node import Node
-from hubbub.settings import Journal, Settings
+from hubbub.runtime.node import Node
 from hubbub.web.app import Application
 
 WEBSOCKET = (

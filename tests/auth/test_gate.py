@@ -12,6 +12,7 @@ import pytest
 from hubbub.auth import gate
 from hubbub.auth.gate import Gatehouse
 from hubbub.auth.passwords import add_user
+from hubbub.config.settings import Listener, Settings, Tls
 from hubbub.core.rights import (
     BAD_CLIENT,
     BAD_CREDENTIALS,
@@ -22,7 +23,6 @@ from hubbub.core.rights import (
     Gate,
     Rights,
 )
-from hubbub.settings import Listener, Settings, Tls
 
 EVERYTHING = Rights()
 

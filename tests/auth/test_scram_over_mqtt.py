@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from hubbub.auth.passwords import add_user
-from hubbub.node import Node
-from hubbub.settings import Journal, Settings
+from hubbub.config.settings import Journal, Settings
+from hubbub.runtime.node import Node
 
 METHOD, DATA = 0x15, 0x16
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hubbub.auth.passwords import Passwords
-from hubbub.config import load
+from hubbub.config.sources import load
 from tests.process import StartHub
 
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from hubbub.config.settings import Listener, Settings
 from hubbub.errors import DirectoryError
 from hubbub.journal.segments import Directory
 from hubbub.journal.writer import Journal
-from hubbub.node import Node
 from hubbub.protocols.mqtt import codec
-from hubbub.settings import Listener, Settings
+from hubbub.runtime.node import Node
 from tests.protocols.mqtt.conversation import in_words
 
 pytestmark = pytest.mark.interop
@@ -175,7 +175,7 @@ async def test_syncs_that_fail(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 async def test_a_slow_disk_slows_publishers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("hubbub.node.CONGESTED_BYTES", 1 << 20)
+    monkeypatch.setattr("hubbub.runtime.node.CONGESTED_BYTES", 1 << 20)
     async with running(tmp_path / "data") as node, peer(node, b"ann") as ann:
         journal = journal_of(node)
 

@@ -23,7 +23,7 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion, MessageState
 
 from hubbub import server
-from hubbub.settings import Journal, Settings
+from hubbub.config.settings import Journal, Settings
 from tests.interop.test_crash import Web
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from hubbub.config.settings import Settings
 from hubbub.core import limits
 from hubbub.core.message import Run
-from hubbub.node import Node
 from hubbub.protocols.mqtt import codec
-from hubbub.settings import Settings
+from hubbub.runtime.node import Node
 from tests.protocols.mqtt.conversation import in_words
 
 pytestmark = pytest.mark.interop

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from hubbub.node import Node
-from hubbub.settings import Journal, Listener, Settings, Tls
+from hubbub.config.settings import Journal, Listener, Settings, Tls
+from hubbub.runtime.node import Node
 from hubbub.web.app import Application
 from tests.certificates import Authority
 
@@ -212,7 +212,7 @@ def test_handshakes_that_come_to_nothing(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hubbub.listener.TLS_SECONDS", 0.5)
+    monkeypatch.setattr("hubbub.runtime.listener.TLS_SECONDS", 0.5)
 
     async def main() -> None:
         async with serving(tls=Tls(certificate=server)) as hub:

@@ -13,6 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+from hubbub.config.settings import Journal as JournalSettings
+from hubbub.config.settings import Limits, Settings
+from hubbub.config.settings import Listener as ListenerSettings
 from hubbub.core.clock import Clock
 from hubbub.core.limits import LINK_CHOKED
 from hubbub.core.rights import Gate
@@ -20,12 +23,9 @@ from hubbub.core.state import State
 from hubbub.journal import frame, roll
 from hubbub.journal.segments import Directory, frames_of, mapped, whole_snapshot
 from hubbub.journal.writer import Journal, _Group
-from hubbub.listener import Listener, Socket
-from hubbub.node import Node
+from hubbub.runtime.listener import Listener, Socket
+from hubbub.runtime.node import Node
 from hubbub.schema import Row
-from hubbub.settings import Journal as JournalSettings
-from hubbub.settings import Limits, Settings
-from hubbub.settings import Listener as ListenerSettings
 
 
 class SimulatedClock(Clock):

@@ -13,12 +13,12 @@ import httpx
 import pytest
 
 from hubbub.auth.passwords import add_user
+from hubbub.config.settings import Api, Journal, Limits, Queue, Settings
 from hubbub.core.limits import COMMIT_ROWS
 from hubbub.errors import SettingError
 from hubbub.journal.frames import Frames
 from hubbub.journal.table import Table, frames_in
-from hubbub.node import Node
-from hubbub.settings import Api, Journal, Limits, Queue, Settings
+from hubbub.runtime.node import Node
 from hubbub.web import guarded
 from hubbub.web.app import Application
 from hubbub.web.publish import SLICE

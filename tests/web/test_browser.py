@@ -18,7 +18,7 @@ from hubbub.auth.passwords import add_user
 from hubbub.client.mqtt import connect as connect_mqtt
 from hubbub.client.smq import SmqMessage
 from hubbub.client.smq import connect as connect_smq
-from hubbub.hub import Hub
+from hubbub.embed.hub import Hub
 from tests.certificates import Authority
 from tests.process import RunningHub, StartHub
 from tests.web.chromium import Chromium, Page, PageError

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from hubbub.node import Node
-from hubbub.settings import Listener, Settings
+from hubbub.config.settings import Listener, Settings
+from hubbub.runtime.node import Node
 from hubbub.web import prometheus
 
 

@@ -23,6 +23,7 @@ from typing import Final
 from hubbub.auth.acl import Acl
 from hubbub.auth.passwords import Passwords
 from hubbub.auth.scram import METHOD, Scram
+from hubbub.config.settings import Listener
 from hubbub.core.rights import (
     BAD_CLIENT,
     BAD_CREDENTIALS,
@@ -34,7 +35,6 @@ from hubbub.core.rights import (
     Gate,
     Rights,
 )
-from hubbub.settings import Listener
 
 THREADS: Final = 2  # logins at one time: the loop and the journal want processors too
 WAITING: Final = 1_000  # logins that wait for a thread: half a minute of work

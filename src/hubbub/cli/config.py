@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from hubbub.config import manual
+from hubbub.config.sources import manual
 
 app = typer.Typer(add_completion=False)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hubbub.cli.tables import Data, Master, Remote, need_spark, start
+from hubbub.config.settings import DEFAULT_DATA
 from hubbub.errors import SettingError
-from hubbub.settings import DEFAULT_DATA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

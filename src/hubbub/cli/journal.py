@@ -15,9 +15,9 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Shown
 
+from hubbub.config.settings import DEFAULT_DATA
 from hubbub.journal import backup as copies
 from hubbub.journal import examine
-from hubbub.settings import DEFAULT_DATA
 
 _DAMAGED: Final = 1
 

@@ -25,8 +25,8 @@ from rich.table import Table
 
 from hubbub.cli import history, tables
 from hubbub.cli.tables import Data, Master, Remote, need_spark
+from hubbub.config.settings import DEFAULT_DATA
 from hubbub.errors import SettingError
-from hubbub.settings import DEFAULT_DATA
 
 if TYPE_CHECKING:
     from hubbub.pipeline.publish import Publisher

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from hubbub import config
-from hubbub.settings import DEFAULT_DATA
+from hubbub.config import sources
+from hubbub.config.settings import DEFAULT_DATA
 
 app = typer.Typer(add_completion=False)
 
@@ -59,7 +59,7 @@ def serve(
         overrides.append(f"queue.socket={switch_socket}")
     if verbose:
         overrides.append("log.level=debug")
-    read = partial(config.load, configuration, overrides)
+    read = partial(sources.load, configuration, overrides)
     settings = read()
     from hubbub.server import run  # the hub's libraries, only once the options are known to be good
 

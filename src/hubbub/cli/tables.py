@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.console import Console
 
+from hubbub.config.settings import DEFAULT_DATA
 from hubbub.errors import HubbubError, SettingError
-from hubbub.settings import DEFAULT_DATA
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import mypyc_attr
 
+from hubbub.config.settings import Settings
 from hubbub.core.limits import MESSAGE_BYTES
 from hubbub.core.link import Link
 from hubbub.core.rights import Credentials, Exchange, Gate, Rights
 from hubbub.schema import Row
-from hubbub.settings import Settings
 from hubbub.wire.http import Request
 
 if TYPE_CHECKING:

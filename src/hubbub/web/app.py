@@ -27,8 +27,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from hubbub.config.settings import Settings
 from hubbub.core.connection import Opening
-from hubbub.settings import Settings
 from hubbub.web import prometheus, script
 from hubbub.web.guarded import CLIENT, JOURNAL, PUBLISH, Guarded, refused, token_of
 from hubbub.web.journal import JournalApi

@@ -20,10 +20,10 @@ from typing import Final
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from hubbub.config.settings import Api
 from hubbub.core.connection import Opening
 from hubbub.core.rights import Credentials, Rights, words_of
 from hubbub.errors import SettingError
-from hubbub.settings import Api
 from hubbub.wire.http import CHALLENGE, authorization
 
 API: Final = "/api/"

@@ -27,6 +27,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hubbub import schema
+from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
 from hubbub.core.link import Link
 from hubbub.core.message import Message
@@ -34,7 +35,6 @@ from hubbub.core.rights import Rights
 from hubbub.core.session import Session, Silent
 from hubbub.core.topics import DELAYED, QUEUE, SYSTEM, is_name, is_text
 from hubbub.schema import Row, column_of
-from hubbub.settings import Settings
 from hubbub.web.guarded import RIGHTS, USER, refused
 from hubbub.web.numbers import number_in
 

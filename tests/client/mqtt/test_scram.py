@@ -11,10 +11,10 @@ import pytest
 
 from hubbub.auth.passwords import add_user
 from hubbub.client.mqtt import Scram, connect
+from hubbub.config.settings import Journal, Settings
 from hubbub.errors import Refused, SettingError
-from hubbub.node import Node
 from hubbub.protocols.mqtt import codec
-from hubbub.settings import Journal, Settings
+from hubbub.runtime.node import Node
 from tests.client.mqtt.transcript import CONNACK_5, Broker
 
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-from hubbub.node import Node
-from hubbub.settings import Journal, Listener, Settings
+from hubbub.config.settings import Journal, Listener, Settings
+from hubbub.runtime.node import Node
 
 
 @contextlib.asynccontextmanager

@@ -17,8 +17,8 @@ from hubbub.client import blocking
 from hubbub.client.smq import SmqClient, SmqMessage, connect
 from hubbub.client.smq.client import CONCURRENT
 from hubbub.errors import CallTimeout, Refused, SettingError
-from hubbub.node import Node
 from hubbub.protocols.smq import codec
+from hubbub.runtime.node import Node
 from tests.certificates import Authority
 from tests.client.smq.here import serving, until, url
 
@@ -61,7 +61,7 @@ async def test_over_tls(tmp_path: Path, scheme: str) -> None:
     authority = Authority(tmp_path / "tls")
     certificate = str(authority.sign("localhost", server=True))
     trust = ssl.create_default_context(cafile=authority.file)
-    async with serving(tls=hubbub.settings.Tls(certificate=certificate)) as hub:
+    async with serving(tls=hubbub.config.settings.Tls(certificate=certificate)) as hub:
         async with connect(url(hub, scheme), tls=trust) as secure, connect(url(hub)) as plain:
             await secure.publish(plain.number, b"from behind TLS")
             assert (await first(plain)).payload == b"from behind TLS"

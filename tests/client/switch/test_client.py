@@ -15,9 +15,9 @@ import hubbub.client
 from hubbub.auth.passwords import add_user
 from hubbub.client import blocking
 from hubbub.client.switch import Handler, SwitchClient, connect
+from hubbub.config.settings import Journal, Listener, Settings, Tls
 from hubbub.errors import CallTimeout, Refused, SettingError
-from hubbub.node import Node
-from hubbub.settings import Journal, Listener, Settings, Tls
+from hubbub.runtime.node import Node
 from tests.certificates import Authority
 from tests.process import RunningHub, StartHub
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hubbub.config.settings import Bridge as Settings
 from hubbub.core.broker import Broker
 from hubbub.core.link import Link
 from hubbub.core.message import Message
@@ -13,7 +14,6 @@ from hubbub.errors import ProtocolError, SettingError
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.bridge import Bridge, BridgeConnection, open_bridges
-from hubbub.settings import Bridge as Settings
 from tests.core.recording import Ear, StillClock, folded, shape, snapshot
 from tests.protocols.mqtt.conversation import Stage, in_words
 from tests.wire import Recorder

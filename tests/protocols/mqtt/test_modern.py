@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from hubbub.config.settings import Mqtt as MqttSettings
+from hubbub.config.settings import Settings
 from hubbub.core.rights import TOO_BUSY, Credentials, Gate, Rights
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
-from hubbub.settings import Mqtt as MqttSettings
-from hubbub.settings import Settings
 from tests.protocols.mqtt.conversation import Device, Stage, restarted
 from tests.protocols.mqtt.modern import Modern, in_words, told
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from hubbub.config.settings import Limits, Settings
+from hubbub.config.settings import Mqtt as MqttSettings
 from hubbub.protocols.mqtt import codec
-from hubbub.settings import Limits, Settings
-from hubbub.settings import Mqtt as MqttSettings
 from tests.protocols.mqtt.conversation import Device, Stage
 from tests.protocols.mqtt.modern import Modern
 

@@ -9,7 +9,10 @@ from tests.protocols.smq.conformance import PARTS, page
 from tests.protocols.smq.test_raw_probes import PROBES
 
 ROOT = Path(__file__).parents[3]
-FOLDERS = ("tests", "tests/protocols/smq", "tests/client/smq", "tests/auth", "tests/web")
+FOLDERS = (
+    "tests", "tests/embed", "tests/runtime", "tests/protocols/smq", "tests/client/smq",
+    "tests/auth", "tests/web",
+)  # fmt: skip
 NAMED = [test for rows in PARTS.values() for _, _, tests in rows for test in tests]
 
 

@@ -12,10 +12,10 @@ import pytest
 from websockets.asyncio.client import connect as connect_websocket
 
 from hubbub.client.smq import SmqClient, SmqMessage, connect
+from hubbub.config.settings import Tls
 from hubbub.core.limits import LINK_CHOKED
-from hubbub.node import Node
 from hubbub.protocols.smq import codec
-from hubbub.settings import Tls
+from hubbub.runtime.node import Node
 from hubbub.wire.websocket import masked_frame
 from tests.certificates import Authority
 from tests.client.smq.here import serving, until, url

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.node import Node
 from hubbub.protocols.smq import codec
+from hubbub.runtime.node import Node
 from hubbub.wire.websocket import BINARY, CLOSE, PING, PONG, TEXT, frame, masked_frame
 from tests.client.smq.here import serving
 from tests.protocols.smq.device import HEAD, WEBSOCKET_HEAD

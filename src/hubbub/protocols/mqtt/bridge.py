@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from hubbub import schema
+from hubbub.config.settings import Bridge as BridgeSettings
+from hubbub.config.settings import BridgeTopic, parse_bridge_topic
 from hubbub.core.broker import Broker
 from hubbub.core.connection import NEVER, Connection, Opening
 from hubbub.core.link import Link
@@ -35,8 +37,6 @@ from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.dialect import PLAIN, Dialect5
 from hubbub.protocols.mqtt.session import ANY_PACKET, TOO_LARGE, MqttSession, packet_id
 from hubbub.schema import RELEASE, name_from_wire, name_to_wire
-from hubbub.settings import Bridge as BridgeSettings
-from hubbub.settings import BridgeTopic, parse_bridge_topic
 from hubbub.wire.bytes import Gathering
 
 PROTOCOL: Final = "bridge"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from typing import Final
 
+from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
 from hubbub.core.connection import Connection, Opening, Protocol
 from hubbub.core.link import Link
@@ -21,7 +22,6 @@ from hubbub.protocols.mqtt.options import unpack
 from hubbub.protocols.mqtt.session import NAME, MqttSession
 from hubbub.protocols.mqtt.welcome import will_of
 from hubbub.schema import WILL, Row, name_of
-from hubbub.settings import Settings
 from hubbub.wire.http import Request
 
 SUBPROTOCOLS: Final = ("mqtt", "mqttv3.1")

@@ -17,6 +17,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+from hubbub.config.settings import Settings
 from hubbub.core import rights as gate
 from hubbub.core.broker import Broker
 from hubbub.core.connection import NEVER, Connection, Opening, Protocol
@@ -31,7 +32,6 @@ from hubbub.errors import ProtocolError
 from hubbub.protocols.smq import codec
 from hubbub.protocols.smq.session import SmqEncoding, SmqRaw, SmqSession, SmqWebSocket
 from hubbub.schema import name_from_wire
-from hubbub.settings import Settings
 from hubbub.wire.http import Request
 from hubbub.wire.websocket import frame
 

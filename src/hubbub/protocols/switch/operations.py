@@ -11,6 +11,7 @@ import ipaddress
 from collections.abc import Callable
 from typing import Final
 
+from hubbub.config.settings import UNIX
 from hubbub.core.broker import Broker
 from hubbub.core.limits import QUEUES, QUEUES_PER_TOKEN
 from hubbub.core.log import MEMORY
@@ -27,7 +28,6 @@ from hubbub.protocols.switch.trace import Trace
 from hubbub.protocols.switch.transfer import Polls
 from hubbub.protocols.switch.wait import Bell
 from hubbub.schema import name_to_wire
-from hubbub.settings import UNIX
 from hubbub.wire.http import Request
 
 

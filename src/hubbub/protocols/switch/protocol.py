@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
 from hubbub.core.connection import Connection, Opening, Protocol
 from hubbub.core.link import Link
@@ -10,7 +11,6 @@ from hubbub.protocols.switch.connection import SwitchConnection
 from hubbub.protocols.switch.operations import Desk
 from hubbub.protocols.switch.session import PROTOCOL
 from hubbub.protocols.switch.wait import Bell
-from hubbub.settings import Settings
 from hubbub.wire.http import Request
 
 

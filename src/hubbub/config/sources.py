@@ -21,9 +21,9 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from hubbub import mosquitto_conf
+from hubbub.config import mosquitto_conf
+from hubbub.config.settings import Bridge, Listener, Settings, parse_address
 from hubbub.errors import SettingError
-from hubbub.settings import Bridge, Listener, Settings, parse_address
 
 log = logging.getLogger("hubbub.config")
 

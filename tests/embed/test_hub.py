@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from hubbub import Hub
+from hubbub.config.settings import Journal, Settings, Smq
 from hubbub.errors import HubbubError
-from hubbub.settings import Journal, Settings, Smq
 from tests.clients import PATIENCE, Heard, http, message, mqtt, smq, user_property
 
 
@@ -288,7 +288,7 @@ async def test_async_functions_run_side_by_side(hub: Hub) -> None:
 
 
 async def test_async_functions_that_are_too_many(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hubbub.callbacks.CALLBACKS", 2)
+    monkeypatch.setattr("hubbub.embed.callbacks.CALLBACKS", 2)
 
     async def never(*rest: Any) -> None:
         await asyncio.Event().wait()

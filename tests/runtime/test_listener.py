@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from hubbub.client import mqtt
-from hubbub.node import Node
+from hubbub.config.settings import Listener, Settings
 from hubbub.protocols.mqtt import codec
-from hubbub.settings import Listener, Settings
+from hubbub.runtime.node import Node
 from hubbub.web.app import Application
 
 PLAIN = "GET {path} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n"
@@ -99,7 +99,7 @@ async def test_bytes_of_no_protocol(hub: Node, caplog: pytest.LogCaptureFixture)
 async def test_a_connection_that_says_nothing_ends(
     hub: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hubbub.listener.HEAD_SECONDS", 0.3)
+    monkeypatch.setattr("hubbub.runtime.listener.HEAD_SECONDS", 0.3)
     assert await exchange(hub, b"") == b""
     assert "said nothing that could be recognised" in reasons(caplog)
 
@@ -107,7 +107,7 @@ async def test_a_connection_that_says_nothing_ends(
 async def test_half_a_head_ends_in_time(
     hub: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hubbub.listener.HEAD_SECONDS", 0.3)
+    monkeypatch.setattr("hubbub.runtime.listener.HEAD_SECONDS", 0.3)
     assert await exchange(hub, b"GET /login/me HTTP/1.1\r\nHost: x\r\n") == b""
     assert "GET /login/me" in reasons(caplog)
 
@@ -280,7 +280,7 @@ PING = codec.PINGREQ_PACKET * 50_000
 async def test_who_does_not_read_is_not_read_from(
     hub: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hubbub.listener.LINK_PAUSED", 200_000)
+    monkeypatch.setattr("hubbub.runtime.listener.LINK_PAUSED", 200_000)
     peer = await Peer.dial(hub)
     await peer.say(codec.connect(b"lazy", True, 1))
     await peer.hear(4)
@@ -300,10 +300,10 @@ async def test_who_does_not_read_is_not_read_from(
 async def test_who_never_reads_is_ended(
     hub: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("hubbub.listener.LINK_PAUSED", 200_000)
-    monkeypatch.setattr("hubbub.listener.LINK_CHOKED", 100_000)
-    monkeypatch.setattr("hubbub.listener.STALLED_SECONDS", 0.5)
-    monkeypatch.setattr("hubbub.listener.CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr("hubbub.runtime.listener.LINK_PAUSED", 200_000)
+    monkeypatch.setattr("hubbub.runtime.listener.LINK_CHOKED", 100_000)
+    monkeypatch.setattr("hubbub.runtime.listener.STALLED_SECONDS", 0.5)
+    monkeypatch.setattr("hubbub.runtime.listener.CLOSE_SECONDS", 0.2)
     peer = await Peer.dial(hub)
     await peer.say(codec.connect(b"dead", True, 0))
     await asked_until_stuck(peer)

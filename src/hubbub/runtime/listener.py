@@ -24,7 +24,8 @@ from importlib import import_module
 from typing import Any, Final, cast
 
 from hubbub.auth import certificates
-from hubbub.binding import BACKLOG, ServerSocket, keep_alive
+from hubbub.config.settings import Listener as ListenerSettings
+from hubbub.config.settings import parse_address
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.connection import NEVER, Connection, Opening, Protocol
@@ -44,10 +45,9 @@ from hubbub.core.limits import (
 from hubbub.core.link import Framing, Link
 from hubbub.core.log import DISK, LEVELS
 from hubbub.core.rights import Gate
-from hubbub.deadlines import Deadlines
 from hubbub.errors import ProtocolError
-from hubbub.settings import Listener as ListenerSettings
-from hubbub.settings import parse_address
+from hubbub.runtime.binding import BACKLOG, ServerSocket, keep_alive
+from hubbub.runtime.deadlines import Deadlines
 from hubbub.wire.http import Request, comes_from_elsewhere, parse_head, response
 from hubbub.wire.websocket import Frames, close_frame, frame, handshake_response
 

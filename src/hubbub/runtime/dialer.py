@@ -19,13 +19,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, cast
 
+from hubbub.config.settings import Bridge as BridgeSettings
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.connection import Connection
 from hubbub.core.limits import SEND_BUFFER
 from hubbub.core.link import Link
 from hubbub.errors import ProtocolError, SettingError
-from hubbub.settings import Bridge as BridgeSettings
 
 log = logging.getLogger("hubbub.dialer")
 

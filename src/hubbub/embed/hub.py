@@ -24,19 +24,19 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
-from hubbub import config
-from hubbub.callbacks import SELF, TOO_SLOW, Calls, Flushed, Function, HandOver, HubSession
+from hubbub.config import sources
+from hubbub.config.settings import Journal, Settings
 from hubbub.core.limits import HANDED_OVER
 from hubbub.core.link import Link
 from hubbub.core.message import SPELLED, Message, run_of
 from hubbub.core.names import HUB
 from hubbub.core.session import Subscription
 from hubbub.core.topics import CLIENT, QUEUE, is_filter, is_name
+from hubbub.embed.callbacks import SELF, TOO_SLOW, Calls, Flushed, Function, HandOver, HubSession
+from hubbub.embed.peer import SUBTID, Info, Peer, Peers, Sock
+from hubbub.embed.program import Program
 from hubbub.errors import HubbubError
-from hubbub.node import Node, new_event_loop
-from hubbub.peer import SUBTID, Info, Peer, Peers, Sock
-from hubbub.program import Program
-from hubbub.settings import Journal, Settings
+from hubbub.runtime.node import Node, new_event_loop
 from hubbub.web.upgrade import Upgrades, is_smq
 
 __all__ = ["Hub", "Info", "Peer", "Sock", "is_smq"]
@@ -658,7 +658,7 @@ def _settings(
             for one in settings.listeners()
         ]
         settings = replace(settings, listen=(), listener=tuple(places))
-    config.refuse_open_doors(settings)
+    sources.refuse_open_doors(settings)
     return settings
 
 

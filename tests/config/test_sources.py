@@ -9,10 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hubbub.config import load, manual
-from hubbub.core import limits
-from hubbub.errors import SettingError
-from hubbub.settings import (
+from hubbub.config.settings import (
     Address,
     Bridge,
     Listener,
@@ -21,8 +18,11 @@ from hubbub.settings import (
     parse_address,
     parse_bridge_topic,
 )
+from hubbub.config.sources import load, manual
+from hubbub.core import limits
+from hubbub.errors import SettingError
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_file_is_what_the_code_says() -> None:

@@ -6,7 +6,7 @@
     per_listener_settings true                   -> who may connect is said by each listener
     connection upstream                          -> [[bridge]]
 
-An option belongs to the hub, to the listener above it or to the bridge above it. `config.load`
+An option belongs to the hub, to the listener above it or to the bridge above it. `sources.load`
 calls `read` and takes the tree it makes like that of a TOML file. What each option becomes stands
 in the tables below: settings, what makes no difference here, what cannot be done (a note; the
 hub starts), and what would change who may do what (an error; it does not start).

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from hubbub import Hub
-from hubbub.hub import Info, Peer
+from hubbub.embed.hub import Info, Peer
 from hubbub.protocols.smq import codec
 from tests.clients import PATIENCE
 from tests.protocols.smq.device import HEAD, Heard, told
 
-TRACE = Path(__file__).parent / "protocols/smq/traces/callbacks-probes.txt"
+TRACE = Path(__file__).parents[1] / "protocols/smq/traces/callbacks-probes.txt"
 SECTIONS = {
     part.partition("\n")[0]: re.findall(r"\b00[0-9a-f]{4,}\b", part.partition("\n")[2])
     for part in re.split(r"^## ", TRACE.read_text("utf-8"), flags=re.MULTILINE)[1:]

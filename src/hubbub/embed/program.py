@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from hubbub.auth.asked import AskingGate, PermittedRights
-from hubbub.callbacks import Calls, Function
 from hubbub.core.broker import Broker
 from hubbub.core.hooks import Hooks
 from hubbub.core.message import Run
@@ -32,7 +31,8 @@ from hubbub.core.rights import (
     worded,
 )
 from hubbub.core.session import Session
-from hubbub.peer import Info, Peer, Peers
+from hubbub.embed.callbacks import Calls, Function
+from hubbub.embed.peer import Info, Peer, Peers
 from hubbub.schema import name_to_wire
 
 log = logging.getLogger("hubbub.program")

@@ -28,10 +28,9 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from hubbub import status
 from hubbub.auth.gate import Gatehouse
-from hubbub.binding import ServerSocket
-from hubbub.busypoll import BusyPoll
+from hubbub.config.settings import Listener as PlaceSettings
+from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.connection import Opening
@@ -40,15 +39,16 @@ from hubbub.core.link import Link
 from hubbub.core.log import LEVELS, Log
 from hubbub.core.rights import Gate
 from hubbub.core.system import System
-from hubbub.deadlines import Deadlines
-from hubbub.dialer import Dialer, Line
 from hubbub.errors import HubbubError, SettingError
 from hubbub.journal.writer import Journal
-from hubbub.listener import Listener, Socket
 from hubbub.protocols import registry
 from hubbub.protocols.mqtt.bridge import Bridge, open_bridges
-from hubbub.settings import Listener as PlaceSettings
-from hubbub.settings import Settings
+from hubbub.runtime import status
+from hubbub.runtime.binding import ServerSocket
+from hubbub.runtime.busypoll import BusyPoll
+from hubbub.runtime.deadlines import Deadlines
+from hubbub.runtime.dialer import Dialer, Line
+from hubbub.runtime.listener import Listener, Socket
 from hubbub.wire.http import Request
 
 log = logging.getLogger("hubbub")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from hubbub.busypoll import GAINED_MOST, WANTED, WORTH, BusyPoll
+from hubbub.runtime.busypoll import GAINED_MOST, WANTED, WORTH, BusyPoll
 
 SECONDS = 100e-6
 CLOSE = 20e-6

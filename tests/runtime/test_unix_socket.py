@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hubbub.config import load
+from hubbub.config.settings import Address, Listener, Settings, parse_address
+from hubbub.config.settings import Queue as QueueSettings
+from hubbub.config.sources import load
 from hubbub.errors import SettingError
-from hubbub.node import Node
-from hubbub.settings import Address, Listener, Settings, parse_address
-from hubbub.settings import Queue as QueueSettings
+from hubbub.runtime.node import Node
 
 CONNECT = bytes.fromhex("100d 0004 4d515454 04 02 003c 0001 61")  # MQTT 3.1.1, client "a"
 

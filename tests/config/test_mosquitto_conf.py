@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hubbub import config, mosquitto_conf
-from hubbub.config import load
+from hubbub.config import mosquitto_conf, sources
+from hubbub.config.settings import DEFAULT_LISTEN, Bridge, Listener, Settings, Tls
+from hubbub.config.sources import load
 from hubbub.errors import SettingError
-from hubbub.settings import DEFAULT_LISTEN, Bridge, Listener, Settings, Tls
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 EXAMPLES = Path("/usr/share/doc/mosquitto/examples/mosquitto.conf")
 
 
@@ -320,7 +320,7 @@ def test_every_table_leads_to_a_setting() -> None:
         Bridge: (mosquitto_conf._BRIDGE,),
     }
     for kind, found in tables.items():
-        known = {name for name, _ in config._leaves(kind)}
+        known = {name for name, _ in sources._leaves(kind)}
         assert {setting.path for table in found for setting in table.values()} <= known
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from hubbub import Hub, connect
 from hubbub.auth.passwords import add_user
+from hubbub.config.settings import Journal, Settings, Smq
+from hubbub.embed.peer import Info, Peer
 from hubbub.errors import HubbubError, Refused, SettingError
-from hubbub.peer import Info, Peer
-from hubbub.settings import Journal, Settings, Smq
 from tests.clients import PATIENCE, Heard, Mqtt, http, message, mqtt, smq, user_property
 
 LISTEN = "127.0.0.1:0"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.binding import ServerSocket
+from hubbub.config.settings import Listener, Settings
 from hubbub.errors import SettingError
-from hubbub.node import Node
-from hubbub.settings import Listener, Settings
+from hubbub.runtime.binding import ServerSocket
+from hubbub.runtime.node import Node
 
 
 def test_another_program_may_be_faster() -> None:

@@ -13,9 +13,9 @@ import socket
 import stat
 from typing import Final
 
+from hubbub.config.settings import UNIX, Address, Listener, parse_address
 from hubbub.core.limits import KEEP_ALIVE_SECONDS, SEND_BUFFER
 from hubbub.errors import SettingError
-from hubbub.settings import UNIX, Address, Listener, parse_address
 
 BACKLOG: Final = 4096  # connections that wait to be accepted
 

@@ -19,16 +19,16 @@ from typing import Any
 import pytest
 
 from hubbub.client import smq
-from hubbub.config import refuse_open_doors
+from hubbub.config.settings import Journal as JournalSettings
+from hubbub.config.settings import Listener as Place
+from hubbub.config.settings import Session, Settings
+from hubbub.config.sources import refuse_open_doors
 from hubbub.core.limits import CONGESTED_BYTES
 from hubbub.core.message import Message
 from hubbub.errors import SettingError
 from hubbub.journal.writer import Journal
-from hubbub.node import Node
 from hubbub.protocols.mqtt import codec
-from hubbub.settings import Journal as JournalSettings
-from hubbub.settings import Listener as Place
-from hubbub.settings import Session, Settings
+from hubbub.runtime.node import Node
 from hubbub.web.app import Application
 from tests.protocols.mqtt.conversation import in_words
 
@@ -100,7 +100,7 @@ Connect = Callable[..., Awaitable[Peer]]
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     disk = Disk()
-    monkeypatch.setattr("hubbub.node.Journal", functools.partial(Journal, sync=disk.sync))
+    monkeypatch.setattr("hubbub.runtime.node.Journal", functools.partial(Journal, sync=disk.sync))
     return disk
 
 
@@ -267,7 +267,7 @@ async def test_a_long_start_says_how_far_it_is(
     settings = Settings(listen=(), data=str(tmp_path / "data"))
     async with Node(settings) as hub:
         hub.broker.post(Message("a", b"x", 1, retain=True))
-    monkeypatch.setattr("hubbub.node.PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("hubbub.runtime.node.PROGRESS_SECONDS", 0.0)
     with caplog.at_level("INFO"):
         async with Node(settings):
             assert "reading the journal: 0 of 0 MB" in caplog.text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hubbub.core.connection import NEVER
-from hubbub.deadlines import STALE_DEADLINES, Deadlines
+from hubbub.runtime.deadlines import STALE_DEADLINES, Deadlines
 
 
 class One:

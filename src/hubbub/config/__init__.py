@@ -1,0 +1,1 @@
+"""Settings: what there are, and the files and words they come from."""

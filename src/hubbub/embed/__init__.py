@@ -1,0 +1,1 @@
+"""The hub as a Python program sees it: `Hub`, its callbacks, the peers it speaks of."""
