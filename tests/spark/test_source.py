@@ -26,7 +26,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from hubbub import schema, settings
+from hubbub import schema
+from hubbub.config import settings
 from hubbub.errors import OffsetError, SettingError
 from hubbub.journal.table import Table
 from hubbub.spark import options
