@@ -29,7 +29,7 @@ from hubbub.protocols.smq import codec
 IDLE: Final = 10_000
 SETTLE_SECONDS: Final = 1.5  # a sweep of the hub and more
 ANSWER_SECONDS: Final = 30.0
-HEAD: Final = b"GET / HTTP/1.0\r\nHost: load\r\nSimpleMQ: 1\r\n\r\n"
+HEAD: Final = b"GET / HTTP/1.0\r\nHost: localhost\r\nSimpleMQ: 1\r\n\r\n"
 ACCEPTED_BYTES: Final = 17 + 8  # Init with 127.0.0.1, Connack
 
 MEMORY: Final = "record none"

@@ -40,7 +40,7 @@ enum {
     CONNECT = 2, SUBSCRIBE = 4, CREATE = 6, PUBLISH = 8,
 };
 
-static const char REQUEST[] = "GET / HTTP/1.0\r\nHost: load\r\nSimpleMQ: 1\r\n\r\n";
+static const char REQUEST[] = "GET / HTTP/1.0\r\nHost: localhost\r\nSimpleMQ: 1\r\n\r\n";
 
 static struct { int port, pid, subscribers, window, batch, payload; double seconds, warm_up; } want = {
     .port = 8080, .subscribers = 1, .window = 1, .batch = 1, .payload = 64, .seconds = 1, .warm_up = 0.2,

@@ -24,7 +24,7 @@ WEBSOCKET = (
     b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 )
-SMQ = b"GET / HTTP/1.1\r\nHost: x\r\nSimpleMQ: 1\r\n\r\n"
+SMQ = b"GET / HTTP/1.1\r\nHost: localhost\r\nSimpleMQ: 1\r\n\r\n"
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def basic(user: bytes, secret: bytes) -> bytes:
 
 
 def request(target: bytes, more: bytes = b"", method: bytes = b"GET") -> bytes:
-    return method + b" " + target + b" HTTP/1.1\r\nHost: x\r\n" + more + b"\r\n"
+    return method + b" " + target + b" HTTP/1.1\r\nHost: localhost\r\n" + more + b"\r\n"
 
 
 WRONG = [(b"", b""), (b"ann", b"wrong"), (b"bob", b"secret"), (b"ann", b"")]

@@ -143,7 +143,7 @@ class Web:
         self.sock = sock
 
     def ask(self, method: str, path: str, body: bytes = b"") -> bytes:
-        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
         self.sock.sendall(head.encode() + body)
         data = b""
         while b"\r\n\r\n" not in data:

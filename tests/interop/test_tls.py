@@ -28,7 +28,7 @@ pytestmark = pytest.mark.interop
 
 CONNECT = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01x"
 CONNACK = b"\x20\x02\x00\x00"
-SMQ = b"GET / HTTP/1.1\r\nHost: x\r\nSimpleMQ: 1\r\nSendSmqHttpResponse: true\r\n\r\n"
+SMQ = b"GET / HTTP/1.1\r\nHost: localhost\r\nSimpleMQ: 1\r\nSendSmqHttpResponse: true\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_one_port_speaks_both(run: Run, authority: Authority, server: str) -> No
             trusting = authority.client()
             assert await ask(hub, None, CONNECT, 4) == CONNACK
             assert await ask(hub, trusting, CONNECT, 4) == CONNACK
-            status = b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+            status = b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
             for context in (None, trusting):
                 answer = await ask(hub, context, status)
                 assert answer.startswith(b"HTTP/1.1 200 OK") and b'"version"' in answer
@@ -172,7 +172,7 @@ def test_megabytes_both_ways(run: Run, authority: Authority, server: str) -> Non
 
 @pytest.mark.parametrize(
     ("first", "reply"),
-    [(CONNECT, b""), (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"HTTP/1.1 400 "), (b"\0", b"")],
+    [(CONNECT, b""), (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"HTTP/1.1 400 "), (b"\0", b"")],
     ids=["mqtt", "http", "garbage"],
 )
 def test_a_listener_of_tls_only(

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hubbub.client import mqtt
 from hubbub.config.settings import Listener, Settings
@@ -108,7 +109,7 @@ async def test_half_a_head_ends_in_time(
     hub: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hubbub.runtime.listener.HEAD_SECONDS", 0.3)
-    assert await exchange(hub, b"GET /login/me HTTP/1.1\r\nHost: x\r\n") == b""
+    assert await exchange(hub, b"GET /login/me HTTP/1.1\r\nHost: localhost\r\n") == b""
     assert "GET /login/me" in reasons(caplog)
 
 
@@ -146,8 +147,13 @@ async def test_a_websocket_frame_that_lies_about_its_length(
 
 @pytest.mark.parametrize(
     "more",
-    ["Origin: https://evil.example\r\n", "Sec-Fetch-Site: cross-site\r\n"],
-    ids=["origin", "sec-fetch-site"],
+    [
+        "Origin: https://evil.example\r\n",
+        "Sec-Fetch-Site: cross-site\r\n",
+        "Sec-Fetch-Site: same-site\r\n",  # another port of this host
+        "Referer: http://evil.example/page\r\n",  # of a picture, without TLS
+    ],
+    ids=["origin", "cross-site", "same-site", "referer"],
 )
 @pytest.mark.parametrize("path", ["/mqtt", "/", "/destroy/q", "/api/v1/status"])
 async def test_a_page_of_a_foreign_origin(
@@ -157,7 +163,97 @@ async def test_a_page_of_a_foreign_origin(
     head = WEBSOCKET if path in ("/mqtt", "/") else PLAIN
     answer = await exchange(hub, head.format(path=path, host=host, more=more).encode())
     assert answer.startswith(b"HTTP/1.1 403 ")
-    assert "foreign origin" in reasons(caplog)
+    assert "may not use this hub" in reasons(caplog)
+
+
+REBOUND = "Origin: http://evil.example:8080\r\n"  # the page's own site, and so of its own origin
+DOORS = {
+    "mqtt": WEBSOCKET.format(path="/mqtt", host="evil.example:8080", more=REBOUND),
+    "smq websocket": WEBSOCKET.format(path="/", host="evil.example:8080", more=REBOUND),
+    "smq": PLAIN.format(path="/", host="evil.example:8080", more="SimpleMQ: 1\r\n"),
+    "switch": PLAIN.format(path="/login/me", host="evil.example:8080", more=""),
+    "diagnostics": PLAIN.format(path="/", host="evil.example:8080", more=""),
+    "api": PLAIN.format(path="/api/v1/status", host="evil.example:8080", more=""),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+async def test_a_page_whose_own_name_means_our_address(
+    hub: Node, door: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """DNS rebinding: every door is shut to a name that nobody gave us, with one line a minute."""
+    for _ in range(3):
+        answer = await exchange(hub, DOORS[door].encode())
+        assert answer.startswith(b"HTTP/1.1 421 Misdirected Request\r\n") and b"`hosts`" in answer
+    [line] = [one for one in caplog.records if one.levelno == logging.WARNING]
+    assert "evil.example:8080" in line.message and "setting `hosts`" in line.message
+    hub.clock.now = lambda offset=61.0, now=hub.clock.now: now() + offset  # type: ignore[misc]
+    await exchange(hub, DOORS[door].encode())
+    assert len([one for one in caplog.records if one.levelno == logging.WARNING]) == 2
+
+
+async def test_every_request_of_a_connection_says_a_name_of_ours(hub: Node) -> None:
+    for first, path in (("/login/me", "/list/"), ("/api/v1/status", "/api/v1/status")):
+        peer = await Peer.dial(hub)
+        await peer.say(PLAIN.format(path=first, host="localhost", more="").encode())
+        assert (await peer.head()).startswith(b"HTTP/1.1 200 ")
+        await peer.say(PLAIN.format(path=path, host="evil.example", more="").encode())
+        async with asyncio.timeout(5):
+            while b" 421 " not in await peer.reader.readline():
+                pass
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        Listener(address="127.0.0.1:0", hosts=("hub.example",)),
+        Listener(address="127.0.0.1:0", hosts=(".example",)),
+        Listener(address="127.0.0.1:0", origins=("https://hub.example",)),
+        Listener(address="127.0.0.1:0", allow_anonymous=False, password_file="users"),
+    ],
+    ids=["named", "below a name", "origin", "credentials"],
+)
+async def test_a_name_of_ours(tmp_path: Path, place: Listener) -> None:
+    (tmp_path / "users").touch()
+    if place.password_file:
+        place = replace(place, password_file=str(tmp_path / "users"))
+    async with Node(Settings(listen=(), listener=(place,), data=str(tmp_path))) as hub:
+        peer = await Peer.dial(hub)
+        await peer.say(WEBSOCKET.format(path="/mqtt", host="hub.example:80", more="").encode())
+        assert (await peer.head()).startswith(b"HTTP/1.1 101 ")
+
+
+async def test_names_of_ours_may_be_said_once_for_all_addresses(tmp_path: Path) -> None:
+    own = Listener(address="127.0.0.1:0", hosts=("other.example",))
+    settings = Settings(listen=("127.0.0.2:0",), listener=(own,), hosts=("hub.example",))
+    assert [one.hosts for one in settings.listeners()] == [("hub.example",), ("other.example",)]
+
+
+async def test_who_asks_for_the_plain_socket_gets_it_though_it_looks_like_a_websocket(
+    hub: Node,
+) -> None:
+    """As the reference: 200, then Init as it stands on a raw socket."""
+    more = "SendSmqHttpResponse: true\r\n"
+    peer = await Peer.dial(hub)
+    await peer.say(WEBSOCKET.format(path="/", host="localhost", more=more).encode())
+    head = await peer.head()
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n") and b"SmqBroker: true" in head
+    assert await peer.hear(4) == bytes((0, 17, 1, 1))
+
+
+async def test_a_browser_runs_nothing_that_a_name_says(hub: Node) -> None:
+    """What is answered on a message-switch connection was sniffed, and ran in the hub's origin."""
+    path = "/<script>alert(1)</script>"
+    log_in = PLAIN.format(path="/login/me", host="localhost", more="")
+    for more, typed in (("Sec-Fetch-Site: none\r\n", True), ("", False)):
+        peer = await Peer.dial(hub)
+        await peer.say(log_in.encode())
+        await peer.hear(len(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"))
+        await peer.say(PLAIN.format(path=path, host="localhost", more=more).encode())
+        head = await peer.head()
+        assert b" 404 " in head and path.encode() in await peer.hear(len("Not found: " + path))
+        assert (b"content-type: text/plain" in head and b"nosniff" in head) is typed
+        assert typed or head == b"HTTP/1.1 404 Not Found\r\ncontent-length: 37\r\n\r\n"
 
 
 async def test_a_page_of_its_own_origin(hub: Node) -> None:
@@ -174,7 +270,7 @@ async def test_an_allowed_origin(tmp_path: Path) -> None:
     async with Node(Settings(listen=(), listener=(listener,), data=str(tmp_path))) as hub:
         peer = await Peer.dial(hub)
         more = "Origin: https://app.example\r\n"
-        await peer.say(WEBSOCKET.format(path="/mqtt", host="x", more=more).encode())
+        await peer.say(WEBSOCKET.format(path="/mqtt", host="localhost", more=more).encode())
         assert (await peer.head()).startswith(b"HTTP/1.1 101 ")
 
 
@@ -187,7 +283,7 @@ async def test_a_listener_for_websockets_only_or_for_none(
     )
     async with Node(Settings(listen=(), listener=listeners, data=str(tmp_path))) as hub:
         plain = codec.connect(b"ann", True, 60)
-        framed = WEBSOCKET.format(path="/mqtt", host="x", more="").encode()
+        framed = WEBSOCKET.format(path="/mqtt", host="localhost", more="").encode()
         for listener, request, answer in (
             (hub.listeners[0], plain, b""),
             (hub.listeners[0], framed, b"HTTP/1.1 101 "),
@@ -216,12 +312,12 @@ async def test_a_body_that_is_no_json(hub: Node) -> None:
 async def test_the_first_request_binds_the_connection(hub: Node) -> None:
     """A connection that began with the web application is never message-switch's."""
     peer = await Peer.dial(hub)
-    await peer.say(b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\n\r\n")
+    await peer.say(b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n")
     head = await peer.head()
     assert b"application/json" in head
     size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
     await peer.hear(size)
-    await peer.say(b"GET /list/ HTTP/1.1\r\nHost: x\r\n\r\n")
+    await peer.say(b"GET /list/ HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert (await peer.head()).startswith(b"HTTP/1.1 404 ")
     assert await peer.hear(14) == b"Please log in."
 
@@ -232,7 +328,7 @@ async def test_get_slash_is_diagnostics_unless_a_page_is_wanted(hub: Node) -> No
     assert (await plain.head()).startswith(b"HTTP/1.1 200 OK")
     assert (await plain.hear(15)) == b'{"start_time":0'
     page = await Peer.dial(hub)
-    await page.say(b"GET / HTTP/1.1\r\nHost: x\r\nAccept: text/html\r\n\r\n")
+    await page.say(b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\n\r\n")
     assert b"text/html" in await page.head()
 
 
@@ -240,7 +336,7 @@ async def test_diagnostics_bind_nothing(hub: Node) -> None:
     """After `GET /` the next request decides: here first message-switch, there the web app."""
     for request, answer in (
         (b"GET /login/me HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 0"),
-        (b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\n\r\n", b"application/json"),
+        (b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n", b"application/json"),
         (b"GET /x HTTP/1.1\r\nSimpleMQ: 1\r\nSendSmqHttpResponse: true\r\n\r\n", b"SmqBroker"),
     ):
         peer = await Peer.dial(hub)
@@ -264,7 +360,7 @@ async def test_a_half_closed_connection_still_gets_its_answer(hub: Node) -> None
 
 async def test_mqtt_over_websocket_may_split_packets_over_messages(hub: Node) -> None:
     peer = await Peer.dial(hub)
-    await peer.say(WEBSOCKET.format(path="/mqtt", host="x", more="").encode())
+    await peer.say(WEBSOCKET.format(path="/mqtt", host="localhost", more="").encode())
     await peer.head()
     packet = codec.connect(b"browser", True, 60)
     for piece in (packet[:3], packet[3:]):

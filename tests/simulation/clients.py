@@ -315,7 +315,7 @@ class Caller(Client):
 
     def ask(self, method: str, path: str, body: bytes, *what: str) -> None:
         self.asked = what
-        head = f"{method} {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
         self.say(head.encode() + body)
 
     def hear(self, data: bytes) -> None:

@@ -130,6 +130,9 @@ class Listener(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         tuple[str, ...],
         _because("web pages of these origins may use this listener, beside its own"),
     ] = ()
+    hosts: Annotated[
+        tuple[str, ...], _because("as the setting of that name above, for this listener alone")
+    ] = ()
     durability: Annotated[
         Literal["", "disk", "os", "none"],
         _because(
@@ -457,6 +460,14 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         str,
         _because("what users may publish and receive, in mosquitto's format; empty allows all"),
     ] = ""
+    hosts: Annotated[
+        tuple[str, ...],
+        _because(
+            "what browsers call this hub, beside IP addresses, localhost and the machine's own "
+            "name; \".example.org\" means every name below. Asked for where clients need neither "
+            "credentials nor TLS: a web page can let its own name mean this address"
+        ),
+    ] = ()
     listener: Annotated[
         tuple[Listener, ...],
         _because(
@@ -496,6 +507,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             listener,
             password_file=listener.password_file or self.password_file,
             acl_file=listener.acl_file or self.acl_file,
+            hosts=listener.hosts or self.hosts,
             durability=listener.durability or self.durability,
             tls=listener.tls if listener.tls != Tls() else self.tls,
         )

@@ -18,6 +18,7 @@ from hubbub.core.link import Link
 from hubbub.core.rights import Credentials, Exchange, Gate, Rights
 from hubbub.schema import Row
 from hubbub.wire.http import Request
+from hubbub.wire.site import Site
 
 if TYPE_CHECKING:
     from hubbub.core.broker import Broker
@@ -34,6 +35,9 @@ def _not_at_all(reason: str) -> None:
     """There is no connection to close."""
 
 
+_EVERYWHERE = Site()
+
+
 class Opening:
     """How a connection began: who is at the other end, and its HTTP head if it had one.
 
@@ -47,12 +51,13 @@ class Opening:
     for the log. `protocol` is the name of what is spoken, `challenge` the random number the hub
     told the client (0 = none), `info` what the client said about itself, and `argument` what the
     program said that handed the connection over. `mount` is what the names of this listener have
-    before those that its clients say.
+    before those that its clients say. `site` says which requests of browsers it takes; who speaks
+    HTTP asks it about each.
     """
 
     __slots__ = (
         "address", "port", "secure", "certificate", "websocket", "request", "gate", "credentials",
-        "run", "close", "protocol", "challenge", "info", "argument", "mount",
+        "run", "close", "protocol", "challenge", "info", "argument", "mount", "site",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +87,7 @@ class Opening:
         self.info = ""
         self.argument: object = None
         self.mount = ""
+        self.site = _EVERYWHERE
 
     def authenticate(
         self, client: str, user: str, secret: bytes, done: Callable[[Rights | None, str], None]

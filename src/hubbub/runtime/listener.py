@@ -48,13 +48,15 @@ from hubbub.core.rights import Gate
 from hubbub.errors import ProtocolError
 from hubbub.runtime.binding import BACKLOG, ServerSocket, keep_alive
 from hubbub.runtime.deadlines import Deadlines
-from hubbub.wire.http import Request, comes_from_elsewhere, parse_head, response
+from hubbub.wire.http import Request, parse_head, response
+from hubbub.wire.site import Site
 from hubbub.wire.websocket import Frames, close_frame, frame, handshake_response
 
 log = logging.getLogger("hubbub.listener")
 
 Adopt = Callable[[asyncio.Transport, bytes, Opening], None]
 
+MINUTE: Final = 60.0  # from one line of the log about strangers to the next
 PAUSE_SECONDS: Final = 1.0  # until somebody who was not read from is asked again
 
 _TLS: Final = 0x16  # a TLS record with a handshake message (RFC 8446, 5.1)
@@ -361,34 +363,31 @@ class Socket(asyncio.Protocol):
         self.listener.shake_hands(self.transport, self.listener.tls, data)
 
     def _take_request(self, request: Request, data: bytes) -> None:
-        self._check_origin(request)
-        if request.websocket and self.listener.claims(request):
+        refusal = self.listener.site(self.secure).refusal(request.headers)
+        if refusal is not None:
+            raise ProtocolError(refusal.text, refusal.response())
+        claimed = request.websocket and self.listener.claims(request)
+        protocol = None if claimed else self._taker(request)
+        if protocol is None:
             self._hand_over(request, data)
-            return
-        framed = request.websocket and not request.raw
-        for protocol in self._spoken(framed):
-            if protocol.takes(request):
-                if framed:
-                    self._become_websocket(protocol, request, data)
-                else:
-                    self._become(protocol, data, request)
-                return
-        self._hand_over(request, data)
+        elif request.websocket and not request.raw:
+            self._become_websocket(protocol, request, data)
+        else:
+            self._become(protocol, data, request)
+
+    def _taker(self, request: Request) -> Protocol | None:
+        for protocol in self.listener.protocols:
+            # It says only now whether it wants the plain socket of a WebSocket request.
+            if protocol.takes(request) and protocol in self._spoken(
+                request.websocket and not request.raw
+            ):
+                return protocol
+        return None
 
     def _spoken(self, framed: bool) -> Sequence[Protocol]:
         """The protocols that WebSockets, or all other connections, may speak here."""
         excluded = "never" if framed else "only"
         return self.listener.protocols if self.listener.settings.websocket != excluded else ()
-
-    def _check_origin(self, request: Request) -> None:
-        """A page of a foreign web site must not reach a hub on this machine or network."""
-        if comes_from_elsewhere(request, self.listener.settings.origins):
-            origin = request.headers.get("origin", "another site")
-            text = f"pages of {origin} may not use this hub; see `origins`\n"
-            raise ProtocolError(
-                f"a web page of a foreign origin ({origin})",
-                response(403, text.encode(), close=True),
-            )
 
     def _opening(self, request: Request | None) -> Opening:
         certificate = ""
@@ -403,6 +402,7 @@ class Socket(asyncio.Protocol):
         self.opening.protocol = self.protocol.name if self.protocol is not None else "http"
         self.opening.argument = self.argument
         self.opening.mount = self.listener.settings.mount_point
+        self.opening.site = self.listener.site(self.secure)
         return self.opening
 
     def _become(self, protocol: Protocol, data: bytes, request: Request | None) -> None:
@@ -548,7 +548,8 @@ class Listener:
 
     `connections` are open, without the web application's; `handshakes` are those that are not
     through with theirs; `tls` is None where there is no certificate. `level`: what its clients are
-    promised (`core.log`).
+    promised (`core.log`). `called` is what this machine is, None if somebody else asks by which
+    name it is reached.
     """
 
     def __init__(
@@ -559,6 +560,7 @@ class Listener:
         gate: Gate,
         adopt: Adopt | None = None,
         claims: Callable[[Request], bool] = lambda request: False,
+        called: str | None = None,
     ) -> None:
         self.hub = hub
         self.settings = settings
@@ -572,6 +574,16 @@ class Listener:
         self.tls: ssl.SSLContext | None = None
         self.level = LEVELS[settings.durability] or DISK
         self.address = parse_address(settings.address)
+        # By a name that is not ours a page comes in only where it needs no credentials, and
+        # TLS would not have let it get so far.
+        hosts = None
+        if called is not None and settings.allow_anonymous and not self.address.path:
+            hosts = (called, f"{called}.local", *settings.hosts)
+        self._sites = {
+            False: Site(settings.origins, hosts, self._misdirected),
+            True: Site(settings.origins),
+        }
+        self._told_again = 0.0
         self._server: asyncio.Server | None = None
         self._bound: ServerSocket | None = None
 
@@ -604,6 +616,19 @@ class Listener:
         """For new connections; SettingError leaves what was read before."""
         if self.settings.tls.certificate:
             self.tls = certificates.context(self.settings.tls)
+
+    def site(self, secure: bool) -> Site:
+        """Which requests of browsers are taken, with TLS or without."""
+        return self._sites[secure]
+
+    def _misdirected(self, host: str) -> None:
+        now = self.hub.clock.now()
+        if now >= self._told_again:
+            self._told_again = now + MINUTE
+            log.warning(
+                "%s: refused requests for %.200r with 421: if this hub is called that, add the "
+                "name to the setting `hosts`", self.address, host,
+            )  # fmt: skip
 
     def departed(self) -> None:
         """A connection is gone."""

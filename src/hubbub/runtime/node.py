@@ -326,6 +326,7 @@ class Node:
                 self.guard(self.gatehouse.gate(settings)),
                 web.adopt if web is not None else None,
                 web.claims if web is not None else lambda request: False,
+                socket.gethostname(),
             )
             await listener.open(bound)
             self.listeners.append(listener)

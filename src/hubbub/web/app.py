@@ -30,7 +30,7 @@ from uvicorn.server import ServerState
 from hubbub.config.settings import Settings
 from hubbub.core.connection import Opening
 from hubbub.web import prometheus, script
-from hubbub.web.guarded import CLIENT, JOURNAL, PUBLISH, Guarded, refused, token_of
+from hubbub.web.guarded import JOURNAL, PUBLISH, Guarded, refused, token_of
 from hubbub.web.journal import JournalApi
 from hubbub.web.mounted import Mounted
 from hubbub.web.numbers import number_in
@@ -40,7 +40,7 @@ from hubbub.wire.http import Request
 _DATE_SECONDS = 1.0
 _STOP_SECONDS = 2.0
 _PAGING = {"limit": 10_000, "offset": 999_999_999}  # of the status, and the most of each
-_OURS = ("/admin/", "/api/v1/", "/metrics", "/hubbub.js")  # before a mounted application
+_OURS = ("/admin/", "/api/v1/", "/metrics", script.PATH)  # before a mounted application
 
 
 class Host(Inside, typing.Protocol):
@@ -73,11 +73,10 @@ class Application:
                 Route(PUBLISH, self._take, methods=["POST"]),
                 Route(PUBLISH + "/{query}", self._forget, methods=["DELETE"]),
                 Route("/metrics", self._metrics),
-                Route(CLIENT, self._script),
+                Route(script.PATH, self._script),
             ],
             exception_handlers={404: _not_found},
         )
-        self._client = script.source()
         self._status_page = files("hubbub.web").joinpath("static/status.html").read_bytes()
         # Lifespan and WebSockets are the mounted application's; ours has none.
         ws, lifespan = ("websockets-sansio", "auto") if mounted is not None else ("none", "off")
@@ -169,8 +168,7 @@ class Application:
 
     async def _script(self, request: WebRequest) -> Response:
         """Also for pages of the other `origins`; the listener has refused all else."""
-        headers = {"access-control-allow-origin": "*", "cache-control": "no-cache"}
-        return Response(self._client, media_type="text/javascript", headers=headers)
+        return Response(script.source(), headers=script.HEADERS)
 
     async def _admin(self, request: WebRequest) -> Response:
         return RedirectResponse("/") if self.mounted is None else await self._page(request)

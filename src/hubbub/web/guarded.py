@@ -24,14 +24,15 @@ from hubbub.config.settings import Api
 from hubbub.core.connection import Opening
 from hubbub.core.rights import Credentials, Rights, words_of
 from hubbub.errors import SettingError
+from hubbub.web import script
 from hubbub.wire.http import CHALLENGE, authorization
 
 API: Final = "/api/"
-CLIENT: Final = "/hubbub.js"
 JOURNAL: Final = "/api/v1/journal"
 PUBLISH: Final = "/api/v1/publish"
 RIGHTS: Final = "hubbub.rights"  # where a scope keeps what its request may do
 USER: Final = "hubbub.user"  # and as whom, "" for nobody in particular
+_SAFE: Final = ("GET", "HEAD", None)  # methods that change nothing; a WebSocket has none
 _SHOWN: Final = "$SYS/#"
 _EVERYTHING: Final = ("#", "$queue/#")
 
@@ -72,7 +73,7 @@ class Guarded:
         self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in ("http", "websocket") and scope["path"] != CLIENT:
+        if scope["type"] in ("http", "websocket"):
             refusal = await self._refusal(scope)
             if refusal is not None and scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008, "reason": "not let in"})
@@ -83,11 +84,15 @@ class Guarded:
         await self._app(scope, receive, send)
 
     async def _refusal(self, scope: Scope) -> Response | None:
-        headers = dict(scope["headers"])
-        shown = headers.get(b"authorization", b"").decode("latin-1")
+        headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
+        shown = headers.get("authorization", "")
         path = scope["path"]
-        if path.startswith(API) and _is_foreign(scope, headers):
-            return refused(403, "pages of other sites may not use this: ask from a program")
+        # The listener saw only the connection's first request.
+        elsewhere = self._opening.site.refusal(headers, scope.get("method") not in _SAFE)
+        if elsewhere is not None:
+            return refused(*elsewhere)
+        if path == script.PATH:
+            return None
         token = self._token()
         if path.startswith(API) and token:
             scope[RIGHTS], scope[USER] = self._everything, ""
@@ -146,10 +151,3 @@ def _missing(path: str, rights: Rights) -> Response | None:
         return None
     return PlainTextResponse(f"This needs the right to read {_SHOWN}\n", 403)
 
-
-def _is_foreign(scope: Scope, headers: dict[bytes, bytes]) -> bool:
-    """Whether a page of another site asks: the listener saw only the connection's first request."""
-    if headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
-        return True
-    origin = headers.get(b"origin", b"")
-    return origin != b"" and origin.partition(b"://")[2] != headers.get(b"host", b"")

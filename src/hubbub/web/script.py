@@ -10,9 +10,12 @@ from importlib.resources import files
 from typing import Final
 
 PATH: Final = "/hubbub.js"
-TYPE: Final = "text/javascript; charset=utf-8"
 # Also for pages of other origins: where they may connect is asked when they do.
-HEADERS: Final = {"access-control-allow-origin": "*", "cache-control": "no-cache"}
+HEADERS: Final = {
+    "content-type": "text/javascript; charset=utf-8",
+    "access-control-allow-origin": "*",
+    "cache-control": "no-cache",
+}
 
 
 @cache

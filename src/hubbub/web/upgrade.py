@@ -69,8 +69,7 @@ class Upgrades:
 
         if not is_smq(request):
             if request.path.endswith(script.PATH):
-                headers = {**script.HEADERS, "content-type": script.TYPE}
-                return web.Response(body=script.source(), headers=headers)
+                return web.Response(body=script.source(), headers=script.HEADERS)
             return web.Response(status=404, text=_NOT_SMQ)
         await request.read()  # a POST may have a body, which is for the application
         transport, lender = request.transport, request.protocol
@@ -95,8 +94,7 @@ class Upgrades:
             await receive()  # websocket.connect
             await self._serve_websocket(scope, receive, send, argument)
         elif scope["type"] == "http" and scope["path"].endswith(script.PATH):
-            headers = {**script.HEADERS, "content-type": script.TYPE}
-            await _respond(send, 200, headers, script.source())
+            await _respond(send, 200, script.HEADERS, script.source())
         elif scope["type"] == "http":
             await _respond(send, 404, {"content-type": "text/plain"}, _NOT_SMQ.encode())
 

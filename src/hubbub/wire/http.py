@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import httptools
@@ -18,8 +18,8 @@ from hubbub.errors import ProtocolError
 
 REASONS: Final = {
     101: "Switching Protocols", 200: "OK", 302: "Found", 400: "Bad Request", 401: "Unauthorized",
-    403: "Forbidden", 404: "Not Found", 413: "Content Too Large", 426: "Upgrade Required",
-    429: "Too Many Requests", 431: "Request Header Fields Too Large",
+    403: "Forbidden", 404: "Not Found", 413: "Content Too Large", 421: "Misdirected Request",
+    426: "Upgrade Required", 429: "Too Many Requests", 431: "Request Header Fields Too Large",
     500: "Internal Server Error", 503: "Service Unavailable", 507: "Insufficient Storage",
 }  # fmt: skip
 
@@ -204,7 +204,10 @@ class Requests:
 _KNOWN: Final[dict[bytes, tuple[dict[str, str], int]]] = {}
 _KNOWN_HEADS: Final = 1_000
 _KNOWN_BYTES: Final = 512
-_SPECIAL: Final = ("transfer-encoding", "expect", "upgrade")
+# Of the last three no copy may outlive its request: they say who somebody is.
+_SPECIAL: Final = (
+    "transfer-encoding", "expect", "upgrade", "authorization", "proxy-authorization", "cookie",
+)  # fmt: skip
 _LINE: Final = re.compile(
     rb"(GET|POST) ((/[-\w.:$%~,;=&@!*'()+/]*)(?:\?([-\w.:$%~,;=?&@!*'()+/]*))?) HTTP/1\.1(?=\r\n)",
     re.ASCII,
@@ -276,19 +279,6 @@ class _Head(Requests):
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
         self._found = self._request
-
-
-def comes_from_elsewhere(request: Request, allowed: Container[str]) -> bool:
-    """Whether a page of a foreign web site sent the request (Origin, Sec-Fetch-Site).
-
-    `allowed` are the origins that may, beside the one the page of this server has.
-    """
-    origin = request.headers.get("origin", "")
-    if origin and origin in allowed:
-        return False
-    if request.headers.get("sec-fetch-site", "") == "cross-site":
-        return True
-    return origin != "" and origin.partition("://")[2] != request.headers.get("host", "")
 
 
 def authorization(header: str) -> tuple[str, bytes]:

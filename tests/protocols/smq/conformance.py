@@ -27,6 +27,7 @@ LIFE: Final = "test_hub_life"
 OPTIONS: Final = "test_hub_options"
 PROBES: Final = "test_hub_probes"
 UPGRADE: Final = "test_upgrade"
+LISTENER: Final = "test_listener"
 
 Row = tuple[str, str, tuple[str, ...]]
 
@@ -69,8 +70,9 @@ ENTRY: Final[tuple[Row, ...]] = (
     ("Java", "gets head and Init in two writes, two TLS records",
      _in(CONNECTION, "the_http_response_and_init_are_two_writes")
      + _in(PORT, "java_gets_the_head_and_init_in_two_tls_records")),
-    ("WebSocket key", "without Upgrade is enough; with both headers the raw socket wins",
-     _in(TRACES, "a_bootstrap_request_is_answered_as_by_the_real_hub")),
+    ("WebSocket key", "without Upgrade is enough; with `SendSmqHttpResponse: true` too: 200 and raw",
+     _in(TRACES, "a_bootstrap_request_is_answered_as_by_the_real_hub")
+     + _in(LISTENER, "who_asks_for_the_plain_socket_gets_it_though_it_looks_like_a_websocket")),
     ("neither header", "404 of `Hub.connect`; `is_smq` says it beforehand",
      _in(UPGRADE, "people_get_a_page_at_the_same_url")),
     ("the body of a POST", "is not SMQ", _in(CONNECTION, "the_body_of_a_post_is_skipped")),

@@ -16,7 +16,7 @@ HEAD = (
     b"GET /plain.lsp HTTP/1.0\r\nHost: 127.0.0.1\r\nSimpleMQ: 1\r\nUser-Agent: SimpleMQ/1\r\n\r\n"
 )
 WEBSOCKET_HEAD = (
-    b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
 )
 

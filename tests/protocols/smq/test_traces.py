@@ -102,8 +102,7 @@ def bootstraps() -> list[tuple[str, bytes, bytes]]:
 
 def answer(hub: Hub, request: Request, head: bytes) -> bytes:
     """What the listener and the protocol say to a head: status line and what follows it."""
-    wants_raw = request.headers.get("sendsmqhttpresponse") == "true"
-    websocket = request.websocket and not wants_raw
+    websocket = request.websocket and not request.raw  # which the protocol said
     device = hub.device(websocket=websocket, head=head)
     start = handshake_response(request) if websocket else b""
     return start + device.far.hear()

@@ -85,7 +85,11 @@ class Smq(Protocol):
         self.connect_seconds = settings.smq.connect_seconds
 
     def takes(self, request: Request) -> bool:
-        """Its header with any value and method, and every WebSocket that nobody else wants."""
+        """Its header with any value and method, and every WebSocket that nobody else wants.
+
+        Who asks for the 200 of a plain socket gets that, though it may look like a WebSocket.
+        """
+        request.raw = request.headers.get("sendsmqhttpresponse", "") == "true"
         return request.websocket or "simplemq" in request.headers
 
     def connect(self, link: Link, opening: Opening) -> SmqConnection:

@@ -45,9 +45,9 @@ from hubbub.wire.http import (
     Request,
     Requests,
     authorization,
-    comes_from_elsewhere,
     response,
 )
+from hubbub.wire.site import PLAIN_TEXT, is_browser
 
 TRACE_SECONDS: Final = 5.0  # how long a plain /trace waits
 UNREAD_BYTES: Final = 32 * MIB  # answers of pipelined requests; one answer may be larger
@@ -57,7 +57,6 @@ RECHECK_SECONDS: Final = 0.5  # how late the time-out of a pipelined transfer ma
 OPERATIONS: Final = operations.OPERATIONS | topics.OPERATIONS | readme_operations.OPERATIONS
 
 _ERROR: Final = Answer(codec.SERVER_ERROR, 500)
-_FOREIGN: Final = Answer(b"Pages of other web sites may not use this hub.", 403)
 _LOG_IN: Final = Answer(codec.PLEASE_LOG_IN, 404)
 _TOO_MANY: Final = Answer(b"This token has too many transfers waiting.", 429)
 _TOO_MANY_LOGINS: Final = Answer(b"This connection has too many logins.", 429)
@@ -84,9 +83,10 @@ class SwitchConnection(Connection):
         self.last = False  # the request under way is the last one of this connection
         self.over = False
         self.wait: Wait | None = None
-        # The page that opened it, if it was one, was allowed to by the listener.
-        origin = opening.request.headers.get("origin", "") if opening.request else ""
-        self.origins = frozenset((origin,) if origin else ())
+        # Headers that may change something here, and whether a browser sent them. Most clients
+        # say the same ones again, and the parser then gives the same object.
+        self.headers: dict[str, str] | None = None
+        self.browser = False
 
     # The conversation
 
@@ -134,9 +134,15 @@ class SwitchConnection(Connection):
         self.last = not request.keep_alive
         self.bound = self.bound or request.path != b"/"
         call = codec.call_of(request)
+        refusal = None
+        if request.headers is not self.headers:
+            self.browser = is_browser(request.headers)
+            changes = request.path != b"/"
+            refusal = self.opening.site.refusal(request.headers, changes)
+            self.headers = request.headers if changes and refusal is None else None
         try:
-            if comes_from_elsewhere(request, self.origins):
-                self._finish(_FOREIGN)
+            if refusal is not None:
+                self._finish(Answer(refusal.text.encode(), refusal.status))
             elif call is None:
                 self._finish(Answer(b"Not found: " + request.path, 404))
             elif call.route.operation == "login":
@@ -169,8 +175,10 @@ class SwitchConnection(Connection):
     def _finish(self, answer: Answer) -> None:
         """The answer of the request under way; what was pipelined behind it may go on."""
         self.busy = False
-        headers = (CHALLENGE,) if answer.status == 401 else ()
-        said = response(answer.status, answer.body, answer.headers + headers)
+        headers = answer.headers + ((CHALLENGE,) if answer.status == 401 else ())
+        if self.browser:  # it may run what it is answered, and names and payloads are anybody's
+            headers += PLAIN_TEXT
+        said = response(answer.status, answer.body, headers)
         self.link.hold(said, level=answer.level)
         if self.last:
             self.over = True
