@@ -12,7 +12,6 @@ from hubbub.wire.http import (
     Request,
     Requests,
     parse_head,
-    request_of,
     response,
 )
 

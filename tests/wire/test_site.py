@@ -52,7 +52,9 @@ def test_pages_of_other_sites(headers: dict[str, str], status: int) -> None:
         (OURS, False),
     ],
 )
-def test_a_browser_that_says_no_page_changes_nothing(headers: dict[str, str], refused: bool) -> None:
+def test_a_browser_that_names_no_page_changes_nothing(
+    headers: dict[str, str], refused: bool
+) -> None:
     assert (Site().refusal(headers, changes=True) is not None) is refused
 
 

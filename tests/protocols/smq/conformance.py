@@ -70,7 +70,7 @@ ENTRY: Final[tuple[Row, ...]] = (
     ("Java", "gets head and Init in two writes, two TLS records",
      _in(CONNECTION, "the_http_response_and_init_are_two_writes")
      + _in(PORT, "java_gets_the_head_and_init_in_two_tls_records")),
-    ("WebSocket key", "without Upgrade is enough; with `SendSmqHttpResponse: true` too: 200 and raw",
+    ("WebSocket key", "without Upgrade is enough; `SendSmqHttpResponse: true` beside it: 200, raw",
      _in(TRACES, "a_bootstrap_request_is_answered_as_by_the_real_hub")
      + _in(LISTENER, "who_asks_for_the_plain_socket_gets_it_though_it_looks_like_a_websocket")),
     ("neither header", "404 of `Hub.connect`; `is_smq` says it beforehand",

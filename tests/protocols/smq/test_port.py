@@ -59,7 +59,8 @@ async def test_any_path_method_and_version_will_do(
     hub: Node, method: str, version: str, path: str
 ) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port(hub))
-    writer.write(f"{method} {path} HTTP/{version}\r\nHost: localhost\r\nsimplemq: yes\r\n\r\n".encode())
+    head = f"{method} {path} HTTP/{version}\r\nHost: localhost\r\nsimplemq: yes\r\n\r\n"
+    writer.write(head.encode())
     async with asyncio.timeout(10):
         assert (await reader.readexactly(17))[:4] == b"\0\x11\1\1"
     writer.close()

@@ -74,7 +74,8 @@ def get(path: str) -> bytes:
 
 
 def post(path: str, body: bytes = b"") -> bytes:
-    return f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
 
 
 def transfer(*queues: str, cursor: str = "", timeout: float = 30.0) -> bytes:
