@@ -22,6 +22,7 @@ from hubbub.core import broker
 from hubbub.embed.hub import Hub
 from hubbub.errors import HubbubError
 from hubbub.runtime.node import VERSION, Node, new_event_loop
+from hubbub.terminal import log_to_stderr
 from hubbub.web.app import Application
 from hubbub.web.mounted import Mounted, load
 
@@ -40,11 +41,10 @@ def run(
 
     `app` is MODULE:NAME of an ASGI application that is to run on the same ports.
     """
-    logging.basicConfig(
-        level=settings.log.level.upper(),
-        format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
+    log_to_stderr(
+        settings.log.level.upper(),
+        "%(asctime)s %(levelname).1s %(name)s: %(message)s",
         datefmt="%H:%M:%S",
-        stream=sys.stderr,
     )
     for talkative in ("asyncio", "uvicorn"):  # an application's start-up is three lines otherwise
         logging.getLogger(talkative).setLevel(logging.WARNING)

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from hubbub import __version__
 from hubbub.errors import DirectoryError, HubbubError, SettingError
+from hubbub.terminal import say
 
 _FAILED: Final = 1
 _UNUSABLE: Final = 2
@@ -92,7 +93,7 @@ def main() -> None:
 
 
 def _leave(error: Exception, code: int) -> NoReturn:
-    print(f"hubbub: {error}", file=sys.stderr)
+    say(f"hubbub: {error}", stream=sys.stderr)
     sys.exit(code)
 
 

@@ -14,6 +14,7 @@ import typer
 
 from hubbub.auth import passwords
 from hubbub.errors import SettingError
+from hubbub.terminal import say
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -48,7 +49,7 @@ def add(
 def list_users(file: File) -> None:
     """List the users, and how each can prove who it is."""
     for name, account in sorted(passwords.read_users(file).items()):
-        print(f"{name}  password" + (", SCRAM-SHA-256" if account.verifier else ""))
+        say(f"{name}  password" + (", SCRAM-SHA-256" if account.verifier else ""))
 
 
 @app.command()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hubbub.errors import SettingError
+from hubbub.terminal import for_stream
 
 PIECE_BYTES: Final = 64 * 1024  # of stdin, read at once
 
@@ -83,13 +84,24 @@ def printer(template: str | None, as_json: bool, as_hex: bool, decoded: bool) ->
         raise SettingError("expected one of --format, --json, --hex and --decode")
     if template is not None:
         return lambda message: formatted(template, message)
-    if as_json:
-        return lambda message: json.dumps(fields(message), ensure_ascii=False)
-    if as_hex:
-        return lambda message: f"{message.topic} {message.payload.hex()}"
-    if decoded:
-        return lambda message: f"{message.topic} {json.dumps(decode(message), default=_shown)}"
-    return lambda message: f"{message.topic} {text(message.payload)}"
+    show = _as_json if as_json else _as_hex if as_hex else _as_value if decoded else _as_text
+    return lambda message: for_stream(show(message))
+
+
+def _as_json(message: Any) -> str:
+    return json.dumps(fields(message), ensure_ascii=False)
+
+
+def _as_hex(message: Any) -> str:
+    return f"{message.topic} {message.payload.hex()}"
+
+
+def _as_value(message: Any) -> str:
+    return f"{message.topic} {json.dumps(decode(message), default=_shown)}"
+
+
+def _as_text(message: Any) -> str:
+    return f"{message.topic} {text(message.payload)}"
 
 
 def text(payload: bytes) -> str:
@@ -193,6 +205,6 @@ def formatted(template: str, message: Any) -> str:
         if letter is None:
             known = " ".join(f"%{one}" for one in _LETTERS)
             raise SettingError(f"%{place[1]} is not known in --format; these are: {known}")
-        return letter(message)
+        return for_stream(letter(message))  # what the template itself says is the user's
 
     return _PLACE.sub(fill, template)

@@ -16,6 +16,7 @@ from hubbub.cli.target import Target, takes_target
 from hubbub.client import run
 from hubbub.client.mqtt import Message, MqttClient
 from hubbub.errors import CallTimeout, SettingError
+from hubbub.terminal import say
 
 app = typer.Typer(add_completion=False)
 
@@ -72,7 +73,7 @@ def rr(
     try:
         run(_ask(target, name, response_topic, request, qos, seconds, options, show))
     except CallTimeout as error:
-        print(f"hubbub: {error}", file=sys.stderr)
+        say(f"hubbub: {error}", stream=sys.stderr)
         raise typer.Exit(TIMED_OUT) from None
     except KeyboardInterrupt:
         raise typer.Exit(1) from None

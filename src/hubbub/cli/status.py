@@ -17,6 +17,7 @@ from rich.table import Table
 from hubbub.cli.reach import no_hub
 from hubbub.client import split_url
 from hubbub.errors import HubbubError, SettingError
+from hubbub.terminal import for_stream
 
 app = typer.Typer(add_completion=False)
 
@@ -42,7 +43,7 @@ def status(
     if as_json:
         print(json.dumps(answer, indent=2))
         return
-    console = Console()
+    console = Console(markup=False)
     for table in tables(answer):
         console.print(table)
 
@@ -101,14 +102,15 @@ def _text(name: str, value: Any) -> str:
     """Stamps are microseconds since 1970; everything else shows as it is."""
     if name in _STAMPS:
         return datetime.fromtimestamp(value / 1e6).astimezone().isoformat(" ", "seconds")
-    return f"{value:,}" if type(value) is int else str(value) or "none"
+    text = f"{value:,}" if type(value) is int else str(value) or "none"
+    return for_stream(text, lines=False)
 
 
 def _cell(value: Any) -> str:
     """Numbers may be ids, and stay as they are; what a client lost is a count by reason."""
     if isinstance(value, dict):
-        return ", ".join(f"{reason}: {count}" for reason, count in value.items()) or "none"
-    return str(value)
+        value = ", ".join(f"{reason}: {count}" for reason, count in value.items()) or "none"
+    return for_stream(str(value), lines=False)
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

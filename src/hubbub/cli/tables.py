@@ -15,6 +15,7 @@ from rich.console import Console
 
 from hubbub.config.settings import DEFAULT_DATA
 from hubbub.errors import HubbubError, SettingError
+from hubbub.terminal import say, screened
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -135,7 +136,7 @@ def _put(result: pa.Table, form: Format, out: str, plot: str) -> None:
         with open(out, "w", encoding="utf-8", newline="") as file:
             show(result, form.value, file)
     else:
-        show(result, form.value, sys.stdout)
+        show(result, form.value, screened(sys.stdout))
 
 
 def statements(lines: Iterable[str]) -> Iterator[str]:
@@ -179,7 +180,7 @@ def _prompt(spark: SparkSession, data: str, form: Format, out: str, plot: str) -
             print()
             return
         except HubbubError as error:
-            print(error, file=sys.stderr)
+            say(str(error), stream=sys.stderr)
 
 
 def _describe(name: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import logging
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -20,6 +19,7 @@ from hubbub.cli.reach import reaching
 from hubbub.client import connect, split_url
 from hubbub.client.mqtt import Will, tls_context
 from hubbub.errors import SettingError
+from hubbub.terminal import log_to_stderr
 
 DEFAULT_URL: Final = "mqtt://127.0.0.1:1883"
 NEVER: Final = 0xFFFF_FFFF
@@ -102,7 +102,7 @@ class Target(NamedTuple):
 
     def _client(self, options: dict[str, Any]) -> AbstractAsyncContextManager[Any]:
         if self.debug:
-            logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
+            log_to_stderr(logging.DEBUG, logging.BASIC_FORMAT)
         if self.url and (self.host or self.port):
             raise SettingError("expected --url, or --host and --port, not both")
         if self.smq:

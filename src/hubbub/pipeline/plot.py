@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from hubbub.errors import SettingError
+from hubbub.terminal import harmless
 
 LINES: Final = 12  # more are no picture any more
 POINTS: Final = 200_000  # of a result
@@ -101,7 +102,8 @@ def dots(lines: list[Line], colour: bool = False) -> str:
     for number, line in enumerate(lines):
         canvas.draw(((time.timestamp(), value) for time, value in line.points), number)
     begin, end = (datetime.fromtimestamp(t, UTC) for t in (min(times), max(times)))
-    names = [_coloured(f"■ {line.name}", i, colour) for i, line in enumerate(lines)]
+    titles = [f"■ {harmless(line.name, lines=False)}" for line in lines]
+    names = [_coloured(title, number, colour) for number, title in enumerate(titles)]
     marks = {0: f"{max(values):.4g}", HEIGHT - 1: f"{min(values):.4g}"}
     rows = [f"{marks.get(y, ''):>10} {canvas.row(y, colour)}" for y in range(HEIGHT)]
     axis = f"{begin:%Y-%m-%d %H:%M:%S}{f'{end:%Y-%m-%d %H:%M:%S}':>{WIDTH - 19}}"

@@ -24,6 +24,7 @@ from hubbub.cli.switch.report import report
 from hubbub.client import run
 from hubbub.client.switch import SwitchClient, connect
 from hubbub.errors import HubbubError, SettingError
+from hubbub.terminal import log_to_stderr, say
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -49,7 +50,7 @@ def _do(url: str, work: Callable[[SwitchClient], Awaitable[None]], endless: bool
                 hub = await stack.enter_async_context(connect(url))
             await work(hub)
 
-    logging.basicConfig(level=logging.WARNING, format="hubbub: %(message)s", stream=sys.stderr)
+    log_to_stderr(logging.WARNING, "hubbub: %(message)s")
     try:
         run(main())
     except KeyboardInterrupt:
@@ -153,7 +154,7 @@ def list_queues(
 
     async def work(hub: SwitchClient) -> None:
         for name in await hub.list(prefix, all):
-            print(name)
+            say(name)
 
     _do(url, work)
 
@@ -190,7 +191,7 @@ def create(
     async def work(hub: SwitchClient) -> None:
         named = {setting: value for setting, value in given.items() if value is not None}
         for setting, value in (await hub.configure(name, **named)).items():
-            print(f"{setting} = {value}")
+            say(f"{setting} = {value}")
 
     _do(url, work)
 
@@ -233,7 +234,7 @@ def diagnostics(
 
     async def work(hub: SwitchClient) -> None:
         found = await hub.diagnostics()
-        print(json.dumps(found, indent=2) if as_json else "\n".join(report(found)))
+        say(json.dumps(found, indent=2) if as_json else "\n".join(report(found)))
 
     _do(url, work)
 
@@ -249,7 +250,7 @@ def tail(
         began = 0.0
         async for event in hub.events() if follow else _last_events(hub):
             began = began or event["time"]
-            print(event_line(event, event["time"] - began), flush=True)
+            say(event_line(event, event["time"] - began))
 
     _do(url, work, endless=follow)
 
@@ -259,7 +260,7 @@ def mscgen(url: Url = DEFAULT_URL) -> None:
     """Print the last events as a message sequence chart, for the program mscgen."""
 
     async def work(hub: SwitchClient) -> None:
-        print("\n".join(chart([event async for event in _last_events(hub)])))
+        say("\n".join(chart([event async for event in _last_events(hub)])))
 
     _do(url, work)
 

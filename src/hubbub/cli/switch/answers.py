@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 
 from hubbub.errors import HubbubError
+from hubbub.terminal import say
 
 
 def is_text(payload: bytes) -> bool:
@@ -22,6 +23,9 @@ def is_text(payload: bytes) -> bool:
 
 def print_payload(payload: bytes) -> None:
     """Text becomes a line; anything else stays as it is, so that it can go to a file."""
+    if sys.stdout.isatty():
+        say(payload.decode("utf-8", "backslashreplace"))
+        return
     sys.stdout.buffer.write(payload + b"\n" if is_text(payload) else payload)
     sys.stdout.buffer.flush()
 

@@ -1,0 +1,123 @@
+"""What others wrote does nothing to a terminal, and is as it was in a pipe."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbub import terminal
+from hubbub.terminal import LogLines, Screened, for_stream, harmless
+from tests.process import RunningHub, StartHub
+
+TITLE = "\x1b]0;owned\x07"  # renames the window
+NASTY = f"a{TITLE}\x9b2Jb\u202e"
+SHOWN = "a\\x1b]0;owned\\x07\\x9b2Jb\\u202e"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_a_terminal_would_obey_is_shown() -> None:
+    assert harmless(NASTY) == SHOWN
+    assert harmless("two\nlines\tand ünïcode ✓") == "two\nlines\tand ünïcode ✓"
+    assert harmless("two\nlines", lines=False) == "two\\nlines"
+
+
+@given(st.text())
+def test_nothing_is_left_that_a_terminal_would_obey(text: str) -> None:
+    shown = harmless(text, lines=False)
+    assert all(ord(one) >= 0x20 and not 0x7F <= ord(one) < 0xA0 for one in shown)
+    assert harmless(shown, lines=False) == shown
+
+
+def test_only_a_terminal_is_spared() -> None:
+    assert for_stream(NASTY, io.StringIO()) == NASTY and for_stream(NASTY, Terminal()) == SHOWN
+    for stream, seen in ((io.StringIO(), NASTY), (Terminal(), SHOWN)):
+        Screened(stream).write(NASTY)
+        terminal.say(NASTY, "", stream)
+        assert stream.getvalue() == seen * 2
+
+
+def test_an_event_of_the_log_is_one_line_whatever_a_client_is_called() -> None:
+    record = logging.LogRecord("n", logging.INFO, "f", 1, "%s is here", ("x\n12:00 E fake",), None)
+    assert LogLines("%(name)s: %(message)s").format(record) == "n: x\\n12:00 E fake is here"
+
+
+def on_a_terminal(*words: str) -> str:
+    """What a command writes on a terminal of its own."""
+    ours, its = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "200"}
+    command = (sys.executable, "-m", "hubbub", *words)
+    with subprocess.Popen(command, stdout=its, stderr=its, env=environment) as running:
+        os.close(its)
+        seen = b""
+        try:
+            while data := os.read(ours, 65_536):
+                seen += data
+        except OSError:  # how a terminal ends
+            pass
+    os.close(ours)
+    assert running.returncode == 0, seen
+    return seen.decode()
+
+
+def in_a_pipe(*words: str) -> str:
+    command = (sys.executable, "-m", "hubbub", *words)
+    return subprocess.run(command, stdout=subprocess.PIPE, timeout=60, check=True).stdout.decode()
+
+
+@pytest.fixture
+def nasty(start_hub: StartHub) -> RunningHub:
+    """A hub on which a name and a payload say what a terminal would obey."""
+    hub = start_hub()
+    url = hub.url("mqtt")
+    in_a_pipe("pub", f"t/{TITLE}", "-m", NASTY, "--retain", "-q", "1", "--url", url)
+    in_a_pipe("pub", f"$queue/q{TITLE}", "-m", NASTY, "-q", "1", "--url", url)
+    return hub
+
+
+@pytest.mark.interop
+def test_the_commands_show_what_others_wrote(nasty: RunningHub) -> None:
+    mqtt, switch = nasty.url("mqtt"), nasty.url("switch")
+    listens = ("sub", "t/#", "-n", "1", "--url", mqtt)
+    template = "\\e[1m%t\\e[0m %p"  # the user's own sequences are obeyed
+    for words, piped in (
+        (listens, f"t/{TITLE} {NASTY}\n"),
+        ((*listens, "--format", template), f"\x1b[1mt/{TITLE}\x1b[0m {NASTY}\n"),
+        (("switch", "list", "--all", "--url", switch), f"q{TITLE}\n"),
+    ):
+        assert in_a_pipe(*words) == piped
+        seen = on_a_terminal(*words)
+        assert TITLE not in seen and "\x9b" not in seen and "\\x1b]0;owned\\x07" in seen
+        assert ("\x1b[1m" in seen) is ("--format" in words)
+    assert json.loads(in_a_pipe(*listens, "--json"))["payload"] == NASTY
+    assert TITLE not in on_a_terminal(*listens, "--json")
+    assert TITLE not in on_a_terminal("switch", "diagnostics", "--url", switch)
+
+
+@pytest.mark.interop
+def test_the_status_shows_a_client_that_is_called_so(nasty: RunningHub) -> None:
+    def clients() -> list[str]:
+        answer = json.loads(in_a_pipe("status", "--json", "--url", nasty.url("http")))
+        return [str(value) for client in answer["clients"] for value in client.values()]
+
+    listens = (sys.executable, "-m", "hubbub", "sub", "x", "--id", f"me{TITLE}")
+    with subprocess.Popen([*listens, "--url", nasty.url("mqtt")]) as running:
+        try:
+            while not any(TITLE in one for one in clients()):
+                assert running.poll() is None
+            seen = on_a_terminal("status", "--url", nasty.url("http"))
+        finally:
+            running.kill()
+    assert TITLE not in seen and "me\\x1b]0;owned" in seen
