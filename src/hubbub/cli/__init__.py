@@ -17,7 +17,6 @@ from typer.core import TyperGroup
 
 from hubbub import __version__
 from hubbub.errors import DirectoryError, HubbubError, SettingError
-from hubbub.terminal import say
 
 _FAILED: Final = 1
 _UNUSABLE: Final = 2
@@ -93,6 +92,8 @@ def main() -> None:
 
 
 def _leave(error: Exception, code: int) -> NoReturn:
+    from hubbub.terminal import say  # which takes a while to load
+
     say(f"hubbub: {error}", stream=sys.stderr)
     sys.exit(code)
 
