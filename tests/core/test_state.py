@@ -63,6 +63,21 @@ def test_a_message_that_only_a_session_waits_for_does_not_come_back_into_its_que
     assert shape(again) == shape(state)
 
 
+def test_a_retained_message_that_was_cleared_is_not_retained_again_by_a_snapshot() -> None:
+    """A session still waits for it, so the message itself is carried."""
+    broker, log = recording()
+    state = broker.state
+    state.apply(Row(0, 0, schema.CONNECT, b"mqtt", b"ann", properties=b'{"lasting":true}'))
+    broker.post(Message("a", b"x", 1, True))
+    seq = state.retained["a"]
+    state.apply(Row(0, 0, schema.QUEUED, b"mqtt", b"ann", qos=1, ref=seq))
+    assert folded(snapshot(state, log.rows)).retained == {"a": seq}
+    broker.post(Message("a", b"", 1, True))
+    again = folded(snapshot(state, log.rows))
+    assert again.retained == {} and shape(again) == shape(state)
+    assert seq in again.needed()
+
+
 def test_how_far_other_logs_were_taken_in_is_in_the_snapshot() -> None:
     state = folded([Row(1, 0, schema.TAKEN, ref=500, number=3)])
     assert folded(state.rows()).taken == {3: 500}

@@ -84,6 +84,10 @@ def test_without_its_beginning_the_messages_are_there(tmp_path: Path) -> None:
         (b'{"seq": "2", "kind": "nonsense"}', "unknown kind"),
         (b'{"seq": "3", "kind": "publish"}', "row 3: expected row 2"),
         (b'{"seq": "2", "kind": "publish", "payload_base64": "%"}', "line 2 is no row"),
+        (
+            b'{"seq": "2", "kind": "publish", "time": "1969-12-31T23:59:59.999999Z"}',
+            "row 2 is older than the row before it",
+        ),
     ],
 )
 def test_a_wrong_line_is_named(tmp_path: Path, line: bytes, says: str) -> None:

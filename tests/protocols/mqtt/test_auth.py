@@ -113,6 +113,28 @@ def test_authenticating_again() -> None:
     assert device.far.closed
 
 
+class Nothing(Rights):
+    """May connect, and that is all."""
+
+    def may_publish(self, name: str) -> bool:
+        return False
+
+
+def test_other_rights_after_authenticating_again_hold_for_routes_that_are_known() -> None:
+    stage = stage_with_teacher()
+    listener = stage.device("listener")
+    listener.subscribe("a", 0)
+    listener.hear()
+    device = Modern(stage, properties=told(None, METHOD | {spec.AUTH_DATA: b"1"}))
+    device.publish("a")
+    assert listener.hear() == ["a=x"]
+    for rights, heard in ((Nothing(), []), (stage.broker.open, ["a=x"])):
+        stage.gate.rights = rights
+        device.say(auth(spec.REAUTHENTICATE, b"1"))
+        device.publish("a")
+        assert listener.hear() == heard
+
+
 @pytest.mark.holds(v5="4.12.0-7")
 def test_an_auth_without_a_method_or_before_5_0() -> None:
     stage = stage_with_teacher()

@@ -1,0 +1,37 @@
+"""Where the tables lie: what a batch that was cut short leaves, and nothing else, is removed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hubbub.pipeline.layout import Layout
+
+
+def test_undo_removes_what_one_batch_wrote_and_nothing_else(tmp_path: Path) -> None:
+    def file(name: str) -> Path:
+        place = tmp_path / "tables" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.touch()
+        return place
+
+    kept = [
+        file("messages/day=2026-01-01/batch_id=3/part-0000000003-000.parquet"),
+        file("messages/day=2026-01-01/batch_id=3/part-0000000003-to-0000000006.parquet"),
+        file("messages/day=2026-01-01/batch_id=3/part-0000000008-000.parquet"),
+        file("messages/day=1970-01-01/batch_id=0/part-none.parquet"),
+        file("traffic/batch_id=8/part-0000000008-000.parquet"),
+        file("_open/calls/batch_id=7/part-0000000007-000.parquet"),
+        file("_tmp/batch_id=7/part-0000000007-000.parquet"),
+        file("_checkpoint/offsets"),
+        file("_progress.json"),
+    ]
+    gone = [
+        file("messages/day=2026-01-01/batch_id=3/part-0000000007-000.parquet"),
+        file("messages/day=2026-01-01/batch_id=3/part-0000000007-001.parquet"),
+        file("messages/day=2026-01-02/batch_id=7/part-0000000007-000.parquet"),
+        file("traffic/batch_id=0/part-0000000007-000.parquet"),
+        file("traffic/batch_id=7/part-0000000007-000.parquet"),
+    ]
+    Layout(tmp_path).undo(7)
+    assert all(place.exists() for place in kept)
+    assert not any(place.exists() for place in gone)
