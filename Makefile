@@ -8,7 +8,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast test-compiled compiled soak lint bench bench-retained bench-topics clean
+.PHONY: help run serve test test-fast test-compiled compiled soak lint bench bench-retained bench-stock bench-topics clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -52,6 +52,9 @@ bench: .venv/dev ## Measure broker CPU per message beside mosquitto (minutes).
 
 bench-retained: .venv/dev ## Measure how fast a new subscriber gets 10,000 retained messages.
 	@$(BIN)/python -m benchmarks.retained $(ARGS)
+
+bench-stock: .venv/dev ## Measure what users of stock clients feel (paho) beside mosquitto.
+	@$(BIN)/python -m benchmarks.stock $(ARGS)
 
 bench-topics: .venv/dev ## Measure a publish among a thousand and a million subscriptions.
 	@$(BIN)/python -m benchmarks.topics $(ARGS)

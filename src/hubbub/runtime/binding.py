@@ -1,11 +1,12 @@
 """Server sockets: bound to an address or a path, with what accepted connections inherit.
 
 The node makes them before it opens anything else, its listeners accept on them. SettingError says
-what to do if that fails.
+what to do if that fails. And what the kernel is told about a connection that asyncio has made.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -96,6 +97,23 @@ def keep_alive(sock: socket.socket, idle: float, interval: float = 0.0) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, round(idle)))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, round(interval or max(3, idle / 10)))
+
+
+def acknowledge(transport: asyncio.Transport) -> None:
+    """Let the kernel acknowledge what was read at once, and go on so until something is sent.
+
+    A loop's own object for the socket would copy the descriptor each time: four times as dear.
+    """
+    if transport.is_closing():
+        return
+    lent = transport.get_extra_info("socket")
+    if lent is None or lent.family == socket.AF_UNIX:
+        return
+    sock = socket.SocketType(lent.family, lent.type, lent.proto, lent.fileno())
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+    finally:
+        sock.detach()
 
 
 def _bound_path(path: str, mode: int) -> socket.socket:

@@ -26,6 +26,7 @@ from hubbub.core.connection import Connection
 from hubbub.core.limits import SEND_BUFFER
 from hubbub.core.link import Link
 from hubbub.errors import ProtocolError, SettingError
+from hubbub.runtime.binding import acknowledge
 
 log = logging.getLogger("hubbub.dialer")
 
@@ -82,6 +83,8 @@ class Line(asyncio.Protocol):
             log.exception("%s broke the hub's own code; closed", self.address)
             self.link.close("internal error")
         self.hub.schedule()
+        if not self.link.out and self.transport is not None:
+            acknowledge(self.transport)  # no answer takes the kernel's along
         if self.hub.congested:
             self.hub.hold_back(self)
 

@@ -46,7 +46,7 @@ from hubbub.core.link import Framing, Link
 from hubbub.core.log import DISK, LEVELS
 from hubbub.core.rights import Gate
 from hubbub.errors import ProtocolError
-from hubbub.runtime.binding import BACKLOG, ServerSocket, keep_alive
+from hubbub.runtime.binding import BACKLOG, ServerSocket, acknowledge, keep_alive
 from hubbub.runtime.deadlines import Deadlines
 from hubbub.wire.http import Request, parse_head, response
 from hubbub.wire.site import Site
@@ -100,7 +100,7 @@ class Socket(asyncio.Protocol):
     __slots__ = (
         "listener", "hub", "secure", "transport", "link", "connection", "protocol", "opening",
         "frames", "young", "deadline", "cut_off", "peer", "reason", "made", "argument", "blocked",
-        "paused", "unread", "unread_since",
+        "paused", "unread", "unread_since", "hurried",
     )  # fmt: skip
 
     def __init__(self, listener: Listener, secure: bool = False, argument: object = None) -> None:
@@ -126,6 +126,7 @@ class Socket(asyncio.Protocol):
         self.paused = False
         self.unread = 0
         self.unread_since = 0.0
+        self.hurried = 0  # after how many flushes the kernel was last told to hurry
 
     # Called by the loop
 
@@ -160,7 +161,8 @@ class Socket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.hub.broker.metrics.bytes_received += len(data)
-        connection = self.connection
+        connection, link = self.connection, self.link
+        flushes = link.flushes if link is not None else 0
         try:
             if connection is None:
                 self._recognise(self.young + data if self.young else data)
@@ -178,10 +180,18 @@ class Socket(asyncio.Protocol):
             log.exception("%s:%d broke the hub's own code; closed", *self.peer)
             self._end("internal error")
         self.hub.heard(self.link)
+        if link is not None and link.flushes == flushes and flushes != self.hurried:
+            self._hurry(link)
         if self.blocked:
             self._pause()
         if self.hub.congested:
             self.hub.hold_back(self)
+
+    def _hurry(self, link: Link) -> None:
+        """Nothing was answered, so nothing took the kernel's acknowledgement along."""
+        if link.prompt and self.transport is not None:
+            self.hurried = link.flushes
+            acknowledge(self.transport)
 
     def run(self, action: Callable[[], None]) -> None:
         """Let the connection do something that no bytes of its own have caused."""

@@ -69,6 +69,7 @@ class MqttConnection(Connection):
         super().__init__(protocol.broker, link, opening)
         self.protocol = protocol
         self.session: MqttSession | None = None
+        link.prompt = False  # until the session says otherwise
         self._gathering = Gathering()
         self._asking = False
         self._early: list[bytes] = []
@@ -382,6 +383,8 @@ class MqttConnection(Connection):
 
     def _publishes(self, session: MqttSession, buf: bytes, pos: int, body: int, end: int) -> int:
         """A run of QoS 0 or QoS 1 publishes that begin with the same bytes; where it ends."""
+        if not session.talks:
+            session.speak()
         mark = body + 2 + ((buf[body] << 8) | buf[body + 1]) if end - body >= 2 else end + 1
         qos = (buf[pos] >> 1) & 1
         start = mark + 2 * qos
@@ -436,6 +439,8 @@ class MqttConnection(Connection):
         """Any other PUBLISH: retained, repeated, QoS 2, with properties. One at a time."""
         session = self.session
         assert session is not None
+        if not session.talks:
+            session.speak()
         packet = codec.parse_publish(head, body, self._v5)
         if self._rated:
             self._incoming.count(1)

@@ -45,12 +45,13 @@ class MqttSession(Session):
     """The session of one client id. It lives as long as the connection, or is `lasting`.
 
     `link` is None while the client is away. `exclusive`: QoS 2 exchanges that are open now.
-    `starved`: a queue was, or may have been, turned away for want of room. `exchanging`: the
-    sessions of this hub with an exclusive exchange, which may take too long. `dialect`: the
-    version of its present connection, or its last. `packet_limit` and `alias_limit`: the largest
-    packet and the number of topic aliases that the client takes. `requests`: seq -> reply address
-    and correlation of what it took from queues and has not answered. `_offered`: what the
-    subscription asked that a retained message is sent for, by its number.
+    `starved`: a queue was, or may have been, turned away for want of room. `talks`: the client
+    has published something on its present connection. `exchanging`: the sessions of this hub with
+    an exclusive exchange, which may take too long. `dialect`: the version of its present
+    connection, or its last. `packet_limit` and `alias_limit`: the largest packet and the number of
+    topic aliases that the client takes. `requests`: seq -> reply address and correlation of what
+    it took from queues and has not answered. `_offered`: what the subscription asked that a
+    retained message is sent for, by its number.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class MqttSession(Session):
         self.lasting = lasting
         self.remember(SessionState(NAME, client))
         self.link: Link | None = None
+        self.talks = False
         self.window = broker.inflight
         self.dialect: Dialect = PLAIN
         self.packet_limit = ANY_PACKET
@@ -96,6 +98,8 @@ class MqttSession(Session):
         if self.lasting:
             self.remember(self.broker.state.sessions[NAME, self.client])
         self.link = link
+        self.talks = False
+        self._hurry(link)
         self.serial = serial
         self.end = end
         self.window = self.broker.inflight
@@ -127,6 +131,23 @@ class MqttSession(Session):
         """Its subscriptions changed."""
         self._asked = {}
         self.listen_to_self()
+        if self.link is not None:
+            self._hurry(self.link)
+
+    def speak(self) -> None:
+        """The client publishes, for the first time on this connection."""
+        self.talks = True
+        if self.link is not None:
+            self._hurry(self.link)
+
+    def _hurry(self, link: Link) -> None:
+        """Its small packets wait for one another where no answer of ours comes between them.
+
+        A PUBACK gets none, and what it delays, a publish or a PUBREC, somebody waits for. Who only
+        publishes is answered, and who only has PUBACKs to send may take its time.
+        """
+        if self.talks and self.subscriptions:
+            link.prompt = True
 
     def listen_to_self(self) -> None:
         """Subscribed to $client/self: what is published to its address reaches it."""
@@ -276,6 +297,7 @@ class MqttSession(Session):
             backlog.sent += count
             self.broker.metrics.messages_out += count
             if qos == 2:
+                link.prompt = True
                 link.hold(image)
             else:
                 link.write(image)
@@ -364,6 +386,7 @@ class MqttSession(Session):
         backlog.sent += 1
         self.broker.metrics.messages_out += 1
         if qos == 2:
+            link.prompt = True
             self.open_exchange()
             link.hold(frame)
         else:

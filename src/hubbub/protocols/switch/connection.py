@@ -103,6 +103,8 @@ class SwitchConnection(Connection):
                     self._start(request)
             if self.requests.expected:
                 self._encourage()
+            # A body that comes apart from its head may wait; after a whole request nothing does.
+            self.link.prompt = not self.busy
         except ProtocolError as error:
             self.over = True
             self.link.hold(error.reply)  # behind the answers that are held
