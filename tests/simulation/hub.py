@@ -211,8 +211,8 @@ class Wire:
 
     def set_write_buffer_limits(self, high: int) -> None: ...
 
-    def get_extra_info(self, name: str) -> tuple[str, int]:
-        return ("127.0.0.1", 4711)
+    def get_extra_info(self, name: str) -> tuple[str, int] | None:
+        return ("127.0.0.1", 4711) if name == "peername" else None
 
     def pause_reading(self) -> None: ...
 
