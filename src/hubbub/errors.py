@@ -22,6 +22,12 @@ class JournalError(HubbubError):
     """The journal cannot be read or written as it should: damage, a failed sync, a full disk."""
 
 
+class UnreadableError(HubbubError):
+    """The machine cannot read the journal now: a block, no descriptors, no memory. Nothing was
+    changed; the same may work again. The command line exits with 3.
+    """
+
+
 class OffsetError(JournalError):
     """Rows that were asked for are gone (retention) or never were in this journal."""
 

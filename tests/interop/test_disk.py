@@ -135,13 +135,13 @@ async def test_a_permission_that_is_lost(tmp_path: Path, caplog: pytest.LogCaptu
         ann.publish(1, "r/1", retain=True)
         await ann.hear("PUBACK 1")
         journal = journal_of(node)
-        writable = journal._fd
-        journal._fd = read_only = os.open(journal.directory.segment(1), os.O_RDONLY)
+        writable = journal.disk._fd
+        journal.disk._fd = read_only = os.open(journal.directory.segment(1), os.O_RDONLY)
         ann.publish(2, "r/2", retain=True)
         await until(lambda: journal.trouble, "no trouble")
         assert ann.acknowledged() == {1}
         assert all_say(node, caplog, "Bad file descriptor")
-        journal._fd = writable
+        journal.disk._fd = writable
         os.close(read_only)
         await ann.hear("PUBACK 2")
     async with running(tmp_path / "data") as node:
@@ -159,7 +159,7 @@ async def test_syncs_that_fail(tmp_path: Path, caplog: pytest.LogCaptureFixture)
                 raise OSError(failures.pop(), "injected")
             os.fdatasync(fd)
 
-        journal_of(node)._sync = sync
+        journal_of(node).disk._sync = sync
         for number in range(2, 10):
             ann.publish(number, f"r/{number}", retain=True)
         await ann.hear("PUBACK 9")
@@ -183,7 +183,7 @@ async def test_a_slow_disk_slows_publishers(
             time.sleep(0.3)
             os.fdatasync(fd)
 
-        journal._sync = sync
+        journal.disk._sync = sync
         most = 0
         said = False
         for number in range(1, 101):

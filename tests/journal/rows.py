@@ -10,7 +10,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from hubbub.core.clock import Clock
-from hubbub.journal.segments import Directory, frames_of, mapped
+from hubbub.journal.content import Content, Header
+from hubbub.journal.frame import Frame
+from hubbub.journal.segments import Directory
 from hubbub.journal.table import Table
 from hubbub.journal.writer import Journal
 from hubbub.schema import KINDS, PUBLISH, Row
@@ -83,4 +85,15 @@ def end_of(directory: Directory, first: int) -> int:
 
 def places(directory: Directory, first: int) -> list[tuple[int, int]]:
     """Where the frames of a segment begin and how long they are."""
-    return [(found.at, found.size) for found in frames_of(mapped(directory.segment(first)), 0)]
+    return [(found.at, found.size) for found in frames_of(directory.segment(first))]
+
+
+def frames_of(path: Path, following: int = 0) -> list[Frame]:
+    """The frames of a healed file."""
+    with Content(path) as content:
+        return content.rows_frames(following)
+
+
+def header_of(path: Path) -> Header | None:
+    with Content(path) as content:
+        return content.header()

@@ -22,7 +22,7 @@ from tests.journal.test_format import state_of
 def test_there_and_back(tmp_path: Path, link: bool) -> None:
     data = written(tmp_path / "data")
     assert backup(data, tmp_path / "copy", link) == 18
-    assert restore(tmp_path / "copy", tmp_path / "again") == 18
+    assert restore(tmp_path / "copy", tmp_path / "again") == (18, [])
     assert payloads(tmp_path / "again") == payloads(data)
     assert shape(state_of(tmp_path / "again")) == shape(state_of(data))
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from hubbub.core import limits
-from hubbub.journal import arrow, frame, segments
+from hubbub.journal import arrow, content, frame, segments
 from hubbub.schema import COLUMNS, KINDS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "journal-format.md").read_text("utf-8")
@@ -34,7 +34,7 @@ def test_kinds() -> None:
 def test_numbers() -> None:
     for number, words in [
         (len(arrow.SCHEMA), "Arrow IPC schema message ({:,} bytes)"),
-        (segments.HEADER_BYTES, "where the frames begin ({:,})"),
+        (content.HEADER_BYTES, "where the frames begin ({:,})"),
         (len(arrow.BATCH), "begins with {:,} bytes of metadata"),
         (limits.SEGMENT_BYTES >> 20, "At {} MiB"),
         (frame.STATE, "Flag {}: a row inside changes state"),

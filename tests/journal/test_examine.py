@@ -8,6 +8,7 @@ import pytest
 
 from hubbub.errors import JournalError
 from hubbub.journal import examine
+from hubbub.journal.lock import holder
 from hubbub.journal.segments import Directory
 from tests.journal.history import FIRST, SECOND, written
 from tests.journal.rows import Desk, message, places
@@ -69,11 +70,11 @@ def test_an_unfinished_write_is_no_damage(tmp_path: Path) -> None:
     with open(path, "r+b") as file:
         file.seek(at + size)
         file.write(begun)
-    assert examine.holder(desk.journal.directory)
+    assert holder(tmp_path / "lock")
     verdict = examine.verify(desk.journal.directory)
     assert verdict.wrong == [] and "not finished" in verdict.noted[0]
     desk.close()
-    assert not examine.holder(desk.journal.directory)
+    assert not holder(tmp_path / "lock")
 
 
 def test_what_a_hub_is_writing_just_now_is_no_damage(tmp_path: Path) -> None:

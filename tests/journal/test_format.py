@@ -16,7 +16,8 @@ import pytest
 from hubbub.core.state import State
 from hubbub.errors import DirectoryError
 from hubbub.journal import examine, exchange
-from hubbub.journal.segments import HEADER_BYTES, Directory
+from hubbub.journal.content import HEADER_BYTES
+from hubbub.journal.segments import Directory
 from hubbub.journal.table import Table
 from hubbub.schema import FORMAT_VERSION, Row
 from tests.core.recording import shape

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import mmap
+import os
 import subprocess
 import sys
 import zlib
@@ -11,21 +11,12 @@ from pathlib import Path
 import pytest
 
 from hubbub.errors import DirectoryError
-from hubbub.journal import frame
-from hubbub.journal.segments import (
-    HEADER_BYTES,
-    Directory,
-    Header,
-    Replacement,
-    frames_of,
-    header_of,
-    heal,
-    mapped,
-    walk,
-    whole_snapshot,
-    write_whole,
-)
-from tests.journal.rows import SOURCE, message, numbered
+from hubbub.journal import content, frame
+from hubbub.journal.content import HEADER_BYTES, Content, Header
+from hubbub.journal.files import Replacement, write_whole
+from hubbub.journal.healing import heal, whole_snapshot
+from hubbub.journal.segments import Directory
+from tests.journal.rows import SOURCE, frames_of, header_of, message, numbered
 
 ROWS = numbered([message(b"row %d" % n) for n in range(1, 7)])
 FRAMES = [bytes(frame.encode(ROWS[at : at + 2])) for at in (0, 2, 4)]
@@ -42,9 +33,11 @@ def directory(tmp_path: Path) -> Directory:
 
 def found_in(data: bytes) -> tuple[list[int], list[str]]:
     """Last seqs of the whole frames, and the verdicts on the rest."""
-    area = mmap.mmap(-1, len(data))
-    area[:] = data
-    found = list(walk(area))
+    fd = os.memfd_create("rows")
+    os.write(fd, data)
+    with Content(Path(f"/proc/self/fd/{fd}")) as opened:
+        found = list(opened.frames())
+    os.close(fd)
     return (
         [one.last for one in found if one.verdict == frame.WHOLE],
         [one.verdict for one in found if one.verdict != frame.WHOLE],
@@ -52,7 +45,7 @@ def found_in(data: bytes) -> tuple[list[int], list[str]]:
 
 
 def rows_in(directory: Directory, first: int) -> list[int]:
-    return [one.last for one in frames_of(mapped(directory.segment(first)), 0)]
+    return [one.last for one in frames_of(directory.segment(first))]
 
 
 # Who holds it
@@ -105,14 +98,14 @@ def test_a_header_of_the_future_is_refused() -> None:
     data[48:52] = bytes(4)
     data[48:52] = zlib.crc32(data).to_bytes(4, "little")
     with pytest.raises(DirectoryError, match="newer hubbub"):
-        header_of(memoryview(data))
+        content.header_of(memoryview(data))
 
 
 def test_a_flipped_bit_of_a_header_is_damage_and_nothing_else() -> None:
     for at in range(HEADER_BYTES):
         data = bytearray(Header(1, 0, 1).encode())
         data[at] ^= 1 << at % 8
-        assert header_of(memoryview(data)) is None
+        assert content.header_of(memoryview(data)) is None
 
 
 # Damage
@@ -240,9 +233,9 @@ def test_after_healing_a_file_is_whole_and_the_damage_is_kept(
     path = directory.segment(1)
     path.write_bytes(damaged)
     assert "was damaged" in heal(directory, 1, 6, 0)
-    healed = mapped(path)
-    assert header_of(memoryview(healed)) == Header(1, 0, 1)
-    assert all(found.verdict == frame.WHOLE for found in walk(healed))
+    assert header_of(path) == Header(1, 0, 1)
+    with Content(path) as healed:
+        assert all(found.verdict == frame.WHOLE for found in healed.frames())
     hit = (at - HEADER_BYTES) // len(FRAMES[0])
     assert rows_in(directory, 1) == [last for last in (2, 4, 6) if last != 2 * hit + 2]
     assert (directory.quarantine / path.name).read_bytes() == damaged
@@ -260,4 +253,4 @@ def test_what_a_failed_write_left_before_the_next_file_is_no_damage(directory: D
     directory.segment(1).write_bytes(SEGMENT[:-8])
     directory.segment(5).write_bytes(Header(5, 4, 1).encode())
     assert heal(directory, 1, 4, 5) == ""
-    assert [one.last for one in frames_of(mapped(directory.segment(1)), 5)] == [2, 4]
+    assert [one.last for one in frames_of(directory.segment(1), 5)] == [2, 4]

@@ -10,11 +10,11 @@ import pyarrow
 import pytest
 
 from hubbub.errors import JournalError, OffsetError
-from hubbub.journal import frame
 from hubbub.journal.backup import backup
+from hubbub.journal.content import Content, Header
 from hubbub.journal.frame import Frame
 from hubbub.journal.frames import Frames
-from hubbub.journal.segments import Directory, Header, walk
+from hubbub.journal.segments import Directory
 from hubbub.journal.table import SCHEMA, Table
 from tests.journal.rows import SOURCE, Desk, message, payloads, places
 from tests.journal.test_writer import CHILD
@@ -56,15 +56,15 @@ def test_a_segment_may_go_on_in_another_file(tmp_path: Path) -> None:
 def test_nothing_behind_the_committed_row_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hub may write there, or cut the file; a page cut off under a map ends the process."""
+    """A hub may write there, or cut the file."""
     looked: list[int] = []
-    scan = frame.scan
+    look = Content._scan
 
-    def noted(view: memoryview, at: int, check: bool = True) -> Frame:
+    def noted(content: Content, at: int, check: bool) -> Frame:
         looked.append(at)
-        return scan(view, at, check)
+        return look(content, at, check)
 
-    monkeypatch.setattr(frame, "scan", noted)
+    monkeypatch.setattr(Content, "_scan", noted)
     desk = Desk(tmp_path)
     for _ in range(3):
         desk.write(message(b"row"))
@@ -122,9 +122,10 @@ def test_marks_shorten_the_search_and_change_nothing(
     shelf = table.shelf
     assert isinstance(shelf, Frames)
     assert len(shelf._marks) == 2
-    data, found = next(iter(shelf.between(57, 58)))
-    steps = list(walk(data, shelf._map(Directory(path).segments()[-1])[1].before(58), check=False))
-    assert steps[0].at == found.at
+    content, marks = shelf._content(Directory(path).segments()[-1])
+    with content, Content(content.path) as whole:
+        (last,) = [one.at for one in whole.frames() if one.first <= 58 <= one.last]
+        assert next(content.frames(marks.before(58), check=False)).at == last
 
 
 def test_every_journal_has_a_name_of_its_own(path: Path, tmp_path: Path) -> None:

@@ -20,8 +20,9 @@ from hubbub import schema
 from hubbub.core.limits import COMMIT_BYTES
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.errors import JournalError
-from hubbub.journal import writer
-from hubbub.journal.segments import HEADER_BYTES, Directory, Header
+from hubbub.journal import disk, group, readback
+from hubbub.journal.content import HEADER_BYTES, Header
+from hubbub.journal.segments import Directory
 from hubbub.schema import Row
 from tests.journal.rows import SOURCE, Desk, end_of, message, payloads, places
 
@@ -173,7 +174,7 @@ def test_a_message_is_read_wherever_it_is(tmp_path: Path) -> None:
 
 
 def test_the_cache_of_frames_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "FRAME_CACHE_BYTES", 10_000)
+    monkeypatch.setattr(readback, "FRAME_CACHE_BYTES", 10_000)
     desk = Desk(tmp_path)
     for n in range(20):
         desk.write(message(bytes(1000) + b"%d" % n))
@@ -181,7 +182,7 @@ def test_the_cache_of_frames_is_bounded(tmp_path: Path, monkeypatch: pytest.Monk
         for seq in range(1, 21):
             read = desk.journal.read(seq)
             assert read is not None and read.payload.endswith(b"%d" % (seq - 1))
-    assert desk.journal._cached <= 10_000
+    assert desk.journal._read._cached <= 10_000
     desk.close()
 
 
@@ -192,7 +193,7 @@ def test_what_was_written_last_is_read_without_the_disk(
     for number in range(3):
         desk.write(message(b"%d" % number))
     desk.write(message(bytes(COMMIT_BYTES)))
-    monkeypatch.setattr(desk.journal, "_frame", lambda index, seq: [])
+    monkeypatch.setattr(desk.journal._read, "_frame", lambda index, seq: [])
     found = [desk.journal.read(seq) for seq in (1, 2, 3)]
     assert [read and read.payload for read in found] == [b"0", b"1", b"2"]
     assert desk.journal.read(4) is None, "large ones take no memory"
@@ -204,9 +205,9 @@ def test_damage_met_while_reading_is_reported_and_the_message_gone(tmp_path: Pat
     desk.write(message(b"precious"))
     path = desk.journal.directory.segment(1)
     path.write_bytes(path.read_bytes().replace(b"precious", b"precioux"))
-    desk.journal._recent.clear()  # as after some more groups
+    desk.journal._read.recent.clear()  # as after some more groups
     assert desk.journal.read(1) is None
-    assert "row 1 cannot be read" in desk.journal.reports[0]
+    assert "row 1 is lost" in desk.journal.reports[0]
     desk.close()
 
 
@@ -294,7 +295,7 @@ def test_an_unfinished_group_is_cut_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zeros: bytes
 ) -> None:
     """At any byte: what one publish made, its row and those of the queues it enters, stays one."""
-    monkeypatch.setattr(writer, "COMMIT_ROWS", 2)
+    monkeypatch.setattr(group, "COMMIT_ROWS", 2)
     desk = Desk(tmp_path / "data")
     desk.write(message(b"before", retain=True))
     before = end_of(desk.journal.directory, 1)
@@ -322,7 +323,7 @@ def test_an_unfinished_group_is_cut_whole(
 def test_a_frame_is_durable_before_the_next_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "COMMIT_ROWS", 2)
+    monkeypatch.setattr(group, "COMMIT_ROWS", 2)
     ends: list[int] = []
     desk = Desk(tmp_path, sync=lambda fd: ends.append(end_of(Directory(tmp_path), 1)))
     desk.write(*[message(b"%d" % number) for number in range(5)])
@@ -370,7 +371,7 @@ def test_damage_in_the_middle_loses_that_frame_and_says_so(tmp_path: Path) -> No
 def test_after_a_failed_sync_a_new_file_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "PAUSES", (0.01,))
+    monkeypatch.setattr(disk, "PAUSES", (0.01,))
     gate = Gate()
     gate.open.release(99)
     desk = Desk(tmp_path, sync=gate.sync)
@@ -380,7 +381,7 @@ def test_after_a_failed_sync_a_new_file_begins(
     assert desk.journal.trouble == ""
     desk.write(message(b"three"))
     assert desk.journal.directory.segments() == [1, 2]
-    assert [one.base for one in desk.journal._files] == [1, 1]
+    assert [one.base for one in desk.journal._read.files] == [1, 1]
     assert desk.journal.segment == 0 and desk.journal.roll_due() is None
     assert desk.journal.read(2) is not None
     desk.close()
@@ -394,7 +395,7 @@ def test_after_a_failed_sync_a_new_file_begins(
 def test_a_sync_that_fails_on_the_first_group_of_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "PAUSES", (0.01,))
+    monkeypatch.setattr(disk, "PAUSES", (0.01,))
     gate = Gate(errno.EIO)
     gate.open.release(99)
     desk = Desk(tmp_path, sync=gate.sync)
@@ -407,7 +408,7 @@ def test_a_sync_that_fails_on_the_first_group_of_a_file_that_was_found_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a crash leaves it that came between the header and the first rows."""
-    monkeypatch.setattr(writer, "PAUSES", (0.01,))
+    monkeypatch.setattr(disk, "PAUSES", (0.01,))
     desk = Desk(tmp_path)
     desk.write(message(b"one"))
     desk.close()
@@ -419,7 +420,7 @@ def test_a_sync_that_fails_on_the_first_group_of_a_file_that_was_found_empty(
     desk.write(message(b"two"))
     read = [desk.journal.read(seq) for seq in (1, 2)]
     assert [one.payload if one else None for one in read] == [b"one", b"two"]
-    assert [one.first for one in desk.journal._files] == [1, 2]
+    assert [one.first for one in desk.journal._read.files] == [1, 2]
     desk.close()
     assert payloads(tmp_path) == [b"one", b"two"]
 
@@ -466,12 +467,12 @@ def no_file_above(limit: int) -> Iterator[None]:
 def test_a_full_disk_stops_acknowledgements_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "FULL_PAUSE", 0.02)
+    monkeypatch.setattr(disk, "FULL_PAUSE", 0.02)
     desk = Desk(tmp_path)
     desk.write(message(b"one"))
     size = end_of(desk.journal.directory, 1)
     tries = threading.Semaphore(0)
-    monkeypatch.setattr(desk.journal, "_retreat", counted(desk.journal._retreat, tries))
+    monkeypatch.setattr(desk.journal.disk, "_retreat", counted(desk.journal.disk._retreat, tries))
     with no_file_above(size + 1000):
         desk.journal.append(message(bytes(50_000)))
         desk.journal.commit()

@@ -21,8 +21,11 @@ from hubbub.core.limits import LINK_CHOKED
 from hubbub.core.rights import Gate
 from hubbub.core.state import State
 from hubbub.journal import frame, roll
-from hubbub.journal.segments import Directory, frames_of, mapped, whole_snapshot
-from hubbub.journal.writer import Journal, _Group
+from hubbub.journal.content import Content
+from hubbub.journal.group import Group
+from hubbub.journal.healing import whole_snapshot
+from hubbub.journal.segments import Directory
+from hubbub.journal.writer import Journal
 from hubbub.runtime.listener import Listener, Socket
 from hubbub.runtime.node import Node
 from hubbub.schema import Row
@@ -106,8 +109,8 @@ class SteppedJournal(Journal):
         except BaseException:
             self.directory.release()
             raise
-        self._thread = cast(Any, _NoThread())
-        self._now: _Group | None = None
+        self.disk._thread = cast(Any, _NoThread())
+        self._now: Group | None = None
         self._step = 0
         self.landed: set[bytes] = set()
         self.in_system: set[bytes] = set()
@@ -115,7 +118,7 @@ class SteppedJournal(Journal):
     def step(self) -> None:
         if self._now is None:
             try:
-                self._now = self._groups.get_nowait()
+                self._now = self.disk.groups.get_nowait()
             except queue.Empty:
                 return
             self._step = 0
@@ -123,16 +126,16 @@ class SteppedJournal(Journal):
         assert group is not None
         try:
             if self._step == 0:
-                self._land(group)
+                self.disk.land(group)
                 self._step = 1
                 self.landed.update(row.payload for row in group.rows)
-            self._publish(group)
+            self.disk.publish(group)
         except OSError as error:
-            self._complain(error)
+            self.disk.complain(error)
             return
-        self._complain(None)
+        self.disk.complain(None)
         self._now = None
-        self._on_durable(group.last)
+        self.disk.on_durable(group.last)
 
     def rows_of_now(self) -> list[Row]:
         """The rows of the group that the thread has."""
@@ -140,16 +143,8 @@ class SteppedJournal(Journal):
 
     def abandon(self) -> None:
         """The process is gone; the system closes its files."""
-        for fd in (self._fd, self._committed_fd):
-            if fd >= 0:
-                os.close(fd)
-        self._fd = self._committed_fd = -1
-        for file in self._files:
-            file.places.close()
-        self._files = []
-        if self._snapshot is not None:
-            self._snapshot.close()
-        self._snapshot = None
+        self.disk.forget()
+        self._read.close()
         self.directory.release()
 
 
@@ -259,7 +254,7 @@ class SimulatedNode(Node):
         command = self.log.roll_due()
         if command is None:
             return False
-        roll.roll(self.log.directory, int(command[4]))
+        roll.roll(self.log.directory, int(command[5]))
         self.log.rolled()
         return True
 
@@ -273,21 +268,22 @@ def replayed(directory: Directory) -> State:
     state = State()
     upto = 0
     for seq in reversed(directory.snapshots()):
-        data = whole_snapshot(directory.snapshot(seq))
-        if data is None:
+        found = whole_snapshot(directory.snapshot(seq))
+        if found is None:
             continue
         upto = seq
-        for found in frames_of(data, 0):
-            for row in frame.decode(memoryview(data), found.at):
-                state.apply(row)
+        with Content(directory.snapshot(seq)) as content:
+            for one in found:
+                for row in content.rows(one):
+                    state.apply(row)
         break
     for first, following in directory.spans():
         if following and following <= upto + 1:
             continue
-        data = mapped(directory.segment(first))
-        for found in frames_of(data, following):
-            if found.flags & frame.STATE:
-                for row in frame.decode(memoryview(data), found.at):
-                    if row.seq > upto:
-                        state.apply(row)
+        with Content(directory.segment(first)) as content:
+            for one in content.rows_frames(following):
+                if one.flags & frame.STATE:
+                    for row in content.rows(one):
+                        if row.seq > upto:
+                            state.apply(row)
     return state

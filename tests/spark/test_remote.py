@@ -20,12 +20,13 @@ from hubbub.errors import (
     OffsetError,
     SettingError,
 )
-from hubbub.journal.segments import Directory, header_of
+from hubbub.journal.segments import Directory
 from hubbub.spark import hub as asking
 from hubbub.spark.hub import Hub
 from hubbub.spark.options import Access, Options
 from hubbub.spark.source import Range, Reader, StreamReader
 from tests.certificates import Authority
+from tests.journal.rows import header_of
 from tests.process import RunningHub, StartHub
 
 TOKEN = "open sesame"
@@ -110,7 +111,7 @@ def test_no_row_twice_or_missing_while_the_hub_writes_rolls_and_compresses(
 def compressed(hub: RunningHub) -> bool:
     """Whether the first segment is."""
     directory = Directory(hub.data)
-    header = header_of(memoryview(directory.segment(directory.segments()[0]).read_bytes()))
+    header = header_of(directory.segment(directory.segments()[0]))
     return header is not None and header.sealed > 0
 
 

@@ -3,7 +3,8 @@
 That keeps `hubbub serve` free of Spark and `hubbub --help` quick. The files are thin: they read
 options, call the server, a client or the pipeline, and print. Every error a user can meet leaves
 from here as one line on stderr: exit code 2 if the command line, the settings or the directory
-must be changed first, 1 if the hub could not be reached or said no.
+must be changed first, 3 if the machine cannot read the journal now, 1 if the hub could not be
+reached or said no.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import typer
 from typer.core import TyperGroup
 
 from hubbub import __version__
-from hubbub.errors import DirectoryError, HubbubError, SettingError
+from hubbub.errors import DirectoryError, HubbubError, SettingError, UnreadableError
 
 _FAILED: Final = 1
 _UNUSABLE: Final = 2
+_UNREADABLE: Final = 3
 
 
 class _Command(NamedTuple):
@@ -87,6 +89,8 @@ def main() -> None:
         app(prog_name="hubbub")
     except (SettingError, DirectoryError) as error:
         _leave(error, _UNUSABLE)
+    except UnreadableError as error:
+        _leave(error, _UNREADABLE)
     except (HubbubError, OSError) as error:
         _leave(error, _FAILED)
 

@@ -17,9 +17,12 @@ from rich.table import Table as Shown
 
 from hubbub.config.settings import DEFAULT_DATA
 from hubbub.journal import backup as copies
-from hubbub.journal import examine
+from hubbub.journal import examine, lock
 
+# What `verify` ends with, and a start that meets the same.
 _DAMAGED: Final = 1
+_REFUSED: Final = 2
+_UNREAD: Final = 3
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -47,7 +50,7 @@ def info(data: Data = _DATA) -> None:
     """What lies in the directory, and who uses it."""
     directory = examine.directory_of(data)
     found = examine.inventory(directory)
-    user = examine.holder(directory)
+    user = lock.holder(directory.path / "lock")
     console = Console()
     console.print(f"{data.resolve()}: {decimal(found.bytes)}, rows {found.first} to "
                   f"{found.committed}, {f'used by process {user}' if user else 'not in use'}",
@@ -66,15 +69,31 @@ def info(data: Data = _DATA) -> None:
 
 @app.command()
 def verify(data: Data = _DATA) -> None:
-    """Read every byte. Exit code 0: all is right; 1: something is damaged or lost."""
+    """Read every byte, and say what a start would do.
+
+    Exit code 0: all is right; 1: something is damaged or lost, a hub starts all the same; 2: a hub
+    does not start here; 3: not everything could be read now.
+    """
     directory = examine.directory_of(data)
     with _bar("verifying", examine.total_bytes(directory)) as progress:
         verdict = examine.verify(directory, progress)
     print(f"{verdict.rows:,} rows in {verdict.frames:,} frames, {decimal(verdict.bytes)}")
+    _tell(verdict)
+
+
+def _tell(verdict: examine.Verdict) -> None:
+    """Print what was found, and end with the code that says how bad it is."""
     for text in verdict.noted:
         print(f"note: {text}")
     for text in verdict.wrong:
         print(f"wrong: {text}")
+    for text in verdict.unread:
+        print(f"not read: {text}")
+    if verdict.refusal:
+        print(f"a hub does not start here: {verdict.refusal}")
+        raise typer.Exit(_REFUSED)
+    if verdict.unread:
+        raise typer.Exit(_UNREAD)
     if verdict.wrong:
         raise typer.Exit(_DAMAGED)
     print("all is right")
@@ -91,23 +110,24 @@ def backup(
     """Copy the journal, also while a hub writes it; the copy is checked."""
     with _bar("copying", examine.total_bytes(examine.directory_of(data))) as progress:
         last = copies.backup(data, target, link, progress)
-    verdict = examine.verify(examine.directory_of(target))
-    for text in verdict.wrong:
-        print(f"wrong: {text}")
     print(f"rows up to {last} are in {target}")
-    if verdict.wrong:
-        raise typer.Exit(_DAMAGED)
+    _tell(examine.verify(examine.directory_of(target)))
 
 
 @app.command()
 def restore(
     source: Annotated[Path, typer.Argument(metavar="BACKUP", help="What `backup` made.")],
     data: Data = _DATA,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also a damaged one: what is missing is listed.")
+    ] = False,
 ) -> None:
     """Put a backup into an empty directory."""
     with _bar("copying", examine.total_bytes(examine.directory_of(source))) as progress:
-        last = copies.restore(source, data, progress)
-    print(f"rows up to {last} are in {data}")
+        restored = copies.restore(source, data, progress, force)
+    for text in restored.missing:
+        print(f"wrong: {text}")
+    print(f"rows up to {restored.last} are in {data}")
 
 
 @app.command()

@@ -6,31 +6,34 @@
 
 Finished files never change, so they may be linked instead of copied. A backup is a journal's
 directory like any other: readers can read it, a hub could start in it. It gets its name when it
-is whole and on the disk. `restore` looks at every byte before it believes one.
+is whole and on the disk. `restore` looks at every byte before it believes one, and what it writes
+is no journal for a hub before it is all there.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from hubbub.errors import DirectoryError, JournalError
+from hubbub.journal import files
+from hubbub.journal.content import HEADER_BYTES, Content
 from hubbub.journal.examine import directory_of, verify
-from hubbub.journal.segments import (
-    FORMAT,
-    HEADER_BYTES,
-    Directory,
-    mapped,
-    sync_folder,
-    walk,
-    write_whole,
-)
+from hubbub.journal.files import make_folder, sync_folder, write_at, write_whole
+from hubbub.journal.lock import Lock
+from hubbub.journal.segments import FORMAT, Directory, committed_bytes
 
 Progress = Callable[[int], None]
+
+
+class Restored(NamedTuple):
+    """The last row that is there, and what is missing (`force`), in words."""
+
+    last: int
+    missing: list[str]
 
 
 def backup(source: Path, target: Path, link: bool, progress: Progress = lambda size: None) -> int:
@@ -44,11 +47,12 @@ def backup(source: Path, target: Path, link: bool, progress: Progress = lambda s
         raise DirectoryError(f"{target} is there already: name a new directory for the backup")
     unfinished = target.with_name(target.name + ".new")
     shutil.rmtree(unfinished, ignore_errors=True)
-    with _no_roller(directory):
+    make_folder(directory.state)
+    with Lock(directory.state / "lock"):  # the roller ends its step, and waits with the next
         committed = directory.committed()
         copy = Directory(unfinished)
         for folder in (copy.log, copy.state):
-            folder.mkdir(parents=True)
+            make_folder(folder)
         for seq in directory.snapshots():
             if seq <= committed:
                 _copy(directory.snapshot(seq), copy.snapshot(seq), link, progress)
@@ -65,35 +69,51 @@ def backup(source: Path, target: Path, link: bool, progress: Progress = lambda s
     return committed
 
 
-def restore(source: Path, target: Path, progress: Progress = lambda size: None) -> int:
-    """Copy a backup into `target`, which is empty or not there; return its last row.
+def restore(
+    source: Path, target: Path, progress: Progress = lambda size: None, force: bool = False
+) -> Restored:
+    """Copy a backup into `target`, which is empty, not there, or holds a restore that stopped.
 
-    Raises JournalError, and writes nothing, if the backup is damaged.
+    Raises JournalError, and writes nothing, if the backup is damaged; with `force` only if a hub
+    could not start on it.
     """
     directory = directory_of(source)
-    if target.exists() and any(target.iterdir()):
-        raise DirectoryError(f"{target} is not empty: move it away, or restore somewhere else")
     verdict = verify(directory)
-    if verdict.wrong:
-        raise JournalError(f"{source} is damaged: {'; '.join(verdict.wrong)}")
+    _check(source, verdict.refusal, [*verdict.wrong, *verdict.unread], force)
     copy = Directory(target)
-    for folder in (copy.log, copy.state):
-        folder.mkdir(parents=True, exist_ok=True)
+    _begin(copy)
+    committed = directory.committed()
     for seq in directory.snapshots():
         _copy(directory.snapshot(seq), copy.snapshot(seq), False, progress)
-    committed = directory.committed()
     for first in directory.segments():
         _copy_upto(directory.segment(first), copy.segment(first), committed, progress)
     _finish(copy, committed, directory.identity())
-    return committed
+    files.remove(copy.restoring)
+    return Restored(committed, verdict.wrong)
 
 
-@contextlib.contextmanager
-def _no_roller(directory: Directory) -> Iterator[None]:
-    """Wait for the roller's present step, and keep it from the next one."""
-    with open(directory.state / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def _check(source: Path, refusal: str, wrong: list[str], force: bool) -> None:
+    if refusal:
+        raise JournalError(f"{source} cannot be put back, a hub could not start on it: {refusal}")
+    if wrong and not force:
+        raise JournalError(
+            f"{source} is damaged: {'; '.join(wrong)}. "
+            "--force puts back what is there, without that"
+        )
+
+
+def _begin(copy: Directory) -> None:
+    """Make the folders of an empty directory, marked as unfinished: no hub starts on half of it."""
+    path = copy.path
+    if copy.restoring.exists():
+        for old in (copy.log, copy.state):
+            shutil.rmtree(old, ignore_errors=True)
+    elif path.exists() and any(path.iterdir()):
+        raise DirectoryError(f"{path} is not empty: move it away, or restore somewhere else")
+    make_folder(path)
+    write_whole(copy.restoring, b"a backup is being put back\n")
+    for folder in (copy.log, copy.state):
+        make_folder(folder)
 
 
 def _copy(source: Path, target: Path, link: bool, progress: Progress) -> None:
@@ -107,17 +127,21 @@ def _copy(source: Path, target: Path, link: bool, progress: Progress) -> None:
 
 def _copy_upto(source: Path, target: Path, committed: int, progress: Progress) -> None:
     """Only the whole frames up to the committed row: the rest may still be written or cut."""
-    data = mapped(source)
-    end = HEADER_BYTES
-    for found in walk(data):
-        if found.first > committed:
-            break
-        end = found.at + found.size  # also of a damaged one: kept as it is, for `verify` to tell
-        if found.last >= committed:
-            break
-    with open(target, "wb") as file:
-        file.write(memoryview(data)[:end])
-        file.flush()
+    with Content(source) as content, open(target, "wb") as file:
+        end = HEADER_BYTES
+        for found in content.frames():
+            if found.first > committed:
+                break
+            end = found.at + found.size  # also of a damaged one: `verify` is to tell
+            if found.last >= committed:
+                break
+        done = 0
+        while done < end:
+            piece = content.view(done, 1 << 20)[: end - done]
+            if not piece:
+                break
+            write_at(file.fileno(), piece, done)
+            done += len(piece)
         os.fsync(file.fileno())
     progress(end)
 
@@ -133,6 +157,6 @@ def _sync(path: Path) -> None:
 def _finish(copy: Directory, committed: int, identity: str) -> None:
     if identity:
         copy.identify(identity)
-    write_whole(copy.log / "committed", committed.to_bytes(8, "little"))
+    write_whole(copy.log / "committed", committed_bytes(committed))
     sync_folder(copy.state)
     write_whole(copy.path / "format", FORMAT.encode())  # the last: without it it is no journal

@@ -9,7 +9,9 @@ from collections.abc import Callable
 
 from hubbub.core.clock import Clock
 from hubbub.journal import roll
-from hubbub.journal.segments import Directory, Header, write_whole
+from hubbub.journal.content import Header
+from hubbub.journal.files import write_whole
+from hubbub.journal.segments import Directory
 from hubbub.journal.writer import Journal
 
 

@@ -1,22 +1,23 @@
 """Looking at a journal's directory: what lies there (`inventory`), whether it is right (`verify`).
 
 Takes no lock and changes nothing, so it may be used while a hub writes. `verify` reads every byte:
-the header of each file, the CRC of each frame, and whether the rows follow one another. Rows above
-the committed one are not looked at: a hub may be writing them.
+the header of each file, the CRC of each frame, and whether the rows follow one another; what a
+start would do it asks the functions that a start asks (`healing.choose`). Rows above the committed
+one are not looked at: a hub may be writing them.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from hubbub.errors import HubbubError, JournalError
 from hubbub.journal import frame
+from hubbub.journal.content import Content, unreadable
 from hubbub.journal.frame import WHOLE, Frame
-from hubbub.journal.segments import Directory, header_of, mapped, walk, whole_snapshot
+from hubbub.journal.healing import choose, whole_snapshot
+from hubbub.journal.segments import Directory
 
 
 class File(NamedTuple):
@@ -50,13 +51,17 @@ class Inventory(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """`wrong`: what is damaged or lost, in words; `noted`: what is no damage."""
+    """`wrong`: what is damaged or lost, in words; `noted`: what is no damage. `refusal`: why a hub
+    does not start here, "" if it does. `unread`: what the machine could not read now.
+    """
 
     wrong: list[str]
     noted: list[str]
-    frames: int
-    rows: int
-    bytes: int
+    unread: list[str]
+    refusal: str = ""
+    frames: int = 0
+    rows: int = 0
+    bytes: int = 0
 
 
 def directory_of(path: Path) -> Directory:
@@ -90,15 +95,14 @@ def _file(kind: str, path: Path, first: int, following: int = 0) -> File:
 
 
 def _frames(path: Path) -> list[Frame]:
-    try:
-        return list(walk(mapped(path), check=False))
-    except JournalError:
-        return []
+    with Content(path) as content:
+        return list(content.frames(check=False))
 
 
 def verify(directory: Directory, progress: Callable[[int], None] = lambda size: None) -> Verdict:
     """Look at every byte; `progress` is called with the bytes of each file that is done."""
     examination = _Examination(directory, progress)
+    examination.start()
     examination.snapshots()
     examination.segments()
     return examination.verdict
@@ -109,9 +113,32 @@ class _Examination:
 
     def __init__(self, directory: Directory, progress: Callable[[int], None]) -> None:
         self.directory = directory
-        self.committed = directory.committed()
-        self.verdict = Verdict([], [], 0, 0, 0)
+        self.verdict = Verdict([], [], [])
         self._progress = progress
+        self.committed = 0
+        try:
+            self.committed = directory.committed()
+        except JournalError as error:
+            self.verdict.noted.append(str(error))
+
+    def start(self) -> None:
+        """What a start would say first."""
+        try:
+            choice = choose(self.directory)
+        except OSError as error:
+            self.verdict.unread.append(str(unreadable(error)))
+        except HubbubError as error:
+            self._refused(str(error))
+        else:
+            self.verdict.wrong.extend(choice.notes)
+            self._refused(choice.refusal)
+        self._refused(self.directory.complaint())
+        for path in self.directory.strangers():
+            self.verdict.noted.append(f"{path} is no file of a hub; it is left alone")
+
+    def _refused(self, why: str) -> None:
+        if why:
+            self.verdict = self.verdict._replace(refusal=self.verdict.refusal or why)
 
     def snapshots(self) -> None:
         for seq in self.directory.snapshots():
@@ -119,8 +146,11 @@ class _Examination:
             for one in self._walk(path, seq):
                 if one.verdict != WHOLE:
                     self._wrong(f"{path.name}: damaged at byte {one.at}")
-            if path.exists() and whole_snapshot(path) is None:
-                self._wrong(f"{path.name}: not a whole snapshot, a start uses the one before")
+            try:
+                if whole_snapshot(path) is None:
+                    self._wrong(f"{path.name}: not a whole snapshot, a start uses the one before")
+            except OSError:
+                pass  # it went since it was listed, or cannot be read: that was said
 
     def segments(self) -> None:
         spans = list(self.directory.spans())
@@ -141,8 +171,9 @@ class _Examination:
                 else:
                     self._wrong(f"{path.name}: {one.size} bytes are damaged at byte {one.at}")
         self._lost(last, self.committed)
-        if spans and spans[0][0] > 1 and not self.directory.snapshots():
-            self._wrong("the log begins after row 1, and no snapshot says what was before")
+        newest = max(self.directory.snapshots(), default=0)
+        if spans and newest and spans[0][0] > newest + 1:
+            self._lost(newest, spans[0][0] - 1)
 
     def _lost(self, last: int, before: int) -> None:
         if before > last:
@@ -154,23 +185,30 @@ class _Examination:
     def _walk(self, path: Path, first: int) -> Iterator[Frame]:
         """The frames of a file, its header looked at; nothing if it went since it was listed."""
         try:
-            data = mapped(path)
-            header = header_of(memoryview(data))
+            with Content(path) as content:
+                header = content.header()
+                if header is None or header.first != first:
+                    self._wrong(f"{path.name}: a damaged header")
+                for one in content.frames():
+                    yield one
+                    self._count(one)
+                size = content.size
         except FileNotFoundError:
+            return
+        except OSError as error:
+            self.verdict.unread.append(str(unreadable(error)))
             return
         except HubbubError as error:
             self._wrong(str(error))
             return
-        if header is None or header.first != first:
-            self._wrong(f"{path.name}: a damaged header")
-        for one in walk(data):
-            yield one
-            if one.verdict == WHOLE:
-                self.verdict = self.verdict._replace(
-                    frames=self.verdict.frames + 1, rows=self.verdict.rows + one.rows
-                )
-        self.verdict = self.verdict._replace(bytes=self.verdict.bytes + len(data))
-        self._progress(len(data))
+        self.verdict = self.verdict._replace(bytes=self.verdict.bytes + size)
+        self._progress(size)
+
+    def _count(self, one: Frame) -> None:
+        if one.verdict == WHOLE:
+            self.verdict = self.verdict._replace(
+                frames=self.verdict.frames + 1, rows=self.verdict.rows + one.rows
+            )
 
 
 def total_bytes(directory: Directory) -> int:
@@ -178,18 +216,3 @@ def total_bytes(directory: Directory) -> int:
     paths = [directory.snapshot(seq) for seq in directory.snapshots()]
     paths += [directory.segment(first) for first in directory.segments()]
     return sum(path.stat().st_size for path in paths if path.exists())
-
-
-def holder(directory: Directory) -> str:
-    """The process id of the hub that has the directory open, "" if none has."""
-    try:
-        lock = os.open(directory.path / "lock", os.O_RDONLY)
-    except FileNotFoundError:
-        return ""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return os.read(lock, 20).decode(errors="replace").strip() or "unknown"
-    finally:
-        os.close(lock)
-    return ""

@@ -20,14 +20,9 @@ import pyarrow
 from hubbub.core.limits import COMMIT_ROWS, FRAME_BYTES
 from hubbub.errors import DirectoryError, JournalError
 from hubbub.journal import frame
-from hubbub.journal.segments import (
-    HEADER_BYTES,
-    Directory,
-    Header,
-    Replacement,
-    write_at,
-    write_whole,
-)
+from hubbub.journal.content import HEADER_BYTES, Header
+from hubbub.journal.files import Replacement, write_at, write_whole
+from hubbub.journal.segments import Directory, committed_bytes
 from hubbub.journal.table import SCHEMA, Table
 from hubbub.schema import COLUMNS, KINDS, Row
 
@@ -162,7 +157,7 @@ def import_rows(
             before = first - 1
             header = Header(before, 0, before, HEADER_BYTES)
             write_whole(directory.snapshot(before), header.encode())
-        write_whole(directory.log / "committed", last.to_bytes(8, "little"))
+        write_whole(directory.log / "committed", committed_bytes(last))
     finally:
         directory.release()
     return first, last

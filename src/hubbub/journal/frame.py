@@ -46,6 +46,7 @@ LARGEST: Final = 0xFFFFFFF8  # bytes of a frame: what a multiple of 8 in a u32 c
 WHOLE: Final = "whole"
 TORN: Final = "torn"
 DAMAGED: Final = "damaged"
+PART: Final = "part"
 
 _LEAD: Final = struct.Struct("<II")
 _COUNT: Final = struct.Struct("<q")
@@ -71,7 +72,7 @@ class Frame(NamedTuple):
 
     WHOLE: a frame of `size` bytes. TORN: the beginning of a frame that reaches over the end of
     the data; `size` is what is there. DAMAGED: no frame; `size` is that of the frame if its
-    header still makes sense, else 0.
+    header still makes sense, else 0. PART: more bytes are needed to tell, `size` in all.
     """
 
     verdict: str
@@ -218,9 +219,13 @@ def _values(ends: memoryview, data: bytes, count: int) -> list[object]:
     return [data[start:end] for start, end in zip(at, at[1:], strict=False)]
 
 
-def scan(view: memoryview, at: int, check: bool = True) -> Frame:
-    """What lies at `at`. `check=False` believes the header and leaves out the CRC."""
-    rest = len(view) - at
+def scan(view: memoryview, at: int, check: bool = True, more: int = 0) -> Frame:
+    """What lies at `at`. `check=False` believes the header and leaves out the CRC.
+
+    `more`: so many bytes of the file lie behind the view; all of a frame but its body must not.
+    """
+    here = len(view) - at
+    rest = here + more
     if rest < HEADER.size + _METADATA.size:
         return Frame(TORN, at, rest, 0, 0, 0, 0)
     length, crc, first, rows, flags, last = HEADER.unpack_from(view, at)
@@ -228,6 +233,8 @@ def scan(view: memoryview, at: int, check: bool = True) -> Frame:
         return Frame(DAMAGED, at, 0, 0, 0, 0, 0)
     if length > rest:
         return Frame(TORN, at, rest, first, last, rows, flags)
+    if check and length > here:
+        return Frame(PART, at, length, first, last, rows, flags)
     whole = not check or crc32(view[at + 8 : at + length]) == crc
     return Frame(WHOLE if whole else DAMAGED, at, length, first, last, rows, flags)
 

@@ -8,8 +8,6 @@ writes, and knows no pyarrow.
 
 from __future__ import annotations
 
-import mmap
-import os
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -17,13 +15,14 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from hubbub.errors import JournalError, OffsetError
-from hubbub.journal import frame
+from hubbub.journal.content import HEADER_BYTES, Content, unreadable
 from hubbub.journal.frame import WHOLE, Frame
-from hubbub.journal.segments import HEADER_BYTES, Directory, header_of, walk
+from hubbub.journal.segments import Directory
 
 END: Final = 2**63 - 1
 MARK_BYTES: Final = 1 << 20  # so much is walked at most to find a row in a segment seen before
 MARKED: Final = 16  # segments of which marks are kept
+_MEND: Final = "`hubbub journal repair` sets the damaged file aside and says what is lost"
 
 
 class Segment(NamedTuple):
@@ -102,37 +101,50 @@ class Frames:
 
     def between(
         self, after: int, upto: int, check: bool = True
-    ) -> Iterator[tuple[mmap.mmap, Frame]]:
-        """The frames that hold rows with after < seq <= upto, in order, each in its mapped file.
+    ) -> Iterator[tuple[bytes, Frame]]:
+        """The frames that hold rows with after < seq <= upto, in order, each with bytes that it
+        lies in, at the place it says.
 
         Rows that are gone or damaged make gaps. `check=False` leaves out the CRC. Raises
-        OffsetError for rows that are not there yet, JournalError for damaged ones.
+        OffsetError for rows that are not there yet, JournalError for damaged ones,
+        UnreadableError if the machine cannot read them now.
         """
         committed = self.committed()
         if after < upto and upto > committed:
             raise OffsetError(f"rows up to {upto} were asked for, the last one is {committed}")
         position = after
-        while position < upto and (opened := self._open(position + 1)):
-            data, end, marks = opened
-            limit = min(end, upto)
-            for found in walk(data, marks.before(position + 1), check=False):
-                if found.first > limit:
-                    break
-                if found.verdict == WHOLE:
-                    marks.add(found)
-                    if found.last <= position:
-                        continue
-                checked = frame.scan(memoryview(data), found.at) if check else found
-                if checked.verdict != WHOLE:
-                    self._damaged(position, found)
-                    continue
-                yield data, found
-                position = found.last
-                if position >= limit:
-                    break  # what follows may be written just now, or be cut
-            position = max(position, end)
+        try:
+            while position < upto and (opened := self._open(position + 1)):
+                content, end, marks = opened
+                limit = min(end, upto)
+                with content:
+                    for found in self._found(content, marks, position, limit, check):
+                        yield content.around(found.at, found.size)[0], content.placed(found)
+                        position = found.last
+                position = max(position, end)
+        except OSError as error:
+            raise unreadable(error) from error
 
-    def _open(self, seq: int) -> tuple[mmap.mmap, int, Marks] | None:
+    def _found(
+        self, content: Content, marks: Marks, position: int, limit: int, check: bool
+    ) -> Iterator[Frame]:
+        """The frames of one file with rows after `position`, up to the one with row `limit`."""
+        for found in content.frames(marks.before(position + 1), check=False):
+            if found.first > limit:
+                return
+            if found.verdict == WHOLE:
+                marks.add(found)
+                if found.last <= position:
+                    continue
+            if found.verdict != WHOLE or (check and content.check(found).verdict != WHOLE):
+                self._damaged(position, found)
+                continue
+            yield found
+            position = found.last
+            if position >= limit:
+                return  # what follows may be written just now, or be cut
+
+    def _open(self, seq: int) -> tuple[Content, int, Marks] | None:
         """The segment that holds `seq` or else the first one after it, and its last seq."""
         while True:
             firsts = self._directory.segments()
@@ -141,31 +153,35 @@ class Frames:
                 return None
             end = firsts[at + 1] - 1 if at + 1 < len(firsts) else END
             try:
-                data, marks = self._map(firsts[at])
+                content, marks = self._content(firsts[at])
             except FileNotFoundError:
                 continue  # removed since it was listed
-            return data, end, marks
+            return content, end, marks
 
-    def _map(self, first: int) -> tuple[mmap.mmap, Marks]:
-        """A segment mapped for reading, and the marks of this very file: compressed is another."""
-        path = self._directory.segment(first)
-        with open(path, "rb") as file:
-            status = os.fstat(file.fileno())
-            if status.st_size < HEADER_BYTES:
-                raise JournalError(f"{path} has no whole header; restart the hub, which heals it")
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if header_of(memoryview(data)) is None and not self._allow_loss:
-            raise JournalError(f"the header of {path} is damaged; restart the hub, which heals it")
-        key = (first, status.st_ino)
+    def _content(self, first: int) -> tuple[Content, Marks]:
+        """A segment open for reading, and the marks of this very file: compressed is another."""
+        content = Content(self._directory.segment(first))
+        try:
+            if content.size < HEADER_BYTES:
+                raise JournalError(f"{content.path} has no whole header; {_MEND}")
+            if content.header() is None and not self._allow_loss:
+                raise JournalError(f"the header of {content.path} is damaged; {_MEND}")
+            return content, self._marks_of(first, content.inode())
+        except BaseException:
+            content.close()
+            raise
+
+    def _marks_of(self, first: int, inode: int) -> Marks:
+        key = (first, inode)
         if key not in self._marks:
             if len(self._marks) >= MARKED:
                 del self._marks[next(iter(self._marks))]
             self._marks[key] = Marks()
-        return data, self._marks[key]
+        return self._marks[key]
 
     def _damaged(self, position: int, found: Frame) -> None:
         if not self._allow_loss:
             raise JournalError(
                 f"rows after {position} are damaged at byte {found.at} of their segment in "
-                f"{self.name}: restart the hub, which sets the damaged file aside"
+                f"{self.name}; {_MEND}"
             )

@@ -1,23 +1,24 @@
-"""What happens to a finished segment: `python -m hubbub.journal.roll DIR BASE`.
+"""What happens to finished segments: `python -m hubbub.journal.roll DIR BASE`.
 
-    1. fold     newest snapshot + segment BASE → the next snapshot, with the messages that
-                state refers to
+    1. fold     newest snapshot + the segments up to BASE → the next snapshot, with the messages
+                that state refers to
     2. compress the segments that two snapshots cover
     3. remove   all but the newest two snapshots, and what retention lets go
 
 A child process of the hub, so that the loop never stalls. Every step leaves by renaming one whole
 file; run again after a crash it finds what is done. The newest two snapshots and the segments
 between and after them are never compressed or removed: if the newest snapshot turns out damaged,
-a hub, which cannot decompress, still starts from the one before. Prints what it found damaged;
-ends with 0 if all is done.
+a hub, which cannot decompress, still starts from the one before. Both are known to be whole before
+anything else goes. What the machine cannot open or read now ends the roll and is left as it is.
+
+On a full disk 3 comes first (`--make-room`), and a snapshot is written into the room that the file
+`reserve` keeps. Prints what it found damaged; ends with 0 if all is done.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
-import mmap
 import os
 import sys
 import time
@@ -28,24 +29,17 @@ from typing import Final, NamedTuple
 
 import pyarrow
 
-from hubbub.core.limits import COMMIT_ROWS, FRAME_BYTES
+from hubbub.core.limits import COMMIT_ROWS, FRAME_BYTES, RESERVE_BYTES
 from hubbub.core.state import State
 from hubbub.errors import HubbubError, JournalError
-from hubbub.journal import frame
+from hubbub.journal import files, frame
+from hubbub.journal.content import HEADER_BYTES, Content, Header, unreadable
+from hubbub.journal.disk import FULL
+from hubbub.journal.files import Replacement, write_at
 from hubbub.journal.frame import Frame
-from hubbub.journal.segments import (
-    HEADER_BYTES,
-    Directory,
-    Header,
-    Replacement,
-    frames_of,
-    header_of,
-    heal,
-    mapped,
-    set_aside,
-    whole_snapshot,
-    write_at,
-)
+from hubbub.journal.healing import UNREADABLE, heal, set_aside, whole_snapshot
+from hubbub.journal.lock import Lock
+from hubbub.journal.segments import Directory
 from hubbub.journal.table import SCHEMA, batch_of
 from hubbub.schema import Row
 
@@ -54,52 +48,61 @@ _ZSTD = pyarrow.ipc.IpcWriteOptions(compression="zstd")
 
 
 class Source(NamedTuple):
-    """A file to fold: its data and those of its frames that count."""
+    """A file to fold, and those of its frames that count."""
 
-    data: mmap.mmap
+    content: Content
     frames: list[Frame]
 
-    def rows(self, found: Frame) -> list[Row]:
-        return frame.decode(memoryview(self.data), found.at)
 
+def roll(
+    directory: Directory, base: int, keep_seconds: float = 0, keep_bytes: int = 0,
+    make_room: bool = False,
+) -> None:  # fmt: skip
+    """All steps for the segments up to that which begins at `base`, 0 for none; what is kept 0
+    seconds or bytes is kept for ever.
 
-def roll(directory: Directory, base: int, keep_seconds: float = 0, keep_bytes: int = 0) -> None:
-    """All steps for the segment that begins at `base`; 0 keeps for ever.
-
-    Raises JournalError if the segment is still being written.
+    Raises JournalError if the segment is still being written, OSError if the machine cannot read
+    or write now.
     """
-    with _alone(directory):
-        fold(directory, base)
-        for first, following in _covered(directory):
-            compress(directory, first, following)
-        for seq in directory.snapshots()[:-2]:
-            directory.snapshot(seq).unlink()
-        remove(directory, keep_seconds, keep_bytes)
+    with Lock(directory.state / "lock"):  # a hub that was killed may have left a roller
+        if make_room and _two_are_whole(directory):
+            remove(directory, keep_seconds, keep_bytes)
+        if (base and fold(directory, base)) or _two_are_whole(directory):
+            for first, following in _covered(directory):
+                compress(directory, first, following)
+            for seq in directory.snapshots()[:-2]:
+                files.remove(directory.snapshot(seq))
+            remove(directory, keep_seconds, keep_bytes)
+        _reserve(directory)
 
 
-@contextlib.contextmanager
-def _alone(directory: Directory) -> Iterator[None]:
-    """One roller at a time: a hub that was killed may have left one."""
-    with open(directory.state / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def _two_are_whole(directory: Directory) -> bool:
+    """Whether the newest two snapshots can be relied on; what is older may go then."""
+    newest = directory.snapshots()[-2:]
+    return len(newest) == 2 and all(whole_snapshot(directory.snapshot(seq)) for seq in newest)
 
 
-def fold(directory: Directory, base: int) -> None:
-    """Write the snapshot that stands at the end of the segment `base`, unless it is there."""
-    before, snapshot = _snapshot(directory)
-    segment = _segment(directory, base, before)
-    if not segment:
-        return
-    state = State()
-    for source in snapshot:
-        for found in source.frames:
-            _apply(state, source.rows(found))
-    for source in segment:
-        for found in source.frames:
-            if found.flags & frame.STATE:
-                _apply(state, source.rows(found))
-    _write_snapshot(directory, before, segment[-1].frames[-1].last, state, [*snapshot, *segment])
+def fold(directory: Directory, base: int) -> bool:
+    """Write the snapshot that stands at the end of the segment `base`, unless it is there.
+
+    Return whether it and the one before it are the newest two, and were read or written now.
+    """
+    with contextlib.ExitStack() as stack:
+        before, snapshot = _snapshot(directory, stack)
+        segments = _segments(directory, base, before, stack)
+        if not segments:
+            return False
+        state = State()
+        for source in snapshot:
+            for found in source.frames:
+                _apply(state, source.content.rows(found))
+        for source in segments:
+            for found in source.frames:
+                if found.flags & frame.STATE:
+                    _apply(state, source.content.rows(found))
+        last = segments[-1].frames[-1].last
+        _write_snapshot(directory, before, last, state, [*snapshot, *segments])
+    return directory.snapshots()[-2:] == [before, last]
 
 
 def _apply(state: State, rows: list[Row]) -> None:
@@ -107,19 +110,36 @@ def _apply(state: State, rows: list[Row]) -> None:
         state.apply(row)
 
 
-def _snapshot(directory: Directory) -> tuple[int, list[Source]]:
-    """The newest whole snapshot; damaged ones are set aside."""
+def _snapshot(
+    directory: Directory, stack: contextlib.ExitStack
+) -> tuple[int, list[Source]]:
+    """The newest whole snapshot. Damaged ones are set aside; one that the disk cannot read stays,
+    if there is another to go on from.
+    """
+    trouble: OSError | None = None
     for seq in reversed(directory.snapshots()):
         path = directory.snapshot(seq)
-        data = whole_snapshot(path)
-        if data is not None:
-            return seq, [Source(data, frames_of(data, 0))]
-        print(f"{path.name}: a damaged snapshot, now {set_aside(directory, path)}", file=sys.stderr)
-        path.unlink()
+        try:
+            frames = whole_snapshot(path)
+        except OSError as error:
+            if error.errno not in UNREADABLE:
+                raise
+            trouble = error
+            print(f"{path.name}: {error.strerror}; it stays as it is", file=sys.stderr)
+            continue
+        if frames is not None:
+            return seq, [Source(stack.enter_context(Content(path)), frames)]
+        kept = set_aside(directory, path)
+        print(f"{path.name}: a damaged snapshot, now {kept}", file=sys.stderr)
+        files.remove(path)
+    if trouble is not None:
+        raise trouble
     return 0, []
 
 
-def _segment(directory: Directory, base: int, before: int) -> list[Source]:
+def _segments(
+    directory: Directory, base: int, before: int, stack: contextlib.ExitStack
+) -> list[Source]:
     """The files after the snapshot up to the end of the segment; none if it is folded already."""
     found: list[Source] = []
     for first, following in directory.spans():
@@ -130,17 +150,31 @@ def _segment(directory: Directory, base: int, before: int) -> list[Source]:
         if not following:
             raise JournalError(f"the segment {base} is still being written")
         _heal(directory, first, following)
-        data = mapped(directory.segment(first))
-        frames = frames_of(data, following)
+        content = stack.enter_context(Content(directory.segment(first)))
+        frames = content.rows_frames(following)
         if frames:
-            found.append(Source(data, frames))
+            found.append(Source(content, frames))
     return found
 
 
 def _write_snapshot(
     directory: Directory, before: int, seq: int, state: State, sources: list[Source]
 ) -> None:
-    with Replacement(directory.snapshot(seq)) as new:
+    """In the room that is kept for it, if there is no other."""
+    try:
+        _write_rows(Replacement(directory.snapshot(seq)), before, seq, state, sources)
+    except OSError as error:
+        if error.errno not in FULL or not directory.reserve.exists():
+            raise
+        print("the disk is full: the snapshot takes the room kept for it", file=sys.stderr)
+        room = Replacement(directory.snapshot(seq), directory.reserve)
+        _write_rows(room, before, seq, state, sources)
+
+
+def _write_rows(
+    replacement: Replacement, before: int, seq: int, state: State, sources: list[Source]
+) -> None:
+    with replacement as new:
         end = HEADER_BYTES
         for rows in (state.rows(), _carried(state, sources)):
             for part in _parts(rows):
@@ -148,6 +182,7 @@ def _write_snapshot(
                 _portion(new.fd, data, end)
                 end += len(data)
         write_at(new.fd, Header(seq, before, seq, end).encode(), 0)
+        os.ftruncate(new.fd, end)
 
 
 def _portion(fd: int, data: bytearray, at: int) -> None:
@@ -163,7 +198,7 @@ def _carried(state: State, sources: list[Source]) -> Iterator[Row]:
     for source in sources:
         for found in source.frames:
             if bisect_left(needed, found.first) < bisect_right(needed, found.last):
-                for row in source.rows(found):
+                for row in source.content.rows(found):
                     if row.seq in wanted:
                         yield state.carried(row)
 
@@ -204,21 +239,21 @@ def _covered(directory: Directory) -> list[tuple[int, int]]:
 def compress(directory: Directory, first: int, following: int) -> None:
     """Replace a segment by one of the same rows in fewer, compressed frames."""
     path = directory.segment(first)
-    header = header_of(memoryview(mapped(path)))
+    with Content(path) as content:
+        header = content.header()
     if header is not None and header.sealed:
         return
     _heal(directory, first, following)
-    data = mapped(path)
-    header = header_of(memoryview(data))
-    assert header is not None, "the file was healed"
-    frames = frames_of(data, following)
-    with Replacement(path) as new:
-        end = HEADER_BYTES
-        for part in _joined(frames):
-            packed = _packed(data, part)
-            _portion(new.fd, packed, end)
-            end += len(packed)
-        write_at(new.fd, header._replace(sealed=end).encode(), 0)
+    with Content(path) as content:
+        header = content.header()
+        assert header is not None, "the file was healed"
+        with Replacement(path) as new:
+            end = HEADER_BYTES
+            for part in _joined(content.rows_frames(following)):
+                packed = _packed(content, part)
+                _portion(new.fd, packed, end)
+                end += len(packed)
+            write_at(new.fd, header._replace(sealed=end).encode(), 0)
 
 
 def _joined(frames: list[Frame]) -> Iterator[list[Frame]]:
@@ -238,8 +273,8 @@ def _joined(frames: list[Frame]) -> Iterator[list[Frame]]:
         yield part
 
 
-def _packed(data: mmap.mmap, frames: list[Frame]) -> bytearray:
-    batch = pyarrow.concat_batches([batch_of(data, found) for found in frames])
+def _packed(content: Content, frames: list[Frame]) -> bytearray:
+    batch = pyarrow.concat_batches([_batch(content, found) for found in frames])
     sink = pyarrow.BufferOutputStream()
     with pyarrow.ipc.new_stream(sink, SCHEMA, options=_ZSTD) as stream:
         stream.write_batch(batch)
@@ -252,6 +287,10 @@ def _packed(data: mmap.mmap, frames: list[Frame]) -> bytearray:
     )
 
 
+def _batch(content: Content, found: Frame) -> pyarrow.RecordBatch:
+    return batch_of(content.around(found.at, found.size)[0], content.placed(found))
+
+
 def remove(directory: Directory, keep_seconds: float, keep_bytes: int) -> None:
     """Remove whole segments, oldest first, that are too old or too much."""
     total = sum(directory.segment(first).stat().st_size for first in directory.segments())
@@ -262,16 +301,28 @@ def remove(directory: Directory, keep_seconds: float, keep_bytes: int) -> None:
         if not old and not (keep_bytes and total > keep_bytes):
             return
         total -= path.stat().st_size
-        path.unlink()
+        files.remove(path)
 
 
 def _last_time(path: Path, following: int) -> int:
-    data = mapped(path)
-    frames = frames_of(data, following)
-    if not frames:
-        return 0
-    times = batch_of(data, frames[-1]).column("time")
-    return int(times[len(times) - 1].value)
+    with Content(path) as content:
+        frames = content.rows_frames(following)
+        if not frames:
+            return 0
+        times = _batch(content, frames[-1]).column("time")
+        return int(times[len(times) - 1].value)
+
+
+def _reserve(directory: Directory) -> None:
+    """Keep room for the next snapshot, if there is plenty: a full disk must not stop the roll."""
+    sizes = [directory.snapshot(seq).stat().st_size for seq in directory.snapshots()[-1:]]
+    wanted = sum(sizes) * 5 // 4 + RESERVE_BYTES
+    there = directory.reserve.stat().st_size if directory.reserve.exists() else 0
+    free = os.statvfs(directory.path)
+    if there >= wanted or free.f_bavail * free.f_frsize < 4 * wanted:
+        return
+    with contextlib.suppress(OSError), Replacement(directory.reserve) as new:
+        os.posix_fallocate(new.fd, 0, wanted)
 
 
 def main(arguments: list[str]) -> int:
@@ -280,14 +331,23 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("base", type=int)
     parser.add_argument("--keep-seconds", type=float, default=0)
     parser.add_argument("--keep-bytes", type=int, default=0)
+    parser.add_argument("--make-room", action="store_true")
     given = parser.parse_args(arguments)
     os.nice(10)  # the hub goes first
     try:
-        roll(Directory(given.directory), given.base, given.keep_seconds, given.keep_bytes)
-    except (HubbubError, OSError) as error:
-        print(f"cannot roll segment {given.base}: {error}", file=sys.stderr)
-        return 1
-    return 0
+        roll(
+            Directory(given.directory), given.base, given.keep_seconds, given.keep_bytes,
+            given.make_room,
+        )  # fmt: skip
+    except OSError as error:
+        print(unreadable(error), file=sys.stderr)
+    except MemoryError:
+        print("there is not enough memory to fold the journal: give it more", file=sys.stderr)
+    except HubbubError as error:
+        print(error, file=sys.stderr)
+    else:
+        return 0
+    return 1
 
 
 if __name__ == "__main__":

@@ -2,13 +2,12 @@
 
 A `Table` asks its shelf for frames and makes batches of their rows: a directory (`frames`) or a
 hub far away (`spark.remote`). Frames come as they lie on the disk: a batch of an uncompressed
-frame is a view of the mapped file. What is missing between two frames is an error here, and
+frame is a view of what was read. What is missing between two frames is an error here, and
 nowhere else. Needs no hub; never writes.
 """
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Protocol
@@ -38,7 +37,7 @@ class Shelf(Protocol):
     def segments(self) -> list[Segment]: ...
     def between(
         self, after: int, upto: int, check: bool = True
-    ) -> Iterator[tuple[mmap.mmap | bytes, Frame]]: ...
+    ) -> Iterator[tuple[bytes, Frame]]: ...
 
 
 class Choice(Protocol):
@@ -58,8 +57,8 @@ def frames_in(data: bytes) -> Iterator[Frame]:
         at += found.size
 
 
-def batch_of(data: mmap.mmap | bytes, found: Frame) -> pyarrow.RecordBatch:
-    """The rows of a whole frame as a view of the mapped file, or decompressed."""
+def batch_of(data: bytes, found: Frame) -> pyarrow.RecordBatch:
+    """The rows of a whole frame as a view of these bytes, or decompressed."""
     message = pyarrow.py_buffer(data).slice(
         found.at + frame.HEADER.size, found.size - frame.HEADER.size
     )
@@ -67,7 +66,7 @@ def batch_of(data: mmap.mmap | bytes, found: Frame) -> pyarrow.RecordBatch:
 
 
 def some_columns(
-    data: mmap.mmap | bytes, found: Frame, names: tuple[str, ...]
+    data: bytes, found: Frame, names: tuple[str, ...]
 ) -> pyarrow.RecordBatch:
     """These columns of a whole frame; of a compressed one nothing else is decompressed."""
     if not found.flags & frame.COMPRESSED:

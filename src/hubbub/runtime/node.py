@@ -485,18 +485,15 @@ class Node:
 
     async def _run_roll(self, journal: Journal, command: list[str]) -> None:
         """Fold a finished segment in a child process, so that the loop never stalls."""
-        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
         try:
-            _, complaint = await process.communicate()
-        except asyncio.CancelledError:
-            process.terminate()
-            await process.wait()
-            raise
-        if process.returncode == 0:
-            journal.rolled()
-        else:
+            complaint = await _run_child(command)
+            if not complaint:
+                journal.rolled()
+        except OSError as error:
+            complaint = f"{error.filename or command[0]}: {error.strerror or error}"
+        journal.roll_ended(complaint)
+        if complaint:
             self._roll_again = self.clock.now() + ROLL_RETRY_SECONDS
-            log.error("folding a segment failed: %s", complaint.decode(errors="replace").strip())
 
     # What it says about itself
 
@@ -524,6 +521,23 @@ class Node:
             "bridges": [{"name": one.settings.name, "up": one.up} for one in self.bridges],
             "journal": status.recorded(self.broker, self.journal),
         }
+
+
+async def _run_child(command: list[str]) -> str:
+    """Run a command; return what it said if it failed, else ""."""
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    try:
+        _, said = await process.communicate()
+    except asyncio.CancelledError:
+        process.terminate()
+        await process.wait()
+        raise
+    text = said.decode(errors="replace").strip()
+    if process.returncode == 0:
+        if text:
+            log.warning("journal: %s", text)
+        return ""
+    return text or f"the roller ended with {process.returncode}"
 
 
 def _flush_all(touched: list[Link]) -> None:

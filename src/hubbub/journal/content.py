@@ -1,0 +1,304 @@
+"""What lies in one file of rows: its header, its frames, and the bytes of them.
+
+A file is read by calls that can fail. A map would be no slower and no simpler, but one block that
+the disk cannot read ends the process that touches it, without a word. So whoever reads gets
+OSError with the file's name, and knows the difference that matters most here:
+
+    OSError                 the machine cannot read it now: says nothing about the file
+    DAMAGED, TORN, None     the file was read, and is not what was written
+
+Nobody may move, cut or remove a file because of the first. Used by the writer, the roller and
+the readers; opens files and reads them, never writes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import zlib
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple
+
+from hubbub.errors import DirectoryError, JournalError, UnreadableError
+from hubbub.journal import frame
+from hubbub.journal.arrow import BATCH, SCHEMA
+from hubbub.journal.frame import DAMAGED, PART, TORN, WHOLE, Frame
+from hubbub.schema import FORMAT_VERSION, Row
+
+MAGIC: Final = b"HUBBUBJ1"
+
+_HEADER: Final = struct.Struct("<8sIIqqqqI12x")
+_CRC_AT: Final = 48
+HEADER_BYTES: Final = _HEADER.size + len(SCHEMA)
+_MARK: Final = BATCH[:16]  # how the Arrow message of every uncompressed frame begins
+_WINDOW: Final = 1 << 20  # bytes read at a time: more was no faster
+_GLANCE: Final = 1 << 15  # the same where only the headers of frames are looked at
+_LOOK: Final = 4096  # bytes that hold all of a frame but its body
+
+# What to do when the machine cannot read.
+_ADVICE: Final = {
+    errno.EIO: "the disk cannot read a part of it: look at the system's log, copy what can be "
+    "copied, and see what `hubbub journal repair --dry-run` can save",
+    errno.EMFILE: "this process may not open more files: raise `ulimit -n`",
+    errno.ENFILE: "the machine has too many files open: raise fs.file-max",
+    errno.ENOMEM: "there is not enough memory: give it more",
+    errno.EACCES: "make it readable for this user",
+    errno.EPERM: "make it readable for this user",
+    errno.ENOENT: "it went while it was looked for: is somebody else at work in this directory?",
+    errno.ENOSPC: "the disk is full: make room",
+    errno.EDQUOT: "the quota is used up: make room",
+    errno.EROFS: "the file system is read-only: look at the system's log why",
+}
+
+
+def unreadable(error: OSError) -> UnreadableError:
+    """What to tell a user when the machine could not open, read or write a file."""
+    advice = _ADVICE.get(error.errno or 0, "mend that")
+    return UnreadableError(
+        f"{error.filename or 'the journal'}: {error.strerror or error}; {advice}, and try again. "
+        "Nothing was changed"
+    )
+
+
+class Header(NamedTuple):
+    """The beginning of a segment or snapshot; `segments` draws it."""
+
+    first: int
+    after: int
+    base: int
+    sealed: int = 0
+
+    def encode(self) -> bytes:
+        fields = (MAGIC, FORMAT_VERSION, HEADER_BYTES, *self)
+        crc = zlib.crc32(_HEADER.pack(*fields, 0) + SCHEMA)
+        return _HEADER.pack(*fields, crc) + SCHEMA
+
+
+def header_of(view: memoryview) -> Header | None:
+    """The header that these bytes begin with, or None if it is damaged.
+
+    Raises DirectoryError if it is whole and of a later format.
+    """
+    if len(view) < _HEADER.size:
+        return None
+    magic, version, size, *numbers, crc = _HEADER.unpack_from(view)
+    if magic != MAGIC or not _HEADER.size <= size <= len(view):
+        return None
+    whole = bytearray(view[:size])
+    whole[_CRC_AT : _CRC_AT + 4] = bytes(4)
+    if zlib.crc32(whole) != crc:
+        return None
+    if version > FORMAT_VERSION:
+        raise DirectoryError(f"journal format {version}: this is made by a newer hubbub; update")
+    header = Header(*numbers)
+    return header if header.encode() == view[:HEADER_BYTES] else None
+
+
+def read_at(fd: int, size: int, at: int, path: Path) -> bytes:
+    """Up to `size` bytes of an open file, fewer at its end. OSError says which file it was."""
+    try:
+        data = os.pread(fd, size, at)
+        while len(data) < size and (more := os.pread(fd, size - len(data), at + len(data))):
+            data += more
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    return data
+
+
+class Content:
+    """One file, open for reading: `with Content(path) as content`.
+
+    `size` is its length when it was opened; a file that a hub writes may be cut meanwhile, and
+    then is as long as could be read. Raises OSError if the machine cannot open or read it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd = os.open(path, os.O_RDONLY)
+        try:
+            self.size = os.fstat(self._fd).st_size
+        except OSError:
+            self.close()
+            raise
+        self._window = b""
+        self._start = 0
+
+    def __enter__(self) -> Content:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file; views that were given stay what they are."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def header(self) -> Header | None:
+        """The header, None if it is damaged. DirectoryError if it is of a later format."""
+        return header_of(self.view(0, HEADER_BYTES))
+
+    def view(self, at: int, size: int) -> memoryview:
+        """These bytes, fewer at the end of the file."""
+        data, begin = self.around(at, size)
+        return memoryview(data)[begin : begin + size]
+
+    def around(self, at: int, size: int, window: int = _WINDOW) -> tuple[bytes, int]:
+        """A piece of the file that holds these bytes, and where they begin in it.
+
+        If it must be read, as much as `window` is, if that much can be.
+        """
+        size = max(min(size, self.size - at), 0)
+        if at < self._start or at + size > self._start + len(self._window):
+            self._fill(at, size, max(size, window))
+        return self._window, at - self._start
+
+    def placed(self, found: Frame) -> Frame:
+        """A frame with its place in the piece that `around` gave last."""
+        return found._replace(at=found.at - self._start)
+
+    def inode(self) -> int:
+        """The number of this very file, whatever has its name now."""
+        return os.fstat(self._fd).st_ino
+
+    def rows(self, found: Frame) -> list[Row]:
+        """The rows of a whole frame."""
+        return frame.decode(self.view(found.at, found.size), 0)
+
+    def frames(self, at: int = HEADER_BYTES, check: bool = True) -> Iterator[Frame]:
+        """Frames in turn. A stretch that is no frame comes as one DAMAGED, one at the end as TORN.
+        Zeros at the end are nothing. `check=False` believes the headers and leaves out the CRCs.
+        """
+        last = 0
+        while at < self.size:
+            found = self._scan(at, check)
+            if found.verdict != WHOLE or found.first < last:
+                zeros = self._zeros_at_end()
+                if at >= zeros:
+                    return
+                end = self.size if found.verdict == TORN else self._resume(found, last, zeros)
+                verdict = DAMAGED if end < zeros else TORN
+                found = Frame(verdict, at, end - at, found.first, found.last, 0, 0)
+            else:
+                last = found.last
+            yield found
+            at += found.size
+
+    def rows_frames(self, following: int) -> list[Frame]:
+        """The frames of a healed file, of which the next one begins with seq `following` (or 0).
+
+        What lies behind them was left by a write that failed; its rows are in the next file.
+        """
+        return [
+            found
+            for found in self.frames(check=False)
+            if found.verdict == WHOLE and (not following or found.first < following)
+        ]
+
+    def check(self, found: Frame) -> Frame:
+        """The same frame with its CRC looked at."""
+        return frame.scan(self.view(found.at, found.size), 0)._replace(at=found.at)
+
+    def _scan(self, at: int, check: bool) -> Frame:
+        data, begin = self.around(at, _LOOK, _WINDOW if check else _GLANCE)
+        found = frame.scan(memoryview(data), begin, check, self.size - self._start - len(data))
+        if found.verdict == PART:
+            found = frame.scan(self.view(at, found.size), 0, check, 0)
+        return found._replace(at=at)
+
+    def _fill(self, at: int, size: int, wanted: int) -> None:
+        try:
+            self._window = read_at(self._fd, wanted, at, self.path)
+        except OSError:
+            # Behind what is wanted there may be a block that cannot be read: that is not asked.
+            self._window = read_at(self._fd, size, at, self.path)
+        self._start = at
+        if len(self._window) < size:
+            self.size = at + len(self._window)
+
+    def _zeros_at_end(self) -> int:
+        """Where they begin; the last frame may end with some of them."""
+        end = self.size
+        while end:
+            start = max(end - _WINDOW, 0)
+            if rest := bytes(self.view(start, end - start)).rstrip(b"\0"):
+                return start + len(rest)
+            end = start
+        return 0
+
+    def _resume(self, bad: Frame, last: int, zeros: int) -> int:
+        """Where the next whole frame begins after a damaged one, or the `zeros` after all of them.
+
+        If the damaged frame still tells its size it is not searched: a payload may hold frames.
+        """
+        at = bad.at + bad.size
+        if bad.size and (at >= zeros or self._scan(at, True).verdict == WHOLE):
+            return at
+        mark = self._find(at + frame.HEADER.size)
+        while mark >= 0:
+            at = mark - frame.HEADER.size
+            if not at & 7:
+                found = self._scan(at, True)
+                if found.verdict == WHOLE and found.first > last:
+                    return at
+            mark = self._find(mark + 1)
+        return zeros
+
+    def _find(self, at: int) -> int:
+        """Where an Arrow message of rows begins from there on, -1 if none does."""
+        while at < self.size:
+            piece = bytes(self.view(at, _WINDOW))
+            found = piece.find(_MARK)
+            if found >= 0:
+                return at + found
+            at += max(len(piece) - len(_MARK) + 1, 1)
+        return -1
+
+
+class Index:
+    """Where the frames of one file lie, and the file open for reading: rows by their seq.
+
+    `fd` is an open file and belongs to the index from then on.
+    """
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self.fd = fd
+        self._firsts = array("q")
+        self._places = array("q")
+
+    def add(self, first: int, at: int) -> None:
+        self._firsts.append(first)
+        self._places.append(at)
+
+    def place(self, seq: int) -> int:
+        """Where the frame lies that holds `seq` if any does; -1 if none can."""
+        index = bisect_right(self._firsts, seq) - 1
+        return self._places[index] if index >= 0 else -1
+
+    def rows(self, at: int) -> tuple[list[Row], int]:
+        """The rows of the frame at that place, and its size in bytes.
+
+        Raises JournalError if it is damaged, OSError if it cannot be read now.
+        """
+        length = int.from_bytes(read_at(self.fd, 4, at, self.path), "little")
+        length = min(length, os.fstat(self.fd).st_size - at)  # what is damaged may say anything
+        view = memoryview(read_at(self.fd, length, at, self.path))
+        if frame.scan(view, 0).verdict != WHOLE:
+            raise JournalError(f"{self.path} is damaged at byte {at}: its rows cannot be read")
+        return frame.decode(view, 0), length
+
+    def close(self) -> None:
+        os.close(self.fd)
