@@ -42,7 +42,8 @@ def test_a_round_trip_of_everything(tmp_path: Path) -> None:
     data, copy, again = written(tmp_path / "data"), tmp_path / "copy", tmp_path / "again"
     said = journal("info", "--data", data).stdout
     assert "rows 1 to 18, not in use" in said and "log/00000000000000000015.rows" in said
-    assert journal("backup", copy, "--data", data).stdout == f"rows up to 18 are in {copy}\n"
+    said = f"rows up to 18 are in {copy}\nall is right\n"
+    assert journal("backup", copy, "--data", data).stdout == said
     assert journal("verify", "--data", copy).stdout.endswith("all is right\n")
     assert journal("restore", copy, "--data", again).returncode == 0
     exported = journal("export", "-", "--data", again, "--after", 15, "--upto", 16)

@@ -223,8 +223,11 @@ class Disk:
         belongs_to_folder(self._ahead, path)
 
     def _drop_ahead(self) -> None:
+        """A file whose sync failed is not written again, not even under another name."""
         fd, self._ahead = self._ahead, -1
         os.close(fd)
+        with contextlib.suppress(OSError):
+            os.unlink(self.directory.log / AHEAD)
 
     def _look_ahead(self) -> None:
         with contextlib.suppress(OSError):  # there is time until it is needed
