@@ -35,16 +35,22 @@ class SimulatedClock(Clock):
     """`wall` may jump, as clocks of machines do; `seconds` never goes back."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.seconds = 1000.0
         self.wall = 1_800_000_000_000_000
+        super().__init__()
 
     def now(self) -> float:
         return self.seconds
 
     def stamp(self) -> int:
-        self._last = max(self._last, self.wall)
+        self._last = max(self._last, self._elapsed() + self._base)
         return self._last
+
+    def _machine(self) -> int:
+        return self.wall
+
+    def _elapsed(self) -> int:
+        return int(self.seconds * 1_000_000)
 
     def go_on(self, seconds: float) -> None:
         self.seconds += seconds

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from hubbub import schema
@@ -54,6 +55,7 @@ from hubbub.core.topics import (
     matches,
     shared_filter,
 )
+from hubbub.errors import UnreadableError
 from hubbub.schema import Row, column_of, name_to_wire
 
 RESTARTED: Final = b'{"reason":"hub restarted"}'
@@ -83,6 +85,7 @@ class Broker:
         self.age = 0
         self.clients: dict[int, Session] = {}
         self.unsettled: list[Session] = []
+        self._again: dict[object, Callable[[], object]] = {}
         self.groups: dict[str, Group] = {}
         self.retained = Retained(self)
         self.observed: dict[str, dict[Session, int]] = {}
@@ -110,6 +113,18 @@ class Broker:
         seq = self.log.append(row)
         self.state.apply(row._replace(seq=seq))
         return seq
+
+    def again(self, key: object, call: Callable[[], object]) -> None:
+        """Call it in a moment: what is to be done needs a row that cannot be read now.
+
+        One call a key; it may ask for another one.
+        """
+        self._again[key] = call
+
+    def to_try_again(self) -> list[Callable[[], object]]:
+        """What is to be called now, a moment later."""
+        calls, self._again = self._again, {}
+        return list(calls.values())
 
     def note(self, row: Row) -> None:
         """Log a row that nothing needs after a restart, if everything is recorded."""
@@ -207,7 +222,11 @@ class Broker:
 
     def _share_again(self, seq: int, name: str) -> None:
         """A member of the group is gone and had not acknowledged this message."""
-        message, group = self.log.read(seq), self.groups.get(name)
+        try:
+            message, group = self.log.read(seq), self.groups.get(name)
+        except UnreadableError:
+            self.again((seq, name), partial(self._share_again, seq, name))
+            return
         if message is None or group is None:
             self.lend(seq, name, False)
             return

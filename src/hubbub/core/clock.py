@@ -1,29 +1,73 @@
 """The two clocks of the hub. The hub makes one; a simulation passes its own.
 
 `now` is for time-outs: monotonic seconds. `stamp` is for rows: UTC microseconds that never go
-back, even when the machine's clock does, so that time orders the journal.
+back, so that time orders the journal. Delays and expiries are counted in stamps, so a stamp never
+jumps either: while the hub runs it goes with the monotonic clock, and is steered towards what the
+machine's clock says by a twelfth of the time that passes at most (the rate at which chrony slews,
+too). A machine's clock that is set an hour back or a year ahead ends no delay and stops none.
+
+Only a start takes the machine's clock as it is: see `begin`.
 """
 
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from mypy_extensions import mypyc_attr
+
+from hubbub.core.limits import CLOCK_BEHIND
+
+SLEW: Final = 12  # the part of the time that passes by which stamps may be steered
+ASTRAY: Final = 60_000_000  # microseconds between stamps and the machine's clock that are said
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Clock:
-    """Reads the machine's clocks; `at_least` raises the floor of the stamps (after a restart)."""
+    """Reads the machine's clocks."""
 
     def __init__(self) -> None:
         self._last = 0
+        self._steered = self._elapsed()
+        self._base = self._machine() - self._steered  # what is added to the monotonic clock
 
     def now(self) -> float:
         return time.monotonic()
 
     def stamp(self) -> int:
-        self._last = max(self._last, time.time_ns() // 1000)
+        self._last = max(self._last, time.monotonic_ns() // 1000 + self._base)
         return self._last
 
-    def at_least(self, stamp: int) -> None:
-        self._last = max(self._last, stamp)
+    def begin(self, last: int) -> str:
+        """A start: `last` is the time of the last row. Return what is to be said, "" for nothing.
+
+        If the machine's clock is behind it by CLOCK_BEHIND at most, stamps go on from there. If it
+        is further behind, the rows were written by a clock that was wrong: time begins again.
+        """
+        behind = last - self._machine()
+        self._base = self._machine() - self._elapsed()
+        if behind > CLOCK_BEHIND * 1_000_000:
+            self._last = 0
+            return (
+                f"the last row is {behind // 1_000_000} s ahead of the machine's clock: the clock "
+                "was wrong when it was written, or is now; rows from now on have the time of now"
+            )
+        self._last = last
+        if behind > 0:
+            self._base += behind
+        return ""
+
+    def steer(self) -> int:
+        """Called a few times a second; return how far stamps are ahead of the machine's clock."""
+        elapsed = self._elapsed()
+        ahead = elapsed + self._base - self._machine()
+        most = (elapsed - self._steered) // SLEW
+        self._base -= max(-most, min(most, ahead))
+        self._steered = elapsed
+        return ahead
+
+    def _machine(self) -> int:
+        return time.time_ns() // 1000
+
+    def _elapsed(self) -> int:
+        return time.monotonic_ns() // 1000

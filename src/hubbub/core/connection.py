@@ -142,6 +142,9 @@ class Connection:
     def drained(self) -> None:
         """The link was choked or paused and has room again."""
 
+    def listens(self, now: float) -> None:
+        """Nothing was read from it for a while, by the hub's own doing: that was no silence."""
+
     def goodbye(self) -> None:
         """The hub is stopping: say what the protocol says; the link is closed afterwards."""
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from hubbub import schema
 from hubbub.core.message import Message, Run, run_of
 from hubbub.core.topics import DELAYED, delayed_topic
+from hubbub.errors import UnreadableError
 from hubbub.schema import Row
 
 if TYPE_CHECKING:
@@ -60,7 +61,12 @@ class Delays:
         for _ in range(AT_ONCE):
             if not heap or heap[0][0] > now:
                 return
-            self._publish(heappop(heap)[1], now)
+            due = heappop(heap)
+            try:
+                self._publish(due[1], now)
+            except UnreadableError:
+                heappush(heap, due)
+                return
 
     def _publish(self, seq: int, now: int) -> None:
         broker = self.broker

@@ -65,10 +65,12 @@ COMMIT_ROWS: Final = 1_000  # a frame of this many rows takes 0.4 ms to build
 COMMIT_BYTES: Final = 256 * KIB
 COMMIT_SECONDS: Final = 0.1  # what nobody waits for reaches the disk within this time
 CONGESTED_BYTES: Final = 16 * MIB  # rows that wait for the disk; above it publishers wait too
+FLOODED_BYTES: Final = 32 * MIB  # the same; above it everybody waits
 
 # The journal.
 SEGMENT_BYTES: Final = 64 * MIB
 SEGMENT_SECONDS: Final = 3600.0
+CLOCK_BEHIND: Final = 3600  # seconds a start takes for a clock that was set; more is one that erred
 # Zeros behind a segment's end, as many as it has bytes: a sync of a file that keeps its size takes
 # half the time.
 GROWTH_LEAST: Final = 16 * KIB  # some ten small groups; an idle hub's segment is no longer

@@ -16,6 +16,7 @@ from mypy_extensions import mypyc_attr
 from hubbub.core.clock import Clock
 from hubbub.core.limits import MEMORY_LOG_BYTES
 from hubbub.core.message import Message, Run
+from hubbub.errors import UnreadableError
 from hubbub.schema import Row
 
 # What a promise waits for: the row is on the disk, or the operating system has it, or nothing.
@@ -112,5 +113,16 @@ class Log:
             self._pinned.pop(seq, None)
 
     def read(self, seq: int) -> Message | None:
-        """The message of that number, or None if it is gone."""
+        """The message of that number, or None if it is gone for good.
+
+        Raises UnreadableError if the machine cannot read it now. Who would give the message up for
+        None must not do so then, but come again (`Broker.again`).
+        """
         return self._kept.get(seq) or self._pinned.get(seq)
+
+    def look(self, seq: int) -> Message | None:
+        """The same for who only shows it: None also if it cannot be read now."""
+        try:
+            return self.read(seq)
+        except UnreadableError:
+            return None

@@ -20,6 +20,7 @@ from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.queue import PROTOCOL, Queue
 from hubbub.core.session import Session
 from hubbub.core.topics import QUEUE
+from hubbub.errors import UnreadableError
 from hubbub.schema import Row, column_of
 
 if TYPE_CHECKING:
@@ -46,7 +47,11 @@ class Overdue:
         number = queue.next_waiting()
         most = queue.settings.max_deliveries
         while most and number >= 0 and queue.delivered.get(number, 0) >= most:
-            self._bury(queue, number, GIVEN_UP)
+            try:
+                self._bury(queue, number, GIVEN_UP)
+            except UnreadableError:
+                self.broker.again(queue, lambda: self.broker.queues.offer(queue))
+                return -1
             number = queue.next_waiting()
         return number
 
@@ -104,7 +109,10 @@ class Overdue:
             if entry[1] in queue.leased:
                 kept.append(entry)
             elif entry[1] in queue.messages:
-                self._bury(queue, entry[1], EXPIRED)
+                try:
+                    self._bury(queue, entry[1], EXPIRED)
+                except UnreadableError:
+                    kept.append(entry)
         for entry in kept:
             heapq.heappush(expiring, entry)
 

@@ -9,6 +9,7 @@ queue is in `overdue`. The broker owns it, protocols call it; no I/O.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from hubbub.core.queue import PLAIN, PROTOCOL, Queue, QueueSettings, Reader
 from hubbub.core.session import Session, Subscription, row_about
 from hubbub.core.state import queue_properties
 from hubbub.core.topics import QUEUE
+from hubbub.errors import UnreadableError
 from hubbub.schema import Row, column_of
 
 if TYPE_CHECKING:
@@ -107,7 +109,7 @@ class Queues:
     def waits(self, queue: Queue) -> float:
         """For how many seconds its oldest message has been there, 0 if it is empty."""
         seq = next(iter(queue.messages.values()), 0)
-        message = self.broker.log.read(seq) if seq else None
+        message = self.broker.log.look(seq) if seq else None
         sent = message.time if message is not None else 0
         return (self.broker.clock.stamp() - sent) / 1e6 if sent else 0.0
 
@@ -270,7 +272,11 @@ class Queues:
             if subscription is None:
                 return
             session = subscription.session
-            message = self._lease(queue, number, session)
+            try:
+                message = self._lease(queue, number, session)
+            except UnreadableError:
+                self.broker.again(queue, partial(self.offer, queue))
+                return
             if message is None:
                 continue
             if session.lasting and min(message.qos, subscription.qos):
@@ -284,15 +290,19 @@ class Queues:
         while (number := self.overdue.first_waiting(queue)) >= 0:
             if queue.messages[number] in session.leases:
                 break  # it has it from another queue, and must be done with that first
-            message = self._lease(queue, number, session)
+            try:
+                message = self._lease(queue, number, session)
+            except UnreadableError:
+                self.broker.again(queue, partial(self.offer, queue))
+                break
             if message is not None:
                 return number, message
         return None
 
     def _lease(self, queue: Queue, number: int, session: Session) -> Message | None:
         """Hand over the message that waits first; None if it is lost."""
-        queue.waiting.popleft()
         message = self.broker.log.read(queue.messages[number])
+        queue.waiting.popleft()
         if message is None:
             self.broker.metrics.drop("memory full")
             self.acknowledge(queue, number, session)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,7 @@ from hubbub import schema
 from hubbub.core.limits import RETAINED
 from hubbub.core.message import Message, Run
 from hubbub.core.topics import has_wildcard, is_name, matches
+from hubbub.errors import UnreadableError
 from hubbub.schema import Row, column_of
 
 if TYPE_CHECKING:
@@ -197,7 +199,7 @@ class Retained:
             session.feeds.append(feed)
             self.feed(session)
         elif name in broker.state.retained:
-            self._offer_one(name, subscription, broker.log.newest())
+            self._offer_or_later(name, subscription, broker.log.newest())
 
     def feed_on(self) -> None:
         """A slice for each feed that waits for the tick. Called once a tick."""
@@ -218,7 +220,7 @@ class Retained:
                 continue
             for name in feed.names:
                 if name:
-                    self._offer_one(name, subscription, feed.newest)
+                    self._offer_or_later(name, subscription, feed.newest)
                 most -= 1
                 if not most:
                     self.feeding[session] = None
@@ -226,6 +228,18 @@ class Retained:
                     break
             else:
                 feeds.popleft()
+
+    def _offer_or_later(self, name: str, subscription: Subscription, newest: int) -> None:
+        try:
+            self._offer_one(name, subscription, newest)
+        except UnreadableError:
+            key = (subscription, name)
+            self.broker.again(key, partial(self._offer_later, name, subscription, newest))
+
+    def _offer_later(self, name: str, subscription: Subscription, newest: int) -> None:
+        current = subscription.session.subscriptions.get(subscription.filter)
+        if current is subscription:
+            self._offer_or_later(name, subscription, newest)
 
     def _offer_one(self, name: str, subscription: Subscription, newest: int) -> None:
         session = subscription.session

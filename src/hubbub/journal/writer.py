@@ -23,6 +23,7 @@ from typing import Final
 
 from hubbub.core.clock import Clock
 from hubbub.core.limits import (
+    CLOCK_BEHIND,
     COMMIT_BYTES,
     COMMIT_ROWS,
     COMMIT_SECONDS,
@@ -92,16 +93,20 @@ class Journal(Log):
         self._began = 0
         self._size = 0
         self._full = True
+        self._newest = 0
+        self._latest_time = clock.stamp() + CLOCK_BEHIND * 1_000_000  # that a row found can be of
+        self._found = 0  # the last row that was found
         # What is on the disk
         self.disk = Disk(
             self.directory, sync if durability == "disk" else None, on_durable, segment_bytes
         )
         self._read = ReadBack(self._report)
         self._latest: Message | None = None
+        self._said: set[str] = set()
         # What the roller does
         self._rolling = 0
-        self._empty: set[int] = set()
-        self._sizes: dict[int, int] = {}
+        self._rolled_upto = 0  # damage may leave no rows to fold, and then no snapshot
+        self._let_go: tuple[float, int] | None = None  # what was kept when it was looked at last
         self.directory.acquire()
 
     @property
@@ -170,9 +175,24 @@ class Journal(Log):
         self._read.snapshot_seq = choice.seq
         with Content(path) as content:
             for found in choice.frames:
-                for row in content.rows(found):
+                for row in self._righted(content.rows(found)):
                     apply(row)
                 progress(found.size)
+
+    def _righted(self, rows: list[Row]) -> list[Row]:
+        """Rows of a clock that was far ahead are of now: else what they delay or let expire would
+        do so when that clock's time has come.
+        """
+        if max(rows[0].time, rows[-1].time) <= self._latest_time:
+            return rows
+        return [self._right(row) for row in rows]
+
+    def _right(self, row: Row) -> Row:
+        ahead = row.time - self._latest_time
+        if ahead <= 0:
+            return row
+        expires = row.expires - ahead if row.expires else 0
+        return row._replace(time=self._latest_time, expires=expires)
 
     def _committed(self) -> int:
         """How far readers may have read. If nobody can say, it is as far as the rows go."""
@@ -196,7 +216,7 @@ class Journal(Log):
             self._read.files.append(File(first, header.base, opened(path, frames, flags)))
             for found in frames:
                 if found.flags & frame.STATE:
-                    for row in content.rows(found):
+                    for row in self._righted(content.rows(found)):
                         if row.seq > self._read.snapshot_seq:
                             apply(row)
                 self._lost(last, found.first - 1)
@@ -205,14 +225,15 @@ class Journal(Log):
             self._size = HEADER_BYTES
             if frames:
                 self._size = frames[-1].at + frames[-1].size
-                self.clock.at_least(content.rows(frames[-1])[-1].time)
+                self._newest = max(self._newest, content.rows(frames[-1])[-1].time)
                 self._began = content.rows(frames[0])[0].time
         return last
 
     def _continue(self, last: int, committed: int) -> None:
         """Number on above all that could have been seen, at the end of the last segment."""
         disk, files = self.disk, self._read.files
-        self.position = self.durable = max(last, committed)
+        self._report(self.clock.begin(self._newest))
+        self.position = self.durable = self._found = max(last, committed)
         disk.open(last)
         if files:
             self._base, self._full = files[-1].base, False
@@ -335,7 +356,19 @@ class Journal(Log):
             row = gathered.row(seq) if gathered is not None else None
             if row is not None:
                 return row
-        return self._read.row(seq)
+        try:
+            found = self._read.row(seq)
+            return self._right(found) if found is not None and seq <= self._found else found
+        except OSError as error:
+            trouble = unreadable(error)
+            self._unread(str(trouble))
+            raise trouble from error
+
+    def _unread(self, text: str) -> None:
+        """Say it once: who waits for the row asks for it again and again."""
+        if text not in self._said:
+            self._said.add(text)
+            log.warning("journal: %s", text)
 
     def figures(self) -> dict[str, Callable[[], str]]:
         found = {name: _rounded(figure) for name, figure in self.pulse.figures().items()}
@@ -352,19 +385,43 @@ class Journal(Log):
     # Rolling
 
     def roll_due(self) -> list[str] | None:
-        """The command that folds and compresses the oldest finished segment, None if there is
-        none. The hub runs one at a time and calls `rolled` when it ended with 0.
+        """The command that folds and compresses finished segments, None if there is nothing to
+        do. The hub runs one at a time and calls `rolled` when it ended with 0.
+
+        A snapshot says all that is, so it is not made anew for every segment: what has come since
+        must be a part of it that is worth the work. On a full disk, or when less is to be kept
+        from now on, what retention lets go goes at once.
         """
-        current = self._read.files[-1].base if self._read.files else 0
-        for file in self._read.files:
-            if self._read.snapshot_seq < file.base < current and file.base not in self._empty:
-                self._rolling = file.base
-                return [
-                    sys.executable, "-P", "-m", "hubbub.journal.roll", str(self.directory.path),
-                    str(file.base), "--keep-seconds", str(self.keep_seconds),
-                    "--keep-bytes", str(self.keep_bytes),
-                ]  # fmt: skip
+        finished = self._finished()
+        size = sum(os.fstat(file.places.fd).st_size for file in finished)
+        snapshot = self._read.snapshot
+        whole = os.fstat(snapshot.fd).st_size if snapshot is not None else 0
+        if finished and size * FOLDED_SHARE >= whole:
+            self._rolling = finished[-1].base
+            return self._command(self._rolling)
+        if self.disk.full or self._less_is_kept():
+            self._rolling = 0
+            return [*self._command(0), "--make-room"]
         return None
+
+    def _finished(self) -> list[File]:
+        """The files of segments that are not folded yet and not written any more."""
+        files = self._read.files
+        current = files[-1].base if files else 0
+        folded = max(self._read.snapshot_seq, self._rolled_upto)
+        return [file for file in files if folded < file.base < current]
+
+    def _less_is_kept(self) -> bool:
+        """Whether a setting was lowered since the last roll."""
+        wanted = (self.keep_seconds, self.keep_bytes)
+        kept, self._let_go = self._let_go or wanted, wanted
+        return any(0 < now < (before or now + 1) for before, now in zip(kept, wanted, strict=True))
+
+    def _command(self, base: int) -> list[str]:
+        return [
+            sys.executable, "-P", "-m", "hubbub.journal.roll", str(self.directory.path), str(base),
+            "--keep-seconds", str(self.keep_seconds), "--keep-bytes", str(self.keep_bytes),
+        ]  # fmt: skip
 
     def rolled(self) -> None:
         """Read the messages of folded segments from the new snapshot from now on.
@@ -372,9 +429,8 @@ class Journal(Log):
         Raises OSError if that cannot be opened now: nothing has changed, it may be called again.
         """
         *_, before, newest = [0, 0, *self.directory.snapshots()]
-        if newest <= self._read.snapshot_seq:
-            self._empty.add(self._rolling)  # damage left no rows in it: nothing to fold
-        else:
+        self._rolled_upto = max(self._rolled_upto, self._rolling)
+        if newest > self._read.snapshot_seq:
             self._read.rolled(self.directory.snapshot(newest), newest, before)
 
     def roll_ended(self, complaint: str) -> None:

@@ -44,9 +44,9 @@ class Host(typing.Protocol):
 
     broker: Broker
     clock: Clock
-    congested: bool
 
     def schedule(self) -> None: ...
+    def crowded(self, publishes: bool) -> bool: ...
     def hold_back(self, sock: Line) -> None: ...
 
 
@@ -59,6 +59,7 @@ class Line(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.connection: Connection | None = None
         self.link: Link | None = None
+        self.held = False
         self.ended = asyncio.Event()
         self._converse = converse
 
@@ -85,8 +86,14 @@ class Line(asyncio.Protocol):
         self.hub.schedule()
         if not self.link.out and self.transport is not None:
             acknowledge(self.transport)  # no answer takes the kernel's along
-        if self.hub.congested:
+        if self.hub.crowded(True):
             self.hub.hold_back(self)
+
+    def go_on(self) -> None:
+        """The disk has caught up."""
+        if self.transport is not None and self.connection is not None:
+            self.transport.resume_reading()
+            self.connection.listens(self.hub.clock.now())
 
     def resume_writing(self) -> None:
         if self.link is not None and self.connection is not None:

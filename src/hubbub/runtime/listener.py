@@ -74,6 +74,7 @@ class Host(typing.Protocol):
 
     def schedule(self) -> None: ...
     def heard(self, link: Link | None) -> None: ...
+    def crowded(self, publishes: bool) -> bool: ...
     def hold_back(self, sock: Socket) -> None: ...
 
 
@@ -100,7 +101,7 @@ class Socket(asyncio.Protocol):
     __slots__ = (
         "listener", "hub", "secure", "transport", "link", "connection", "protocol", "opening",
         "frames", "young", "deadline", "cut_off", "peer", "reason", "made", "argument", "blocked",
-        "paused", "unread", "unread_since", "hurried",
+        "paused", "held", "unread", "unread_since", "hurried",
     )  # fmt: skip
 
     def __init__(self, listener: Listener, secure: bool = False, argument: object = None) -> None:
@@ -124,6 +125,7 @@ class Socket(asyncio.Protocol):
         # from it, the least that it left unread, and since when it takes nothing more.
         self.blocked = False
         self.paused = False
+        self.held = False  # nothing is read from it while the disk is behind
         self.unread = 0
         self.unread_since = 0.0
         self.hurried = 0  # after how many flushes the kernel was last told to hurry
@@ -160,7 +162,9 @@ class Socket(asyncio.Protocol):
         return ""
 
     def data_received(self, data: bytes) -> None:
-        self.hub.broker.metrics.bytes_received += len(data)
+        metrics = self.hub.broker.metrics
+        metrics.bytes_received += len(data)
+        published = metrics.messages_in
         connection, link = self.connection, self.link
         flushes = link.flushes if link is not None else 0
         try:
@@ -184,7 +188,7 @@ class Socket(asyncio.Protocol):
             self._hurry(link)
         if self.blocked:
             self._pause()
-        if self.hub.congested:
+        if self.hub.congested and self.hub.crowded(metrics.messages_in != published):
             self.hub.hold_back(self)
 
     def _hurry(self, link: Link) -> None:
@@ -192,6 +196,18 @@ class Socket(asyncio.Protocol):
         if link.prompt and self.transport is not None:
             self.hurried = link.flushes
             acknowledge(self.transport)
+
+    def go_on(self) -> None:
+        """The disk has caught up: what it said meanwhile is heard now."""
+        self.held = False
+        if self.transport is None or self.transport.is_closing():
+            return
+        self.transport.resume_reading()
+        if self.connection is not None:
+            self.connection.listens(self.hub.clock.now())
+            self.schedule()
+        elif self in self.listener.young:
+            self.hub.deadlines.add(self.hub.clock.now() + HEAD_SECONDS, self)
 
     def run(self, action: Callable[[], None]) -> None:
         """Let the connection do something that no bytes of its own have caused."""
@@ -283,7 +299,7 @@ class Socket(asyncio.Protocol):
         if self.connection is None:
             return
         now = self.hub.clock.now()
-        if not self.cut_off and not self.paused:
+        if not self.cut_off and not self.paused and not self.held:
             self.hub.deadlines.add(self.connection.wake(now), self)
         if self.blocked and not self.cut_off:
             self.hub.deadlines.add(now + STALLED_SECONDS / 4, self)
@@ -301,6 +317,8 @@ class Socket(asyncio.Protocol):
             link.close(f"it has read nothing for {STALLED_SECONDS:g} s")
             self.schedule()
             self.hub.schedule()
+        elif self.held:
+            pass  # its deadline comes back with `go_on`
         elif self.connection is not None:
             self.schedule()
         elif self in self.listener.young:

@@ -32,9 +32,9 @@ from hubbub.auth.gate import Gatehouse
 from hubbub.config.settings import Listener as PlaceSettings
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
-from hubbub.core.clock import Clock
+from hubbub.core.clock import ASTRAY, Clock
 from hubbub.core.connection import Opening
-from hubbub.core.limits import COMMIT_SECONDS, CONGESTED_BYTES
+from hubbub.core.limits import COMMIT_SECONDS, CONGESTED_BYTES, FLOODED_BYTES
 from hubbub.core.link import Link
 from hubbub.core.log import LEVELS, Log
 from hubbub.core.rights import Gate
@@ -98,12 +98,13 @@ class Node:
         self.web: WebApplication | None = None
         self.broker = Broker(self.clock, Log(self.clock), "none")
         self.gatehouse = Gatehouse(self.broker.open)
-        self._held_back: set[asyncio.Transport] = set()
+        self._held_back: set[Socket | Line] = set()
         self._scheduled = False
         self._commit_timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._roll: asyncio.Task[None] | None = None
         self._roll_again = 0.0
+        self._astray = False
         self._slow_again = 0.0
 
     # Life
@@ -427,7 +428,16 @@ class Node:
         transport = sock.transport
         if transport is not None and not transport.is_closing():
             transport.pause_reading()
-            self._held_back.add(transport)
+            sock.held = True
+            self._held_back.add(sock)
+
+    def crowded(self, publishes: bool) -> bool:
+        """Whether who is heard now must wait for the disk: who publishes first, then everybody.
+
+        Who only pings or reads is not held up by those who flood.
+        """
+        waits = self.journal.pending_bytes if self.journal is not None else 0
+        return self.congested and (publishes or waits > FLOODED_BYTES)
 
     def _measure_congestion(self, journal: Journal) -> None:
         congested = journal.pending_bytes > CONGESTED_BYTES
@@ -436,9 +446,8 @@ class Node:
         self.congested = journal.behind = congested
         if not self.congested and self._held_back:
             held, self._held_back = self._held_back, set()
-            for transport in held:
-                if not transport.is_closing():
-                    transport.resume_reading()
+            for sock in held:
+                sock.go_on()
 
     def _tell_slow(self, journal: Journal) -> None:
         journal.pulse.slowed += 1
@@ -469,10 +478,26 @@ class Node:
         for dialer in self.dialers:
             _safely(dialer.wake, now)
         _safely(self.system.wake, now)
+        for call in self.broker.to_try_again():
+            _safely(call)
+        _safely(self._steer)
         _safely(self.broker.delays.wake)
         _safely(self.broker.queues.overdue.wake)
         _safely(self.broker.replies.wake)
         self.schedule()
+
+    def _steer(self) -> None:
+        """Keep the time of rows near the machine's, and say if that clock was set."""
+        ahead = self.clock.steer()
+        astray = abs(ahead) > ASTRAY
+        if astray and not self._astray:
+            way = "ahead of" if ahead > 0 else "behind"
+            log.warning(
+                "the time of rows is %d s %s the machine's clock, which was set: it follows by 5 s "
+                "a minute, and takes the clock as it is at the next start",
+                abs(ahead) // 1_000_000, way,
+            )  # fmt: skip
+        self._astray = astray
 
     def _roll_if_due(self) -> None:
         if self.journal is None or (self._roll is not None and not self._roll.done()):

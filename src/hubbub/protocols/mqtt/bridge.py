@@ -477,6 +477,9 @@ class BridgeConnection(Connection):
         code = body[0] if body else 0
         raise ProtocolError(f"disconnected by the broker with code {code:#04x}")
 
+    def listens(self, now: float) -> None:
+        self._heard = now
+
     def wake(self, now: float) -> float:
         if self._over:
             return NEVER

@@ -602,6 +602,9 @@ class MqttConnection(Connection):
         if self.session is not None:
             self.session.resume()
 
+    def listens(self, now: float) -> None:
+        self._heard = now
+
     def goodbye(self) -> None:
         """Before 5.0 there is no word for it. The will is published as ever (5.0, 3.1.2.5)."""
         if self._v5 and self.session is not None and self.protocol.server_reference:

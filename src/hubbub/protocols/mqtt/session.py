@@ -23,6 +23,7 @@ from hubbub.core.queue import Queue
 from hubbub.core.rights import Rights
 from hubbub.core.session import Session, SessionState, Subscription, row_about
 from hubbub.core.topics import CLIENT, QUEUE, SHARE, matches, shared_filter
+from hubbub.errors import UnreadableError
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.dialect import PLAIN, Dialect, Ids, PublishEncoding5
@@ -359,8 +360,17 @@ class MqttSession(Session):
                 backlog.sent += 1
                 self.open_exchange()
                 link.hold(codec.acknowledgement(codec.PUBREL, packet_id(number)))
-            else:
-                self._send(link, number)
+            elif not self._sent(link, number):
+                self.broker.again(self, self.resume)
+                return
+
+    def _sent(self, link: Link, number: int) -> bool:
+        """Whether it is on its way, or never will be; False if it cannot be read now."""
+        try:
+            self._send(link, number)
+        except UnreadableError:
+            return False
+        return True
 
     def _send(self, link: Link, number: int) -> None:
         backlog = self.backlog

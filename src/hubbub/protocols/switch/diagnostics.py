@@ -76,7 +76,7 @@ class Diagnostics:
     def _entries(self, queue: Queue, said: Callable[[Queue, int, Message], bytes]) -> bytes:
         found = []
         for number in queue.newest(min(ENTRIES, self._left)):
-            message = self._broker.log.read(queue.messages[number])
+            message = self._broker.log.look(queue.messages[number])
             if message is not None:
                 found.append(said(queue, number, message))
         self._left -= len(found)

@@ -24,6 +24,7 @@ from hubbub.core.limits import MIB
 from hubbub.core.message import Message
 from hubbub.core.queue import Queue
 from hubbub.core.session import row_about
+from hubbub.errors import UnreadableError
 from hubbub.protocols.switch import codec
 from hubbub.protocols.switch.address import answered_by, delivery_of
 from hubbub.protocols.switch.codec import Delivery, Wanted
@@ -94,8 +95,12 @@ class Reading(Wait):
                 plain.append(queue)
         chosen: list[Read] = []
         found = self._chosen(plain, cursor, by_seq) if plain else []
-        for seq, place, number, _ in found:
-            message = broker.log.read(seq)
+        for at, (seq, place, number, _) in enumerate(found):
+            try:
+                message = broker.log.read(seq)
+            except UnreadableError:
+                del found[at:]
+                break
             if message is not None:
                 chosen.append(self._hand_out(plain[place], number, message))
             else:
@@ -142,7 +147,7 @@ class Reading(Wait):
         answers = answered_by(message)
         queue = self.broker.state.queues.get(answers[0]) if answers else None
         seq = queue.messages.get(answers[1]) if queue is not None and answers else None
-        request = self.broker.log.read(seq) if seq else None
+        request = self.broker.log.look(seq) if seq else None
         return request.time if request is not None else 0
 
 
