@@ -100,6 +100,47 @@ def _tell(verdict: examine.Verdict) -> None:
 
 
 @app.command()
+def scrub(
+    data: Data = _DATA,
+    rate: Annotated[
+        float, typer.Option(metavar="MB/S", min=0.1, help="How fast to read, on average.")
+    ] = 20,
+) -> None:
+    """`verify` at a bounded rate, beside a hub at work, which does the same once a week.
+
+    What the disk cannot read any more is found before it is needed. Exit codes as of `verify`.
+    """
+    from hubbub.journal.scrub import paced
+
+    _tell(examine.verify(examine.directory_of(data), paced(rate * 1e6)))
+
+
+@app.command()
+def repair(
+    data: Data = _DATA,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")
+    ] = False,
+) -> None:
+    """Make a directory usable again that `verify` finds damaged, or that a hub refuses.
+
+    Nothing is thrown away: what is replaced lies in `quarantine` afterwards.
+    """
+    from hubbub.journal.repair import repair as mend  # pyarrow, only here
+    from hubbub.journal.segments import Directory
+
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        print(text)
+
+    mend(Directory(data), dry_run, say)
+    if not said:
+        print("nothing to repair")
+
+
+@app.command()
 def backup(
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="A directory to be made.")],
     data: Data = _DATA,

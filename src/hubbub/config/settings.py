@@ -228,6 +228,10 @@ class Journal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Annotated[float, Meta(ge=1)],
         _because("a segment of this age too; it bounds what a start-up has to read"),
     ] = 3600.0
+    scrub_days: Annotated[
+        Seconds,
+        _because("how often all of it is read, 20 MB/s, to find what the disk cannot; 0 is never"),
+    ] = 7.0
     retain_seconds: Annotated[
         Seconds, _because("rows older than this may go (7 days); 0 sets no bound by age")
     ] = 7 * 86_400.0

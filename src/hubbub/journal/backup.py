@@ -18,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from hubbub.errors import DirectoryError, JournalError
+from hubbub.errors import DirectoryError, JournalError, UnreadableError
 from hubbub.journal import files
-from hubbub.journal.content import HEADER_BYTES, Content
+from hubbub.journal.content import HEADER_BYTES, Content, told
 from hubbub.journal.examine import directory_of, verify
 from hubbub.journal.files import make_folder, sync_folder, write_at, write_whole
 from hubbub.journal.lock import Lock
@@ -40,9 +40,14 @@ def backup(source: Path, target: Path, link: bool, progress: Progress = lambda s
     """Copy the journal in `source` to the new directory `target`; return its last row.
 
     `link`: finished files become hard links, on the same file system. Raises DirectoryError if
-    `target` is there already or cannot be written, JournalError if there is no journal.
+    `target` is there already, JournalError if there is no journal, UnreadableError if the machine
+    cannot read or write now.
     """
-    directory = directory_of(source)
+    with told(target):
+        return _backup(directory_of(source), target, link, progress)
+
+
+def _backup(directory: Directory, target: Path, link: bool, progress: Progress) -> int:
     if target.exists():
         raise DirectoryError(f"{target} is there already: name a new directory for the backup")
     unfinished = target.with_name(target.name + ".new")
@@ -75,11 +80,17 @@ def restore(
     """Copy a backup into `target`, which is empty, not there, or holds a restore that stopped.
 
     Raises JournalError, and writes nothing, if the backup is damaged; with `force` only if a hub
-    could not start on it.
+    could not start on it. UnreadableError if the machine cannot read or write now.
     """
-    directory = directory_of(source)
+    with told(target):
+        return _restore(directory_of(source), target, progress, force)
+
+
+def _restore(directory: Directory, target: Path, progress: Progress, force: bool) -> Restored:
     verdict = verify(directory)
-    _check(source, verdict.refusal, [*verdict.wrong, *verdict.unread], force)
+    if verdict.unread and not force:
+        raise UnreadableError("; ".join(verdict.unread))
+    _check(directory.path, verdict.refusal, verdict.wrong, force)
     copy = Directory(target)
     _begin(copy)
     committed = directory.committed()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from hubbub.core.clock import Clock
 from hubbub.journal import roll
-from hubbub.journal.content import Header
+from hubbub.journal.content import Header, told
 from hubbub.journal.files import write_whole
 from hubbub.journal.segments import Directory
 from hubbub.journal.writer import Journal
@@ -31,11 +31,19 @@ def compact(
         journal.close()
     directory.acquire()
     try:
-        bases = roll.bases(directory)
-        if bases and last >= bases[-1]:
-            write_whole(directory.segment(last + 1), Header(last + 1, last, last + 1).encode())
-        for base in bases:
-            roll.roll(directory, base, keep_seconds, keep_bytes)
-            progress(directory.segment(base).stat().st_size)
+        with told(directory.path):
+            for base in _ended(directory, last):
+                size = directory.segment(base).stat().st_size
+                roll.roll(directory, base, keep_seconds, keep_bytes)
+                progress(size)
     finally:
         directory.release()
+
+
+def _ended(directory: Directory, last: int) -> list[int]:
+    """Where the segments begin, all of them ended; an empty one is begun behind the last."""
+    bases = roll.bases(directory)
+    if not bases or last < bases[-1]:
+        return bases[:-1]
+    write_whole(directory.segment(last + 1), Header(last + 1, last, last + 1).encode())
+    return bases

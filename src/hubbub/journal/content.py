@@ -13,6 +13,7 @@ the readers; opens files and reads them, never writes.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import struct
@@ -31,6 +32,7 @@ from hubbub.journal.frame import DAMAGED, PART, TORN, WHOLE, Frame
 from hubbub.schema import FORMAT_VERSION, Row
 
 MAGIC: Final = b"HUBBUBJ1"
+UNREADABLE: Final = frozenset((errno.EIO, errno.EUCLEAN, errno.EBADMSG))  # of one place on a disk
 
 _HEADER: Final = struct.Struct("<8sIIqqqqI12x")
 _CRC_AT: Final = 48
@@ -56,13 +58,23 @@ _ADVICE: Final = {
 }
 
 
-def unreadable(error: OSError) -> UnreadableError:
-    """What to tell a user when the machine could not open, read or write a file."""
+def unreadable(error: OSError, path: Path | None = None) -> UnreadableError:
+    """What to tell a user when the machine could not open, read or write a file.
+
+    `path`: what it was about, where the error does not say it.
+    """
     advice = _ADVICE.get(error.errno or 0, "mend that")
-    return UnreadableError(
-        f"{error.filename or 'the journal'}: {error.strerror or error}; {advice}, and try again. "
-        "Nothing was changed"
-    )
+    where = error.filename or path or "the journal"
+    return UnreadableError(f"{where}: {error.strerror or error}; {advice}, and try again")
+
+
+@contextlib.contextmanager
+def told(path: Path) -> Iterator[None]:
+    """What the machine cannot do with the files of a directory is said as UnreadableError."""
+    try:
+        yield
+    except OSError as error:
+        raise unreadable(error, path) from error
 
 
 class Header(NamedTuple):
@@ -206,6 +218,54 @@ class Content:
             for found in self.frames(check=False)
             if found.verdict == WHOLE and (not following or found.first < following)
         ]
+
+    def readable(self) -> Iterator[Frame]:
+        """The whole frames of a file in which the disk cannot read some blocks."""
+        at = HEADER_BYTES
+        while at < self.size:
+            try:
+                for found in self.frames(at):
+                    if found.verdict == WHOLE:
+                        yield found
+                    at = found.at + found.size
+                return
+            except OSError as error:
+                if error.errno not in UNREADABLE:
+                    raise
+                at = self._behind(at)
+
+    def _behind(self, at: int) -> int:
+        """Where the next whole frame begins behind one that cannot be read."""
+        try:
+            found = frame.scan(self.view(at, _LOOK), 0, False, self.size - at)
+        except OSError:
+            found = Frame(DAMAGED, at, 0, 0, 0, 0, 0)
+        if found.size:
+            return at + found.size  # it says its length: its payload is not searched
+        block = at // _LOOK
+        while (block := block + 1) * _LOOK < self.size:
+            for place in self._marks_in(block * _LOOK):
+                if self._is_whole(place):
+                    return place
+        return self.size
+
+    def _marks_in(self, begin: int) -> list[int]:
+        """Where frames may begin whose Arrow message is marked in that block."""
+        try:
+            piece = bytes(self.view(begin, _LOOK))
+        except OSError:
+            return []
+        found, at = [], piece.find(_MARK)
+        while at >= 0:
+            found.append(begin + at - frame.HEADER.size)
+            at = piece.find(_MARK, at + 1)
+        return [place for place in found if not place & 7]
+
+    def _is_whole(self, at: int) -> bool:
+        try:
+            return self._scan(at, True).verdict == WHOLE
+        except OSError:
+            return False
 
     def check(self, found: Frame) -> Frame:
         """The same frame with its CRC looked at."""

@@ -100,7 +100,7 @@ def _frames(path: Path) -> list[Frame]:
 
 
 def verify(directory: Directory, progress: Callable[[int], None] = lambda size: None) -> Verdict:
-    """Look at every byte; `progress` is called with the bytes of each file that is done."""
+    """Look at every byte; `progress` is called with the bytes of each frame that is done."""
     examination = _Examination(directory, progress)
     examination.start()
     examination.snapshots()
@@ -192,7 +192,7 @@ class _Examination:
                 for one in content.frames():
                     yield one
                     self._count(one)
-                size = content.size
+                    self._progress(one.size)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -201,14 +201,13 @@ class _Examination:
         except HubbubError as error:
             self._wrong(str(error))
             return
-        self.verdict = self.verdict._replace(bytes=self.verdict.bytes + size)
-        self._progress(size)
 
     def _count(self, one: Frame) -> None:
+        found = self.verdict
+        self.verdict = found._replace(bytes=found.bytes + one.size)
         if one.verdict == WHOLE:
-            self.verdict = self.verdict._replace(
-                frames=self.verdict.frames + 1, rows=self.verdict.rows + one.rows
-            )
+            rows, frames = found.rows + one.rows, found.frames + 1
+            self.verdict = self.verdict._replace(frames=frames, rows=rows)
 
 
 def total_bytes(directory: Directory) -> int:

@@ -17,13 +17,13 @@ from typing import Any, BinaryIO, Final
 
 import pyarrow
 
-from hubbub.core.limits import COMMIT_ROWS, FRAME_BYTES
+from hubbub.core.limits import CLOCK_BEHIND, COMMIT_ROWS, FRAME_BYTES
 from hubbub.errors import DirectoryError, JournalError
 from hubbub.journal import frame
 from hubbub.journal.content import HEADER_BYTES, Header
 from hubbub.journal.files import Replacement, write_at, write_whole
 from hubbub.journal.segments import Directory, committed_bytes
-from hubbub.journal.table import SCHEMA, Table
+from hubbub.journal.table import SCHEMA, Table, plain_column
 from hubbub.schema import COLUMNS, KINDS, Row
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -105,17 +105,8 @@ def _arrow_rows(source: BinaryIO) -> Iterator[Row]:
         if stream.schema != SCHEMA:
             raise JournalError(f"expected the columns of a journal, got {stream.schema.names}")
         for batch in stream:
-            columns = [_plain(batch.column(column.name), column.type) for column in COLUMNS]
+            columns = [plain_column(batch.column(column.name)) for column in COLUMNS]
             yield from map(Row._make, zip(*columns, strict=True))
-
-
-def _plain(column: Any, type_name: str) -> list[Any]:
-    if type_name == "string":
-        column = column.cast(pyarrow.binary())
-    elif type_name.startswith("timestamp"):
-        column = column.cast(pyarrow.int64())
-    values: list[Any] = column.to_pylist()
-    return values
 
 
 def _row(said: dict[str, Any]) -> Row:
@@ -188,7 +179,8 @@ def _check(row: Row, before: Row | None) -> None:
         raise JournalError(f"row {row.seq}: expected row {expected}")
     if row.kind not in KINDS:
         raise JournalError(f"row {row.seq} is of the unknown kind {row.kind!r}")
-    if before is not None and row.time < before.time:
+    if before is not None and before.time - CLOCK_BEHIND * 1_000_000 <= row.time < before.time:
+        # More than that is a hub that began again after a clock had been wrong.
         raise JournalError(f"row {row.seq} is older than the row before it")
 
 

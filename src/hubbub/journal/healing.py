@@ -15,18 +15,15 @@ functions and no others, so that they agree.
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from hubbub.journal import frame
-from hubbub.journal.content import HEADER_BYTES, Content, Header
+from hubbub.journal.content import HEADER_BYTES, UNREADABLE, Content, Header
 from hubbub.journal.files import Replacement, make_folder, sync_folder, write_at
 from hubbub.journal.frame import DAMAGED, TORN, WHOLE, Frame
 from hubbub.journal.segments import Directory
-
-UNREADABLE: Final = frozenset((errno.EIO, errno.EUCLEAN, errno.EBADMSG))  # of one place on a disk
 
 
 def whole_snapshot(path: Path) -> list[Frame] | None:
@@ -171,17 +168,20 @@ def heal(directory: Directory, first: int, committed: int, following: int) -> st
         return f"{path.name}: {found.text}"
     if not found.text:
         return ""
+    kept = replace(directory, path, found.header or Header(first, 0, first), found.whole)
+    return f"{path.name} was damaged; what could be read is there again, the file is {kept}"
+
+
+def replace(directory: Directory, path: Path, header: Header, whole: list[Frame]) -> Path:
+    """Put a segment of these frames in the place of a damaged one; return where that is now."""
     kept = set_aside(directory, path)
     with Content(path) as content, Replacement(path) as new:
-        header = found.header or Header(first, 0, first)
-        write_at(new.fd, header._replace(sealed=0).encode(), 0)
         at = HEADER_BYTES
-        for one in found.whole:
+        for one in whole:
             write_at(new.fd, content.view(one.at, one.size), at)
             at += one.size
-        if header.sealed:
-            write_at(new.fd, header._replace(sealed=at).encode(), 0)
-    return f"{path.name} was damaged; what could be read is there again, the file is {kept}"
+        write_at(new.fd, header._replace(sealed=at if header.sealed else 0).encode(), 0)
+    return kept
 
 
 def _without_doubtful(found: list[Frame], committed: int) -> list[Frame]:

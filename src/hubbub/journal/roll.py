@@ -33,14 +33,14 @@ from hubbub.core.limits import COMMIT_ROWS, FRAME_BYTES, RESERVE_BYTES
 from hubbub.core.state import State
 from hubbub.errors import HubbubError, JournalError
 from hubbub.journal import files, frame
-from hubbub.journal.content import HEADER_BYTES, Content, Header, unreadable
+from hubbub.journal.content import HEADER_BYTES, UNREADABLE, Content, Header, unreadable
 from hubbub.journal.disk import FULL
 from hubbub.journal.files import Replacement, write_at
 from hubbub.journal.frame import Frame
-from hubbub.journal.healing import UNREADABLE, heal, set_aside, whole_snapshot
+from hubbub.journal.healing import heal, set_aside, whole_snapshot
 from hubbub.journal.lock import Lock
 from hubbub.journal.segments import Directory
-from hubbub.journal.table import SCHEMA, batch_of
+from hubbub.journal.table import SCHEMA, batch_of, plain_column
 from hubbub.schema import Row
 
 PACKED_ROWS: Final = 16_384  # of a compressed frame: read three times as fast as with 1,000
@@ -52,6 +52,14 @@ class Source(NamedTuple):
 
     content: Content
     frames: list[Frame]
+
+    def rows(self, found: Frame) -> list[Row]:
+        """The rows of one of its frames, also of a compressed one."""
+        if not found.flags & frame.COMPRESSED:
+            return self.content.rows(found)
+        columns = _batch(self.content, found).columns
+        plain = [plain_column(column) for column in columns]
+        return list(map(Row._make, zip(*plain, strict=True)))
 
 
 def roll(
@@ -92,17 +100,38 @@ def fold(directory: Directory, base: int) -> bool:
         segments = _segments(directory, base, before, stack)
         if not segments:
             return False
-        state = State()
-        for source in snapshot:
-            for found in source.frames:
-                _apply(state, source.content.rows(found))
-        for source in segments:
-            for found in source.frames:
-                if found.flags & frame.STATE:
-                    _apply(state, source.content.rows(found))
-        last = segments[-1].frames[-1].last
-        _write_snapshot(directory, before, last, state, [*snapshot, *segments])
+        last = _fold(directory, before, snapshot, segments)
     return directory.snapshots()[-2:] == [before, last]
+
+
+def fold_anew(directory: Directory) -> int:
+    """Write a snapshot from nothing but the finished segments, compressed ones too; return its seq,
+    0 if there is none. What was before the first of them is not in it.
+    """
+    with contextlib.ExitStack() as stack:
+        segments = []
+        for first, following in directory.spans():
+            if following:
+                content = stack.enter_context(Content(directory.segment(first)))
+                segments.append(Source(content, content.rows_frames(following)))
+        filled = [source for source in segments if source.frames]
+        return _fold(directory, 0, [], filled) if filled else 0
+
+
+def _fold(
+    directory: Directory, before: int, snapshot: list[Source], segments: list[Source]
+) -> int:
+    state = State()
+    for source in snapshot:
+        for found in source.frames:
+            _apply(state, source.rows(found))
+    for source in segments:
+        for found in source.frames:
+            if found.flags & frame.STATE:
+                _apply(state, source.rows(found))
+    last = segments[-1].frames[-1].last
+    _write_snapshot(directory, before, last, state, [*snapshot, *segments])
+    return last
 
 
 def _apply(state: State, rows: list[Row]) -> None:
@@ -198,7 +227,7 @@ def _carried(state: State, sources: list[Source]) -> Iterator[Row]:
     for source in sources:
         for found in source.frames:
             if bisect_left(needed, found.first) < bisect_right(needed, found.last):
-                for row in source.content.rows(found):
+                for row in source.rows(found):
                     if row.seq in wanted:
                         yield state.carried(row)
 

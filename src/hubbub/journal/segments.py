@@ -8,6 +8,7 @@
     DIR/state/<seq>.rows     a snapshot: what the fold of all rows up to <seq> leads to
     DIR/quarantine/          damaged files as they were found
     DIR/reserve              room for a snapshot on a disk that is full otherwise
+    DIR/scrubbed             when it was last read from end to end, by its time
     DIR/restoring            there while a backup is being put back: no hub starts on half of it
 
 Segments and snapshots are a header and frames (`frame`):
@@ -87,6 +88,7 @@ class Directory:
         self.quarantine = path / "quarantine"
         self.reserve = path / "reserve"
         self.restoring = path / "restoring"
+        self.scrubbed = path / "scrubbed"
         self._lock = Lock(path / "lock")
 
     def segment(self, first: int) -> Path:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow
 import pyarrow.compute
@@ -63,6 +63,16 @@ def batch_of(data: bytes, found: Frame) -> pyarrow.RecordBatch:
         found.at + frame.HEADER.size, found.size - frame.HEADER.size
     )
     return pyarrow.ipc.read_record_batch(message, SCHEMA)
+
+
+def plain_column(column: pyarrow.Array) -> list[Any]:
+    """The values of a column as a `Row` has them."""
+    if pyarrow.types.is_string(column.type):
+        column = column.cast(pyarrow.binary())
+    elif pyarrow.types.is_timestamp(column.type):
+        column = column.cast(pyarrow.int64())
+    values: list[Any] = column.to_pylist()
+    return values
 
 
 def some_columns(

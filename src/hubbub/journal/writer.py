@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -46,6 +47,7 @@ from hubbub.schema import PUBLISH, SEND, Row
 
 log = logging.getLogger(__name__)
 
+SCRUB_PAUSE: Final = 3600.0  # seconds between two looks at when it was scrubbed last
 FOLDED_SHARE: Final = 2  # a snapshot is made anew when half its bytes have come since: roll_due
 
 
@@ -74,6 +76,7 @@ class Journal(Log):
         self.directory = Directory(directory)
         self.behind = False  # so much waits for the disk that publishers do, too
         self.roll_trouble = ""  # why the last roll failed
+        self.scrub_trouble = ""  # what reading everything found
         self.roll_failures = 0  # how many failed one after another
         self.reports: list[str] = []
         # Settings
@@ -104,6 +107,7 @@ class Journal(Log):
         self._latest: Message | None = None
         self._said: set[str] = set()
         # What the roller does
+        self._scrub_again = 0.0
         self._rolling = 0
         self._rolled_upto = 0  # damage may leave no rows to fold, and then no snapshot
         self._let_go: tuple[float, int] | None = None  # what was kept when it was looked at last
@@ -380,7 +384,7 @@ class Journal(Log):
         """What is wrong with the disk just now, "" if nothing is."""
         folding = f"segments are not folded: {self.roll_trouble}" if self.roll_trouble else ""
         slow = "publishers wait for the disk" if self.behind else ""
-        return self.trouble or slow or folding
+        return self.trouble or slow or folding or self.scrub_trouble
 
     # Rolling
 
@@ -441,6 +445,33 @@ class Journal(Log):
             log.warning("journal: segments are folded again")
         self.roll_failures = self.roll_failures + 1 if complaint else 0
         self.roll_trouble = complaint
+
+    # Scrubbing
+
+    def scrub_due(self, days: float) -> bool:
+        """Whether the journal was not read from end to end for so many days; 0 = never mind.
+
+        A new one is a while old before that is asked; asked once an hour at most.
+        """
+        now = self.clock.now()
+        if not days or now < self._scrub_again:
+            return False
+        self._scrub_again = now + SCRUB_PAUSE
+        try:
+            last = self.directory.scrubbed.stat().st_mtime
+        except FileNotFoundError:
+            last = (self.directory.path / "id").stat().st_mtime
+        return time.time() - last > days * 86_400
+
+    def scrub_command(self) -> list[str]:
+        path = str(self.directory.path)
+        return [sys.executable, "-P", "-m", "hubbub.journal.scrub", path]
+
+    def scrub_ended(self, found: str) -> None:
+        """The hub says what was found: "" if all could be read and is right."""
+        self.scrub_trouble = found
+        if found:
+            log.error("journal: read from end to end, it is not right: %s", found)
 
     # Ending
 

@@ -507,6 +507,15 @@ class Node:
         command = self.journal.roll_due()
         if command is not None:
             self._roll = asyncio.create_task(self._run_roll(self.journal, command))
+        elif self.journal.scrub_due(self.settings.journal.scrub_days):
+            self._roll = asyncio.create_task(self._run_scrub(self.journal))
+
+    async def _run_scrub(self, journal: Journal) -> None:
+        try:
+            found = await _run_child(journal.scrub_command())
+        except OSError as error:
+            found = f"{error.filename or sys.executable}: {error.strerror or error}"
+        journal.scrub_ended(found)
 
     async def _run_roll(self, journal: Journal, command: list[str]) -> None:
         """Fold a finished segment in a child process, so that the loop never stalls."""

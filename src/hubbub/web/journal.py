@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hubbub.errors import HubbubError
+from hubbub.errors import HubbubError, UnreadableError
+from hubbub.journal.content import told
 from hubbub.journal.frames import Frames
 from hubbub.schema import FORMAT_VERSION
 from hubbub.web.guarded import refused
@@ -36,6 +37,7 @@ class JournalApi:
     """The journal of one hub, read as any other reader does."""
 
     def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._frames = Frames(directory, allow_loss=True)
         self._one = asyncio.Lock()  # `Frames` is used by one thread at a time
 
@@ -48,7 +50,10 @@ class JournalApi:
         except ValueError as error:
             return refused(400, str(error))
         try:
-            return await self._range(begin, end) if asked else JSONResponse(self._listing())
+            with told(self._directory):
+                return await self._range(begin, end) if asked else JSONResponse(self._listing())
+        except UnreadableError as error:
+            return refused(503, str(error))
         except HubbubError as error:
             return refused(500, str(error))
 
