@@ -1,20 +1,25 @@
 """A disk that remembers what was synced, and forgets the rest when the power is lost.
 
-The files are real; the calls by which the journal makes things last (`os.fsync` and its kin) are
-watched. `synced` is what each file held when it was last synced, `names` what each folder did.
+The files are real; all calls by which the journal reaches them are watched, and among these those
+that make things last (`os.fsync` and its kin). `synced` is what each file held when it was last
+synced, `names` what each folder did.
 
     power lost      every file: what was synced, or that and any parts of what came later; every
                     name: as synced, or as it is
     killed          all files as they are: the system still has what was written
 
-`countdown` ends the process in the middle of things: so many calls from now. `failures` are
-raised by the next calls instead, or with `only_syncs` by the next of these. A file whose sync
+`countdown` ends the process in the middle of things: so many calls that change something from now.
+`fail` makes the next calls of some kinds raise instead, whatever they would do. A file whose sync
 failed is never made durable any more, until what was not is cut off or written anew: the system
 has thrown away what it could not write, and says so only once.
 """
 
 from __future__ import annotations
 
+import builtins
+import fcntl
+import io
+import mmap
 import os
 import random
 import stat
@@ -22,9 +27,20 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-WATCHED = ("fsync", "fdatasync", "pwrite", "ftruncate", "truncate", "replace", "unlink", "link")
+SYNCS = frozenset(("fsync", "fdatasync"))
+CHANGES = SYNCS | {"pwrite", "ftruncate", "truncate", "replace", "unlink", "link"}
+# What else a journal asks of its directory: by module, because libraries call them by that name.
+LOOKS: dict[ModuleType, tuple[str, ...]] = {
+    os: ("open", "pread", "stat", "fstat", "listdir", "scandir", "mkdir"),
+    io: ("open",),
+    builtins: ("open",),
+    mmap: ("mmap",),
+    fcntl: ("flock",),
+}
+READS = frozenset(name for names in LOOKS.values() for name in names)
 ATOM = 8  # bytes that are written together, for sure less than a disk's sector
 FOLDERS = ("", "log", "state", "quarantine")
 
@@ -43,46 +59,107 @@ class Disk:
         self.names: dict[Path, dict[str, int]] = {}
         self.countdown = -1
         self.failures: list[OSError] = []
-        self.only_syncs = False
+        self.failed = 0  # how many calls did
         self.off = False
-        self._real: dict[str, Callable[..., Any]] = {name: getattr(os, name) for name in WATCHED}
+        self._failing: frozenset[str] = frozenset()
+        self._skipped = 0
+        self._busy = False
+        self._real: dict[str, Callable[..., Any]] = {name: getattr(os, name) for name in CHANGES}
+        self._looks = {
+            (module, name): getattr(module, name)
+            for module, names in LOOKS.items()
+            for name in names
+        }
         self._spoiled: set[int] = set()
         self._handles: dict[int, int] = {}  # a number of a file is not used again while it is open
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        for name in WATCHED:
+        for name in CHANGES:
             setattr(os, name, self._watch(name))
+        for (module, name), real in self._looks.items():
+            setattr(module, name, self._look(name, real))
         try:
             yield
         finally:
             for name, real in self._real.items():
                 setattr(os, name, real)
+            for (module, name), real in self._looks.items():
+                setattr(module, name, real)
             for handle in self._handles.values():
                 os.close(handle)
 
+    def fail(self, kinds: frozenset[str], error: int, count: int, skip: int = 0) -> None:
+        """After `skip` more calls of these kinds so many fail with that error."""
+        self.failures = [OSError(error, "injected") for _ in range(count)]
+        self._failing, self._skipped = kinds, skip
+
+    def heal(self) -> int:
+        """Nothing fails any more; how many calls had failed since it was asked last."""
+        self.failures = []
+        failed, self.failed = self.failed, 0
+        return failed
+
+    def _may_fail(self, name: str) -> None:
+        if not self.failures or name not in self._failing:
+            return
+        if self._skipped:
+            self._skipped -= 1
+            return
+        self.failed += 1
+        raise self.failures.pop(0)
+
+    def _look(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            if self.failures and not self._busy and arguments and self._ours(arguments[0]):
+                self._may_fail(name)
+            return real(*arguments, **named)
+
+        return call
+
+    def _ours(self, what: Any) -> bool:
+        """Whether a path, or an open file, is of this directory."""
+        if hasattr(what, "fileno"):
+            what = what.fileno()
+        if isinstance(what, int):
+            if what < 0:
+                return False
+            what = os.readlink(f"/proc/self/fd/{what}")
+        return os.fsdecode(what).startswith(str(self.root))
+
+    @contextmanager
+    def _own(self) -> Iterator[None]:
+        """What the disk does itself does not fail."""
+        before, self._busy = self._busy, True
+        try:
+            yield
+        finally:
+            self._busy = before
+
     def _watch(self, name: str) -> Callable[..., Any]:
         real = self._real[name]
-        sync = name in ("fsync", "fdatasync")
+        sync = name in SYNCS
 
         def call(*arguments: Any) -> Any:
             try:
-                self._count(sync)
+                self._count(name)
             except OSError:
                 if sync:
-                    self._spoiled.add(self._kept(arguments[0]))
+                    with self._own():
+                        self._spoiled.add(self._kept(arguments[0]))
                 raise
-            if sync:
-                self.sync(arguments[0])
-                return None
-            if name == "pwrite":
-                self._refresh(*arguments)
-            elif name in ("ftruncate", "truncate"):
-                self._cut(*arguments)
-            if name == "pwrite" and len(arguments[1]) > 1 and self._dies_now():
-                real(arguments[0], arguments[1][: len(arguments[1]) // 2], arguments[2])
-                self._lose()
-            return real(*arguments)
+            with self._own():
+                if sync:
+                    self.sync(arguments[0])
+                    return None
+                if name == "pwrite":
+                    self._refresh(*arguments)
+                elif name in ("ftruncate", "truncate"):
+                    self._cut(*arguments)
+                if name == "pwrite" and len(arguments[1]) > 1 and self._dies_now():
+                    real(arguments[0], arguments[1][: len(arguments[1]) // 2], arguments[2])
+                    self._lose()
+                return real(*arguments)
 
         return call
 
@@ -105,7 +182,7 @@ class Disk:
         self.off = True
         raise Ended
 
-    def _count(self, sync: bool) -> None:
+    def _count(self, name: str) -> None:
         if self.off:
             raise Ended
         if self._dies_now() and self.chance.random() < 0.5:
@@ -114,8 +191,7 @@ class Disk:
             return  # in the middle of the call, if it is a write
         if self.countdown > 0:
             self.countdown -= 1
-        if self.failures and (sync or not self.only_syncs):
-            raise self.failures.pop(0)
+        self._may_fail(name)
 
     def sync(self, fd: int) -> None:
         found = os.fstat(fd)

@@ -18,6 +18,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from hubbub.core.limits import COMMIT_ROWS
+from hubbub.errors import HubbubError
 from hubbub.journal import writer
 from hubbub.journal.segments import Directory
 from tests.core.recording import shape
@@ -30,10 +31,13 @@ from tests.simulation.clients import (
     Subscriber,
     Thing,
 )
-from tests.simulation.disk import Disk, Ended
+from tests.simulation.disk import CHANGES, READS, SYNCS, Disk, Ended
 from tests.simulation.hub import SimulatedClock, SimulatedNode, Wire, replayed
 
 STEPS = 450
+DISK_ERRORS = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS)
+ERRORS = (*DISK_ERRORS, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+BURST = 6  # failures at most
 LOST = ("gone", "memory full", "backlog full", "queue full")
 
 
@@ -263,29 +267,51 @@ class World:
                 client.wire.unstick()
 
     def _roll(self) -> None:
-        if self.node.roll():
-            self.note("rolled")
-            self.spare = True
+        """At times calls fail meanwhile: then it is tried again some day."""
+        if self.chance.random() < 0.3:
+            self._trouble(CHANGES | READS, 200)
+        try:
+            if self.node.roll():
+                self.note("rolled")
+                self.spare = True
+        except (HubbubError, OSError) as error:
+            assert self.disk.failed, error
+            self.note(f"not rolled: {error}")
+        self.disk.heal()
+
+    def _trouble(self, kinds: frozenset[str], skip: int = 0) -> None:
+        """Some of the next calls of these kinds fail."""
+        error = self.chance.choice(ERRORS if kinds & READS else DISK_ERRORS)
+        count = 1 + self.chance.randrange(BURST)
+        self.disk.fail(kinds, error, count, self.chance.randrange(skip + 1))
+        self.note(f"{count} times {errno.errorcode[error]}")
 
     def _jump(self) -> None:
         self.clock.wall += self.chance.choice((-3600, -5, 5, 3600)) * 1_000_000
 
     def _fail(self) -> None:
-        number = self.chance.choice((errno.ENOSPC, errno.EIO))
-        self.note(f"the disk fails: {errno.errorcode[number]}")
-        count = 1 + self.chance.randrange(3)
-        self.disk.failures = [OSError(number, "injected") for _ in range(count)]
-        self.disk.only_syncs = self.chance.random() < 0.5
+        """The disk fails while the journal's thread writes."""
+        self._trouble(self.chance.choice((SYNCS, CHANGES, CHANGES | READS)))
         while self.disk.failures:
             before = len(self.disk.failures)
             self.node.log.step()
             if len(self.disk.failures) == before:
                 break
-        self.disk.failures = []
+        self.disk.heal()
         if self.chance.random() < 0.3:
             self.node.loop.run()
             self._arrive()
             self.chance.choice((self._kill, self._lose_power))()
+
+    def _fail_in_the_loop(self) -> None:
+        """Calls fail while clients are served: messages are read back, files are opened."""
+        self._trouble(READS)
+        for _ in range(20):
+            self._client().act()
+            self._deliver()
+            self.node.loop.run()
+            self._arrive()
+        self.disk.heal()
 
     def _fuse(self) -> None:
         self.disk.countdown = self.chance.randrange(12)
@@ -322,11 +348,18 @@ class World:
             self._damage_snapshot()
         if self.chance.random() < 0.2:
             self.disk.countdown = self.chance.randrange(20)
+        elif self.chance.random() < 0.3:
+            self._trouble(CHANGES | READS, 60)
         while True:
             try:
                 self._start()
                 self.node.loop.run()
+                self.disk.heal()
                 return
+            except (HubbubError, OSError) as error:
+                assert self.disk.heal(), error
+                self.note(f"it does not start: {error}")
+                self.node.log.abandon()
             except Ended:
                 self.note("in the middle of a start")
                 self.node.log.abandon()
@@ -431,6 +464,7 @@ _CHANCES: dict[Callable[[World], None], tuple[float, bool]] = {
     World._roll: (1.5, True),
     World._jump: (0.2, False),
     World._fail: (0.7, False),
+    World._fail_in_the_loop: (0.7, False),
     World._fuse: (0.5, False),
     World._lose_power: (0.4, False),
     World._kill: (0.4, False),
