@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hubbub.errors import HubbubError, JournalError
 from hubbub.journal import frame
-from hubbub.journal.content import Content, unreadable
+from hubbub.journal.content import Content, told, unreadable
 from hubbub.journal.frame import WHOLE, Frame
 from hubbub.journal.healing import choose, whole_snapshot
 from hubbub.journal.segments import Directory
@@ -73,13 +73,12 @@ def directory_of(path: Path) -> Directory:
 
 def inventory(directory: Directory) -> Inventory:
     """What lies there, by the headers of files and frames; CRCs are not looked at."""
-    files = []
-    for seq in directory.snapshots():
-        files.append(_file("snapshot", directory.snapshot(seq), seq))
-    for first, following in directory.spans():
-        files.append(_file("segment", directory.segment(first), first, following))
-    kept = sorted(directory.quarantine.iterdir()) if directory.quarantine.exists() else []
-    return Inventory(files, directory.committed(), kept)
+    with told(directory.path):
+        files = [_file("snapshot", directory.snapshot(seq), seq) for seq in directory.snapshots()]
+        for first, following in directory.spans():
+            files.append(_file("segment", directory.segment(first), first, following))
+        kept = sorted(directory.quarantine.iterdir()) if directory.quarantine.exists() else []
+        return Inventory(files, directory.committed(), kept)
 
 
 def _file(kind: str, path: Path, first: int, following: int = 0) -> File:
@@ -101,10 +100,11 @@ def _frames(path: Path) -> list[Frame]:
 
 def verify(directory: Directory, progress: Callable[[int], None] = lambda size: None) -> Verdict:
     """Look at every byte; `progress` is called with the bytes of each frame that is done."""
-    examination = _Examination(directory, progress)
-    examination.start()
-    examination.snapshots()
-    examination.segments()
+    with told(directory.path):
+        examination = _Examination(directory, progress)
+        examination.start()
+        examination.snapshots()
+        examination.segments()
     return examination.verdict
 
 
