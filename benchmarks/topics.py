@@ -43,7 +43,7 @@ class Counter(Session):
     def __init__(self, broker: Broker, client: str) -> None:
         super().__init__("count", client, broker.open)
         self.got = 0
-        broker.connect(self)
+        broker.connect(self, broker.own("count", client))
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
         self.got += run.count

@@ -18,6 +18,8 @@ from hubbub.core.rights import (
     BAD_CREDENTIALS,
     CERTIFICATE_REQUIRED,
     NO_CREDENTIALS,
+    PUBLISH,
+    RECEIVE,
     TOO_BUSY,
     Credentials,
     Gate,
@@ -115,8 +117,8 @@ async def test_permissions_by_user(
     acl.write_text("user ann\ntopic a\npattern read %c\n")
     guard = house.gate(listener(password_file=users, acl_file=str(acl)))
     rights, _ = await asked(guard, "ann", b"secret")
-    assert rights is not None and rights.may_publish("a") and not rights.may_publish("b")
-    assert rights.may_receive("c") and not rights.may_receive("d")
+    assert rights is not None and rights.may(PUBLISH, "a") and not rights.may(PUBLISH, "b")
+    assert rights.may(RECEIVE, "c") and not rights.may(RECEIVE, "d")
     assert not caplog.records
     with caplog.at_level(logging.WARNING, "hubbub"):
         house.gate(listener(acl_file=str(acl)))

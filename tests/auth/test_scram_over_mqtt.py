@@ -14,6 +14,7 @@ import pytest
 
 from hubbub.auth.passwords import add_user
 from hubbub.config.settings import Journal, Settings
+from hubbub.core.rights import PUBLISH
 from hubbub.runtime.node import Node
 
 METHOD, DATA = 0x15, 0x16
@@ -113,7 +114,7 @@ async def test_in_three_packets(hub: Node) -> None:
     assert connack[:3] == b"\x20\x00\x00"
     assert device.data_of(connack) == proof
     (session,) = hub.broker.clients.values()
-    assert session.rights.may_publish("a") and not session.rights.may_publish("b")
+    assert session.rights.may(PUBLISH, "a") and not session.rights.may(PUBLISH, "b")
 
 
 @pytest.mark.parametrize(("user", "password"), [(b"ann", b"crayon"), (b"bob", b"pencil")])

@@ -70,7 +70,7 @@ class Ear(Session):
         self.counts: list[tuple[str, int]] = []
         self.room = True
         self.direct = self.wish(f"$client/{client}")
-        broker.connect(self)
+        broker.connect(self, broker.own("test", client))
 
     def wish(self, topic_filter: str, qos: int = 0, literal: bool = False) -> Subscription:
         return Subscription(self, topic_filter, qos, (SPELLED, SPELLED, SPELLED), literal)

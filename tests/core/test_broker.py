@@ -9,9 +9,9 @@ from hubbub.core.clock import Clock
 from hubbub.core.limits import ROUTES
 from hubbub.core.log import Log
 from hubbub.core.message import Message
-from hubbub.core.rights import Rights
 from hubbub.core.session import Silent
 from tests.core.recording import Ear, folded, recording, shape
+from tests.rights import ruled
 
 
 def post(
@@ -86,15 +86,11 @@ def test_names_that_look_alike_in_the_journal_have_routes_of_their_own() -> None
 
 
 def test_rights_share_routes_and_decide_who_may_publish() -> None:
-    class Reader(Rights):
-        def may_publish(self, name: str) -> bool:
-            return False
-
     broker, log = recording()
     ear = Ear(broker, "ann")
     broker.subscribe(ear.wish("a"))
     rows = len(log.rows)
-    mute = Silent("test", "mute", Reader())
+    mute = Silent("test", "mute", ruled("read #"))
     broker.post(Message("a", b"x", 1, True), mute)
     assert ear.hear() == []
     assert len(log.rows) == rows
@@ -194,7 +190,7 @@ def test_an_audience_is_written_again_only_when_it_is_another() -> None:
     post(broker, "a", qos=1)
     assert log.kinds().count("audience") == 2
     broker.end(bob)
-    broker.connect(bob)
+    broker.connect(bob, broker.own("test", bob.client))
     broker.subscribe(bob.wish("a", 1))
     post(broker, "a", qos=1)
     assert log.kinds().count("audience") == 3, "the same name, but not the same session"
@@ -210,9 +206,9 @@ def test_a_session_is_deaf_while_one_of_its_subscriptions_is() -> None:
         broker.subscribe(wish)
         broker.post(Message("a", b"x"), ann)
         assert len(ann.hear()) == heard
-    assert ann.deaf
+    assert ann.no_local
     broker.unsubscribe(ann, "a")
-    assert not ann.deaf
+    assert not ann.no_local
 
 
 def test_a_backlog_that_is_full_takes_the_newest_back() -> None:
@@ -365,7 +361,7 @@ def test_sessions_that_are_away_do_not_count() -> None:
     broker.observe(ear, "a")
     broker.subscribe(ann.wish("a"))
     broker.disconnect(ann, "")
-    broker.connect(ann)
+    broker.connect(ann, broker.own("test", ann.client))
     assert ear.counts == [("a", 1), ("a", 0), ("a", 1)]
 
 

@@ -8,11 +8,11 @@ from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.log import Log
 from hubbub.core.message import Message
-from hubbub.core.rights import Rights
 from hubbub.core.session import Silent
 from hubbub.core.topics import DELAY_SECONDS, delayed_topic
 from hubbub.schema import changes_state
 from tests.core.recording import Ear, StillClock, folded, recording, snapshot
+from tests.rights import ruled
 
 
 def later(broker: Broker, seconds: float) -> None:
@@ -115,12 +115,8 @@ def test_the_longest() -> None:
 
 
 def test_permission_is_that_of_the_topic() -> None:
-    class Few(Rights):
-        def may_publish(self, name: str) -> bool:
-            return name == "mine"
-
     broker, _ = recording()
-    sender = Silent("test", "bob", Few())
+    sender = Silent("test", "bob", ruled("write mine"))
     broker.post(Message("$delayed/5/mine", b"x"), sender)
     broker.post(Message("$delayed/5/yours", b"x"), sender)
     assert len(broker.state.delayed) == 1

@@ -33,7 +33,7 @@ def send(broker: Broker, *payloads: bytes, name: str = "q", expires: int = 0) ->
 
 def reader(broker: Broker, token: str = "ann") -> Silent:
     session = Silent("http", token, broker.open)
-    broker.connect(session)
+    broker.connect(session, broker.own("test", session.client))
     return session
 
 
@@ -295,7 +295,7 @@ def test_the_fold_agrees_whatever_happens(steps: list[str]) -> None:
             later(broker, 1)
         elif step == "leave":
             broker.disconnect(ann, "")
-            broker.connect(ann)
+            broker.connect(ann, broker.own("test", ann.client))
         elif step == "bind":
             broker.queues.bind(queue, "t")
             broker.post(Message("t", b"bound"))

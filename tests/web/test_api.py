@@ -156,7 +156,7 @@ async def test_without_a_token_the_permissions_of_users_hold(serve: Serve, tmp_p
         both = counted(1, 1, "in/bob") + b"\n" + counted(2, 1, "in/ann")
         assert await post(client, both) == (
             403,
-            {"error": "publishing to 'in/ann' is not allowed"},
+            {"error": "user 'bob' (client '') may not publish 'in/ann': no rule allows it"},
         )
     assert payloads(tmp_path) == [0]
 

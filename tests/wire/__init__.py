@@ -80,6 +80,7 @@ class Far:
         request = parse_head(head) if head else None
         opening = Opening(table.gate, "127.0.0.1", 4711, False, websocket, request)
         opening.mount = table.mount
+        opening.protocol = protocol.name
         self.connection: Connection = protocol.connect(self.link, opening)
         self.reason: str | None = None
         self.connection.start()

@@ -22,21 +22,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from hubbub.core.rights import Rights
+from hubbub.core.limits import ROUTES
+from hubbub.core.rights import ADMIN, ALL, EXACTLY, READ, SOME, VERBS, WRITE, Rights
 from hubbub.core.topics import CLIENT, is_filter, matches
 from hubbub.errors import SettingError
 
-READ: Final = 1
-WRITE: Final = 2
-_ACCESS: Final = {"read": READ, "write": WRITE, "readwrite": READ | WRITE, "deny": 0}
-_SHARED: Final = "$share/"
+_ACCESS: Final = {
+    "read": READ, "write": WRITE, "readwrite": READ | WRITE, "manage": ADMIN, "deny": 0,
+}  # fmt: skip
 
 
 class Rule(NamedTuple):
-    """`access` to what matches `filter`: READ and WRITE as bits, 0 refuses both."""
+    """`access` to what matches `filter`: READ, WRITE and ADMIN as bits, 0 refuses all.
+
+    `place` is its line, as a refusal names it.
+    """
 
     access: int
     filter: str
+    place: str = ""
 
 
 class Subject(NamedTuple):
@@ -52,39 +56,37 @@ class AclRights(Rights):
 
     def __init__(self, rules: list[Rule]) -> None:
         super().__init__()
-        self.rules = rules
+        self._rules = rules
+        self._verdicts: dict[tuple[str, str], bool] = {}
 
-    def may_publish(self, name: str) -> bool:
-        return self._may(WRITE, name)
+    def follow(self, rules: list[Rule]) -> None:
+        """The file was read again."""
+        self._rules = rules
+        self._verdicts = {}
 
-    def may_receive(self, name: str) -> bool:
-        return name.startswith(CLIENT) or self._may(READ, name)
+    def may(self, verb: str, name: str) -> bool:
+        verdict = self._verdicts.get((verb, name))
+        if verdict is None:
+            if len(self._verdicts) >= ROUTES:
+                self._verdicts.clear()
+            verdict = self._verdicts[verb, name] = self._decide(verb, name)[0]
+        return verdict
 
-    def _may(self, access: int, name: str) -> bool:
-        for rule in self.rules:
-            if (rule.access == 0 or rule.access & access) and matches(rule.filter, name):
-                return rule.access != 0
-        return False
+    def decided_by(self, verb: str, name: str) -> str:
+        return self._decide(verb, name)[1]
 
-    def may_subscribe(self, topic_filter: str) -> bool:
-        if topic_filter.startswith(_SHARED):
-            topic_filter = topic_filter.removeprefix(_SHARED).partition("/")[2]
-        if topic_filter.startswith(CLIENT):
-            return True
-        for rule in self.rules:
-            if rule.access == 0 and covers(rule.filter, topic_filter):
-                return False
-            if rule.access & READ and overlap(rule.filter, topic_filter):
-                return True
-        return False
-
-    def may_bind(self, topic_filter: str) -> bool:
-        for rule in self.rules:
-            if rule.access == 0 and overlap(rule.filter, topic_filter):
-                return False
-            if rule.access & READ and covers(rule.filter, topic_filter):
-                return True
-        return False
+    def _decide(self, verb: str, name: str) -> tuple[bool, str]:
+        """The verdict, and the line that refuses if one does."""
+        access, extent = VERBS[verb]
+        if access == READ and extent != ALL and name.startswith(CLIENT):
+            return True, ""
+        refuses, permits = _TESTS[extent]
+        for rule in self._rules:
+            if rule.access == 0 and refuses(rule.filter, name):
+                return False, rule.place
+            if rule.access & access and permits(rule.filter, name):
+                return True, ""
+        return False, ""
 
 
 def covers(wide: str, narrow: str) -> bool:
@@ -114,6 +116,10 @@ def overlap(one: str, other: str) -> bool:
         return True
     longer = left if len(left) > len(right) else right
     return longer[min(len(left), len(right))] == "#"  # `a/#` means `a` too
+
+
+# By extent: when a rule that refuses is about a filter, and when one that permits is.
+_TESTS: Final = {EXACTLY: (matches, matches), SOME: (covers, overlap), ALL: (overlap, covers)}
 
 
 def _same_world(one: str, other: str) -> bool:
@@ -158,11 +164,11 @@ class Rules:
         return [*own, *self._filled_in(subject)]
 
     def _filled_in(self, subject: Subject) -> Iterator[Rule]:
-        for access, wanted in self.patterns:
+        for access, wanted, place in self.patterns:
             if ("%u" in wanted and not subject.user) or ("%c" in wanted and not subject.client):
                 continue
             parts = [part.replace("%u", subject.user) for part in wanted.split("%c")]
-            yield Rule(access, subject.client.join(parts))
+            yield Rule(access, subject.client.join(parts), place)
 
 
 class Acl:
@@ -181,7 +187,7 @@ class Acl:
         self._before = self._rules
         self._rules = Rules(self.file)
         for subject, rights in list(self._given.items()):
-            rights.rules = self._rules.of(self._now(subject))
+            rights.follow(self._rules.of(self._now(subject)))
 
     def rights(self, user: str, client: str) -> AclRights:
         subject = self._rules.subject(user, client)
@@ -217,7 +223,11 @@ def _rule(text: str, place: str) -> Rule:
     word, _, rest = text.partition(" ")
     if rest.strip() and word not in _ACCESS:
         raise SettingError(f"{place}: {word!r} is none of {', '.join(_ACCESS)}")
-    found = Rule(_ACCESS[word], rest.strip()) if rest.strip() else Rule(READ | WRITE, text)
+    said = f"{place} ({text})"
+    if rest.strip():
+        found = Rule(_ACCESS[word], rest.strip(), said)
+    else:
+        found = Rule(READ | WRITE, text, said)
     if not is_filter(found.filter):
         raise SettingError(f"{place}: {found.filter!r} is not a topic filter")
     return found

@@ -13,7 +13,19 @@ from typing import Final
 
 from hubbub.auth.gate import Done
 from hubbub.core.limits import ROUTES
-from hubbub.core.rights import Credentials, Exchange, Gate, Rights, Step
+from hubbub.core.rights import (
+    BIND,
+    CALL,
+    CONSUME,
+    ENQUEUE,
+    PUBLISH,
+    SUBSCRIBE,
+    Credentials,
+    Exchange,
+    Gate,
+    Rights,
+    Step,
+)
 from hubbub.core.session import Session, Silent
 from hubbub.core.topics import CLIENT, DELAYED
 
@@ -22,6 +34,10 @@ Authenticate = Callable[[Credentials, Callable[[str], None]], None]
 # The name or filter, whether it is for a subscription, and who asks.
 Permit = Callable[[str, bool, Session], bool]
 
+# The verbs that the program is asked about, and whether it hears of a subscription.
+_ASKED: Final = {
+    PUBLISH: False, ENQUEUE: False, CALL: False, SUBSCRIBE: True, CONSUME: True, BIND: True,
+}  # fmt: skip
 _NEVER_ASKED: Final = (CLIENT, DELAYED)  # addresses are for everybody; the topic behind is asked
 
 
@@ -106,22 +122,19 @@ class PermittedRights(Rights):
         self.session: Session = Silent(protocol, credentials.client, self)
         self.session.opening = opening
 
-    def may_publish(self, name: str) -> bool:
-        return self._inner.may_publish(name) and self._may(name, False)
+    def may(self, verb: str, name: str) -> bool:
+        if not self._inner.may(verb, name):
+            return False
+        subscribing = _ASKED.get(verb)
+        return subscribing is None or self._answer(name, subscribing)
 
-    def may_subscribe(self, topic_filter: str) -> bool:
-        return self._inner.may_subscribe(topic_filter) and self._may(topic_filter, True)
-
-    def may_receive(self, name: str) -> bool:
-        return self._inner.may_receive(name)
-
-    def may_bind(self, topic_filter: str) -> bool:
-        return self._inner.may_bind(topic_filter) and self._may(topic_filter, True)
+    def decided_by(self, verb: str, name: str) -> str:
+        return self._inner.decided_by(verb, name) or "permittop"
 
     def same_as(self, other: Rights) -> bool:
         return isinstance(other, PermittedRights) and self._inner.same_as(other._inner)
 
-    def _may(self, name: str, subscribing: bool) -> bool:
+    def _answer(self, name: str, subscribing: bool) -> bool:
         if name.startswith(_NEVER_ASKED):
             return True
         answer = self._answers.get((name, subscribing))

@@ -16,6 +16,7 @@ from typing import Final
 
 from hubbub import schema
 from hubbub.core.clock import Clock
+from hubbub.core.connection import Admission, Opening
 from hubbub.core.delayed import Delays
 from hubbub.core.hooks import Hooks
 from hubbub.core.limits import (
@@ -36,11 +37,18 @@ from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
 from hubbub.core.queues import Queues
 from hubbub.core.replies import Replies
 from hubbub.core.retained import Retained
-from hubbub.core.rights import Rights
+from hubbub.core.rights import (
+    OF_ITS_OWN,
+    RECEIVE,
+    Refusals,
+    Rights,
+    refusal,
+    verb_of,
+)
 from hubbub.core.route import Route
 from hubbub.core.session import FOR_EVER, Session, SessionState, Silent, Subscription, row_about
 from hubbub.core.share import Group
-from hubbub.core.state import SHARED, State, id_properties, lasting_properties
+from hubbub.core.state import SHARED, Key, State, id_properties, lasting_properties
 from hubbub.core.system import reading
 from hubbub.core.topics import (
     CLIENT,
@@ -84,6 +92,7 @@ class Broker:
         self.metrics = Metrics(clock.stamp())
         self.age = 0
         self.clients: dict[int, Session] = {}
+        self.sessions: dict[Key, Session] = {}  # connected, or away and lasting
         self.unsettled: list[Session] = []
         self._again: dict[object, Callable[[], object]] = {}
         self.groups: dict[str, Group] = {}
@@ -95,11 +104,14 @@ class Broker:
         self.backlog_messages = BACKLOG_MESSAGES
         self.backlog_bytes = BACKLOG_BYTES
         self.queues = Queues(self)
+        self.wildcards = True  # whether clients may subscribe with them
+        self.sharing = True  # and share subscriptions
         self.inflight = INFLIGHT
         self.inflight_bytes = 0  # of payload on their way to one client; 0 = any number
         self.topic_ids = TOPIC_IDS
         self.stop: Callable[[], None] | None = None  # where a client may end the whole process
         self.open = Rights()
+        self.refusals = Refusals(clock)
         self.replies = Replies(self)
         self.itself: Session = Silent("", "hub", self.open)
         self.itself.number = HUB
@@ -145,19 +157,43 @@ class Broker:
         taken = (self.itself.number,)
         return free_number(self.clients, self.state.topics.names, replies.open, replies.late, taken)
 
-    def connect(self, session: Session, number: int = 0, expiry: int = FOR_EVER) -> None:
-        """A client is here. `number` keeps the address of a connection it takes over.
+    def own(self, protocol: str, client: str, opening: Opening | None = None) -> Admission:
+        """For what the hub itself connects, and no gate has to let in: it may everything."""
+        return Admission(protocol, client, "", self.open, opening)
+
+    def take_over(self, admission: Admission) -> None:
+        """End an older connection of the same client. Its address is its user's."""
+        old = self.sessions.get((admission.protocol, admission.client))
+        if old is not None and old.number:
+            admission.number = old.number if old.user == admission.user else 0
+            old.taken_over()
+
+    def entitle(self, session: Session, admission: Admission) -> None:
+        """From now on a session has the rights of this admission."""
+        session.user, session.rights = admission.user, admission.rights
+        session.routes = {}
+        if session.subscriptions:
+            self.age += 1
+
+    def connect(self, session: Session, admission: Admission, expiry: int = FOR_EVER) -> None:
+        """A client is here, with what it was admitted to; nobody gets rights in another way.
 
         `expiry`: how many seconds a lasting session outlives its connection. The row written
         here is what its welcome promises: hold it, as a barrier.
         """
-        session.number = number or self.address()
+        if session.rights is not admission.rights or session.user != admission.user:
+            self.entitle(session, admission)
+        session.opening = admission.opening
+        session.address = admission.opening.address if admission.opening is not None else ""
+        session.number = admission.number or self.address()
         self.clients[session.number] = session
+        key = session.protocol, session.client
+        self.sessions[key] = session
         properties = properties_column({"address": session.address})
         first = 0
-        before = self.state.sessions.get((session.protocol, session.client))
+        before = self.state.sessions.get(key)
         if session.lasting:
-            properties = lasting_properties(expiry, session.address)
+            properties = lasting_properties(expiry, session.address, session.user)
             first = before.backlog.next if before is not None else 0
         elif before is not None:
             self.change(row_about(session, schema.END))
@@ -193,6 +229,8 @@ class Broker:
             self._tell_all(session)
         else:
             self._forget(session)
+            if self.sessions.get(key) is session:
+                del self.sessions[key]
         self.left(number)
         if self.hooks is not None:
             self.hooks.disconnected(session, number, reason)
@@ -205,6 +243,7 @@ class Broker:
     def end(self, session: Session) -> None:
         """A lasting session is over for good."""
         self._forget(session)
+        self.sessions.pop((session.protocol, session.client), None)
         self.change(row_about(session, schema.END))
 
     def _forget(self, session: Session) -> None:
@@ -279,9 +318,9 @@ class Broker:
         self._tell(name, subscription.literal)
         return True
 
-    def _hear(self, session: Session, deafer: int) -> None:
+    def _hear(self, session: Session, more: int) -> None:
         """So many more of its subscriptions do not bring back what it publishes itself."""
-        session.deaf += deafer
+        session.no_local += more
         session.routes = {}
 
     def enter(self, subscription: Subscription) -> None:
@@ -289,7 +328,7 @@ class Broker:
         name = subscription.filter
         if name.startswith(QUEUE):
             self.queues.consume(name[len(QUEUE) :], subscription)
-        elif name.startswith(SHARE):
+        elif name.startswith(SHARE) and not subscription.literal:
             group = self.groups.get(name)
             if group is None:
                 group = self.groups[name] = Group(self, name)
@@ -302,7 +341,7 @@ class Broker:
 
     def _leave(self, subscription: Subscription) -> None:
         name = subscription.filter
-        if name.startswith(SHARE):
+        if name.startswith(SHARE) and not subscription.literal:
             group = self.groups[name]
             group.members.remove(subscription)
             if not group.members:
@@ -316,6 +355,7 @@ class Broker:
 
     def revive(self, session: Session) -> None:
         """After a restart: a session that is away takes its place in the routes again."""
+        self.sessions[session.protocol, session.client] = session
         for subscription in session.subscriptions.values():
             name = subscription.filter.removeprefix(QUEUE)
             if subscription.filter.startswith(QUEUE) and name not in self.state.queues:
@@ -407,19 +447,47 @@ class Broker:
 
     # Routes
 
-    def route(self, rights: Rights, name: str, sender: Session | None = None) -> Route:
-        """The route of a name for clients with these rights; built again when out of date.
+    def may(self, session: Session, verb: str, name: str) -> bool:
+        """Whether a client may do one of `rights.VERBS` now. The one place where that is asked."""
+        return session.rights.may(verb, name) or (verb in OF_ITS_OWN and self._owns(session, name))
 
-        A `sender` that is deaf to some of its own messages has routes of its own.
+    def _owns(self, session: Session, name: str) -> bool:
+        """Whether it is a queue that was made for this session."""
+        queue = self.state.queues.get(name[len(QUEUE) :]) if name.startswith(QUEUE) else None
+        return queue is not None and queue.maker is session
+
+    def refuse(self, session: Session, verb: str, name: str) -> str:
+        """Say in the log that a client may not do this; returns the reason for its own ears."""
+        rule = session.rights.decided_by(verb, name)
+        text = refusal(session.user, session.client, verb, name, rule)
+        self.refusals.say(text)
+        return text
+
+    def may_publish(self, session: Session, name: str) -> bool:
+        """Whether what it publishes there is taken: into a queue, to a topic, now or later."""
+        if name.startswith(DELAYED):
+            seconds, name = delayed_topic(name)
+            if not seconds:
+                return False
+        if name.startswith(SYSTEM):
+            return False
+        return self.may(session, verb_of(name), name)
+
+    def route(self, sender: Session, name: str) -> Route:
+        """The route of a name for a client with these rights; built again when out of date.
+
+        A `sender` that takes no part of its own messages, or owns the place, has its own routes.
         """
         key = name_to_wire(name)
-        deaf = sender is not None and sender.deaf
-        routes = sender.routes if sender is not None and deaf else rights.routes
+        rights = sender.rights
+        routes = rights.routes
+        if sender.no_local or (rights is not self.open and self._owns(sender, name)):
+            routes = sender.routes
         old = route = routes.get(key)
         if route is None or route.age != self.age:
             if len(routes) >= ROUTES:
                 routes.clear()
-            route = self._build(rights, name, sender if deaf else None)
+            route = self._build(sender, name)
             if old is not None:
                 route.succeed(old)
             # Reply ids come and go too fast to be worth a place.
@@ -427,37 +495,42 @@ class Broker:
                 routes[key] = route
         return route
 
-    def _build(self, rights: Rights, name: str, deaf: Session | None) -> Route:
+    def _build(self, sender: Session, name: str) -> Route:
         route = Route(name, self.age)
         route.level = self.level(name)
+        number = client_number(name)
+        if number and number in self.replies:
+            # Whoever was handed the request may answer; what is recorded is the answer, sent on.
+            route.subscriptions = [self.replies.entrance]
+            return route
+        may = self.may_publish(sender, name)
+        if not may:
+            self.refuse(sender, verb_of(name), name)
+        route.allowed = may and not name.startswith(DELAYED)
         if name.startswith(QUEUE):
-            if not rights.may_publish(name) or not self.queues.may_begin(name[len(QUEUE) :]):
-                route.allowed = False
-                return route
-            queue = self.queues.named(name[len(QUEUE) :])
-            route.subscriptions = [self.queues.entrance(queue, name)]
-            route.bounded = True
+            self._lead_to_queue(route)
         elif name.startswith(CLIENT):
-            number = client_number(name)
-            if number in self.replies:
-                # Who has the request may answer; what is recorded is the answer, sent on.
-                route.subscriptions = [self.replies.entrance]
-                return route
-            route.record = self.record == "all"
-            client = self.clients.get(number)
-            if number == self.itself.number:
-                client = self.itself
-            if client is not None and client.direct is not None:
-                route.subscriptions = [client.direct]
-                self._add_audience(route, client.direct)
+            self._lead_to_client(route, number)
         elif name.startswith(DELAYED):
-            seconds, topic = delayed_topic(name)
-            route.delay = seconds if rights.may_publish(topic) else 0
+            route.delay = delayed_topic(name)[0] if may else 0
             route.bounded = True
         else:
-            self._fill(route, deaf)
-        route.allowed = rights.may_publish(name) and not name.startswith((SYSTEM, DELAYED))
+            self._fill(route, sender)
         return route
+
+    def _lead_to_queue(self, route: Route) -> None:
+        name = route.name[len(QUEUE) :]
+        route.allowed = route.allowed and self.queues.may_begin(name)
+        if route.allowed:
+            route.subscriptions = [self.queues.entrance(self.queues.named(name), route.name)]
+            route.bounded = True
+
+    def _lead_to_client(self, route: Route, number: int) -> None:
+        route.record = self.record == "all"
+        client = self.itself if number == self.itself.number else self.clients.get(number)
+        if client is not None and client.direct is not None:
+            route.subscriptions = [client.direct]
+            self._add_audience(route, client.direct)
 
     def level(self, name: str) -> int:
         """How safe what is published there must be before its publisher hears so; 0 = no rule."""
@@ -471,15 +544,15 @@ class Broker:
         return [
             found
             for found in self.filters.match(name)
-            if found.session.rights is self.open or found.session.rights.may_receive(name)
+            if found.session.rights is self.open or found.session.rights.may(RECEIVE, name)
         ]
 
-    def _fill(self, route: Route, deaf: Session | None) -> None:
+    def _fill(self, route: Route, sender: Session) -> None:
         """One subscription a session, which stands for all of its own that match."""
         found: dict[Session, list[Subscription]] = {}
         for subscription in self._matching(route.name):
             session = subscription.session
-            if session is not deaf or not subscription.no_local:
+            if session is not sender or not subscription.no_local:
                 found.setdefault(session, []).append(subscription)
         best = {
             session: many[0] if len(many) == 1 else session.merge(many)
@@ -558,8 +631,16 @@ class Broker:
         sender = sender or self.itself
         message.protocol, message.client = sender.protocol, sender.client
         message.sender = sender.number
-        route = self.route(sender.rights, message.topic, sender)
+        route = self.route(sender, message.topic)
         self.publish(run_of(message, sender, route))
+
+    def answer(self, message: Message, responder: Session) -> Route:
+        """Publish the answer to a request: `replies.may_answer` has allowed it, no other right."""
+        message.protocol, message.client = responder.protocol, responder.client
+        message.sender = responder.number
+        route = self.route(self.itself, message.topic)
+        self.publish(run_of(message, responder, route))
+        return route
 
     def _record(self, run: Run) -> None:
         audience = run.route.audience if run.qos else []

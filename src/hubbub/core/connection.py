@@ -15,7 +15,7 @@ from mypy_extensions import mypyc_attr
 from hubbub.config.settings import Settings
 from hubbub.core.limits import MESSAGE_BYTES
 from hubbub.core.link import Link
-from hubbub.core.rights import Credentials, Exchange, Gate, Rights
+from hubbub.core.rights import Credentials, Exchange, Gate, Rights, Step
 from hubbub.schema import Row
 from hubbub.wire.http import Request
 from hubbub.wire.site import Site
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NEVER = float("inf")
 
 
-def _at_once(action: Callable[[], None]) -> None:
+def at_once(action: Callable[[], None]) -> None:
     action()
 
 
@@ -45,7 +45,7 @@ class Opening:
     it, `certificate` the name in its TLS certificate (empty if it has none),
     `websocket` whether it is a WebSocket (the listener has answered the handshake and hands
     over unmasked messages), `gate` decides who may come in on this listener. `credentials` is
-    what the client showed the gate, None before; the secret is not kept once it was judged.
+    what the client that was let in showed the gate, None before; the secret is not kept.
     `run` is how the listener wants to be called when an answer comes later: it takes what feed
     may raise, and sees that what was written leaves. `close` ends the connection, with a reason
     for the log. `protocol` is the name of what is spoken, `challenge` the random number the hub
@@ -69,7 +69,7 @@ class Opening:
         websocket: bool = False,
         request: Request | None = None,
         certificate: str = "",
-        run: Callable[[Callable[[], None]], None] = _at_once,
+        run: Callable[[Callable[[], None]], None] = at_once,
         close: Callable[[str], None] = _not_at_all,
     ) -> None:
         self.gate = gate
@@ -89,28 +89,72 @@ class Opening:
         self.mount = ""
         self.site = _EVERYWHERE
 
-    def authenticate(
-        self, client: str, user: str, secret: bytes, done: Callable[[Rights | None, str], None]
-    ) -> None:
-        """Ask the gate: `done(rights, "")` or `done(None, reason)` is called, perhaps later."""
+    def ask(
+        self, client: str, user: str, secret: bytes, decided: Decided,
+        run: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:  # fmt: skip
+        """Ask the gate; the answer may come later, and then in a call by `run`."""
+        run = run or self.run
         credentials = Credentials(client, user, secret, self.address, self.certificate, self)
-        self.credentials = credentials
         asking = True
 
         def judged(rights: Rights | None, reason: str) -> None:
             credentials.secret = b""
+            admission = self._admitted(credentials, rights) if rights is not None else None
             if asking:
-                done(rights, reason)
+                decided(admission, reason)
             else:
-                self.run(lambda: done(rights, reason))
+                run(lambda: decided(admission, reason))
 
         self.gate.authenticate(credentials, judged)
         asking = False
 
+    def _admitted(self, credentials: Credentials, rights: Rights) -> Admission:
+        self.credentials = credentials
+        return Admission(self.protocol, credentials.client, credentials.user, rights, self)
+
     def exchange(self, method: str, client: str) -> Exchange | None:
         """Begin a conversation about credentials; None if the gate does not know the method."""
-        self.credentials = Credentials(client, "", b"", self.address, self.certificate, self)
-        return self.gate.exchange(method, self.credentials)
+        credentials = Credentials(client, "", b"", self.address, self.certificate, self)
+        exchange = self.gate.exchange(method, credentials)
+        return _Exchange(self, credentials, exchange) if exchange is not None else None
+
+
+class _Exchange(Exchange):
+    """An exchange of the gate; who it lets in is remembered then, and not before."""
+
+    def __init__(self, opening: Opening, credentials: Credentials, inner: Exchange) -> None:
+        self._opening = opening
+        self._credentials = credentials
+        self._inner = inner
+
+    def step(self, data: bytes) -> Step:
+        step = self._inner.step(data)
+        if step.done and step.rights is not None:
+            step.admission = self._opening._admitted(self._credentials, step.rights)
+        return step
+
+
+class Admission:
+    """Who was let in, as whom, and with which rights: what a session begins with.
+
+    `number`: the address of a connection that it takes over, 0 if there is none.
+    """
+
+    __slots__ = ("protocol", "client", "user", "rights", "opening", "number")
+
+    def __init__(
+        self, protocol: str, client: str, user: str, rights: Rights, opening: Opening | None = None
+    ) -> None:
+        self.protocol = protocol
+        self.client = client
+        self.user = user
+        self.rights = rights
+        self.opening = opening
+        self.number = 0
+
+
+Decided = Callable[[Admission | None, str], None]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -119,11 +163,14 @@ class Connection:
 
     While it is not `bound`, the next request decides again whose connection this is. While it is
     `restless`, what it reads may bring its next time-out nearer, and it is asked after each read.
+    `asking`: the gate thinks about its credentials; what comes meanwhile is `early` (core.client).
     """
 
     def __init__(self, broker: Broker, link: Link, opening: Opening) -> None:
         self.bound = True
         self.restless = True
+        self.asking = False
+        self.early: list[bytes] | None = None  # most never have any
         self.broker = broker
         self.link = link
         self.opening = opening

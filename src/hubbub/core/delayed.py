@@ -75,7 +75,7 @@ class Delays:
             broker.metrics.drop("gone" if message is None else "expired")
         else:
             made = _for_now(message)
-            broker.publish(run_of(made, broker.itself, broker.route(broker.open, made.topic)))
+            broker.publish(run_of(made, broker.itself, broker.route(broker.itself, made.topic)))
         broker.change(Row(0, 0, schema.ACK, topic=DELAYED.encode(), ref=seq))
         broker.log.unpin(seq)
 

@@ -11,6 +11,7 @@ MIB: Final = 1024 * KIB
 HEAD_BYTES: Final = 16 * KIB  # the usual bound of web servers
 HEAD_SECONDS: Final = 4.0  # nobody honest needs longer for a request head
 YOUNG_CONNECTIONS: Final = 10_000  # connections that have not said what they are
+EARLY_BYTES: Final = 256 * KIB  # what comes while the gate thinks; a read of the socket
 TLS_SECONDS: Final = 10.0  # for the handshake: a slow device on a bad line takes five
 TLS_CLOSE_SECONDS: Final = 2.0  # for the peer's last word; many just vanish
 
@@ -59,6 +60,8 @@ TOKENS: Final = 100_000  # logged in at once, under any names; as many as there 
 POLLS_PER_TOKEN: Final = 1_000  # blocked reads of one client
 OPEN_REPLIES: Final = 100_000  # requests that others answer by number; each is a small object
 REPLY_SECONDS: Final = 60.0  # nobody waits longer for an answer, as a rule
+
+REFUSALS_SAID: Final = 10  # log lines a second about who may not do what; a loop makes thousands
 
 # The tick.
 COMMIT_ROWS: Final = 1_000  # a frame of this many rows takes 0.4 ms to build

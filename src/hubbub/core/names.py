@@ -7,7 +7,7 @@ writes a `create` row for each new name, the fold brings it here.
 
 from __future__ import annotations
 
-import random
+import secrets
 from collections.abc import Container
 
 from hubbub.errors import HubbubError
@@ -36,7 +36,7 @@ def free_number(*taken: Container[int]) -> int:
     there is none all the same.
     """
     for _ in range(TRIES):
-        number = random.getrandbits(BITS)
+        number = secrets.randbits(BITS)
         if number > HUB and not any(number in used for used in taken):
             return number
     for number in range(HUB + 1, 1 << BITS):

@@ -143,7 +143,7 @@ class Overdue:
             message.reply_to, message.correlation, {**(message.properties or {}), "dead": dead},
         )  # fmt: skip
         # The queue's own bounds hold; nobody's permission is asked, it was when this was set.
-        route = self.broker.route(self.broker.open, copy.topic)
+        route = self.broker.route(self.broker.itself, copy.topic)
         run = Run(self.broker.itself, route, copy.qos, 1, SPELLED, b"")
         run.replace([copy])
         self.broker.publish(run)

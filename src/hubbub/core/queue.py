@@ -20,7 +20,7 @@ from typing import NamedTuple
 from mypy_extensions import mypyc_attr
 
 from hubbub.core.message import Run
-from hubbub.core.rights import Rights
+from hubbub.core.rights import CONSUME, Rights
 from hubbub.core.session import Session, Subscription
 from hubbub.core.topics import QUEUE
 
@@ -66,8 +66,10 @@ Entry = tuple[int, int, int]
 class Queue(Session):
     """`messages`: id -> seq, ids ascending. `owner` "" = persistent, else it goes with its owner.
 
-    `polled` is when (monotonic seconds) the last reader said it would wait until, None = nobody
-    ever read; `read` says so over a restart. `leased`: id -> the consumer that has the message,
+    `maker` is the session that a queue with an owner was made for, while that is connected, and
+    `user` whose it was: they may do with it what they like. `polled` is when (monotonic seconds)
+    the last reader said it would wait until, None = nobody ever read; `read` says so over a
+    restart. `leased`: id -> the consumer that has the message,
     `ends`: id -> when that is over (monotonic seconds), soonest first, if it ever is;
     `delivered`: id -> how often it was leased, if that is counted. `expiring`: a heap of (UTC
     microseconds, id). `bytes` are those of the payloads. `enter` writes the rows of what comes
@@ -82,6 +84,8 @@ class Queue(Session):
         self.name = name
         self.next = first
         self.owner = owner
+        self.maker: Session | None = None
+        self.user = ""
         self.settings = PLAIN
         self.messages: dict[int, int] = {}
         self.bytes = 0
@@ -202,9 +206,13 @@ class Queue(Session):
         for _ in range(len(self.consumers)):
             self.consumers.rotate(-1)
             session = self.consumers[-1].session
-            if session.ready() and seq not in session.leases:
+            if session.ready() and seq not in session.leases and self._admits(session):
                 return self.consumers[-1]
         return None
+
+    def _admits(self, session: Session) -> bool:
+        """Whether it may consume here, now: rules change while it waits."""
+        return session.rights.may(CONSUME, self.client) or self.maker is session
 
     def next_waiting(self) -> int:
         """The oldest message nobody holds, or -1."""
@@ -228,6 +236,7 @@ class Queue(Session):
         consumer = self.leased.pop(number, None)
         if consumer is not None:
             consumer.leases.pop(seq, None)
+            consumer.requests.open.pop(seq, None)
 
     def give_back(self, session: Session) -> None:
         """A consumer left: what it held waits again, before everything else."""

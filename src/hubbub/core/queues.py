@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from hubbub import schema
 from hubbub.core.limits import ENDED_QUEUES, QUEUE_BYTES, QUEUE_MESSAGES, QUEUES
-from hubbub.core.message import SPELLED, Message, Run, row_of
+from hubbub.core.message import SPELLED, Message, Run, row_of, run_of
 from hubbub.core.overdue import Overdue
 from hubbub.core.queue import PLAIN, PROTOCOL, Queue, QueueSettings, Reader
 from hubbub.core.session import Session, Subscription, row_about
@@ -42,13 +42,15 @@ class Queues:
         self.expecting: dict[str, deque[Subscription]] = {}
         self.awaiting: dict[str, dict[Reader, None]] = {}
 
-    def named(self, name: str, owner: str = "") -> Queue:
-        """The queue of that name; it begins, persistent or owned, if it does not exist."""
+    def named(self, name: str, maker: Session | None = None) -> Queue:
+        """The queue of that name; it begins, persistent or its maker's, if it does not exist."""
         queue = self.broker.state.queues.get(name)
         if queue is None:
             number = self.broker.state.ended_queues.get(name, self.broker.state.queue_floor)
-            self._create(name, number, queue_properties(owner, PLAIN, read=False))
+            owner, user = (maker.client, maker.user) if maker is not None else ("", "")
+            self._create(name, number, queue_properties(owner, user, PLAIN, read=False))
             queue = self.adopt(self.broker.state.queues[name])
+            queue.maker = maker
             queue.row = self.broker.log.position
         return queue
 
@@ -64,7 +66,8 @@ class Queues:
             self._change(queue, queue.settings, True)
 
     def _change(self, queue: Queue, settings: QueueSettings, read: bool) -> None:
-        self._create(queue.name, queue.next, queue_properties(queue.owner, settings, read))
+        properties = queue_properties(queue.owner, queue.user, settings, read)
+        self._create(queue.name, queue.next, properties)
 
     def _create(self, name: str, number: int, properties: bytes) -> None:
         row = Row(0, 0, schema.CREATE, topic=column_of(QUEUE + name), number=number)
@@ -309,6 +312,18 @@ class Queues:
         else:
             self.overdue.leased(queue, number, session)
         return message
+
+    def answer(self, session: Session, seq: int, run: Run) -> None:
+        """Publish a run of one message as the answer to a request that the session took."""
+        queue, number = session.leases[seq]
+        message = run.messages()[0]
+        message.correlation = session.requests.open.pop(seq)[1] or message.correlation
+        message.properties = {**(message.properties or {}), "answers": [queue.name, number]}
+        answer = run_of(message, run.sender, run.route)  # the image does not say what it answers
+        answer.number = run.number
+        self.broker.publish(answer)
+        self.acknowledge(queue, number, session)
+        self.dispatch(queue)
 
     def acknowledge(self, queue: Queue, number: int, session: Session) -> bool:
         """A message is done with; False if it was already gone."""

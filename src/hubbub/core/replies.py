@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hubbub.core.limits import OPEN_REPLIES, REPLY_SECONDS
-from hubbub.core.message import SPELLED, Message, Run, run_of
-from hubbub.core.names import free_number
+from hubbub.core.message import SPELLED, Message, Run
+from hubbub.core.rights import PUBLISH
 from hubbub.core.session import Session, Subscription
 from hubbub.core.topics import CLIENT, QUEUE, client_number
 
@@ -24,16 +24,28 @@ if TYPE_CHECKING:
     from hubbub.core.queue import Queue
 
 LATE: Final = "late reply"
+NOT_ASKED: Final = "an answer of somebody who was not asked"
 UNCLAIMED: Final = "the asker is gone"
+
+
+# A client, over its connections: protocol, id and user.
+Who = tuple[str, str, str]
+
+
+def _who(session: Session) -> Who:
+    return session.protocol, session.client, session.user
 
 
 class Reply:
     """Where one answer goes. `request` is the seq of the request, 0 if it was not recorded.
 
-    `until` (monotonic seconds) is when it is late; `queue` has the request as `number`.
+    `until` (monotonic seconds) is when it is late; `queue` has the request as `number`. `asker`
+    asked, and `handed` are who got to see it: they alone may answer.
     """
 
-    __slots__ = ("address", "correlation", "request", "until", "queue", "number")
+    __slots__ = (
+        "address", "correlation", "request", "until", "queue", "number", "asker", "handed",
+    )  # fmt: skip
 
     def __init__(self, message: Message, until: float) -> None:
         self.address = message.reply_to
@@ -42,6 +54,8 @@ class Reply:
         self.until = until
         self.queue: Queue | None = None
         self.number = 0
+        self.asker = message.protocol, message.client
+        self.handed: set[Who] = set()
 
     def waits(self) -> bool:
         """Whether its request is still in a queue."""
@@ -85,15 +99,34 @@ class Replies(Session):
                 return 0
             number = self._make(message)
         message.reply_id = number
+        self.hand(message, reader)
+        return number
+
+    def hand(self, message: Message, reader: Session) -> None:
+        """This client gets to see the request under its id, and may answer it."""
+        reply = self.open.get(message.reply_id) or self.late.get(message.reply_id)
+        if reply is None:
+            return
+        reply.handed.add(_who(reader))
         lease = reader.leases.get(message.seq)
         if lease is not None:
-            reply = self.open.get(number) or self.late[number]
             reply.queue, reply.number = lease
-        return number
+
+    def may_answer(self, responder: Session, address: str, asker: tuple[str, str]) -> bool:
+        """Whether an answer goes there: where the responder may publish, or the asker.
+
+        The asker may have changed, or be gone; then what it might do does not count.
+        """
+        broker = self.broker
+        if broker.may_publish(responder, address):
+            return True
+        session = broker.sessions.get(asker)
+        known = session is not None and session.opening is not None
+        return known and session is not None and broker.may_publish(session, address)
 
     def _make(self, message: Message) -> int:
         broker = self.broker
-        number = free_number(broker.clients, broker.state.topics.names, self.open, self.late)
+        number = broker.address()
         if message.seq:
             self._by_request[message.seq] = number
         self.open[number] = Reply(message, broker.clock.now() + self.ttl)
@@ -101,13 +134,16 @@ class Replies(Session):
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
         """The first message is the reply; its id is then nobody's, so all others are late."""
-        number = client_number(run.route.name)
+        number, responder = client_number(run.route.name), run.sender
         for message in run.messages():
-            reply = self._close(number)
+            reply = self.open.get(number) or self.late.get(number)
             if reply is None:
                 self.broker.metrics.drop(LATE)
+            elif responder is not self.broker.itself and _who(responder) not in reply.handed:
+                self.broker.metrics.drop(NOT_ASKED)
             else:
-                self._answer(reply, message, run.sender)
+                self._close(number)
+                self._answer(reply, message, responder)
 
     def _close(self, number: int) -> Reply | None:
         reply = self.open.pop(number, None) or self.late.pop(number, None)
@@ -120,8 +156,13 @@ class Replies(Session):
     def _answer(self, reply: Reply, message: Message, responder: Session) -> None:
         """Send it on in the asker's own terms, and take the request out of its queue."""
         broker = self.broker
-        if self._reaches(reply):
+        if not self._reaches(reply):
+            pass
+        elif self.may_answer(responder, reply.address, reply.asker):
             self._forward(reply, message, responder)
+        else:
+            broker.refuse(responder, PUBLISH, reply.address)
+            broker.metrics.drop("not allowed")
         if reply.queue is not None and reply.waits():
             broker.queues.acknowledge(reply.queue, reply.number, responder)
             broker.queues.dispatch(reply.queue)
@@ -149,9 +190,7 @@ class Replies(Session):
             message.reply_to, reply.correlation or message.correlation, properties or None,
             message.expires,
         )  # fmt: skip
-        # Who was asked may answer, whatever else it may publish.
-        route = self.broker.route(self.broker.open, reply.address)
-        self.broker.publish(run_of(answer, responder, route))
+        self.broker.answer(answer, responder)
 
     def wake(self) -> None:
         """End what is over its time: about once a second."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from hubbub import schema
 from hubbub.core.limits import RETAINED
 from hubbub.core.message import Message, Run
+from hubbub.core.rights import RECEIVE
 from hubbub.core.topics import has_wildcard, is_name, matches
 from hubbub.errors import UnreadableError
 from hubbub.schema import Row, column_of
@@ -256,7 +257,7 @@ class Retained:
         session.offer(message, subscription, retained=True)
 
     def _may(self, session: Session, name: str) -> bool:
-        return session.rights is self.broker.open or session.rights.may_receive(name)
+        return session.rights is self.broker.open or session.rights.may(RECEIVE, name)
 
     def _read(self, name: str, newest: int) -> Message | None:
         """The message, unless it is newer, gone or expired."""

@@ -1,19 +1,82 @@
-"""Who may do what. A `Gate` stands at each listener and turns credentials into `Rights`.
+"""Who may do what: the verbs, what each needs, and the `Rights` that a gate gives.
 
-Clients with equal permissions share one `Rights`, and with it the cached routes: permission is
-looked up when a route is built, never per message. `auth` fills these in; core only asks.
+    verb       asked when                                        needs of the name
+    publish    a message goes to a topic or an address            write
+    receive    a subscription brings a message                    read
+    subscribe  a subscription is made                             read some of what the filter means
+    observe    somebody wants to know how many would receive      read or write
+    ...        VERBS has all of them
+
+A right is asked by the core, when it is used. Clients with equal permissions share one `Rights`,
+and with it the broker's cached routes, so that none is asked per message. `auth` fills these in.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
+from hubbub.core.clock import Clock
+from hubbub.core.limits import REFUSALS_SAID
+
 if TYPE_CHECKING:
-    from hubbub.core.connection import Opening
+    from hubbub.core.connection import Admission, Opening
     from hubbub.core.route import Route
+
+log = logging.getLogger("hubbub.rights")
+
+# What a rule can give.
+READ: Final = 1
+WRITE: Final = 2
+ADMIN: Final = 4
+
+# Of how much that a filter means.
+EXACTLY: Final = "exactly"  # it is a name, and this is asked about
+SOME: Final = "some"  # anything that matches it
+ALL: Final = "all"  # everything that matches it
+
+
+class Need(NamedTuple):
+    """What a verb needs: one of the bits of `access`, of as much as `extent` says."""
+
+    access: int
+    extent: str = EXACTLY
+
+
+PUBLISH: Final = "publish"
+RECEIVE: Final = "receive"
+SUBSCRIBE: Final = "subscribe"
+OBSERVE: Final = "observe"
+ENQUEUE: Final = "enqueue"
+CONSUME: Final = "consume"
+CALL: Final = "call"
+CONFIGURE: Final = "configure"
+BIND: Final = "bind"
+DESTROY: Final = "destroy"
+LIST: Final = "list"
+TRACE: Final = "trace"
+MANAGE: Final = "manage"
+
+VERBS: Final = {
+    PUBLISH: Need(WRITE),
+    RECEIVE: Need(READ),
+    SUBSCRIBE: Need(READ, SOME),
+    OBSERVE: Need(READ | WRITE),
+    ENQUEUE: Need(WRITE),
+    CONSUME: Need(READ),  # and acknowledge
+    CALL: Need(WRITE),  # enqueue what wants an answer
+    CONFIGURE: Need(ADMIN),  # say what becomes of what others send
+    BIND: Need(READ, ALL),  # a queue has no permissions of its own: what enters it is out
+    DESTROY: Need(ADMIN),
+    LIST: Need(READ | WRITE),  # know that a queue is there, or have it begin
+    TRACE: Need(READ, ALL),  # see what others send and get
+    MANAGE: Need(ADMIN, ALL),  # end the hub, or what is not one's own
+}
+# What a client may do with a transient queue of its own, whatever the rules say.
+OF_ITS_OWN: Final = frozenset((OBSERVE, ENQUEUE, CONSUME, CALL, CONFIGURE, DESTROY, LIST))
 
 # Why a gate says no. Protocols have codes for these; every other reason is a plain refusal.
 NO_CREDENTIALS: Final = "clients without credentials are not let in here"
@@ -23,6 +86,35 @@ CERTIFICATE_REQUIRED: Final = "a client certificate that says a name is required
 TOO_BUSY: Final = "too many clients want to be let in at once"
 CERTIFICATE_REFUSED: Final = "this client certificate is not let in here"
 DENIED: Final = "access denied"
+
+
+class Refusals:
+    """Says in the log who was refused what, and by which rule: so many lines a second at most."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._second = 0.0
+        self._said = 0
+
+    def say(self, text: str) -> None:
+        now = self._clock.now()
+        if now - self._second >= 1.0:
+            self._second, self._said = now, 0
+        self._said += 1
+        if self._said <= REFUSALS_SAID:
+            log.info("%s", text)
+
+
+def verb_of(name: str) -> str:
+    """What whoever publishes to a name does there."""
+    return ENQUEUE if name.startswith("$queue/") else PUBLISH
+
+
+def refusal(user: str, client: str, verb: str, name: str, rule: str) -> str:
+    """Why somebody may not do something, as the log and whoever asked read it."""
+    who = f"user {user!r}" if user else "a client without a user name"
+    why = f"refused by {rule}" if rule else "no rule allows it"
+    return f"{who} (client {client!r}) may not {verb} {name!r}: {why}"
 
 
 def worded(reason: str, words: str) -> str:
@@ -51,20 +143,13 @@ class Rights:
     def __init__(self) -> None:
         self.routes: dict[bytes, Route] = {}
 
-    def may_publish(self, name: str) -> bool:
+    def may(self, verb: str, name: str) -> bool:
+        """Whether one of VERBS may be done with a name, or with what a filter means."""
         return True
 
-    def may_subscribe(self, topic_filter: str) -> bool:
-        """Whether anything that matches the filter may be received."""
-        return True
-
-    def may_receive(self, name: str) -> bool:
-        """Whether a message of that name may be received through a subscription."""
-        return True
-
-    def may_bind(self, topic_filter: str) -> bool:
-        """Whether all that matches may be received: a queue has no permissions of its own."""
-        return True
+    def decided_by(self, verb: str, name: str) -> str:
+        """The rule that refuses, with its place; "" if there is none and that is why."""
+        return ""
 
     def same_as(self, other: Rights) -> bool:
         """Whether another connection with these rights is as good as this one."""
@@ -101,10 +186,11 @@ class Step:
     """One answer of a gate in a conversation about credentials.
 
     `done` False: send `data` and wait for more. Done with `rights`: the client is in, and gets
-    `data` with its welcome. Done without: it is refused, and `reason` says why.
+    `data` with its welcome; `admission` says so to the connection. Done without: it is refused,
+    and `reason` says why.
     """
 
-    __slots__ = ("done", "data", "rights", "reason")
+    __slots__ = ("done", "data", "rights", "reason", "admission")
 
     def __init__(
         self, done: bool, data: bytes = b"", rights: Rights | None = None, reason: str = ""
@@ -113,6 +199,7 @@ class Step:
         self.data = data
         self.rights = rights
         self.reason = reason
+        self.admission: Admission | None = None
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import mypyc_attr
 
 from hubbub.core.message import Encoding, Message, Run, run_of
+from hubbub.core.requests import Requests
 from hubbub.core.route import Route
 from hubbub.schema import Row, column_of
 
@@ -172,12 +173,13 @@ class SessionState:
     lasts without a connection, `expires`: UTC microseconds after which an unconnected one is over
     (0 = never). `will`: what is published for it when its connection is lost; with `expires` set,
     the connection is lost and the will is due then. `shared`: seq -> the filter of the group that
-    chose it for a message, which goes to another member if this session ends before.
+    chose it for a message, which goes to another member if this session ends before. `user`: whose
+    it is.
     """
 
     __slots__ = (
         "protocol", "client", "subscriptions", "backlog", "open_ids", "will", "expiry",
-        "expires", "connected", "shared",
+        "expires", "connected", "shared", "user",
     )  # fmt: skip
 
     def __init__(self, protocol: str, client: str, first: int = 0) -> None:
@@ -191,6 +193,7 @@ class SessionState:
         self.expires = 0
         self.connected = False
         self.shared: dict[int, str] = {}
+        self.user = ""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -227,19 +230,21 @@ class Subscription:
 class Session:
     """A receiver of messages.
 
-    `number` is its address in the hub ($client/<number>), 0 while it is not connected;
+    `user` is whom the gate let in ("" = nobody in particular), with `rights`; `number` is its
+    address in the hub ($client/<number>), 0 while it is not connected;
     `subscriptions` are its own by filter; `direct` is how it gets what is published to its
     address (None = not at all), `opening` how its connection began, if it has one. `lasting`
     sessions outlive their connection. `leases`: seq -> queue and id of a message that it took
-    from a queue and has not acknowledged. `shared`: as in SessionState. `feeds`: retained
-    messages that it has not got yet. `deaf`: how many of its subscriptions are `no_local`; if
-    there is one, its own `routes` leave it out.
+    from a queue and has not acknowledged, `requests` those it owes an answer to. `shared`: as in
+    SessionState. `feeds`: retained messages that it has not got yet. `no_local`: how many of its
+    subscriptions are so; if there is one, its own `routes` leave it out.
     """
 
     def __init__(self, protocol: str, client: str, rights: Rights) -> None:
         self.protocol = protocol
         self.client = client
         self.rights = rights
+        self.user = ""
         self.number = 0
         self.address = ""
         self.opening: Opening | None = None
@@ -247,10 +252,11 @@ class Session:
         self.direct: Subscription | None = None
         self.lasting = False
         self.leases: dict[int, tuple[Queue, int]] = {}
+        self.requests = Requests()
         self.dropped: dict[str, int] = {}
         self.shared: dict[int, str] = {}
         self.feeds: deque[Feed] | None = None  # most never have one
-        self.deaf = 0
+        self.no_local = 0
         self.routes: dict[bytes, Route] = {}
 
     def merge(self, matching: list[Subscription]) -> Subscription:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from hubbub import schema
 from hubbub.core.message import SPELLED, Run
-from hubbub.core.rights import Rights
+from hubbub.core.rights import RECEIVE, Rights
 from hubbub.core.session import Session, Subscription
 from hubbub.core.state import SHARED
 from hubbub.core.topics import shared_filter
@@ -82,7 +82,7 @@ class Group(Session):
             members.rotate(-1)
             member = members[-1]
             session = member.session
-            if not session.rights.may_receive(run.route.name):
+            if not session.rights.may(RECEIVE, run.route.name):
                 continue
             if session.ready():
                 return member

@@ -38,18 +38,21 @@ def id_properties(name: str) -> bytes:
     return ID_OF_QUEUE if name.startswith(QUEUE) else b""
 
 
-def lasting_properties(expiry: int, address: str = "") -> bytes:
+def lasting_properties(expiry: int, address: str = "", user: str = "") -> bytes:
     """The properties of the `connect` row of a session that outlives its connection."""
     properties: dict[str, object] = {"address": address} if address else {}
     properties["lasting"] = True
+    if user:
+        properties["user"] = user
     if expiry != FOR_EVER:
         properties["expiry"] = expiry
     return properties_column(properties)
 
 
-def queue_properties(owner: str, settings: QueueSettings, read: bool) -> bytes:
-    """The properties of a queue's `create` row: its owner, what was asked of it, if it was read."""
-    properties: dict[str, object] = {"owner": owner} if owner else {}
+def queue_properties(owner: str, user: str, settings: QueueSettings, read: bool) -> bytes:
+    """The properties of a queue's `create` row: whose it is, what was asked of it, if read."""
+    said = {"owner": owner, "user": user}
+    properties: dict[str, object] = {name: value for name, value in said.items() if value}
     if read:
         properties["read"] = True
     asked = zip(settings._fields, settings, PLAIN, strict=True)
@@ -134,6 +137,7 @@ class State:
             session = self.sessions[key] = SessionState(key[0], key[1], row.number)
         session.connected = True
         session.expiry = properties.get("expiry", FOR_EVER)
+        session.user = properties.get("user", "")
         session.expires = row.expires
         session.will = None
 
@@ -190,12 +194,14 @@ class State:
     def _create_queue(self, name: str, row: Row) -> None:
         """One that exists gets other settings, and no more than that."""
         properties = json.loads(row.properties or b"{}")
-        owner, read = properties.pop("owner", ""), properties.pop("read", False)
+        owner, user = properties.pop("owner", ""), properties.pop("user", "")
+        read = properties.pop("read", False)
         settings = QueueSettings(**properties)
         queue = self.queues.get(name)
         if queue is None:
             first = max(row.number, self.ended_queues.pop(name, 0))
             queue = self.queues[name] = Queue(name, first, owner)
+            queue.user = user
         queue.settings, queue.read = settings, read
 
     def _destroy(self, row: Row) -> None:
@@ -408,7 +414,7 @@ def session_rows(session: SessionState) -> Iterator[Row]:
     backlog = session.backlog
     yield Row(
         0, 0, schema.CONNECT, protocol, client, number=backlog.first, expires=session.expires,
-        properties=lasting_properties(session.expiry),
+        properties=lasting_properties(session.expiry, user=session.user),
     )  # fmt: skip
     for topic_filter, (qos, options) in session.subscriptions.items():
         topic = column_of(topic_filter)
@@ -441,7 +447,7 @@ def session_rows(session: SessionState) -> Iterator[Row]:
 def queue_rows(queue: Queue) -> Iterator[Row]:
     """A queue, its bindings, and its messages in order (their own rows are carried)."""
     protocol, client = QUEUE_PROTOCOL.encode(), column_of(queue.client)
-    properties = queue_properties(queue.owner, queue.settings, queue.read)
+    properties = queue_properties(queue.owner, queue.user, queue.settings, queue.read)
     yield Row(0, 0, schema.CREATE, topic=client, number=queue.next, properties=properties)
     for topic_filter, qos in queue.bindings.items():
         yield Row(0, 0, schema.SUBSCRIBE, protocol, client, column_of(topic_filter), qos=qos)

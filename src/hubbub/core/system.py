@@ -30,7 +30,7 @@ def reading(broker: Broker, name: str) -> Message:
 
 def announce(broker: Broker, name: str) -> None:
     """Tell who subscribes to a reading what it says now; no row is written."""
-    route = broker.route(broker.open, name)
+    route = broker.route(broker.itself, name)
     if route.subscriptions:
         run = run_of(reading(broker, name), broker.itself, route)
         for subscription in route.subscriptions:

@@ -19,6 +19,7 @@ from hubbub.core.session import Session, Subscription
 
 QUEUE: Final = "$queue/"
 CLIENT: Final = "$client/"
+SELF: Final = "$client/self"  # subscribed to: what is published to the client's own address
 SHARE: Final = "$share/"
 SYSTEM: Final = "$SYS"
 DELAYED: Final = "$delayed/"

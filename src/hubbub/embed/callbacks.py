@@ -111,7 +111,6 @@ def _named(function: Function) -> str:
 class HubSession(Session):
     """The hub's own session: its subscriptions are functions of the program.
 
-    `asked`: seq -> asker and correlation of each request it took from a queue.
     `call` gets the name or filter of the subscription, the message and what to do when that has
     succeeded; `tell` gets an observed name and its new count.
     """
@@ -127,7 +126,6 @@ class HubSession(Session):
         self.broker = broker
         self.number = number
         self.direct = Subscription(self, SELF, 0, (SPELLED, SPELLED, SPELLED), literal=True)
-        self.asked: dict[int, tuple[str, bytes]] = {}
         self._call = call
         self._tell = tell
 
@@ -152,23 +150,11 @@ class HubSession(Session):
         if lease is not None and not message.reply_to:
             then = functools.partial(self._done, *lease)
         elif lease is not None and message.reply_to.startswith(CLIENT):
-            self.asked = {seq: asked for seq, asked in self.asked.items() if seq in self.leases}
-            self.asked[message.seq] = (message.reply_to, message.correlation)
+            self.requests.open[message.seq] = (message.reply_to, message.correlation)
         self._call(subscription.filter, message, then)
 
     def ready(self) -> bool:
         return len(self.leases) < CALLBACKS
-
-    def answered(self, message: Message) -> Callable[[], None] | None:
-        """If the message answers a request of its receiver: what to do once it is published."""
-        for seq, (waiting, number) in self.leases.items():
-            if self.asked.get(seq, ("",))[0] == message.topic:
-                message.correlation = self.asked.pop(seq)[1]
-                message.properties = {
-                    **(message.properties or {}), "answers": [waiting.name, number],
-                }  # fmt: skip
-                return functools.partial(self._done, waiting, number)
-        return None
 
     def _done(self, queue: Queue, number: int) -> None:
         self.broker.queues.acknowledge(queue, number, self)

@@ -26,12 +26,13 @@ import msgspec
 
 from hubbub.config import sources
 from hubbub.config.settings import Journal, Settings
+from hubbub.core import client
 from hubbub.core.limits import HANDED_OVER
 from hubbub.core.link import Link
 from hubbub.core.message import SPELLED, Message, run_of
 from hubbub.core.names import HUB
 from hubbub.core.session import Subscription
-from hubbub.core.topics import CLIENT, QUEUE, is_filter, is_name
+from hubbub.core.topics import CLIENT, QUEUE, is_name
 from hubbub.embed.callbacks import SELF, TOO_SLOW, Calls, Flushed, Function, HandOver, HubSession
 from hubbub.embed.peer import SUBTID, Info, Peer, Peers, Sock
 from hubbub.embed.program import Program
@@ -382,9 +383,13 @@ class Hub:
             subscription = Subscription(
                 self._me, topic, 0, (SPELLED, SPELLED, SPELLED), literal=not filter
             )
-            self.node.broker.subscribe(subscription)
+            try:
+                client.subscribe(self.node.broker, subscription)
+            except client.Refused as refusal:
+                del self._wishes[topic]
+                raise ValueError(str(refusal)) from None
             wishes[self._subtopic_key(subtopic)] = _Wish(onmsg, json)
-            self._catch_up(subscription)
+            client.catch_up(self.node.broker, subscription)
         wishes[self._subtopic_key(subtopic)] = _Wish(onmsg, json)
         if filter or topic == SELF:
             return 0 if filter else self._me.number
@@ -534,14 +539,15 @@ class Hub:
         message.protocol, message.client, message.sender = (
             sender.protocol, sender.client, sender.number,
         )  # fmt: skip
-        route = broker.route(broker.open, name)
+        route = broker.route(self._me, name)
         if route.bounded and broker.is_full(route, 1, False):
             return False
-        answered = self._me.answered(message) if self._me.asked else None
         run = self._program.passed = run_of(message, sender, route)
-        broker.publish(run)
-        if answered is not None:
-            answered()
+        seq = self._me.requests.answered(name)
+        if seq:
+            broker.queues.answer(self._me, seq, run)
+        else:
+            broker.publish(run)
         self.node.schedule()
         return True
 
@@ -562,12 +568,8 @@ class Hub:
     # Receiving
 
     def _check_filter(self, topic: str, filter: bool) -> None:
-        if filter and not is_filter(topic):
-            raise ValueError(f"{topic!r} is not a topic filter")
         if topic.startswith(CLIENT):
             raise ValueError("clients are reached by their numbers; the hub's own is 'self'")
-        if topic.startswith(QUEUE):
-            self._name_of(topic)
         known = self._me.subscriptions.get(topic)
         if known is not None and known.literal == filter:
             raise ValueError(f"{topic!r} is subscribed to already, as a name or as a filter")
@@ -579,14 +581,6 @@ class Hub:
         if subtopic:
             self.node.broker.subtopic_id(subtopic, self._me)
         return subtopic or None
-
-    def _catch_up(self, subscription: Subscription) -> None:
-        """What waits in the queue, or is retained."""
-        broker, name = self.node.broker, subscription.filter
-        if name.startswith(QUEUE):
-            broker.queues.dispatch(broker.queues.named(name[len(QUEUE) :]))
-        else:
-            broker.offer_retained(subscription)
 
     def _take(self, topic: str, message: Message, then: Callable[[], None] | None) -> None:
         """A message for a subscription of the program: call its function soon."""

@@ -34,7 +34,7 @@ from hubbub.web.guarded import JOURNAL, PUBLISH, Guarded, refused, token_of
 from hubbub.web.journal import JournalApi
 from hubbub.web.mounted import Mounted
 from hubbub.web.numbers import number_in
-from hubbub.web.publish import Inside, PublishApi
+from hubbub.web.publish import PROTOCOL, Inside, PublishApi
 from hubbub.wire.http import Request
 
 _DATE_SECONDS = 1.0
@@ -111,7 +111,9 @@ class Application:
         """Take over a socket whose first bytes were `data`."""
         state = self.mounted.state if self.mounted is not None else {}
         protocol = cast(Any, self._config.http_protocol_class)(self._config, self._state, state)
-        protocol.app = Guarded(self.asgi, opening, self._hub.broker.open, lambda: self._token)
+        protocol.app = Guarded(
+            self.asgi, opening, self._hub.broker.own(PROTOCOL, ""), lambda: self._token
+        )
         if self.mounted is not None:
             protocol.app = _Beside(protocol.app, self._config.loaded_app)
         transport.set_protocol(protocol)

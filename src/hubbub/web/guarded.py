@@ -21,8 +21,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hubbub.config.settings import Api
-from hubbub.core.connection import Opening
-from hubbub.core.rights import Credentials, Rights, words_of
+from hubbub.core.connection import Admission, Opening, at_once
+from hubbub.core.rights import SUBSCRIBE, TRACE, refusal, words_of
 from hubbub.errors import SettingError
 from hubbub.web import script
 from hubbub.wire.http import CHALLENGE, authorization
@@ -30,8 +30,7 @@ from hubbub.wire.http import CHALLENGE, authorization
 API: Final = "/api/"
 JOURNAL: Final = "/api/v1/journal"
 PUBLISH: Final = "/api/v1/publish"
-RIGHTS: Final = "hubbub.rights"  # where a scope keeps what its request may do
-USER: Final = "hubbub.user"  # and as whom, "" for nobody in particular
+ADMISSION: Final = "hubbub.admission"  # where a scope keeps who its request comes from
 _SAFE: Final = ("GET", "HEAD", None)  # methods that change nothing; a WebSocket has none
 _SHOWN: Final = "$SYS/#"
 _EVERYTHING: Final = ("#", "$queue/#")
@@ -57,14 +56,14 @@ def token_of(settings: Api) -> bytes:
 class Guarded:
     """The application behind the gate of one connection's listener.
 
-    `everything` are the rights of who shows what `token` says now.
+    `everything` is for who shows what `token` says now.
     """
 
     def __init__(
         self,
         app: ASGIApp,
         opening: Opening,
-        everything: Rights,
+        everything: Admission,
         token: Callable[[], bytes],
     ) -> None:
         self._app = app
@@ -95,27 +94,25 @@ class Guarded:
             return None
         token = self._token()
         if path.startswith(API) and token:
-            scope[RIGHTS], scope[USER] = self._everything, ""
+            scope[ADMISSION] = self._everything
             return None if _shows(shown, token) else _wants_token()
-        opening, (user, secret) = self._opening, authorization(shown)
-        asks = Credentials("", user, secret, opening.address, opening.certificate, opening)
-        rights, reason = await self._ask(asks)
-        if rights is None and path.startswith(API):
+        admission, reason = await self._ask(*authorization(shown))
+        if admission is None and path.startswith(API):
             return refused(401, words_of(reason), {CHALLENGE[0]: CHALLENGE[1]})
-        if rights is None:
+        if admission is None:
             return PlainTextResponse(words_of(reason) + "\n", 401, {CHALLENGE[0]: CHALLENGE[1]})
-        scope[RIGHTS], scope[USER] = rights, asks.user
-        return _missing(path, rights)
+        scope[ADMISSION] = admission
+        return _missing(path, admission)
 
-    async def _ask(self, asks: Credentials) -> tuple[Rights | None, str]:
+    async def _ask(self, user: str, secret: bytes) -> tuple[Admission | None, str]:
         answer = asyncio.get_running_loop().create_future()
 
-        def done(rights: Rights | None, reason: str) -> None:
+        def decided(admission: Admission | None, reason: str) -> None:
             if not answer.done():  # the connection went meanwhile
-                answer.set_result((rights, reason))
+                answer.set_result((admission, reason))
 
-        self._opening.gate.authenticate(asks, done)
-        found: tuple[Rights | None, str] = await answer
+        self._opening.ask("", user, secret, decided, at_once)
+        found: tuple[Admission | None, str] = await answer
         return found
 
 
@@ -139,15 +136,23 @@ def _wants_token() -> JSONResponse:
     )
 
 
-def _missing(path: str, rights: Rights) -> Response | None:
+def _missing(path: str, admission: Admission) -> Response | None:
     """What a client that was let in lacks for this path, if anything."""
     if path.startswith(PUBLISH):
         return None
+    rights = admission.rights
     if path == JOURNAL:
-        if all(map(rights.may_bind, _EVERYTHING)):
-            return None
-        return refused(403, "reading the journal needs the right to read every topic")
-    if rights.may_subscribe(_SHOWN):
+        for name in _EVERYTHING:
+            if not rights.may(TRACE, name):
+                why = _no(admission, TRACE, name)
+                return refused(403, f"reading the journal means every topic and queue: {why}")
         return None
-    return PlainTextResponse(f"This needs the right to read {_SHOWN}\n", 403)
+    if rights.may(SUBSCRIBE, _SHOWN):
+        return None
+    return PlainTextResponse(_no(admission, SUBSCRIBE, _SHOWN) + "\n", 403)
+
+
+def _no(admission: Admission, verb: str, name: str) -> str:
+    rule = admission.rights.decided_by(verb, name)
+    return refusal(admission.user, admission.client, verb, name, rule)
 

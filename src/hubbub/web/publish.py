@@ -29,13 +29,14 @@ from starlette.responses import JSONResponse, Response
 from hubbub import schema
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
+from hubbub.core.connection import Admission
 from hubbub.core.link import Link
 from hubbub.core.message import Message
-from hubbub.core.rights import Rights
+from hubbub.core.rights import verb_of
 from hubbub.core.session import Session, Silent
 from hubbub.core.topics import DELAYED, QUEUE, SYSTEM, is_name, is_text
 from hubbub.schema import Row, column_of
-from hubbub.web.guarded import RIGHTS, USER, refused
+from hubbub.web.guarded import ADMISSION, refused
 from hubbub.web.numbers import number_in
 
 TAKEN: Final = "$hub/taken/"
@@ -212,20 +213,21 @@ class PublishApi:
             body = _body(request, bytes(data))
         except ValueError as error:
             return refused(400, str(error))
-        rights: Rights = request.scope[RIGHTS]
-        complaint = _complaint(body, rights, largest)
-        return complaint or await self._take(body, rights)
+        admission: Admission = request.scope[ADMISSION]
+        sender = Silent(PROTOCOL, body.query, admission.rights)
+        sender.user = admission.user
+        complaint = _complaint(body, self._inside.broker, sender, largest)
+        return complaint or await self._take(body, sender)
 
     async def forget(self, request: Request) -> Response:
         """DELETE: a query is over."""
         query = request.path_params["query"]
-        count = self._registry.forget(_place(request.scope[USER], query))
+        count = self._registry.forget(_place(request.scope[ADMISSION].user, query))
         await self._safe()
         return JSONResponse({"forgotten": count})
 
-    async def _take(self, body: Body, rights: Rights) -> Response:
+    async def _take(self, body: Body, sender: Session) -> Response:
         """Slice by slice, a turn of the loop for each; what was taken before is skipped."""
-        sender = Silent(PROTOCOL, body.query, rights)
         taken = skipped = at = 0
         refusal = self._unfit(body, self._registry.of(body.name)) if body.name else None
         while at < len(body.lines) and refusal is None:
@@ -330,7 +332,7 @@ def _ahead(body: Body, known: Taken) -> int:
 def _is_full(broker: Broker, sender: Session, line: Line) -> bool:
     if not line.topic.startswith((QUEUE, DELAYED)):
         return False
-    route = broker.route(sender.rights, line.topic, sender)
+    route = broker.route(sender, line.topic)
     return broker.is_full(route, 1, line.retain)
 
 
@@ -360,17 +362,17 @@ def _body(request: Request, data: bytes) -> Body:
         raise ValueError(f"Hubbub-Batch: expected QUERY/BATCH/PARTITION, got {given!r}")
     first = number_in(request.headers, _FIRST) if _FIRST in request.headers else 0
     query, batch, partition = found.groups()
-    name = f"{_place(request.scope[USER], query)}{int(partition)}"
+    name = f"{_place(request.scope[ADMISSION].user, query)}{int(partition)}"
     return Body(lines, raw, name, query, int(batch), first)
 
 
-def _complaint(body: Body, rights: Rights, largest: int) -> Response | None:
+def _complaint(body: Body, broker: Broker, sender: Session, largest: int) -> Response | None:
     """The answer if something is wrong with a line; then nothing of the body is taken."""
     for number, line in enumerate(body.lines, 1):
         complaint = line.complaint(largest)
         if complaint:
             return refused(400, f"line {number}: {complaint}")
     for topic in {line.topic for line in body.lines}:
-        if not rights.may_publish(topic):
-            return refused(403, f"publishing to {topic!r} is not allowed")
+        if not broker.may_publish(sender, topic):
+            return refused(403, broker.refuse(sender, verb_of(topic), topic))
     return None

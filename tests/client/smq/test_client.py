@@ -118,7 +118,7 @@ async def test_a_server_that_is_no_smq_hub_is_named() -> None:
 
 @pytest.mark.pure
 async def test_a_refusal_has_the_hubs_text_and_nobody_tries_again(hub: Node) -> None:
-    hub.protocols[1].broker.open.may_publish = lambda name: False  # type: ignore[method-assign]
+    hub.protocols[1].broker.open.may = lambda verb, name: False  # type: ignore[method-assign]
     async with connect(url(hub)) as client:
         with pytest.raises(Refused, match="refused the topic 'x'"):
             await client.create("x")

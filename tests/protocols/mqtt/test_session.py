@@ -6,10 +6,11 @@ import pytest
 
 from hubbub.core.broker import Broker
 from hubbub.core.log import Log
-from hubbub.core.rights import Gate, Rights
+from hubbub.core.rights import Gate
 from hubbub.protocols.mqtt import Mqtt, codec
 from tests.core.recording import folded
 from tests.protocols.mqtt.conversation import Device, Stage, restarted
+from tests.rights import ruled
 
 
 def away(stage: Stage, *wishes: str | int) -> None:
@@ -292,13 +293,9 @@ def test_the_will_of_who_was_here_when_the_hub_crashed(record: str, clean: bool)
 
 
 def test_a_will_that_the_client_may_not_publish_is_not_kept() -> None:
-    class Silenced(Rights):
-        def may_publish(self, name: str) -> bool:
-            return False
-
     stage = Stage()
     bob = mourner(stage)
-    stage.gate = Gate(Silenced())
+    stage.gate = Gate(ruled("read #"))
     stage.device("cy", will=will(0))
     assert (stage.broker.state.wills, stage.broker.metrics.dropped) == ({}, {"not allowed": 1})
     restarted(stage)

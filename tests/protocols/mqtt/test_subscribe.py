@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from hubbub.core.limits import NAME_LEVELS
-from hubbub.core.rights import Gate, Rights
+from hubbub.core.rights import Gate
 from hubbub.protocols.mqtt import codec
 from tests.protocols.mqtt.conversation import Stage
+from tests.rights import ruled
 
 
 @pytest.mark.holds(
@@ -85,17 +86,10 @@ def test_what_nobody_may_subscribe_to(name: str) -> None:
 
 @pytest.mark.holds(v3="3.3.5-2 3.8.4-5")
 def test_rights_refuse_a_filter_and_drop_a_publish() -> None:
-    class Fenced(Rights):
-        def may_subscribe(self, topic_filter: str) -> bool:
-            return topic_filter.startswith("mine/")
-
-        def may_publish(self, name: str) -> bool:
-            return name.startswith("mine/")
-
     stage = Stage()
-    stage.gate = Gate(Fenced())
+    stage.gate = Gate(ruled("readwrite mine/#", "deny yours/#"))
     ann = stage.device()
-    ann.subscribe("mine/#", 1, "#", 1)
+    ann.subscribe("mine/#", 1, "yours/#", 1)
     ann.publish("mine/a", qos=1)
     ann.publish("yours/a", qos=1, packet_id=2)
     assert ann.hear() == ["CONNACK 0", "SUBACK 5: 1 128", "mine/a=x q1 #1", "PUBACK 1", "PUBACK 2"]

@@ -130,7 +130,7 @@ class Ear(Session):
         super().__init__("test", f"ear:{name}", Rights())
         self.heard: list[Message] = []
         self.runs: list[int] = []
-        hub.broker.connect(self)
+        hub.broker.connect(self, hub.broker.own(self.protocol, self.client))
         encodings = (hub.smq.raw, hub.smq.raw, hub.smq.raw)
         hub.broker.subscribe(Subscription(self, name, 0, encodings))
 

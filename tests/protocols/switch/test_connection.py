@@ -17,6 +17,7 @@ from hubbub.protocols.switch.operations import is_near
 from hubbub.protocols.switch.session import RESTART_SECONDS
 from hubbub.wire.http import parse_head
 from tests.protocols.switch.journaled import Hub, get, ok, post, said, transfer
+from tests.rights import ruled
 
 LATER = 1e12
 
@@ -34,7 +35,7 @@ class Listener(Session):
         self.got: list[Message] = []
         encodings = (SPELLED, SPELLED, SPELLED)
         self.direct = Subscription(self, "", 1, encodings)
-        hub.broker.connect(self)
+        hub.broker.connect(self, hub.broker.own(self.protocol, self.client))
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
         self.got.extend(run.messages())
@@ -218,13 +219,9 @@ def test_shutting_down() -> None:
 
 
 def test_who_may_not_see_all_may_not_end_it() -> None:
-    class Some(Rights):
-        def may_bind(self, topic_filter: str) -> bool:
-            return False
-
     hub = Hub()
     hub.broker.stop = lambda: pytest.fail("it was ended")
-    hub.gate.rights = Some()
+    hub.gate.rights = ruled("readwrite #", "readwrite $queue/#", "readwrite $SYS/#")
     a = hub.log_in("a")
     a.say(post("/shutdown"))
     assert a.hear().startswith(b"HTTP/1.1 403 ")
@@ -458,16 +455,9 @@ def test_a_token_is_not_shared_between_different_rights() -> None:
 
 
 def test_rights_are_asked() -> None:
-    class Nothing(Rights):
-        def may_publish(self, name: str) -> bool:
-            return False
-
-        def may_subscribe(self, topic_filter: str) -> bool:
-            return False
-
     hub = Hub()
     hub.broker.queues.named("q")
-    hub.gate.rights = Nothing()
+    hub.gate.rights = ruled("deny #")
     a = hub.log_in("a")
     for request in (get("/persistent/x"), get("/destroy/q"), get("/ack/q/0"), transfer("q"),
                     post("/request/q/a"), post("/response/q/q/0"), post("/publish/t"),

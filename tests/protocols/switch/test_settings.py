@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from hubbub.core.message import Message
-from hubbub.core.rights import Rights
 from tests.protocols.switch.journaled import Hub, get, ok, post, said, transfer
+from tests.rights import ruled
 
 NOTHING = {
     "max_messages": 0,
@@ -90,12 +90,8 @@ def test_a_wrong_setting_is_refused(body: bytes, reason: str) -> None:
 
 
 def test_dead_letters_need_the_right_to_send_them() -> None:
-    class Own(Rights):
-        def may_publish(self, name: str) -> bool:
-            return name == "$queue/q"
-
     hub = Hub()
-    hub.gate.rights = Own()
+    hub.gate.rights = ruled("write $queue/q", "manage $queue/q")
     a = hub.log_in("a")
     a.say(post("/create/q", asked(dead_letter="elsewhere")))
     assert a.hear().startswith(b"HTTP/1.1 403 ")

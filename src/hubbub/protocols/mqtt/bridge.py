@@ -427,7 +427,7 @@ class BridgeConnection(Connection):
             return
         message = session.received(packet)
         if message is not None:
-            route = self.broker.route(session.rights, message.topic, session)
+            route = self.broker.route(session, message.topic)
             run = run_of(message, session, route)
             run.number = packet.packet_id if packet.qos == 2 else 0
             self.broker.publish(run)

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hubbub.core.connection import NEVER, Connection, Opening
+from hubbub.core.client import admit, keep
+from hubbub.core.connection import NEVER, Admission, Connection, Opening
 from hubbub.core.limits import KIB, ROUTES
 from hubbub.core.link import Link
 from hubbub.core.message import Run
-from hubbub.core.rights import Exchange, Rights, kind_of, words_of
+from hubbub.core.rights import PUBLISH, Exchange, kind_of, words_of
 from hubbub.core.route import Route
 from hubbub.core.session import row_about
 from hubbub.core.topics import is_name
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from hubbub.protocols.mqtt.protocol import Mqtt
 
 CONNECT_BYTES: Final = 512 * KIB  # its six strings have at most 64 KiB each
-EARLY_BYTES: Final = 256 * KIB  # what comes while the gate thinks; a read of the socket
 CONNECT_SECONDS: Final = 10.0  # to send a whole CONNECT after the first byte
 QOS0: Final = 0x30
 QOS1: Final = 0x32
@@ -71,8 +71,6 @@ class MqttConnection(Connection):
         self.session: MqttSession | None = None
         link.prompt = False  # until the session says otherwise
         self._gathering = Gathering()
-        self._asking = False
-        self._early: list[bytes] = []
         self._routes: dict[bytes, Route] = {}
         self._limit = CONNECT_BYTES
         self._heard = self.broker.clock.now()
@@ -107,8 +105,8 @@ class MqttConnection(Connection):
 
     def feed(self, data: bytes) -> None:
         try:
-            if self._asking:
-                self._wait_for_the_gate(data)
+            if self.asking:
+                keep(self, data)
                 return
             self._heard = self.broker.clock.now()
             gathered = self._gathering.add(data)
@@ -139,8 +137,9 @@ class MqttConnection(Connection):
             if session is None:
                 self._first(head, buf[body:end])
                 pos = end
-                if self._asking:
-                    self._early.append(buf[pos:])
+                if self.asking:
+                    if pos < n:
+                        keep(self, buf[pos:])
                     return
                 session = self.session
             elif head == QOS0 or head == QOS1:
@@ -155,13 +154,6 @@ class MqttConnection(Connection):
         if pos < n:
             _, end = codec.extent(buf, pos, self._limit)
             self._gathering.keep(buf[pos:], end - pos)
-
-    def _wait_for_the_gate(self, data: bytes) -> None:
-        self._early.append(data)
-        if sum(map(len, self._early)) > EARLY_BYTES:
-            raise PacketError(
-                f"more than {EARLY_BYTES} bytes before the CONNECT is answered", spec.BUSY
-            )
 
     def _packet(self, head: int, body: bytes) -> None:
         kind = head >> 4
@@ -218,49 +210,42 @@ class MqttConnection(Connection):
         if method is not None:
             self._begin_exchange(method)
             return
-        self._asking = True
         user = name_from_wire(asked.user or b"")
-        self.opening.authenticate(self._client, user, asked.password or b"", self._judged)
+        admit(self, self._client, user, asked.password or b"", self._judged)
 
-    def _judged(self, rights: Rights | None, reason: str) -> None:
-        """The gate has decided; what came meanwhile is taken now."""
-        self._asking = False
-        if self._over:
-            return
-        if rights is None:
+    def _judged(self, admission: Admission | None, reason: str) -> None:
+        """The gate has decided."""
+        if admission is None:
             code = REFUSALS.get(kind_of(reason), spec.NOT_ALLOWED)
             self.link.write(refusal(self._v5, code, self._reason(words_of(reason))))
             self._finish(f"refused: {words_of(reason)}")
             return
-        self._accept(rights, Properties())
-        early, self._early = self._early, []
-        rest = b"".join(early)
-        if rest:
-            self.feed(rest)
+        self._accept(admission, Properties())
 
-    def _accept(self, rights: Rights, proof: Properties) -> None:
-        """Take the client in; `proof` is what the exchange of credentials says to it."""
+    def _accept(self, admission: Admission, proof: Properties) -> None:
+        """Take the client in; `proof` is what the exchange of credentials says to it.
+
+        A session that another user left is another session, and over.
+        """
         asked, broker, mqtt = self._asked, self.broker, self.protocol
         assert asked is not None
         client = self._client or new_client()
         self._expiry = lifetime(asked, mqtt.max_session_expiry)
-        number = self._take_over(client)
         session = mqtt.sessions.get(client)
-        if session is not None and asked.clean:
+        if session is not None and (asked.clean or session.user != admission.user):
             mqtt.end(session)
             session = None
         present = session is not None
         if session is None:
-            session = MqttSession(broker, client, rights, self._expiry > 0, mqtt.exchanging)
+            lasts = self._expiry > 0
+            session = MqttSession(broker, client, admission.rights, lasts, mqtt.exchanging)
             mqtt.sessions[client] = session
         mqtt.publish_due_will(session)
-        session.rights = rights
-        session.address, session.opening = self.opening.address, self.opening
-        broker.connect(session, number, self._expiry)
+        broker.connect(session, admission, self._expiry)
         session.attach(self.link, self._dialect, mqtt.qos2_serial and not self._v5, self._finish)
         self.session = session
         self._limit = mqtt.message_bytes
-        self._will = self._permitted(asked_will(asked, self._dialect, session), rights)
+        self._will = self._permitted(asked_will(asked, self._dialect, session), session)
         if self._will is not None:
             broker.change(self._will.row())
         self._welcome(session, present, asked, proof)
@@ -287,19 +272,11 @@ class MqttConnection(Connection):
         present = present and not self._old  # in 3.1 the byte is reserved
         self.link.hold(codec.connack(present, codec.ACCEPTED, properties), barrier=True)
 
-    def _take_over(self, client: str) -> int:
-        """End another connection of the same client; its address stays (0 = there is none)."""
-        session = self.protocol.sessions.get(client)
-        if session is None or not session.number:
-            return 0
-        number = session.number
-        session.taken_over()
-        return number
-
-    def _permitted(self, will: Will | None, rights: Rights) -> Will | None:
+    def _permitted(self, will: Will | None, session: MqttSession) -> Will | None:
         """Asked now: after a restart nobody knows any more what the client may do."""
-        if will is None or rights.may_publish(will.message.topic):
+        if will is None or self.broker.may_publish(session, will.message.topic):
             return will
+        self.broker.refuse(session, PUBLISH, will.message.topic)
         self.broker.metrics.drop("not allowed")
         return None
 
@@ -347,14 +324,18 @@ class MqttConnection(Connection):
             self.link.write(codec.auth(spec.CONTINUE, proof.encode()))
             return
         self._exchange = None
-        if step.rights is None:
+        admission, session = step.admission, self.session
+        if admission is None:
             raise PacketError(step.reason, REFUSALS.get(step.reason, spec.NOT_ALLOWED))
-        if self.session is None:
-            self._accept(step.rights, proof)
+        if session is None:
+            self.broker.take_over(admission)
+            self._accept(admission, proof)
             return
-        self.session.rights = step.rights
+        if admission.user != session.user:
+            reason = f"an AUTH as another user than {session.user!r}"
+            raise PacketError(reason, spec.NOT_ALLOWED)
+        self.broker.entitle(session, admission)
         self._routes = {}
-        self.broker.age += 1
         self.link.write(codec.auth(spec.SUCCESS, proof.encode()))
 
     # Publishing
@@ -372,9 +353,9 @@ class MqttConnection(Connection):
         if not is_name(name):
             reason = f"a PUBLISH to {name[:80]!r}, which is not a topic name"
             raise PacketError(reason, spec.BAD_TOPIC)
-        route = self.broker.route(session.rights, self._dialect.full(name), session)
+        route = self.broker.route(session, self._dialect.full(name))
         if not self._dialect.mount:
-            self._routes = session.routes if session.deaf else session.rights.routes
+            self._routes = session.routes if session.no_local else session.rights.routes
             return route
         if len(self._routes) >= ROUTES:
             self._routes = {}
@@ -627,6 +608,7 @@ class MqttConnection(Connection):
         if code and self.session is not None:
             self._say_last(code, reason)
         self._over = True
+        self.asking = False
         self.link.close(reason)
         session, self.session = self.session, None
         if session is not None:

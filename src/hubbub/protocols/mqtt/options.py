@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 from typing import Final, NamedTuple
 
-SELF: Final = "$client/self"  # what is published to the client's own address
-
 
 class Options(NamedTuple):
     """`identifier` comes back with every message (0 = none)."""

@@ -54,8 +54,8 @@ class Mqtt(Protocol):
         self.receive_maximum = mqtt.receive_maximum
         self.topic_alias_maximum = mqtt.topic_alias_maximum
         self.max_session_expiry = mqtt.max_session_expiry
-        self.wildcard_subscriptions = mqtt.wildcard_subscriptions
-        self.shared_subscriptions = mqtt.shared_subscriptions
+        self.broker.wildcards = mqtt.wildcard_subscriptions
+        self.broker.sharing = mqtt.shared_subscriptions
         self.message_rate = mqtt.message_rate
         self.connects = Rate(mqtt.connect_rate)
         self.server_reference = mqtt.server_reference

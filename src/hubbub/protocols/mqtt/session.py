@@ -18,16 +18,15 @@ from typing import Final
 from hubbub.core.broker import Broker
 from hubbub.core.limits import LINK_CHOKED, ROUTES
 from hubbub.core.link import Link
-from hubbub.core.message import Encoding, Message, Run, run_of
-from hubbub.core.queue import Queue
-from hubbub.core.rights import Rights
+from hubbub.core.message import Encoding, Message, Run
+from hubbub.core.rights import CONSUME, RECEIVE, Rights
 from hubbub.core.session import Session, SessionState, Subscription, row_about
-from hubbub.core.topics import CLIENT, QUEUE, SHARE, matches, shared_filter
+from hubbub.core.topics import CLIENT, QUEUE, SELF, SHARE, matches, shared_filter
 from hubbub.errors import UnreadableError
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.dialect import PLAIN, Dialect, Ids, PublishEncoding5
-from hubbub.protocols.mqtt.options import SELF, unpack
+from hubbub.protocols.mqtt.options import unpack
 from hubbub.schema import ACK, RECEIVED, Row
 
 NAME: Final = "mqtt"
@@ -50,9 +49,8 @@ class MqttSession(Session):
     has published something on its present connection. `exchanging`: the sessions of this hub with
     an exclusive exchange, which may take too long. `dialect`: the version of its present
     connection, or its last. `packet_limit` and `alias_limit`: the largest packet and the number of
-    topic aliases that the client takes. `requests`: seq -> reply address and correlation of what
-    it took from queues and has not answered. `_offered`: what the subscription asked that a
-    retained message is sent for, by its number.
+    topic aliases that the client takes. `_offered`: what the subscription asked that a retained
+    message is sent for, by its number.
     """
 
     def __init__(
@@ -77,7 +75,6 @@ class MqttSession(Session):
         self.starved = True
         self._aside: list[bytes] = []
         self._aside_bytes = 0
-        self.requests: dict[int, tuple[str, bytes]] = {}
         self._aliases: dict[str, int] = {}
         self._asked: dict[str, tuple[bool, Ids]] = {}
         self._offered: dict[int, tuple[bool, Ids]] = {}
@@ -87,6 +84,7 @@ class MqttSession(Session):
     def remember(self, state: SessionState) -> None:
         """What it knows: its own, or for a lasting session what the journal's fold holds."""
         self.state = state
+        self.user = state.user
         self.backlog = state.backlog
         self.shared = state.shared
 
@@ -172,7 +170,7 @@ class MqttSession(Session):
         self._aside = []
         self._aside_bytes = 0
         self._aliases = {}
-        self.requests = {}
+        self.requests.open = {}
         for seq in self.leases:
             number = self.backlog.number_of(seq)
             if number >= 0:
@@ -408,9 +406,11 @@ class MqttSession(Session):
     def _may_have(self, message: Message) -> bool:
         """While it was away its rights may not have been known, or were others."""
         rights = self.rights
-        if rights is self.broker.open or message.seq in self.leases:
+        if rights is self.broker.open:
             return True
-        return rights.may_receive(message.topic)
+        if message.seq in self.leases:
+            return self.broker.may(self, CONSUME, self.leases[message.seq][0].client)
+        return rights.may(RECEIVE, message.topic)
 
     def _skip(self, number: int, seq: int, reason: str) -> None:
         """It is never sent; for the publisher it is as if it had been."""
@@ -512,9 +512,7 @@ class MqttSession(Session):
 
     def _remember_request(self, message: Message) -> None:
         if self.dialect.v5 and message.reply_to and message.seq in self.leases:
-            if len(self.requests) >= 2 * self.window:  # with those that somebody else answered
-                self.requests = {s: r for s, r in self.requests.items() if s in self.leases}
-            self.requests[message.seq] = (message.reply_to, message.correlation)
+            self.requests.open[message.seq] = (message.reply_to, message.correlation)
 
     def _show_reply_id(self, message: Message) -> None:
         """A reply queue is shown as a number, so that each answer finds its own request."""
@@ -524,25 +522,11 @@ class MqttSession(Session):
     def publish_answer(self, run: Run) -> None:
         """Publish a run of one message, which may be the acknowledgement of a request."""
         message = run.messages()[0]
-        request = self._answered(message)
-        if request is None:
+        seq = self.requests.answered(message.topic, message.correlation)
+        if seq:
+            self.broker.queues.answer(self, seq, run)
+        else:
             self.broker.publish(run)
-            return
-        queue, number = request
-        message.properties = {**(message.properties or {}), "answers": [queue.name, number]}
-        answer = run_of(message, self, run.route)  # the image does not say what it answers
-        answer.number = run.number
-        self.broker.publish(answer)
-        self.broker.queues.acknowledge(queue, number, self)
-        self.broker.queues.dispatch(queue)
-
-    def _answered(self, message: Message) -> tuple[Queue, int] | None:
-        """The oldest open request that the message answers; then it is open no more."""
-        for seq, request in self.requests.items():
-            if request == (message.topic, message.correlation) and seq in self.leases:
-                del self.requests[seq]
-                return self.leases.pop(seq)
-        return None
 
     def settle(self) -> None:
         """One `ack` row for each run of consecutive deliveries."""

@@ -6,15 +6,15 @@ when its rows are durable. Called by the connection. No I/O.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from hubbub.core.limits import SUBSCRIPTIONS
+from hubbub.core import client
 from hubbub.core.session import Subscription
-from hubbub.core.topics import CLIENT, QUEUE, SHARE, has_wildcard, is_filter, shared_filter
+from hubbub.core.topics import CLIENT, SELF, SHARE, is_filter
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError
-from hubbub.protocols.mqtt.options import SELF, Options
+from hubbub.protocols.mqtt.options import Options
 from hubbub.protocols.mqtt.session import ANY_PACKET, MqttSession
 from hubbub.schema import name_from_wire
 
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from hubbub.protocols.mqtt.protocol import Mqtt
 
 
-def subscribe(mqtt: Mqtt, session: MqttSession, body: bytes, client: codec.Connect) -> None:
+def subscribe(mqtt: Mqtt, session: MqttSession, body: bytes, asked: codec.Connect) -> None:
     """Take a SUBSCRIBE and answer it. Nothing comes back to a bridge that came from it.
 
-    `client`: how it introduced itself.
+    `asked`: how the client introduced itself.
     """
     v5 = session.dialect.v5
     packet_id, wanted, properties = codec.parse_subscribe(body, v5)
     _check_answer(session, len(wanted))
     identifier = sum(properties.subscriptions) if properties is not None else 0
     codes, offers = [], []
-    for name, asked in wanted:
-        options = asked | codec.NO_LOCAL if client.bridge else asked
+    for name, wish in wanted:
+        options = wish | codec.NO_LOCAL if asked.bridge else wish
         code, offered = _subscribe_one(mqtt, session, name_from_wire(name), options, identifier)
-        codes.append(code if v5 else _before_5(code, asked, client.version))
+        codes.append(code if v5 else _before_5(code, wish, asked.version))
         if offered is not None:
             offers.append(offered)
     session.subscribed()
     _answer(session, codec.suback(packet_id, codes, codec.NO_PROPERTIES if v5 else b""), True)
     for subscription in offers:
-        _first_deliveries(mqtt, subscription)
+        client.catch_up(mqtt.broker, subscription)
 
 
 def _before_5(code: int, asked: int, version: str) -> int:
@@ -59,14 +59,14 @@ def _subscribe_one(
     no_local = options & codec.NO_LOCAL != 0
     if no_local and name.startswith(SHARE):
         raise PacketError("a shared subscription with no local", spec.PROTOCOL)
-    code = _check(mqtt, session, name)
-    if code:
-        return code, None
     asked = Options(no_local, options & codec.AS_PUBLISHED != 0, identifier)
     packed, qos = asked.pack(), min(options & 3, mqtt.maximum_qos)
     encodings = session.encodings(qos, packed)
     subscription = Subscription(session, name, qos, encodings, False, packed, no_local)
-    new = mqtt.broker.subscribe(subscription)
+    try:
+        new = client.subscribe(mqtt.broker, subscription)
+    except client.Refused as refusal:
+        return _refused(session, refusal), None
     handling = options >> codec.HANDLING_SHIFT
     return qos, subscription if handling == 0 or (handling == 1 and new) else None
 
@@ -79,40 +79,23 @@ def _meant(session: MqttSession, name: str, packet: str) -> str:
     return SELF if name == f"{CLIENT}{session.number}" else session.dialect.full(name)
 
 
-def _check(mqtt: Mqtt, session: MqttSession, name: str) -> int:
-    """The reason code of a refusal, 0 if there is none."""
-    inner = name
-    if name.startswith(SHARE):
-        if not mqtt.shared_subscriptions:
-            return _not_offered(session, "a shared subscription", spec.NO_SHARED)
-        inner = shared_filter(name)
-        if not inner or inner.startswith((QUEUE, CLIENT, SHARE)):
-            return spec.BAD_FILTER
-    if len(session.subscriptions) >= SUBSCRIPTIONS and name not in session.subscriptions:
-        return spec.QUOTA
-    if inner.startswith(CLIENT) and inner != SELF:
-        return spec.NOT_ALLOWED
-    if has_wildcard(inner):
-        if inner.startswith(QUEUE):
-            return spec.BAD_FILTER
-        if not mqtt.wildcard_subscriptions:
-            return _not_offered(session, "a subscription with wildcards", spec.NO_WILDCARDS)
-    return spec.SUCCESS if session.rights.may_subscribe(inner) else spec.NOT_ALLOWED
+_CODES: Final = {
+    client.MALFORMED: spec.BAD_FILTER,
+    client.NO_WILDCARDS: spec.NO_WILDCARDS,
+    client.NO_SHARING: spec.NO_SHARED,
+    client.TOO_MANY: spec.QUOTA,
+    client.NOT_ALLOWED: spec.NOT_ALLOWED,
+}
+# A client of 5.0 read in its CONNACK that there is no such thing (3.2.2.3.11, 3.2.2.3.13).
+_NOT_OFFERED: Final = (client.NO_WILDCARDS, client.NO_SHARING)
 
 
-def _not_offered(session: MqttSession, what: str, code: int) -> int:
-    """A client of 5.0 read in its CONNACK that there is no such thing (3.2.2.3.11, 3.2.2.3.13)."""
-    if session.dialect.v5:
-        raise PacketError(f"{what}, which is not offered here", code)
+def _refused(session: MqttSession, refusal: client.Refused) -> int:
+    """The reason code of a refusal."""
+    code = _CODES[refusal.reason]
+    if session.dialect.v5 and refusal.reason in _NOT_OFFERED:
+        raise PacketError(str(refusal), code)
     return code
-
-
-def _first_deliveries(mqtt: Mqtt, subscription: Subscription) -> None:
-    name, queues = subscription.filter, mqtt.broker.queues
-    if name.startswith(QUEUE):
-        queues.dispatch(queues.named(name[len(QUEUE) :]))
-    elif not name.startswith(SHARE):
-        mqtt.broker.offer_retained(subscription)
 
 
 def unsubscribe(mqtt: Mqtt, session: MqttSession, body: bytes) -> None:

@@ -5,7 +5,7 @@ Called by the connection. Section numbers are those of MQTT 5.0.
 
 from __future__ import annotations
 
-import random
+import secrets
 from typing import TYPE_CHECKING, Final
 
 from hubbub.core import rights
@@ -137,7 +137,7 @@ def _check_size(mqtt: Mqtt, asked: codec.Connect) -> None:
 
 def new_client() -> str:
     """For a client that leaves the choice of its id to the hub."""
-    return f"auto-{random.getrandbits(64):016x}"
+    return f"auto-{secrets.randbits(64):016x}"
 
 
 def lifetime(asked: codec.Connect, most: int) -> int:
@@ -177,9 +177,9 @@ def greeting(mqtt: Mqtt, asked: codec.Connect, number: int) -> Properties:
         found.numbers[spec.MAXIMUM_QOS] = mqtt.maximum_qos
     if not mqtt.retains:
         found.numbers[spec.RETAIN_AVAILABLE] = 0
-    if not mqtt.wildcard_subscriptions:
+    if not mqtt.broker.wildcards:
         found.numbers[spec.WILDCARDS_AVAILABLE] = 0
-    if not mqtt.shared_subscriptions:
+    if not mqtt.broker.sharing:
         found.numbers[spec.SHARED_AVAILABLE] = 0
     if wants.numbers.get(spec.REQUEST_RESPONSE):
         found.texts[spec.RESPONSE_INFORMATION] = b"$client/%d" % number

@@ -13,21 +13,23 @@ the end of this file; anything else closes the connection.
 
 from __future__ import annotations
 
-import random
+import contextlib
+import secrets
 from collections.abc import Callable
 from typing import Final
 
 from hubbub.config.settings import Settings
+from hubbub.core import client
 from hubbub.core import rights as gate
 from hubbub.core.broker import Broker
-from hubbub.core.connection import NEVER, Connection, Opening, Protocol
-from hubbub.core.limits import KIB, ROUTES, SUBSCRIPTIONS
+from hubbub.core.connection import NEVER, Admission, Connection, Opening, Protocol
+from hubbub.core.limits import ROUTES
 from hubbub.core.link import Link
 from hubbub.core.message import Run
-from hubbub.core.rights import Rights
+from hubbub.core.rights import OBSERVE
 from hubbub.core.route import Route
 from hubbub.core.session import Subscription
-from hubbub.core.topics import CLIENT, QUEUE, SYSTEM, is_name
+from hubbub.core.topics import CLIENT, QUEUE, is_name
 from hubbub.errors import ProtocolError
 from hubbub.protocols.smq import codec
 from hubbub.protocols.smq.session import SmqEncoding, SmqRaw, SmqSession, SmqWebSocket
@@ -35,7 +37,6 @@ from hubbub.schema import name_from_wire
 from hubbub.wire.http import Request
 from hubbub.wire.websocket import frame
 
-KEPT_BYTES: Final = 256 * KIB  # what may arrive while the credentials are looked at
 NAME_BYTES: Final = codec.FRAME_BYTES - 8  # its ack must fit a frame
 
 # States
@@ -60,7 +61,7 @@ _ACCEPTED: Final = (
 
 
 class Smq(Protocol):
-    """SMQ inside one hub: the connected clients by uid, and the two encodings.
+    """SMQ inside one hub: what its connections share, and the two encodings.
 
     `stalled`: clients whose links were too full for more of a queue. `retained`: a new
     subscription gets the retained message. `newest`: the row of the newest topic or sub-topic
@@ -74,7 +75,6 @@ class Smq(Protocol):
         super().__init__(broker)
         self.raw = SmqRaw(broker)
         self.websocket = SmqWebSocket(broker)
-        self.clients: dict[str, SmqSession] = {}
         self.stalled: set[SmqSession] = set()
         self.retained = True
         self.connect_seconds = 4.0
@@ -128,8 +128,6 @@ class SmqConnection(Connection):
         # What arrived and is not worked on yet. Most connections are idle, so what is empty
         # takes no memory.
         self._rest = b""
-        self._kept: list[bytes] | None = None
-        self._kept_bytes = 0
         self._body_left = _body_bytes(opening.request)
         # Connecting.
         self._deadline = self.broker.clock.now() + smq.connect_seconds
@@ -150,15 +148,15 @@ class SmqConnection(Connection):
         address = self.opening.address.removeprefix("::ffff:").encode()
         if len(address) < codec.ADDRESS_BYTES:
             address = b"0.0.0.0"
-        seed = self.opening.challenge = random.getrandbits(32)
+        seed = self.opening.challenge = secrets.randbits(32)
         self._write(codec.message(codec.INIT, 1, seed, rest=address))
 
     def feed(self, data: bytes) -> None:
         if self.link.closing:
             return
         try:
-            if self.state == ASKING:
-                self._keep(data)
+            if self.asking:
+                client.keep(self, data)
             elif self.opening.websocket:
                 self._take_message(data)
             else:
@@ -186,6 +184,7 @@ class SmqConnection(Connection):
 
     def lost(self, reason: str) -> None:
         self.state = OPEN
+        self.asking = False
         if self.session is not None:
             self.session.leave(reason)
 
@@ -199,7 +198,7 @@ class SmqConnection(Connection):
             data = self._rest + data
             self._rest = b""
         at, size = 0, len(data)
-        while not self.link.closing and self.state != ASKING:
+        while not self.link.closing and not self.asking:
             end = codec.next_frame(data, at)
             if not end:
                 break
@@ -215,8 +214,8 @@ class SmqConnection(Connection):
             else:
                 self._handle(data[at + 2], data[at + 3 : end])
             at = end
-        if self.state == ASKING:
-            self._keep(data[at:])
+        if at < size and self.asking:
+            client.keep(self, data[at:])
         elif at < size:
             self._rest = data[at:]
 
@@ -243,15 +242,6 @@ class SmqConnection(Connection):
         else:
             self._refuse(codec.BAD_CONNECT, f"expected Connect, got type {kind}")
 
-    def _keep(self, data: bytes) -> None:
-        self._kept_bytes += len(data)
-        if self._kept_bytes > KEPT_BYTES:
-            raise ProtocolError(f"more than {KEPT_BYTES} bytes before Connack")
-        if self._kept is None:
-            self._kept = []
-        if data:
-            self._kept.append(data)
-
     def _write(self, message: bytes) -> None:
         self.link.write(self.encoding.wrap(message))
 
@@ -269,40 +259,21 @@ class SmqConnection(Connection):
         self.state = ASKING
         uid = name_from_wire(wanted.uid)
         self.opening.info = name_from_wire(wanted.info)
-        self.opening.authenticate(uid, name_from_wire(user), secret, self._admit)
+        client.admit(self, uid, name_from_wire(user), secret, self._admit)
 
-    def _admit(self, rights: Rights | None, reason: str) -> None:
-        """The gate has decided, at once or later."""
-        if self.state != ASKING or self.link.closing:
-            return
-        if rights is None:
+    def _admit(self, admission: Admission | None, reason: str) -> None:
+        """The gate has decided, at once or later; an older connection of this uid is gone."""
+        self.state = OPEN
+        if admission is None:
             code = _REFUSALS.get(gate.kind_of(reason), codec.BAD_CREDENTIALS)
             self._refuse(code, gate.words_of(reason))
             return
-        self._enter(rights)
-        try:
-            kept, self._kept = self._kept, None
-            for data in kept or ():
-                self.feed(data)
-        except ProtocolError as error:
-            self.link.write(error.reply)
-            self.link.close(error.reason)
-
-    def _enter(self, rights: Rights) -> None:
-        """In: an older connection of this uid goes, its number stays."""
-        wanted, smq, credentials = self._wanted, self.smq, self.opening.credentials
-        assert wanted is not None and credentials is not None
+        wanted, smq = self._wanted, self.smq
+        assert wanted is not None
         self._wanted = None
-        uid = credentials.client
-        number = 0
-        old = smq.clients.get(uid)
-        if old is not None:
-            number = old.number
-            old.taken_over()
-        session = SmqSession(smq, uid, rights, self.link, self.encoding, wanted.largest)
-        session.address, session.opening = self.opening.address, self.opening
-        smq.clients[uid] = self.session = session
-        self.broker.connect(session, number)
+        session = SmqSession(smq, admission, self.link, self.encoding, wanted.largest)
+        self.session = session
+        self.broker.connect(session, admission)
         self._etid = session.number.to_bytes(4, "big")
         self.state = CONNECTED
         session.send(codec.CONNACK, 0, session.number)
@@ -322,35 +293,24 @@ class SmqConnection(Connection):
         if name in session.subscriptions:
             self._acknowledge(codec.SUBACK, self.smq.topic_id(name, session), body)
             return
-        allowed = (
-            _may_be_named(name)
-            and len(session.subscriptions) < SUBSCRIPTIONS
-            and session.rights.may_subscribe(name)
-        )
-        number = self.smq.topic_id(name, session) if allowed else 0
-        if not number:
-            self._acknowledge(codec.SUBACK, 0, body)
-            return
         subscription = Subscription(session, name, 0, session.encodings, literal=True)
         session.settled = False  # nothing of a queue leaves before the Suback
-        self.broker.subscribe(subscription)
+        number = 0
+        with contextlib.suppress(client.Refused):
+            client.subscribe(self.broker, subscription)
+            number = self.smq.topic_id(name, session)
+        if not number:
+            self.broker.unsubscribe(session, name)
         self._acknowledge(codec.SUBACK, number, body)
         session.settled = True
-        self._catch_up(subscription)
-
-    def _catch_up(self, subscription: Subscription) -> None:
-        """What a new subscription gets at once: what waits in the queue, or what is retained."""
-        name = subscription.filter
-        if name.startswith(QUEUE):
-            self.broker.queues.dispatch(self.broker.queues.named(name[len(QUEUE) :]))
-        elif self.smq.retained:
-            self.broker.offer_retained(subscription)
+        if number and (self.smq.retained or name.startswith(QUEUE)):
+            client.catch_up(self.broker, subscription)
 
     def _create(self, body: bytes) -> None:
         session = self._me()
         name = _name_in(body)
         allowed = (
-            _may_be_named(name) and not name.startswith(SYSTEM) and session.rights.may_publish(name)
+            _may_be_named(name) and self.broker.may_publish(session, name)
         )
         number = self.smq.topic_id(name, session) if allowed else 0
         self._acknowledge(codec.CREATEACK, number, body)
@@ -381,7 +341,7 @@ class SmqConnection(Connection):
         if number in (session.number, self.broker.itself.number):
             return
         name = self._name_of(number)
-        if name is None:
+        if name is None or not (name.startswith(CLIENT) or self._may(OBSERVE, name)):
             session.send(codec.CHANGE, number, 0)
             return
         session.observing[name] = None
@@ -395,6 +355,13 @@ class SmqConnection(Connection):
         if name is not None:
             session.observing.pop(name, None)
             self.broker.unobserve(session, name)
+
+    def _may(self, verb: str, name: str) -> bool:
+        """Whether it may do that; a refusal has no room for the reason, so the log has it."""
+        allowed = self.broker.may(self._me(), verb, name)
+        if not allowed:
+            self.broker.refuse(self._me(), verb, name)
+        return allowed
 
     def _named(self, kind: int, body: bytes) -> str | None:
         return self.broker.state.topics.names.get(codec.numbers_of(kind, body)[0])
@@ -423,7 +390,7 @@ class SmqConnection(Connection):
                 self._report_lost(tid, image, count)
                 return
         run = Run(session, route, 0, count, self.encoding, image)
-        if not session.asked or not session.answer(run):
+        if not session.requests or not session.answer(run):
             self.broker.publish(run)
 
     def _report_lost(self, tid: bytes, image: bytes, count: int) -> None:
@@ -440,7 +407,7 @@ class SmqConnection(Connection):
             return self._me().route_to_asker(f"{CLIENT}{number}")
         if len(self._routes) >= ROUTES:
             self._routes.clear()
-        route = self.broker.route(self._me().rights, name)
+        route = self.broker.route(self._me(), name)
         if number not in self.broker.replies:
             self._routes[tid] = route
         return route

@@ -14,11 +14,10 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from hubbub.core.broker import Broker
+from hubbub.core.connection import Admission
 from hubbub.core.limits import INFLIGHT, LINK_CHOKED
 from hubbub.core.link import Link
 from hubbub.core.message import Encoding, Message, Run
-from hubbub.core.queue import Queue
-from hubbub.core.rights import Rights
 from hubbub.core.route import Route
 from hubbub.core.session import Session, Subscription
 from hubbub.core.topics import CLIENT, QUEUE, client_number
@@ -168,15 +167,15 @@ class SmqWebSocket(SmqEncoding):
 class SmqSession(Session):
     """One connected client; it ends with its connection.
 
-    `observing`: the names whose changes it wants. `asked`: seq -> reply address and correlation
-    of each request that it took from a queue and whose asker has no reply id, but a number.
-    `settled`: False while a subscription is being made. `largest` bounds single writes, 0 = none.
+    `observing`: the names whose changes it wants. Of its `requests` are those whose asker has no
+    reply id, but a number. `settled`: False while a subscription is being made. `largest` bounds
+    single writes, 0 = none.
     """
 
     def __init__(
-        self, smq: Smq, client: str, rights: Rights, link: Link, encoding: SmqEncoding, largest: int
+        self, smq: Smq, admission: Admission, link: Link, encoding: SmqEncoding, largest: int
     ) -> None:
-        super().__init__(smq.name, client, rights)
+        super().__init__(smq.name, admission.client, admission.rights)
         self.smq = smq
         self.broker = smq.broker
         self.link = link
@@ -184,7 +183,6 @@ class SmqSession(Session):
         self.encodings = encoding.by_qos
         self.largest = largest
         self.observing: dict[str, None] = {}
-        self.asked: dict[int, tuple[str, bytes]] = {}
         self.settled = True
         self.direct = Subscription(self, CLIENT, 0, self.encodings, literal=True)
 
@@ -209,8 +207,8 @@ class SmqSession(Session):
         image = run.seen_as(encoding)
         # Only what is encoded anew can be too large, and only if its image was; what the hub
         # itself made has none.
-        if encoding is not run.encoding and not 0 < len(run.image) <= encoding.payload_bytes:
-            self._count_left_out(run)
+        if encoding is not run.encoding:
+            self._encoded_anew(run)
         if image:
             self.write(image)
             self.broker.metrics.messages_out += run.count
@@ -225,8 +223,15 @@ class SmqSession(Session):
         if message.seq in self.leases:
             self._hand_over(message)
 
-    def _count_left_out(self, run: Run) -> None:
+    def _encoded_anew(self, run: Run) -> None:
+        """It is shown what it may answer, and not what is too large for it."""
+        if not isinstance(run.encoding, SmqEncoding):
+            for message in run.messages():
+                if message.reply_id:
+                    self.broker.replies.hand(message, self)
         most = self.encoding.payload_bytes
+        if 0 < len(run.image) <= most:
+            return
         count = sum(len(message.payload) > most for message in run.messages())
         if count:
             self._drop(TOO_LARGE, count)
@@ -261,38 +266,23 @@ class SmqSession(Session):
             return
         if not message.reply_to.startswith(CLIENT):
             return  # who publishes to its reply id acknowledges it
-        if len(self.asked) >= 2 * INFLIGHT:  # with requests that somebody else answered
-            self.asked = {seq: asked for seq, asked in self.asked.items() if seq in self.leases}
-        self.asked[message.seq] = (message.reply_to, message.correlation)
+        self.requests.open[message.seq] = (message.reply_to, message.correlation)
 
     def answer(self, run: Run) -> bool:
         """Publish a run as answers to the oldest open requests from there; False if none is."""
         answered = False
-        for message in run.messages():
-            request = self._oldest_request(message.topic)
-            if request is not None:
-                seq, queue, number = request
-                message.correlation = self.asked.pop(seq)[1]
-                message.properties = {**(message.properties or {}), "answers": [queue.name, number]}
-                self.broker.post(message, self)
-                self.broker.queues.acknowledge(queue, number, self)
-                self.broker.queues.dispatch(queue)
+        for index in range(run.count):
+            seq = self.requests.answered(run.route.name)
+            if seq:
+                self.broker.queues.answer(self, seq, run.part(index))
                 answered = True
             elif answered:
-                self.broker.post(message, self)
+                self.broker.publish(run.part(index))
         return answered
 
     def route_to_asker(self, address: str) -> Route | None:
         """Where an answer goes whose asker is gone: to nobody, but it ends the request."""
-        if self._oldest_request(address) is None:
-            return None
-        return self.broker.route(self.rights, address)
-
-    def _oldest_request(self, address: str) -> tuple[int, Queue, int] | None:
-        for seq, (queue, number) in self.leases.items():
-            if seq in self.asked and self.asked[seq][0] == address:
-                return seq, queue, number
-        return None
+        return self.broker.route(self, address) if self.requests.answered(address) else None
 
     # Observing
 
@@ -311,8 +301,6 @@ class SmqSession(Session):
             return
         for name in self.observing:
             self.broker.unobserve(self, name)
-        if self.smq.clients.get(self.client) is self:
-            del self.smq.clients[self.client]
         self.smq.stalled.discard(self)
         self.broker.disconnect(self, reason)
 

@@ -46,47 +46,46 @@ INVALID: Final = (ValueError, RecursionError, OverflowError)
 class Route(NamedTuple):
     """A method and path, and the operation it asks for; capitals are arguments.
 
-    `*` takes all the rest of the path. `login`: refused to a connection without one. `right`:
-    what the client must be allowed to do with the queue it names first, or with all of them.
+    `*` takes all the rest of the path. `login`: refused to a connection without one. What else an
+    operation needs is in `operations.VERBS_OF`.
     """
 
     method: str
     path: str
     operation: str
     login: bool = True
-    right: str = ""
 
 
 ROUTES: Final = (
-    Route("GET", "/", "diagnostics", login=False, right="watch"),
+    Route("GET", "/", "diagnostics", login=False),
     Route("GET", "/login/TOKEN", "login", login=False),
-    Route("GET", "/persistent/QUEUE", "persistent", right="use"),
-    Route("GET", "/transient/QUEUE", "transient", right="use"),
-    Route("GET", "/destroy/QUEUE", "destroy", right="subscribe"),
-    Route("POST", "/request/QUEUE/REPLYTO", "request", right="publish"),
-    Route("POST", "/response/QUEUE/ORIGIN/ID", "response", right="publish"),
+    Route("GET", "/persistent/QUEUE", "persistent"),
+    Route("GET", "/transient/QUEUE", "transient"),
+    Route("GET", "/destroy/QUEUE", "destroy"),
+    Route("POST", "/request/QUEUE/REPLYTO", "request"),
+    Route("POST", "/response/QUEUE/ORIGIN/ID", "response"),
     Route("POST", "/transfer", "transfer"),
-    Route("GET", "/ack/QUEUE/ID", "ack", right="subscribe"),
+    Route("GET", "/ack/QUEUE/ID", "ack"),
     Route("GET", "/list/PREFIX", "list"),
     Route("GET", "/list/alive/PREFIX", "list_alive"),
-    Route("POST", "/shutdown", "shutdown", right="watch"),
+    Route("POST", "/shutdown", "shutdown"),
     Route("GET", "/admin", "admin", login=False),
     Route("GET", "/admin/*", "admin", login=False),
-    Route("GET", "/trace", "trace", login=False, right="watch"),
-    Route("GET", "/trace/FROM/TIMEOUT", "trace", login=False, right="watch"),
+    Route("GET", "/trace", "trace", login=False),
+    Route("GET", "/trace/FROM/TIMEOUT", "trace", login=False),
     # Dialect A, where it has paths of its own.
     Route("GET", "/create", "create_private"),
-    Route("GET", "/create/QUEUE", "create_named", right="use"),
-    Route("GET", "/subscribe/QUEUE", "subscribe", right="subscribe"),
-    Route("POST", "/send/QUEUE/CORRELATION", "send", right="publish"),
-    Route("POST", "/send/QUEUE/CORRELATION/REPLYTO", "send", right="publish"),
+    Route("GET", "/create/QUEUE", "create_named"),
+    Route("GET", "/subscribe/QUEUE", "subscribe"),
+    Route("POST", "/send/QUEUE/CORRELATION", "send"),
+    Route("POST", "/send/QUEUE/CORRELATION/REPLYTO", "send"),
     Route("GET", "/transfer/FROM/TIMEOUT", "transfer_subscribed"),
     Route("GET", "/ack/ID", "ack_subscribed"),
     # Ours.
-    Route("POST", "/create/QUEUE", "configure", right="use"),
+    Route("POST", "/create/QUEUE", "configure"),
     Route("POST", "/publish/*", "publish", login=False),
-    Route("POST", "/bind/QUEUE", "bind", login=False, right="subscribe"),
-    Route("POST", "/unbind/QUEUE", "unbind", login=False, right="subscribe"),
+    Route("POST", "/bind/QUEUE", "bind", login=False),
+    Route("POST", "/unbind/QUEUE", "unbind", login=False),
 )
 
 # The first requests by which a connection becomes one of message-switch.

@@ -13,23 +13,24 @@ No I/O.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from hubbub.core.broker import Broker
-from hubbub.core.connection import NEVER, Connection, Opening
+from hubbub.core.client import admit
+from hubbub.core.connection import NEVER, Admission, Connection, Opening
 from hubbub.core.limits import HEAD_BYTES, MIB, POLLS_PER_TOKEN
 from hubbub.core.link import Link
-from hubbub.core.rights import Rights, words_of
+from hubbub.core.rights import CONSUME, words_of
 from hubbub.core.topics import QUEUE
 from hubbub.errors import ProtocolError
 from hubbub.protocols.switch import codec, operations, readme, readme_operations, topics, trace
 from hubbub.protocols.switch.codec import Call, Refused
 from hubbub.protocols.switch.operations import (
-    NOT_ALLOWED,
     Answer,
     Desk,
-    allowed,
+    demand,
+    demand_for,
     refused,
     speaks_readme,
 )
@@ -58,9 +59,10 @@ OPERATIONS: Final = operations.OPERATIONS | topics.OPERATIONS | readme_operation
 
 _ERROR: Final = Answer(codec.SERVER_ERROR, 500)
 _LOG_IN: Final = Answer(codec.PLEASE_LOG_IN, 404)
+_ANOTHER: Final = Answer(b"This connection is logged in as another user.", 403)
 _TOO_MANY: Final = Answer(b"This token has too many transfers waiting.", 429)
 _TOO_MANY_LOGINS: Final = Answer(b"This connection has too many logins.", 429)
-_TAKEN: Final = Answer(b"This token is in use by a client with other rights.", 403)
+_TAKEN: Final = Answer(b"This token is in use by another user.", 403)
 
 
 class SwitchConnection(Connection):
@@ -74,7 +76,6 @@ class SwitchConnection(Connection):
         self.message_bytes = message_bytes
         # Who it is: it may log in several times, under several tokens.
         self.logins: list[SwitchSession] = []
-        self.anonymous: Visitor | None = None
         # The conversation.
         self.requests = Requests(HEAD_BYTES, message_bytes)
         self.pending: deque[Request] = deque()
@@ -149,22 +150,27 @@ class SwitchConnection(Connection):
                 self._finish(Answer(b"Not found: " + request.path, 404))
             elif call.route.operation == "login":
                 self._log_in(call, request)
-            elif self.logins:
+            elif self.logins and not self._is_another(request):
                 self._answer(call, request, self.logins[0])
             elif call.route.login:
-                self._finish(_LOG_IN)
+                self._finish(_ANOTHER if self.logins else _LOG_IN)
             else:
-                self._answer_anonymous(call, request)
+                self._answer_visitor(call, request)
         except codec.INVALID:
             self._finish(_ERROR)
+
+    def _is_another(self, request: Request) -> bool:
+        """Whether it shows credentials, and they are not those of who logged in."""
+        shown = request.headers.get("authorization", "")
+        return shown != "" and authorization(shown)[0] != self.logins[0].user
 
     def _answer(self, call: Call, request: Request, session: Visitor) -> None:
         name = call.route.operation
         operation = OPERATIONS.get(name)
         try:
-            if session.rights is not self.broker.open and not allowed(session, call):
-                self._finish(NOT_ALLOWED)
-            elif operation is not None:
+            if session.rights is not self.broker.open:
+                demand_for(self.broker, session, call)
+            if operation is not None:
                 self._finish(operation(self.desk, session, call, request))
             elif name == "trace":
                 self._trace(call, session)
@@ -195,17 +201,14 @@ class SwitchConnection(Connection):
         token = call.arguments[0]
         grace = min(codec.seconds(float(call.query.get("grace", "0"))), GRACE_SECONDS)
 
-        def done(rights: Rights | None, reason: str) -> None:
-            self._logged_in(token, grace, rights, reason)
+        def done(admission: Admission) -> None:
+            self._logged_in(admission, grace)
 
         self._authenticate(request, token, done)
 
-    def _logged_in(self, token: str, grace: float, rights: Rights | None, reason: str) -> None:
-        if rights is None:
-            self._finish(Answer(name_to_wire(words_of(reason)), 401))
-            return
+    def _logged_in(self, admission: Admission, grace: float) -> None:
         try:
-            session = self.desk.logins.enter(token, rights, self.opening)
+            session = self.desk.logins.enter(admission, self.opening)
         except Refused as refusal:
             self._finish(refused(refusal))
             return
@@ -217,33 +220,29 @@ class SwitchConnection(Connection):
         self.logins.sort(key=_token)  # the first one is who asks, as ever
         self._finish(Answer())
 
-    def _answer_anonymous(self, call: Call, request: Request) -> None:
-        """Requests that need no login are still only for those whom the listener lets in."""
+    def _answer_visitor(self, call: Call, request: Request) -> None:
+        """Requests that need no login are still only for those whom the listener lets in.
 
-        def done(rights: Rights | None, reason: str) -> None:
-            if rights is None:
-                self._finish(Answer(name_to_wire(words_of(reason)), 401))
-            else:
-                self.anonymous = Visitor("", rights)
-                self.anonymous.address = self.opening.address
-                self._answer(call, request, self.anonymous)
+        Nothing of it is remembered: the next request may be somebody else's.
+        """
 
-        if self.anonymous is not None:
-            self._answer(call, request, self.anonymous)
-        else:
-            self._authenticate(request, "", done)
+        def done(admission: Admission) -> None:
+            self._answer(call, request, Visitor(admission))
+
+        self._authenticate(request, "", done)
 
     def _authenticate(
-        self, request: Request, token: str, done: Callable[[Rights | None, str], None]
+        self, request: Request, token: str, let_in: Callable[[Admission], None]
     ) -> None:
         """Ask the gate; the answer may come later, until then the request is under way."""
         later = False
 
-        def answered(rights: Rights | None, reason: str) -> None:
-            if self.over:
-                return  # the connection went meanwhile
+        def decided(admission: Admission | None, reason: str) -> None:
             try:
-                done(rights, reason)
+                if admission is None:
+                    self._finish(Answer(name_to_wire(words_of(reason)), 401))
+                else:
+                    let_in(admission)
             except codec.INVALID:
                 self._finish(_ERROR)
             if later:
@@ -252,7 +251,7 @@ class SwitchConnection(Connection):
                     self._encourage()
 
         user, secret = authorization(request.headers.get("authorization", ""))
-        self.opening.authenticate(token, user, secret, answered)
+        admit(self, token, user, secret, decided, alone=False)
         later = True
 
     # Waiting
@@ -265,11 +264,9 @@ class SwitchConnection(Connection):
             self._wait_for(ReadmePoll(self.desk.polls, session, after, timeout, now), now)
             return
         wanted = codec.wanted_of(request.body)
-        rights = session.rights
-        if rights is self.broker.open or _may_read(rights, wanted.queues):
-            self._wait_for(Poll(self.desk.polls, session, wanted, now), now)
-        else:
-            self._finish(NOT_ALLOWED)
+        for name in wanted.queues if session.rights is not self.broker.open else ():
+            demand(self.broker, session, CONSUME, QUEUE + name)
+        self._wait_for(Poll(self.desk.polls, session, wanted, now), now)
 
     def _trace(self, call: Call, session: Visitor) -> None:
         number, timeout = -1, TRACE_SECONDS
@@ -343,15 +340,12 @@ class SwitchConnection(Connection):
 
     def lost(self, reason: str) -> None:
         self.over = True
+        self.asking = False
         self.pending.clear()
         self._end_wait(None)
         for session in self.logins:
             self.desk.logins.leave(session, self.opening, reason)
         self.logins = []
-
-
-def _may_read(rights: Rights, queues: Iterable[str]) -> bool:
-    return all(rights.may_subscribe(QUEUE + name) for name in queues)
 
 
 def _token(session: SwitchSession) -> str:

@@ -8,7 +8,7 @@ No I/O.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from hubbub.config.settings import UNIX
@@ -17,7 +17,19 @@ from hubbub.core.limits import QUEUES, QUEUES_PER_TOKEN
 from hubbub.core.log import MEMORY
 from hubbub.core.message import Message
 from hubbub.core.queue import PLAIN, Queue
-from hubbub.core.topics import CLIENT, QUEUE
+from hubbub.core.rights import (
+    CALL,
+    CONFIGURE,
+    CONSUME,
+    DESTROY,
+    ENQUEUE,
+    LIST,
+    MANAGE,
+    PUBLISH,
+    TRACE,
+)
+from hubbub.core.session import Session
+from hubbub.core.topics import CLIENT, QUEUE, SYSTEM, client_number
 from hubbub.protocols.switch import codec
 from hubbub.protocols.switch.address import reply_address, shown
 from hubbub.protocols.switch.codec import Call, Refused
@@ -57,9 +69,6 @@ class Answer:
         self.level = level
 
 
-NOT_ALLOWED: Final = Answer(b"You may not do this here.", 403)
-
-
 def refused(refusal: Refused) -> Answer:
     return Answer(name_to_wire(str(refusal)), refusal.status)
 
@@ -67,21 +76,35 @@ def refused(refusal: Refused) -> Answer:
 Operation = Callable[[Desk, Visitor, Call, Request], Answer]
 
 
-def allowed(session: Visitor, call: Call) -> bool:
-    """Whether the client may do this with the queue that the call names first.
+# What each operation needs to be allowed, of the queue it names first, or of all queues.
+VERBS_OF: Final = {
+    "diagnostics": TRACE, "trace": TRACE, "shutdown": MANAGE,
+    "persistent": LIST, "create_named": LIST,
+    "request": CALL, "send": CALL, "ack": CONSUME, "subscribe": CONSUME,
+    "configure": CONFIGURE, "destroy": DESTROY, "bind": ENQUEUE, "unbind": ENQUEUE,
+}  # fmt: skip
+# These ask by themselves: for several names, for one that is no queue's, or for who may answer.
+ASKING: Final = frozenset(
+    ("transient", "create_private", "response", "publish", "list", "list_alive", "transfer",
+     "transfer_subscribed", "ack_subscribed")
+)  # fmt: skip
+# Whoever comes in may do these.
+FREE: Final = frozenset(("login", "admin"))
+_ALL: Final = {TRACE: QUEUE + "#", MANAGE: SYSTEM + "/#"}
 
-    A caller makes the queue it will send to, so either right will do for that (`use`). Who
-    watches sees the messages of all queues.
-    """
-    rights, right = session.rights, call.route.right
-    if not right:
-        return True
-    if right == "watch":
-        return rights.may_bind(QUEUE + "#")
-    name = QUEUE + call.arguments[0]
-    return (right != "subscribe" and rights.may_publish(name)) or (
-        right != "publish" and rights.may_subscribe(name)
-    )
+
+def demand(broker: Broker, session: Session, verb: str, name: str) -> None:
+    """Refused (403) if the client may not do that with the name, with the reason."""
+    if not broker.may(session, verb, name):
+        raise Refused(403, broker.refuse(session, verb, name))
+
+
+def demand_for(broker: Broker, session: Session, call: Call) -> None:
+    """What the operation needs before it begins."""
+    verb = VERBS_OF.get(call.route.operation)
+    if verb is not None:
+        name = _ALL.get(verb) or QUEUE + call.arguments[0]
+        demand(broker, session, verb, name)
 
 
 def diagnostics(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
@@ -96,11 +119,15 @@ def speaks_readme(session: Visitor) -> bool:
 
 
 def persistent(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
-    return _made(desk, make(desk, session, call.arguments[0], ""))
+    return _made(desk, make(desk, session, call.arguments[0]))
 
 
 def transient(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
-    return _made(desk, make(desk, session, call.arguments[0], session.client))
+    """A queue of one's own needs no permission, but a rule may refuse its name."""
+    name, broker = call.arguments[0], desk.broker
+    if name in broker.state.queues or session.rights.decided_by(LIST, QUEUE + name):
+        demand(broker, session, LIST, QUEUE + name)
+    return _made(desk, make(desk, session, name, session))
 
 
 def _made(desk: Desk, queue: Queue) -> Answer:
@@ -109,8 +136,8 @@ def _made(desk: Desk, queue: Queue) -> Answer:
     return Answer(name_to_wire(queue.name), level=0 if queue.row > log.durable else MEMORY)
 
 
-def make(desk: Desk, session: Visitor, name: str, owner: str) -> Queue:
-    """An existing queue stays what it is, and its owner too. Refused if there are too many."""
+def make(desk: Desk, session: Visitor, name: str, maker: Visitor | None = None) -> Queue:
+    """An existing queue stays what it is, and whose it is. Refused if there are too many."""
     queues = desk.broker.state.queues
     if name in queues:
         return queues[name]
@@ -119,7 +146,7 @@ def make(desk: Desk, session: Visitor, name: str, owner: str) -> Queue:
         raise Refused(429, f"You have made {made} queues, no more are allowed.")
     if len(queues) >= QUEUES:
         raise Refused(507, "There are too many queues.")
-    queue = desk.broker.queues.named(name, owner)
+    queue = desk.broker.queues.named(name, maker)
     desk.logins.begun(queue, session)
     return queue
 
@@ -132,9 +159,9 @@ def configure(desk: Desk, session: Visitor, call: Call, request: Request) -> Ans
     asked = settings_of(request.body, now)
     if asked.dead_letter == name:
         raise Refused(400, "dead_letter cannot be the queue itself; expected another one")
-    if asked.dead_letter and not session.rights.may_publish(QUEUE + asked.dead_letter):
-        return NOT_ALLOWED
-    queue = make(desk, session, name, "")
+    if asked.dead_letter:
+        demand(desk.broker, session, ENQUEUE, QUEUE + asked.dead_letter)
+    queue = make(desk, session, name)
     if asked != now:
         desk.broker.queues.configure(queue, asked)
     return Answer(settings_said(asked))
@@ -176,16 +203,28 @@ def respond(
 ) -> Answer:
     """An answer goes where its request said, which need not be a queue."""
     asked = _request(desk.broker, origin, number)
+    may_answer = (
+        asked is not None
+        and shown(asked.reply_to) == name
+        and desk.broker.may(session, CONSUME, QUEUE + origin)
+        and desk.broker.replies.may_answer(
+            session, asked.reply_to, (asked.protocol, asked.client)
+        )
+    )
     message = Message("", payload, qos=1, properties={"answers": [origin, number]})
     if asked is not None:
         message.correlation = asked.correlation
     if asked is not None and not asked.reply_to.startswith(QUEUE) and shown(asked.reply_to) == name:
+        if not may_answer:
+            demand(desk.broker, session, PUBLISH, asked.reply_to)
         return _answer_elsewhere(desk.broker, session, asked.reply_to, message)
+    if not may_answer:
+        demand(desk.broker, session, ENQUEUE, QUEUE + name)
     queue = desk.broker.state.queues.get(name)
     if queue is None:
         return Answer(codec.NOT_SENT)
     message.topic = queue.client
-    return enqueue(desk, session, queue, message)
+    return enqueue(desk, session, queue, message, answers=True)
 
 
 def _request(broker: Broker, origin: str, number: int) -> Message | None:
@@ -199,22 +238,21 @@ def _answer_elsewhere(broker: Broker, session: Visitor, address: str, message: M
     """To a client or a topic; a client that is gone is like a reply queue that is gone."""
     if not address:
         return Answer(codec.NOT_SENT)
-    route = broker.route(session.rights, address)
-    if not route.allowed:
-        return NOT_ALLOWED
-    if address.startswith(CLIENT) and not route.subscriptions:
+    if address.startswith(CLIENT) and not broker.reachable(client_number(address)):
         return Answer(codec.NOT_SENT)
     message.topic = address
-    broker.post(message, session)
+    route = broker.answer(message, session)
     return Answer(codec.sent(address, 0), level=route.level)
 
 
-def enqueue(desk: Desk, session: Visitor, queue: Queue, message: Message) -> Answer:
+def enqueue(
+    desk: Desk, session: Visitor, queue: Queue, message: Message, answers: bool = False
+) -> Answer:
     if not desk.broker.queues.room(queue):
         raise _full(desk.broker, queue)
     number = queue.next
     message.time = desk.broker.clock.stamp()
-    desk.broker.post(message, session)
+    (desk.broker.answer if answers else desk.broker.post)(message, session)
     message.seq = queue.messages.get(number, 0)  # 0: a consumer has taken it already
     desk.trace.sent(session.client, queue, number, message)
     return Answer(codec.sent(queue.name, number), level=desk.broker.level(queue.client))
@@ -247,20 +285,22 @@ def take_out(desk: Desk, session: Visitor, queue: Queue, number: int) -> bool:
 
 def list_all(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
     prefix = call.arguments[0]
-    return Answer(codec.names(name for name in desk.broker.state.queues if name.startswith(prefix)))
+    return Answer(codec.names(queue.name for queue in _listed(desk.broker, session, prefix)))
+
+
+def _listed(broker: Broker, session: Visitor, prefix: str) -> Iterator[Queue]:
+    """The queues that a client may know of."""
+    for queue in broker.state.queues.values():
+        if queue.name.startswith(prefix):
+            if session.rights is broker.open or broker.may(session, LIST, queue.client):
+                yield queue
 
 
 def list_alive(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
     """Only the queues somebody ever read, which is what the original calls alive."""
     prefix = call.arguments[0]
-    queues = desk.broker.state.queues.values()
-    return Answer(
-        codec.names(
-            queue.name
-            for queue in queues
-            if queue.polled is not None and queue.name.startswith(prefix)
-        )
-    )
+    listed = _listed(desk.broker, session, prefix)
+    return Answer(codec.names(queue.name for queue in listed if queue.polled is not None))
 
 
 def shutdown(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:

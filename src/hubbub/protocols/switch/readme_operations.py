@@ -7,12 +7,12 @@ from typing import Final
 from hubbub.core.broker import Broker
 from hubbub.core.message import Message
 from hubbub.core.queue import Queue
+from hubbub.core.rights import CONSUME
 from hubbub.core.topics import QUEUE
 from hubbub.protocols.switch import codec, readme
 from hubbub.protocols.switch.address import reply_address
 from hubbub.protocols.switch.codec import Call, Refused
 from hubbub.protocols.switch.operations import (
-    NOT_ALLOWED,
     Answer,
     Desk,
     Operation,
@@ -32,9 +32,7 @@ def create_private(desk: Desk, session: Visitor, call: Call, request: Request) -
     number = desk.broker.log.position + 1
     while (name := f"client-{number}") in desk.broker.state.queues:
         number += 1
-    if not session.rights.may_subscribe(QUEUE + name):
-        return NOT_ALLOWED
-    make(desk, session, name, session.client)
+    make(desk, session, name, session)
     return _readme(session, name_to_wire(name))
 
 
@@ -91,14 +89,18 @@ def _holders(broker: Broker, session: Visitor, seq: int) -> list[Queue]:
     """The queues with that message: those it subscribed to, else any that it may read."""
     queues = broker.state.queues
     subscribed = session.subscribed if isinstance(session, SwitchSession) else {}
-    known = [queues[name] for name in subscribed if name in queues]
+    known = [
+        queues[name]
+        for name in subscribed
+        if name in queues and broker.may(session, CONSUME, queues[name].client)
+    ]
     found = [queue for queue in known if queue.number_of(seq) >= 0]
     if found:
         return found
     return [
         queue
         for queue in _destinations(broker, seq)
-        if queue.number_of(seq) >= 0 and session.rights.may_subscribe(queue.client)
+        if queue.number_of(seq) >= 0 and broker.may(session, CONSUME, queue.client)
     ]
 
 

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from typing import Final
 
 from hubbub.core.broker import Broker
-from hubbub.core.connection import Opening
+from hubbub.core.connection import Admission, Opening
 from hubbub.core.limits import TOKENS
 from hubbub.core.queue import Queue
-from hubbub.core.rights import Rights
 from hubbub.core.session import Silent
 from hubbub.protocols.switch.codec import Refused
 
@@ -28,8 +27,10 @@ ASKED: Final = 10_000  # requests that a service of dialect A has not answered
 class Visitor(Silent):
     """Who asks for something; without a login it has no token."""
 
-    def __init__(self, token: str, rights: Rights) -> None:
-        super().__init__(PROTOCOL, token, rights)
+    def __init__(self, admission: Admission) -> None:
+        super().__init__(PROTOCOL, admission.client, admission.rights)
+        self.user, self.opening = admission.user, admission.opening
+        self.address = self.opening.address if self.opening is not None else ""
 
 
 class SwitchSession(Visitor):
@@ -40,9 +41,8 @@ class SwitchSession(Visitor):
     it got -> where that is, queue and id.
     """
 
-    def __init__(self, token: str, rights: Rights, opening: Opening) -> None:
-        super().__init__(token, rights)
-        self.address, self.opening = opening.address, opening
+    def __init__(self, admission: Admission) -> None:
+        super().__init__(admission)
         self.readme = False
         self.subscribed: dict[str, None] = {}
         self.reading: dict[object, Callable[[str], None]] = {}
@@ -84,23 +84,32 @@ class Logins:
         self._deadlines: dict[str, float] = {}
         self._recovered = False
 
-    def enter(self, token: str, rights: Rights, opening: Opening) -> SwitchSession | None:
-        """One more connection of this token; None if it is in use with other rights.
+    def enter(self, admission: Admission, opening: Opening) -> SwitchSession | None:
+        """One more connection of this token; None if it is in use by another user.
 
-        Refused (429) if there are too many tokens.
+        Refused (429) if there are too many tokens. What it made is its own again.
         """
         self.stopping = False
+        token = admission.client
         session = self._sessions.get(token)
         if session is None:
             if len(self._sessions) >= TOKENS:
                 raise Refused(429, "Too many tokens are logged in.")
-            session = self._sessions[token] = SwitchSession(token, rights, opening)
+            session = self._sessions[token] = SwitchSession(admission)
             self._deadlines.pop(token, None)
-            self.broker.connect(session)
-        elif not session.rights.same_as(rights):
+            self.broker.connect(session, admission)
+            self._take_up(session)
+        elif session.user != admission.user or not session.rights.same_as(admission.rights):
             return None
         session.openings.append(opening)
         return session
+
+    def _take_up(self, session: SwitchSession) -> None:
+        """The queues of a token belong to whoever made them, when that user comes back."""
+        for name in self._owned.get(session.client, ()):
+            queue = self.broker.state.queues.get(name)
+            if queue is not None and queue.user == session.user:
+                queue.maker = session
 
     def leave(self, session: SwitchSession, opening: Opening, reason: str) -> None:
         """One connection less; with the last one the transient queues go."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from hubbub.core import client
 from hubbub.core.message import Message
-from hubbub.core.topics import CLIENT, QUEUE, SYSTEM, is_filter, is_name
-from hubbub.protocols.switch.codec import Call
-from hubbub.protocols.switch.operations import NOT_ALLOWED, Answer, Desk, Operation, enqueue, make
+from hubbub.core.rights import BIND, PUBLISH
+from hubbub.core.topics import CLIENT, QUEUE, is_filter, is_name
+from hubbub.protocols.switch.codec import Call, Refused
+from hubbub.protocols.switch.operations import Answer, Desk, Operation, demand, enqueue, make
 from hubbub.protocols.switch.session import Visitor
 from hubbub.schema import name_from_wire
 from hubbub.wire.http import Request
@@ -23,8 +25,8 @@ def publish(desk: Desk, session: Visitor, call: Call, request: Request) -> Answe
     retain = _FLAGS.get(call.query.get("retain", ""))
     if not is_name(topic) or qos is None or retain is None:
         return Answer(b"Expected POST /publish/TOPIC?qos=0..2&retain=0|1, without wildcards.", 400)
-    if not session.rights.may_publish(topic) or topic.startswith(SYSTEM):
-        return NOT_ALLOWED
+    if not desk.broker.may_publish(session, topic):
+        raise Refused(403, desk.broker.refuse(session, PUBLISH, topic))
     kind = request.headers.get("content-type", "")
     message = Message(topic, request.body, qos, retain, content_type="" if kind == _FORM else kind)
     if topic.startswith(QUEUE):
@@ -34,7 +36,7 @@ def publish(desk: Desk, session: Visitor, call: Call, request: Request) -> Answe
 
 
 def _publish_to_queue(desk: Desk, session: Visitor, message: Message) -> Answer:
-    sent = enqueue(desk, session, make(desk, session, message.topic[len(QUEUE) :], ""), message)
+    sent = enqueue(desk, session, make(desk, session, message.topic[len(QUEUE) :]), message)
     return Answer(level=sent.level)
 
 
@@ -43,16 +45,21 @@ def bind(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
     topic_filter = name_from_wire(request.body)
     if not is_filter(topic_filter) or topic_filter.startswith((QUEUE, CLIENT)):
         return Answer(b"Expected a topic filter, as MQTT has them, in the body.", 400)
-    if not session.rights.may_bind(topic_filter):
-        return NOT_ALLOWED
-    desk.broker.queues.bind(make(desk, session, call.arguments[0], ""), topic_filter)
+    demand(desk.broker, session, BIND, topic_filter)
+    try:
+        client.check_wildcards(desk.broker, topic_filter)
+    except client.Refused as refusal:
+        raise Refused(403, str(refusal)) from None
+    desk.broker.queues.bind(make(desk, session, call.arguments[0]), topic_filter)
     return Answer()
 
 
 def unbind(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
     queue = desk.broker.state.queues.get(call.arguments[0])
+    topic_filter = name_from_wire(request.body)
+    demand(desk.broker, session, BIND, topic_filter)
     if queue is not None:
-        desk.broker.queues.unbind(queue, name_from_wire(request.body))
+        desk.broker.queues.unbind(queue, topic_filter)
     return Answer()
 
 

@@ -23,6 +23,7 @@ from hubbub.core.broker import Broker
 from hubbub.core.limits import MIB
 from hubbub.core.message import Message
 from hubbub.core.queue import Queue
+from hubbub.core.rights import CONSUME
 from hubbub.core.session import row_about
 from hubbub.errors import UnreadableError
 from hubbub.protocols.switch import codec
@@ -73,8 +74,12 @@ class Reading(Wait):
             self.broker.queues.polled(queue, self.deadline)
 
     def _queues(self) -> list[Queue]:
-        queues = self.broker.state.queues
-        return [queues[name] for name in self.names() if name in queues]
+        """Those that there are, and that it may read now."""
+        broker = self.broker
+        found = [broker.state.queues[n] for n in self.names() if n in broker.state.queues]
+        if self.session.rights is broker.open:
+            return found
+        return [queue for queue in found if broker.may(self.session, CONSUME, queue.client)]
 
     def begin(self) -> None:
         for name in self.names():

@@ -1,0 +1,163 @@
+"""The door: what a client asks for, whatever it speaks. No feature asks for rights beside it.
+
+    admit        credentials -> the gate -> an Admission, which `Broker.connect` takes
+    subscribe    rights, bound, grammar -> the broker;  then the answer;  then `catch_up`
+    drop         what it does not get, counted, with the reason
+
+Called by the connections of protocols, and by whatever else lets clients in. No I/O.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from hubbub.core.broker import Broker
+from hubbub.core.connection import Admission, Connection, Decided
+from hubbub.core.limits import EARLY_BYTES, SUBSCRIPTIONS
+from hubbub.core.rights import CONSUME, RECEIVE, SUBSCRIBE
+from hubbub.core.session import Session, Subscription
+from hubbub.core.topics import (
+    CLIENT,
+    QUEUE,
+    SELF,
+    SHARE,
+    has_wildcard,
+    is_filter,
+    is_name,
+    shared_filter,
+)
+from hubbub.errors import ProtocolError
+
+log = logging.getLogger("hubbub.client")
+
+# Why a subscription is refused; protocols have codes for these.
+MALFORMED: Final = "malformed"
+NO_WILDCARDS: Final = "no wildcards"
+NO_SHARING: Final = "no sharing"
+TOO_MANY: Final = "too many"
+NOT_ALLOWED: Final = "not allowed"
+
+
+class Refused(Exception):
+    """A client may not have that: `reason` is one of the above, the text says more."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+def admit(
+    connection: Connection, client: str, user: str, secret: bytes, decided: Decided,
+    alone: bool = True,
+) -> None:  # fmt: skip
+    """Ask the gate who this is: `decided(admission, "")` or `decided(None, reason)`, perhaps later.
+
+    While the gate thinks `connection.asking` is set: what comes goes to `keep`, and is fed after
+    the answer; a connection that ends clears it, and hears no answer. `alone`: an older
+    connection of the same client ends first.
+    """
+    link = connection.link
+
+    def judged(admission: Admission | None, reason: str) -> None:
+        if not connection.asking or link.closing:
+            return  # it went meanwhile
+        connection.asking = False
+        if admission is not None and alone and client:
+            connection.broker.take_over(admission)
+        decided(admission, reason)
+        kept, connection.early = connection.early or (), None
+        for data in kept:
+            if not link.closing:
+                connection.feed(data)
+
+    connection.asking = True
+    connection.opening.ask(client, user, secret, judged)
+
+
+def keep(connection: Connection, data: bytes) -> None:
+    """Put by what came while the gate thinks; ProtocolError over the bound."""
+    early = connection.early = connection.early or []
+    early.append(data)
+    if sum(map(len, early)) > EARLY_BYTES:
+        raise ProtocolError(f"more than {EARLY_BYTES} bytes before the login is answered")
+
+
+def subscribe(broker: Broker, subscription: Subscription) -> bool:
+    """Let a client's subscription begin; True if it is new. `Refused` says why not.
+
+    What was there before it comes with `catch_up`, once the client was answered.
+    """
+    session, name = subscription.session, subscription.filter
+    full = len(session.subscriptions) >= SUBSCRIPTIONS and session is not broker.itself
+    if full and name not in session.subscriptions:
+        raise Refused(TOO_MANY, f"{SUBSCRIPTIONS} subscriptions are the most")
+    if subscription.literal:
+        _check_name(broker, session, name)
+    else:
+        _check_filter(broker, session, name)
+    return broker.subscribe(subscription)
+
+
+def _check_name(broker: Broker, session: Session, name: str) -> None:
+    """In a literal subscription nothing is special but a queue, and an address is nobody's."""
+    if name.startswith(QUEUE):
+        _check_queue(broker, session, name)
+    elif name.startswith(CLIENT):
+        raise Refused(MALFORMED, "clients are reached by their numbers")
+    else:
+        _demand(broker, session, SUBSCRIBE, name)
+        _demand(broker, session, RECEIVE, name)  # `#` is a name here, and not everything
+
+
+def _check_filter(broker: Broker, session: Session, name: str) -> None:
+    inner = name
+    if name.startswith(SHARE):
+        if not broker.sharing:
+            raise Refused(NO_SHARING, "a shared subscription, which is not offered here")
+        inner = shared_filter(name)
+        if inner.startswith((QUEUE, CLIENT, SHARE)):
+            raise Refused(MALFORMED, f"{name[:80]!r} cannot be shared")
+    if not is_filter(inner):
+        raise Refused(MALFORMED, f"{name[:80]!r} is not a topic filter")
+    if inner.startswith(QUEUE):
+        _check_queue(broker, session, inner)
+        return
+    if inner.startswith(CLIENT) and inner != SELF:
+        raise Refused(NOT_ALLOWED, "what is sent to other clients is theirs")
+    check_wildcards(broker, inner)
+    _demand(broker, session, SUBSCRIBE, inner)
+
+
+def check_wildcards(broker: Broker, topic_filter: str) -> None:
+    """`Refused` if it has wildcards, and this hub offers none."""
+    if has_wildcard(topic_filter) and not broker.wildcards:
+        raise Refused(NO_WILDCARDS, "a subscription with wildcards, which is not offered here")
+
+
+def _check_queue(broker: Broker, session: Session, name: str) -> None:
+    if len(name) == len(QUEUE) or not is_name(name):
+        raise Refused(MALFORMED, f"{name[:80]!r} is not the name of a queue")
+    _demand(broker, session, CONSUME, name)
+
+
+def _demand(broker: Broker, session: Session, verb: str, name: str) -> None:
+    if not broker.may(session, verb, name):
+        raise Refused(NOT_ALLOWED, broker.refuse(session, verb, name))
+
+
+def catch_up(broker: Broker, subscription: Subscription) -> None:
+    """What a new subscription gets at once: what waits in the queue, or is retained."""
+    name = subscription.filter
+    if name.startswith(QUEUE):
+        broker.queues.dispatch(broker.queues.named(name[len(QUEUE) :]))
+    elif subscription.literal or not name.startswith(SHARE):
+        broker.offer_retained(subscription)
+
+
+def drop(broker: Broker, session: Session, reason: str, count: int = 1) -> None:
+    """A client does not get so many messages: counted for it and for the hub, said once."""
+    if reason not in session.dropped:
+        log.warning("%s: messages are dropped: %s", session.client, reason)
+    session.dropped[reason] = session.dropped.get(reason, 0) + count
+    broker.metrics.drop(reason, count)
