@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from hubbub.auth.acl import AclRights
 from hubbub.core.broker import Broker
+from hubbub.core.connection import Admission, Opening
 from hubbub.core.message import Message
-from hubbub.core.replies import LATE, UNCLAIMED
+from hubbub.core.replies import LATE, NOT_ASKED, UNCLAIMED
+from hubbub.core.rights import Gate
 from hubbub.core.session import Subscription
 from tests.core.recording import Ear, Recording, StillClock
+from tests.rights import ruled
 
 
 class Consumer(Ear):
@@ -193,3 +197,105 @@ def test_a_request_to_a_topic_is_answered_with_its_correlation(office: Office) -
     assert office.broker.replies.id_of(message, office.worker) == number
     office.answer(number, b"open")
     assert asker.hear() == [("answers/1", b"open", 0)]
+
+
+# Who may answer, and where to
+
+
+def test_only_who_was_handed_the_request_may_answer_it(office: Office) -> None:
+    number = office.ask()
+    stranger = Ear(office.broker, "stranger")
+    office.broker.post(Message(f"$client/{number}", b"FORGED"), stranger)
+    assert office.replies() == [] and office.waiting == [0]
+    assert office.dropped(NOT_ASKED) == 1
+    office.answer(number, b"real")
+    assert [message.payload for message in office.replies()] == [b"real"]
+
+
+def test_who_was_handed_it_may_answer_after_it_came_back(office: Office) -> None:
+    number = office.ask()
+    office.broker.disconnect(office.worker, "gone")
+    office.broker.connect(office.worker, office.broker.own("test", "worker"))
+    office.answer(number)
+    assert [message.payload for message in office.replies()] == [b"!"]
+
+
+def test_another_user_of_the_same_client_id_was_not_handed_it(office: Office) -> None:
+    number = office.ask()
+    office.broker.disconnect(office.worker, "gone")
+    admission = Admission("test", "worker", "eve", office.broker.open)
+    office.broker.connect(office.worker, admission)
+    office.answer(number)
+    assert office.replies() == [] and office.dropped(NOT_ASKED) == 1
+
+
+class Ruled(Office):
+    """`asker` and `worker` have the given rights, and ask and answer over a reply id."""
+
+    def __init__(self, asker: AclRights, worker: AclRights) -> None:
+        super().__init__()
+        broker = self.broker
+        opening = Opening(Gate(asker))
+        self.asker = Ear(broker, "asker")
+        broker.connect(self.asker, Admission("test", "asker", "a", asker, opening))
+        broker.entitle(self.worker, Admission("test", "worker", "", worker))
+        self.safe = Ear(broker, "safe")
+        broker.subscribe(self.safe.wish("house/safe"))
+        broker.queues.named("safe")
+
+    def call(self, address: str) -> None:
+        message = Message("$queue/work", b"?", reply_to=address)
+        self.broker.post(message, self.asker)
+        self.answer(self.worker.asked[-1], b"opened")
+
+    @property
+    def opened(self) -> bool:
+        self.clock.seconds += 10
+        self.broker.delays.wake()
+        return bool(self.safe.heard or self.broker.state.queues["safe"].messages)
+
+
+PLACES = ["house/safe", "$queue/safe", "$delayed/5/house/safe"]
+ASKS = ("write $queue/work",)
+WORKS = ("read $queue/work",)
+RIGHT = ("write house/safe", "write $queue/safe")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_an_answer_goes_where_neither_may_write_never(place: str) -> None:
+    hall = Ruled(ruled(*ASKS), ruled(*WORKS))
+    hall.call(place)
+    assert not hall.opened and hall.dropped("not allowed") == 1
+    assert hall.waiting == [], "it is answered all the same"
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("asker", [True, False])
+def test_an_answer_goes_where_one_of_them_may_write(place: str, asker: bool) -> None:
+    hall = Ruled(ruled(*ASKS, *RIGHT * asker), ruled(*WORKS, *RIGHT * (not asker)))
+    hall.call(place)
+    assert hall.opened
+
+
+def test_what_the_asker_may_is_asked_when_the_answer_comes(office: Office) -> None:
+    rights = ruled(*ASKS, *RIGHT)
+    hall = Ruled(rights, ruled(*WORKS))
+    hall.broker.post(Message("$queue/work", b"?", reply_to="house/safe"), hall.asker)
+    rights.follow([])
+    hall.answer(hall.worker.asked[-1])
+    assert not hall.opened
+
+
+def test_an_asker_that_is_gone_may_nothing() -> None:
+    hall = Ruled(ruled(*ASKS, *RIGHT), ruled(*WORKS))
+    hall.broker.post(Message("$queue/work", b"?", reply_to="house/safe"), hall.asker)
+    hall.broker.disconnect(hall.asker, "gone")
+    hall.answer(hall.worker.asked[-1])
+    assert not hall.opened
+
+
+def test_an_id_is_never_the_hubs_own(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    office.broker.itself.number = 4711
+    drawn = iter([4711, 4712])
+    monkeypatch.setattr("secrets.randbits", lambda bits: next(drawn))
+    assert office.ask() == 4712

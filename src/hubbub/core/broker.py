@@ -32,7 +32,7 @@ from hubbub.core.link import Outgoing
 from hubbub.core.log import Log
 from hubbub.core.message import Message, Run, properties_column, run_of
 from hubbub.core.metrics import Metrics
-from hubbub.core.names import HUB, free_number
+from hubbub.core.names import HUB, LARGEST, free_number
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
 from hubbub.core.queues import Queues
 from hubbub.core.replies import Replies
@@ -630,14 +630,16 @@ class Broker:
         """Publish one message that came from no wire: a will, an HTTP request, the hub's own."""
         sender = sender or self.itself
         message.protocol, message.client = sender.protocol, sender.client
-        message.sender = sender.number
+        message.sender, message.answers_sender = sender.number, sender.asks_by_number
         route = self.route(sender, message.topic)
+        if message.reply_to and not self.replies.possible(sender, message.reply_to, route):
+            message.reply_to = ""
         self.publish(run_of(message, sender, route))
 
     def answer(self, message: Message, responder: Session) -> Route:
         """Publish the answer to a request: `replies.may_answer` has allowed it, no other right."""
         message.protocol, message.client = responder.protocol, responder.client
-        message.sender = responder.number
+        message.sender, message.answers_sender = responder.number, responder.asks_by_number
         route = self.route(self.itself, message.topic)
         self.publish(run_of(message, responder, route))
         return route
@@ -691,8 +693,9 @@ class Broker:
     def topic_id(self, name: str, session: Session, wanted: int = 0) -> int:
         """The durable number of a topic name, made if it is new; 0 when there are too many.
 
-        `wanted`: a new one gets this number if it is nobody's.
+        `wanted`: a new one gets this number if it is nobody's (ValueError if it can be no number).
         """
+        _check_wanted(wanted)
         number = self.state.topics.numbers.get(name, 0)
         if not number and len(self.state.topics.numbers) < self.topic_ids:
             free = wanted and wanted not in self.state.topics.names and not self.reachable(wanted)
@@ -703,6 +706,7 @@ class Broker:
 
     def subtopic_id(self, name: str, session: Session, wanted: int = 0) -> int:
         """The same for a sub-topic; their numbers have a space of their own."""
+        _check_wanted(wanted)
         names = self.state.subtopics
         number = names.numbers.get(name, 0)
         if number or (self.hooks is not None and not self.hooks.may_name(name, session)):
@@ -713,3 +717,9 @@ class Broker:
             row = row_about(session, schema.CREATE)
             self.change(row._replace(subtopic=column_of(name), number=number))
         return number
+
+
+def _check_wanted(number: int) -> None:
+    """0 asks for none, and that of the hub itself is taken."""
+    if not 0 <= number <= LARGEST:
+        raise ValueError(f"expected a number from 0 to {LARGEST}, got {number}")

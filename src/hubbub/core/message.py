@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
+from hubbub.core.names import HUB
 from hubbub.schema import PUBLISH, Row, column_of, name_of
 
 if TYPE_CHECKING:
@@ -26,13 +27,14 @@ class Message:
 
     `sender` is the number of the client it came from (0 if unknown), `reply_to` an address:
     a topic, `$client/<number>` or `$queue/<name>`; `reply_id` the number that was made for it,
-    if one was. `expires` and `time` are UTC microseconds.
+    if one was. `answers_sender`: whoever published can be answered at its number, because its
+    protocol has no other way to ask. `expires` and `time` are UTC microseconds.
     """
 
     __slots__ = (
         "topic", "payload", "qos", "retain", "protocol", "client", "sender", "subtopic",
         "content_type", "reply_to", "correlation", "properties", "expires", "seq", "time",
-        "reply_id",
+        "reply_id", "answers_sender",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +71,14 @@ class Message:
         self.seq = seq
         self.time = time
         self.reply_id = 0
+        self.answers_sender = False
+
+    @property
+    def answer_address(self) -> str:
+        """Where an answer goes, "" if nobody asks for one."""
+        if self.reply_to:
+            return self.reply_to
+        return f"$client/{self.sender}" if self.answers_sender and self.sender > HUB else ""
 
 
 def properties_column(properties: dict[str, object] | None) -> bytes:

@@ -14,6 +14,7 @@ from hubbub.errors import HubbubError
 
 BITS = 22
 HUB = 1
+LARGEST = (1 << 32) - 1  # what the protocols that say numbers have room for
 TRIES = 100  # in a space that is three quarters full not one of 10^12 calls needs more
 
 
@@ -27,6 +28,11 @@ class Names:
     def add(self, name: str, number: int) -> None:
         self.numbers[name] = number
         self.names[number] = name
+
+
+def is_number(number: int) -> bool:
+    """Whether a client can say it, and it is not one of those that mean something else."""
+    return HUB < number <= LARGEST
 
 
 def free_number(*taken: Container[int]) -> int:

@@ -22,6 +22,7 @@ from hubbub.core.topics import CLIENT, QUEUE, client_number
 if TYPE_CHECKING:
     from hubbub.core.broker import Broker
     from hubbub.core.queue import Queue
+    from hubbub.core.route import Route
 
 LATE: Final = "late reply"
 NOT_ASKED: Final = "an answer of somebody who was not asked"
@@ -111,6 +112,17 @@ class Replies(Session):
         lease = reader.leases.get(message.seq)
         if lease is not None:
             reply.queue, reply.number = lease
+
+    def possible(self, asker: Session, address: str, route: Route) -> bool:
+        """Whether anybody may answer a message of the asker's there, as far as is known.
+
+        Else the address says nothing to its readers, but where the asker may not write.
+        """
+        broker = self.broker
+        if asker.rights is broker.open or address == f"{CLIENT}{asker.number}" or route.bounded:
+            return True
+        readers = (one.session for one in route.subscriptions)
+        return any(broker.may_publish(one, address) for one in (asker, *readers))
 
     def may_answer(self, responder: Session, address: str, asker: tuple[str, str]) -> bool:
         """Whether an answer goes there: where the responder may publish, or the asker.

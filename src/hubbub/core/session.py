@@ -230,6 +230,7 @@ class Subscription:
 class Session:
     """A receiver of messages.
 
+    `asks_by_number`: its protocol names no place for answers, they go to its number.
     `user` is whom the gate let in ("" = nobody in particular), with `rights`; `number` is its
     address in the hub ($client/<number>), 0 while it is not connected;
     `subscriptions` are its own by filter; `direct` is how it gets what is published to its
@@ -246,6 +247,7 @@ class Session:
         self.rights = rights
         self.user = ""
         self.number = 0
+        self.asks_by_number = False
         self.address = ""
         self.opening: Opening | None = None
         self.subscriptions: dict[str, Subscription] = {}

@@ -11,16 +11,19 @@ refers to (`needed`), each in the form of `carried`. Used by the broker and by t
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator
 
 from hubbub import schema
 from hubbub.core.message import properties_column
-from hubbub.core.names import Names
+from hubbub.core.names import Names, is_number
 from hubbub.core.queue import PLAIN, Queue, QueueSettings
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
 from hubbub.core.session import FOR_EVER, SIZE, SessionState
 from hubbub.core.topics import DELAYED, QUEUE, delayed_topic
 from hubbub.schema import Row, column_of, name_of
+
+log = logging.getLogger("hubbub.state")
 
 Key = tuple[str, str]
 
@@ -184,9 +187,13 @@ class State:
 
     def _create(self, row: Row) -> None:
         topic = name_of(row.topic)
-        if row.subtopic:
+        is_queue = topic.startswith(QUEUE) and row.properties != ID_OF_QUEUE
+        if not is_queue and not is_number(row.number):
+            log.warning("%r has the number %d, which no client can say: it gets another", topic or
+                        name_of(row.subtopic), row.number)  # fmt: skip
+        elif row.subtopic:
             self.subtopics.add(name_of(row.subtopic), row.number)
-        elif topic.startswith(QUEUE) and row.properties != ID_OF_QUEUE:
+        elif is_queue:
             self._create_queue(topic[len(QUEUE) :], row)
         else:
             self.topics.add(topic, row.number)

@@ -539,6 +539,7 @@ class Hub:
         message.protocol, message.client, message.sender = (
             sender.protocol, sender.client, sender.number,
         )  # fmt: skip
+        message.answers_sender = sender.asks_by_number
         route = broker.route(self._me, name)
         if route.bounded and broker.is_full(route, 1, False):
             return False

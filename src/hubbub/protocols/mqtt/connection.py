@@ -436,6 +436,7 @@ class MqttConnection(Connection):
             return
         code = spec.SUCCESS
         if packet.properties is not None:
+            self._check_answer_address(session, packet.properties, route)
             code = self._incoming.verdict(packet, packet.properties, route)
         if code < spec.UNSPECIFIED and packet.qos:
             code = self._room(packet, route) or code
@@ -452,6 +453,17 @@ class MqttConnection(Connection):
             self.link.hold(answer, level=route.level)
             if self._v5 and packet.qos == 1:
                 self._incoming.owe(1, route.level or self.link.level)
+
+    def _check_answer_address(
+        self, session: MqttSession, properties: Properties, route: Route
+    ) -> None:
+        """A response topic to which nobody here may publish is left out."""
+        said = properties.texts.get(spec.RESPONSE_TOPIC)
+        if said is None or session.rights is self.broker.open:
+            return
+        address = self._dialect.full(name_from_wire(said))
+        if not self.broker.replies.possible(session, address, route):
+            del properties.texts[spec.RESPONSE_TOPIC]
 
     def _room(self, packet: codec.Publish, route: Route) -> int:
         """0x97 if a bound would lose the message, 0 if not.

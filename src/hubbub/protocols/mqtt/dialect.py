@@ -20,7 +20,6 @@ from typing import Final
 
 from hubbub.core.clock import Clock
 from hubbub.core.message import Encoding, Message, Run
-from hubbub.core.names import HUB
 from hubbub.core.session import Session
 from hubbub.core.topics import CLIENT, QUEUE, SHARE, is_text
 from hubbub.protocols.mqtt import codec
@@ -231,7 +230,8 @@ class Dialect5(Dialect):
         """What the properties of a PUBLISH or a will say about a message."""
         numbers, texts = properties.numbers, properties.texts
         message.content_type = name_from_wire(texts.get(spec.CONTENT_TYPE, b""))
-        message.reply_to = name_from_wire(texts.get(spec.RESPONSE_TOPIC, b""))
+        if spec.RESPONSE_TOPIC in texts:
+            message.reply_to = self.full(name_from_wire(texts[spec.RESPONSE_TOPIC]))
         message.correlation = texts.get(spec.CORRELATION, b"")
         if spec.MESSAGE_EXPIRY in numbers:
             message.expires = self.clock.stamp() + numbers[spec.MESSAGE_EXPIRY] * SECOND
@@ -260,7 +260,7 @@ class Dialect5(Dialect):
             found.texts[spec.CONTENT_TYPE] = name_to_wire(message.content_type)
         reply_to = _answers_to(message)
         if reply_to:
-            found.texts[spec.RESPONSE_TOPIC] = name_to_wire(reply_to)
+            found.texts[spec.RESPONSE_TOPIC] = self.shown(reply_to)
         if message.correlation:
             found.texts[spec.CORRELATION] = message.correlation
         if is_text(message.subtopic):  # those of SMQ may be any bytes
@@ -287,18 +287,15 @@ def _has_properties(message: Message) -> bool:
         or message.correlation
         or message.subtopic
         or message.properties
-        or message.protocol == "smq"
+        or message.answer_address
     )
 
 
 def _answers_to(message: Message) -> str:
-    """Where an answer goes; SMQ has no response topic, there it is who published."""
+    """Where an answer goes: by its reply id to who asked through a queue."""
     if message.reply_id and message.topic.startswith(QUEUE):
         return f"{CLIENT}{message.reply_id}"
-    if message.reply_to:
-        return message.reply_to
-    asks = message.protocol == "smq" and message.sender > HUB
-    return f"{CLIENT}{message.sender}" if asks else ""
+    return message.answer_address
 
 
 PLAIN: Final = Dialect()

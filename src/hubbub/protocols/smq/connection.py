@@ -26,7 +26,7 @@ from hubbub.core.connection import NEVER, Admission, Connection, Opening, Protoc
 from hubbub.core.limits import ROUTES
 from hubbub.core.link import Link
 from hubbub.core.message import Run
-from hubbub.core.rights import OBSERVE
+from hubbub.core.rights import OBSERVE, verb_of
 from hubbub.core.route import Route
 from hubbub.core.session import Subscription
 from hubbub.core.topics import CLIENT, QUEUE, is_name
@@ -309,10 +309,12 @@ class SmqConnection(Connection):
     def _create(self, body: bytes) -> None:
         session = self._me()
         name = _name_in(body)
-        allowed = (
-            _may_be_named(name) and self.broker.may_publish(session, name)
-        )
-        number = self.smq.topic_id(name, session) if allowed else 0
+        number = 0
+        if _may_be_named(name):
+            if self.broker.may_publish(session, name):
+                number = self.smq.topic_id(name, session)
+            else:
+                self.broker.refuse(session, verb_of(name), name)
         self._acknowledge(codec.CREATEACK, number, body)
 
     def _create_sub(self, body: bytes) -> None:

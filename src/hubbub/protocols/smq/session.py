@@ -122,6 +122,7 @@ class SmqEncoding(Encoding):
                 topic, payload, 0, False, protocol, client, sender, subtopic, "", reply_to, b"",
                 properties,
             )  # fmt: skip
+            message.answers_sender = run.sender.asks_by_number
             found.append(message)
         return found
 
@@ -182,6 +183,7 @@ class SmqSession(Session):
         self.encoding = encoding
         self.encodings = encoding.by_qos
         self.largest = largest
+        self.asks_by_number = True
         self.observing: dict[str, None] = {}
         self.settled = True
         self.direct = Subscription(self, CLIENT, 0, self.encodings, literal=True)

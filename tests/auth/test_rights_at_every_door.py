@@ -1,0 +1,419 @@
+"""Each verb at each door: nothing without its right, done with it, over when it is taken away.
+
+    door      a client of one protocol, in a hub in memory, let in with the rights of the test
+    verb      what it tries, once a function; the table below says which doors have it
+    right     the lines of a permissions file
+
+A new operation of a protocol that is not in `OPERATIONS`, with its verb or with the reason why it
+needs none, fails here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hubbub.auth.acl import AclRights
+from hubbub.core import rights as verbs
+from hubbub.core.message import Message
+from hubbub.core.rights import VERBS, Gate
+from hubbub.protocols.mqtt import Mqtt
+from hubbub.protocols.mqtt import codec as mqtt
+from hubbub.protocols.smq import codec as smq
+from hubbub.protocols.smq import connection as smq_connection
+from hubbub.protocols.switch import Switch, operations
+from hubbub.protocols.switch import codec as switch
+from hubbub.protocols.switch.connection import OPERATIONS as SWITCH_OPERATIONS
+from tests.protocols.smq.device import Device, Hub
+from tests.protocols.switch.journaled import get, post, transfer
+from tests.rights import ruled
+from tests.wire import Far
+
+# What gives each verb on topic t and queue q.
+GIVES: dict[str, tuple[str, ...]] = {
+    verbs.PUBLISH: ("write t",),
+    verbs.RECEIVE: ("read t",),
+    verbs.SUBSCRIBE: ("read t",),
+    verbs.OBSERVE: ("read t",),
+    verbs.ENQUEUE: ("write $queue/q",),
+    verbs.CONSUME: ("read $queue/q",),
+    verbs.CALL: ("write $queue/q",),
+    verbs.CONFIGURE: ("manage $queue/q",),
+    verbs.BIND: ("read t", "write $queue/q"),
+    verbs.DESTROY: ("manage $queue/q",),
+    verbs.LIST: ("read $queue/q",),
+    verbs.TRACE: ("read $queue/#",),
+    verbs.MANAGE: ("manage $SYS/#",),
+}
+EVERYTHING = ("readwrite t", "readwrite $queue/#", "manage $queue/#", "manage $SYS/#")
+
+
+class House(Hub):
+    """A hub in memory, a queue q with one message, and somebody who hears what t gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mqtt = Mqtt(self.broker)
+        self.switch = Switch(self.broker)
+        self.stopped: list[bool] = []
+        self.broker.stop = lambda: self.stopped.append(True)
+        self.ear = self.listen("t")
+        self.broker.topic_id("t", self.broker.itself)
+        self.broker.topic_id("$queue/q", self.broker.itself)
+        self.queue = self.broker.queues.named("q")
+        self.send()
+
+    def let_in(self, rights: AclRights) -> None:
+        self.gate = Gate(rights)
+
+    def send(self) -> None:
+        self.broker.post(Message("$queue/q", b"secret", 1))
+        self.tick()
+
+    def tell(self) -> None:
+        self.broker.post(Message("t", b"secret"))
+        self.tick()
+
+    def revoke(self, rights: AclRights) -> None:
+        """What the node does when the file changed."""
+        rights.follow([])
+        self.broker.age += 1
+
+    @property
+    def count(self) -> int:
+        return len(self.queue.messages)
+
+    # The doors
+
+    def old(self) -> Far:
+        far = self.dial(self.mqtt)
+        far.say(mqtt.connect(b"annika", True, 0))
+        far.hear()
+        return far
+
+    def new(self) -> Far:
+        far = self.dial(self.mqtt)
+        far.say(mqtt.connect(b"annika", True, 0, properties=mqtt.Properties()))
+        far.hear()
+        return far
+
+    def token(self) -> Far:
+        far = self.dial(self.switch, get("/login/annika"))
+        assert far.hear().startswith(b"HTTP/1.1 200")
+        return far
+
+
+Attempt = Callable[[House], bool]
+
+
+def _mqtt_publish(v5: bool, name: bytes, qos: int) -> Attempt:
+    def attempt(house: House) -> bool:
+        far, before = (house.new() if v5 else house.old()), house.count
+        far.say(mqtt.publish(name, b"x", qos, packet_id=1, properties=b"\0" * v5))
+        return len(house.ear.heard) + house.count > before
+
+    return attempt
+
+
+def _mqtt_subscribe(v5: bool, name: bytes) -> Attempt:
+    def attempt(house: House) -> bool:
+        far = house.new() if v5 else house.old()
+        far.say(mqtt.subscribe(1, [(name, 0)], b"\0" * v5))
+        house.tell()
+        return b"secret" in far.hear()
+
+    return attempt
+
+
+def _smq(kind: int, name: bytes) -> Attempt:
+    def attempt(house: House) -> bool:
+        ann = house.device(b"annika")
+        ann.say(kind, rest=name)
+        house.tell()
+        heard = ann.hear()
+        if kind == smq.CREATE:
+            return heard[0][1] == 0
+        return any(one[-1] == b"secret" for one in heard)
+
+    return attempt
+
+
+def _smq_publish(name: str) -> Attempt:
+    def attempt(house: House) -> bool:
+        ann, before = house.device(b"annika"), house.count
+        ann.publish(house.broker.state.topics.numbers[name], b"x")
+        return len(house.ear.heard) + house.count > before
+
+    return attempt
+
+
+def _smq_observe(house: House) -> bool:
+    ann: Device = house.device(b"annika")
+    number = house.broker.state.topics.numbers["t"]
+    ann.observe(number)
+    house.listen("t")
+    return bool(ann.hear())
+
+
+def _asked(request: bytes, done: Callable[[House, bytes], bool]) -> Attempt:
+    """A message-switch request of who is logged in."""
+
+    def attempt(house: House) -> bool:
+        far = house.token()
+        far.say(request)
+        return done(house, far.hear())
+
+    return attempt
+
+
+def _said(word: bytes) -> Callable[[House, bytes], bool]:
+    return lambda house, answer: word in answer
+
+
+def _is_bound(house: House, answer: bytes) -> bool:
+    return "t" in house.queue.bindings
+
+
+def _is_configured(house: House, answer: bytes) -> bool:
+    return house.queue.settings.max_messages == 7
+
+
+ATTEMPTS: dict[tuple[str, str], Attempt] = {
+    ("mqtt", verbs.PUBLISH): _mqtt_publish(False, b"t", 0),
+    ("mqtt qos 1", verbs.PUBLISH): _mqtt_publish(False, b"t", 1),
+    ("mqtt 5", verbs.PUBLISH): _mqtt_publish(True, b"t", 1),
+    ("mqtt", verbs.SUBSCRIBE): _mqtt_subscribe(False, b"t"),
+    ("mqtt #", verbs.SUBSCRIBE): _mqtt_subscribe(False, b"#"),
+    ("mqtt 5", verbs.SUBSCRIBE): _mqtt_subscribe(True, b"+"),
+    ("mqtt shared", verbs.SUBSCRIBE): _mqtt_subscribe(False, b"$share/g/t"),
+    ("mqtt", verbs.ENQUEUE): _mqtt_publish(False, b"$queue/q", 1),
+    ("mqtt 5", verbs.ENQUEUE): _mqtt_publish(True, b"$queue/q", 1),
+    ("mqtt", verbs.CONSUME): _mqtt_subscribe(False, b"$queue/q"),
+    ("mqtt 5", verbs.CONSUME): _mqtt_subscribe(True, b"$queue/q"),
+    ("smq", verbs.PUBLISH): _smq_publish("t"),
+    ("smq create", verbs.PUBLISH): _smq(smq.CREATE, b"t"),
+    ("smq", verbs.SUBSCRIBE): _smq(smq.SUBSCRIBE, b"t"),
+    ("smq", verbs.OBSERVE): _smq_observe,
+    ("smq", verbs.ENQUEUE): _smq_publish("$queue/q"),
+    ("smq", verbs.CONSUME): _smq(smq.SUBSCRIBE, b"$queue/q"),
+    ("switch", verbs.CALL): _asked(post("/request/q/ann", b"x"), lambda h, a: h.count == 2),
+    ("switch send", verbs.CALL): _asked(post("/send/q/1/ann", b"x"), lambda h, a: h.count == 2),
+    ("switch", verbs.ENQUEUE): _asked(post("/response/q/x/0", b"x"), lambda h, a: h.count == 2),
+    ("switch publish", verbs.ENQUEUE): _asked(
+        post("/publish/$queue/q", b"x"), lambda h, a: h.count == 2
+    ),
+    ("switch", verbs.PUBLISH): _asked(post("/publish/t", b"x"), lambda h, a: bool(h.ear.heard)),
+    ("switch", verbs.CONSUME): _asked(transfer("q"), _said(b"secret")),
+    ("switch ack", verbs.CONSUME): _asked(get("/ack/q/0"), lambda h, a: h.count == 0),
+    ("switch readme", verbs.CONSUME): _asked(
+        get("/subscribe/q") + get("/transfer/-1/0"), _said(b"secret")
+    ),
+    ("switch readme ack", verbs.CONSUME): _asked(
+        get("/ack/1"), lambda h, a: h.count == 0 or b"200 OK" in a
+    ),
+    ("switch", verbs.CONFIGURE): _asked(post("/create/q", b'{"max_messages":7}'), _is_configured),
+    ("switch", verbs.BIND): _asked(post("/bind/q", b"t"), _is_bound),
+    ("switch", verbs.DESTROY): _asked(
+        get("/destroy/q"), lambda h, a: "q" not in h.broker.state.queues
+    ),
+    ("switch", verbs.LIST): _asked(get("/list/"), _said(b'"q"')),
+    ("switch persistent", verbs.LIST): _asked(get("/persistent/q"), _said(b"200 OK")),
+    ("switch transient", verbs.LIST): _asked(get("/transient/q"), _said(b"200 OK")),
+    ("switch", verbs.TRACE): _asked(get("/"), _said(b"secret")),
+    ("switch trace", verbs.TRACE): _asked(get("/trace/-1/0"), _said(b"events")),
+    ("switch", verbs.MANAGE): _asked(post("/shutdown"), lambda h, a: bool(h.stopped)),
+}  # fmt: skip
+del ATTEMPTS["switch readme ack", verbs.CONSUME]  # numbers of a hub without a journal are others
+
+ids = [f"{verb}, {door}" for door, verb in ATTEMPTS]
+
+
+@pytest.mark.parametrize(("place", "attempt"), ATTEMPTS.items(), ids=ids)
+def test_with_its_right_it_is_done(place: tuple[str, str], attempt: Attempt) -> None:
+    house = House()
+    house.let_in(ruled(*GIVES[place[1]]))
+    assert attempt(house)
+
+
+@pytest.mark.parametrize(("place", "attempt"), ATTEMPTS.items(), ids=ids)
+def test_without_a_right_it_is_not(place: tuple[str, str], attempt: Attempt) -> None:
+    house = House()
+    house.let_in(ruled())
+    assert not attempt(house)
+
+
+@pytest.mark.parametrize(("place", "attempt"), ATTEMPTS.items(), ids=ids)
+def test_with_all_other_rights_it_is_not(place: tuple[str, str], attempt: Attempt) -> None:
+    """Every line that does not give this verb, and those that refuse what would."""
+    need = VERBS[place[1]].access
+    house = House()
+    lines = [f"deny {line.partition(' ')[2]}" for line in GIVES[place[1]]]
+    others = [bits for bits, bit in (("read", 1), ("write", 2), ("manage", 4)) if not bit & need]
+    lines += [f"{bits} {name}" for bits in others for name in ("t", "$queue/q", "$SYS/#")]
+    house.let_in(ruled(*lines))
+    assert not attempt(house)
+
+
+@pytest.mark.parametrize(("place", "attempt"), ATTEMPTS.items(), ids=ids)
+def test_a_rule_that_refuses_is_named(
+    place: tuple[str, str], attempt: Attempt, caplog: pytest.LogCaptureFixture
+) -> None:
+    """User, client, verb and name are in the log, and the line that decided."""
+    caplog.set_level("INFO", "hubbub.rights")
+    house = House()
+    name = GIVES[place[1]][0].partition(" ")[2]
+    house.let_in(ruled(*EVERYTHING, f"deny {name}"))
+    attempt(house)
+    refusals = [record.getMessage() for record in caplog.records]
+    if place[0] in ("mqtt #", "mqtt 5") and place[1] == verbs.SUBSCRIBE:
+        return  # one of which something may be received is accepted, and the rest left out
+    if place == ("switch", verbs.LIST):
+        return  # what may not be seen is not there
+    assert any(f"acl:{len(EVERYTHING) + 1} (deny {name})" in one for one in refusals), refusals
+    assert all("(client 'annika') may not" in one for one in refusals)
+
+
+def test_every_verb_has_a_door() -> None:
+    """But `receive`, which is the use of `subscribe`."""
+    assert {verb for _, verb in ATTEMPTS} | {verbs.RECEIVE} == set(VERBS) == set(GIVES)
+
+
+# Every operation of every protocol, with its verb. What is not here may not exist.
+
+OPERATIONS: dict[str, dict[object, str]] = {
+    "mqtt": {
+        mqtt.CONNECT: "login", mqtt.PUBLISH: verbs.PUBLISH, mqtt.SUBSCRIBE: verbs.SUBSCRIBE,
+        mqtt.UNSUBSCRIBE: "its own", mqtt.PUBACK: "its own", mqtt.PUBREC: "its own",
+        mqtt.PUBREL: "its own", mqtt.PUBCOMP: "its own", mqtt.PINGREQ: "nothing",
+        mqtt.DISCONNECT: "its own", mqtt.AUTH: "login",
+    },
+    "smq": {
+        smq.CONNECT: "login", smq.SUBSCRIBE: verbs.SUBSCRIBE, smq.CREATE: verbs.PUBLISH,
+        smq.CREATESUB: "permitsubtop", smq.UNSUBSCRIBE: "its own", smq.OBSERVE: verbs.OBSERVE,
+        smq.UNOBSERVE: "its own", smq.PUBFRAG: verbs.PUBLISH, smq.PING: "nothing",
+        smq.PONG: "nothing", smq.DISCONNECT: "its own",
+    },
+}  # fmt: skip
+
+
+def test_no_operation_of_mqtt_is_without_a_verb() -> None:
+    house = House()
+    answers = house.old().connection._answers  # type: ignore[attr-defined]
+    assert {mqtt.PUBLISH, *answers} == set(OPERATIONS["mqtt"])
+
+
+def test_no_operation_of_smq_is_without_a_verb() -> None:
+    handled = {kind for kinds in smq_connection._HANDLERS.values() for kind in kinds}
+    assert handled == set(OPERATIONS["smq"])
+
+
+def test_no_operation_of_the_switch_is_without_a_verb() -> None:
+    routed = {route.operation for route in switch.ROUTES}
+    known = set(operations.VERBS_OF) | operations.ASKING | operations.FREE
+    assert routed == known and set(operations.VERBS_OF.values()) <= set(VERBS)
+    assert set(SWITCH_OPERATIONS) <= known
+
+
+# A right is asked when it is used
+
+
+@pytest.mark.parametrize("v5", [False, True])
+def test_a_consumer_over_mqtt_whose_right_is_gone_gets_no_more(v5: bool) -> None:
+    house, rights = House(), ruled("read $queue/q")
+    house.let_in(rights)
+    far = house.new() if v5 else house.old()
+    far.say(mqtt.subscribe(1, [(b"$queue/q", 0)], b"\0" * v5))
+    assert b"secret" in far.hear()
+    house.revoke(rights)
+    house.send()
+    assert far.hear() == b"" and house.count == 1
+
+
+def test_a_consumer_over_smq_whose_right_is_gone_gets_no_more() -> None:
+    house, rights = House(), ruled("read $queue/q")
+    house.let_in(rights)
+    ann = house.device(b"annika")
+    ann.say(smq.SUBSCRIBE, rest=b"$queue/q")
+    assert ann.hear()[-1][-1] == b"secret"
+    house.revoke(rights)
+    house.send()
+    assert ann.hear() == [] and house.count == 1
+
+
+@pytest.mark.parametrize("readme", [False, True])
+def test_a_transfer_that_waits_sees_that_its_right_is_gone(readme: bool) -> None:
+    house, rights = House(), ruled("read $queue/q")
+    house.let_in(rights)
+    far = house.token()
+    far.say(get("/ack/q/0"))
+    far.say(get("/subscribe/q") + get("/transfer/-1/30") if readme else transfer("q"))
+    far.hear()
+    house.revoke(rights)
+    house.send()
+    assert b"secret" not in far.hear() and house.count == 1
+
+
+def test_a_publisher_whose_right_is_gone_publishes_no_more() -> None:
+    house, rights = House(), ruled("write t")
+    house.let_in(rights)
+    far, ann = house.old(), house.device(b"annika")
+    number = house.broker.state.topics.numbers["t"]
+    for expected in (2, 2):
+        far.say(mqtt.publish(b"t", b"x", 0))
+        ann.publish(number, b"x")
+        assert len(house.ear.heard) == expected
+        house.revoke(rights)
+
+
+def test_what_is_retained_stops_with_the_right() -> None:
+    house, rights = House(), ruled("read a/#")
+    for number in range(3_000):
+        house.broker.post(Message(f"a/{number}", b"x", 0, True))
+    house.let_in(rights)
+    far = house.dial(house.mqtt)
+    far.say(mqtt.connect(b"annika", True, 0))
+    house.broker.retained.feeding.clear()
+    far.connection.feed(mqtt.subscribe(1, [(b"a/#", 0)]))  # one slice, and no tick
+    house.revoke(rights)
+    assert 0 < far.hear().count(b"a/") <= 1_000
+
+
+# Of one's own
+
+
+def test_a_call_needs_the_right_to_call_and_nothing_else() -> None:
+    """The queue of the answers is its maker's while it is connected, and nobody else's."""
+    house = House()
+    house.let_in(ruled("write $queue/q"))
+    ann = house.token()
+    for request in (get("/transient/mine"), post("/request/q/mine", b"x")):
+        ann.say(request)
+        assert ann.hear().startswith(b"HTTP/1.1 200"), request
+    house.let_in(ruled("read $queue/q"))
+    service = house.dial(house.switch, get("/login/service"))
+    service.say(post("/response/mine/q/1", b"answer"))
+    assert service.hear().endswith(b'[["mine",0]]')
+    service.say(transfer("mine", timeout=0) + get("/destroy/mine") + get("/ack/mine/0"))
+    assert service.hear().count(b"HTTP/1.1 403") == 3
+    ann.say(transfer("mine"))
+    assert b"answer" in ann.hear()
+    ann.say(get("/ack/mine/0") + get("/destroy/mine"))
+    assert "mine" not in house.broker.state.queues
+
+
+def test_a_service_answers_what_it_was_asked_and_nothing_else() -> None:
+    house = House()
+    house.broker.queues.named("mine")
+    house.let_in(ruled("read $queue/q"))
+    service = house.dial(house.switch, get("/login/service"))
+    service.say(post("/response/mine/q/0", b"unasked"))
+    assert b"HTTP/1.1 403" in service.hear() and not house.broker.state.queues["mine"].messages
+
+
+def test_a_name_that_a_rule_refuses_is_nobodys_own() -> None:
+    house = House()
+    house.let_in(ruled("deny $queue/orders"))
+    ann = house.token()
+    ann.say(get("/transient/orders"))
+    assert ann.hear().startswith(b"HTTP/1.1 403")
