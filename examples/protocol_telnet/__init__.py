@@ -6,10 +6,10 @@
 """
 
 from hubbub.core import client
-from hubbub.core.connection import Admission, Connection, Opening, Protocol
+from hubbub.core.connection import Connection, Opening, Protocol
 from hubbub.core.link import Link
 from hubbub.core.message import Encoding, Message, Run
-from hubbub.core.session import Session, Subscription
+from hubbub.core.session import Subscription
 from hubbub.errors import ProtocolError
 
 
@@ -21,54 +21,32 @@ class Line(Encoding):
 LINES = (Line(), Line(), Line())
 
 
-class TelnetSession(Session):
-    link: Link
+class Conversation(client.Conversation):
+    rest = b""
 
-    def deliver(self, run: Run, subscription: Subscription) -> None:
-        self.link.write(run.seen_as(subscription.encodings[run.qos]))
+    def hear(self, data: bytes) -> None:
+        self.rest += data
+        while not self.asking and b"\n" in self.rest:
+            line, _, self.rest = self.rest.partition(b"\n")
+            self.take(*line.strip().decode("utf-8", "replace").split(" ", 2))
 
-    def taken_over(self) -> None:
-        self.link.close("the same name said hello again")
-
-
-class Conversation(Connection):
-    rest, session = b"", None
-
-    def feed(self, data: bytes) -> None:
-        *lines, self.rest = (self.rest + data).split(b"\n")
-        for line in lines:
-            if self.asking:
-                client.keep(self, line + b"\n")
-            else:
-                self.take(*line.strip().decode("utf-8", "replace").partition(" ")[::2])
-
-    def take(self, verb: str, argument: str) -> None:
-        first, _, rest = argument.partition(" ")
-        if self.session is None:
-            client.admit(self, first, first, rest.encode(), self.decided)
-        elif verb == "sub":
-            try:
-                client.subscribe(self.broker, wish := Subscription(self.session, first, 0, LINES))
+    def take(self, verb: str, name: str = "", text: str = "") -> None:
+        try:
+            if self.session is None:
+                self.log_in(name, name, text.encode())
+            elif verb == "sub":
+                wish = Subscription(self.session, name, 0, LINES)
+                client.subscribe(self.broker, wish)
                 client.catch_up(self.broker, wish)
-            except client.Refused as refusal:
-                self.link.write(f"no: {refusal}\r\n".encode())
-        elif verb == "pub":
-            self.broker.post(Message(first, rest.encode()), self.session)
-        else:
-            raise ProtocolError(f"{verb!r} is no command", b"sub FILTER | pub TOPIC TEXT\r\n")
+            elif verb == "pub":
+                client.publish(self.broker, Message(name, text.encode()), self.session)
+            else:
+                raise ProtocolError(f"{verb!r} is no command", b"sub FILTER | pub TOPIC TEXT\r\n")
+        except client.Refused as refusal:
+            self.refuse(str(refusal))
 
-    def decided(self, admission: Admission | None, reason: str) -> None:
-        if admission is None:
-            self.link.write(reason.encode() + b"\r\n")
-            return self.link.close(reason)
-        self.session = TelnetSession("telnet", admission.client, admission.rights)
-        self.session.link = self.link
-        self.broker.connect(self.session, admission)
-
-    def lost(self, reason: str) -> None:
-        self.asking = False
-        if self.session is not None:
-            self.broker.disconnect(self.session, reason)
+    def refuse(self, reason: str) -> None:
+        self.link.write(f"no: {reason}\r\n".encode())
 
 
 class Telnet(Protocol):

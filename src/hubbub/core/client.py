@@ -4,6 +4,9 @@
     subscribe    rights, bound, grammar -> the broker;  then the answer;  then `catch_up`
     drop         what it does not get, counted, with the reason
 
+A protocol whose clients take what they get at once, and are gone with their connection, has in
+`Client` and `Conversation` all but its words; `examples/` shows two.
+
 Called by the connections of protocols, and by whatever else lets clients in. No I/O.
 """
 
@@ -12,10 +15,14 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from hubbub.core.broker import Broker
 from hubbub.core.connection import Admission, Connection, Decided
-from hubbub.core.limits import EARLY_BYTES, SUBSCRIPTIONS
-from hubbub.core.rights import CONSUME, RECEIVE, SUBSCRIBE
+from hubbub.core.limits import EARLY_BYTES, INFLIGHT, SUBSCRIPTIONS
+from hubbub.core.link import Link
+from hubbub.core.message import Message, Run
+from hubbub.core.rights import CONSUME, RECEIVE, SUBSCRIBE, verb_of, words_of
 from hubbub.core.session import Session, Subscription
 from hubbub.core.topics import (
     CLIENT,
@@ -155,9 +162,92 @@ def catch_up(broker: Broker, subscription: Subscription) -> None:
         broker.offer_retained(subscription)
 
 
+def publish(broker: Broker, message: Message, session: Session) -> None:
+    """Publish what a client sends, `Refused` if it may not: for protocols that can say so."""
+    if not broker.may_publish(session, message.topic):
+        raise Refused(NOT_ALLOWED, broker.refuse(session, verb_of(message.topic), message.topic))
+    broker.post(message, session)
+
+
+def acknowledge(broker: Broker, session: Session, seq: int) -> None:
+    """A client is done with a message that it took from a queue; others are no error."""
+    queue, number = session.leases.get(seq, (None, 0))
+    if queue is not None:
+        broker.queues.acknowledge(queue, number, session)
+        broker.queues.dispatch(queue)
+
+
 def drop(broker: Broker, session: Session, reason: str, count: int = 1) -> None:
     """A client does not get so many messages: counted for it and for the hub, said once."""
     if reason not in session.dropped:
         log.warning("%s: messages are dropped: %s", session.client, reason)
     session.dropped[reason] = session.dropped.get(reason, 0) + count
     broker.metrics.drop(reason, count)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Client(Session):
+    """A client that takes what it gets at once, and ends with its connection."""
+
+    def __init__(self, broker: Broker, admission: Admission, link: Link) -> None:
+        super().__init__(admission.protocol, admission.client, admission.rights)
+        self.broker = broker
+        self.link = link
+
+    def deliver(self, run: Run, subscription: Subscription) -> None:
+        if self.link.choked:
+            drop(self.broker, self, "slow consumer", run.count)
+        else:
+            self.link.write(run.seen_as(subscription.encodings[run.qos]))
+            self.broker.metrics.messages_out += run.count
+
+    def ready(self) -> bool:
+        return self.number != 0 and not self.link.choked and len(self.leases) < INFLIGHT
+
+    def taken_over(self) -> None:
+        self.link.close("the same client connected again")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Conversation(Connection):
+    """The connection of such a client: `hear` takes its bytes, once the gate has decided.
+
+    `session` is None until it has logged in.
+    """
+
+    session: Client | None = None
+
+    def feed(self, data: bytes) -> None:
+        if self.asking:
+            keep(self, data)
+        else:
+            self.hear(data)
+
+    def hear(self, data: bytes) -> None:
+        """Bytes as they arrived; stop where `asking` is set, and go on in the next call."""
+        raise NotImplementedError
+
+    def log_in(self, client: str, user: str, secret: bytes) -> None:
+        """Ask the gate, then `welcome` or `refuse`."""
+        admit(self, client, user, secret, self._decided)
+
+    def _decided(self, admission: Admission | None, reason: str) -> None:
+        if admission is None:
+            self.refuse(words_of(reason))
+            self.link.close(reason)
+            return
+        self.session = Client(self.broker, admission, self.link)
+        self.broker.connect(self.session, admission)
+        self.welcome(self.session)
+        self.hear(b"")
+
+    def welcome(self, session: Client) -> None:
+        """Tell the client that it is in."""
+
+    def refuse(self, reason: str) -> None:
+        """Tell the client why it is not, before the connection is closed."""
+
+    def lost(self, reason: str) -> None:
+        self.asking = False
+        if self.session is not None:
+            self.broker.disconnect(self.session, reason)
