@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hubbub.auth import gate
-from hubbub.auth.gate import Gatehouse
+from hubbub.auth.gate import Gates
 from hubbub.auth.passwords import add_user
 from hubbub.config.settings import Listener, Settings, Tls
 from hubbub.core.rights import (
@@ -30,8 +30,8 @@ EVERYTHING = Rights()
 
 
 @pytest.fixture
-def house() -> Iterator[Gatehouse]:
-    house = Gatehouse(EVERYTHING)
+def house() -> Iterator[Gates]:
+    house = Gates(EVERYTHING)
     yield house
     house.close()
 
@@ -57,13 +57,13 @@ async def asked(
     return await asyncio.wait_for(answer, 10)
 
 
-async def test_loopback_lets_everybody_in(house: Gatehouse) -> None:
+async def test_loopback_lets_everybody_in(house: Gates) -> None:
     guard = house.gate(listener())
     assert await asked(guard) == (EVERYTHING, "")
     assert await asked(guard, "whoever", b"whatever") == (EVERYTHING, "")
 
 
-async def test_a_password_file_shuts_the_door(house: Gatehouse, users: str) -> None:
+async def test_a_password_file_shuts_the_door(house: Gates, users: str) -> None:
     guard = house.gate(listener(password_file=users))
     assert await asked(guard) == (None, NO_CREDENTIALS)
     assert await asked(guard, "ann", b"secret") == (EVERYTHING, "")
@@ -74,13 +74,13 @@ async def test_a_password_file_shuts_the_door(house: Gatehouse, users: str) -> N
     assert await asked(guard, "bob", b"secret") == (None, BAD_CREDENTIALS)
 
 
-async def test_anonymous_clients_beside_users(house: Gatehouse, users: str) -> None:
+async def test_anonymous_clients_beside_users(house: Gates, users: str) -> None:
     guard = house.gate(listener(password_file=users, allow_anonymous=True))
     assert await asked(guard) == (EVERYTHING, "")
     assert await asked(guard, "ann", b"wrong") == (None, BAD_CREDENTIALS)
 
 
-async def test_a_certificate_is_the_user(house: Gatehouse, users: str) -> None:
+async def test_a_certificate_is_the_user(house: Gates, users: str) -> None:
     tls = Tls(certificate="x", client_ca="y", identity="common_name")
     guard = house.gate(listener(tls=tls, password_file=users))
     credentials = Credentials("c", "someone", b"", "127.0.0.1", "ann")
@@ -91,7 +91,7 @@ async def test_a_certificate_is_the_user(house: Gatehouse, users: str) -> None:
     assert await asked(guard) == (None, NO_CREDENTIALS)
 
 
-async def test_a_certificate_that_is_required(house: Gatehouse, users: str) -> None:
+async def test_a_certificate_that_is_required(house: Gates, users: str) -> None:
     tls = Tls(certificate="x", client_ca="y", require_certificate=True)
     guard = house.gate(listener("0.0.0.0:1", tls=tls))
     assert await asked(guard) == (None, CERTIFICATE_REQUIRED)
@@ -102,7 +102,7 @@ async def test_a_certificate_that_is_required(house: Gatehouse, users: str) -> N
     assert await asked(guard, "ann", b"secret", certificate="CN=x") == (EVERYTHING, "")
 
 
-async def test_client_ids(house: Gatehouse) -> None:
+async def test_client_ids(house: Gates) -> None:
     guard = house.gate(listener(client_prefixes=("dev-", "app-"), require_client_id=True))
     assert await asked(guard, client="dev-1") == (EVERYTHING, "")
     assert await asked(guard, client="other") == (None, BAD_CLIENT)
@@ -111,7 +111,7 @@ async def test_client_ids(house: Gatehouse) -> None:
 
 
 async def test_permissions_by_user(
-    house: Gatehouse, users: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    house: Gates, users: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     acl = tmp_path / "acl"
     acl.write_text("user ann\ntopic a\npattern read %c\n")
@@ -125,7 +125,7 @@ async def test_permissions_by_user(
     assert "what a client says it is" in caplog.text
 
 
-async def test_files_are_read_once_and_again(house: Gatehouse, users: str, tmp_path: Path) -> None:
+async def test_files_are_read_once_and_again(house: Gates, users: str, tmp_path: Path) -> None:
     def read_again() -> None:
         for file in house.files():
             file.read()
@@ -147,7 +147,7 @@ async def test_files_are_read_once_and_again(house: Gatehouse, users: str, tmp_p
 
 
 async def test_too_many_at_once(
-    house: Gatehouse, users: str, monkeypatch: pytest.MonkeyPatch
+    house: Gates, users: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gate, "WAITING", 3)
     guard = house.gate(listener(password_file=users))
@@ -156,7 +156,7 @@ async def test_too_many_at_once(
     assert await asked(guard, "ann", b"secret") == (EVERYTHING, "")
 
 
-async def test_scram_through_the_gate(house: Gatehouse, users: str) -> None:
+async def test_scram_through_the_gate(house: Gates, users: str) -> None:
     guard = house.gate(listener(password_file=users))
     credentials = Credentials("c", "", b"", "")
     assert guard.exchange("PLAIN", credentials) is None

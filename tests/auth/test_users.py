@@ -135,10 +135,7 @@ def test_it_is_so_after_a_restart(house: House) -> None:
     again.log.position = again.log.durable = len(house.log.rows)
     again.broker.state = folded(house.log.rows)
     again.mqtt = Mqtt(again.broker)
-    for state in list(again.broker.state.sessions.values()):
-        session = again.mqtt.revive(state)
-        assert session is not None
-        again.broker.revive(session)
+    again.broker.recover([again.mqtt])
     assert again.broker.state.sessions["mqtt", "phone"].user == "ann"
     eve = again.mqtt_client(b"phone", b"eve")
     heard = eve.hear()

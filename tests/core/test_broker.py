@@ -338,7 +338,7 @@ def test_a_consumer_in_memory_does_not_rename_what_others_see() -> None:
 def test_observers_hear_of_every_change() -> None:
     broker, _ = recording()
     ear, ann, bob = Ear(broker, "observer"), Ear(broker, "ann"), Ear(broker, "bob")
-    assert broker.observe(ear, "a/b") == 0
+    assert broker.observers.observe(ear, "a/b") == 0
     broker.subscribe(ann.wish("a/b"))
     broker.subscribe(ann.wish("a/+"))
     broker.subscribe(bob.wish("#"))
@@ -348,17 +348,17 @@ def test_observers_hear_of_every_change() -> None:
     broker.unsubscribe(ann, "a/+")
     broker.disconnect(bob, "")
     assert ear.counts[2:] == [("a/b", 1), ("a/b", 0)]
-    broker.unobserve(ear, "a/b")
-    broker.unobserve(ear, "a/b")
+    broker.observers.unobserve(ear, "a/b")
+    broker.observers.unobserve(ear, "a/b")
     broker.subscribe(ann.wish("a/b"))
     assert len(ear.counts) == 4
-    assert broker.observed == {}
+    assert broker.observers.names == {}
 
 
 def test_sessions_that_are_away_do_not_count() -> None:
     broker, _ = recording()
     ear, ann = Ear(broker, "observer"), Ear(broker, "ann", lasting=True)
-    broker.observe(ear, "a")
+    broker.observers.observe(ear, "a")
     broker.subscribe(ann.wish("a"))
     broker.disconnect(ann, "")
     broker.connect(ann, broker.own("test", ann.client))
@@ -369,10 +369,10 @@ def test_an_observed_client_that_leaves_is_told_once() -> None:
     broker, _ = recording()
     ear, ann = Ear(broker, "observer"), Ear(broker, "ann")
     name = f"$client/{ann.number}"
-    assert broker.observe(ear, name) == 1
+    assert broker.observers.observe(ear, name) == 1
     broker.disconnect(ann, "")
     assert ear.counts == [(name, 0)]
-    assert name not in broker.observed
+    assert name not in broker.observers.names
 
 
 # Names

@@ -76,7 +76,7 @@ def test_a_restart_changes_nothing() -> None:
 
     restarted, _ = recording()
     restarted.log, restarted.state = log, folded(short)
-    restarted.delays.revive()
+    restarted.recover([])
     ear = Ear(restarted, "ann")
     restarted.subscribe(ear.wish("#", 2))
     later(restarted, 59.9)

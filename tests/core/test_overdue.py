@@ -244,8 +244,8 @@ def test_a_restart_does_not_forget_how_often() -> None:
         assert state.queues["q"].delivered == {0: 1}
     again = Broker(broker.clock, log, "all")
     again.state = folded(log.rows)
-    revived = again.queues.adopt(again.state.queues["q"])
-    assert took(again, revived, reader(again)) == -1
+    again.recover([])
+    assert took(again, again.state.queues["q"], reader(again)) == -1
     assert list(again.queues.named("dead").messages) == [0]
 
 

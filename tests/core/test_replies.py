@@ -117,10 +117,10 @@ def test_an_id_lives_until_its_first_reply(office: Office) -> None:
 def test_the_reply_may_be_observed_until_it_is_given(office: Office) -> None:
     """A service sees that nobody waits any more as it sees that a client is gone."""
     number = office.ask()
-    assert office.broker.observe(office.worker, f"$client/{number}") == 1
+    assert office.broker.observers.observe(office.worker, f"$client/{number}") == 1
     office.answer(number)
     assert office.worker.counts == [(f"$client/{number}", 0)]
-    assert not office.broker.observed
+    assert not office.broker.observers.names
 
 
 def test_a_late_reply_is_dropped_and_counted_and_takes_its_request_along(office: Office) -> None:

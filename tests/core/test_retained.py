@@ -124,7 +124,7 @@ def test_after_a_restart_the_first_slice_comes_at_once() -> None:
     broker = broker_with(2 * SLICE)
     again = Broker(broker.clock, broker.log, "none")
     again.state = broker.state
-    again.retained.revive()
+    again.retained.recover()
     ann = Ear(again, "ann")
     subscribed(again, ann, "a/+")
     assert len(ann.hear()) == SLICE

@@ -6,7 +6,7 @@
     user and password                       the password file, in a thread
     nothing                                 allow_anonymous
 
-The hub makes one `Gatehouse`, which makes the gates and reads each file once for all of them.
+The hub makes one `Gates`, which makes the gates and reads each file once for all of them.
 Checking a password is slow on purpose; it happens in threads, of which there are few, and the
 client's connection waits meanwhile. What was right before is found right at once.
 """
@@ -46,7 +46,7 @@ log = logging.getLogger("hubbub.auth")
 Done = Callable[[Rights | None, str], None]
 
 
-class Gatehouse:
+class Gates:
     """The gates of one hub, and the files behind them. Used on the loop; closed with the hub."""
 
     def __init__(self, everything: Rights) -> None:
@@ -103,7 +103,7 @@ class Guard(Gate):
     """The gate of one listener."""
 
     def __init__(
-        self, house: Gatehouse, listener: Listener, passwords: Passwords | None, acl: Acl | None
+        self, house: Gates, listener: Listener, passwords: Passwords | None, acl: Acl | None
     ) -> None:
         super().__init__(house.everything)
         self._house = house

@@ -10,13 +10,12 @@ becomes a row: it is logged, then folded into `state` by the function that repla
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from hubbub import schema
 from hubbub.core.clock import Clock
-from hubbub.core.connection import Admission, Opening
+from hubbub.core.connection import Admission, Opening, Protocol
 from hubbub.core.delayed import Delays
 from hubbub.core.hooks import Hooks
 from hubbub.core.limits import (
@@ -33,6 +32,7 @@ from hubbub.core.log import Log
 from hubbub.core.message import Message, Run, properties_column, run_of
 from hubbub.core.metrics import Metrics
 from hubbub.core.names import HUB, LARGEST, free_number
+from hubbub.core.observing import Observers
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
 from hubbub.core.queues import Queues
 from hubbub.core.replies import Replies
@@ -47,8 +47,8 @@ from hubbub.core.rights import (
 )
 from hubbub.core.route import Route
 from hubbub.core.session import FOR_EVER, Session, SessionState, Silent, Subscription, row_about
-from hubbub.core.share import Group
-from hubbub.core.state import SHARED, Key, State, id_properties, lasting_properties
+from hubbub.core.share import Group, Groups
+from hubbub.core.state import Key, State, id_properties, lasting_properties
 from hubbub.core.system import reading
 from hubbub.core.topics import (
     CLIENT,
@@ -59,11 +59,8 @@ from hubbub.core.topics import (
     Filters,
     client_number,
     delayed_topic,
-    has_wildcard,
     matches,
-    shared_filter,
 )
-from hubbub.errors import UnreadableError
 from hubbub.schema import Row, column_of, name_to_wire
 
 RESTARTED: Final = b'{"reason":"hub restarted"}'
@@ -95,9 +92,9 @@ class Broker:
         self.sessions: dict[Key, Session] = {}  # connected, or away and lasting
         self.unsettled: list[Session] = []
         self._again: dict[object, Callable[[], object]] = {}
-        self.groups: dict[str, Group] = {}
+        self.groups = Groups(self)
         self.retained = Retained(self)
-        self.observed: dict[str, dict[Session, int]] = {}
+        self.observers = Observers(self)
         self.readings: dict[str, Callable[[], str]] = {}  # $SYS: what each name says now
         self.delays = Delays(self)
         self.delayed_messages = DELAYED_MESSAGES
@@ -199,7 +196,7 @@ class Broker:
             self.change(row_about(session, schema.END))
         row = row_about(session, schema.CONNECT)
         self._write(session, row._replace(number=first, properties=properties))
-        self._tell_all(session)
+        self.observers.tell_all(session)
         if self.hooks is not None:
             self.hooks.connected(session)
 
@@ -226,19 +223,14 @@ class Broker:
             self.queues.offer(queue)
         session.leases = {}
         if session.lasting:
-            self._tell_all(session)
+            self.observers.tell_all(session)
         else:
             self._forget(session)
             if self.sessions.get(key) is session:
                 del self.sessions[key]
-        self.left(number)
+        self.observers.left(number)
         if self.hooks is not None:
             self.hooks.disconnected(session, number, reason)
-
-    def left(self, number: int) -> None:
-        """An address is nobody's any more: tell its observers, for the last time."""
-        self._tell(f"{CLIENT}{number}")
-        self.observed.pop(f"{CLIENT}{number}", None)
 
     def end(self, session: Session) -> None:
         """A lasting session is over for good."""
@@ -254,35 +246,10 @@ class Broker:
             self._leave(subscription)
         self.age += 1
         for subscription in subscriptions:
-            self._tell(subscription.filter, subscription.literal)
+            self.observers.tell(subscription.filter, subscription.literal)
         shared, session.shared = session.shared, {}
         for seq, name in shared.items():
-            self._share_again(seq, name)
-
-    def _share_again(self, seq: int, name: str) -> None:
-        """A member of the group is gone and had not acknowledged this message."""
-        try:
-            message, group = self.log.read(seq), self.groups.get(name)
-        except UnreadableError:
-            self.again((seq, name), partial(self._share_again, seq, name))
-            return
-        if message is None or group is None:
-            self.lend(seq, name, False)
-            return
-        route = Route(message.topic, self.age)
-        route.shared = group.lasts() or (seq, name) in self.state.lent
-        group.give(run_of(message, self.itself, route))
-
-    def lend(self, seq: int, group: str, lent: bool) -> None:
-        """A message of the group is with a member that does not last, or not any more."""
-        if lent != ((seq, group) in self.state.lent):
-            kind = schema.QUEUED if lent else schema.ACK
-            self.change(Row(0, 0, kind, SHARED.encode(), column_of(group), ref=seq, number=1))
-
-    def share_lent(self) -> None:
-        """After a restart: who did not last is gone; what they had goes to others."""
-        for seq, group in sorted(self.state.lent):
-            self._share_again(seq, group)
+            self.groups.give_again(seq, name)
 
     # Subscriptions
 
@@ -303,7 +270,7 @@ class Broker:
         self.enter(subscription)
         self._hear(session, subscription.no_local - (old is not None and old.no_local))
         if old is None:
-            self._tell(name, subscription.literal)
+            self.observers.tell(name, subscription.literal)
         return old is None
 
     def unsubscribe(self, session: Session, name: str) -> bool:
@@ -315,7 +282,7 @@ class Broker:
         self._write(session, row_about(session, schema.UNSUBSCRIBE, name))
         self._hear(session, -subscription.no_local)
         self.age += 1
-        self._tell(name, subscription.literal)
+        self.observers.tell(name, subscription.literal)
         return True
 
     def _hear(self, session: Session, more: int) -> None:
@@ -329,11 +296,7 @@ class Broker:
         if name.startswith(QUEUE):
             self.queues.consume(name[len(QUEUE) :], subscription)
         elif name.startswith(SHARE) and not subscription.literal:
-            group = self.groups.get(name)
-            if group is None:
-                group = self.groups[name] = Group(self, name)
-                self.filters.add(group.entrance)
-            group.members.append(subscription)
+            self.groups.join(subscription)
             self.age += 1
         else:
             self.filters.add(subscription)
@@ -342,19 +305,41 @@ class Broker:
     def _leave(self, subscription: Subscription) -> None:
         name = subscription.filter
         if name.startswith(SHARE) and not subscription.literal:
-            group = self.groups[name]
-            group.members.remove(subscription)
-            if not group.members:
-                self.filters.remove(group.entrance)
-                del self.groups[name]
+            self.groups.leave(subscription)
             return
         if not name.startswith(QUEUE):
             self.filters.remove(subscription)
             return
         self.queues.consume_no_more(name[len(QUEUE) :], subscription)
 
+    # A restart
+
+    def recover(self, protocols: Iterable[Protocol]) -> None:
+        """The journal is folded into `state`: make it live. Nobody is connected any more.
+
+        Sessions that are away are made by their protocols; what is due was due meanwhile.
+        """
+        by_name = {protocol.name: protocol for protocol in protocols}
+        for queue in list(self.state.queues.values()):
+            self.queues.adopt(queue)
+        self.delays.recover()
+        self.retained.recover()
+        if self.log.position:
+            self.note(Row(0, 0, schema.DISCONNECT, properties=RESTARTED))
+        for state in list(self.state.sessions.values()):
+            if state.connected:
+                self._interrupt(state)
+            protocol = by_name.get(state.protocol)
+            session = protocol.revive(state) if protocol is not None else None
+            if session is not None:
+                self.revive(session)
+        for seq, group in sorted(self.state.on_loan):
+            self.groups.give_again(seq, group)
+        for will in list(self.state.wills.values()):
+            by_name[will.protocol.decode()].publish_will(will)
+
     def revive(self, session: Session) -> None:
-        """After a restart: a session that is away takes its place in the routes again."""
+        """A session that is away takes its place in the routes again."""
         self.sessions[session.protocol, session.client] = session
         for subscription in session.subscriptions.values():
             name = subscription.filter.removeprefix(QUEUE)
@@ -364,12 +349,8 @@ class Broker:
                 self.enter(subscription)
         self._hear(session, sum(one.no_local for one in session.subscriptions.values()))
 
-    def restarted(self) -> None:
-        """After a restart: nobody is connected any more, which a row of nobody's says."""
-        self.note(Row(0, 0, schema.DISCONNECT, properties=RESTARTED))
-
-    def interrupted(self, state: SessionState) -> None:
-        """After a restart: a lasting session was connected when the hub ended, and is not now.
+    def _interrupt(self, state: SessionState) -> None:
+        """A lasting session was connected when the hub ended.
 
         Its time runs from now on; its will is due after its delay, but not after its end.
         """
@@ -391,59 +372,6 @@ class Broker:
             due = min(due, expires)
         self.change(will._replace(expires=max(due, 1)))
         return due
-
-    # Observing
-
-    def count(self, name: str) -> int:
-        """How many connected clients a publish to the name would reach, each once."""
-        if name.startswith(CLIENT):
-            return self.reachable(client_number(name))
-        found: set[Session] = set()
-        for subscription in self._matching(name):
-            session = subscription.session
-            if isinstance(session, Group):
-                found.update(member.session for member in session.members)
-            else:
-                found.add(session)
-        return sum(1 for session in found if session.number)
-
-    def reachable(self, number: int) -> bool:
-        """Whether an address is somebody's: a client's, an open request's or the hub's own."""
-        return number in self.clients or number in self.replies or number == self.itself.number
-
-    def observe(self, session: Session, name: str) -> int:
-        """Tell the session when `count(name)` changes; returns it as it is now."""
-        count = self.count(name)
-        self.observed.setdefault(name, {})[session] = count
-        return count
-
-    def unobserve(self, session: Session, name: str) -> None:
-        observers = self.observed.get(name)
-        if observers is not None and observers.pop(session, None) is not None and not observers:
-            del self.observed[name]
-
-    def _tell(self, topic_filter: str, literal: bool = False) -> None:
-        """The subscriptions of this filter changed: tell who observes a name it matches."""
-        if not self.observed:
-            return
-        if topic_filter.startswith(SHARE) and not literal:
-            topic_filter = shared_filter(topic_filter)
-        names = [topic_filter]
-        if not literal and has_wildcard(topic_filter):
-            names = [name for name in self.observed if matches(topic_filter, name)]
-        for name in names:
-            observers = self.observed.get(name)
-            if observers is None:
-                continue
-            count = self.count(name)
-            for session, before in list(observers.items()):
-                if before != count:
-                    observers[session] = count
-                    session.changed(name, count)
-
-    def _tell_all(self, session: Session) -> None:
-        for subscription in session.subscriptions.values():
-            self._tell(subscription.filter, subscription.literal)
 
     # Routes
 
@@ -532,6 +460,10 @@ class Broker:
             route.subscriptions = [client.direct]
             self._add_audience(route, client.direct)
 
+    def reachable(self, number: int) -> bool:
+        """Whether an address is somebody's: a client's, an open request's or the hub's own."""
+        return number in self.clients or number in self.replies or number == self.itself.number
+
     def level(self, name: str) -> int:
         """How safe what is published there must be before its publisher hears so; 0 = no rule."""
         for topic_filter, level in self.levels:
@@ -539,7 +471,7 @@ class Broker:
                 return level
         return 0
 
-    def _matching(self, name: str) -> list[Subscription]:
+    def matching(self, name: str) -> list[Subscription]:
         """The subscriptions that match, of those who may receive the name."""
         return [
             found
@@ -550,7 +482,7 @@ class Broker:
     def _fill(self, route: Route, sender: Session) -> None:
         """One subscription a session, which stands for all of its own that match."""
         found: dict[Session, list[Subscription]] = {}
-        for subscription in self._matching(route.name):
+        for subscription in self.matching(route.name):
             session = subscription.session
             if session is not sender or not subscription.no_local:
                 found.setdefault(session, []).append(subscription)

@@ -50,7 +50,7 @@ class Delays:
             sender = run.sender
             state.sessions[sender.protocol, sender.client].open_ids.add(run.number)
 
-    def revive(self) -> None:
+    def recover(self) -> None:
         """After a restart: go on with what the journal remembers."""
         self._heap = [(due, seq) for seq, due in self.broker.state.delayed.items()]
         heapify(self._heap)

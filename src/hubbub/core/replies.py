@@ -162,7 +162,7 @@ class Replies(Session):
         if reply is not None and reply.request:
             self._by_request.pop(reply.request, None)
         if reply is not None:
-            self.broker.left(number)
+            self.broker.observers.left(number)
         return reply
 
     def _answer(self, reply: Reply, message: Message, responder: Session) -> None:

@@ -150,7 +150,7 @@ class Retained:
         self.most = RETAINED
         self._names = NameList()
 
-    def revive(self) -> None:
+    def recover(self) -> None:
         """After a restart: know the names of what the journal remembers."""
         self._names = NameList(self.broker.state.retained)
 

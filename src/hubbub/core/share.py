@@ -7,7 +7,7 @@
 A group is one receiver in the tree of filters, so a client gets its own copy beside it. The
 choice of a lasting member is a `queued` row: the fold repeats it and chooses nothing. What a
 member of QoS 1 had not acknowledged when its session ended goes to another member; of QoS 2 it
-must not. A member that does not last may end with the hub, so what it has of QoS 1 is lent: a
+must not. A member that does not last may end with the hub, so what it has of QoS 1 is on loan: a
 `queued` row of the group's own, as long as the group has a lasting member. Called by the broker;
 no I/O.
 """
@@ -15,14 +15,17 @@ no I/O.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hubbub import schema
-from hubbub.core.message import SPELLED, Run
+from hubbub.core.message import SPELLED, Run, run_of
 from hubbub.core.rights import RECEIVE, Rights
+from hubbub.core.route import Route
 from hubbub.core.session import Session, Subscription
 from hubbub.core.state import SHARED
 from hubbub.core.topics import shared_filter
+from hubbub.errors import UnreadableError
 from hubbub.schema import Row, column_of
 
 if TYPE_CHECKING:
@@ -54,7 +57,7 @@ class Group(Session):
         member = self._choose(run)
         if member is None:
             self.broker.metrics.drop("nobody in the group can take it")
-            self.broker.lend(run.first, self.client, False)
+            self.broker.groups.loan(run.first, self.client, False)
             return
         session = member.session
         qos = min(run.qos, member.qos)
@@ -71,7 +74,7 @@ class Group(Session):
             if qos == 1:
                 session.shared[run.first] = self.client
             if run.route.shared:
-                self.broker.lend(run.first, self.client, qos == 1 and not session.lasting)
+                self.broker.groups.loan(run.first, self.client, qos == 1 and not session.lasting)
         session.deliver(run, member)
 
     def _choose(self, run: Run) -> Subscription | None:
@@ -99,3 +102,48 @@ class Group(Session):
 def _patience(session: Session) -> tuple[bool, int]:
     """Who is connected comes first, then who has fewer messages before this one."""
     return session.number == 0, session.unacknowledged()
+
+
+class Groups:
+    """The groups of a broker, by their whole filter, and what they have on loan."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.by_filter: dict[str, Group] = {}
+
+    def join(self, subscription: Subscription) -> None:
+        name = subscription.filter
+        group = self.by_filter.get(name)
+        if group is None:
+            group = self.by_filter[name] = Group(self.broker, name)
+            self.broker.filters.add(group.entrance)
+        group.members.append(subscription)
+
+    def leave(self, subscription: Subscription) -> None:
+        group = self.by_filter[subscription.filter]
+        group.members.remove(subscription)
+        if not group.members:
+            self.broker.filters.remove(group.entrance)
+            del self.by_filter[subscription.filter]
+
+    def give_again(self, seq: int, name: str) -> None:
+        """A member of the group is gone and had not acknowledged this message."""
+        broker = self.broker
+        try:
+            message, group = broker.log.read(seq), self.by_filter.get(name)
+        except UnreadableError:
+            broker.again((seq, name), partial(self.give_again, seq, name))
+            return
+        if message is None or group is None:
+            self.loan(seq, name, False)
+            return
+        route = Route(message.topic, broker.age)
+        route.shared = group.lasts() or (seq, name) in broker.state.on_loan
+        group.give(run_of(message, broker.itself, route))
+
+    def loan(self, seq: int, group: str, on_loan: bool) -> None:
+        """A message of the group is with a member that does not last, or not any more."""
+        if on_loan != ((seq, group) in self.broker.state.on_loan):
+            kind = schema.QUEUED if on_loan else schema.ACK
+            row = Row(0, 0, kind, SHARED.encode(), column_of(group), ref=seq, number=1)
+            self.broker.change(row)

@@ -66,7 +66,7 @@ def queue_properties(owner: str, user: str, settings: QueueSettings, read: bool)
 class State:
     """Sessions by (protocol, client), queues by name, retained messages by topic, and names.
 
-    `lent`: messages of a shared subscription, by seq and filter, that members have who end with
+    `on_loan`: messages of a shared subscription, by seq and filter, that members have who end with
     the hub.
     """
 
@@ -77,7 +77,7 @@ class State:
         self.queue_floor = 0
         self.retained: dict[str, int] = {}
         self.delayed: dict[int, int] = {}
-        self.lent: set[tuple[int, str]] = set()
+        self.on_loan: set[tuple[int, str]] = set()
         self.wills: dict[Key, Row] = {}  # of connected sessions that do not last
         self.topics = Names()
         self.subtopics = Names()
@@ -282,7 +282,7 @@ class State:
                 queue.delivered[row.number] = properties["delivered"]
             return
         if row.protocol == _SHARED:
-            self.lent.add((row.ref, name_of(row.client)))
+            self.on_loan.add((row.ref, name_of(row.client)))
             return
         session = self._session(row)
         if session is None:
@@ -323,7 +323,7 @@ class State:
             self.delayed.pop(row.ref, None)
             return
         if row.protocol == _SHARED:
-            self.lent.discard((row.ref, name_of(row.client)))
+            self.on_loan.discard((row.ref, name_of(row.client)))
             return
         session = self._session(row)
         if session is None:
@@ -374,7 +374,7 @@ class State:
             yield from session_rows(session)
         for will in self.wills.values():
             yield will._replace(seq=0)
-        for seq, group in sorted(self.lent):
+        for seq, group in sorted(self.on_loan):
             yield Row(0, 0, schema.QUEUED, _SHARED, column_of(group), ref=seq, number=1)
         if self.queue_floor:
             yield Row(0, 0, schema.DESTROY, topic=QUEUE.encode(), number=self.queue_floor)
@@ -389,7 +389,7 @@ class State:
         """The seqs of the messages that backlogs, queues, delays and the retained set refer to."""
         found = set(self.retained.values())
         found.update(self.delayed)
-        found.update(seq for seq, _ in self.lent)
+        found.update(seq for seq, _ in self.on_loan)
         for session in self.sessions.values():
             found.update(entry >> 35 for entry in session.backlog.entries if entry)
         for queue in self.queues.values():

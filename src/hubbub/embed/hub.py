@@ -275,7 +275,7 @@ class Hub:
         if self._thread == -1:
             raise HubbubError("the hub does not run: start it in the lifespan of the application")
         if self._upgrades is None:
-            self._upgrades = Upgrades(self.node.lent_listener(self._origins))
+            self._upgrades = Upgrades(self.node.handed_listener(self._origins))
         return self._upgrades
 
     # Part II: acting as a client
@@ -417,7 +417,7 @@ class Hub:
         count = 0
         if name is not None:
             self._observing[name] = (onchange, topic)
-            count = broker.observe(self._me, name)
+            count = broker.observers.observe(self._me, name)
         if name is None or not name.startswith(CLIENT):
             self._calls.soon(onchange, count, topic)
 
@@ -426,7 +426,7 @@ class Hub:
         """End `observe`; nothing happens if there is none."""
         name = self._name_of(topic)
         if name is not None and self._observing.pop(name, None) is not None:
-            self.node.broker.unobserve(self._me, name)
+            self.node.broker.observers.unobserve(self._me, name)
 
     @_on_the_loop
     def gettid(self) -> int:

@@ -28,7 +28,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from hubbub.auth.gate import Gatehouse
+from hubbub.auth.gate import Gates
 from hubbub.config.settings import Listener as PlaceSettings
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
@@ -97,7 +97,7 @@ class Node:
         self.congested = False
         self.web: WebApplication | None = None
         self.broker = Broker(self.clock, Log(self.clock), "none")
-        self.gatehouse = Gatehouse(self.broker.open)
+        self.gates = Gates(self.broker.open)
         self._held_back: set[Socket | Line] = set()
         self._scheduled = False
         self._commit_timer: asyncio.TimerHandle | None = None
@@ -148,7 +148,7 @@ class Node:
             await dialer.ended(STOP_SECONDS)
         if self.web is not None:
             await self.web.stop()
-        self.gatehouse.close()
+        self.gates.close()
         for task in (self._sweeper, self._roll):
             if task is not None:
                 task.cancel()
@@ -207,7 +207,7 @@ class Node:
         record = settings.journal.record if journal is not None else "none"
         rows = journal if journal is not None else Log(self.clock)
         broker = self.broker = Broker(self.clock, rows, record, settings.journal.exclude)
-        self.gatehouse = Gatehouse(broker.open)
+        self.gates = Gates(broker.open)
         self.system = System(broker, VERSION)
         self.protocols = registry.load(broker)
         self.apply(settings)
@@ -251,7 +251,7 @@ class Node:
         """
         trouble = []
         certificates = [listener.read_certificates for listener in self.listeners]
-        for read in (*certificates, *(file.read for file in self.gatehouse.files())):
+        for read in (*certificates, *(file.read for file in self.gates.files())):
             try:
                 read()
             except SettingError as error:
@@ -283,30 +283,13 @@ class Node:
                 gc.enable()
 
     def _recover(self) -> None:
-        """Fold the journal; whoever was connected when it ended is not any more."""
+        """Fold the journal, and go on from there."""
         if self.journal is None:
             return
-        broker = self.broker
         self._fold(self.journal)
-        for queue in list(broker.state.queues.values()):
-            broker.queues.adopt(queue)
-        broker.delays.revive()
-        broker.retained.revive()
-        if self.journal.position:
-            broker.restarted()
-        by_name = {protocol.name: protocol for protocol in self.protocols}
-        for state in list(broker.state.sessions.values()):
-            if state.connected:
-                broker.interrupted(state)
-            protocol = by_name.get(state.protocol)
-            session = protocol.revive(state) if protocol is not None else None
-            if session is not None:
-                broker.revive(session)
-        broker.share_lent()
-        for will in list(broker.state.wills.values()):
-            by_name[will.protocol.decode()].publish_will(will)
+        self.broker.recover(self.protocols)
 
-    def lent_listener(self, origins: tuple[str, ...]) -> Listener:
+    def handed_listener(self, origins: tuple[str, ...]) -> Listener:
         """One without a port, for connections that another web server accepted.
 
         It speaks SMQ and MQTT: requests of message-switch would be the application's own.
@@ -314,7 +297,7 @@ class Node:
         place = PlaceSettings(address="127.0.0.1:0", origins=origins)
         rules = replace(self.settings, listen=(), listener=(place,)).listeners()[0]
         protocols = registry.chosen(self.protocols, ("mqtt", "smq"))
-        return Listener(self, rules, protocols, self.guard(self.gatehouse.gate(rules)))
+        return Listener(self, rules, protocols, self.guard(self.gates.gate(rules)))
 
     async def _open_listeners(self) -> None:
         for settings, bound in zip(self.settings.listeners(), self._bound, strict=True):
@@ -324,7 +307,7 @@ class Node:
                 self,
                 settings,
                 registry.chosen(self.protocols, names),
-                self.guard(self.gatehouse.gate(settings)),
+                self.guard(self.gates.gate(settings)),
                 web.adopt if web is not None else None,
                 web.claims if web is not None else lambda request: False,
                 socket.gethostname(),

@@ -140,22 +140,11 @@ def _word(head: int, body: bytes) -> str:
 
 
 def restarted(stage: Stage, from_snapshot: bool = False) -> Stage:
-    """A hub that begins with the rows of another, which was killed: `Node` does the same."""
+    """A hub that begins with the rows of another, which was killed."""
     after = Stage()
     after.log.rows, after.log.position = list(stage.log.rows), stage.log.position
     after.log.sync()
     rows = stage.log.rows
     after.broker.state = folded(snapshot(folded(rows), rows) if from_snapshot else rows)
-    for queue in after.broker.state.queues.values():
-        after.broker.queues.adopt(queue)
-    after.broker.retained.revive()
-    for state in list(after.broker.state.sessions.values()):
-        if state.connected:
-            after.broker.interrupted(state)
-        session = after.mqtt.revive(state)
-        assert session is not None
-        after.broker.revive(session)
-    after.broker.share_lent()
-    for will in list(after.broker.state.wills.values()):
-        after.mqtt.publish_will(will)
+    after.broker.recover([after.mqtt])
     return after

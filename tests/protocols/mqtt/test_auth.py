@@ -9,6 +9,7 @@ from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from tests.protocols.mqtt.conversation import Stage
 from tests.protocols.mqtt.modern import Modern, told
+from tests.rights import ruled
 
 METHOD = {spec.AUTH_METHOD: b"count"}
 
@@ -113,13 +114,6 @@ def test_authenticating_again() -> None:
     assert device.far.closed
 
 
-class Nothing(Rights):
-    """May connect, and that is all."""
-
-    def may_publish(self, name: str) -> bool:
-        return False
-
-
 def test_other_rights_after_authenticating_again_hold_for_routes_that_are_known() -> None:
     stage = stage_with_teacher()
     listener = stage.device("listener")
@@ -128,7 +122,7 @@ def test_other_rights_after_authenticating_again_hold_for_routes_that_are_known(
     device = Modern(stage, properties=told(None, METHOD | {spec.AUTH_DATA: b"1"}))
     device.publish("a")
     assert listener.hear() == ["a=x"]
-    for rights, heard in ((Nothing(), []), (stage.broker.open, ["a=x"])):
+    for rights, heard in ((ruled(), []), (stage.broker.open, ["a=x"])):
         stage.gate.rights = rights
         device.say(auth(spec.REAUTHENTICATE, b"1"))
         device.publish("a")

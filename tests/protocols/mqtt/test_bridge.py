@@ -384,6 +384,6 @@ def test_two_of_one_name() -> None:
 def test_a_bridge_is_no_client() -> None:
     """Nobody observes it."""
     end = old()
-    assert end.broker.count("up/a") == 0
+    assert end.broker.observers.count("up/a") == 0
     assert end.broker.clients == {}
     assert isinstance(end.bridge, Bridge)

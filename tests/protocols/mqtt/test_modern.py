@@ -197,7 +197,7 @@ def test_the_time_of_a_session_runs_from_the_crash_on() -> None:
     Modern(stage, properties=told({spec.SESSION_EXPIRY: 10}))
     state = stage.broker.state.sessions["mqtt", "ann"]
     stage.pass_time(100)
-    stage.broker.interrupted(state)
+    stage.broker.recover([stage.mqtt])
     assert state.expires == (1100 + 10) * 1_000_000
 
 

@@ -52,7 +52,7 @@ def test_retained_messages_wills_and_shares(v5: bool) -> None:
     ann.subscribe("+", 1, "$share/g/work/#", 1)
     assert ann.hear()[1:] == ["state=on retain"]
     assert list(stage.broker.state.retained) == ["plant/state"]
-    assert "$share/g/plant/work/#" in stage.broker.groups
+    assert "$share/g/plant/work/#" in stage.broker.groups.by_filter
     bob.publish("work/1", b"do", 1)
     assert ann.hear() == ["work/1=do q1 #1"]
     bob.far.hang_up("lost")

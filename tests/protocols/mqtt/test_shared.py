@@ -54,7 +54,7 @@ def test_groups_and_members_own_subscriptions_are_independent() -> None:
     publish(stage.device("bob"), 1, 0)
     assert ann.hear() == ["UNSUBACK 6: 0x00"] + ["a/b=000"] * 2
     ann.disconnect()
-    assert stage.broker.groups == {}
+    assert stage.broker.groups.by_filter == {}
     assert stage.broker.filters.match("a/b") == []
 
 
@@ -163,7 +163,7 @@ def test_what_a_member_had_that_ended_with_the_hub_goes_to_another(from_snapshot
     assert payloads(lasting.hear()) == ["003", "005"]
     lasting.answer(codec.PUBACK, 4, 5)
     stage.tick()
-    assert not stage.broker.state.lent
+    assert not stage.broker.state.on_loan
     stage = restarted(stage, from_snapshot)
     assert payloads(Modern(stage, "lasting", False, told(LASTING)).hear()) == []
 
@@ -172,17 +172,17 @@ def test_what_is_lent_is_forgotten_with_the_group() -> None:
     stage = Stage()
     lasting, clean = member(stage, "lasting", 1, True), member(stage, "clean")
     publish(stage.device("bob"), 2)
-    assert len(stage.broker.state.lent) == 1
+    assert len(stage.broker.state.on_loan) == 1
     lasting.unsubscribe("$share/g/a/#")
     clean.far.hang_up("lost")
-    assert (stage.broker.groups, stage.broker.state.lent) == ({}, set())
+    assert (stage.broker.groups.by_filter, stage.broker.state.on_loan) == ({}, set())
 
 
 def test_without_a_lasting_member_nothing_is_lent() -> None:
     stage = Stage()
     member(stage, "one"), member(stage, "two")
     publish(stage.device("bob"), 4)
-    assert stage.broker.state.lent == set()
+    assert stage.broker.state.on_loan == set()
 
 
 @pytest.mark.parametrize("lasting", [True, False])
@@ -213,6 +213,6 @@ def test_observers_count_members() -> None:
     stage = Stage()
     one = member(stage, "one")
     member(stage, "two")
-    assert stage.broker.count("a/b") == 2
+    assert stage.broker.observers.count("a/b") == 2
     one.disconnect()
-    assert stage.broker.count("a/b") == 1
+    assert stage.broker.observers.count("a/b") == 1

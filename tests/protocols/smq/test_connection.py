@@ -530,7 +530,7 @@ def test_an_observer_that_left_is_forgotten(hub: Hub) -> None:
     a, b = hub.device(b"client-a"), hub.device(b"client-b")
     b.observe(a.create(b"alpha"))
     b.hang_up()
-    assert hub.broker.observed == {}
+    assert hub.broker.observers.names == {}
 
 
 # The rest

@@ -201,7 +201,7 @@ async def test_a_subscriber_that_does_not_read_loses_messages_and_slows_nobody(
     async with connect(url(hub)) as talker, connect(url(hub)) as listener:
         heard: list[bytes] = []
         await listener.subscribe("flood", lambda message: heard.append(message.payload))
-        await until(lambda: hub.broker.count("flood") == 2)
+        await until(lambda: hub.broker.observers.count("flood") == 2)
         for count in range(10, 610, 10):
             for _ in range(10):
                 await talker.publish("flood", b"x" * 60_000)

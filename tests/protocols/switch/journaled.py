@@ -52,8 +52,7 @@ class Hub(Table):
         self.switch = Switch(self.broker)
         for row in self.rows:
             self.broker.state.apply(row)
-        for queue in list(self.broker.state.queues.values()):
-            self.broker.queues.adopt(queue)
+        self.broker.recover([self.switch])
 
     def log_in(self, token: str, query: str = "") -> Far:
         far = self.dial(self.switch, get(f"/login/{token}{query}"))

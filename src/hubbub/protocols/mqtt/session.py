@@ -45,12 +45,12 @@ class MqttSession(Session):
     """The session of one client id. It lives as long as the connection, or is `lasting`.
 
     `link` is None while the client is away. `exclusive`: QoS 2 exchanges that are open now.
-    `starved`: a queue was, or may have been, turned away for want of room. `talks`: the client
-    has published something on its present connection. `exchanging`: the sessions of this hub with
-    an exclusive exchange, which may take too long. `dialect`: the version of its present
-    connection, or its last. `packet_limit` and `alias_limit`: the largest packet and the number of
-    topic aliases that the client takes. `_offered`: what the subscription asked that a retained
-    message is sent for, by its number.
+    `turned_away`: a queue was, or may have been, for want of room. `talks`: the client has
+    published something on its present connection. `exchanging`: the sessions of this hub with an
+    exclusive exchange, which may take too long. `dialect`: the version of its present connection,
+    or its last. `packet_limit` and `alias_limit`: the largest packet and the number of topic
+    aliases that the client takes. `_offered`: what the subscription asked that a retained message
+    is sent for, by its number.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class MqttSession(Session):
         self.serial = False
         self.exclusive = 0
         self.exclusive_until = 0.0
-        self.starved = True
+        self.turned_away = True
         self._aside: list[bytes] = []
         self._aside_bytes = 0
         self._aliases: dict[str, int] = {}
@@ -206,7 +206,7 @@ class MqttSession(Session):
         waiting = max(len(self.backlog.entries), len(self.requests))
         if link is not None and not link.choked and waiting < self.window:
             return True
-        self.starved = True
+        self.turned_away = True
         return False
 
     def hungry(self) -> bool:
@@ -449,7 +449,7 @@ class MqttSession(Session):
         if count and plain and not backlog.received:
             backlog.shift(count)
             at += 4 * count
-            if backlog.sent < backlog.next or self.starved or self.feeds:
+            if backlog.sent < backlog.next or self.turned_away or self.feeds:
                 self.resume()
             return at
         self.puback(codec.parse_packet_id(codec.PUBACK, data[at + 2 : at + 4]))
@@ -498,7 +498,7 @@ class MqttSession(Session):
         self._offered.pop(number, None)
         group = self.shared.pop(seq, "")
         if group and not self.lasting:
-            self.broker.lend(seq, group, False)
+            self.broker.groups.loan(seq, group, False)
         self._taken_from_queue(seq)
 
     def _taken_from_queue(self, seq: int) -> None:
@@ -508,7 +508,7 @@ class MqttSession(Session):
         lease = self.leases.pop(seq, None)
         if lease is not None:
             self.broker.queues.acknowledge(lease[0], lease[1], self)
-            self.starved = True  # the same message may wait for it in another queue
+            self.turned_away = True  # the same message may wait for it in another queue
 
     def _remember_request(self, message: Message) -> None:
         if self.dialect.v5 and message.reply_to and message.seq in self.leases:
@@ -552,8 +552,8 @@ class MqttSession(Session):
         self.pump()
         if self.feeds:
             self.broker.retained.feed(self)
-        starved, self.starved = self.starved, False
-        for topic_filter in self.subscriptions if starved else ():
+        turned_away, self.turned_away = self.turned_away, False
+        for topic_filter in self.subscriptions if turned_away else ():
             queue = self.broker.state.queues.get(topic_filter.removeprefix(QUEUE))
             if queue is not None and topic_filter.startswith(QUEUE):
                 self.broker.queues.dispatch(queue)

@@ -347,7 +347,7 @@ class SmqConnection(Connection):
             session.send(codec.CHANGE, number, 0)
             return
         session.observing[name] = None
-        count = self.broker.observe(session, name)
+        count = self.broker.observers.observe(session, name)
         if not self.broker.reachable(number):
             session.send(codec.CHANGE, number, count)
 
@@ -356,7 +356,7 @@ class SmqConnection(Connection):
         name = self._name_of(codec.numbers_of(codec.UNOBSERVE, body)[0])
         if name is not None:
             session.observing.pop(name, None)
-            self.broker.unobserve(session, name)
+            self.broker.observers.unobserve(session, name)
 
     def _may(self, verb: str, name: str) -> bool:
         """Whether it may do that; a refusal has no room for the reason, so the log has it."""

@@ -302,7 +302,7 @@ class SmqSession(Session):
         if not self.number:
             return
         for name in self.observing:
-            self.broker.unobserve(self, name)
+            self.broker.observers.unobserve(self, name)
         self.smq.stalled.discard(self)
         self.broker.disconnect(self, reason)
 

@@ -28,7 +28,7 @@ from hubbub.protocols.switch import codec, operations, readme, readme_operations
 from hubbub.protocols.switch.codec import Call, Refused
 from hubbub.protocols.switch.operations import (
     Answer,
-    Desk,
+    Shared,
     demand,
     demand_for,
     refused,
@@ -67,12 +67,12 @@ _TAKEN: Final = Answer(b"This token is in use by another user.", 403)
 
 class SwitchConnection(Connection):
     def __init__(
-        self, broker: Broker, link: Link, opening: Opening, desk: Desk, message_bytes: int
+        self, broker: Broker, link: Link, opening: Opening, shared: Shared, message_bytes: int
     ) -> None:
         super().__init__(broker, link, opening)
         self.bound = False
         self.restless = False
-        self.desk = desk
+        self.shared = shared
         self.message_bytes = message_bytes
         # Who it is: it may log in several times, under several tokens.
         self.logins: list[SwitchSession] = []
@@ -171,7 +171,7 @@ class SwitchConnection(Connection):
             if session.rights is not self.broker.open:
                 demand_for(self.broker, session, call)
             if operation is not None:
-                self._finish(operation(self.desk, session, call, request))
+                self._finish(operation(self.shared, session, call, request))
             elif name == "trace":
                 self._trace(call, session)
             else:
@@ -208,7 +208,7 @@ class SwitchConnection(Connection):
 
     def _logged_in(self, admission: Admission, grace: float) -> None:
         try:
-            session = self.desk.logins.enter(admission, self.opening)
+            session = self.shared.logins.enter(admission, self.opening)
         except Refused as refusal:
             self._finish(refused(refusal))
             return
@@ -261,12 +261,12 @@ class SwitchConnection(Connection):
         if call.arguments:
             after, timeout = codec.integer(call.arguments[0]), float(call.arguments[1])
             timeout = codec.seconds(timeout)
-            self._wait_for(ReadmePoll(self.desk.polls, session, after, timeout, now), now)
+            self._wait_for(ReadmePoll(self.shared.polls, session, after, timeout, now), now)
             return
         wanted = codec.wanted_of(request.body)
         for name in wanted.queues if session.rights is not self.broker.open else ():
             demand(self.broker, session, CONSUME, QUEUE + name)
-        self._wait_for(Poll(self.desk.polls, session, wanted, now), now)
+        self._wait_for(Poll(self.shared.polls, session, wanted, now), now)
 
     def _trace(self, call: Call, session: Visitor) -> None:
         number, timeout = -1, TRACE_SECONDS
@@ -275,7 +275,7 @@ class SwitchConnection(Connection):
             timeout = codec.seconds(float(call.arguments[1]))
         now = self.broker.clock.now()
         said = readme.said if speaks_readme(session) else trace.said
-        self._wait_for(Watch(self.desk.trace, number, now + timeout, said), now)
+        self._wait_for(Watch(self.shared.trace, number, now + timeout, said), now)
 
     def _wait_for(self, wait: Wait, now: float) -> None:
         """Answer at once if there is something or no time to wait, else when there is."""
@@ -333,7 +333,7 @@ class SwitchConnection(Connection):
     # The end
 
     def goodbye(self) -> None:
-        self.desk.logins.stopping = True
+        self.shared.logins.stopping = True
         self.pending.clear()
         if self.wait is not None:
             self._end_wait(self.wait.empty())
@@ -344,7 +344,7 @@ class SwitchConnection(Connection):
         self.pending.clear()
         self._end_wait(None)
         for session in self.logins:
-            self.desk.logins.leave(session, self.opening, reason)
+            self.shared.logins.leave(session, self.opening, reason)
         self.logins = []
 
 

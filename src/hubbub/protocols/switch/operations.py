@@ -38,18 +38,18 @@ from hubbub.protocols.switch.session import Logins, SwitchSession, Visitor
 from hubbub.protocols.switch.settings import settings_of, settings_said
 from hubbub.protocols.switch.trace import Trace
 from hubbub.protocols.switch.transfer import Polls
-from hubbub.protocols.switch.wait import Bell
+from hubbub.protocols.switch.wait import Wakeups
 from hubbub.schema import name_to_wire
 from hubbub.wire.http import Request
 
 
-class Desk:
+class Shared:
     """What the connections of one hub share."""
 
-    def __init__(self, broker: Broker, bell: Bell) -> None:
+    def __init__(self, broker: Broker, wakeups: Wakeups) -> None:
         self.broker = broker
         self.logins = Logins(broker)
-        self.trace = Trace(broker.clock, bell)
+        self.trace = Trace(broker.clock, wakeups)
         self.polls = Polls(broker, self.trace)
         self.diagnostics = Diagnostics(broker)
 
@@ -73,7 +73,7 @@ def refused(refusal: Refused) -> Answer:
     return Answer(name_to_wire(str(refusal)), refusal.status)
 
 
-Operation = Callable[[Desk, Visitor, Call, Request], Answer]
+Operation = Callable[[Shared, Visitor, Call, Request], Answer]
 
 
 # What each operation needs to be allowed, of the queue it names first, or of all queues.
@@ -107,9 +107,9 @@ def demand_for(broker: Broker, session: Session, call: Call) -> None:
         demand(broker, session, verb, name)
 
 
-def diagnostics(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+def diagnostics(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     return Answer(
-        desk.diagnostics.readme() if speaks_readme(session) else desk.diagnostics.answer()
+        shared.diagnostics.readme() if speaks_readme(session) else shared.diagnostics.answer()
     )
 
 
@@ -118,61 +118,61 @@ def speaks_readme(session: Visitor) -> bool:
     return isinstance(session, SwitchSession) and session.readme
 
 
-def persistent(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
-    return _made(desk, make(desk, session, call.arguments[0]))
+def persistent(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
+    return _made(shared, make(shared, session, call.arguments[0]))
 
 
-def transient(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+def transient(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     """A queue of one's own needs no permission, but a rule may refuse its name."""
-    name, broker = call.arguments[0], desk.broker
+    name, broker = call.arguments[0], shared.broker
     if name in broker.state.queues or session.rights.decided_by(LIST, QUEUE + name):
         demand(broker, session, LIST, QUEUE + name)
-    return _made(desk, make(desk, session, name, session))
+    return _made(shared, make(shared, session, name, session))
 
 
-def _made(desk: Desk, queue: Queue) -> Answer:
+def _made(shared: Shared, queue: Queue) -> Answer:
     """Callers ask for their queue before each call: one that is safe has no need to wait."""
-    log = desk.broker.log
+    log = shared.broker.log
     return Answer(name_to_wire(queue.name), level=0 if queue.row > log.durable else MEMORY)
 
 
-def make(desk: Desk, session: Visitor, name: str, maker: Visitor | None = None) -> Queue:
+def make(shared: Shared, session: Visitor, name: str, maker: Visitor | None = None) -> Queue:
     """An existing queue stays what it is, and whose it is. Refused if there are too many."""
-    queues = desk.broker.state.queues
+    queues = shared.broker.state.queues
     if name in queues:
         return queues[name]
-    made = desk.logins.made.get(session.client, 0)
+    made = shared.logins.made.get(session.client, 0)
     if made >= QUEUES_PER_TOKEN:
         raise Refused(429, f"You have made {made} queues, no more are allowed.")
     if len(queues) >= QUEUES:
         raise Refused(507, "There are too many queues.")
-    queue = desk.broker.queues.named(name, maker)
-    desk.logins.begun(queue, session)
+    queue = shared.broker.queues.named(name, maker)
+    shared.logins.begun(queue, session)
     return queue
 
 
-def configure(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+def configure(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     """`POST /create/QUEUE`: what is asked of a queue; it begins if it does not exist."""
     name = call.arguments[0]
-    queue = desk.broker.state.queues.get(name)
+    queue = shared.broker.state.queues.get(name)
     now = queue.settings if queue is not None else PLAIN
     asked = settings_of(request.body, now)
     if asked.dead_letter == name:
         raise Refused(400, "dead_letter cannot be the queue itself; expected another one")
     if asked.dead_letter:
-        demand(desk.broker, session, ENQUEUE, QUEUE + asked.dead_letter)
-    queue = make(desk, session, name)
+        demand(shared.broker, session, ENQUEUE, QUEUE + asked.dead_letter)
+    queue = make(shared, session, name)
     if asked != now:
-        desk.broker.queues.configure(queue, asked)
+        shared.broker.queues.configure(queue, asked)
     return Answer(settings_said(asked))
 
 
-def destroy(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+def destroy(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     name = call.arguments[0]
-    queue = desk.broker.state.queues.get(name)
+    queue = shared.broker.state.queues.get(name)
     if queue is not None:
-        desk.broker.queues.destroy(name)
-        desk.logins.ended(queue)
+        shared.broker.queues.destroy(name)
+        shared.logins.ended(queue)
     return _done(call, queue is not None)
 
 
@@ -183,31 +183,31 @@ def _done(call: Call, was_there: bool) -> Answer:
     return Answer(b"1" if was_there else b"0")
 
 
-def send_request(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+def send_request(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     name, reply_to = call.arguments
-    queue = desk.broker.state.queues.get(name)
+    queue = shared.broker.state.queues.get(name)
     if queue is None:
         return Answer(codec.NOT_SENT)
     message = Message(queue.client, request.body, qos=1, reply_to=reply_address(reply_to))
-    return enqueue(desk, session, queue, message)
+    return enqueue(shared, session, queue, message)
 
 
-def send_response(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+def send_response(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     name, origin = call.arguments[:2]
     number = codec.integer(call.arguments[2])
-    return respond(desk, session, name, origin, number, request.body)
+    return respond(shared, session, name, origin, number, request.body)
 
 
 def respond(
-    desk: Desk, session: Visitor, name: str, origin: str, number: int, payload: bytes
+    shared: Shared, session: Visitor, name: str, origin: str, number: int, payload: bytes
 ) -> Answer:
     """An answer goes where its request said, which need not be a queue."""
-    asked = _request(desk.broker, origin, number)
+    asked = _request(shared.broker, origin, number)
     may_answer = (
         asked is not None
         and shown(asked.reply_to) == name
-        and desk.broker.may(session, CONSUME, QUEUE + origin)
-        and desk.broker.replies.may_answer(
+        and shared.broker.may(session, CONSUME, QUEUE + origin)
+        and shared.broker.replies.may_answer(
             session, asked.reply_to, (asked.protocol, asked.client)
         )
     )
@@ -216,15 +216,15 @@ def respond(
         message.correlation = asked.correlation
     if asked is not None and not asked.reply_to.startswith(QUEUE) and shown(asked.reply_to) == name:
         if not may_answer:
-            demand(desk.broker, session, PUBLISH, asked.reply_to)
-        return _answer_elsewhere(desk.broker, session, asked.reply_to, message)
+            demand(shared.broker, session, PUBLISH, asked.reply_to)
+        return _answer_elsewhere(shared.broker, session, asked.reply_to, message)
     if not may_answer:
-        demand(desk.broker, session, ENQUEUE, QUEUE + name)
-    queue = desk.broker.state.queues.get(name)
+        demand(shared.broker, session, ENQUEUE, QUEUE + name)
+    queue = shared.broker.state.queues.get(name)
     if queue is None:
         return Answer(codec.NOT_SENT)
     message.topic = queue.client
-    return enqueue(desk, session, queue, message, answers=True)
+    return enqueue(shared, session, queue, message, answers=True)
 
 
 def _request(broker: Broker, origin: str, number: int) -> Message | None:
@@ -246,16 +246,16 @@ def _answer_elsewhere(broker: Broker, session: Visitor, address: str, message: M
 
 
 def enqueue(
-    desk: Desk, session: Visitor, queue: Queue, message: Message, answers: bool = False
+    shared: Shared, session: Visitor, queue: Queue, message: Message, answers: bool = False
 ) -> Answer:
-    if not desk.broker.queues.room(queue):
-        raise _full(desk.broker, queue)
+    if not shared.broker.queues.room(queue):
+        raise _full(shared.broker, queue)
     number = queue.next
-    message.time = desk.broker.clock.stamp()
-    (desk.broker.answer if answers else desk.broker.post)(message, session)
+    message.time = shared.broker.clock.stamp()
+    (shared.broker.answer if answers else shared.broker.post)(message, session)
     message.seq = queue.messages.get(number, 0)  # 0: a consumer has taken it already
-    desk.trace.sent(session.client, queue, number, message)
-    return Answer(codec.sent(queue.name, number), level=desk.broker.level(queue.client))
+    shared.trace.sent(session.client, queue, number, message)
+    return Answer(codec.sent(queue.name, number), level=shared.broker.level(queue.client))
 
 
 def _full(broker: Broker, queue: Queue) -> Refused:
@@ -267,25 +267,25 @@ def _full(broker: Broker, queue: Queue) -> Refused:
     return Refused(429 if own else 507, text)
 
 
-def acknowledge(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+def acknowledge(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     name, number = call.arguments[0], codec.integer(call.arguments[1])
-    queue = desk.broker.state.queues.get(name)
-    found = queue is not None and take_out(desk, session, queue, number)
+    queue = shared.broker.state.queues.get(name)
+    found = queue is not None and take_out(shared, session, queue, number)
     return _done(call, found)
 
 
-def take_out(desk: Desk, session: Visitor, queue: Queue, number: int) -> bool:
+def take_out(shared: Shared, session: Visitor, queue: Queue, number: int) -> bool:
     """Acknowledge a message; False if it was not there."""
     seq = queue.messages.get(number, 0)
-    if not desk.broker.queues.acknowledge(queue, number, session):
+    if not shared.broker.queues.acknowledge(queue, number, session):
         return False
-    desk.trace.acknowledged(session.client, queue, number, seq)
+    shared.trace.acknowledged(session.client, queue, number, seq)
     return True
 
 
-def list_all(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+def list_all(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     prefix = call.arguments[0]
-    return Answer(codec.names(queue.name for queue in _listed(desk.broker, session, prefix)))
+    return Answer(codec.names(queue.name for queue in _listed(shared.broker, session, prefix)))
 
 
 def _listed(broker: Broker, session: Visitor, prefix: str) -> Iterator[Queue]:
@@ -296,20 +296,20 @@ def _listed(broker: Broker, session: Visitor, prefix: str) -> Iterator[Queue]:
                 yield queue
 
 
-def list_alive(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+def list_alive(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     """Only the queues somebody ever read, which is what the original calls alive."""
     prefix = call.arguments[0]
-    listed = _listed(desk.broker, session, prefix)
+    listed = _listed(shared.broker, session, prefix)
     return Answer(codec.names(queue.name for queue in listed if queue.polled is not None))
 
 
-def shutdown(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+def shutdown(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     """End the hub as SIGTERM does, where it is a process of its own and the client is near."""
-    if desk.broker.stop is None:
+    if shared.broker.stop is None:
         raise Refused(403, "This hub is part of a program, which has to end it.")
     if not is_near(session.address):
         raise Refused(403, "A hub is shut down from its own machine only.")
-    desk.broker.stop()
+    shared.broker.stop()
     return Answer()
 
 
@@ -323,7 +323,7 @@ def is_near(address: str) -> bool:
         return False
 
 
-def admin(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+def admin(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     """The pages of the original; here there is the dashboard."""
     return Answer(b"", 302, (("location", "/"),))
 

@@ -8,9 +8,9 @@ from hubbub.core.connection import Connection, Opening, Protocol
 from hubbub.core.link import Link
 from hubbub.protocols.switch import codec
 from hubbub.protocols.switch.connection import SwitchConnection
-from hubbub.protocols.switch.operations import Desk
+from hubbub.protocols.switch.operations import Shared
 from hubbub.protocols.switch.session import PROTOCOL
-from hubbub.protocols.switch.wait import Bell
+from hubbub.protocols.switch.wait import Wakeups
 from hubbub.wire.http import Request
 
 
@@ -20,7 +20,7 @@ class Switch(Protocol):
 
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker)
-        self._desk = Desk(broker, Bell(broker, PROTOCOL))
+        self._desk = Shared(broker, Wakeups(broker, PROTOCOL))
 
     def apply(self, settings: Settings) -> None:
         self.message_bytes = settings.limits.message_bytes

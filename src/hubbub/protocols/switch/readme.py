@@ -96,7 +96,7 @@ class ReadmePoll(Reading):
     def subscribed(self, name: str) -> None:
         self.broker.queues.wait_at(name, self)
         self.expect()
-        self.ring()
+        self.wake()
 
     def empty(self) -> bytes:
         return b'{"messages":[]}'

@@ -14,8 +14,8 @@ from hubbub.protocols.switch.address import reply_address
 from hubbub.protocols.switch.codec import Call, Refused
 from hubbub.protocols.switch.operations import (
     Answer,
-    Desk,
     Operation,
+    Shared,
     enqueue,
     make,
     persistent,
@@ -27,20 +27,20 @@ from hubbub.schema import name_to_wire
 from hubbub.wire.http import Request
 
 
-def create_private(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+def create_private(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     """A queue for the answers to one client, under a name that is nobody else's."""
-    number = desk.broker.log.position + 1
-    while (name := f"client-{number}") in desk.broker.state.queues:
+    number = shared.broker.log.position + 1
+    while (name := f"client-{number}") in shared.broker.state.queues:
         number += 1
-    make(desk, session, name, session)
+    make(shared, session, name, session)
     return _readme(session, name_to_wire(name))
 
 
-def create_named(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
-    return _readme(session, persistent(desk, session, call, request).body)
+def create_named(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
+    return _readme(session, persistent(shared, session, call, request).body)
 
 
-def subscribe(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+def subscribe(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     if isinstance(session, SwitchSession):
         if len(session.subscribed) >= codec.TRANSFER_QUEUES:
             raise Refused(429, f"{len(session.subscribed)} subscriptions, no more are allowed.")
@@ -54,31 +54,31 @@ def _readme(session: Visitor, body: bytes = b"") -> Answer:
     return Answer(body)
 
 
-def send(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+def send(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     """A request, or the answer to one; which, says only the correlation."""
     name, correlation = call.arguments[0], codec.integer(call.arguments[1])
     reply_to = call.arguments[2] if len(call.arguments) > 2 else ""
-    queue = desk.broker.state.queues.get(name)
+    queue = shared.broker.state.queues.get(name)
     asked = None
     if isinstance(session, SwitchSession) and not reply_to:
         asked = session.asked.pop((name, correlation), None)
     if asked is not None:
-        respond(desk, session, name, *asked, request.body)
+        respond(shared, session, name, *asked, request.body)
     elif queue is not None:
         to = reply_address(reply_to)
         said = str(correlation).encode()
         message = Message(queue.client, request.body, qos=1, reply_to=to, correlation=said)
-        enqueue(desk, session, queue, message)
+        enqueue(shared, session, queue, message)
     return _readme(session)
 
 
-def acknowledge_subscribed(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+def acknowledge_any(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     """By the number of the message alone; one that is in none of the queues is an error."""
     identity = codec.integer(call.arguments[0])
-    seq = readme.seq_of(identity, desk.broker.log.records)
+    seq = readme.seq_of(identity, shared.broker.log.records)
     found = False
-    for queue in _holders(desk.broker, session, seq):
-        take_out(desk, session, queue, queue.number_of(seq))
+    for queue in _holders(shared.broker, session, seq):
+        take_out(shared, session, queue, queue.number_of(seq))
         found = True
     if not found:
         raise ValueError(f"there is no message {identity}")
@@ -121,5 +121,5 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "create_named": create_named,
     "subscribe": subscribe,
     "send": send,
-    "ack_subscribed": acknowledge_subscribed,
+    "ack_subscribed": acknowledge_any,
 }

@@ -9,7 +9,7 @@ from hubbub.core.message import Message
 from hubbub.core.rights import BIND, PUBLISH
 from hubbub.core.topics import CLIENT, QUEUE, is_filter, is_name
 from hubbub.protocols.switch.codec import Call, Refused
-from hubbub.protocols.switch.operations import Answer, Desk, Operation, demand, enqueue, make
+from hubbub.protocols.switch.operations import Answer, Operation, Shared, demand, enqueue, make
 from hubbub.protocols.switch.session import Visitor
 from hubbub.schema import name_from_wire
 from hubbub.wire.http import Request
@@ -19,47 +19,47 @@ _QOS: Final = {"": 0, "0": 0, "1": 1, "2": 2}
 _FLAGS: Final = {"": False, "0": False, "false": False, "1": True, "true": True}
 
 
-def publish(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+def publish(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     """`POST /publish/TOPIC?qos=1&retain=1`: the body becomes a message."""
     topic, qos = call.arguments[0], _QOS.get(call.query.get("qos", ""))
     retain = _FLAGS.get(call.query.get("retain", ""))
     if not is_name(topic) or qos is None or retain is None:
         return Answer(b"Expected POST /publish/TOPIC?qos=0..2&retain=0|1, without wildcards.", 400)
-    if not desk.broker.may_publish(session, topic):
-        raise Refused(403, desk.broker.refuse(session, PUBLISH, topic))
+    if not shared.broker.may_publish(session, topic):
+        raise Refused(403, shared.broker.refuse(session, PUBLISH, topic))
     kind = request.headers.get("content-type", "")
     message = Message(topic, request.body, qos, retain, content_type="" if kind == _FORM else kind)
     if topic.startswith(QUEUE):
-        return _publish_to_queue(desk, session, message)
-    desk.broker.post(message, session)
-    return Answer(level=desk.broker.level(topic))
+        return _publish_to_queue(shared, session, message)
+    shared.broker.post(message, session)
+    return Answer(level=shared.broker.level(topic))
 
 
-def _publish_to_queue(desk: Desk, session: Visitor, message: Message) -> Answer:
-    sent = enqueue(desk, session, make(desk, session, message.topic[len(QUEUE) :]), message)
+def _publish_to_queue(shared: Shared, session: Visitor, message: Message) -> Answer:
+    sent = enqueue(shared, session, make(shared, session, message.topic[len(QUEUE) :]), message)
     return Answer(level=sent.level)
 
 
-def bind(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
+def bind(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     """`POST /bind/QUEUE`, a filter as body: what matches enters the queue from now on."""
     topic_filter = name_from_wire(request.body)
     if not is_filter(topic_filter) or topic_filter.startswith((QUEUE, CLIENT)):
         return Answer(b"Expected a topic filter, as MQTT has them, in the body.", 400)
-    demand(desk.broker, session, BIND, topic_filter)
+    demand(shared.broker, session, BIND, topic_filter)
     try:
-        client.check_wildcards(desk.broker, topic_filter)
+        client.check_wildcards(shared.broker, topic_filter)
     except client.Refused as refusal:
         raise Refused(403, str(refusal)) from None
-    desk.broker.queues.bind(make(desk, session, call.arguments[0]), topic_filter)
+    shared.broker.queues.bind(make(shared, session, call.arguments[0]), topic_filter)
     return Answer()
 
 
-def unbind(desk: Desk, session: Visitor, call: Call, request: Request) -> Answer:
-    queue = desk.broker.state.queues.get(call.arguments[0])
+def unbind(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
+    queue = shared.broker.state.queues.get(call.arguments[0])
     topic_filter = name_from_wire(request.body)
-    demand(desk.broker, session, BIND, topic_filter)
+    demand(shared.broker, session, BIND, topic_filter)
     if queue is not None:
-        desk.broker.queues.unbind(queue, topic_filter)
+        shared.broker.queues.unbind(queue, topic_filter)
     return Answer()
 
 

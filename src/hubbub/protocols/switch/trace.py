@@ -20,7 +20,7 @@ from hubbub.core.queue import Queue
 from hubbub.protocols.switch import codec
 from hubbub.protocols.switch.address import answered_by, shown
 from hubbub.protocols.switch.codec import Delivery
-from hubbub.protocols.switch.wait import Bell, Wait
+from hubbub.protocols.switch.wait import Wait, Wakeups
 
 ENTRIES: Final = 128
 PAYLOAD_BYTES: Final = 256
@@ -62,8 +62,8 @@ _Happened = tuple[int, int, bytes, str, str, int, int, Message | None, int]
 class Trace:
     """The events, numbered from 0, and who waits for the next one."""
 
-    def __init__(self, clock: Clock, bell: Bell) -> None:
-        self.bell = bell
+    def __init__(self, clock: Clock, wakeups: Wakeups) -> None:
+        self.wakeups = wakeups
         self.watches: dict[Watch, None] = {}
         self._clock = clock
         self._events: deque[_Happened] = deque(maxlen=ENTRIES)
@@ -94,7 +94,7 @@ class Trace:
         self._next += 1
         if self.watches:
             for watch in self.watches:
-                watch.ring()
+                watch.wake()
 
     def above(self, number: int) -> list[Event]:
         """The events above that number."""
@@ -142,7 +142,7 @@ class Watch(Wait):
     """One request for the trace, to be answered in the dialect of `say`."""
 
     def __init__(self, trace: Trace, number: int, deadline: float, say: Say) -> None:
-        super().__init__(trace.bell, deadline)
+        super().__init__(trace.wakeups, deadline)
         self._trace = trace
         self._number = number
         self._say = say

@@ -57,7 +57,7 @@ class Reading(Wait):
     """One request that reads queues, from its beginning to its answer, in any dialect."""
 
     def __init__(self, polls: Polls, session: SwitchSession, deadline: float, most: int) -> None:
-        super().__init__(polls.trace.bell, deadline)
+        super().__init__(polls.trace.wakeups, deadline)
         self.broker = polls.broker
         self.session = session
         self._polls = polls

@@ -1,8 +1,8 @@
 """Requests that wait: what they wait for, and who tells them.
 
-While something is published nothing may be published again, so what arrives only rings the
-`Bell`; at the end of the tick the bell lets the waiting connections look. They then find all
-that came in this tick, in one answer.
+While something is published nothing may be published again, so what arrives only leaves a wake-up;
+at the end of the tick `Wakeups` lets the waiting connections look. They then find all that came in
+this tick, in one answer.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from hubbub.core.session import Silent
 log = logging.getLogger("hubbub.switch")
 
 
-class Bell(Silent):
+class Wakeups(Silent):
     """Is called by the tick, as a session that has something to settle."""
 
     def __init__(self, broker: Broker, protocol: str) -> None:
         super().__init__(protocol, "", broker.open)
         self._broker = broker
-        self._rung: list[Wait] = []
+        self._woken: list[Wait] = []
         self._settling = False
 
-    def ring(self, wait: Wait) -> None:
-        if not self._rung and not self._settling:
+    def wake(self, wait: Wait) -> None:
+        if not self._woken and not self._settling:
             self._broker.unsettled.append(self)
-        self._rung.append(wait)
+        self._woken.append(wait)
 
     def settle(self) -> None:
         """Let them look; a request that goes on may well answer another one's wait."""
         self._settling = True
-        while self._rung:
-            rung, self._rung = self._rung, []
-            for wait in rung:
-                wait.rung = False
+        while self._woken:
+            woken, self._woken = self._woken, []
+            for wait in woken:
+                wait.woken = False
                 try:
                     wait.look()
                 except Exception:
@@ -55,19 +55,19 @@ class Wait(Reader):
     `look` is what its connection wants called when there may be something; it sets it.
     """
 
-    def __init__(self, bell: Bell, deadline: float) -> None:
-        self.bell = bell
+    def __init__(self, wakeups: Wakeups, deadline: float) -> None:
+        self.wakeups = wakeups
         self.deadline = deadline
         self.look: Callable[[], None] = _nobody
-        self.rung = False
+        self.woken = False
 
     def arrived(self, queue: Queue) -> None:
-        self.ring()
+        self.wake()
 
-    def ring(self) -> None:
-        if not self.rung:
-            self.rung = True
-            self.bell.ring(self)
+    def wake(self) -> None:
+        if not self.woken:
+            self.woken = True
+            self.wakeups.wake(self)
 
     def begin(self) -> None:
         """Be told from now on."""
