@@ -210,3 +210,32 @@ def test_retention_by_age(tmp_path: Path) -> None:
     roll(Directory(tmp_path), 10, keep_seconds=0.005)
     assert desk.journal.directory.segments() == [10, 14]
     desk.close()
+
+
+def test_a_segment_of_small_frames_is_packed_anew_for_readers_and_for_a_start(
+    tmp_path: Path,
+) -> None:
+    desk = Desk(tmp_path)
+    for n in range(200):
+        desk.write(message(b"%d" % n, b"kept/%d" % (n % 7), retain=True))
+    directory = desk.journal.directory
+    desk.journal._full = True
+    desk.journal._segment_time = 0
+    desk.write(message(b"200"))
+    desk.write(message(b"201"))
+    size = directory.segment(1).stat().st_size
+    roll(directory, 1)
+    packed = frames_of(directory.segment(1), 201)
+    assert [(one.first, one.last, one.rows) for one in packed] == [(1, 200, 200)]
+    assert not packed[0].flags & (frame.COMPRESSED | frame.MORE)
+    assert directory.segment(1).stat().st_size * 10 < size
+    assert payloads(tmp_path) == [b"%d" % n for n in range(202)]
+    kept = desk.journal.read(5)  # from the file that was open
+    assert kept is not None and kept.payload == b"4"
+    desk.close()
+    with_it = snapshot_rows(tmp_path)
+    directory.snapshot(200).unlink()  # a start without it folds the segment itself
+    state = State()
+    desk = Desk(tmp_path, state.apply)
+    desk.close()
+    assert set(state.retained.values()) == with_it[1]

@@ -2,8 +2,10 @@
 
     1. fold     newest snapshot + the segments up to BASE → the next snapshot, with the messages
                 that state refers to
-    2. compress the segments that two snapshots cover
-    3. remove   all but the newest two snapshots, and what retention lets go
+    2. repack   what one snapshot covers and lies in many small frames: QoS 1 of one message at a
+                time leaves one row a frame, a kilobyte and a half for each, slow to read
+    3. compress the segments that two snapshots cover
+    4. remove   all but the newest two snapshots, and what retention lets go
 
 A child process of the hub, so that the loop never stalls. Every step leaves by renaming one whole
 file; run again after a crash it finds what is done. The newest two snapshots and the segments
@@ -11,7 +13,7 @@ between and after them are never compressed or removed: if the newest snapshot t
 a hub, which cannot decompress, still starts from the one before. Both are known to be whole before
 anything else goes. What the machine cannot open or read now ends the roll and is left as it is.
 
-On a full disk 3 comes first (`--make-room`), and a snapshot is written into the room that the file
+On a full disk 4 comes first (`--make-room`), and a snapshot is written into the room that the file
 `reserve` keeps. Prints what it found damaged; ends with 0 if all is done.
 """
 
@@ -44,6 +46,7 @@ from hubbub.journal.table import SCHEMA, batch_of, plain_column
 from hubbub.schema import Row
 
 PACKED_ROWS: Final = 16_384  # of a compressed frame: read three times as fast as with 1,000
+SMALL_ROWS: Final = 64  # a frame on average: below it a segment is worth packing anew
 _ZSTD = pyarrow.ipc.IpcWriteOptions(compression="zstd")
 
 
@@ -75,7 +78,10 @@ def roll(
     with Lock(directory.state / "lock"):  # a hub that was killed may have left a roller
         if make_room and _two_are_whole(directory):
             remove(directory, keep_seconds, keep_bytes)
-        if (base and fold(directory, base)) or _two_are_whole(directory):
+        sure = fold(directory, base) if base else False
+        for first, following in _folded(directory):
+            repack(directory, first, following)
+        if sure or _two_are_whole(directory):
             for first, following in _covered(directory):
                 compress(directory, first, following)
             for seq in directory.snapshots()[:-2]:
@@ -265,6 +271,35 @@ def _covered(directory: Directory) -> list[tuple[int, int]]:
     return [(first, following) for first, following in directory.spans() if 0 < following <= end]
 
 
+def _folded(directory: Directory) -> list[tuple[int, int]]:
+    """The segment files that the newest snapshot covers and the one before it does not."""
+    before, newest = [0, 0, *directory.snapshots()][-2:]
+    return [
+        (first, following)
+        for first, following in directory.spans()
+        if before + 1 < following <= newest + 1
+    ]
+
+
+def repack(directory: Directory, first: int, following: int) -> None:
+    """Write a segment of small frames again with the same rows in large ones, not compressed: a
+    start may need it.
+    """
+    path = directory.segment(first)
+    with Content(path) as content:
+        header, frames = content.header(), content.rows_frames(following)
+        rows = sum(found.rows for found in frames)
+        if header is None or header.sealed or rows >= SMALL_ROWS * len(frames):
+            return
+        with Replacement(path) as new:
+            write_at(new.fd, header.encode(), 0)
+            end = HEADER_BYTES
+            for part in _joined(frames, COMMIT_ROWS):
+                data = frame.encode([row for found in part for row in content.rows(found)])
+                _portion(new.fd, data, end)
+                end += len(data)
+
+
 def compress(directory: Directory, first: int, following: int) -> None:
     """Replace a segment by one of the same rows in fewer, compressed frames."""
     path = directory.segment(first)
@@ -285,13 +320,13 @@ def compress(directory: Directory, first: int, following: int) -> None:
             write_at(new.fd, header._replace(sealed=end).encode(), 0)
 
 
-def _joined(frames: list[Frame]) -> Iterator[list[Frame]]:
+def _joined(frames: list[Frame], most: int = PACKED_ROWS) -> Iterator[list[Frame]]:
     """Small frames together: they compress better. Never over a gap: seqs in a frame have none."""
     part: list[Frame] = []
     rows = size = 0
     for found in frames:
         apart = part and found.first != part[-1].last + 1
-        if apart or rows >= PACKED_ROWS or size + found.size > FRAME_BYTES:
+        if apart or rows >= most or size + found.size > FRAME_BYTES:
             if part:
                 yield part
             part, rows, size = [], 0, 0
