@@ -11,6 +11,7 @@ from hubbub.core.log import Log
 from hubbub.core.message import SPELLED, Message, Run, message_of, row_of
 from hubbub.core.session import Session, SessionState, Subscription
 from hubbub.core.state import State
+from hubbub.errors import UnreadableError
 from hubbub.schema import PUBLISH, Row
 
 
@@ -35,6 +36,7 @@ class Recording(Log):
         super().__init__(clock)
         self.records = True
         self.prompt = prompt
+        self.unreadable = False  # the machine can read no message just now
         self.rows: list[Row] = []
 
     def append(self, row: Row) -> int:
@@ -51,6 +53,8 @@ class Recording(Log):
         return first
 
     def read(self, seq: int) -> Message | None:
+        if self.unreadable:
+            raise UnreadableError("a block of the disk")
         return super().read(seq) if seq < 0 else message_of(self.rows[seq - 1])
 
     def sync(self) -> None:

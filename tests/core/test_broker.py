@@ -177,6 +177,21 @@ def test_an_audience_is_named_once_a_segment() -> None:
     assert len(broker.state.sessions["test", "ann"].backlog.entries) == 3
 
 
+def test_an_audience_of_many_names_is_written_once_a_segment() -> None:
+    broker, log = recording()
+    for name in ("ann", "bob"):
+        away = Ear(broker, name, lasting=True)
+        broker.subscribe(away.wish("a/#", 1))
+    for number in range(50):
+        post(broker, f"a/{number}", qos=1)
+    assert log.kinds().count("audience") == 1
+    log.segment += 1
+    post(broker, "a/1", qos=1)
+    post(broker, "a/2", qos=1)
+    assert log.kinds().count("audience") == 2
+    assert shape(folded(log.rows)) == shape(broker.state)
+
+
 def test_an_audience_is_written_again_only_when_it_is_another() -> None:
     broker, log = recording()
     ann, bob = (Ear(broker, name, lasting=True) for name in ("ann", "bob"))

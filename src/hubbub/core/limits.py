@@ -44,6 +44,7 @@ HANDED_OVER: Final = 200  # calls from other threads that wait for the loop
 
 # The broker.
 ROUTE_NAME_BYTES: Final = 512  # longer names are rare; their routes are built each time
+AUDIENCES: Final = 1_000  # different ones of a segment that are remembered, to be named once
 ROUTES: Final = 100_000  # cached answers; all are thrown away when full
 CLIENTS: Final = 1_000_000  # connections: their numbers and those of topics have 22 bits together
 TOPIC_IDS: Final = 1_000_000  # durable names that have a number; the setting allows two million

@@ -21,6 +21,7 @@ from mypy_extensions import mypyc_attr
 
 from hubbub.core.message import Run
 from hubbub.core.rights import CONSUME, Rights
+from hubbub.core.route import Route
 from hubbub.core.session import Session, Subscription
 from hubbub.core.topics import QUEUE
 
@@ -73,7 +74,8 @@ class Queue(Session):
     `ends`: id -> when that is over (monotonic seconds), soonest first, if it ever is;
     `delivered`: id -> how often it was leased, if that is counted. `expiring`: a heap of (UTC
     microseconds, id). `bytes` are those of the payloads. `enter` writes the rows of what comes
-    in; the broker sets it. `row` is the seq of the row that made it, 0 if that was before a start.
+    in; the broker sets it. `cached_in`: where routes to it are kept. `row` is the seq of the row
+    that made it, 0 if that was before a start.
 
     The arrays hold the same messages in order, so that a cursor finds its place; ids ascend, and
     so do seqs. Of the first `_head` all are gone, of the others some.
@@ -100,6 +102,7 @@ class Queue(Session):
         self.delivered: dict[int, int] = {}
         self.expiring: list[tuple[int, int]] = []
         self.enter: Entrance | None = None
+        self.cached_in: dict[int, dict[bytes, Route]] = {}
         self.row = 0
         self._ids = array("q")
         self._seqs = array("q")

@@ -18,11 +18,12 @@ from hubbub.core.limits import ENDED_QUEUES, QUEUE_BYTES, QUEUE_MESSAGES, QUEUES
 from hubbub.core.message import SPELLED, Message, Run, row_of, run_of
 from hubbub.core.overdue import Overdue
 from hubbub.core.queue import PLAIN, PROTOCOL, Queue, QueueSettings, Reader
+from hubbub.core.route import Route
 from hubbub.core.session import Session, Subscription, row_about
 from hubbub.core.state import queue_properties
 from hubbub.core.topics import QUEUE
 from hubbub.errors import UnreadableError
-from hubbub.schema import Row, column_of
+from hubbub.schema import Row, column_of, name_to_wire
 
 if TYPE_CHECKING:
     from hubbub.core.broker import Broker
@@ -157,8 +158,18 @@ class Queues:
             floor = max(queue.next, *self.broker.state.ended_queues.values())
         self.broker.change(Row(0, 0, schema.DESTROY, topic=column_of(queue.client), number=floor))
         self.broker.age += 1
+        for routes in queue.cached_in.values():
+            routes.pop(name_to_wire(queue.client), None)
+        queue.cached_in.clear()
         if queue.readers:
             self.awaiting[name] = queue.readers
+
+    def cached(self, name: str, routes: dict[bytes, Route]) -> None:
+        """The route to a queue is kept there: it goes with the queue, of which it keeps all."""
+        if name.startswith(QUEUE):
+            queue = self.broker.state.queues.get(name[len(QUEUE) :])
+            if queue is not None:
+                queue.cached_in[id(routes)] = routes
 
     def bind(self, queue: Queue, topic_filter: str) -> None:
         """Every publish that matches the filter enters the queue from now on."""
