@@ -14,13 +14,18 @@ ROOT = Path(__file__).parents[1]
 
 
 class RunningHub:
-    """`hubbub serve` on one free port of the loopback; `address` is HOST:PORT."""
+    """`hubbub serve` on one free port of the loopback; `address` is HOST:PORT.
+
+    `under` is a program that starts it, with its options.
+    """
+
+    under: tuple[str, ...] = ()
 
     def __init__(self, data: Path, *options: str) -> None:
         self.data = data
         command = (sys.executable, "-m", "hubbub", "serve", "--listen", "127.0.0.1:0")
         self.process = subprocess.Popen(
-            [*command, "--data", str(data), *options],
+            [*self.under, *command, "--data", str(data), *options],
             stdout=subprocess.PIPE,
             stderr=(data.parent / "hub.log").open("ab"),
             text=True,

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.interop
 
 CONNECT = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01x"
 CONNACK = b"\x20\x02\x00\x00"
+HALF_HELLO = bytes.fromhex("16 0301 0002 01 00")  # a whole record with its beginning
 SMQ = b"GET / HTTP/1.1\r\nHost: localhost\r\nSimpleMQ: 1\r\nSendSmqHttpResponse: true\r\n\r\n"
 
 
@@ -212,15 +213,15 @@ def test_handshakes_that_come_to_nothing(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hubbub.runtime.listener.TLS_SECONDS", 0.5)
+    monkeypatch.setattr("hubbub.runtime.handshake.TLS_SECONDS", 0.5)
 
     async def main() -> None:
         async with serving(tls=Tls(certificate=server)) as hub:
             port = hub.listeners[0].address.port
             _, silent = await asyncio.open_connection("localhost", port)
-            silent.write(b"\x16\x03\x01")
+            silent.write(HALF_HELLO)
             _, vanishing = await asyncio.open_connection("localhost", port)
-            vanishing.write(b"\x16\x03\x01\x02\x00\x01\x00")
+            vanishing.write(HALF_HELLO)
             await vanishing.drain()
             vanishing.close()
             assert await ask(hub, None, b"\x16garbage" * 10) != CONNACK
@@ -242,7 +243,7 @@ def test_a_handshake_that_the_hubs_end_cuts_short(
         async with serving(tls=Tls(certificate=server)) as hub:
             port = hub.listeners[0].address.port
             reader, writer = await asyncio.open_connection("localhost", port)
-            writer.write(b"\x16\x03\x01")
+            writer.write(HALF_HELLO)
             while not hub.listeners[0].handshakes:
                 await asyncio.sleep(0.01)
         assert await reader.read() == b""

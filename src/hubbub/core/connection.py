@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import mypyc_attr
 
 from hubbub.config.settings import Settings
-from hubbub.core.limits import MESSAGE_BYTES
+from hubbub.core.limits import LOGIN_BYTES, MESSAGE_BYTES
 from hubbub.core.link import Link
 from hubbub.core.rights import Credentials, Exchange, Gate, Rights, Step
 from hubbub.schema import Row
@@ -29,6 +29,10 @@ NEVER = float("inf")
 
 def at_once(action: Callable[[], None]) -> None:
     action()
+
+
+def _nobody_waits() -> None:
+    """There is no room for strangers that it could leave."""
 
 
 def _not_at_all(reason: str) -> None:
@@ -51,13 +55,13 @@ class Opening:
     for the log. `protocol` is the name of what is spoken, `challenge` the random number the hub
     told the client (0 = none), `info` what the client said about itself, and `argument` what the
     program said that handed the connection over. `mount` is what the names of this listener have
-    before those that its clients say. `site` says which requests of browsers it takes; who speaks
-    HTTP asks it about each.
+    before those that its clients say. `let_in` is called when the gate has said yes. `site`
+    says which requests of browsers it takes; who speaks HTTP asks it about each.
     """
 
     __slots__ = (
         "address", "port", "secure", "certificate", "websocket", "request", "gate", "credentials",
-        "run", "close", "protocol", "challenge", "info", "argument", "mount", "site",
+        "run", "close", "protocol", "challenge", "info", "argument", "mount", "site", "let_in",
     )  # fmt: skip
 
     def __init__(
@@ -88,6 +92,7 @@ class Opening:
         self.argument: object = None
         self.mount = ""
         self.site = _EVERYWHERE
+        self.let_in = _nobody_waits
 
     def ask(
         self, client: str, user: str, secret: bytes, decided: Decided,
@@ -111,6 +116,7 @@ class Opening:
 
     def _admitted(self, credentials: Credentials, rights: Rights) -> Admission:
         self.credentials = credentials
+        self.let_in()
         return Admission(self.protocol, credentials.client, credentials.user, rights, self)
 
     def exchange(self, method: str, client: str) -> Exchange | None:
@@ -205,7 +211,8 @@ class Protocol:
 
     `raw_head`: it parses HTTP itself, so a head the listener read is replayed to `feed`.
     `streams`: over a WebSocket its bytes are a stream in binary messages, not kept apart.
-    `message_bytes`: the largest WebSocket message it takes. `any_text`: its messages are bytes,
+    `message_bytes`: the largest WebSocket message it takes; `login_bytes`: all that a client may
+    say before it is let in. `any_text`: its messages are bytes,
     also when they are called text.
     """
 
@@ -213,6 +220,7 @@ class Protocol:
     raw_head = False
     streams = False
     message_bytes = MESSAGE_BYTES
+    login_bytes = LOGIN_BYTES
     any_text = False
 
     def __init__(self, broker: Broker) -> None:

@@ -10,7 +10,12 @@ MIB: Final = 1024 * KIB
 # Before a connection has said what it is.
 HEAD_BYTES: Final = 16 * KIB  # the usual bound of web servers
 HEAD_SECONDS: Final = 4.0  # nobody honest needs longer for a request head
-YOUNG_CONNECTIONS: Final = 10_000  # connections that have not said what they are
+STRANGERS: Final = 10_000  # connections that were not let in yet, a fourth of them of one address
+STRANGER_SECONDS: Final = 10.0  # until they must be; who waits for its password has longer
+LOGIN_BYTES: Final = 64 * KIB  # until then: an SMQ Connect is a frame
+CONNECT_BYTES: Final = 512 * KIB  # of MQTT: a CONNECT brings the client's will
+HANDSHAKES: Final = 500  # of TLS, under way at a listener: each holds 190 KB of buffers
+HALF_SECONDS: Final = 30.0  # without a byte of the rest of a request
 EARLY_BYTES: Final = 256 * KIB  # what comes while the gate thinks; a read of the socket
 TLS_SECONDS: Final = 10.0  # for the handshake: a slow device on a bad line takes five
 TLS_CLOSE_SECONDS: Final = 2.0  # for the peer's last word; many just vanish

@@ -19,9 +19,9 @@ import asyncio
 import logging
 import ssl
 import typing
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from importlib import import_module
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from hubbub.auth import certificates
 from hubbub.config.settings import Listener as ListenerSettings
@@ -30,37 +30,35 @@ from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.connection import NEVER, Connection, Opening, Protocol
 from hubbub.core.limits import (
-    CLIENTS,
     CLOSE_SECONDS,
+    HANDSHAKES,
     HEAD_BYTES,
     HEAD_SECONDS,
     LINK_CHOKED,
     LINK_PAUSED,
     SEND_BUFFER,
     STALLED_SECONDS,
-    TLS_CLOSE_SECONDS,
-    TLS_SECONDS,
-    YOUNG_CONNECTIONS,
 )
-from hubbub.core.link import Framing, Link
+from hubbub.core.link import Link
 from hubbub.core.log import DISK, LEVELS
 from hubbub.core.rights import Gate
 from hubbub.errors import ProtocolError
 from hubbub.runtime.binding import BACKLOG, ServerSocket, acknowledge, keep_alive
 from hubbub.runtime.deadlines import Deadlines
+from hubbub.runtime.framing import WebSocketFraming
+from hubbub.runtime.guests import Guest, Guests, Visit
+from hubbub.runtime.handshake import FIRST, REFUSED, feed, first_record, reason_of, tls_protocol
+from hubbub.runtime.strangers import MINUTE, Stranger, Strangers
 from hubbub.wire.http import Request, parse_head, response
 from hubbub.wire.site import Site
-from hubbub.wire.websocket import Frames, close_frame, frame, handshake_response
+from hubbub.wire.source import source_of
+from hubbub.wire.websocket import Frames, handshake_response
 
 log = logging.getLogger("hubbub.listener")
 
-Adopt = Callable[[asyncio.Transport, bytes, Opening], None]
+Adopt = Callable[[asyncio.Transport, bytes, Opening], Guest]
 
-MINUTE: Final = 60.0  # from one line of the log about strangers to the next
 PAUSE_SECONDS: Final = 1.0  # until somebody who was not read from is asked again
-
-_TLS: Final = 0x16  # a TLS record with a handshake message (RFC 8446, 5.1)
-_NO_TLS: Final = bytes.fromhex("15 0301 0002 02 28")  # the alert "handshake failure"
 
 
 class Host(typing.Protocol):
@@ -70,6 +68,8 @@ class Host(typing.Protocol):
     clock: Clock
     deadlines: Deadlines[Socket]
     sockets: set[Socket]
+    strangers: Strangers
+    most_connections: int
     congested: bool
 
     def schedule(self) -> None: ...
@@ -78,30 +78,13 @@ class Host(typing.Protocol):
     def hold_back(self, sock: Socket) -> None: ...
 
 
-class WebSocketFraming(Framing):
-    """Frames of a WebSocket: every piece a message of its own, or, in a stream, a whole flush."""
-
-    def __init__(self, streams: bool, frames: Frames) -> None:
-        self._streams = streams
-        self._frames = frames
-
-    def frame(self, pieces: list[bytes]) -> list[bytes]:
-        if self._streams:
-            return [frame(b"".join(pieces))]
-        return [frame(piece) for piece in pieces]
-
-    def farewell(self) -> bytes:
-        """A close frame, unless one was sent already (RFC 6455, 5.5.1)."""
-        return b"" if self._frames.closed else close_frame()
-
-
 class Socket(asyncio.Protocol):
     """One accepted connection, from its first byte to its last."""
 
     __slots__ = (
         "listener", "hub", "secure", "transport", "link", "connection", "protocol", "opening",
         "frames", "young", "deadline", "cut_off", "peer", "reason", "made", "argument", "blocked",
-        "paused", "held", "unread", "unread_since", "hurried",
+        "paused", "held", "unread", "unread_since", "hurried", "stranger", "said",
     )  # fmt: skip
 
     def __init__(self, listener: Listener, secure: bool = False, argument: object = None) -> None:
@@ -121,6 +104,9 @@ class Socket(asyncio.Protocol):
         self.peer: tuple[str, int] = ("", 0)
         self.reason = ""
         self.made = False
+        # Until it is let in, and how many bytes it said so far.
+        self.stranger: Stranger | None = None
+        self.said = 0
         # Of a reader that is behind: whether the loop's buffer is full, whether nothing is read
         # from it, the least that it left unread, and since when it takes nothing more.
         self.blocked = False
@@ -144,22 +130,49 @@ class Socket(asyncio.Protocol):
             self.hub.broker.metrics.connections_refused += 1
             self._end(complaint)
             return
-        self.listener.young.add(self)
         self.hub.sockets.add(self)
         self.hub.deadlines.add(self.hub.clock.now() + HEAD_SECONDS, self)
 
     def _arrive(self) -> str:
         """Count a connection, once however it is wrapped; why it cannot stay, "" if it can."""
-        listener = self.listener
-        self.hub.broker.metrics.connections += 1
+        listener, metrics = self.listener, self.hub.broker.metrics
+        metrics.connections += 1
         listener.connections += 1
-        if 0 < listener.settings.max_connections < listener.connections:
-            return f"more than max_connections = {listener.settings.max_connections} here"
-        if len(self.hub.sockets) >= CLIENTS:
-            return f"more than {CLIENTS} connections"
-        if len(listener.young) + len(listener.handshakes) >= YOUNG_CONNECTIONS:
-            return "too many connections that have not said what they are"
+        most = listener.settings.max_connections
+        if 0 < most < listener.connections:
+            listener.guests.sweep()  # some may have gone a moment ago
+        if 0 < most < listener.connections:
+            return f"more than max_connections = {most} here"
+        if metrics.connections - metrics.connections_ended > self.hub.most_connections:
+            return listener.full()
+        self.stranger = Stranger(self, source_of(self.peer[0]), self.hub.clock.now())
+        self.hub.strangers.add(self.stranger)
         return ""
+
+    # Called by the room for strangers
+
+    def occupied(self) -> bool:
+        return self.connection is not None and self.connection.asking
+
+    def turn_away(self) -> None:
+        self.stranger = None
+        if self.transport is not None:
+            self.transport.abort()
+
+    def settle(self) -> None:
+        """It is no stranger any more: it was let in, or is gone."""
+        if self.stranger is not None:
+            self.hub.strangers.discard(self.stranger)
+            self.stranger = None
+
+    def _spend(self, size: int) -> None:
+        """What a stranger may say at most. Of HTTP it is the parser that knows."""
+        self.said += size
+        protocol = self.protocol
+        if protocol is not None and not protocol.raw_head and self.said > protocol.login_bytes:
+            raise ProtocolError(f"more than {protocol.login_bytes} bytes before it was let in")
+
+    # Called by the loop
 
     def data_received(self, data: bytes) -> None:
         metrics = self.hub.broker.metrics
@@ -168,6 +181,8 @@ class Socket(asyncio.Protocol):
         connection, link = self.connection, self.link
         flushes = link.flushes if link is not None else 0
         try:
+            if self.stranger is not None:
+                self._spend(len(data))
             if connection is None:
                 self._recognise(self.young + data if self.young else data)
             elif not connection.bound:
@@ -273,7 +288,7 @@ class Socket(asyncio.Protocol):
             self.transport.pause_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.listener.young.discard(self)
+        self.settle()
         self.hub.sockets.discard(self)
         self.listener.departed()
         link, connection = self.link, self.connection
@@ -321,7 +336,7 @@ class Socket(asyncio.Protocol):
             pass  # its deadline comes back with `go_on`
         elif self.connection is not None:
             self.schedule()
-        elif self in self.listener.young:
+        elif self.opening is None:
             wait = f"{HEAD_SECONDS:g} s"
             self._end(f"said nothing that could be recognised within {wait}: {self.young[:40]!r}")
 
@@ -336,7 +351,7 @@ class Socket(asyncio.Protocol):
 
     def _recognise(self, data: bytes) -> None:
         if not self.secure:
-            if data[0] == _TLS:
+            if data[0] == FIRST:
                 self._begin_tls(data)
                 return
             if self.listener.settings.tls.only:
@@ -383,12 +398,15 @@ class Socket(asyncio.Protocol):
     def _begin_tls(self, data: bytes) -> None:
         """Step aside for the loop's TLS; another socket of ours begins young inside it."""
         if self.listener.tls is None:
-            raise ProtocolError("TLS, but this listener has no tls.certificate", _NO_TLS)
+            raise ProtocolError("TLS, but this listener has no tls.certificate", REFUSED)
+        if not first_record(data):
+            self.young = data
+            return
         assert self.transport is not None
-        self.listener.young.discard(self)
         self.hub.sockets.discard(self)
         self.hub.deadlines.forget(self)
-        self.listener.shake_hands(self.transport, self.listener.tls, data)
+        stranger, self.stranger = self.stranger, None
+        self.listener.shake_hands(self.transport, self.listener.tls, data, stranger)
 
     def _take_request(self, request: Request, data: bytes) -> None:
         refusal = self.listener.site(self.secure).refusal(request.headers)
@@ -431,6 +449,7 @@ class Socket(asyncio.Protocol):
         self.opening.argument = self.argument
         self.opening.mount = self.listener.settings.mount_point
         self.opening.site = self.listener.site(self.secure)
+        self.opening.let_in = self.settle
         return self.opening
 
     def _become(self, protocol: Protocol, data: bytes, request: Request | None) -> None:
@@ -453,7 +472,6 @@ class Socket(asyncio.Protocol):
             self._feed_frames(rest)
 
     def _begin(self, protocol: Protocol, request: Request | None) -> None:
-        self.listener.young.discard(self)
         self.young = b""
         self.hub.deadlines.forget(self)
         link = self.link = Link(self.hub.broker.outgoing, self.transport)
@@ -466,15 +484,16 @@ class Socket(asyncio.Protocol):
         self.connection.start()
 
     def _hand_over(self, request: Request, data: bytes) -> None:
-        """Give the socket to the web application, for good; it is not counted here any more."""
-        self.listener.young.discard(self)
-        self.hub.sockets.discard(self)
-        self.hub.deadlines.forget(self)
+        """Give the socket to the web application, for good; the listener counts it from now on."""
         assert self.transport is not None
         if self.listener.adopt is None:
             raise ProtocolError("no web pages here", response(404, b"Please log in.", close=True))
-        self.listener.departed()
-        self.listener.adopt(self.transport, data, self._opening(request))
+        self.hub.sockets.discard(self)
+        self.hub.deadlines.forget(self)
+        guest = self.listener.adopt(self.transport, data, self._opening(request))
+        self.listener.guests.add(self.transport, guest)
+        if self.stranger is not None:
+            self.stranger.visitor = Visit(self.transport, guest)
 
     def _feed_frames(self, data: bytes) -> None:
         frames, connection = self.frames, self.connection
@@ -542,42 +561,13 @@ def _not_in_clear(data: bytes) -> ProtocolError:
     return ProtocolError("no TLS, and tls.only is set here", reply)
 
 
-def tls_protocol(
-    inner: asyncio.Protocol, context: ssl.SSLContext, done: asyncio.Future[None]
-) -> asyncio.BufferedProtocol:
-    """The loop's own TLS, made by hand: `done` says how the handshake went.
-
-    `loop.start_tls` cannot be used, because the first bytes were read already and `inner` would
-    not be told that it is connected. The constructor is the same in both loops, and documented
-    in neither; `tests/interop/test_tls.py` holds it.
-    """
-    loop = asyncio.get_running_loop()
-    name = "uvloop.loop" if type(loop).__module__.startswith("uvloop") else "asyncio.sslproto"
-    made = cast(Any, import_module(name)).SSLProtocol(
-        loop, inner, context, done, True,
-        ssl_handshake_timeout=TLS_SECONDS, ssl_shutdown_timeout=TLS_CLOSE_SECONDS,
-    )  # fmt: skip
-    return cast(asyncio.BufferedProtocol, made)
-
-
-def _feed_tls(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
-    """What arrived before the protocol was there."""
-    rest = memoryview(data)
-    while rest:
-        buffer = cast(bytearray, protocol.get_buffer(len(rest)))
-        size = min(len(buffer), len(rest))
-        buffer[:size] = rest[:size]
-        protocol.buffer_updated(size)
-        rest = rest[size:]
-
-
 class Listener:
     """One address: its rules, its protocols and what accepts connections there.
 
-    `connections` are open, without the web application's; `handshakes` are those that are not
-    through with theirs; `tls` is None where there is no certificate. `level`: what its clients are
-    promised (`core.log`). `called` is what this machine is, None if somebody else asks by which
-    name it is reached.
+    `connections` are open, `guests` those of them that the web application has; `handshakes`
+    are those that are not through with theirs, the oldest first; `tls` is None where there is
+    no certificate. `level`: what its clients are promised (`core.log`). `called` is what this
+    machine is, None if somebody else asks by which name it is reached.
     """
 
     def __init__(
@@ -596,8 +586,8 @@ class Listener:
         self.gate = gate
         self.adopt = adopt
         self.claims = claims
-        self.young: set[Socket] = set()
-        self.handshakes: set[asyncio.Transport] = set()
+        self.guests = Guests(self.departed)
+        self.handshakes: OrderedDict[asyncio.Transport, None] = OrderedDict()
         self.connections = 0
         self.tls: ssl.SSLContext | None = None
         self.level = LEVELS[settings.durability] or DISK
@@ -611,7 +601,7 @@ class Listener:
             False: Site(settings.origins, hosts, self._misdirected),
             True: Site(settings.origins),
         }
-        self._told_again = 0.0
+        self._told_again = self._full_again = 0.0
         self._server: asyncio.Server | None = None
         self._bound: ServerSocket | None = None
 
@@ -663,33 +653,49 @@ class Listener:
         self.connections -= 1
         self.hub.broker.metrics.connections_ended += 1
 
+    def full(self) -> str:
+        """No file is left for one more connection: what is said of that."""
+        most = self.hub.most_connections
+        now = self.hub.clock.now()
+        if now >= self._full_again:
+            self._full_again = now + MINUTE
+            log.error(
+                "%s: refused connections: %d are open, and this process may have no more files "
+                "(`ulimit -n`, LimitNOFILE=)", self.address, most,
+            )  # fmt: skip
+        return f"more than {most} connections"
+
+    def sweep(self, now: float) -> None:
+        """About once a second."""
+        self.guests.sweep(now)
+
     def shake_hands(
-        self, transport: asyncio.Transport, context: ssl.SSLContext, data: bytes
-    ) -> None:
+        self, transport: asyncio.Transport, context: ssl.SSLContext, data: bytes,
+        stranger: Stranger | None = None,
+    ) -> None:  # fmt: skip
         """Begin TLS on a connection whose first bytes were `data`."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         inner = Socket(self, secure=True)
+        inner.stranger = stranger
+        if stranger is not None:
+            stranger.visitor = Visit(transport)
+        if len(self.handshakes) >= HANDSHAKES:
+            next(iter(self.handshakes)).abort()
         peer = transport.get_extra_info("peername") or ("", 0)
 
         def shaken(done: asyncio.Future[None]) -> None:
-            self.handshakes.discard(transport)
+            self.handshakes.pop(transport, None)
             error = done.exception() if not done.cancelled() else None
             if not inner.made:
-                log.info("%s:%d closed: TLS handshake: %s", *peer[:2], _reason_of(error))
+                log.info("%s:%d closed: TLS handshake: %s", *peer[:2], reason_of(error))
+                inner.settle()
                 self.departed()
+            elif inner.stranger is not None:
+                inner.stranger.visitor = inner
 
-        self.handshakes.add(transport)
+        self.handshakes[transport] = None
         done.add_done_callback(shaken)
         protocol = tls_protocol(inner, context, done)
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
-        _feed_tls(protocol, data)
-
-
-def _reason_of(error: BaseException | None) -> str:
-    """OpenSSL's reason without its file and line numbers."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return error.verify_message
-    if isinstance(error, ssl.SSLError) and error.reason:
-        return error.reason.lower().replace("_", " ")
-    return str(error or "") or "the peer went away"
+        feed(protocol, data)

@@ -34,7 +34,13 @@ from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
 from hubbub.core.clock import ASTRAY, Clock
 from hubbub.core.connection import Opening
-from hubbub.core.limits import COMMIT_SECONDS, CONGESTED_BYTES, FLOODED_BYTES
+from hubbub.core.limits import (
+    CLIENTS,
+    COMMIT_SECONDS,
+    CONGESTED_BYTES,
+    FLOODED_BYTES,
+    STRANGERS,
+)
 from hubbub.core.link import Link
 from hubbub.core.log import LEVELS, Log
 from hubbub.core.rights import Gate
@@ -43,12 +49,14 @@ from hubbub.errors import HubbubError, SettingError
 from hubbub.journal.writer import Journal
 from hubbub.protocols import registry
 from hubbub.protocols.mqtt.bridge import Bridge, open_bridges
-from hubbub.runtime import status
+from hubbub.runtime import descriptors, status
 from hubbub.runtime.binding import ServerSocket
 from hubbub.runtime.busypoll import BusyPoll
 from hubbub.runtime.deadlines import Deadlines
 from hubbub.runtime.dialer import Dialer, Line
+from hubbub.runtime.guests import Guest
 from hubbub.runtime.listener import Listener, Socket
+from hubbub.runtime.strangers import Strangers
 from hubbub.wire.http import Request
 
 log = logging.getLogger("hubbub")
@@ -66,7 +74,7 @@ class WebApplication(Protocol):
     """What serves the HTTP requests that no protocol takes."""
 
     async def start(self) -> None: ...
-    def adopt(self, transport: asyncio.Transport, data: bytes, opening: Opening) -> None: ...
+    def adopt(self, transport: asyncio.Transport, data: bytes, opening: Opening) -> Guest: ...
     def claims(self, request: Request) -> bool: ...
     async def stop(self) -> None: ...
 
@@ -94,9 +102,11 @@ class Node:
         self.bridges: list[Bridge] = []
         self.dialers: list[Dialer] = []
         self.deadlines: Deadlines[Socket] = Deadlines()
+        self.most_connections = CLIENTS
         self.congested = False
         self.web: WebApplication | None = None
         self.broker = Broker(self.clock, Log(self.clock), "none")
+        self.strangers = Strangers(STRANGERS, self.broker.metrics)
         self.gates = Gates(self.broker.open)
         self._held_back: set[Socket | Line] = set()
         self._scheduled = False
@@ -125,6 +135,7 @@ class Node:
             recovered()
             if self.web is not None:
                 await self.web.start()
+            self._make_room()
             await self._open_listeners()
             self._dial()
         except BaseException:
@@ -148,6 +159,8 @@ class Node:
             await dialer.ended(STOP_SECONDS)
         if self.web is not None:
             await self.web.stop()
+        for listener in self.listeners:
+            listener.guests.end()
         self.gates.close()
         for task in (self._sweeper, self._roll):
             if task is not None:
@@ -298,6 +311,12 @@ class Node:
         rules = replace(self.settings, listen=(), listener=(place,)).listeners()[0]
         protocols = registry.chosen(self.protocols, ("mqtt", "smq"))
         return Listener(self, rules, protocols, self.guard(self.gates.gate(rules)))
+
+    def _make_room(self) -> None:
+        """For connections: what is left of the files of this process, a fourth for strangers."""
+        self.most_connections = descriptors.for_connections(descriptors.raise_limit())
+        room = min(STRANGERS, max(1, self.most_connections // 4))
+        self.strangers = Strangers(room, self.broker.metrics)
 
     async def _open_listeners(self) -> None:
         for settings, bound in zip(self.settings.listeners(), self._bound, strict=True):
@@ -456,6 +475,9 @@ class Node:
         now = self.clock.now()
         for sock in self.deadlines.due(now):
             _safely(sock.woken, now)
+        _safely(self.strangers.sweep, now)
+        for listener in self.listeners:
+            _safely(listener.sweep, now)
         for protocol in self.protocols:
             _safely(protocol.wake, now)
         for dialer in self.dialers:

@@ -28,6 +28,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from hubbub.config.settings import Settings
+from hubbub.core.clock import Clock
 from hubbub.core.connection import Opening
 from hubbub.web import prometheus, script
 from hubbub.web.guarded import JOURNAL, PUBLISH, Guarded, refused, token_of
@@ -45,6 +46,8 @@ _OURS = ("/admin/", "/api/v1/", "/metrics", script.PATH)  # before a mounted app
 
 class Host(Inside, typing.Protocol):
     """What the application needs of the node that it is part of."""
+
+    clock: Clock
 
     def status(self, limit: int = ..., offset: int = ...) -> dict[str, Any]: ...
     def metrics(self) -> dict[str, Any]: ...
@@ -107,7 +110,7 @@ class Application:
         """Whether a WebSocket on this path is the mounted application's."""
         return self.mounted is not None and self.mounted.claims(request)
 
-    def adopt(self, transport: asyncio.Transport, data: bytes, opening: Opening) -> None:
+    def adopt(self, transport: asyncio.Transport, data: bytes, opening: Opening) -> Visited:
         """Take over a socket whose first bytes were `data`."""
         state = self.mounted.state if self.mounted is not None else {}
         protocol = cast(Any, self._config.http_protocol_class)(self._config, self._state, state)
@@ -115,10 +118,12 @@ class Application:
             self.asgi, opening, self._hub.broker.own(PROTOCOL, ""), lambda: self._token
         )
         if self.mounted is not None:
-            protocol.app = _Beside(protocol.app, self._config.loaded_app)
-        transport.set_protocol(protocol)
-        protocol.connection_made(transport)
-        protocol.data_received(data)
+            protocol.app = _Beside(protocol.app, self._config.loaded_app, opening)
+        visited = Visited(transport, protocol, self._hub.clock)
+        transport.set_protocol(visited)
+        visited.connection_made(transport)
+        visited.data_received(data)
+        return visited
 
     async def stop(self) -> None:
         """Finish the requests under way, but not for long."""
@@ -176,18 +181,51 @@ class Application:
         return RedirectResponse("/") if self.mounted is None else await self._page(request)
 
 
+class Visited(asyncio.Protocol):
+    """Before uvicorn's protocol on a connection: knows since when nothing comes that is expected.
+
+    A WebSocket of the mounted application is that one's own affair: uvicorn takes the transport.
+    """
+
+    def __init__(self, transport: asyncio.Transport, protocol: Any, clock: Clock) -> None:
+        self._transport = transport
+        self._protocol = protocol
+        self._clock = clock
+        self._heard = clock.now()
+        self.connection_made = protocol.connection_made  # type: ignore[method-assign]
+        self.connection_lost = protocol.connection_lost  # type: ignore[method-assign]
+        self.eof_received = protocol.eof_received  # type: ignore[method-assign]
+        self.pause_writing = protocol.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = protocol.resume_writing  # type: ignore[method-assign]
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = self._clock.now()
+        self._protocol.data_received(data)
+
+    def waits_since(self) -> float | None:
+        """When the last byte came, if the rest of a request or the next one is to come."""
+        if self._transport.get_protocol() is not self:
+            return None
+        cycle = self._protocol.cycle
+        works = cycle is not None and not (cycle.response_complete or cycle.more_body)
+        return None if works else self._heard
+
+
 class _Beside:
     """The hub's own pages, and the mounted application for every other path.
 
     What that shows, and to whom, is its own affair: it is not behind the gate.
     """
 
-    def __init__(self, ours: ASGIApp, mounted: ASGIApp) -> None:
+    def __init__(self, ours: ASGIApp, mounted: ASGIApp, opening: Opening) -> None:
         self._ours = ours
         self._mounted = mounted
+        self._opening = opening
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         ours = scope["path"].startswith(_OURS)
+        if not ours:
+            self._opening.let_in()
         await (self._ours if ours else self._mounted)(scope, receive, send)
 
 

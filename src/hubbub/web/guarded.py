@@ -94,8 +94,11 @@ class Guarded:
             return None
         token = self._token()
         if path.startswith(API) and token:
+            if not _shows(shown, token):
+                return _wants_token()
             scope[ADMISSION] = self._everything
-            return None if _shows(shown, token) else _wants_token()
+            self._opening.let_in()
+            return None
         admission, reason = await self._ask(*authorization(shown))
         if admission is None and path.startswith(API):
             return refused(401, words_of(reason), {CHALLENGE[0]: CHALLENGE[1]})

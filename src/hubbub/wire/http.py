@@ -78,9 +78,10 @@ def request_of(method: str, target: bytes, headers: dict[str, str]) -> Request:
 class Requests:
     """A stream of requests on one connection: any split of the bytes, pipelined or chunked.
 
-    A head (or anything else that brings no body nearer) over `head_bytes` and a body over
-    `body_bytes` end it with ProtocolError, which carries the response to send. `expected`: the
-    client sends its body when it was told to (RFC 9110, 10.1.1); clear it when CONTINUE is sent.
+    `between`: what comes next begins a request. A head (or anything else that brings no body
+    nearer) over `head_bytes` and a body over `body_bytes` end it with ProtocolError, which
+    carries the response to send. `expected`: the client sends its body when it was told to (RFC
+    9110, 10.1.1); clear it when CONTINUE is sent.
 
     A client says the same headers again and again, so most requests are not parsed: one that
     arrives whole, with the headers of an earlier one, means what that one meant (`_KNOWN`).
@@ -91,7 +92,7 @@ class Requests:
         self._body_bytes = body_bytes
         self._parser = httptools.HttpRequestParser(self)
         self._complete: list[Request] = []
-        self._between = True  # the parser waits for the first byte of a request
+        self.between = True  # the parser waits for the first byte of a request
         self.expected = False
         self._begin()
 
@@ -109,7 +110,7 @@ class Requests:
 
         Consume all of it: nothing is parsed before the first item is asked for.
         """
-        while self._between and data:
+        while self.between and data:
             known, size = _known(data, self._body_bytes)
             if known is None:
                 break
@@ -117,7 +118,7 @@ class Requests:
             data = data[size:]
         if not data:
             return
-        first = self._between
+        first = self.between
         failure = self._parse(data)
         complete, self._complete = self._complete, []
         if first and complete:
@@ -153,7 +154,7 @@ class Requests:
     # Called by the parser.
 
     def on_message_begin(self) -> None:
-        self._between = False
+        self.between = False
 
     def on_url(self, url: bytes) -> None:
         self._target += url
@@ -195,7 +196,7 @@ class Requests:
         self.expected = False
         self._request.body = b"".join(self._body)
         self._complete.append(self._request)
-        self._between = self._request.keep_alive
+        self.between = self._request.keep_alive
         self._begin()
 
 

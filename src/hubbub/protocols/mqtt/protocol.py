@@ -13,6 +13,7 @@ from typing import Final
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
 from hubbub.core.connection import Connection, Opening, Protocol
+from hubbub.core.limits import CONNECT_BYTES, EARLY_BYTES
 from hubbub.core.link import Link
 from hubbub.core.session import Session, SessionState, Silent, Subscription, row_about
 from hubbub.protocols.mqtt.connection import MqttConnection
@@ -32,6 +33,7 @@ class Mqtt(Protocol):
 
     name = NAME
     streams = True
+    login_bytes = CONNECT_BYTES + EARLY_BYTES
 
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker)

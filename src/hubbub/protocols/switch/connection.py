@@ -102,6 +102,8 @@ class SwitchConnection(Connection):
                     self.pending.append(request)
                 elif not self.over:
                     self._start(request)
+            # The rest of a request is never looked at as if it were one.
+            self.bound = self.bound or not self.requests.between
             if self.requests.expected:
                 self._encourage()
             # A body that comes apart from its head may wait; after a whole request nothing does.

@@ -1,0 +1,66 @@
+"""Connections that the web application has: a listener counts them, and ends those that stall.
+
+The application's server reads and writes them, and tells nobody when one ends; so they are looked
+at once a second. Called by the listener.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from hubbub.core.connection import NEVER
+from hubbub.core.limits import HALF_SECONDS
+
+
+class Guest(Protocol):
+    """One of them, as the application knows it."""
+
+    def waits_since(self) -> float | None:
+        """Since when the rest of a request, or the next one, does not come; None = it works."""
+
+
+class Visit:
+    """Such a connection, or one in its TLS handshake, as a stranger (`strangers.Visitor`)."""
+
+    def __init__(self, transport: asyncio.Transport, guest: Guest | None = None) -> None:
+        self._transport = transport
+        self._guest = guest
+
+    def occupied(self) -> bool:
+        return self._guest is not None and self._guest.waits_since() is None
+
+    def turn_away(self) -> None:
+        self._transport.abort()
+
+
+class Guests:
+    """Those of one listener; `departed` is told of each that is gone."""
+
+    def __init__(self, departed: Callable[[], None]) -> None:
+        self._departed = departed
+        self._all: dict[asyncio.Transport, Guest] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def add(self, transport: asyncio.Transport, guest: Guest) -> None:
+        self._all[transport] = guest
+
+    def sweep(self, now: float = NEVER) -> None:
+        """Count out who left; with a time, end those whose request does not go on."""
+        for transport, guest in list(self._all.items()):
+            if transport.is_closing():
+                del self._all[transport]
+                self._departed()
+            elif now != NEVER:
+                since = guest.waits_since()
+                if since is not None and now - since > HALF_SECONDS:
+                    transport.abort()
+
+    def end(self) -> None:
+        """The hub is stopping, and the application has had its time."""
+        for transport in self._all:
+            transport.abort()
+        self.sweep()

@@ -1,0 +1,110 @@
+"""Connections that nobody was let in on yet: their room, their time, and who goes first.
+
+Whoever reaches a port can open connections; it costs nothing to say a line, or none, and wait. So
+strangers have a room of their own, of which no address has more than a share. When it is full the
+oldest goes, not who comes: those who say who they are need a moment, and are strangers no more.
+
+    connected ── said who it is, and was let in ──> discard
+        │ room or share is full, and it is the oldest;  or STRANGER_SECONDS are over
+        └──> turned away, counted, one line of the log a minute
+
+The node owns one; listeners add to it. No I/O.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from typing import Final, Protocol
+
+from hubbub.core.limits import STRANGER_SECONDS
+from hubbub.core.metrics import Metrics
+
+MINUTE: Final = 60.0  # from one line of the log about strangers to the next
+SHARE: Final = 4  # of the room for one address: a fourth
+
+log = logging.getLogger("hubbub.listener")
+
+
+class Visitor(Protocol):
+    """What a stranger is behind the room: a socket, or a connection of the web application."""
+
+    def occupied(self) -> bool:
+        """Whether it waits for us, and not we for it."""
+
+    def turn_away(self) -> None: ...
+
+
+class Stranger:
+    """One connection: who it is now, where it comes from, and since when it is here."""
+
+    __slots__ = ("visitor", "address", "came")
+
+    def __init__(self, visitor: Visitor, address: str, came: float) -> None:
+        self.visitor = visitor
+        self.address = address
+        self.came = came
+
+
+class Strangers:
+    """All of one hub, the oldest first. `room` is how many there may be."""
+
+    def __init__(self, room: int, metrics: Metrics) -> None:
+        self.room = room
+        self.metrics = metrics
+        self._all: OrderedDict[Stranger, None] = OrderedDict()
+        self._at: dict[str, OrderedDict[Stranger, None]] = {}
+        self._turned_away = 0
+        self._told_again = 0.0
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __contains__(self, one: Stranger) -> bool:
+        return one in self._all
+
+    def add(self, one: Stranger) -> None:
+        """Let one more in; the oldest of its address goes if that has its share, or of all."""
+        here = self._at.get(one.address)
+        if here is not None and len(here) >= max(1, self.room // SHARE):
+            self._turn_away(next(iter(here)))
+        elif len(self._all) >= self.room:
+            self._turn_away(next(iter(self._all)))
+        self._all[one] = None
+        self._at.setdefault(one.address, OrderedDict())[one] = None
+
+    def discard(self, one: Stranger) -> None:
+        """It was let in, or is gone."""
+        if self._all.pop(one, one) is one:
+            return
+        here = self._at[one.address]
+        del here[one]
+        if not here:
+            del self._at[one.address]
+
+    def sweep(self, now: float) -> None:
+        """End those whose time is over; who waits for us has some more."""
+        while self._all:
+            oldest = next(iter(self._all))
+            if oldest.came + STRANGER_SECONDS > now:
+                break
+            if oldest.visitor.occupied():
+                oldest.came = now
+                self._all.move_to_end(oldest)
+                self._at[oldest.address].move_to_end(oldest)
+            else:
+                self._turn_away(oldest)
+        if self._turned_away and now >= self._told_again:
+            self._told_again = now + MINUTE
+            log.warning(
+                "turned away %d connections that did not say who they are; there is room for %d, "
+                "%d of one address, for %g s", self._turned_away, self.room, self.room // SHARE,
+                STRANGER_SECONDS,
+            )  # fmt: skip
+            self._turned_away = 0
+
+    def _turn_away(self, one: Stranger) -> None:
+        self.discard(one)
+        self._turned_away += 1
+        self.metrics.connections_refused += 1
+        one.visitor.turn_away()

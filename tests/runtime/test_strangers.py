@@ -1,0 +1,187 @@
+"""Who was not let in yet: the room, the time, and an honest client that always gets in."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hubbub.auth.passwords import add_user
+from hubbub.core.limits import STRANGER_SECONDS
+from hubbub.core.metrics import Metrics
+from hubbub.protocols.mqtt import codec
+from hubbub.runtime.strangers import SHARE, Stranger, Strangers
+from hubbub.wire.source import source_of
+from tests.process import ROOT, RunningHub
+
+
+class Visitor:
+    def __init__(self, busy: bool = False) -> None:
+        self.busy = busy
+        self.gone = False
+
+    def occupied(self) -> bool:
+        return self.busy
+
+    def turn_away(self) -> None:
+        assert not self.gone
+        self.gone = True
+
+
+def came(strangers: Strangers, address: str, when: float = 0.0, busy: bool = False) -> Visitor:
+    visitor = Visitor(busy)
+    strangers.add(Stranger(visitor, address, when))
+    return visitor
+
+
+def test_in_a_full_room_the_oldest_goes() -> None:
+    strangers = Strangers(8, Metrics())
+    all_of_them = [came(strangers, f"a{number}") for number in range(20)]
+    assert [one.gone for one in all_of_them] == [True] * 12 + [False] * 8
+    assert len(strangers) == 8 and strangers.metrics.connections_refused == 12
+
+
+def test_no_address_has_more_than_its_share() -> None:
+    strangers = Strangers(8, Metrics())
+    others = [came(strangers, f"b{number}") for number in range(6)]
+    many = [came(strangers, "a") for _ in range(100)]
+    assert not any(one.gone for one in others)
+    assert [one.gone for one in many] == [True] * 98 + [False] * (8 // SHARE)
+
+
+def test_who_was_let_in_leaves_room() -> None:
+    strangers = Strangers(4, Metrics())
+    for number in range(100):
+        one = Stranger(Visitor(), "a", float(number))
+        strangers.add(one)
+        strangers.discard(one)
+        strangers.discard(one)
+    assert len(strangers) == 0 and not strangers._at and not strangers.metrics.connections_refused
+
+
+def test_time_is_over_but_for_whom_we_keep_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    strangers = Strangers(8, Metrics())
+    silent, judged = came(strangers, "a"), came(strangers, "b", busy=True)
+    late = came(strangers, "c", 1.0)
+    strangers.sweep(STRANGER_SECONDS - 0.1)
+    assert not silent.gone and not caplog.records
+    for _ in range(3):
+        strangers.sweep(STRANGER_SECONDS)
+        assert silent.gone and not judged.gone and not late.gone
+    assert [one.message for one in caplog.records if "turned away 1 conn" in one.message]
+    assert len(caplog.records) == 1, "a line a minute"
+    judged.busy = False
+    strangers.sweep(2 * STRANGER_SECONDS)
+    assert judged.gone and late.gone and len(strangers) == 0
+
+
+def test_a_home_with_version_6_is_one_source() -> None:
+    assert source_of("192.0.2.7") == "192.0.2.7" and source_of("") == ""
+    assert source_of("2001:db8:1:2::7") == source_of("2001:db8:1:2:ffff::9") == "2001:db8:1:2::"
+    assert source_of("2001:db8:1:3::7") != source_of("2001:db8:1:2::7")
+    assert source_of("::ffff:192.0.2.7") == "192.0.2.7"
+    assert source_of("fe80::1%eth0") == "fe80::" and source_of("not:one") == "not:one"
+
+
+# Floods, and an honest client
+
+
+class Guarded(RunningHub):
+    """A hub that asks for passwords, and may have `files` open."""
+
+    def __init__(self, folder: Path, files: int) -> None:
+        users = folder / "users"
+        add_user(users, "ann", b"secret", scram=False)
+        self.under = ("prlimit", f"--nofile={min(files, 1024)}:{files}")
+        super().__init__(
+            folder / "data", "--set", f"password_file={users}", "--set", "log.level=warning"
+        )
+
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+
+async def honest(port: int, number: int) -> float:
+    """Come in, say something durable, hear that it is; the seconds that took."""
+    began = time.perf_counter()
+    async with asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(codec.connect(b"honest%d" % number, True, 60, None, b"ann", b"secret"))
+        assert await reader.readexactly(4) == b"\x20\2\0\0"
+        writer.write(codec.publish(b"a", b"x", 1, packet_id=7))
+        assert await reader.readexactly(4) == b"\x40\2\0\7"
+        writer.close()
+    return time.perf_counter() - began
+
+
+async def visits(port: int, seconds: float) -> list[float]:
+    """One every 100 ms, whatever became of those before."""
+    until, tasks = time.perf_counter() + seconds, list[asyncio.Task[float]]()
+    while time.perf_counter() < until:
+        tasks.append(asyncio.create_task(honest(port, len(tasks))))
+        await asyncio.sleep(0.1)
+    return await asyncio.gather(*tasks)
+
+
+def counts_of(said: bytes) -> dict[str, int]:
+    return {name: int(number) for name, number in re.findall(r"(\w+) (\d+)", said.decode())}
+
+
+async def under_attack(hub: Guarded, kind: str, count: int, seconds: float) -> dict[str, float]:
+    calm = await visits(hub.port, 2)
+    flood = (sys.executable, "-m", "tests.runtime.flood", kind, str(hub.port), str(count))
+    process = await asyncio.create_subprocess_exec(
+        *flood, str(seconds), stdout=subprocess.PIPE, cwd=ROOT
+    )
+    await asyncio.sleep(1)
+    tried = await visits(hub.port, seconds - 1.5)
+    files = hub.descriptors()
+    said, _ = await process.communicate()
+    p99 = statistics.quantiles(tried, n=100)[98]
+    return counts_of(said) | {
+        "files": files, "visits": len(tried), "p99": p99,
+        "calm": statistics.quantiles(calm, n=100)[98],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Guarded]:
+    hub = Guarded(tmp_path, 1024)
+    yield hub
+    hub.stop()
+
+
+KINDS = ["silent", "tls", "one-liner", "page", "half-head", "half-body", "half-connect"]
+
+
+@pytest.mark.slow
+@pytest.mark.interop
+@pytest.mark.parametrize("kind", ["silent", "one-liner", "page"])
+async def test_an_honest_client_gets_in_beside_a_flood(guarded: Guarded, kind: str) -> None:
+    found = await under_attack(guarded, kind, 600, 5)
+    assert found["visits"] > 20 and found["closed"] > 0 and found["files"] < 900
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", KINDS)
+async def test_floods(tmp_path: Path, kind: str) -> None:
+    """12,000 connections that never say who they are, and 1,005 where there are 1,024 files."""
+    for files, count in ((20_000, 12_000), (1_024, 1_005)):
+        folder = tmp_path / str(files)
+        folder.mkdir()
+        hub = Guarded(folder, files)
+        try:
+            found = await under_attack(hub, kind, count, 20)
+        finally:
+            hub.stop()
+        print(kind, found)
+        assert found["visits"] > 100 and found["files"] <= files - 64
+        assert found["p99"] <= max(3 * found["calm"], 0.5)
