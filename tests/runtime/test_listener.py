@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from hubbub.client import mqtt
 from hubbub.config.settings import Listener, Settings
+from hubbub.core.limits import HALF_SECONDS, STRANGER_SECONDS
 from hubbub.protocols.mqtt import codec
 from hubbub.runtime.node import Node
 from hubbub.web.app import Application
@@ -427,3 +428,154 @@ def test_the_key_of_rfc_6455() -> None:
 
     assert accept_key("dGhlIHNhbXBsZSBub25jZQ==") == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
     assert len(base64.b64decode("dGhlIHNhbXBsZSBub25jZQ==")) == 16
+
+
+# What comes in pieces, and what is not let in
+
+
+POST = "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n"
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+
+
+async def heard_by(hub: Node, topic: str) -> mqtt.MqttClient:
+    client = mqtt.connect(url(hub), client_id="listener")
+    await client.__aenter__()
+    await client.subscribe(topic)
+    return client
+
+
+@pytest.mark.parametrize("before", ["", "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+@pytest.mark.parametrize("size", [2, 500_000])
+async def test_a_body_in_a_segment_of_its_own(hub: Node, before: str, size: int) -> None:
+    """It hung, was too large a head, or was taken for a request."""
+    peer = await Peer.dial(hub)
+    if before:
+        await peer.say(before.encode())
+        head = await peer.head()
+        await peer.hear(int(head.lower().partition(b"content-length: ")[2].split()[0]))
+    await peer.say(POST.format(path="/publish/a", size=size).encode())
+    await asyncio.sleep(0.05)
+    await peer.say(b"x" * size)
+    assert await peer.hear(len(OK)) == OK
+
+
+@pytest.mark.parametrize("first", ["GET / ", "POST /publish/kept ", "GET / HTTP/1.1\r\n\r\nGET / "])
+async def test_a_body_is_never_executed_as_a_request(hub: Node, first: str) -> None:
+    smuggled = POST.format(path="/publish/smuggled", size=1).encode() + b"x"
+    listener = await heard_by(hub, "#")
+    peer = await Peer.dial(hub)
+    head = f"{first}HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(smuggled)}\r\n\r\n"
+    await peer.say(head.encode())
+    await asyncio.sleep(0.05)
+    await peer.say(smuggled)
+    await peer.head()
+    await peer.say(POST.format(path="/publish/last", size=1).encode() + b"x")
+    async with asyncio.timeout(10):
+        topics = []
+        async for message in listener.messages():
+            topics.append(message.topic)
+            if message.topic == "last":
+                break
+    assert "smuggled" not in topics
+    await listener.__aexit__(None, None, None)
+
+
+async def test_connections_of_the_web_application_are_counted(tmp_path: Path) -> None:
+    place = Listener(address="127.0.0.1:0", max_connections=2)
+    hub = Node(Settings(listen=(), listener=(place,), data=str(tmp_path)))
+    hub.web = Application(hub)
+    page = PLAIN.format(path="/metrics", host="localhost", more="").encode()
+    async with hub:
+        here = [await Peer.dial(hub) for _ in range(2)]
+        for peer in here:
+            await peer.say(page)
+            assert (await peer.head()).startswith(b"HTTP/1.1 200 ")
+        assert await exchange(hub, page) == b""
+        here.pop().writer.close()
+        page = page.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+        async with asyncio.timeout(5):
+            while not (await exchange(hub, page)):
+                await asyncio.sleep(0.02)
+
+
+async def test_when_no_file_is_left_new_connections_are_refused_with_a_line_a_minute(
+    hub: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub.most_connections = 1  # the bystander
+    for _ in range(3):
+        assert await exchange(hub, b"GET / HTTP/1.1\r\n\r\n") == b""
+    [line] = [one for one in caplog.records if one.levelno == logging.ERROR]
+    assert "refused connections: 1 are open" in line.message
+    hub.most_connections = 100
+
+
+async def test_half_a_request_to_the_web_application_ends(hub: Node) -> None:
+    """Before the login with the time of a stranger; after it when nothing comes any more."""
+    listener, now = hub.listeners[0], hub.clock.now()
+    half = POST.format(path="/api/v1/publish", size=9).encode() + b"{"
+    peer = await Peer.dial(hub)
+    await peer.say(half)
+    while not len(listener.guests):
+        await asyncio.sleep(0.01)
+    listener.sweep(now + HALF_SECONDS - 1)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(peer.reader.read(1), 0.2)
+    listener.sweep(now + HALF_SECONDS + 5)
+    assert await peer.hear_all() == b""
+    async with asyncio.timeout(5):
+        while len(listener.guests):
+            await asyncio.sleep(0.01)
+    assert not [one for one in hub.broker.metrics.dropped if "error" in one]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"GET /login/x HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        POST.format(path="/publish/x", size=9).encode(),
+        POST.format(path="/api/v1/publish", size=9).encode(),
+        codec.connect(b"me", True, 60)[:9],
+    ],
+    ids=["refused login", "refused page", "half a publish", "half a body", "half a CONNECT"],
+)
+async def test_who_is_not_let_in_has_ten_seconds(tmp_path: Path, said: bytes) -> None:
+    (tmp_path / "users").touch()
+    place = Listener(address="127.0.0.1:0", password_file=str(tmp_path / "users"))
+    hub = Node(Settings(listen=(), listener=(place,), data=str(tmp_path / "data")))
+    hub.web = Application(hub)
+    async with hub:
+        peer = await Peer.dial(hub)
+        await peer.say(said)
+        while not len(hub.strangers):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        assert len(hub.strangers) == 1
+        hub.strangers.sweep(hub.clock.now() + STRANGER_SECONDS - 0.5)
+        assert len(hub.strangers) == 1
+        hub.strangers.sweep(hub.clock.now() + STRANGER_SECONDS)
+        await peer.hear_all(3)
+        assert len(hub.strangers) == 0 and not hub.sockets
+
+
+async def test_who_is_let_in_is_no_stranger(hub: Node) -> None:
+    assert len(hub.strangers) == 0, "the bystander"
+    for said in (PLAIN.format(path="/login/me", host="localhost", more="").encode(),
+                 PLAIN.format(path="/metrics", host="localhost", more="").encode()):  # fmt: skip
+        peer = await Peer.dial(hub)
+        await peer.say(said)
+        assert (await peer.head()).startswith(b"HTTP/1.1 200 ")
+        assert len(hub.strangers) == 0
+
+
+async def test_what_a_stranger_says_has_a_bound(
+    hub: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    peer = await Peer.dial(hub)
+    await peer.say(WEBSOCKET.format(path="/", host="localhost", more="").encode())
+    assert (await peer.head()).startswith(b"HTTP/1.1 101 ")
+    with contextlib.suppress(ConnectionError):
+        for _ in range(100):
+            await peer.say((b"\x8a\xfd" + bytes(4 + 125)) * 10)  # pongs that nobody asked for
+    await peer.hear_all()
+    assert "more than 65536 bytes before it was let in" in reasons(caplog)
