@@ -49,7 +49,7 @@ from hubbub.runtime.framing import WebSocketFraming
 from hubbub.runtime.guests import Guest, Guests, Visit
 from hubbub.runtime.handshake import FIRST, REFUSED, feed, first_record, reason_of, tls_protocol
 from hubbub.runtime.strangers import MINUTE, Stranger, Strangers
-from hubbub.wire.http import Request, parse_head, response
+from hubbub.wire.http import Request, looks_like_http, parse_head, response
 from hubbub.wire.site import Site
 from hubbub.wire.source import source_of
 from hubbub.wire.websocket import Frames, handshake_response
@@ -152,7 +152,7 @@ class Socket(asyncio.Protocol):
     # Called by the room for strangers
 
     def occupied(self) -> bool:
-        return self.connection is not None and self.connection.asking
+        return self.held or (self.connection is not None and self.connection.asking)
 
     def turn_away(self) -> None:
         self.stranger = None
@@ -221,7 +221,7 @@ class Socket(asyncio.Protocol):
         if self.connection is not None:
             self.connection.listens(self.hub.clock.now())
             self.schedule()
-        elif self in self.listener.young:
+        elif self.opening is None:
             self.hub.deadlines.add(self.hub.clock.now() + HEAD_SECONDS, self)
 
     def run(self, action: Callable[[], None]) -> None:
@@ -364,7 +364,7 @@ class Socket(asyncio.Protocol):
                 return
             undecided = undecided or opens is None
         request = None
-        if _looks_like_http(data):
+        if looks_like_http(data):
             request = parse_head(data)
             undecided = True
         if request is not None:
@@ -547,16 +547,10 @@ class Socket(asyncio.Protocol):
             self._end("the hub is stopping")
 
 
-def _looks_like_http(data: bytes) -> bool:
-    """A method in capitals, then a space; enough to wait for the rest of the head."""
-    method = data[:8].partition(b" ")[0]
-    return method.isalpha() and method.isupper()
-
-
 def _not_in_clear(data: bytes) -> ProtocolError:
     """What a TLS-only listener says to those who do not use it, in words they understand."""
     reply = b""
-    if _looks_like_http(data):
+    if looks_like_http(data):
         reply = response(400, b"This port speaks TLS only: use https or wss.\n", close=True)
     return ProtocolError("no TLS, and tls.only is set here", reply)
 

@@ -252,6 +252,12 @@ def _learn(data: bytes, request: Request) -> None:
         _KNOWN[data[line.end() : end]] = request.headers, size
 
 
+def looks_like_http(data: bytes) -> bool:
+    """A method in capitals, then a space; enough to wait for the rest of the head."""
+    method = data[:8].partition(b" ")[0]
+    return method.isalpha() and method.isupper()
+
+
 def parse_head(data: bytes) -> Request | None:
     """The request whose head begins `data`, without its body; None while it is incomplete.
 
