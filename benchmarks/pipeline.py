@@ -1,9 +1,11 @@
 """What the pipeline costs: a journal of so many messages made into all tables.
 
-    python -m benchmarks.pipeline [--messages 2000000] [--batch 500000 ...]
+    python -m benchmarks.pipeline [--messages 2000000] [--batch 500000 ...] [--subscribers 1]
 
 The messages are JSON objects with three values, a number, and CBOR, from 1,000 topics, as a hub
-would record them. Prints messages a second and the CPU time of all processes together, for the
+would record them; `--subscribers` says how many lasting sessions get those of QoS 1. Beside each
+thousand stand a call, a connection and a broken payload, and a rule finds some alerts: all eight
+tables are fed. Prints messages a second and the CPU time of all processes together, for the
 whole run without the start of Spark and for its second half, when the JVM has compiled what is
 hot; the seconds that each table took; the bytes they have on the disk; and the most memory that
 was resident. With several sizes of batches each has a Spark of its own. There is no hub.
@@ -12,6 +14,7 @@ was resident. With several sizes of batches each has a Spark of its own. There i
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import queue
 import shutil
@@ -26,26 +29,68 @@ import cbor2
 from hubbub.core.clock import Clock
 from hubbub.journal.writer import Journal
 from hubbub.pipeline import run as pipeline
+from hubbub.pipeline.rules import Alert, Rules
 from hubbub.pipeline.run import Report
-from hubbub.schema import PUBLISH, Row
+from hubbub.schema import ACK, AUDIENCE, CONNECT, DELIVER, DISCONNECT, PUBLISH, SEND, Row
 from hubbub.spark.start import end, session
 
 TOPICS = 1_000
 ROWS = 1_000  # of one frame
+ACKED = 80  # deliveries that one row acknowledges, of a client that keeps up
+RULES = Rules(
+    alert=(Alert("hot", "alerts/hot", "SELECT seq, value FROM readings WHERE value > 24.8"),)
+)
 
 
-def fill(directory: Path, messages: int) -> None:
-    """A journal of `messages` publishes."""
+def fill(directory: Path, messages: int, subscribers: int = 0) -> None:
+    """A journal of `messages` publishes, and beside each thousand what the other tables take.
+
+    `subscribers`: lasting sessions that get, and acknowledge, everything of QoS 1.
+    """
     durable: queue.SimpleQueue[int] = queue.SimpleQueue()
     journal = Journal(directory, Clock(), "os", durable.put)
     journal.recover(lambda row: None)
+    names = [b"keeper-%d" % number for number in range(subscribers)]
+    for name in names:
+        journal.append(Row(0, 0, CONNECT, b"mqtt", name, properties=b'{"lasting":true}'))
+    journal.append(Row(0, 0, AUDIENCE, payload=json.dumps(
+        [["mqtt", name.decode(), 1] for name in names]).encode()))  # fmt: skip
+    audience = journal.position if names else 0
     for first in range(0, messages, ROWS):
-        for number in range(first, min(first + ROWS, messages)):
-            journal.append(message(number))
+        last = min(first + ROWS, messages)
+        begun, delivered = journal.position + 1, 0
+        for number in range(first, last):
+            row = message(number)
+            delivered += row.qos
+            journal.append(row._replace(ref=audience * row.qos))
+        for name in names:
+            # The first two of a thousand are of QoS 0.
+            for at in range(0, delivered, ACKED):
+                ref = begun + 2 + at // 8 * 10
+                number = min(ACKED, delivered - at)
+                journal.append(Row(0, 0, ACK, b"mqtt", name, ref=ref, number=number))
+        for row in beside(journal.position + 1):
+            journal.append(row)
         while journal.pending or journal.busy:
             journal.commit()
             journal.arrived(durable.get(timeout=30))
     journal.close()
+
+
+def beside(seq: int) -> list[Row]:
+    """A call, a connection, and a payload that is not what it says; `seq` is that of the first."""
+    work, back, client = b"$queue/work", b"$queue/back", b"guest-%d" % seq
+    return [
+        Row(0, 0, SEND, b"switch", b"asker", work, payload=b"?", reply_to=back, number=seq),
+        Row(0, 0, DELIVER, b"switch", b"worker", work, ref=seq, number=seq),
+        Row(0, 0, SEND, b"switch", b"worker", back, payload=b"!", ref=seq, number=seq),
+        Row(0, 0, ACK, b"switch", b"worker", work, ref=seq, number=seq),
+        Row(0, 0, ACK, b"switch", b"asker", back, ref=seq + 2, number=seq),
+        Row(0, 0, CONNECT, b"mqtt", client, properties=b'{"address":"10.0.0.1"}'),
+        Row(0, 0, DISCONNECT, b"mqtt", client, properties=b'{"reason":""}'),
+        Row(0, 0, PUBLISH, b"mqtt", client, b"plant/broken", payload=b"{",
+            content_type=b"application/json"),
+    ]  # fmt: skip
 
 
 def message(number: int) -> Row:
@@ -95,10 +140,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=2_000_000)
     parser.add_argument("--batch", type=int, nargs="+", default=[pipeline.ROWS])
+    parser.add_argument("--subscribers", type=int, default=0)
     chosen = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="hubbub-bench-"))
     try:
-        fill(directory, chosen.messages)
+        fill(directory, chosen.messages, chosen.subscribers)
         for batch in chosen.batch:
             measure(directory, chosen.messages, batch)
             shutil.rmtree(directory / "tables")
@@ -118,7 +164,7 @@ def measure(directory: Path, messages: int, batch: int) -> None:
         marks.append((time.monotonic(), cpu_seconds()))
 
     with Memory() as memory:
-        pipeline.run(spark, directory, threading.Event(), report, once=True)
+        pipeline.run(spark, directory, threading.Event(), report, once=True, rules=RULES)
     end(spark)
     print(f"{messages} messages, {len(reports)} batches of {batch}, all tables")
     half = len(reports) // 2

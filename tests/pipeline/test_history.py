@@ -20,7 +20,7 @@ from hubbub.errors import DirectoryError, JournalError, SettingError
 from hubbub.pipeline import run as pipeline
 from hubbub.pipeline import sql
 from hubbub.pipeline.backfill import backfill
-from hubbub.pipeline.compact import compact
+from hubbub.pipeline.compact import compact, drop
 from hubbub.pipeline.copy import copy
 from hubbub.pipeline.layout import Layout
 from hubbub.pipeline.publish import Publisher
@@ -125,8 +125,8 @@ def test_the_history_of_a_hub(spark: SparkSession, filled: Path) -> None:
 
     always = told()
     with looking(told) as answers:
-        assert backfill(spark.newSession(), layout, "readings", NO_RULES) == 3
-        assert backfill(spark, layout, "traffic", NO_RULES) == len(traffic)
+        assert backfill(spark.newSession(), layout, "readings", NO_RULES) == (3, 0)
+        assert backfill(spark, layout, "traffic", NO_RULES) == (len(traffic), 0)
     assert answers == [always]
     assert stranger(tables, "select * from readings order by seq, path") == before
     file = next(tables.glob("readings/*/batch_id=0/part-0*"))
@@ -134,8 +134,8 @@ def test_the_history_of_a_hub(spark: SparkSession, filled: Path) -> None:
     assert (seq.compression, seq.encodings) == ("ZSTD", ("DELTA_BINARY_PACKED",))
     assert stranger(tables, TRAFFIC) == traffic
     rules = Rules(event_time="ts", lateness=0)
-    assert backfill(spark, layout, "readings", rules) == 3
-    assert backfill(spark, layout, "quarantine", NO_RULES) == 1
+    assert backfill(spark, layout, "readings", rules) == (3, 0)
+    assert backfill(spark, layout, "quarantine", NO_RULES) == (1, 0)
     with pytest.raises(SettingError, match="calls cannot be computed"):
         backfill(spark, layout, "calls", NO_RULES)
     running = Layout(filled)
@@ -168,6 +168,17 @@ def test_the_history_of_a_hub(spark: SparkSession, filled: Path) -> None:
     assert pandas.read_parquet(new / "calls")["status"].tolist() == ["answered"]
     with pytest.raises(DirectoryError, match="is not empty"):
         list(copy(spark, filled, "", new.as_uri()))
+
+    # What messages has no more cannot be computed, and stays.
+    before = stranger(tables, "select seq, path, value from readings order by all")
+    traffic = stranger(tables, TRAFFIC)
+    assert drop(layout, "messages", progress, 1) == 1
+    assert stranger(tables, "select min(seq) from messages") == [(6,)]
+    assert backfill(spark, layout, "readings", NO_RULES) == (3, 3)
+    assert stranger(tables, "select seq, path, value from readings order by all") == before
+    assert backfill(spark, layout, "traffic", NO_RULES) == (len(traffic), len(traffic))
+    assert stranger(tables, TRAFFIC) == traffic
+    assert backfill(spark, layout, "readings", NO_RULES, discard=True) == (0, 0)
 
 
 @pytest.fixture
@@ -291,19 +302,25 @@ def test_alerts_come_back_into_the_hub_once(
 ) -> None:
     """Alerts, a batch that runs again, and a replay, all at a real hub."""
     publisher = Publisher(Hub(hub.url("http"), access({})))
-    publisher.send("test/0/0", 0, [{"topic": "a", "payload": str(n)} for n in range(3)])
-    rule = Alert(
-        "high",
-        "alerts/high",
-        "SELECT seq, value FROM readings WHERE topic = 'a' AND value > 0",
-        retain=True,
+    payloads = ("0", "1", "2", '"off"')
+    publisher.send("test/0/0", 0, [{"topic": "a", "payload": payload} for payload in payloads])
+    above = "SELECT seq, value FROM readings WHERE topic = 'a' AND value > 0"
+    rules_with = Rules(
+        alert=(
+            Alert("broken", "alerts/none", "SELECT raise_error('it burns') FROM readings"),
+            # 'off' is no number, and therefore not above 0.
+            Alert("high", "alerts/high", f"{above} OR CAST(text AS DOUBLE) > 0", retain=True),
+            Alert("old", "alerts/none", above, max_age=1e-3),
+        )
     )
+    said: list[str] = []
 
-    with_rule = Rules(alert=(rule,))
-
-    def run(rules: Rules = with_rule) -> None:
+    def run(rules: Rules = rules_with) -> None:
         publish = publisher.alerts
-        pipeline.run(spark, data, threading.Event(), once=True, rules=rules, publish=publish)
+        pipeline.run(
+            spark, data, threading.Event(), once=True, rules=rules, publish=publish,
+            notice=said.append,
+        )  # fmt: skip
 
     run()
     layout = Layout(data)
@@ -320,13 +337,26 @@ def test_alerts_come_back_into_the_hub_once(
         ("alerts/high", 2.0, True),
     ]
     assert stranger(
-        data / "tables", "select seq > 0, number, rule, topic from alerts order by number"
-    ) == [(True, number, "high", "alerts/high") for number in range(2)]
+        data / "tables", "select seq > 0, number, rule, published from alerts order by number"
+    ) == [
+        (True, 0, "high", True), (True, 1, "high", True), (True, 2, "old", False),
+        (True, 3, "old", False),
+    ]  # fmt: skip
+    assert said[0].startswith("alert 'broken' failed and is left out of this batch: ")
+    assert "it burns" in said[0]
+
+    # Tables that are made again have their alerts, and publish none again.
+    (data / "tables").rename(data / "before")
+    run()
+    query = "select rule, published from alerts order by number"
+    assert stranger(data / "tables", query) == 2 * [("high", False)] + 2 * [("old", False)]
 
     sql.views(spark, data)
     rows = chosen(spark, Choice(("a",))).toLocalIterator()
-    assert play(rows, publisher, 1000.0, "again/") == 3
+    assert play(rows, publisher, 1000.0, "again/") == 4
     run(NO_RULES)
     query = "select payload from messages where topic = 'again/a' order by seq"
-    assert [bytes(row[0]) for row in stranger(data / "tables", query)] == [b"0", b"1", b"2"]  # type: ignore[call-overload]
+    assert [bytes(row[0]) for row in stranger(data / "tables", query)] == [  # type: ignore[call-overload]
+        b"0", b"1", b"2", b'"off"',
+    ]  # fmt: skip
     assert layout.writer() is None

@@ -37,6 +37,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.interop, pytest.mark.slow]
 
 ALERTS = """
 [[alert]]
+name = "broken"
+topic = "alerts/none"
+sql = "SELECT raise_error('it burns') FROM readings WHERE value > 3"
+
+[[alert]]
 name = "tenth"
 topic = "alerts/tenth"
 sql = "SELECT seq, value FROM readings WHERE value % 10 = 0 AND topic = 'plant/0'"
@@ -74,9 +79,10 @@ class Traffic(threading.Thread):
             {"topic": f"plant/{n % 3}", "qos": 1, "payload": f'{{"t": {number}.{n}}}'}
             for n in range(20)
         ]
+        large = {"topic": "plant/file", "payload": "x" * 300_000} if number % 4 == 0 else None
         broken = {"topic": "plant/0", "payload": "{", "content_type": "application/json"}
         ask = {"topic": "$queue/work", "payload": "?", "reply_to": "answers"}
-        return [*values, broken, ask]
+        return [*values, broken, ask, *([large] if large else [])]
 
 
 def answer(client: paho.Client, data: object, asked: paho.MQTTMessage) -> None:
@@ -186,7 +192,7 @@ def check(
 
 @pytest.mark.timeout(400)  # four starts of Spark, on a machine that may be busy
 def test_three_kills(spark: SparkSession, hub: RunningHub) -> None:
-    check(spark, hub, 3, random.Random(7))
+    check(spark, hub, 3, random.Random(7), ALERTS)
 
 
 @pytest.mark.soak

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 import duckdb
 import pandas
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from hubbub import schema
 from hubbub.errors import DirectoryError, JournalError, SettingError
@@ -20,6 +22,7 @@ from hubbub.pipeline.layout import Layout
 from hubbub.pipeline.rules import Alert, Rules
 from hubbub.pipeline.run import Report
 from hubbub.pipeline.screen import Screen, render
+from hubbub.pipeline.tables import messages
 from hubbub.schema import Row
 from tests.spark.fixtures import Writer, publish
 
@@ -198,6 +201,53 @@ def test_rows_gone_before_they_were_read(
     pipeline.run(spark, data, threading.Event(), once=True, skip_lost=True)
 
 
+def test_a_batch_is_bounded_by_what_its_rows_carry(
+    writer: Writer, data: Path, once: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a share of Spark's heap; one message may be larger, and then comes alone."""
+    monkeypatch.setattr(pipeline, "heap", lambda spark: 16 * 100_000)
+    for n in range(7):
+        writer.write(publish(n, "big", os.urandom(30_000)))
+    writer.write(publish(8, "huge", os.urandom(250_000)))
+    writer.write(publish(9, "small"), publish(10, "small"))
+    assert [report.rows for report in once()] == [3, 3, 1, 1, 2]
+    query = "select count(*), count(distinct seq), sum(octet_length(payload)) from messages"
+    assert rows_of(data, query) == [(10, 10, 7 * 30_000 + 250_000 + 2)]
+    assert Layout(data).stands().largest == 250_000
+
+
+def test_a_row_that_nothing_can_take_stops_nothing(
+    spark: SparkSession, writer: Writer, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is found by cutting its batch smaller, and goes to quarantine as it is."""
+    writer.write(publish(0, "a"), publish(1, "b", b"\0"), publish(2, "a"))
+
+    def fragile(rows: DataFrame, rules: Rules) -> DataFrame:
+        fails = F.when(F.expr("payload = X'00'"), F.raise_error(F.lit("it burns")))
+        return messages.TABLE.rows(rows, rules).where(fails.isNull())
+
+    monkeypatch.setattr(messages, "rows", fragile)
+    said: list[str] = []
+    pipeline.run(spark, data, threading.Event(), once=True, notice=said.append)
+    assert rows_of(data, "select seq from messages order by seq") == [(1,), (3,)]
+    query = f"select seq, topic, payload, reason from '{data}/tables/quarantine/**/*.parquet'"
+    found = duckdb.connect().execute(query).fetchall()
+    (seq, topic, payload, reason) = found[0]
+    assert (len(found), seq, topic, payload) == (1, 2, "b", b"\0")
+    assert "it burns" in reason
+    assert "its rows 1 to 3 come 1 at a time" in said[0]
+    assert "row 2 (b) is in quarantine" in said[-1]
+    assert Layout(data).stands().lost == 0
+
+
+def test_alerts_are_asked_whatever_tables_are_chosen() -> None:
+    rules = Rules(alert=(Alert("hot", "alerts/hot", "SELECT 1"),))
+    assert [table.name for table in pipeline._chosen(("readings",), rules)] == [
+        "messages", "readings", "alerts",
+    ]  # fmt: skip
+    assert len(pipeline._chosen(("readings",), Rules())) == 2
+
+
 def test_a_journal_that_is_damaged_or_another_one(writer: Writer, data: Path, once: Run) -> None:
     writer.write(publish(0, "a", b"1"))
     once()
@@ -211,7 +261,7 @@ def test_a_journal_that_is_damaged_or_another_one(writer: Writer, data: Path, on
     segment = next((data / "log").glob("*.rows"))
     whole = segment.read_bytes()
     segment.write_bytes(whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:])
-    with pytest.raises(JournalError, match="damaged .* restart the hub, which sets"):
+    with pytest.raises(JournalError, match="damaged .* `hubbub journal repair` sets the damaged"):
         once()
     segment.write_bytes(whole)
     once()
@@ -255,6 +305,8 @@ def test_progress_is_a_small_file(writer: Writer, data: Path, once: Run) -> None
         "group": 0,
         "since": "2026-01-01 12:00:00",
         "rows": 1,
+        "lost": 0,
+        "largest": 1,
         "open": "_open/*/batch_id=0",
     }
     assert not (data / "tables" / "_tmp").exists()

@@ -146,7 +146,8 @@ def test_spark_connect(hub: RunningHub, connect: str) -> None:
 
 @pytest.mark.timeout(600)
 def test_the_pipeline_on_a_cluster(cluster: Cluster, hub: RunningHub) -> None:
-    follow_then_end(hub, "--master", cluster.master)
+    """The journal comes from the hub, whose disk the workers of a cluster do not see."""
+    follow_then_end(hub, "--master", cluster.master, "--hub", hub.url("http"))
 
 
 @pytest.mark.timeout(600)

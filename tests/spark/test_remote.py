@@ -181,7 +181,7 @@ def test_a_corrupt_segment_is_an_error_that_says_what_to_do(hub: RunningHub, pla
     segment.write_bytes(data)
     given = options(hub) if place == "url" else Options({"path": str(hub.data)})
     reader = Reader(given)
-    with pytest.raises(JournalError, match="damaged .* restart the hub, which sets"):
+    with pytest.raises(JournalError, match="damaged .* `hubbub journal repair` sets"):
         rows(reader, reader.partitions())
 
 
@@ -263,7 +263,7 @@ def read(url: str) -> list[dict[str, Any]]:
     ("answer", "error", "words"),
     [
         ((200, {**HEADERS, "hubbub-format": "2"}, b""), DirectoryError, "update hubbub where"),
-        ((200, HEADERS, b"x" * 200), JournalError, "come damaged .* restart the hub"),
+        ((200, HEADERS, b"x" * 200), JournalError, "come damaged .* `hubbub journal repair`"),
         ((200, {**HEADERS, "hubbub-committed": "2"}, b""), OffsetError, "checkpoint of another"),
         ((200, {**HEADERS, "hubbub-upto": "0"}, b""), JournalError, "does not get beyond row 0"),
         ((200, HEADERS, b""), OffsetError, "rows 1 to 3 are lost"),

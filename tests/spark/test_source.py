@@ -29,6 +29,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from hubbub import schema
 from hubbub.config import settings
 from hubbub.errors import OffsetError, SettingError
+from hubbub.journal.compact import compact
+from hubbub.journal.segments import Directory
 from hubbub.journal.table import Table
 from hubbub.spark import options
 from hubbub.spark.options import Options
@@ -236,6 +238,68 @@ def test_seq_and_time_choose_what_is_read_at_all(writer: Writer, tmp_path: Path)
     assert planned(startingTimestamp=half.isoformat()) == [(50, 100)]
     assert planned(endingTimestamp=str(NOON // 1000 + 500)) == [(0, 50)]
     assert planned(startingTimestamp=half.isoformat(), startingOffsets="latest") == [(50, 100)]
+
+
+def test_a_batch_is_bounded_in_bytes_also_where_they_are_compressed(tmp_path: Path) -> None:
+    """By what its rows carry in memory; one row may carry more, and then comes alone."""
+    writer = Writer(tmp_path / "data")
+    for n in range(20):
+        writer.write(*(publish(n, "big", bytes(20_000)) for _ in range(3)))
+    writer.close()
+    path = tmp_path / "data"
+
+    def batches(most: int) -> list[int]:
+        reader = StreamReader(Options({"path": str(path), "maxBytesPerTrigger": str(most)}))
+        found, end = [], offset(writer, 0)
+        while (after := reader.latestOffset(end, ReadAllAvailable())) != end:
+            found.append(after[writer.id] - end[writer.id])
+            end = after
+        return found
+
+    plain = batches(200_000)
+    assert plain == [9] * 6 + [6]
+    assert batches(1) == [3] * 20  # a frame counts as a whole
+    assert batches(10**9) == [60]
+    for _ in range(2):  # two snapshots have to cover it
+        compact(Directory(path))
+        more = Writer(path)
+        more.write(publish(30, "small"))
+        more.close()
+    (first,) = [part for part in (path / "log").glob("*01.rows")]
+    assert first.stat().st_size < 60_000  # of 1.2 MB
+    assert batches(2_000_000) == [62]
+    assert batches(200_000) == [60, 2]
+
+
+def test_a_batch_waits_for_rows_enough_but_not_for_ever(
+    writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    given = {"path": data(writer, tmp_path), "minOffsetsPerTrigger": "10", "maxTriggerDelay": "5"}
+    reader = StreamReader(Options(given))
+    end = reader.latestOffset(offset(writer, 0), ReadAllAvailable())
+    assert end == offset(writer, 100)
+    writer.write(publish(9, "a"))
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    now[0] += 5
+    end = reader.latestOffset(end, ReadAllAvailable())
+    assert end == offset(writer, 101)
+    writer.write(*(publish(10, "a") for _ in range(10)))
+    assert reader.latestOffset(end, ReadAllAvailable()) == offset(writer, 111)
+    reader.prepareForTriggerAvailableNow()
+    now[0] += 1
+    writer.write(publish(11, "a"))
+    reader = StreamReader(Options(given))
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset(end, ReadAllAvailable()) == offset(writer, 112)
+
+
+def test_no_batch_of_spark_is_large(writer: Writer, tmp_path: Path) -> None:
+    writer.write(*(publish(n, "big", bytes(1_000_000)) for n in range(30)))
+    reader = Reader(Options({"path": str(tmp_path / "data")}))
+    sizes = [batch.nbytes for part in reader.partitions() for batch in reader.read(part)]
+    assert sum(sizes) > 30_000_000 and max(sizes) < 14_000_000
 
 
 def test_a_stream_can_begin_at_a_time(writer: Writer, tmp_path: Path) -> None:

@@ -108,12 +108,16 @@ def backfill(
     rules: Annotated[
         str, typer.Option(metavar="FILE", help="How to decode, event times (TOML).")
     ] = "",
+    discard: Annotated[
+        bool, typer.Option("--discard", help="Drop rows whose messages are gone.")
+    ] = False,
     master: Master = "local[*]",
     remote: Remote = "",
 ) -> None:
     """Compute a table anew from all of `messages`, and put it in the place of the old one.
 
-    The pipeline must not run meanwhile. Readers find the old table until the new one is whole.
+    Rows whose messages are gone, as with --keep messages=DAYS, stay as they are. The pipeline must
+    not run meanwhile. Readers find the old table until the new one is whole.
     """
     need_spark()
     from hubbub.pipeline.layout import Layout
@@ -125,8 +129,10 @@ def backfill(
     with _spark(data, master, remote) as spark:
         from hubbub.pipeline.backfill import backfill as make
 
-        rows = make(spark, Layout(data), table, said)
-        print(f"{table} has {rows:,} rows now.")
+        made = make(spark, Layout(data), table, said, discard)
+        print(f"{table} has {made.rows:,} rows now.")
+        if made.kept:
+            print(f"{made.kept:,} stayed as they were, as their messages are gone (or --discard).")
 
 
 def compact(

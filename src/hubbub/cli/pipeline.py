@@ -29,9 +29,12 @@ from hubbub.config.settings import DEFAULT_DATA
 from hubbub.errors import SettingError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from hubbub.pipeline.publish import Publisher
     from hubbub.pipeline.run import Report
 
+HUB: Final = "http://127.0.0.1:8080"
 _SHOWN: Final = 20  # batches that the live view takes its rates from
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
@@ -47,8 +50,9 @@ def run(
         bool, typer.Option("--once", help="Take what the journal has now, then end.")
     ] = False,
     every: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, help="Time between two batches.")
-    ] = 1.0,
+        float | None,
+        typer.Option(metavar="SECONDS", min=0.1, help="Time between two batches."),
+    ] = None,
     only: Annotated[
         str, typer.Option("--tables", metavar="NAMES", help="Only these, comma-separated.")
     ] = "",
@@ -59,9 +63,12 @@ def run(
     rules: Annotated[
         str, typer.Option(metavar="FILE", help="How to decode, event times, alerts (TOML).")
     ] = "",
+    hub: Annotated[
+        str, typer.Option(metavar="URL", help="Read the journal of that hub, not DIR's.")
+    ] = "",
     publish_to: Annotated[
         str, typer.Option(metavar="URL", help="The hub that alerts are published to.")
-    ] = "http://127.0.0.1:8080",
+    ] = "",
     token_file: TokenFile = "",
     keep: Annotated[
         list[str] | None,
@@ -70,6 +77,13 @@ def run(
     to: Annotated[
         str, typer.Option(metavar="URL", help="Tables and checkpoint there: s3a://, hdfs://, …")
     ] = "",
+    memory: Annotated[
+        str, typer.Option(metavar="SIZE", help="Of Spark's process, or of each executor: 2g.")
+    ] = "",
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A setting of Spark; repeatable."),
+    ] = None,
     master: Master = "local[*]",
     remote: Remote = "",
 ) -> None:
@@ -81,25 +95,38 @@ def run(
     said = read_rules(rules) if rules else NO_RULES
     names = tables.names(only) if only else pipeline.NAMES
     days = _days(keep or [])
+    settings = _settings(memory, conf or [])
     if to and keep:
         raise SettingError("--keep does not reach --to: use the lifecycle rules of the storage")
-    _need_journal(data)
+    if not hub:
+        _need_journal(data)
     if not to:
         history.need_no_writer(data)
-    publish = _publisher(publish_to, token_file).alerts if said.alert else None
+    publish = _publisher(publish_to or hub or HUB, token_file).alerts if said.alert else None
     _on_signals(signal.default_int_handler)  # there is no batch to wait for
     print(f"Starting Spark; tables go to {to or f'{data}/tables'}. Ctrl-C ends.", flush=True)
     from hubbub.spark.start import end, session
 
-    spark = session(master, remote)
+    spark = session(master, remote, **settings)
+
+    def again() -> SparkSession:
+        nonlocal spark
+        end(spark)
+        spark = session(master, remote, **settings)
+        _on_signals(_patient(stop, pipeline.PATIENCE))
+        return spark
+
     stop = threading.Event()
     _on_signals(_patient(stop, pipeline.PATIENCE))  # Spark has set its own
+    if not remote and spark.sparkContext.uiWebUrl:
+        print(f"Spark's own pages: {spark.sparkContext.uiWebUrl}")
     print("Spark runs; its first batch takes longer than the others.", flush=True)
     try:
         with _Progress() as progress:
             pipeline.run(
                 spark, data, stop, progress.report, every=every, once=once, skip_lost=skip_lost,
                 rules=said, publish=publish, only=names, to=to, keep=days,
+                notice=progress.notice, again=again, source=pipeline.Source(hub, token_file),
             )  # fmt: skip
     except KeyboardInterrupt:
         print("Ended in the midst of a batch; the next run begins it again.", flush=True)
@@ -116,18 +143,20 @@ def status(
 ) -> None:
     """Say how far the tables stand, how far behind the journal, and who writes them."""
     from hubbub.journal.table import Table as Journal
-    from hubbub.pipeline.layout import Layout
+    from hubbub.pipeline.layout import Layout, ahead
 
     layout = Layout(data)
     progress = layout.stands()
     journal = Journal(str(layout.data))
+    here = (layout.data / "format").exists()
     said: dict[str, Any] = {
         "tables": str(layout.root),
         "batch": progress.batch,
         "seq": progress.seq,
         "time": progress.time,
-        "behind": max(journal.committed() - progress.seq, 0),
-        "seconds": round(_seconds_since(progress.time), 1),
+        "behind": max(journal.committed() - progress.seq, 0) if here else None,
+        "seconds": round(max(_seconds_since(progress.time), 0.0), 1),
+        "lost": progress.lost,
         "writer": layout.writer(),
     }
     if as_json:
@@ -137,7 +166,12 @@ def status(
     print(f"{said['tables']}: {writer}")
     print(f"batch {said['batch']}, up to row {said['seq']} of the journal ({said['time']} UTC)")
     span = f": those of the last {said['seconds']:,.0f} s" if said["behind"] else ""
-    print(f"{said['behind']:,} rows behind the journal{span}")
+    if here:
+        print(f"{said['behind']:,} rows behind the journal{span}")
+    if said["lost"]:
+        print(f"{said['lost']:,} rows were gone or damaged before they were read (--skip-lost)")
+    if astray := ahead(progress.time):
+        print(astray)
 
 
 def _seconds_since(time: str) -> float:
@@ -166,6 +200,21 @@ def _days(given: list[str]) -> dict[str, float]:
             raise SettingError(f"--keep: expected TABLE=DAYS, such as readings=90, got {one!r}")
         days[tables.names(name)[0]] = float(number)
     return days
+
+
+def _settings(memory: str, conf: list[str]) -> dict[str, str]:
+    """--memory and --conf as Spark's settings, checked."""
+    settings = {}
+    if memory:
+        if not re.fullmatch(r"\d+[kmgt]", memory, re.IGNORECASE):
+            raise SettingError(f"--memory: expected a size such as 2g or 800m, got {memory!r}")
+        settings = dict.fromkeys(("spark.driver.memory", "spark.executor.memory"), memory)
+    for one in conf:
+        name, equals, value = one.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise SettingError(f"--conf: expected spark.NAME=VALUE, got {one!r}")
+        settings[name] = value
+    return settings
 
 
 def _need_journal(data: str) -> None:
@@ -214,6 +263,10 @@ class _Progress:
     def __exit__(self, *reason: object) -> None:
         if self._live is not None:
             self._live.stop()
+
+    def notice(self, said: str) -> None:
+        """Something a user should know, above the picture."""
+        self._console.print(said, style="bold", highlight=False, markup=False, soft_wrap=True)
 
     def report(self, report: Report) -> None:
         self._reports.append(report)

@@ -186,13 +186,13 @@ def _prompt(spark: SparkSession, data: str, form: Format, out: str, plot: str) -
 def _describe(name: str) -> None:
     """What there is to ask: all tables with their grain, or the columns of one."""
     from hubbub.pipeline.tables import ALL
-    from hubbub.pipeline.tables.table import Spanning
+    from hubbub.pipeline.tables.table import CARRIED
 
     if name:
         _columns(names(name.removesuffix("_open"))[0])
         return
     for table in ALL:
-        opened = f", {table.name}_open" if isinstance(table, Spanning) else ""
+        opened = f", {table.name}_open" if isinstance(table, CARRIED) else ""
         print(f"{table.name + opened:28}{table.grain}")
 
 
@@ -212,7 +212,7 @@ def listing(
 
     from hubbub.pipeline.layout import Layout
     from hubbub.pipeline.tables import ALL
-    from hubbub.pipeline.tables.table import Spanning
+    from hubbub.pipeline.tables.table import CARRIED
 
     layout = Layout(data)
     progress = layout.stands()
@@ -223,7 +223,7 @@ def listing(
         size = sum(file.stat().st_size for file in files) / 1e6
         grain = table.grain.removeprefix("one row ").partition(":")[0]
         opened = ""
-        if isinstance(table, Spanning):
+        if isinstance(table, CARRIED):
             carried = layout.carried(table.name, progress.batch)
             opened = f"{_rows(carried, table.columns[0].name):,}"
         print(f"{table.name:12}{rows:>14,}{opened:>9}{len(files):>8,}{size:>10,.1f}  {grain}")

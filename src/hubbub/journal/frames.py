@@ -8,6 +8,7 @@ writes, and knows no pyarrow.
 
 from __future__ import annotations
 
+import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from hubbub.errors import JournalError, OffsetError
+from hubbub.journal import frame
+from hubbub.journal.arrow import BATCH
 from hubbub.journal.content import HEADER_BYTES, Content, unreadable
 from hubbub.journal.frame import WHOLE, Frame
 from hubbub.journal.segments import Directory
@@ -22,7 +25,12 @@ from hubbub.journal.segments import Directory
 END: Final = 2**63 - 1
 MARK_BYTES: Final = 1 << 20  # so much is walked at most to find a row in a segment seen before
 MARKED: Final = 16  # segments of which marks are kept
-_MEND: Final = "`hubbub journal repair` sets the damaged file aside and says what is lost"
+_MEND: Final = (
+    "`hubbub journal repair` sets the damaged file aside and says what is lost; readers of Spark go "
+    "on after it with failOnDataLoss=false (`hubbub pipeline run --skip-lost`)"
+)
+ROW_BYTES: Final = 80  # of a row's numbers and offsets: every row has them, none can grow
+_COMPRESSED_SIZE: Final = struct.Struct("<q")  # Arrow: before each compressed buffer
 
 
 class Segment(NamedTuple):
@@ -144,6 +152,20 @@ class Frames:
             if position >= limit:
                 return  # what follows may be written just now, or be cut
 
+    def within(self, after: int, upto: int, most: int) -> int:
+        """The last seq <= upto for which the rows behind `after` carry no more than `most` bytes.
+
+        Counted is what rows bring (payloads, names, properties), as it is in memory: compressed
+        frames by what they become. A frame counts as a whole, and the first one always fits.
+        """
+        carried, position = 0, after
+        for data, found in self.between(after, upto, check=False):
+            carried += weight(data, found)
+            if carried > most and position > after:
+                return position
+            position = min(found.last, upto)
+        return upto
+
     def _open(self, seq: int) -> tuple[Content, int, Marks] | None:
         """The segment that holds `seq` or else the first one after it, and its last seq."""
         while True:
@@ -185,3 +207,36 @@ class Frames:
                 f"rows after {position} are damaged at byte {found.at} of their segment in "
                 f"{self.name}; {_MEND}"
             )
+
+
+def weight(data: bytes, found: Frame) -> int:
+    """The bytes that the rows of a frame carry beside their numbers, decompressed."""
+    if not found.flags & frame.COMPRESSED:
+        body = found.size - frame.HEADER.size - len(BATCH)
+    else:
+        body = sum(_inflated(memoryview(data)[found.at + frame.HEADER.size :]))
+    return max(body - ROW_BYTES * found.rows, 0)
+
+
+def _inflated(message: memoryview) -> Iterator[int]:
+    """The sizes that the buffers of a compressed record batch have in memory (Arrow IPC format).
+
+    Message.header is field 2, RecordBatch.buffers field 2 too; a buffer is offset and length.
+    """
+    (metadata,) = struct.unpack_from("<i", message, 4)
+    header = _field(message, 8 + struct.unpack_from("<I", message, 8)[0], 2)
+    batch = header + struct.unpack_from("<I", message, header)[0]
+    vector = _field(message, batch, 2)
+    vector += struct.unpack_from("<I", message, vector)[0]
+    (count,) = struct.unpack_from("<I", message, vector)
+    for index in range(count):
+        offset, length = struct.unpack_from("<qq", message, vector + 4 + 16 * index)
+        if length:
+            (size,) = _COMPRESSED_SIZE.unpack_from(message, 8 + metadata + offset)
+            yield size if size >= 0 else length  # -1: it would not have become smaller
+
+
+def _field(message: memoryview, table: int, index: int) -> int:
+    """Where a table of a flatbuffer has its field."""
+    vtable = table - struct.unpack_from("<i", message, table)[0]
+    return int(table + struct.unpack_from("<H", message, vtable + 4 + 2 * index)[0])

@@ -8,6 +8,7 @@ nowhere else. Needs no hub; never writes.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -21,6 +22,8 @@ from hubbub.journal.frame import WHOLE, Frame
 from hubbub.journal.frames import Frames, Segment
 
 __all__ = ["LOOKED_AT", "SCHEMA", "Frame", "Segment", "Shelf", "Table", "frames_in"]
+
+log = logging.getLogger("hubbub.journal")
 
 LOOKED_AT: Final = ("kind", "topic")  # what a choice is made by
 SCHEMA: Final = pyarrow.ipc.read_schema(pyarrow.py_buffer(arrow.SCHEMA))
@@ -38,6 +41,7 @@ class Shelf(Protocol):
     def between(
         self, after: int, upto: int, check: bool = True
     ) -> Iterator[tuple[bytes, Frame]]: ...
+    def within(self, after: int, upto: int, most: int) -> int: ...
 
 
 class Choice(Protocol):
@@ -110,9 +114,14 @@ class Table:
         return self.shelf.committed()
 
     def segment_of(self, seq: int) -> int:
-        """The seq at which the segment with that row begins; only a directory knows."""
-        assert isinstance(self.shelf, Frames)
-        return self.shelf.base_of(seq)
+        """The seq at which the segment with that row begins, or an earlier one.
+
+        Only a directory knows which files go on with a segment; of a hub it is the file before.
+        """
+        if isinstance(self.shelf, Frames):
+            return self.shelf.base_of(seq)
+        firsts = [1, 1, *(one.first for one in self.shelf.segments() if one.first <= seq)]
+        return firsts[-2]
 
     def read(
         self, after: int, upto: int, choice: Choice | None = None
@@ -173,7 +182,10 @@ class Table:
 
     def _gap(self, position: int, end: int) -> None:
         """Rows after `position` up to `end` are not there."""
-        if end <= position or self._allow_loss:
+        if end <= position:
+            return
+        if self._allow_loss:
+            log.warning("rows %d to %d of %s are gone", position + 1, end, self.shelf.name)
             return
         if position + 1 < (first := self.first()):
             raise OffsetError(f"row {position + 1} was asked for, the oldest one kept is {first}")

@@ -6,6 +6,12 @@ others need rows of the journal that `messages` does not have.
 
     _tmp/backfill/<table>/…   ──one exchange of directories──▶   <table>/…
 
+What `messages` does not hold any more (retention, rows that went to quarantine alone) cannot be
+computed: rows that were made of it stay as they are. Only who says `discard` loses them.
+
+    readings, quarantine   rows whose message is not there
+    traffic                minutes up to that of the oldest message, if any message is not there
+
 Rows get the `batch_id` of their message, those of `traffic` 0, a directory that is always there:
 who listed the directories before the exchange and looks into them after it finds them too.
 """
@@ -14,9 +20,10 @@ from __future__ import annotations
 
 import shutil
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow.parquet as pq
+from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -24,25 +31,37 @@ from hubbub.errors import SettingError
 from hubbub.pipeline.compact import exchange
 from hubbub.pipeline.event_time import timed
 from hubbub.pipeline.layout import BATCH, NO_DAY, NO_ROWS, Layout, Progress, merged_name, sync
-from hubbub.pipeline.places import settle
+from hubbub.pipeline.places import read_payloads_of, settle
 from hubbub.pipeline.rules import Rules
 from hubbub.pipeline.sql import closed
+from hubbub.pipeline.sql import opened as _opened
 from hubbub.pipeline.tables import ALL, TABLES, messages
+from hubbub.pipeline.tables.messages import MESSAGE
 from hubbub.pipeline.tables.table import Moment, Spanning, Table, arrow, ddl
 
+_NEVER: Final = "9999-12-31"
 POSSIBLE: Final = tuple(
     table.name for table in TABLES if table.of_messages and table is not messages.TABLE
 )
 
 
-def backfill(spark: SparkSession, layout: Layout, name: str, rules: Rules) -> int:
-    """Make the table again; return how many rows it has now, open ones aside.
+class Made(NamedTuple):
+    """How many rows a table has now, open ones aside, and how many of them stayed as they were."""
+
+    rows: int
+    kept: int
+
+
+def backfill(
+    spark: SparkSession, layout: Layout, name: str, rules: Rules, discard: bool = False
+) -> Made:
+    """Make the table again. `discard`: without the rows whose messages are gone.
 
     Raises SettingError if the table cannot be made of messages, DirectoryError if a pipeline is
     at work, or none ever was.
     """
     table = next((one for one in TABLES if one.name == name), None)
-    if table is None or name not in POSSIBLE:
+    if name not in POSSIBLE or not isinstance(table, Table | Spanning):
         raise SettingError(
             f"{name} cannot be computed from messages: expected one of {', '.join(POSSIBLE)}"
         )
@@ -50,23 +69,39 @@ def backfill(spark: SparkSession, layout: Layout, name: str, rules: Rules) -> in
     layout.prepare(tuple(one.name for one in ALL))
     settle(spark)
     try:
-        return _make(spark, layout, table, rules, progress)
+        return _make(spark, layout, table, rules, progress, discard)
     finally:
         layout.release()
 
 
 def _make(
-    spark: SparkSession, layout: Layout, table: Table | Spanning, rules: Rules, progress: Progress
-) -> int:
+    spark: SparkSession,
+    layout: Layout,
+    table: Table | Spanning,
+    rules: Rules,
+    progress: Progress,
+    discard: bool,
+) -> Made:
     fresh = layout.scratch("backfill")
+    read_payloads_of(spark, progress.largest)
     past = timed(closed(spark, layout, messages.TABLE, progress).drop("event_time"), rules)
+    before = closed(spark, layout, table, progress)
     if isinstance(table, Table):
         made = table.rows(past, rules)
         groups = past.select("seq", "batch_id")
         rows = made.join(groups, "seq")
+        kept = before.join(groups.select("seq"), "seq", "left_anti")
         opened = None
     else:
         rows, opened = _spanning(spark, table, past, rules, progress)
+        still = _opened(spark, layout, table, progress)
+        whole = _first_whole(past, before, still)
+        kept = before.where(F.col("minute") < whole)
+        rows = rows.where(F.col("minute") >= whole)
+    kept = kept.where(F.lit(not discard)).persist()
+    count = kept.count()
+    if count:
+        rows = rows.unionByName(kept)
     place = fresh / table.name
     rows = rows.repartition("batch_id").sortWithinPartitions(rows.columns[0])
     rows.write.partitionBy(*table.by, "batch_id").parquet(str(place))
@@ -87,7 +122,24 @@ def _make(
     if opened is not None:
         exchange(fresh / "open", layout.root / "_open" / table.name / f"{BATCH}{progress.batch}")
     shutil.rmtree(fresh)
-    return closed(spark, layout, table, progress).count()
+    kept.unpersist()
+    return Made(closed(spark, layout, table, progress).count(), count)
+
+
+def _first_whole(past: DataFrame, before: DataFrame, opened: DataFrame) -> Expression:
+    """The first minute of which all messages are there; the first of all if none is gone.
+
+    A minute counts each message once, whatever the rules: so their sum says if any is gone.
+    """
+    counted = before.select("messages").unionByName(opened.select("messages"))
+    total = counted.agg(F.coalesce(F.sum("messages"), F.lit(0))).first()
+    here = past.where(MESSAGE).agg(F.count("*"), F.min("time")).first()
+    assert total is not None and here is not None
+    if total[0] <= here[0]:
+        return F.timestamp_micros(F.lit(0))
+    if not here[0]:
+        return F.lit(_NEVER).cast("timestamp")
+    return F.date_trunc("minute", F.lit(here[1]).cast("timestamp")) + F.expr("INTERVAL 1 MINUTE")
 
 
 def _spanning(

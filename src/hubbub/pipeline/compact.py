@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -92,19 +92,19 @@ def _merge(layout: Layout, group: Path, upto: int) -> int:
 def _write(parts: list[Part], target: Path) -> None:
     """The rows of all parts in their order, in row groups of about ROW_GROUP bytes."""
     schema = pq.read_schema(parts[0].file)
-    differences = {name: "DELTA_BINARY_PACKED" for name in RISING if name in schema.names}
-    with pq.ParquetWriter(
-        target,
-        schema,
-        compression="zstd",
-        use_dictionary=[name for name in schema.names if name not in RISING],
-        column_encoding=differences,
-    ) as writer:
+    with pq.ParquetWriter(target, schema, compression="zstd", **encoding(schema)) as writer:
         for rows in _chunks(parts):
             writer.write_table(rows.cast(schema), row_group_size=max(rows.num_rows, 1))
     newest = max(part.file.stat().st_mtime for part in parts)
     os.utime(target, (newest, newest))  # by which it becomes old
     sync(target)
+
+
+def encoding(schema: pa.Schema) -> dict[str, Any]:
+    """How columns are laid out: what rises as differences, all else by a dictionary."""
+    differences = {name: "DELTA_BINARY_PACKED" for name in RISING if name in schema.names}
+    others = [name for name in schema.names if name not in RISING]
+    return {"use_dictionary": others, "column_encoding": differences}
 
 
 def _chunks(parts: list[Part]) -> Iterator[pa.Table]:

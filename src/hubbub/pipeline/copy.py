@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from hubbub.errors import DirectoryError
 from hubbub.pipeline.layout import Layout
-from hubbub.pipeline.places import BATCH_ID, Remote, hollow, settle
+from hubbub.pipeline.places import BATCH_ID, Remote, hollow, read_payloads_of, settle
 from hubbub.pipeline.sql import closed
 from hubbub.pipeline.tables import ALL
 from hubbub.pipeline.tables.table import AnyTable, clock, ddl, names
@@ -31,6 +31,8 @@ def copy(spark: SparkSession, data: str | Path, source: str, to: str) -> Iterato
     Raises DirectoryError if something lies in the new place already, or there are no tables.
     """
     settle(spark)
+    if not source:
+        read_payloads_of(spark, Layout(data).stands().largest)
     for table in ALL:
         rows = _remote(spark, source, table) if source else _local(spark, data, table)
         days = F.to_date(clock(table)).alias("day")

@@ -3,7 +3,8 @@
     DIR/tables/<table>/[day=D/]batch_id=K/part-N-I.parquet   final rows; for any reader of Parquet
     DIR/tables/_open/<table>/batch_id=N/part-N-I.parquet     rows still open after batch N
     DIR/tables/_progress.json                                the last whole batch: "batch_id": N
-    DIR/tables/_tmp/  _checkpoint/  _lock                    work of the pipeline
+    DIR/tables/_tmp/  _checkpoint/  _lock  _trial.json       work of the pipeline
+    DIR/alerts.json                                          up to where alerts were published
 
 K is the first batch of a group, a day of the journal or GROUP_ROWS of it. A file appears whole,
 by a rename within one file system. A batch that was cut short runs again: what it left is
@@ -23,13 +24,15 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hubbub.errors import DirectoryError
 
 VERSION: Final = 2
 BATCH: Final = "batch_id="
+AHEAD: Final = 60.0  # seconds that a row may be ahead of this machine's clock unsaid
 KEPT: Final = 16  # open rows of so many batches stay for readers that are a little late
 GROUP_ROWS: Final = 100_000_000  # of the journal: some hundred merged files
 NO_ROWS: Final = "part-none.parquet"
@@ -47,13 +50,70 @@ class Progress(NamedTuple):
     group: int  # the first batch of it
     since: str  # time of the last row of that first batch
     rows: int  # of the journal in the group so far
+    lost: int = 0  # rows of the journal that were gone or damaged before they were read
+    largest: int = 0  # bytes of the largest payload so far: readers take fewer rows at a time
 
 
-def grown(before: Progress | None, batch: int, seq: int, time: str, rows: int) -> Progress:
+def grown(
+    before: Progress | None, batch: int, seq: int, time: str, rows: int, largest: int = 0
+) -> Progress:
     """What `batch` makes of the progress before it."""
-    if before is None or before.rows >= GROUP_ROWS or before.since[:10] != time[:10]:
-        return Progress(batch, seq, time, batch, time, rows)
-    return before._replace(batch=batch, seq=seq, time=time, rows=before.rows + rows)
+    if before is None:
+        return Progress(batch, seq, time, batch, time, rows, 0, largest)
+    lost = before.lost + max(seq - before.seq - rows, 0)
+    largest = max(before.largest, largest)
+    if before.rows >= GROUP_ROWS or before.since[:10] != time[:10]:
+        return Progress(batch, seq, time, batch, time, rows, lost, largest)
+    rows += before.rows
+    return Progress(batch, seq, time, before.group, before.since, rows, lost, largest)
+
+
+def ahead(time: str) -> str:
+    """What is to be said of a row of that time if it is in the future, "" if it is not."""
+    before = datetime.fromisoformat(time).replace(tzinfo=UTC) - datetime.now(UTC)
+    if before.total_seconds() < AHEAD:
+        return ""
+    return (
+        f"the newest row says {time} UTC, {before} ahead of this machine's clock: rows have that "
+        "time, and minutes of traffic stay open, until the hub's clock is put right and it starts"
+    )
+
+
+def ends_at(plan: str) -> int:
+    """The last row of a batch, by what Spark's checkpoint says of it; 0 if it says nothing."""
+    said = json.loads(plan.splitlines()[-1]) if plan else {}
+    return max((seq for name, seq in said.items() if name not in ("v", "parts", "lost")), default=0)
+
+
+class Fence:
+    """Up to which row alerts were published, in a file that outlives the tables; None = nowhere.
+
+    Tables that are made again must not publish again what they published before. While it is the
+    same query that publishes, the hub knows what it took.
+    """
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+
+    def of(self, query: str) -> int:
+        """Up to which row others than this query published; 0 if nobody did."""
+        said = self._read()
+        return int(said["before"] if said.get("query") == query else said.get("seq", 0))
+
+    def note(self, query: str, seq: int) -> None:
+        """The query has published all that it found up to `seq`."""
+        if self._file is not None:
+            said = {"query": query, "seq": seq, "before": self.of(query)}
+            fresh = self._file.with_suffix(".tmp")
+            fresh.write_text(json.dumps(said) + "\n")
+            sync(fresh)
+            fresh.replace(self._file)
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            return json.loads(self._file.read_text()) if self._file is not None else {}
+        except FileNotFoundError:
+            return {}
 
 
 class Part(NamedTuple):
@@ -71,6 +131,8 @@ class Layout:
         self.data = Path(data).absolute()
         self.root = self.data / "tables"
         self.checkpoint = self.root / "_checkpoint"
+        self.trial = self.root / "_trial.json"
+        self.published = self.data / "alerts.json"
         self._progress = self.root / "_progress.json"
         self._lock = -1
 
@@ -152,7 +214,8 @@ class Layout:
                 f"{self.root} is of version {said['version']}, expected {VERSION}: "
                 f"use the version of Hubbub that wrote it, or move it away"
             )
-        names = ("batch_id", "seq", "time", "group", "since", "rows")
+        said |= {name: said.get(name, 0) for name in ("lost", "largest")}  # older ones do not say
+        names = ("batch_id", "seq", "time", "group", "since", "rows", "lost", "largest")
         return Progress(*(said[name] for name in names))
 
     def stands(self) -> Progress:
@@ -174,6 +237,8 @@ class Layout:
             "group": progress.group,
             "since": progress.since,
             "rows": progress.rows,
+            "lost": progress.lost,
+            "largest": progress.largest,
             "open": f"_open/*/batch_id={progress.batch}",
         }
         fresh = self._progress.with_suffix(".tmp")
@@ -189,6 +254,21 @@ class Layout:
             for number, place in _batches(table):
                 if number <= batch - KEPT:
                     shutil.rmtree(place, ignore_errors=True)
+
+    # Spark's plan of a batch
+
+    def planned(self, batch: int) -> str:
+        """What Spark's checkpoint says of a batch, "" if nothing: see `ends_at`."""
+        try:
+            return (self.checkpoint / "offsets" / str(batch)).read_text()
+        except FileNotFoundError:
+            return ""
+
+    def forget_plan(self, batch: int) -> None:
+        """Let Spark plan that batch anew. It must not be whole."""
+        for name in (str(batch), f".{batch}.crc"):
+            (self.checkpoint / "offsets" / name).unlink(missing_ok=True)
+        sync(self.checkpoint / "offsets")
 
     # A batch writes
 
@@ -227,6 +307,15 @@ class Layout:
         """Put what Spark wrote beside the table, as the open rows after the batch."""
         (self.root / "_open" / name / f"{BATCH}{batch}").mkdir(exist_ok=True)
         return self._place(written, self.root / "_open" / name, batch, batch)
+
+    def carry_pieces(self, name: str, batch: int, staying: list[Path], written: Path) -> None:
+        """The same, beside files that stay as they are; nothing else is open after the batch."""
+        place = self.root / "_open" / name / f"{BATCH}{batch}"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        for file in staying:
+            os.link(file, place / file.name)
+        self._place(written, self.root / "_open" / name, batch, batch)
 
     def carry_on(self, name: str, batch: int) -> None:
         """The open rows of the batch before are those of this one too: it said nothing new."""

@@ -21,14 +21,26 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from hubbub.errors import DirectoryError
+from hubbub.pipeline.carry import Pieces, Whole, carried, write
 from hubbub.pipeline.layout import KEPT, NO_DAY, RISING, Layout, Progress
-from hubbub.pipeline.tables.table import AnyTable, Column, Spanning, arrow, ddl, names
+from hubbub.pipeline.tables.table import (
+    AnyTable,
+    Carried,
+    Column,
+    Folded,
+    Spanning,
+    arrow,
+    ddl,
+    names,
+)
 
 NO_BATCH: Final = -1  # where a table on object storage has its file without rows
 BATCH_ID: Final = Column("batch_id", "bigint", "the batch that wrote the row, or began its group")
@@ -42,13 +54,28 @@ SETTINGS: Final = {
     "parquet.writer.version": "v2",  # has the differences of numbers and times
     **{f"parquet.enable.dictionary#{name}": "false" for name in RISING},
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    # What a value cannot be cast to is null: one payload `off` must not end a whole batch.
+    "spark.sql.ansi.enabled": "false",
+    # Large payloads: a page is looked at after some rows and not after a hundred, and what goes to
+    # Python or is written at once is bounded.
+    "parquet.page.size.row.check.min": "10",
+    "parquet.block.size": str(64 << 20),
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
 }
+READ_BYTES: Final = 32 << 20  # of payloads that Spark's Parquet reader may hold at once
+READ_ROWS: Final = 4096  # Spark's own default
 
 
 def settle(spark: SparkSession) -> None:
     """Let a session write files as all those of the tables are."""
     for name, value in SETTINGS.items():
         spark.conf.set(name, value)
+
+
+def read_payloads_of(spark: SparkSession, largest: int) -> None:
+    """Let a session read so many rows at once that payloads of `largest` bytes fit into memory."""
+    rows = min(max(READ_BYTES // max(largest, 1), 1), READ_ROWS)
+    spark.conf.set("spark.sql.parquet.columnarReaderBatchSize", str(rows))
 
 
 class Place(Protocol):
@@ -65,14 +92,21 @@ class Place(Protocol):
     def progress(self) -> Progress | None: ...
     def advance(self, progress: Progress) -> None: ...
     def undo(self, batch: int) -> None: ...
+    def planned(self, batch: int) -> str: ...
+    def forget_plan(self, batch: int) -> None: ...
+    def put(self, table: AnyTable, rows: pa.Table, progress: Progress) -> None:
+        """A few rows that are here already."""
+
     def append(self, table: AnyTable, rows: DataFrame, batch: int) -> object:
         """Write rows where nobody sees them yet, or at once; what `show` needs."""
 
     def show(self, table: AnyTable, written: object, progress: Progress) -> None: ...
     def appended(self, table: AnyTable, progress: Progress) -> DataFrame: ...
-    def carried(self, table: Spanning, batch: int) -> DataFrame | None: ...
-    def carry_on(self, table: Spanning, batch: int) -> None: ...
+    def carried(self, table: Carried, batch: int) -> DataFrame | None: ...
+    def carry_on(self, table: Carried, batch: int) -> None: ...
     def split(self, table: Spanning, rows: DataFrame, progress: Progress) -> None: ...
+    def fold(self, table: Folded, events: pa.Table, segment: int, progress: Progress) -> None:
+        """Fold the events of a batch into the open rows, and put everything where it belongs."""
 
 
 class Disk:
@@ -102,6 +136,18 @@ class Disk:
     def undo(self, batch: int) -> None:
         self.layout.undo(batch)
 
+    def planned(self, batch: int) -> str:
+        return self.layout.planned(batch)
+
+    def forget_plan(self, batch: int) -> None:
+        self.layout.forget_plan(batch)
+
+    def put(self, table: AnyTable, rows: pa.Table, progress: Progress) -> None:
+        place = self.layout.scratch(table.name)
+        place.mkdir()
+        write(rows, place / "rows.parquet")
+        self.show(table, place, progress)
+
     def append(self, table: AnyTable, rows: DataFrame, batch: int) -> Path:
         place = self.layout.scratch(table.name)
         rows.write.partitionBy(*table.by).parquet(str(place))
@@ -119,24 +165,34 @@ class Disk:
         reader = reader.option("basePath", str(self.layout.root / table.name))
         return reader.parquet(*map(str, files))
 
-    def carried(self, table: Spanning, batch: int) -> DataFrame | None:
+    def carried(self, table: Carried, batch: int) -> DataFrame | None:
         files = self.layout.carried(table.name, batch)
         if not files:
             return None
         reader = self.spark.read.schema(ddl((*table.columns, *table.memory)))
         return reader.parquet(*(str(file) for file in files))
 
-    def carry_on(self, table: Spanning, batch: int) -> None:
+    def carry_on(self, table: Carried, batch: int) -> None:
         self.layout.carry_on(table.name, batch)
 
     def split(self, table: Spanning, rows: DataFrame, progress: Progress) -> None:
         place = self.layout.scratch(table.name)
-        if table.memory:
-            _apart(table, rows, str(place / "open=false"), str(place / "open=true"))
-        else:
-            rows.write.partitionBy("open").parquet(str(place))
+        rows.write.partitionBy("open").parquet(str(place))
         self.layout.append(table.name, progress.batch, progress.group, place / "open=false")
         self.layout.carry(table.name, progress.batch, place / "open=true")
+
+    def fold(self, table: Folded, events: pa.Table, segment: int, progress: Progress) -> None:
+        files = self.layout.carried(table.name, progress.batch - 1)
+        held = Pieces(files, arrow((*table.columns, *table.memory)))
+        folding = table.fold(events, held, segment)
+        place = self.layout.scratch(table.name)
+        staying = carried(held, folding, place / "open")
+        held.close()
+        if len(folding.closed):
+            (place / "closed").mkdir()
+            write(folding.closed, place / "closed" / "rows.parquet")
+            self.layout.append(table.name, progress.batch, progress.group, place / "closed")
+        self.layout.carry_pieces(table.name, progress.batch, staying, place / "open")
 
 
 class Remote:
@@ -162,6 +218,7 @@ class Remote:
     def progress(self) -> Progress | None:
         try:
             said = self.spark.read.schema(_PROGRESS).json(f"{self.root}/_progress/*")
+            said = said.fillna(0, ["lost", "largest"])  # older ones do not say
             last = said.orderBy(F.col("batch").desc()).first()
         except AnalysisException as error:
             if error.getCondition() == "PATH_NOT_FOUND":
@@ -177,6 +234,25 @@ class Remote:
     def undo(self, batch: int) -> None:
         """A batch that runs again writes its directories again."""
 
+    def planned(self, batch: int) -> str:
+        try:
+            lines = self.spark.read.text(f"{self.checkpoint}/offsets/{batch}").collect()
+        except AnalysisException as error:
+            if error.getCondition() == "PATH_NOT_FOUND":
+                return ""
+            raise
+        return "\n".join(line.value for line in lines)
+
+    def forget_plan(self, batch: int) -> None:
+        assert self.spark._jvm is not None, "Spark runs"
+        jvm, hadoop = self.spark._jvm, self.spark._jsc.hadoopConfiguration()
+        path = jvm.org.apache.hadoop.fs.Path(f"{self.checkpoint}/offsets/{batch}")
+        path.getFileSystem(hadoop).delete(path, False)
+
+    def put(self, table: AnyTable, rows: pa.Table, progress: Progress) -> None:
+        frame = self.spark.createDataFrame(rows.to_pylist(), ddl(table.columns))
+        self.append(table, frame, progress.batch)
+
     def append(self, table: AnyTable, rows: DataFrame, batch: int) -> str:
         place = f"{self.root}/{table.name}/batch_id={batch}"
         rows.write.mode("overwrite").partitionBy(*table.by).parquet(place)
@@ -189,7 +265,7 @@ class Remote:
         found = self._read(table.columns, f"{table.name}/batch_id={progress.batch}")
         return self.spark.createDataFrame([], ddl(table.columns)) if found is None else found
 
-    def carried(self, table: Spanning, batch: int) -> DataFrame | None:
+    def carried(self, table: Carried, batch: int) -> DataFrame | None:
         if batch < 0:
             return None
         columns = (*table.columns, *table.memory, BATCH_ID)
@@ -201,7 +277,7 @@ class Remote:
             )
         return found.where(F.col("batch_id") == batch).drop("batch_id")
 
-    def carry_on(self, table: Spanning, batch: int) -> None:
+    def carry_on(self, table: Carried, batch: int) -> None:
         rows = self.carried(table, batch - 1)
         if rows is None:
             rows = self.spark.createDataFrame([], ddl((*table.columns, *table.memory)))
@@ -214,7 +290,23 @@ class Remote:
         self._carry(table, rows.where("open").drop("open"), progress.batch)
         rows.unpersist()
 
-    def _carry(self, table: Spanning, rows: DataFrame, batch: int) -> None:
+    def fold(self, table: Folded, events: pa.Table, segment: int, progress: Progress) -> None:
+        schema = arrow((*table.columns, *table.memory))
+        before = self.carried(table, progress.batch - 1)
+        rows = before.toArrow().cast(schema) if before is not None else schema.empty_table()
+        held = Whole(rows)
+        folding = table.fold(events, held, segment)
+        if len(folding.closed):
+            self.append(table, self._frame(folding.closed, table.columns), progress.batch)
+        after = held.after(folding)
+        self._carry(table, self._frame(after, (*table.columns, *table.memory)), progress.batch)
+
+    def _frame(self, rows: pa.Table, columns: tuple[Column, ...]) -> DataFrame:
+        schema = StructType.fromDDL(ddl(columns))
+        assert isinstance(schema, StructType)
+        return self.spark.createDataFrame(rows, schema)
+
+    def _carry(self, table: Carried, rows: DataFrame, batch: int) -> None:
         rows = rows.withColumn("batch_id", F.lit(batch).cast("bigint")).coalesce(1)
         place = f"{self.root}/_open/{table.name}/slot={batch % KEPT}"
         rows.write.mode("overwrite").parquet(place)
@@ -229,7 +321,8 @@ class Remote:
 
 
 _PROGRESS: Final = (
-    "batch bigint, seq bigint, time string, `group` bigint, since string, rows bigint"
+    "batch bigint, seq bigint, time string, `group` bigint, since string, rows bigint, "
+    "lost bigint, largest bigint"
 )
 
 
@@ -241,15 +334,3 @@ def hollow(spark: SparkSession, table: AnyTable, place: str, by: tuple[str, ...]
     columns = tuple(column for column in table.columns if column.name not in by)
     nothing = spark.createDataFrame([], ddl(columns)).coalesce(1)
     nothing.write.mode("overwrite").parquet("/".join((place, *(f"{name}={NO_DAY}" for name in by))))
-
-
-def _apart(table: Spanning, found: DataFrame, closed: str, opened: str) -> None:
-    """Write closed and open rows apart, if there are any; only open ones keep the memory."""
-    found = found.persist()
-    counts = found.agg(F.count_if(~F.col("open")), F.count_if("open")).first()
-    assert counts is not None
-    if counts[0]:
-        found.where("NOT open").select(*names(table.columns)).write.parquet(closed)
-    if counts[1]:
-        found.where("open").drop("open").write.parquet(opened)
-    found.unpersist()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from hubbub.pipeline.tables.alerts import Found
@@ -16,6 +17,8 @@ from hubbub.spark.hub import Hub
 
 PATH: Final = "/api/v1/publish"
 LINES: Final = 500  # of one request
+BYTES: Final = 4 << 20  # of its payloads; one message may be of any size
+ALERT_BYTES: Final = 256 << 10  # a longer one says where it is: the hub may not take it whole
 
 Message = dict[str, Any]
 
@@ -26,14 +29,17 @@ class Publisher:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
-    def alerts(self, query: str, batch: int, found: list[Found]) -> None:
-        """The alerts of a batch, in their order. `query`: a name that is this pipeline's alone."""
-        lines = (
-            {"topic": one.topic, "payload": one.payload, "qos": one.qos, "retain": one.retain,
+    def alerts(self, query: str, batch: int, first: int, found: list[Found]) -> None:
+        """Alerts of a batch in their order, from its number `first` on.
+
+        `query`: a name that is this pipeline's alone.
+        """
+        lines = [
+            {"topic": one.topic, "payload": _said(one), "qos": one.qos, "retain": one.retain,
              "content_type": "application/json"}
             for one in found
-        )  # fmt: skip
-        self.send(f"alerts-{query}/{batch}/0", 0, list(lines))
+        ]  # fmt: skip
+        self.send(f"alerts-{query}/{batch}/0", first, lines)
 
     def send(self, batch: str, first: int, messages: list[Message]) -> int:
         """Messages of a batch (QUERY/BATCH/PARTITION) from the number `first` on.
@@ -41,15 +47,36 @@ class Publisher:
         Returns how many the hub had not taken yet.
         """
         taken = 0
-        for at in range(0, len(messages), LINES):
-            body = "\n".join(map(json.dumps, messages[at : at + LINES])).encode()
-            headers = {"Hubbub-Batch": batch, "Hubbub-First": str(first + at)}
-            taken += json.loads(self._hub.ask("POST", PATH, body, headers).body)["taken"]
+        for lines in _parts(map(json.dumps, messages)):
+            headers = {"Hubbub-Batch": batch, "Hubbub-First": str(first)}
+            answer = self._hub.ask("POST", PATH, "\n".join(lines).encode(), headers)
+            taken += json.loads(answer.body)["taken"]
+            first += len(lines)
         return taken
 
     def forget(self, query: str) -> None:
         """Let the hub forget a query that will not come again."""
         self._hub.ask("DELETE", f"{PATH}/{query}")
+
+
+def _said(alert: Found) -> str:
+    if len(alert.payload) <= ALERT_BYTES:
+        return alert.payload
+    where = {"rule": alert.rule, "seq": alert.seq, "number": alert.number}
+    return json.dumps({**where, "bytes": len(alert.payload)})
+
+
+def _parts(lines: Iterable[str]) -> Iterator[list[str]]:
+    part: list[str] = []
+    size = 0
+    for line in lines:
+        part.append(line)
+        size += len(line)
+        if len(part) == LINES or size >= BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
 def message_of(row: Any, prefix: str) -> Message:

@@ -14,6 +14,7 @@
     sql = "SELECT time, topic, value FROM readings WHERE path = 'temp' AND value > 80"
     qos = 1                        # 0, 1 (default) or 2
     retain = false
+    max_age = 3600                 # seconds; what is older is kept in the table, not published
 
 Read by the command line, carried to Spark's workers by the tables that decode. A path is one of
 `pipeline.decode`. The SQL of an alert sees the rows that a batch adds to each table.
@@ -33,6 +34,7 @@ from hubbub.errors import SettingError
 from hubbub.pipeline.decode import decoder_of
 from hubbub.spark.filters import pattern_of
 
+MAX_AGE: Final = 3600.0  # seconds: who catches up after a day off cries no old alarms
 LATENESS: Final = 60.0  # seconds; longer keeps minutes open, shorter counts more rows as late
 
 
@@ -52,6 +54,7 @@ class Alert(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sql: str
     qos: int = 1
     retain: bool = False
+    max_age: float = MAX_AGE
 
 
 class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,6 +112,10 @@ def _check(rules: Rules) -> None:
             raise SettingError(f"alert: two are named {alert.name!r}")
         if alert.qos not in (0, 1, 2):
             raise SettingError(f"alert {alert.name!r}: qos is 0, 1 or 2, got {alert.qos}")
+        if not 0 < alert.max_age < math.inf:
+            raise SettingError(
+                f"alert {alert.name!r}: max_age is seconds above 0, got {alert.max_age}"
+            )
         if not alert.topic or re.search(r"[+#\0]", alert.topic):
             raise SettingError(f"alert {alert.name!r}: {alert.topic!r} is no topic to publish to")
 

@@ -1,72 +1,101 @@
 """The pipeline: one streaming query over the journal, and all tables written batch by batch.
 
-Called by `hubbub pipeline run` and by programs with a Spark session. The order of a batch is in
-`_Batches.write` and nowhere else:
+Called by `hubbub pipeline run` and by programs with a Spark session. What a batch does is in
+`pipeline.batches`; here the query is started and watched, and started again:
 
-    messages · readings · the other tables · alerts · then the progress
+    the batch failed                as it is, then cut smaller: see `pipeline.trial`
+    Spark's process ended           the same with a new one, if somebody can start it
+    the journal, the disk, the hub  an error for the user, who starts it again when that is mended
 
-The rows of the journal are read once for `messages`, and counted in passing; what is made of
-messages is made of the rows that this wrote, which Spark reads back ten times as fast. A table is
-written only if the batch has rows that concern it. Alerts are published once all is written, and
-again if the batch runs again: the hub knows which it already took.
-
-Spark keeps the position in its checkpoint. A batch that was cut short runs again with the same
-range of rows and the same batch id; one that had become whole is left as it is.
+A batch is bounded in rows, and in bytes by a share of Spark's heap: whatever messages carry, what
+is in memory at once is bounded too. Spark keeps the position in its checkpoint. A batch that was
+cut short runs again with the same range of rows and the same batch id; one that had become whole
+is left as it is.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
 
-from hubbub.errors import JournalError
+from hubbub.errors import DirectoryError, HubbubError, JournalError
 from hubbub.journal.table import Table as Journal
+from hubbub.pipeline.batches import Batches, Publish, Report, Work
 from hubbub.pipeline.compact import tidy
-from hubbub.pipeline.event_time import timed
-from hubbub.pipeline.layout import Layout, Progress, grown
+from hubbub.pipeline.layout import Fence, Layout, ends_at
 from hubbub.pipeline.places import Disk, Place, Remote, settle
 from hubbub.pipeline.rules import NO_RULES, Rules
-from hubbub.pipeline.tables import ALL, TABLES, alerts, messages, readings
-from hubbub.pipeline.tables.table import AnyTable, Derived, Moment, Spanning, Table, ddl
+from hubbub.pipeline.tables import ALL, TABLES, alerts
+from hubbub.pipeline.tables.table import AnyTable, ddl
+from hubbub.pipeline.trial import Trials
+from hubbub.spark.options import access
+from hubbub.spark.source import table_at
+from hubbub.spark.start import died, heap
+
+__all__ = ["NAMES", "PATIENCE", "Publish", "Report", "Source", "run"]
 
 EVERY: Final = 1.0  # seconds between batches
+# A batch costs half a second of a processor, however few rows it has: while so few wait, it waits.
+FEW: Final = 1_000
+IDLE: Final = 5  # seconds
 ROWS: Final = 500_000  # of the journal in one batch: see docs/benchmarks.md, "The pipeline"
+HEAP_SHARE: Final = 16  # of it what the rows of a batch carry: Parquet copies a page some six times
 PATIENCE: Final = 15.0  # seconds a batch gets to end before it is cut short
 
+ENDED: Final = "Spark's process ended"
 NAMES: Final = tuple(table.name for table in ALL)
-_NAMED: Final = tuple(table.name for table in TABLES)
 
 
-# A name of this pipeline alone, the batch, and what to publish in order.
-Publish = Callable[[str, int, list[alerts.Found]], None]
+
+_ADVICE: Final = {
+    "No space left on device": "the disk is full: make room, or let the tables lie elsewhere with "
+    "--to; the next run goes on from the last whole batch",
+    "CONCURRENT_STREAM_LOG_UPDATE": "another pipeline writes the same tables: stop one of the two, "
+    "or give it another --to; what both wrote of the last batch is made again by the next run",
+}
 
 
-class Report(NamedTuple):
-    """What a batch did: rows of the journal it read, and how many more are committed.
+class Source(NamedTuple):
+    """Where the journal is: in the data directory, or at a hub that runs; a file of its token."""
 
-    `tables`: seconds each table took; those that the batch did not concern are not there.
-    """
+    hub: str = ""
+    token_file: str = ""
 
-    batch: int
-    seq: int
-    rows: int
-    messages: int
-    behind: int
-    seconds: float
-    tables: dict[str, float]
+    def journal(self, data: Path) -> Journal:
+        if not self.hub:
+            return Journal(str(data))
+        given = {"tokenfile": self.token_file} if self.token_file else {}
+        return table_at(self.hub, access(given))
+
+    def options(self, data: Path) -> dict[str, str]:
+        """The same for `format("hubbub")`."""
+        if not self.hub:
+            return {"path": str(data)}
+        return {"url": self.hub, **({"tokenFile": self.token_file} if self.token_file else {})}
+
+
+class _Query(NamedTuple):
+    """How the one query is made: from where to where, and how often."""
+
+    data: Path
+    source: Source
+    to: str
+    only: tuple[str, ...]
+    keep: dict[str, float]
+    every: float | None
+    once: bool
+    skip_lost: bool
 
 
 def run(
@@ -75,7 +104,7 @@ def run(
     stop: threading.Event,
     report: Callable[[Report], None] = lambda report: None,
     *,
-    every: float = EVERY,
+    every: float | None = None,
     once: bool = False,
     skip_lost: bool = False,
     rules: Rules = NO_RULES,
@@ -83,13 +112,20 @@ def run(
     only: tuple[str, ...] = NAMES,
     to: str = "",
     keep: dict[str, float] | None = None,
+    notice: Callable[[str], None] = lambda said: None,
+    again: Callable[[], SparkSession] | None = None,
+    source: Source = Source(),  # noqa: B008  # it never changes
 ) -> None:
     """Write the tables of a data directory until `stop` is set; with `once`, what is there now.
 
-    `publish` is given the alerts that `rules` find, batch by batch; without it they are only
-    written to their table. `only` names the tables to write; messages always are. `to` is a URL
-    for tables and checkpoint instead of the data directory. `keep`: days by table, after which
-    rows are removed.
+    `every`: seconds between two batches; None = EVERY, and up to IDLE while few rows come.
+    `publish` is given the alerts that `rules` find, some at a time; without it they are only
+    written to their table. `only` names the tables to write; messages always are, and alerts if
+    there are rules for them. `to` is a URL for tables and checkpoint instead of the data directory.
+    `keep`: days by table, after which rows are removed. `notice` is told in a line what a user
+    should know: rows lost, an alert that fails, a batch cut smaller. `again` starts a new Spark
+    if its process has ended. `source`: a running hub whose journal is read; then the data directory
+    holds the tables and no more.
 
     Returns after a whole batch, or after PATIENCE in the midst of one. Raises DirectoryError if
     the tables cannot be written, and JournalError if the journal cannot be read: rows that
@@ -97,84 +133,149 @@ def run(
     SQL of an alert is wrong.
     """
     layout = Layout(data)
-    place = Remote(spark, to) if to else Disk(spark, layout)
-    place.prepare(_chosen(only))
-    journal = Journal(str(layout.data))
-    batches = _Batches(place, journal, _chosen(only), rules, report, publish)
-    if not to:
-        batches.whole = partial(tidy, layout, keep or {})
+    place: Place = Remote(spark, to) if to else Disk(spark, layout)
+    tables = _chosen(only, rules)
+    place.prepare(tables)
+    journal = source.journal(layout.data)
+    whole = partial(tidy, layout, keep or {}) if not to else _nothing_more
+    trials, fence = Trials(None if to else layout.trial), Fence(None if to else layout.published)
+    work = Work(
+        place, journal, tables, rules, report, notice, publish, trials, fence, whole
+    )  # fmt: skip
+    query = _Query(layout.data, source, to, only, keep or {}, every, once, skip_lost)
     try:
-        settle(spark)
-        _try(spark, rules)
-        write = batches.write
-        if is_remote():  # then Spark is another process, which gets the work and not the callbacks
-            write = partial(
-                _far, layout=layout, to=to, only=only, rules=rules, publish=publish, keep=keep or {}
-            )
-        query = _start(_rows(spark, layout, skip_lost), write, place.checkpoint, every, once)
-        _watch(query, batches, stop, is_remote())
-    except PySparkException as error:
-        raise JournalError(said_by(error)) from error
+        while not _followed(spark, work, query, stop):
+            if died():
+                spark = _anew(again, work)
     finally:
         place.release()
 
 
-def _chosen(only: tuple[str, ...]) -> tuple[AnyTable, ...]:
-    return tuple(table for table in ALL if table.name in (*only, "messages"))
+def _nothing_more(now: object, before: object) -> None:
+    """What is done after a batch where files cannot be exchanged."""
 
 
-def _rows(spark: SparkSession, layout: Layout, skip_lost: bool) -> DataFrame:
+def _chosen(only: tuple[str, ...], rules: Rules) -> tuple[AnyTable, ...]:
+    wanted = {*only, "messages", *([alerts.NAME] if rules.alert else [])}
+    return tuple(table for table in ALL if table.name in wanted)
+
+
+def _anew(again: Callable[[], SparkSession] | None, work: Work) -> SparkSession:
+    error = f"{ENDED} in batch {work.trials.now.batch}"
+    if again is None:
+        raise JournalError(f"{error}: run it again, with more --memory; what fails is cut smaller")
+    work.notice(f"{error}; it is started again")
+    return again()
+
+
+def _followed(spark: SparkSession, work: Work, query: _Query, stop: threading.Event) -> bool:
+    """Follow the journal; False if that is to begin anew, with batches of another size."""
+    work.place.spark = spark
+    batches = None
+    try:
+        settle(spark)
+        _lessen(work)
+        _try(spark, work)
+        batches = Batches(work)
+        write: Callable[[DataFrame, int], None] = batches.write
+        if is_remote():  # then Spark is another process, which gets the work and not the callbacks
+            write = partial(_far, query=query, rules=work.rules, publish=work.publish)
+        rows = _rows(spark, query, work.trials.now.rows or ROWS)
+        started = _start(rows, write, work.place.checkpoint, query)
+        return _watch(started, batches, stop, is_remote())
+    except (PySparkException, Py4JError, OSError) as error:
+        # While everything is being stopped Spark's helpers may be gone before us.
+        if stop.is_set():
+            return True
+        work.trials.fails(_blamed(error, batches))
+        return False
+
+
+def _lessen(work: Work) -> None:
+    """Take back what Spark planned for a batch that failed often enough, to plan less."""
+    trials, place = work.trials, work.place
+    before = place.progress()
+    batch = before.batch + 1 if before is not None else 0
+    now = trials.now
+    if now.batch != batch or not now.spent or is_remote():
+        return
+    if now.rule:
+        rule = trials.blame()
+        work.notice(f"batch {batch} failed twice at alert {rule!r}, which is left out of it")
+        return
+    upto = ends_at(place.planned(batch))
+    if not upto or now.poison:
+        return
+    after = ends_at(place.planned(batch - 1)) or work.journal.first() - 1
+    place.forget_plan(batch)
+    trials.cut(upto - after, upto)
+    work.notice(
+        f"batch {batch} failed twice ({now.error or 'it never ended'}): its rows {after + 1} to "
+        f"{upto} come {trials.now.rows} at a time"
+    )
+
+
+def _rows(spark: SparkSession, query: _Query, rows: int) -> DataFrame:
     source = spark.readStream.format("hubbub").option("startingOffsets", "earliest")
-    source = source.option("maxOffsetsPerTrigger", str(ROWS))
-    source = source.option("failOnDataLoss", "false" if skip_lost else "true")
-    return source.load(str(layout.data))
+    source = source.option("maxOffsetsPerTrigger", str(rows))
+    source = source.option("maxBytesPerTrigger", str(heap(spark) // HEAP_SHARE))
+    if query.every is None:
+        source = source.option("minOffsetsPerTrigger", str(FEW))
+        source = source.option("maxTriggerDelay", str(IDLE))
+    if not is_remote():
+        source = source.option("maxPartitions", str(spark.sparkContext.defaultParallelism))
+    source = source.option("failOnDataLoss", "false" if query.skip_lost else "true")
+    return source.options(**query.source.options(query.data)).load()
 
 
-def _try(spark: SparkSession, rules: Rules) -> None:
+def _try(spark: SparkSession, work: Work) -> None:
     """Ask the alerts of tables without rows: what is wrong is said now, not with some message."""
-    if rules.alert and not is_remote():
+    if work.rules.alert and not is_remote():
         apart = spark.newSession()
         for table in TABLES:
-            nothing = apart.createDataFrame([], ddl(table.columns))
-            nothing.createOrReplaceTempView(table.name)
-        alerts.find(apart, rules.alert, 0, "")
+            if table in work.tables:
+                nothing = apart.createDataFrame([], ddl(table.columns))
+                nothing.createOrReplaceTempView(table.name)
+        alerts.check(apart, work.rules.alert)
 
 
 def _start(
-    rows: DataFrame,
-    write: Callable[[DataFrame, int], None],
-    checkpoint: str,
-    every: float,
-    once: bool,
+    rows: DataFrame, write: Callable[[DataFrame, int], None], checkpoint: str, query: _Query
 ) -> StreamingQuery:
     writer = rows.writeStream.queryName("hubbub").foreachBatch(write)
     writer = writer.option("checkpointLocation", checkpoint)
-    if once:
+    if query.once:
         return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{every} seconds").start()
+    return writer.trigger(processingTime=f"{query.every or EVERY} seconds").start()
 
 
-def _watch(query: StreamingQuery, batches: _Batches, stop: threading.Event, far: bool) -> None:
-    """Wait for the end, or for `stop`: then let the batch at work end first."""
-    try:
-        while query.isActive and not stop.wait(0.2):
-            if far:
-                batches.look()
+def _watch(query: StreamingQuery, batches: Batches, stop: threading.Event, far: bool) -> bool:
+    """Wait for the end, or for `stop`: then let the batch at work end first.
+
+    False if batches may be of full size again.
+    """
+    while query.isActive and not stop.wait(0.2):
         if far:
-            _let_end(query, batches)
-        elif batches.idle.acquire(timeout=PATIENCE):
+            batches.look()
+        if batches.eased and batches.idle.acquire(timeout=PATIENCE):
             query.stop()
             batches.idle.release()
+            return False
+    if far:
+        _let_end(query, batches)
+    elif batches.idle.acquire(timeout=PATIENCE):
         query.stop()
-        error = query.exception()
-    except StreamingQueryException as raised:
-        error = raised
-    # While everything is being stopped Spark's helpers may be gone before us.
+        batches.idle.release()
+    else:
+        batches.work.trials.stops()
+    query.stop()
+    error = query.exception()
     if error is not None and not stop.is_set():
-        raise JournalError(said_by(error)) from error
+        raise error
+    return True
 
 
-def _let_end(query: StreamingQuery, batches: _Batches) -> None:
+def _let_end(query: StreamingQuery, batches: Batches) -> None:
     """Wait for the batch at work in another process: until it is whole, or Spark does nothing."""
     limit = time.monotonic() + PATIENCE
     batches.look()
@@ -185,9 +286,24 @@ def _let_end(query: StreamingQuery, batches: _Batches) -> None:
     batches.look()
 
 
-def said_by(error: PySparkException) -> str:
+def _blamed(error: Exception, batches: Batches | None) -> str:
+    """What a batch failed with, if the batch is to blame. Raises what is for the user."""
+    if died():
+        return f"{ENDED}: out of memory?"
+    said = said_by(error)
+    inner = batches.error if batches is not None else None
+    for words, advice in _ADVICE.items():
+        if words in str(error):
+            raise DirectoryError(advice) from error
+    ours = re.search(r"hubbub\.errors\.\w+: ", str(error))
+    if inner is None or ours or not isinstance(inner, PySparkException) or is_remote():
+        raise error if isinstance(error, HubbubError) else JournalError(said) from error
+    return said_by(inner)
+
+
+def said_by(error: Exception) -> str:
     """What went wrong in one line: our own error or Python's, if one is inside Spark's."""
-    text = str(error).strip()
+    text = str(error).strip() or type(error).__name__
     for pattern in (r"hubbub\.errors\.\w+: (.+)", r"^(\w+(?:Error|Exception): .+)"):
         found = re.findall(pattern, text, re.MULTILINE)
         if found:
@@ -195,219 +311,17 @@ def said_by(error: PySparkException) -> str:
     return text.splitlines()[0]
 
 
-class _Batches:
-    """What Spark calls for each batch. `idle` is free between batches."""
-
-    def __init__(
-        self,
-        place: Place,
-        journal: Journal,
-        tables: tuple[AnyTable, ...],
-        rules: Rules,
-        report: Callable[[Report], None],
-        publish: Publish | None,
-    ) -> None:
-        self.place = place
-        self.rules = rules
-        self.report = report
-        self.publish = publish
-        self.idle = threading.Lock()
-        self.whole: Callable[[Progress, Progress | None], None] = lambda now, before: None
-        self._journal = journal
-        self._tables = tables
-        self._before = place.progress()
-        self._begun = False
-        self._looked = time.monotonic()
-        self._took: dict[str, float] = {}
-
-    def write(self, frame: DataFrame, batch: int) -> None:
-        """The rows of a batch into all tables."""
-        with self.idle:
-            before = self._before
-            if before is not None and before.batch >= batch:
-                return  # whole, but Spark did not come to say so in its checkpoint
-            begun = time.monotonic()
-            self._took = {}
-            self.place.spark = frame.sparkSession
-            if not self._begun:
-                self.place.undo(batch)  # only the first can have been cut short
-            self._begun = True
-            counted = self._messages(frame, batch)
-            if not counted.rows:
-                self._nothing(batch)
-                return
-            progress = grown(before, batch, counted.seq, counted.until, counted.rows)
-            self._others(frame, progress, counted)
-            self._alerts(frame.sparkSession, progress)
-            self.place.advance(progress)
-            self._before = progress
-            self._say(progress, counted, time.monotonic() - begun)
-            self.whole(progress, before)
-
-    def _say(self, progress: Progress, counted: _Counted, seconds: float) -> None:
-        behind = self._journal.committed() - progress.seq
-        seq, rows, messages = progress.seq, counted.rows, counted.messages
-        self.report(Report(progress.batch, seq, rows, messages, behind, seconds, self._took))
-
-    def look(self) -> bool:
-        """Report what others wrote since the last look, if they did."""
-        now, before = self.place.progress(), self._before
-        if now is None or now == before:
-            return False
-        rows = now.seq - (before.seq if before is not None else 0)
-        seconds = time.monotonic() - self._looked
-        self._looked = time.monotonic()
-        self._before = now
-        self._say(now, _Counted(now.seq, now.time, rows, rows, set()), seconds)
-        return True
-
-    def _messages(self, frame: DataFrame, batch: int) -> _Counted:
-        """The one pass over all rows of the journal: messages are written, the rest is counted."""
-        begun = time.monotonic()
-        note = Observation()
-        seen = timed(frame, self.rules).withColumn("events", self._events()).observe(
-            note, F.max("seq").alias("seq"), F.max("time").cast("string").alias("until"),
-            F.count("*").alias("rows"), F.bit_or("events").alias("events"),
-            F.sum(F.col("events").bitwiseAND(1)).alias("messages"),
-        )  # fmt: skip
-        written = self.place.append(messages.TABLE, messages.rows(seen, self.rules), batch)
-        found = note.get
-        concerned = {
-            table for place, table in enumerate(_NAMED) if (found["events"] or 0) >> place & 1
-        }
-        counted = _Counted(
-            found["seq"] or 0,
-            found["until"] or "",
-            found["rows"],
-            found["messages"] or 0,
-            concerned,
-        )
-        if counted.messages:
-            before = self._before
-            progress = grown(before, batch, counted.seq, counted.until, counted.rows)
-            self.place.show(messages.TABLE, written, progress)
-            self._took["messages"] = time.monotonic() - begun
-        return counted
-
-    def _events(self) -> Column:
-        """One bit a table that the row concerns. Spark compiles this, but no sums of `observe`."""
-        bits = "+".join(
-            f"IF({table.event(self.rules)}, {1 << place}, 0)" for place, table in enumerate(TABLES)
-        )
-        return F.expr(bits)
-
-    def _others(self, frame: DataFrame, progress: Progress, counted: _Counted) -> None:
-        added = self.place.appended(messages.TABLE, progress)
-        for table in self._tables:
-            if table is messages.TABLE or isinstance(table, Derived):
-                continue
-            begun = time.monotonic()
-            rows = added if table.of_messages else frame
-            if isinstance(table, Table):
-                wrote = self._append(table, rows, progress, counted)
-            else:
-                wrote = self._span(table, rows, progress, counted)
-            if wrote:
-                self._took[table.name] = time.monotonic() - begun
-
-    def _nothing(self, batch: int) -> None:
-        """All rows of the range are gone, and `skip_lost` says to go on."""
-        for table in self._tables:
-            if isinstance(table, Spanning):
-                self.place.carry_on(table, batch)
-
-    def _append(self, table: Table, rows: DataFrame, progress: Progress, counted: _Counted) -> bool:
-        if table.name not in counted.concerned:
-            return False
-        if table is not readings.TABLE:
-            written = self.place.append(table, table.rows(rows, self.rules), progress.batch)
-        else:
-            failed = None if is_remote() else rows.sparkSession.sparkContext.accumulator(0)
-            found = readings.rows(rows, self.rules, failed)
-            written = self.place.append(table, found, progress.batch)
-            if failed is not None and not failed.value:
-                counted.concerned.discard("quarantine")  # nothing declared that is not so
-        self.place.show(table, written, progress)
-        return True
-
-    def _span(
-        self, table: Spanning, rows: DataFrame, progress: Progress, counted: _Counted
-    ) -> bool:
-        if table.name not in counted.concerned and not (
-            table.clocked and self._minute_over(progress)
-        ):
-            self.place.carry_on(table, progress.batch)
-            return False
-        carried = self.place.carried(table, progress.batch - 1)
-        if carried is None:
-            schema = ddl((*table.columns, *table.memory))
-            carried = rows.sparkSession.createDataFrame([], schema)
-        found = table.rows(rows, carried, self._moment(progress))
-        self.place.split(table, found.coalesce(1), progress)
-        return True
-
-    def _minute_over(self, progress: Progress) -> bool:
-        """Whether the watermark came into another minute since the batch before."""
-        if self._before is None:
-            return False
-        late = timedelta(seconds=self.rules.patience())
-        marks = (datetime.fromisoformat(one.time) - late for one in (self._before, progress))
-        return len({mark.replace(second=0, microsecond=0) for mark in marks}) > 1
-
-    def _moment(self, progress: Progress) -> Moment:
-        until = F.lit(progress.time).cast("timestamp")
-        return Moment(until, self.rules, self._journal.segment_of(progress.seq))
-
-    def _alerts(self, spark: SparkSession, progress: Progress) -> None:
-        """What the rules find in the rows that this batch added to the tables."""
-        if not self.rules.alert or alerts.TABLE not in self._tables:
-            return
-        begun = time.monotonic()
-        for table in TABLES:
-            self.place.appended(table, progress).createOrReplaceTempView(table.name)
-        found = alerts.find(spark, self.rules.alert, progress.seq, progress.time)
-        if not found:
-            return
-        rows = alerts.frame(spark, found).coalesce(1)
-        self.place.show(
-            alerts.TABLE, self.place.append(alerts.TABLE, rows, progress.batch), progress
-        )
-        if self.publish is not None:
-            self.publish(self._name(spark), progress.batch, found)
-        self._took[alerts.NAME] = time.monotonic() - begun
-
-    def _name(self, spark: SparkSession) -> str:
-        """The id of Spark's query: as long as its checkpoint lives, batches have one numbering."""
-        said = spark.read.text(f"{self.place.checkpoint}/metadata").first()
-        assert said is not None
-        return str(json.loads(said[0])["id"])
-
-
 def _far(
-    frame: DataFrame,
-    batch: int,
-    layout: Layout,
-    to: str,
-    only: tuple[str, ...],
-    rules: Rules,
-    publish: Publish | None,
-    keep: dict[str, float],
+    frame: DataFrame, batch: int, query: _Query, rules: Rules, publish: Publish | None
 ) -> None:
     """A batch in a process of the Spark Connect server, which starts with nothing each time."""
     spark = frame.sparkSession
-    place = Remote(spark, to) if to else Disk(spark, layout)
-    journal = Journal(str(layout.data))
-    batches = _Batches(place, journal, _chosen(only), rules, lambda report: None, publish)
-    if not to:
-        batches.whole = partial(tidy, layout, keep)
-    batches.write(frame, batch)
-
-
-class _Counted(NamedTuple):
-    """A batch in numbers: its last seq and time, its rows, and the tables they concern."""
-
-    seq: int
-    until: str
-    rows: int
-    messages: int
-    concerned: set[str]
+    layout = Layout(query.data)
+    place = Remote(spark, query.to) if query.to else Disk(spark, layout)
+    whole = _nothing_more if query.to else partial(tidy, layout, query.keep)
+    trials, fence = Trials(), Fence(None if query.to else layout.published)
+    work = Work(
+        place, query.source.journal(layout.data), _chosen(query.only, rules), rules,
+        lambda report: None, lambda said: None, publish, trials, fence, whole,
+    )  # fmt: skip
+    Batches(work).write(frame, batch)

@@ -26,9 +26,9 @@ from pyspark.sql import functions as F
 
 from hubbub.errors import SettingError
 from hubbub.pipeline.layout import Layout, Progress, beyond
-from hubbub.pipeline.places import BATCH_ID
+from hubbub.pipeline.places import BATCH_ID, read_payloads_of
 from hubbub.pipeline.tables import ALL
-from hubbub.pipeline.tables.table import AnyTable, Spanning, ddl, names
+from hubbub.pipeline.tables.table import CARRIED, AnyTable, Carried, ddl, names
 
 TRIES: Final = 3
 LIST_HERE: Final = "1000000"  # directories: a task for each costs more than looking into it
@@ -43,11 +43,12 @@ def views(spark: SparkSession, data: str | Path) -> Progress:
     layout = Layout(data)
     progress = layout.stands()
     spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", LIST_HERE)
+    read_payloads_of(spark, progress.largest)
     for table in ALL:
         closed(spark, layout, table, progress).createOrReplaceTempView(table.name)
-        if isinstance(table, Spanning):
-            opened = _opened(spark, layout, table, progress)
-            opened.createOrReplaceTempView(f"{table.name}_open")
+        if isinstance(table, CARRIED):
+            still = opened(spark, layout, table, progress)
+            still.createOrReplaceTempView(f"{table.name}_open")
     return progress
 
 
@@ -60,7 +61,7 @@ def closed(spark: SparkSession, layout: Layout, table: AnyTable, progress: Progr
     return rows.select(*names((*table.columns, BATCH_ID)))
 
 
-def _opened(spark: SparkSession, layout: Layout, table: Spanning, progress: Progress) -> DataFrame:
+def opened(spark: SparkSession, layout: Layout, table: Carried, progress: Progress) -> DataFrame:
     files = [str(file) for file in layout.carried(table.name, progress.batch)]
     if not files:
         return spark.createDataFrame([], ddl(table.columns))

@@ -41,7 +41,13 @@ READ: Final = {
     "startingOffsets",
     "endingTimestamp": "batch: rows before then",
     "maxOffsetsPerTrigger": "rows of one batch of a stream at most (no limit)",
-    "minPartitions": "at least so many tasks; else about as many as this machine has cores",
+    "maxBytesPerTrigger": "bytes that the rows of one batch of a stream carry at most, in memory; "
+    "one row may be larger (no limit)",
+    "minOffsetsPerTrigger": "a stream waits with a batch until so many rows are there (1) …",
+    "maxTriggerDelay": "… but no longer than so many seconds (60)",
+    "minPartitions": "at least so many tasks, however few rows there are",
+    "maxPartitions": "at most so many tasks; else as many as this machine has cores, which on a "
+    "cluster is not what counts",
     "failOnDataLoss": "`true`: rows that are gone are an error; `false`: go on after them and say "
     "how many",
     "topics": "MQTT filters, comma-separated: only rows whose topic matches one",
@@ -123,7 +129,11 @@ class Options:
             raise SettingError("startingTimestamp: expected a time that is past; this is to come")
         self.until = _moment("endingTimestamp", lower.get("endingtimestamp", ""))
         self.rows = number("maxOffsetsPerTrigger", lower.get("maxoffsetspertrigger", "0"))
+        self.bytes = number("maxBytesPerTrigger", lower.get("maxbytespertrigger", "0"))
+        self.least = number("minOffsetsPerTrigger", lower.get("minoffsetspertrigger", "1"))
+        self.delay = number("maxTriggerDelay", lower.get("maxtriggerdelay", "60"))
         self.partitions = number("minPartitions", lower.get("minpartitions", "0"))
+        self.cores = number("maxPartitions", lower.get("maxpartitions", "0")) or os.cpu_count() or 1
         self.strict = flag("failOnDataLoss", lower.get("failondataloss", "true"))
         self.kinds = lower.get("kinds", "")
         self.topics = lower.get("topics", "")

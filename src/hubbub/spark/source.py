@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import json
 import logging
-import os
+import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -68,6 +69,7 @@ LOST: Final = "lost"
 LOG: Final = "0"  # what a journal may be called while there is only one
 ROWS_PER_TASK: Final = 20_000  # below this a second task costs more than it saves
 ROWS_PER_BATCH: Final = 16_384  # small frames are joined: each costs Spark half a millisecond
+BYTES_PER_BATCH: Final = 8 << 20  # Spark and its worker each hold several batches at once
 
 _TYPES: Final[dict[str, DataType]] = {
     "int8": ByteType(),
@@ -227,13 +229,14 @@ def _read(options: Options, choice: Choice, part: InputPartition) -> Iterator[pa
 def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in batches that are not small."""
     waiting: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size = 0
     for batch in batches:
         waiting.append(batch)
         rows += batch.num_rows
-        if rows >= ROWS_PER_BATCH:
+        size += batch.nbytes
+        if rows >= ROWS_PER_BATCH or size >= BYTES_PER_BATCH:
             yield _one(waiting)
-            waiting, rows = [], 0
+            waiting, rows, size = [], 0, 0
     if rows:
         yield _one(waiting)
 
@@ -292,7 +295,7 @@ class Reader(DataSourceReader):
             if span.upto > span.after:
                 span = Span(journal.begin(span.after, span.upto), span.upto)
             spans.append((journal, span))
-        return planned(spans, os.cpu_count() or 1, self.options.partitions)
+        return planned(spans, self.options.cores, self.options.partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self.options, self.choice, partition)
@@ -309,6 +312,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.choice = Choice(options.kinds, options.topics)
         self._journals = [Journal(place, options) for place in options.places]
         self._targets: dict[str, int] | None = None
+        self._planned = -math.inf  # when the last batch was
 
     def initialOffset(self) -> Offset:
         _check_names(self.options, self._journals)
@@ -325,12 +329,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lost = sum(one.lost for one in self._journals)
         for one in self._journals:
             one.lost = 0
+        if self._too_few(spans):
+            return start
         if isinstance(limit, ReadMaxRows):
             spans = _shared(spans, limit.max_rows)
+        if self.options.bytes:
+            spans = _light(spans, self.options.bytes)
         if not lost and all(span.upto == span.after for _, span in spans):
             return start
         ends = {journal.key: span.upto for journal, span in spans}
         return self._offset(ends, start.get(LOST, 0) + lost)
+
+    def _too_few(self, spans: Sequence[tuple[Journal, Span]]) -> bool:
+        """Whether the rows that wait are not worth a batch yet."""
+        now = time.monotonic()
+        rows = sum(span.upto - span.after for _, span in spans)
+        if self._targets is None and 0 < rows < self.options.least:
+            if now - self._planned < self.options.delay:
+                return True
+        self._planned = now if rows else self._planned
+        return False
 
     def _new(self, journal: Journal, start: Offset) -> Span:
         """What a journal has after an offset."""
@@ -359,7 +377,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self.options, self.choice, partition)
 
     def _offset(self, seqs: Mapping[str, int], lost: int) -> Offset:
-        found = {VERSION: OFFSET_VERSION, PARTS: os.cpu_count() or 1, **seqs}
+        found = {VERSION: OFFSET_VERSION, PARTS: self.options.cores, **seqs}
         return {**found, LOST: lost} if lost else found
 
     def _seq(self, journal: Journal, offset: Mapping[str, Any]) -> int:
@@ -403,6 +421,17 @@ def _shared(spans: Sequence[tuple[Journal, Span]], most: int) -> list[tuple[Jour
         return list(spans)
     return [
         (one, Span(span.after, span.after + -(-most * (span.upto - span.after) // rows)))
+        for one, span in spans
+    ]
+
+
+def _light(spans: Sequence[tuple[Journal, Span]], most: int) -> list[tuple[Journal, Span]]:
+    """The spans made shorter so that their rows carry about `most` bytes together."""
+    waiting = sum(span.upto > span.after for _, span in spans)
+    return [
+        (one, span._replace(upto=one.table.shelf.within(*span, most // waiting)))
+        if span.upto > span.after
+        else (one, span)
         for one, span in spans
     ]
 

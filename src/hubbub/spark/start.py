@@ -32,15 +32,18 @@ import socket
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from hubbub.errors import SettingError
 
@@ -50,11 +53,15 @@ REMOTES: Final = ("sc://",)
 CONNECT_PORT: Final = "15002"  # Spark's default for sc://HOST
 REACH_SECONDS: Final = 5.0
 END_SECONDS: Final = 10.0  # a JVM that has nothing to do needs one
+DIE_SECONDS: Final = 3.0  # from its last word to its end
+HEAP: Final = 1 << 30  # Spark's default, of a process that cannot be asked
 
 SETTINGS: Final = {
     "spark.app.name": "hubbub",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # A Python on a busy machine may take longer than the 15 s that Spark gives it to start.
+    "spark.python.authenticate.socketTimeout": "60s",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",  # batches are small; 200 empty tasks take seconds
     "spark.sql.adaptive.enabled": "false",  # each stage as a job of its own doubles a small batch
@@ -106,7 +113,15 @@ def session(master: str = "local[*]", remote: str = "", **conf: str) -> SparkSes
         name = f"spark.{role}.extraJavaOptions"
         settings[name] = f"{options} {settings.get(name, '')}".strip()
     with _unbroken():
-        return _configured(SparkSession.builder.master(master), settings).getOrCreate()
+        spark = _configured(SparkSession.builder.master(master), settings).getOrCreate()
+    counters = spark.sparkContext._accumulatorServer
+    if counters is not None:
+        vars(counters)["handle_error"] = _say_nothing  # of a JVM that has died: `died` says it
+    return spark
+
+
+def _say_nothing(request: object, client: object) -> None:
+    """In the place of a stack on stderr."""
 
 
 def _reach(url: str, expected: tuple[str, ...]) -> None:
@@ -171,16 +186,50 @@ def _alone(home: Path) -> dict[str, str]:
     return settings
 
 
-def end(spark: SparkSession) -> None:
-    """Stop Spark and wait until its process is gone."""
+def heap(spark: SparkSession) -> int:
+    """The bytes that a process of Spark which runs tasks may take for its objects."""
+    if is_remote():
+        return HEAP
+    context = spark.sparkContext
+    assert context._jvm is not None, "Spark runs"
+    if str(context.master).startswith("local"):
+        return int(context._jvm.java.lang.Runtime.getRuntime().maxMemory())
+    given = context.getConf().get("spark.executor.memory", "1g")
+    return int(context._jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(given))
+
+
+def died() -> bool:
+    """Whether the process of Spark has ended without being told to."""
     gateway = SparkContext._gateway
-    spark.stop()
+    if gateway is None:
+        return False
+    try:
+        gateway.jvm.System.nanoTime()
+        return False
+    except (Py4JError, OSError):
+        with suppress(subprocess.TimeoutExpired):
+            gateway.proc.wait(timeout=DIE_SECONDS)
+        return True
+
+
+def end(spark: SparkSession) -> None:
+    """Stop Spark and wait until its process is gone; one that has died is let go of."""
+    gateway = SparkContext._gateway
+    try:
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+            spark.stop()
+    except (Py4JError, OSError):
+        spark.sparkContext._jsc = None  # so that it lets go of what is here
+        spark.sparkContext.stop()
+        SparkSession._instantiatedSession = SparkSession._activeSession = None
     if gateway is None:
         return
     SparkContext._gateway = SparkContext._jvm = None
-    gateway.shutdown()
+    with suppress(Py4JError, OSError):
+        gateway.shutdown()
     process = gateway.proc
-    process.stdin.close()
+    with suppress(OSError):
+        process.stdin.close()
     try:
         process.wait(timeout=END_SECONDS)
     except subprocess.TimeoutExpired:
@@ -202,9 +251,15 @@ def _prepare(here: bool) -> Path:
     return home
 
 
+_SENDING: Final = (
+    "KeyboardInterrupt while sending command.",
+    "Exception while sending command.",
+)
+
+
 def _no_echo(record: logging.LogRecord) -> bool:
-    """Py4j logs a Ctrl-C with its stack, and to nobody's logger, before it raises it."""
-    return record.msg != "KeyboardInterrupt while sending command."
+    """Py4j logs a Ctrl-C, or the end of the JVM, with its stack before it raises it."""
+    return record.msg not in _SENDING
 
 
 def java() -> Path:

@@ -1,6 +1,7 @@
 """`/api/v1/journal`: which rows there are, and the frames that hold a range of them.
 
-    GET ?from=SEQ&to=SEQ   frames as they lie on the disk, until ANSWER_BYTES are passed
+    GET ?from=SEQ&to=SEQ         frames as they lie on the disk, until ANSWER_BYTES are passed
+    GET ?from=SEQ&to=SEQ&most=N  no frames: only up to which row they carry so many bytes
 
 The bytes are only found here, in a thread and by the frames' headers: whoever reads them checks
 and decodes them (`spark.remote`). Seqs are text in JSON: they pass 2^53.
@@ -47,11 +48,14 @@ class JournalApi:
         try:
             begin = number_in(given, "from") if asked else 0
             end = number_in(given, "to") if "to" in given else MOST
+            most = number_in(given, "most") if "most" in given else 0
         except ValueError as error:
             return refused(400, str(error))
         try:
             with told(self._directory):
-                return await self._range(begin, end) if asked else JSONResponse(self._listing())
+                if not asked:
+                    return JSONResponse(self._listing())
+                return await self._range(begin, end, most)
         except UnreadableError as error:
             return refused(503, str(error))
         except HubbubError as error:
@@ -68,10 +72,11 @@ class JournalApi:
             "segments": [{"first": str(one.first), "bytes": one.size} for one in frames.segments()],
         }
 
-    async def _range(self, begin: int, end: int) -> Response:
+    async def _range(self, begin: int, end: int, most: int) -> Response:
         committed = self._frames.committed()
+        span = max(begin, 1) - 1, min(end, committed)
         async with self._one:
-            found = await asyncio.to_thread(self._find, max(begin, 1) - 1, min(end, committed))
+            found = await asyncio.to_thread(self._find, *span, most)
         headers = {
             "hubbub-journal": self._frames.identity(),
             "hubbub-format": str(FORMAT_VERSION),
@@ -81,7 +86,9 @@ class JournalApi:
         }
         return Response(b"".join(found.pieces), media_type=MEDIA_TYPE, headers=headers)
 
-    def _find(self, after: int, upto: int) -> _Found:
+    def _find(self, after: int, upto: int, most: int) -> _Found:
+        if most:
+            return _Found([], max(after, self._frames.within(after, upto, most)))
         pieces, size = [], 0
         for data, found in self._frames.between(after, upto, check=False):
             pieces.append(data[found.at : found.at + found.size])

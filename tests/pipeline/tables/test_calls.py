@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
-from hubbub.pipeline.rules import NO_RULES
+from hubbub.pipeline.carry import Whole
 from hubbub.pipeline.tables import calls
 from hubbub.pipeline.tables.calls import folded
-from hubbub.pipeline.tables.table import Moment, ddl
+from hubbub.pipeline.tables.table import arrow
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 Event = dict[str, Any]
@@ -109,52 +108,30 @@ def test_any_rows_make_calls(data: st.DataObject) -> None:
 
 @pytest.mark.spark
 def test_carried_calls_close_in_a_later_batch(spark: SparkSession) -> None:
-    carried = spark.createDataFrame(
-        [(80, "foo", 3, "cli", NOON, None, None, None, "open")], ddl(calls.COLUMNS)
+    open_call = [80, "foo", 3, "cli", NOON, None, None, None, "open"]
+    columns = [column.name for column in calls.COLUMNS]
+    held = Whole(
+        pa.Table.from_pylist([dict(zip(columns, open_call, strict=True))], arrow(calls.COLUMNS))
     )
+    asks = ("send", "cli", "$queue/foo")
+    answers = '{"answers":["foo",5]}'
     batch = spark.createDataFrame(
         [
-            (82, NOON + timedelta(milliseconds=2), "send", "svc", "$queue/cli", "", 80, 0, ""),
-            (
-                83,
-                NOON + timedelta(milliseconds=3),
-                "send",
-                "cli",
-                "$queue/foo",
-                "$queue/cli",
-                0,
-                4,
-                "",
-            ),
-            (
-                84,
-                NOON + timedelta(milliseconds=4),
-                "send",
-                "cli",
-                "$queue/foo",
-                "reply/here",
-                0,
-                5,
-                '{"x":1}',
-            ),
-            (
-                89,
-                NOON + timedelta(milliseconds=9),
-                "publish",
-                "svc",
-                "reply/here",
-                "",
-                0,
-                0,
-                '{"answers":["foo",5]}',
-            ),
+            (seq, NOON + timedelta(milliseconds=seq - 80), *row)
+            for seq, row in (
+                (82, ("send", "svc", "$queue/cli", "", 80, 0, "")),
+                (83, (*asks, "$queue/cli", 0, 4, "")),
+                (84, (*asks, "reply/here", 0, 5, '{"x":1}')),
+                (89, ("publish", "svc", "reply/here", "", 0, 0, answers)),
+            )
         ],
         "seq bigint, time timestamp, kind string, client string, topic string, reply_to string, "
         "ref bigint, number bigint, properties string",
     )
-    found = calls.rows(batch, carried, Moment(F.lit(None), NO_RULES)).orderBy("seq").collect()
-    assert [(row.seq, row.status, row.latency_ms, row.open) for row in found] == [
-        (80, "answered", 2.0, False),
-        (83, "open", None, True),
-        (84, "answered", 5.0, False),
-    ]
+    events = batch.where(calls.EVENT).selectExpr(*calls.NEEDS).toArrow()
+    folding = calls.TABLE.fold(events, held, 0)
+    assert [
+        (row["seq"], row["status"], row["latency_ms"]) for row in folding.closed.to_pylist()
+    ] == [(80, "answered", 2.0), (84, "answered", 5.0)]
+    assert folding.opened["seq"].to_pylist() == [83]
+    assert held.after(folding)["seq"].to_pylist() == [83]

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
-from hubbub.pipeline.rules import NO_RULES
+from hubbub.pipeline.carry import Whole
 from hubbub.pipeline.tables import calls
-from hubbub.pipeline.tables.table import Moment, ddl
+from hubbub.pipeline.tables.table import arrow
 from tests.process import RunningHub
 from tests.test_rpc import PEERS, peer, until_empty
 
@@ -44,8 +43,10 @@ def test_each_pair_is_an_answered_call(spark: SparkSession, tmp_path: Path) -> N
     finally:
         assert hub.stop(signal.SIGTERM) == 0
     batch = spark.read.format("hubbub").option("path", str(hub.data)).load()
-    nothing = spark.createDataFrame([], ddl(calls.COLUMNS))
-    found = calls.rows(batch, nothing, Moment(F.lit(None), NO_RULES)).orderBy("seq").collect()
-    assert [(row.queue, row.caller, row.responder) for row in found] == expected
-    assert [row.queue for row in found if row.status != "answered"] == []
-    assert all(0 <= row.latency_ms < 60_000 and row.number == 0 for row in found)
+    events = batch.where(calls.EVENT).selectExpr(*calls.NEEDS).toArrow().sort_by("seq")
+    folding = calls.TABLE.fold(events, Whole(arrow(calls.COLUMNS).empty_table()), 0)
+    found = folding.closed.sort_by("seq").to_pylist()
+    assert len(folding.opened) == 0
+    assert [(row["queue"], row["caller"], row["responder"]) for row in found] == expected
+    assert all(row["status"] == "answered" for row in found)
+    assert all(0 <= row["latency_ms"] < 60_000 and row["number"] == 0 for row in found)

@@ -16,21 +16,26 @@ from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from hubbub.journal.segments import Directory
-from hubbub.journal.table import Table
+from hubbub.journal.table import SCHEMA, Table
+from hubbub.pipeline import carry
+from hubbub.pipeline.carry import Pieces, carried
 from hubbub.pipeline.event_time import timed
 from hubbub.pipeline.rules import NO_RULES
 from hubbub.pipeline.tables import calls, deliveries, sessions, traffic
-from hubbub.pipeline.tables.table import Moment, Spanning, ddl
+from hubbub.pipeline.tables.table import Folded, Moment, arrow, ddl
 from tests.simulation.hub import replayed
 from tests.simulation.test_simulation import MEMORY
 from tests.simulation.world import World
 
 Row = dict[str, Any]
+EVENTS = SCHEMA.append(pa.field("asks", pa.bool_())).append(pa.field("answers", pa.string()))
 FAILED_WRITE = 5  # a schedule in which a segment goes on in another file
 
 
@@ -50,13 +55,18 @@ def past(request: pytest.FixtureRequest) -> Iterator[Past]:
         yield Past(Path(folder), table, pa.Table.from_batches(table.read(0, table.committed())))
 
 
+@pytest.mark.pure  # small pieces, so that most of them stay as they are
 @pytest.mark.parametrize("module", [calls, deliveries, sessions])
-def test_many_batches_say_what_one_says(past: Past, module: Any) -> None:
+def test_many_batches_say_what_one_says(
+    past: Past, module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carry, "PIECE", 6)
+    monkeypatch.setattr(carry, "SMALL", 3)
     last = past.table.committed()
     cuts = random.Random(last).sample(range(1, last), 20)
     events = concerned(past.rows, module)
-    whole = in_batches(past, module, events, [])
-    assert in_batches(past, module, events, cuts) == whole
+    whole = in_batches(past, module.TABLE, events, [])
+    assert in_batches(past, module.TABLE, events, cuts) == whole
 
 
 def test_what_is_open_is_what_the_hub_has(past: Past) -> None:
@@ -69,7 +79,8 @@ def test_what_is_open_is_what_the_hub_has(past: Past) -> None:
     ]
     for queue in state.queues.values():
         waiting += [(seq, "queue", queue.client) for seq in queue.messages.values()]
-    closed, opened = in_batches(past, deliveries, concerned(past.rows, deliveries), [])
+    events = concerned(past.rows, deliveries)
+    closed, opened = in_batches(past, deliveries.TABLE, events, [])
     found = [(row["seq"], row["protocol"], row["receiver"]) for row in opened]
     assert sorted(found) == sorted(waiting)
     grain = [(row["offer"], row["protocol"], row["receiver"]) for row in (*closed, *opened)]
@@ -77,32 +88,33 @@ def test_what_is_open_is_what_the_hub_has(past: Past) -> None:
 
 
 def in_batches(
-    past: Past, module: Any, events: list[Row], cuts: list[int]
+    past: Past, table: Folded, events: pa.Table, cuts: list[int]
 ) -> tuple[list[Row], list[Row]]:
     """The closed rows and the open ones, as the fold makes them batch by batch."""
     closed: list[Row] = []
-    carried: list[Row] = []
-    for after, upto in pairwise([0, *sorted(cuts), past.table.committed()]):
-        added = [event for event in events if after < event["seq"] <= upto]
-        if not added:
-            continue
-        knows = {"segment": past.table.segment_of(upto)} if module is deliveries else {}
-        given = [*({**row, "kind": "carried"} for row in carried), *added]
-        names = dict.fromkeys(name for row in given for name in row)
-        filled = [{name: row.get(name) for name in names} for row in given]
-        batches = module.folded([pa.RecordBatch.from_pylist(filled)], **knows)
-        found = [row for batch in batches for row in batch.to_pylist()]
-        closed += [row for row in found if not row["open"]]
-        carried = sorted((row for row in found if row["open"]), key=in_order)
-    return told(closed), told(carried)
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        files: list[Path] = []
+        for batch, (after, upto) in enumerate(pairwise([0, *sorted(cuts), last_of(past)])):
+            seq = pc.field("seq")
+            added = events.filter((seq > after) & (seq <= upto))
+            if len(added):
+                held = Pieces(files, arrow((*table.columns, *table.memory)))
+                folding = table.fold(added, held, past.table.segment_of(upto))
+                place = Path(folder) / str(batch)
+                staying = carried(held, folding, place)
+                files = staying + [
+                    file.rename(file.with_name(f"{batch}-{file.name}")) for file in place.iterdir()
+                ]
+                closed += folding.closed.to_pylist()
+        opened = [row for file in files for row in pq.read_table(file).to_pylist()]
+    return told(closed), told(opened)
 
 
-def in_order(row: Row) -> tuple[int, int]:
-    """Places in a backlog first, whose seqs need not rise."""
-    return row.get("number") or 0, row["seq"] or 0
+def last_of(past: Past) -> int:
+    return past.table.committed()
 
 
-def concerned(rows: pa.Table, module: Any) -> list[Row]:
+def concerned(rows: pa.Table, module: Any) -> pa.Table:
     """The rows that the table asks for, with what Spark's side adds to them."""
     with duckdb.connect() as database:
         database.register("rows", rows)
@@ -114,7 +126,7 @@ def concerned(rows: pa.Table, module: Any) -> list[Row]:
         answers = json.loads(event["properties"] or "{}").get("answers")
         event["answers"] = json.dumps(answers) if answers is not None else None
         event["payload"] = event["payload"] if event["kind"] == "audience" else None
-    return events
+    return pa.Table.from_pylist(events, EVENTS)
 
 
 def told(rows: list[Row]) -> list[Row]:
@@ -125,34 +137,33 @@ def told(rows: list[Row]) -> list[Row]:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "table",
-    [traffic.TABLE, calls.TABLE, deliveries.TABLE, sessions.TABLE],
-    ids=lambda one: one.name,
-)
 @pytest.mark.parametrize("past", [FAILED_WRITE], indirect=True)
-def test_spark_carries_what_is_open(spark: SparkSession, past: Past, table: Spanning) -> None:
-    last = past.table.committed()
-    assert through_spark(spark, past, table, [last // 3]) == through_spark(spark, past, table, [])
+def test_spark_gives_the_folds_their_rows(spark: SparkSession, past: Past) -> None:
+    rows = spark.createDataFrame(past.rows)
+    for module in (calls, deliveries, sessions):
+        found = rows.where(module.EVENT).selectExpr(*module.NEEDS).toArrow().sort_by("seq")
+        expected = concerned(past.rows, module).select(found.column_names)
+        whole = in_batches(past, module.TABLE, expected, [])
+        assert in_batches(past, module.TABLE, found, []) == whole
 
 
-def through_spark(spark: SparkSession, past: Past, table: Spanning, cuts: list[int]) -> list[Row]:
-    """The closed rows and the open ones, as the table's own `rows` makes them batch by batch."""
-    carried = spark.createDataFrame([], ddl((*table.columns, *table.memory)))
+@pytest.mark.spark
+@pytest.mark.parametrize("past", [FAILED_WRITE], indirect=True)
+def test_spark_carries_what_is_open(spark: SparkSession, past: Past) -> None:
+    assert through_spark(spark, past, [last_of(past) // 3]) == through_spark(spark, past, [])
+
+
+def through_spark(spark: SparkSession, past: Past, cuts: list[int]) -> list[Row]:
+    """The closed minutes and the open ones, as the table's own `rows` makes them."""
+    carried = spark.createDataFrame([], ddl(traffic.COLUMNS))
     closed: list[Row] = []
-    for after, upto in pairwise([0, *cuts, past.table.committed()]):
+    for after, upto in pairwise([0, *cuts, last_of(past)]):
         part = past.rows.slice(after, upto - after)
         until = F.lit(part.column("time")[-1].as_py())
-        moment = Moment(until, NO_RULES, past.table.segment_of(upto))
         batch = timed(spark.createDataFrame(part), NO_RULES)
-        found = table.rows(batch, carried, moment).toArrow()
-        opened = pa.compute.field("open")
+        found = traffic.rows(batch, carried, Moment(until, NO_RULES)).toArrow()
+        opened = pc.field("open")
         carried = spark.createDataFrame(found.filter(opened).drop_columns("open"))
-        closed += found.filter(~opened).to_pylist()
-        left = found.filter(opened).to_pylist()
-    first = table.columns[0].name
-    names = [column.name for column in table.columns]
-    return sorted(
-        ({name: row[name] for name in names} for row in (*closed, *left) if row[first] is not None),
-        key=repr,
-    )
+        closed += found.filter(~opened).drop_columns("open").to_pylist()
+        left = found.filter(opened).drop_columns("open").to_pylist()
+    return sorted((*closed, *left), key=repr)

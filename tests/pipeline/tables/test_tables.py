@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,10 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from hubbub import schema
+from hubbub.pipeline.carry import Whole
 from hubbub.pipeline.event_time import timed
 from hubbub.pipeline.rules import NO_RULES, Decode, Rules
 from hubbub.pipeline.tables import TABLES, messages, quarantine, readings, traffic
-from hubbub.pipeline.tables.table import Moment, Spanning, Table, ddl
+from hubbub.pipeline.tables.table import Folded, Moment, Spanning, Table, arrow, ddl
 from hubbub.schema import Row
 from tests.spark.fixtures import Writer, publish
 
@@ -63,7 +64,10 @@ def test_readings(batch: DataFrame) -> None:
 
 def test_traffic_closes_all_minutes_but_the_last(spark: SparkSession, batch: DataFrame) -> None:
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    carried = spark.createDataFrame([("a", noon, 10, 100, 1)], ddl(traffic.COLUMNS))
+    astray = noon + timedelta(days=365)  # of a clock that was put right since
+    carried = spark.createDataFrame(
+        [("a", noon, 10, 100, 1), ("c", astray, 1, 1, 0)], ddl(traffic.COLUMNS)
+    )
     until = F.lit("2026-01-01 12:01:01").cast("timestamp")
     found = traffic.rows(batch, carried, Moment(until, NO_RULES))
     rows = found.withColumn("minute", F.date_format("minute", "HH:mm")).collect()
@@ -72,6 +76,7 @@ def test_traffic_closes_all_minutes_but_the_last(spark: SparkSession, batch: Dat
         ("a", "12:00", 12, 125, 1, False),
         ("a", "12:01", 1, 1, 0, True),
         ("b", "12:00", 1, 2, 0, False),
+        ("c", "12:00", 1, 1, 0, False),
     ]
 
 
@@ -138,13 +143,18 @@ def test_a_rule_names_the_content_type(batch: DataFrame) -> None:
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_rows_have_the_declared_columns(
-    spark: SparkSession, batch: DataFrame, table: Table | Spanning
+    spark: SparkSession, batch: DataFrame, table: Table | Spanning | Folded
 ) -> None:
     nothing = spark.createDataFrame([], ddl(table.columns))
     if isinstance(table, Table):
         assert table.rows(batch, NO_RULES).dtypes == nothing.dtypes
+    elif isinstance(table, Spanning):
+        found = table.rows(batch, nothing, Moment(F.current_timestamp(), NO_RULES))
+        assert found.dtypes == [*nothing.dtypes, ("open", "boolean")]
     else:
-        remembered = spark.createDataFrame([], ddl((*table.columns, *table.memory)))
-        found = table.rows(batch, remembered, Moment(F.current_timestamp(), NO_RULES))
-        assert found.dtypes == [*remembered.dtypes, ("open", "boolean")]
+        schema = arrow((*table.columns, *table.memory))
+        events = batch.where(table.event(NO_RULES)).selectExpr(*table.needs).toArrow()
+        folding = table.fold(events, Whole(schema.empty_table()), 0)
+        assert folding.closed.schema == arrow(table.columns)
+        assert folding.opened.schema == schema
     assert table.grain and all(column.meaning for column in table.columns)

@@ -18,9 +18,9 @@ from hubbub.pipeline.tables import (
     sessions,
     traffic,
 )
-from hubbub.pipeline.tables.table import Derived, Spanning, Table
+from hubbub.pipeline.tables.table import Derived, Folded, Spanning, Table
 
-TABLES: Final[tuple[Table | Spanning, ...]] = (
+TABLES: Final[tuple[Table | Spanning | Folded, ...]] = (
     messages.TABLE,
     readings.TABLE,
     quarantine.TABLE,
@@ -29,4 +29,4 @@ TABLES: Final[tuple[Table | Spanning, ...]] = (
     sessions.TABLE,
     deliveries.TABLE,
 )
-ALL: Final[tuple[Table | Spanning | Derived, ...]] = (*TABLES, alerts.TABLE)
+ALL: Final[tuple[Table | Spanning | Folded | Derived, ...]] = (*TABLES, alerts.TABLE)

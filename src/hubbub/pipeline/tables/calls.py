@@ -14,7 +14,7 @@ whatever protocol it came by. Such rows are there if everything is recorded (`jo
 else the acknowledgement that comes with each answer closes the call, as unanswered.
 
 Later answers to a closed call change nothing. The rows must be taken one after the other, so this
-is a fold in Python over the few rows that have to do with calls, in one task.
+is a fold in Python over the few rows that have to do with calls.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from hubbub.pipeline.tables.table import Column, Moment, Spanning, built, ddl, with_carried
+from hubbub.pipeline.tables.table import Column, Folded, built, whole
 from hubbub.schema import column_of
 
 GRAIN: Final = "one row a request: seq"
@@ -52,6 +50,11 @@ EVENT: Final = (
     " OR (kind = 'destroy' AND startswith(topic, '$queue/'))"
 )
 
+NEEDS: Final = (
+    "seq", "time", "kind", "client", "topic", "ref", "number", "reply_to <> '' AS asks",
+    "IF(kind = 'publish', get_json_object(properties, '$.answers'), NULL) AS answers",
+)  # fmt: skip
+
 _SCHEMA: Final = pa.schema(
     [
         ("seq", pa.int64()),
@@ -68,16 +71,6 @@ _SCHEMA: Final = pa.schema(
 )
 
 Call = dict[str, Any]
-
-
-def rows(batch: DataFrame, carried: DataFrame, moment: Moment) -> DataFrame:
-    """The calls that close in this batch, and those that are still open."""
-    events = batch.where(EVENT).select(
-        "seq", "time", "kind", "client", "topic", (F.col("reply_to") != "").alias("asks"), "ref",
-        "number", F.get_json_object("properties", "$.answers").alias("answers"),
-    )  # fmt: skip
-    ordered = with_carried(events, carried, "seq")
-    return ordered.mapInArrow(folded, ddl(COLUMNS) + ", open boolean")
 
 
 def folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -164,4 +157,6 @@ def _asked(event: dict[str, Any]) -> Call:
     }
 
 
-TABLE: Final = Spanning("calls", GRAIN, COLUMNS, lambda rules: EVENT, rows)
+TABLE: Final = Folded(
+    "calls", GRAIN, COLUMNS, lambda rules: EVENT, NEEDS, whole(folded, COLUMNS)
+)

@@ -13,22 +13,25 @@ A message offered again, as a retained one is to who subscribes again, is anothe
 shared subscription has in hand itself is none: its members have deliveries.
 
 A session's deliveries are numbered as the hub's own fold does it, and an `ack` of n of them means
-n consecutive numbers from the one it names. Only the order counts here, so numbers may begin at
-any value: the journal may have been cut before the session began.
+n consecutive numbers from the one it names. The `connect` row of a lasting session says which
+number comes next; in a journal that was cut before the session began, places are counted from 0
+until then.
+
+A batch costs what it changes: of the open deliveries, which may be millions, the fold gets those
+that rows of the batch may mean. The others stay in the files they lie in (`table.Held`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import pyarrow.compute as pc
 
-from hubbub.pipeline.tables.table import Column, Moment, Spanning, built, ddl, with_carried
+from hubbub.pipeline.tables.table import Column, Folded, Folding, Held, arrow
 
 GRAIN: Final = "one row a delivery: offer, protocol, receiver"
 
@@ -49,93 +52,223 @@ COLUMNS: Final = (
 )
 MEMORY: Final = (
     Column("number", "bigint", "place in the backlog; without a seq: the next place"),
-    Column("ref", "bigint", "seq of an audience"),
+    Column("ref", "bigint", "seq of an audience; of a next place: 1 if the hub said which it is"),
     Column("audience", "string", "the sessions of that audience, as JSON"),
 )
 
 QUEUE: Final = "$queue/"
 EVENT: Final = (
     "(kind = 'publish' AND ref <> 0) OR kind IN ('send', 'audience', 'end')"
+    " OR (kind = 'connect' AND contains(properties, '\"lasting\"'))"
     " OR (kind IN ('queued', 'ack', 'drop') AND client <> '' AND protocol <> 'share')"
     " OR (kind IN ('deliver', 'destroy') AND startswith(topic, '$queue/'))"
 )
-
-_SCHEMA: Final = pa.schema(
-    [
-        ("seq", pa.int64()),
-        ("offer", pa.int64()),
-        ("topic", pa.string()),
-        ("protocol", pa.string()),
-        ("receiver", pa.string()),
-        ("qos", pa.int8()),
-        ("since", pa.timestamp("us", "UTC")),
-        ("handed", pa.timestamp("us", "UTC")),
-        ("attempts", pa.int32()),
-        ("ended", pa.timestamp("us", "UTC")),
-        ("latency_ms", pa.float64()),
-        ("status", pa.string()),
-        ("by", pa.string()),
-        ("number", pa.int64()),
-        ("ref", pa.int64()),
-        ("audience", pa.string()),
-        ("open", pa.bool_()),
-    ]
-)
-_EVENT_COLUMNS: Final = (
-    "seq", "time", "kind", "protocol", "client", "topic", "qos", "payload", "ref", "number",
-    "properties",
+NEEDS: Final = (
+    "seq", "time", "kind", "protocol", "client", "topic", "qos", "ref", "number",
+    "IF(kind = 'audience', payload, NULL) AS payload",  # others' payloads stay behind
+    "IF(kind IN ('ack', 'connect', 'disconnect'), properties, '') AS properties",
 )  # fmt: skip
 
-Event = dict[str, Any]
-Delivery = dict[str, Any]
+_NAMES: Final = ("seq", "time", "kind", "protocol", "client", "topic", "qos", "payload", "ref",
+                 "number", "properties")  # fmt: skip
+_CLOSED: Final = arrow(COLUMNS)
+_OPENED: Final = arrow((*COLUMNS, *MEMORY))
+_ALL: Final = (-(1 << 62), 1 << 62)  # places of a backlog
+
 Key = tuple[str, str]
+Event = tuple[Any, ...]  # by _NAMES; times in microseconds
 
 
-def rows(batch: DataFrame, carried: DataFrame, moment: Moment) -> DataFrame:
-    """The deliveries that close in this batch, and those that are open."""
-    said = F.when(F.col("kind") == "audience", F.col("payload"))  # others' payloads stay behind
-    events = batch.where(EVENT).withColumn("payload", said).select(*_EVENT_COLUMNS)
-    # What was known before goes first, in its own order; then the rows of the journal.
-    events = events.withColumn("at", F.col("seq"))
-    ordered = with_carried(events, carried.withColumn("at", F.lit(0)), "at", "number", "seq")
-    fold = partial(folded, segment=moment.segment)
-    return ordered.mapInArrow(fold, ddl((*COLUMNS, *MEMORY)) + ", open boolean")
+class Delivery:
+    """A row of the table, its times in microseconds; `number` is its place in the backlog."""
+
+    __slots__ = (*(column.name for column in COLUMNS), "number")
+
+    def __init__(
+        self, seq: int, offer: int, topic: str | None, protocol: str, receiver: str, qos: int,
+        since: int, number: int | None = None,
+    ) -> None:  # fmt: skip
+        self.seq = seq
+        self.offer = offer
+        self.topic = topic
+        self.protocol = protocol
+        self.receiver = receiver
+        self.qos = qos
+        self.since = since
+        self.handed: int | None = None
+        self.attempts = 0
+        self.ended: int | None = None
+        self.latency_ms: float | None = None
+        self.status = "open"
+        self.by: str | None = None
+        self.number = number
 
 
-def folded(batches: Iterable[pa.RecordBatch], segment: int = 0) -> Iterator[pa.RecordBatch]:
-    """Events in order become closed deliveries, then the open ones and what to remember.
+def fold(events: pa.Table, held: Held, segment: int) -> Folding:
+    """The deliveries that close by these events, those that are new or changed, what stays.
 
     `segment`: where the journal's segment of the last row begins; audiences before it are over.
     """
+    rows = list(events_in(events))
     deliveries = Deliveries()
-    for batch in batches:
-        for event in batch.to_pylist():
-            deliveries.take(event)
-        yield from built(deliveries.closed, _SCHEMA)
-        deliveries.closed = []
-    yield from built(deliveries.still_open(), _SCHEMA)
-    yield from built(deliveries.memory(segment), _SCHEMA)
+    for row in _memory_of(held):
+        deliveries.remember(row)
+    left = {}
+    for name, chosen, staying in _wanted(rows, held, deliveries):
+        left[name] = staying
+        for row in chosen.sort_by("number").to_pylist():
+            deliveries.carry(row)
+    for event in rows:
+        deliveries.take(event)
+    closed, opened = _table(deliveries.closed, _CLOSED), _table(deliveries.still_open(), _OPENED)
+    memory = pa.Table.from_pylist(deliveries.memory(segment), _OPENED)
+    return Folding(closed, opened, left, memory)
+
+
+def events_in(events: pa.Table) -> Iterator[Event]:
+    columns = {name: events.column(name) for name in _NAMES}
+    columns["time"] = columns["time"].cast(pa.int64())
+    return zip(*(columns[name].to_pylist() for name in _NAMES), strict=True)
+
+
+def _table(rows: list[Delivery], schema: pa.Schema) -> pa.Table:
+    columns = []
+    for field in schema:
+        if field.name in ("ref", "audience"):
+            columns.append(pa.nulls(len(rows), field.type))
+        else:
+            columns.append(pa.array([getattr(row, field.name) for row in rows], field.type))
+    return pa.table(columns, schema=schema)
+
+
+# Which of the open deliveries a batch may mean
+
+
+def _memory_of(held: Held) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for name in held.names():
+        if held.lowest(name) is None:
+            found += held.rows(name).filter(pc.field("seq").is_null()).to_pylist()
+    return found
+
+
+def _wanted(
+    events: list[Event], held: Held, known: Deliveries
+) -> Iterator[tuple[str, pa.Table, pa.Array]]:
+    """Of each piece with such rows: its name, the rows, and which of the piece stay."""
+    named, several, places = _meant(events, known)
+    wanted = pa.array(sorted({seq for seq, _ in named}), pa.int64())
+    receivers = pa.array(sorted({receiver for _, receiver in named}), pa.string())
+    names = held.names()
+    for name in names:
+        for receiver, seq, number in _starts(held, name, several):
+            for count in several[seq, receiver]:
+                low, high = places.get(receiver, (number, number))
+                places[receiver] = min(low, number), max(high, number + count)
+    for name in names:
+        if not places and not held.may_hold(name, wanted):
+            continue
+        keys = held.rows(name, ("seq", "receiver", "number"))
+        taken = pc.and_(pc.is_in(keys["seq"], wanted), pc.is_in(keys["receiver"], receivers))
+        taken = pc.or_(taken, pc.is_null(keys["seq"]))
+        if places:
+            taken = pc.or_(taken, _within(keys, places))
+        if pc.any(taken).as_py():
+            rows = held.rows(name).filter(taken)
+            yield name, rows.filter(pc.field("seq").is_valid()), pc.invert(taken)
+
+
+def _meant(
+    events: list[Event], known: Deliveries
+) -> tuple[set[tuple[int, str]], dict[tuple[int, str], list[int]], dict[str, tuple[int, int]]]:
+    """Messages named, each with its receiver; those that begin several; places by receiver."""
+    named: set[tuple[int, str]] = set()
+    several: dict[tuple[int, str], list[int]] = {}
+    places: dict[str, tuple[int, int]] = {}
+    dropped: dict[Key, int] = {}
+    for _, _, kind, protocol, client, topic, _, _, ref, number, properties in events:
+        if kind == "deliver" or (kind in ("ack", "drop") and topic.startswith(QUEUE)):
+            named.add((ref, topic))
+        elif kind == "ack":
+            named.add((ref, client))
+            if properties:
+                places[client] = _ALL  # named by number: seldom enough
+            elif number > 1:
+                several.setdefault((ref, client), []).append(number)
+        elif kind == "drop":
+            dropped[protocol, client] = dropped.get((protocol, client), 0) + number
+        elif kind in ("end", "destroy"):
+            places[client or topic] = _ALL
+        elif kind == "connect" and not known.backlog(protocol, client).said:
+            places[client] = _ALL
+    for key, count in dropped.items():
+        low, high = places.get(key[1], _ALL[::-1])
+        places[key[1]] = min(low, known.backlog(*key).next - count), max(high, _ALL[1])
+    return named, several, places
+
+
+def _starts(
+    held: Held, name: str, several: dict[tuple[int, str], list[int]]
+) -> Iterator[tuple[str, int, int]]:
+    """Receiver, message and place of the deliveries with which several end."""
+    wanted = pa.array(sorted({seq for seq, _ in several}), pa.int64())
+    if not several or not held.may_hold(name, wanted):
+        return
+    keys = held.rows(name, ("seq", "receiver", "number"))
+    keys = keys.filter(pc.is_in(keys["seq"], wanted))
+    columns = (keys[name].to_pylist() for name in ("receiver", "seq", "number"))
+    for receiver, seq, number in zip(*columns, strict=True):
+        if number is not None and (seq, receiver) in several:
+            yield receiver, seq, number
+
+
+def _within(keys: pa.Table, places: dict[str, tuple[int, int]]) -> pa.Array:
+    """Which rows lie at one of these places; a queue has no places, all of it is meant."""
+    coded = keys["receiver"].combine_chunks().dictionary_encode()
+    bounds = [places.get(name, (1, 0)) for name in coded.dictionary.to_pylist()] + [(1, 0)]
+    low, high = np.array(bounds, np.int64).T
+    codes = coded.indices.fill_null(len(bounds) - 1).to_numpy(zero_copy_only=False)
+    numbers = keys["number"].fill_null(0).to_numpy()
+    return pa.array((low[codes] <= numbers) & (numbers < high[codes]))
+
+
+# The fold
 
 
 class _Backlog:
-    """The open deliveries of a session by their place, and the next place."""
+    """The open deliveries of a session by their place, and the next place.
+
+    `said`: the hub said which it is, so places are the hub's numbers.
+    """
 
     def __init__(self) -> None:
         self.open: dict[int, Delivery] = {}
         self.next = 0
+        self.said = False
 
-    def place_of(self, event: Event) -> int:
+    def place_of(self, ref: int, properties: str) -> int:
         """Where the deliveries that an `ack` means begin; -1 if they are unknown.
 
-        The oldest delivery of the message, unless the row names another: then the newest.
+        The oldest delivery of the message, unless the row names another by its number.
         """
+        if properties and self.said:
+            return int(json.loads(properties)["delivery"])
         found = -1
         for place, delivery in self.open.items():
-            if delivery["seq"] == event["ref"]:
+            if delivery.seq == ref:
                 found = place
-                if not event["properties"]:
+                if not properties:
                     break
         return found
+
+    def connect(self, number: int) -> None:
+        """The hub says which number is next."""
+        if not self.said:
+            shift = number - self.next
+            self.open = {place + shift: one for place, one in self.open.items()}
+            for place, one in self.open.items():
+                one.number = place
+        self.next, self.said = number, True
 
 
 class Deliveries:
@@ -147,8 +280,8 @@ class Deliveries:
         self.audiences: dict[int, list[tuple[str, str, int]]] = {}
         self.closed: list[Delivery] = []
         self._takers = {
-            "carried": self._carried,
             "audience": self._audience,
+            "connect": self._connect,
             "publish": self._publish,
             "queued": self._queued,
             "send": self._send,
@@ -160,142 +293,180 @@ class Deliveries:
         }
 
     def take(self, event: Event) -> None:
-        """One row, in the order in which `rows` sorts them."""
-        self._takers[event["kind"]](event)
+        """One row, in the order of seq."""
+        self._takers[event[2]](*event)
+
+    def backlog(self, protocol: str, client: str) -> _Backlog:
+        key = protocol, client
+        found = self.backlogs.get(key)
+        if found is None:
+            found = self.backlogs[key] = _Backlog()
+        return found
 
     # What was known before the batch
 
-    def _carried(self, row: Event) -> None:
+    def remember(self, row: dict[str, Any]) -> None:
+        """An audience, or the next place of a backlog."""
         if row["audience"] is not None:
             self.audiences[row["ref"]] = json.loads(row["audience"])
-        elif row["seq"] is None:
-            self._backlog(row["protocol"], row["receiver"]).next = row["number"]
-        elif row["protocol"] == "queue":
-            self.queues.setdefault(row["receiver"], {})[row["seq"]] = row
         else:
-            self._backlog(row["protocol"], row["receiver"]).open[row["number"]] = row
+            backlog = self.backlog(row["protocol"], row["receiver"])
+            backlog.next, backlog.said = row["number"], bool(row["ref"])
+
+    def carry(self, row: dict[str, Any]) -> None:
+        """An open delivery; those of a backlog in the order of their places."""
+        one = Delivery(
+            row["seq"], row["offer"], row["topic"], row["protocol"], row["receiver"], row["qos"],
+            _microseconds(row["since"]), row["number"],
+        )  # fmt: skip
+        one.attempts = row["attempts"]
+        one.handed = _microseconds(row["handed"]) if row["handed"] is not None else None
+        if one.protocol == "queue":
+            self.queues.setdefault(one.receiver, {})[one.seq] = one
+        else:
+            self.backlog(one.protocol, one.receiver).open[row["number"]] = one
 
     # What begins
 
-    def _audience(self, event: Event) -> None:
-        self.audiences[event["seq"]] = json.loads(event["payload"])
+    def _audience(self, seq: int, time: int, *event: Any) -> None:
+        self.audiences[seq] = json.loads(event[5])
 
-    def _publish(self, event: Event) -> None:
-        for protocol, client, granted in self.audiences.get(event["ref"], ()):
-            qos = min(event["qos"], granted)
-            if qos:
-                delivery = _begun(event, event["seq"], protocol, client)
-                delivery.update(topic=event["topic"], qos=qos)
-                self._due(delivery)
+    def _connect(
+        self, seq: int, time: int, kind: str, protocol: str, client: str, topic: str, qos: int,
+        payload: None, ref: int, number: int, properties: str,
+    ) -> None:  # fmt: skip
+        self.backlog(protocol, client).connect(number)
 
-    def _queued(self, event: Event) -> None:
-        protocol, client, seq = event["protocol"], event["client"], event["ref"]
-        delivery = _begun(event, seq, protocol, client)
-        delivery.update(topic=None, qos=event["qos"])
+    def _publish(
+        self, seq: int, time: int, kind: str, protocol: str, client: str, topic: str, qos: int,
+        payload: None, ref: int, number: int, properties: str,
+    ) -> None:  # fmt: skip
+        for its_protocol, receiver, granted in self.audiences.get(ref, ()):
+            least = min(qos, granted)
+            if least:
+                self._due(seq, seq, topic, its_protocol, receiver, least, time)
+
+    def _queued(
+        self, seq: int, time: int, kind: str, protocol: str, client: str, topic: str, qos: int,
+        payload: None, ref: int, number: int, properties: str,
+    ) -> None:  # fmt: skip
         if protocol == "queue":
-            self.queues.setdefault(client, {})[seq] = delivery
-        elif seq:
-            self._due(delivery)
+            delivery = Delivery(ref, seq, None, protocol, client, qos, time)
+            self.queues.setdefault(client, {})[ref] = delivery
+        elif ref:
+            self._due(ref, seq, None, protocol, client, qos, time)
         else:
-            self._backlog(protocol, client).next += 1  # a lease takes a place and no more
+            self.backlog(protocol, client).next += 1  # a lease takes a place and no more
 
-    def _send(self, event: Event) -> None:
-        queue = event["topic"]
-        delivery = _begun(event, event["seq"], "queue", queue)
-        delivery.update(topic=queue, qos=event["qos"])
-        self.queues.setdefault(queue, {})[event["seq"]] = delivery
+    def _send(
+        self, seq: int, time: int, kind: str, protocol: str, client: str, topic: str, qos: int,
+        *rest: Any,
+    ) -> None:  # fmt: skip
+        delivery = Delivery(seq, seq, topic, "queue", topic, qos, time)
+        self.queues.setdefault(topic, {})[seq] = delivery
 
-    def _due(self, delivery: Delivery) -> None:
-        backlog = self._backlog(delivery["protocol"], delivery["receiver"])
-        delivery["number"] = backlog.next
-        backlog.open[backlog.next] = delivery
-        backlog.next += 1
-
-    def _backlog(self, protocol: str, client: str) -> _Backlog:
-        return self.backlogs.setdefault((protocol, client), _Backlog())
+    def _due(
+        self, seq: int, offer: int, topic: str | None, protocol: str, receiver: str, qos: int,
+        time: int,
+    ) -> None:  # fmt: skip
+        backlog = self.backlog(protocol, receiver)
+        place = backlog.next
+        backlog.open[place] = Delivery(seq, offer, topic, protocol, receiver, qos, time, place)
+        backlog.next = place + 1
 
     # What goes on and ends
 
-    def _deliver(self, event: Event) -> None:
-        delivery = self.queues.get(event["topic"], {}).get(event["ref"])
+    def _deliver(
+        self, seq: int, time: int, kind: str, protocol: str, client: str, topic: str, qos: int,
+        payload: None, ref: int, *rest: Any,
+    ) -> None:  # fmt: skip
+        delivery = self.queues.get(topic, {}).get(ref)
         if delivery is not None:
-            delivery["attempts"] += 1
-            delivery["handed"] = delivery["handed"] or event["time"]
+            delivery.attempts += 1
+            delivery.handed = delivery.handed or time
 
-    def _ack(self, event: Event) -> None:
-        if event["topic"].startswith(QUEUE):
-            delivery = self.queues.get(event["topic"], {}).pop(event["ref"], None)
+    def _ack(
+        self, seq: int, time: int, kind: str, protocol: str, client: str, topic: str, qos: int,
+        payload: None, ref: int, number: int, properties: str,
+    ) -> None:  # fmt: skip
+        if topic.startswith(QUEUE):
+            delivery = self.queues.get(topic, {}).pop(ref, None)
             if delivery is not None:
-                delivery["by"] = event["client"]
-                self._close(delivery, event["time"], "acknowledged")
+                delivery.by = client
+                self._close(delivery, time, "acknowledged")
             return
-        backlog = self.backlogs.get((event["protocol"], event["client"]))
-        place = backlog.place_of(event) if backlog is not None else -1
+        backlog = self.backlogs.get((protocol, client))
+        place = backlog.place_of(ref, properties) if backlog is not None else -1
         if backlog is not None and place >= 0:
-            self._end_places(backlog, place, event, "acknowledged")
+            self._end_places(backlog, place, number, time, "acknowledged")
 
-    def _drop(self, event: Event) -> None:
+    def _drop(
+        self, seq: int, time: int, kind: str, protocol: str, client: str, topic: str, qos: int,
+        payload: None, ref: int, number: int, properties: str,
+    ) -> None:  # fmt: skip
         """A queue gives a message up. Of a session the newest deliveries were too many: their
         places are free again.
         """
-        if event["topic"].startswith(QUEUE):
-            delivery = self.queues.get(event["topic"], {}).pop(event["ref"], None)
+        if topic.startswith(QUEUE):
+            delivery = self.queues.get(topic, {}).pop(ref, None)
             if delivery is not None:
-                self._close(delivery, event["time"], "dropped")
+                self._close(delivery, time, "dropped")
             return
-        backlog = self.backlogs.get((event["protocol"], event["client"]))
+        backlog = self.backlogs.get((protocol, client))
         if backlog is not None:
-            first = max(backlog.next - event["number"], 0)
-            self._end_places(backlog, first, event, "dropped")
+            first = max(backlog.next - number, 0)
+            self._end_places(backlog, first, number, time, "dropped")
             backlog.next = first
 
-    def _end_places(self, backlog: _Backlog, first: int, event: Event, status: str) -> None:
-        for place in range(first, first + event["number"]):
+    def _end_places(
+        self, backlog: _Backlog, first: int, count: int, time: int, status: str
+    ) -> None:
+        for place in range(first, first + count):
             delivery = backlog.open.pop(place, None)
             if delivery is not None:
-                self._close(delivery, event["time"], status)
+                self._close(delivery, time, status)
 
-    def _end(self, event: Event) -> None:
-        backlog = self.backlogs.pop((event["protocol"], event["client"]), None)
+    def _end(
+        self, seq: int, time: int, kind: str, protocol: str, client: str, *rest: Any
+    ) -> None:
+        backlog = self.backlogs.pop((protocol, client), None)
         for delivery in backlog.open.values() if backlog is not None else ():
-            self._close(delivery, event["time"], "ended")
+            self._close(delivery, time, "ended")
 
-    def _destroy(self, event: Event) -> None:
-        for delivery in self.queues.pop(event["topic"], {}).values():
-            self._close(delivery, event["time"], "destroyed")
+    def _destroy(
+        self, seq: int, time: int, kind: str, protocol: str, client: str, topic: str, *rest: Any
+    ) -> None:
+        for delivery in self.queues.pop(topic, {}).values():
+            self._close(delivery, time, "destroyed")
 
-    def _close(self, delivery: Delivery, when: Any, status: str) -> None:
-        delivery.update(ended=when, status=status, open=False, number=None)
+    def _close(self, delivery: Delivery, time: int, status: str) -> None:
+        delivery.ended, delivery.status = time, status
         if status == "acknowledged":
-            delivery["latency_ms"] = (when - delivery["since"]).total_seconds() * 1000
+            delivery.latency_ms = (time - delivery.since) / 1000
         self.closed.append(delivery)
 
     # What the next batch needs
 
     def still_open(self) -> list[Delivery]:
         waiting = [one for backlog in self.backlogs.values() for one in backlog.open.values()]
-        waiting += [one for queue in self.queues.values() for one in queue.values()]
-        return [{**one, "open": True} for one in waiting]
+        return waiting + [one for queue in self.queues.values() for one in queue.values()]
 
-    def memory(self, segment: int) -> list[Delivery]:
-        """The next place of each backlog with open deliveries; the audiences that may come."""
+    def memory(self, segment: int) -> list[dict[str, Any]]:
+        """The next place of each backlog; the audiences that may come."""
         places = [
-            {"protocol": protocol, "receiver": client, "number": backlog.next, "open": True}
+            {"protocol": protocol, "receiver": client, "number": backlog.next,
+             "ref": int(backlog.said)}
             for (protocol, client), backlog in self.backlogs.items()
-            if backlog.open
-        ]
+        ]  # fmt: skip
         return places + [
-            {"ref": seq, "audience": json.dumps(names), "open": True}
+            {"ref": seq, "audience": json.dumps(names)}
             for seq, names in self.audiences.items()
             if seq >= segment
         ]
 
 
-def _begun(event: Event, seq: int, protocol: str, receiver: str) -> Delivery:
-    return {
-        "seq": seq, "offer": event["seq"], "protocol": protocol, "receiver": receiver,
-        "since": event["time"], "handed": None, "attempts": 0, "status": "open", "number": None,
-    }  # fmt: skip
+def _microseconds(moment: Any) -> int:
+    return int(pa.scalar(moment, pa.timestamp("us", "UTC")).value)
 
 
-TABLE: Final = Spanning("deliveries", GRAIN, COLUMNS, lambda rules: EVENT, rows, MEMORY)
+TABLE: Final = Folded("deliveries", GRAIN, COLUMNS, lambda rules: EVENT, NEEDS, fold, MEMORY)

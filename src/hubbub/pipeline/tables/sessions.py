@@ -14,9 +14,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
-from hubbub.pipeline.tables.table import Column, Moment, Spanning, built, ddl, with_carried
+from hubbub.pipeline.tables.table import Column, Folded, built, whole
 
 GRAIN: Final = "one row a connection of a client: seq"
 
@@ -35,6 +34,10 @@ COLUMNS: Final = (
 )
 
 EVENT: Final = "kind IN ('connect', 'disconnect')"
+NEEDS: Final = (
+    "seq", "time", "kind", "protocol", "client",
+    "IF(kind IN ('ack', 'connect', 'disconnect'), properties, '') AS properties",
+)  # fmt: skip
 UNSEEN: Final = "not seen to leave"
 
 _SCHEMA: Final = pa.schema(
@@ -53,13 +56,6 @@ _SCHEMA: Final = pa.schema(
 )
 
 Session = dict[str, Any]
-
-
-def rows(batch: DataFrame, carried: DataFrame, moment: Moment) -> DataFrame:
-    """The sessions that end in this batch, and those that go on."""
-    events = batch.where(EVENT).select("seq", "time", "kind", "protocol", "client", "properties")
-    ordered = with_carried(events, carried, "seq")
-    return ordered.mapInArrow(folded, ddl(COLUMNS) + ", open boolean")
 
 
 def folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -110,4 +106,6 @@ def _ended(session: Session, when: Any, reason: str) -> Session:
     return {**session, "disconnected": when, "seconds": seconds, "reason": reason, "open": False}
 
 
-TABLE: Final = Spanning("sessions", GRAIN, COLUMNS, lambda rules: EVENT, rows)
+TABLE: Final = Folded(
+    "sessions", GRAIN, COLUMNS, lambda rules: EVENT, NEEDS, whole(folded, COLUMNS)
+)

@@ -1,12 +1,14 @@
 """What a table declares: its grain, its columns, and how rows of the journal become its rows.
 
-There are three sorts. A `Table` makes rows out of one batch alone. A `Spanning` table has rows
-that need several batches: such a row is open until the journal has said all about it, then it
-closes once and for all. A `Derived` one is made of what a batch added to the others.
+There are four sorts. A `Table` makes rows out of one batch alone. `Spanning` and `Folded` tables
+have rows that need several batches: such a row is open until the journal has said all about it,
+then it closes once and for all. Spark sums the rows of a `Spanning` one; those of a `Folded` one
+must be taken one after the other, which Python does with the few that concern it. A `Derived` one
+is made of what a batch added to the others.
 
     rows of the journal ─┐
-                         ├─▶ rows(batch, carried, moment) ─▶ open = false: appended to the table
-    open rows of the     │                                   open = true:  carried to the next batch
+                         ├─▶ rows or fold ─▶ closed: appended to the table
+    open rows of the     │                   open:   carried to the next batch
     batch before ────────┘
 
 What is made of messages alone (`of_messages`) gets the rows that the batch added to the table
@@ -15,12 +17,14 @@ What is made of messages alone (`of_messages`) gets the rows that the batch adde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame, functions
+from pyspark.sql import DataFrame
 
 from hubbub.pipeline.rules import Rules
 
@@ -35,15 +39,10 @@ class Column(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """Where a batch ends, and the rules it is read by.
-
-    `until` is the time of its last row; `segment` the seq at which the journal's segment of that
-    row begins.
-    """
+    """Where a batch ends, by the time of its last row, and the rules it is read by."""
 
     until: Expression
     rules: Rules
-    segment: int = 0
 
 
 class Table(NamedTuple):
@@ -65,10 +64,8 @@ class Table(NamedTuple):
 class Spanning(NamedTuple):
     """A table whose rows span batches. `rows(batch, carried, moment)` also says which are open.
 
-    `carried` are the open rows of the batch before. The result has the columns, those of
-    `memory`, and the boolean `open`. `memory` are columns that only carried rows have: what the
-    function needs to know again later. A carried row whose first column is null is memory and
-    nothing else. `clocked`: rows close because time goes by, without any event.
+    `carried` are the open rows of the batch before. The result has the columns and the boolean
+    `open`. `clocked`: rows close because time goes by, without any event.
     """
 
     name: str
@@ -76,10 +73,56 @@ class Spanning(NamedTuple):
     columns: tuple[Column, ...]
     event: Callable[[Rules], str]
     rows: Callable[[DataFrame, DataFrame, Moment], DataFrame]
-    memory: tuple[Column, ...] = ()
     clocked: bool = False
     of_messages: bool = False
     by: tuple[str, ...] = ()
+    memory: tuple[Column, ...] = ()
+
+
+class Held(Protocol):
+    """The open rows of the batch before, in pieces that have a name. They have no order."""
+
+    def names(self) -> list[str]: ...
+    def rows(self, name: str, columns: tuple[str, ...] = ()) -> pa.Table:
+        """A piece, or some columns of it."""
+
+    def lowest(self, name: str) -> int | None:
+        """The least value of the first column; None if it may be null somewhere."""
+
+    def may_hold(self, name: str, wanted: pa.Array) -> bool:
+        """Whether the first column may have one of these values, which ascend."""
+
+
+class Folding(NamedTuple):
+    """What a fold made of a batch: rows that closed, rows that are open and new or changed.
+
+    `left`: of pieces that it took rows from, which of their rows stay as they are; pieces that are
+    not named stay whole. `memory`: what is carried beside the open rows, its first column null.
+    """
+
+    closed: pa.Table
+    opened: pa.Table
+    left: dict[str, pa.Array]
+    memory: pa.Table | None = None
+
+
+class Folded(NamedTuple):
+    """A table whose rows span batches and are folded: `fold(events, held, segment)`.
+
+    `needs` says in SQL which columns of the rows of the journal that concern it (`event`) are the
+    `events`, in the order of seq; `segment` is where the journal's segment of the last one begins.
+    `memory` are columns that only carried rows have: what the function needs to know again later.
+    """
+
+    name: str
+    grain: str
+    columns: tuple[Column, ...]
+    event: Callable[[Rules], str]
+    needs: tuple[str, ...]
+    fold: Callable[[pa.Table, Held, int], Folding]
+    memory: tuple[Column, ...] = ()
+    by: tuple[str, ...] = ()
+    of_messages: bool = False
 
 
 class Derived(NamedTuple):
@@ -91,7 +134,9 @@ class Derived(NamedTuple):
     by: tuple[str, ...] = ()
 
 
-AnyTable = Table | Spanning | Derived
+AnyTable = Table | Spanning | Folded | Derived
+Carried = Spanning | Folded  # tables with open rows
+CARRIED: Final = (Spanning, Folded)
 
 _ROWS: Final = 10_000  # in one Arrow batch
 _ARROW: Final = {
@@ -112,14 +157,32 @@ def arrow(columns: tuple[Column, ...]) -> pa.Schema:
     return pa.schema([(column.name, _ARROW[column.type]) for column in columns])
 
 
-def with_carried(events: DataFrame, carried: DataFrame, *order: str) -> DataFrame:
-    """The events of a batch and the open rows of the one before, of kind `carried`, in order.
+def whole(
+    folded: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    columns: tuple[Column, ...],
+) -> Callable[[pa.Table, Held, int], Folding]:
+    """A fold that gets all open rows, of kind `carried`, before the events.
 
-    They are one partition, as a fold needs them. What only one side has is null on the other.
+    `folded` gives rows with the columns and `open`. For tables that never have very many.
     """
-    here = carried.withColumn("kind", functions.lit("carried"))
-    both = events.unionByName(here, allowMissingColumns=True)
-    return both.coalesce(1).sortWithinPartitions(*order)
+    opened = pa.field("open", pa.bool_())
+    schema = arrow(columns).append(opened)
+
+    def fold(events: pa.Table, held: Held, segment: int) -> Folding:
+        carried = [held.rows(name) for name in held.names()]
+        kind = pa.field("kind", pa.string())
+        marked = [one.append_column(kind, pa.repeat("carried", len(one))) for one in carried]
+        given = chain.from_iterable(one.to_batches() for one in (*marked, events))
+        found = pa.Table.from_batches(folded(given), schema)
+        closed = found.filter(pc.invert(found["open"])).drop_columns("open")
+        rest = found.filter(found["open"]).drop_columns("open")
+        none_left = {
+            name: pa.repeat(False, len(one))
+            for name, one in zip(held.names(), carried, strict=True)
+        }
+        return Folding(closed, rest, none_left)
+
+    return fold
 
 
 def built(rows: list[dict[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

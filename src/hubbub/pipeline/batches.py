@@ -1,0 +1,383 @@
+"""What Spark calls for each batch: its rows into all tables.
+
+The order of a batch is in `Batches.write` and nowhere else:
+
+    messages · readings · the other tables · alerts · then the progress
+
+The rows of the journal are read once for `messages`, and counted in passing; what is made of
+messages is made of the rows that this wrote, which Spark reads back ten times as fast. A table is
+written only if the batch has rows that concern it. Alerts are published once all is written, and
+again if the batch runs again: the hub knows which it already took.
+
+A row that nothing can take (`pipeline.trial`) goes to `quarantine` without Spark. Called by `run`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.utils import is_remote
+
+from hubbub.errors import Refused
+from hubbub.journal.table import Table as Journal
+from hubbub.pipeline.event_time import timed
+from hubbub.pipeline.layout import Fence, Progress, ahead, ends_at, grown
+from hubbub.pipeline.places import Place, read_payloads_of
+from hubbub.pipeline.rules import Rules
+from hubbub.pipeline.tables import TABLES, alerts, messages, quarantine, readings
+from hubbub.pipeline.tables.table import (
+    CARRIED,
+    AnyTable,
+    Derived,
+    Folded,
+    Moment,
+    Spanning,
+    Table,
+    arrow,
+    ddl,
+)
+from hubbub.pipeline.trial import Trials
+
+_NAMED: Final = tuple(table.name for table in TABLES)
+
+# A name of this pipeline alone, the batch, the number of the first, and what to publish in order.
+Publish = Callable[[str, int, int, list[alerts.Found]], None]
+
+
+class Report(NamedTuple):
+    """What a batch did: rows of the journal it read, and how many more are committed.
+
+    `tables`: seconds each table took; those that the batch did not concern are not there. `lost`:
+    rows that were gone or damaged.
+    """
+
+    batch: int
+    seq: int
+    rows: int
+    messages: int
+    behind: int
+    seconds: float
+    tables: dict[str, float]
+    lost: int = 0
+
+
+class Counted(NamedTuple):
+    """A batch in numbers: its last seq and time, its rows, and the tables they concern.
+
+    `largest`: bytes of its largest payload.
+    """
+
+    seq: int
+    until: str
+    rows: int
+    messages: int
+    concerned: set[str]
+    largest: int = 0
+
+
+class Work(NamedTuple):
+    """What all batches of a run have in common.
+
+    `whole` is called after a batch, with the progress and the one before. `fence`: up to which row
+    alerts were published.
+    """
+
+    place: Place
+    journal: Journal
+    tables: tuple[AnyTable, ...]
+    rules: Rules
+    report: Callable[[Report], None]
+    notice: Callable[[str], None]
+    publish: Publish | None
+    trials: Trials
+    fence: Fence
+    whole: Callable[[Progress, Progress | None], None] = lambda now, before: None
+
+
+class Batches:
+    """`write` is what Spark calls. `idle` is free between batches; `error` is what ended one.
+
+    `eased`: batches may be of full size again.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.place = work.place
+        self.rules = work.rules
+        self.idle = threading.Lock()
+        self.error: Exception | None = None
+        self.eased = False
+        self.before = work.place.progress()
+        self._begun = False
+        self._looked = time.monotonic()
+        self._took: dict[str, float] = {}
+
+    def write(self, frame: DataFrame, batch: int) -> None:
+        """The rows of a batch into all tables."""
+        with self.idle:
+            if self.before is not None and self.before.batch >= batch:
+                return  # whole, but Spark did not come to say so in its checkpoint
+            try:
+                self._write(frame, batch)
+            except Exception as error:
+                self.error = error
+                raise
+
+    def _write(self, frame: DataFrame, batch: int) -> None:
+        before, begun = self.before, time.monotonic()
+        self._took = {}
+        self.place.spark = frame.sparkSession
+        if not self._begun:
+            self.place.undo(batch)  # only the first can have been cut short
+        self._begun = True
+        trials = self.work.trials
+        poison = trials.now.poison and trials.now.batch == batch
+        trials.begins(batch)
+        counted = self._poison(batch) if poison else self._tables(frame, batch)
+        if not counted.rows:
+            self._nothing(batch)
+            return
+        progress = self._grown(counted, batch)
+        if not poison:
+            self._alerts(frame.sparkSession, progress)
+        self.place.advance(progress)
+        self.before = progress
+        self.eased = trials.ends(progress.seq)
+        self._say(progress, counted, lost_in(progress, before), time.monotonic() - begun)
+        self.work.whole(progress, before)
+
+    def _tables(self, frame: DataFrame, batch: int) -> Counted:
+        counted = self._messages(frame, batch)
+        if counted.rows:
+            self._others(frame, self._grown(counted, batch), counted)
+        return counted
+
+    def _grown(self, counted: Counted, batch: int) -> Progress:
+        seq, until, rows = counted.seq, counted.until, counted.rows
+        return grown(self.before, batch, seq, until, rows, counted.largest)
+
+    def _say(self, progress: Progress, counted: Counted, lost: int, seconds: float) -> None:
+        work, seq = self.work, progress.seq
+        if lost:
+            work.notice(f"{lost} rows of the journal before row {seq} were gone or damaged, unread")
+        if astray := ahead(progress.time):
+            work.notice(astray)
+        behind = work.journal.committed() - seq
+        rows, messages = counted.rows, counted.messages
+        took = self._took
+        work.report(Report(progress.batch, seq, rows, messages, behind, seconds, took, lost))
+
+    def look(self) -> bool:
+        """Report what others wrote since the last look, if they did."""
+        now, before = self.place.progress(), self.before
+        if now is None or now == before:
+            return False
+        rows = now.seq - (before.seq if before is not None else 0)
+        seconds = time.monotonic() - self._looked
+        self._looked = time.monotonic()
+        self.before = now
+        self._say(now, Counted(now.seq, now.time, rows, rows, set()), lost_in(now, before), seconds)
+        return True
+
+    # The tables
+
+    def _messages(self, frame: DataFrame, batch: int) -> Counted:
+        """The one pass over all rows of the journal: messages are written, the rest is counted."""
+        begun = time.monotonic()
+        note = Observation()
+        seen = timed(frame, self.rules).withColumn("events", self._events()).observe(
+            note, F.max("seq").alias("seq"), F.max_by("time", "seq").cast("string").alias("until"),
+            F.count("*").alias("rows"), F.bit_or("events").alias("events"),
+            F.sum(F.col("events").bitwiseAND(1)).alias("messages"),
+            F.max(F.length("payload")).alias("largest"),
+        )  # fmt: skip
+        written = self.place.append(messages.TABLE, messages.rows(seen, self.rules), batch)
+        counted = _counted(note.get)
+        if counted.messages:
+            self.place.show(messages.TABLE, written, self._grown(counted, batch))
+            self._took["messages"] = time.monotonic() - begun
+        return counted
+
+    def _events(self) -> Column:
+        """One bit a table that the row concerns. Spark compiles this, but no sums of `observe`."""
+        bits = "+".join(
+            f"IF({table.event(self.rules)}, {1 << place}, 0)" for place, table in enumerate(TABLES)
+        )
+        return F.expr(bits)
+
+    def _others(self, frame: DataFrame, progress: Progress, counted: Counted) -> None:
+        read_payloads_of(frame.sparkSession, counted.largest)
+        added = self.place.appended(messages.TABLE, progress)
+        for table in self.work.tables:
+            if table is messages.TABLE or isinstance(table, Folded | Derived):
+                continue
+            begun = time.monotonic()
+            rows = added if table.of_messages else frame
+            if isinstance(table, Table):
+                wrote = self._append(table, rows, progress, counted)
+            else:
+                wrote = self._span(table, rows, progress, counted)
+            if wrote:
+                self._took[table.name] = time.monotonic() - begun
+
+        self._fold(frame, progress, counted)
+
+    def _nothing(self, batch: int) -> None:
+        """All rows of the range are gone, or nothing can read them."""
+        for table in self.work.tables:
+            if isinstance(table, CARRIED):
+                self.place.carry_on(table, batch)
+
+    def _append(self, table: Table, rows: DataFrame, progress: Progress, counted: Counted) -> bool:
+        if table.name not in counted.concerned:
+            return False
+        if table is not readings.TABLE:
+            written = self.place.append(table, table.rows(rows, self.rules), progress.batch)
+        else:
+            failed = None if is_remote() else rows.sparkSession.sparkContext.accumulator(0)
+            found = readings.rows(rows, self.rules, failed)
+            written = self.place.append(table, found, progress.batch)
+            if failed is not None and not failed.value:
+                counted.concerned.discard("quarantine")  # nothing declared that is not so
+        self.place.show(table, written, progress)
+        return True
+
+    def _span(
+        self, table: Spanning, rows: DataFrame, progress: Progress, counted: Counted
+    ) -> bool:
+        if table.name not in counted.concerned and not (
+            table.clocked and self._minute_over(progress)
+        ):
+            self.place.carry_on(table, progress.batch)
+            return False
+        carried = self.place.carried(table, progress.batch - 1)
+        if carried is None:
+            carried = rows.sparkSession.createDataFrame([], ddl(table.columns))
+        found = table.rows(rows, carried, self._moment(progress))
+        self.place.split(table, found.coalesce(1), progress)
+        return True
+
+    def _fold(self, frame: DataFrame, progress: Progress, counted: Counted) -> None:
+        """The tables whose rows are taken one after the other, from one more look at the batch."""
+        chosen = []
+        for table in self.work.tables:
+            if isinstance(table, Folded) and table.name in counted.concerned:
+                chosen.append(table)
+            elif isinstance(table, Folded):
+                self.place.carry_on(table, progress.batch)
+        if not chosen:
+            return
+        begun = time.monotonic()
+        events = self._events_for(frame, chosen)
+        segment = self.work.journal.segment_of(progress.seq)
+        for table in chosen:
+            its = events.filter(events[f"for {table.name}"])
+            self.place.fold(table, its, segment, progress)
+            self._took[table.name] = time.monotonic() - begun
+            begun = time.monotonic()
+
+    def _events_for(self, frame: DataFrame, tables: list[Folded]) -> pa.Table:
+        """The rows that concern them, in the order of the journal, each with which it concerns."""
+        conditions = {table.name: table.event(self.rules) for table in tables}
+        rows = frame.where(" OR ".join(f"({one})" for one in conditions.values()))
+        needs = dict.fromkeys(need for table in tables for need in table.needs)
+        said = [f"({one}) AS `for {name}`" for name, one in conditions.items()]
+        return rows.selectExpr(*needs, *said).toArrow().sort_by("seq")
+
+    def _minute_over(self, progress: Progress) -> bool:
+        """Whether the watermark came into another minute since the batch before."""
+        if self.before is None:
+            return False
+        late = timedelta(seconds=self.rules.patience())
+        marks = (datetime.fromisoformat(one.time) - late for one in (self.before, progress))
+        return len({mark.replace(second=0, microsecond=0) for mark in marks}) > 1
+
+    def _moment(self, progress: Progress) -> Moment:
+        return Moment(F.lit(progress.time).cast("timestamp"), self.rules)
+
+    # A row that nothing can take
+
+    def _poison(self, batch: int) -> Counted:
+        seq = ends_at(self.place.planned(batch))
+        row = next(iter(self.work.journal.read(seq - 1, seq))).to_pylist()[0]
+        reason = f"the pipeline failed on this row: {self.work.trials.now.error}"
+        found = {name: row[name] for name in ("seq", "time", "topic", "protocol", "client")}
+        found |= {"declared": row["content_type"], "reason": reason, "payload": row["payload"]}
+        until = row["time"].replace(tzinfo=None).isoformat(" ")
+        counted = Counted(seq, until, 1, 0, set())
+        table = pa.Table.from_pylist([found], arrow(quarantine.COLUMNS))
+        self.place.put(quarantine.TABLE, table, self._grown(counted, batch))
+        self._nothing(batch)
+        self.work.notice(f"row {seq} ({row['topic']}) is in quarantine: {reason}")
+        return counted
+
+    # Alerts
+
+    def _alerts(self, spark: SparkSession, progress: Progress) -> None:
+        """What the rules find in the rows that this batch added to the tables."""
+        work = self.work
+        skipped = work.trials.now.skipped
+        rules = tuple(rule for rule in self.rules.alert if rule.name not in skipped)
+        if not rules or alerts.TABLE not in work.tables:
+            return
+        begun = time.monotonic()
+        for table in TABLES:
+            if table in work.tables:
+                self.place.appended(table, progress).createOrReplaceTempView(table.name)
+        name = self._name(spark)
+        fence = work.fence.of(name) if work.publish is not None else progress.seq
+        batch = alerts.Batch(progress.seq, progress.time, work.trials.now.since, fence)
+        answer = alerts.find(spark, rules, batch, work.trials.asks, self._failed)
+        try:
+            found = answer.rows()
+            if found is None:
+                return
+            written = self.place.append(alerts.TABLE, found, progress.batch)
+            self.place.show(alerts.TABLE, written, progress)
+        finally:
+            answer.release()
+        self._publish(name, progress)
+        work.fence.note(name, progress.seq)
+        self._took[alerts.NAME] = time.monotonic() - begun
+
+    def _publish(self, name: str, progress: Progress) -> None:
+        if self.work.publish is None:
+            return
+        first = 0
+        try:
+            for piece in alerts.pieces(self.place.appended(alerts.TABLE, progress)):
+                self.work.publish(name, progress.batch, first, piece)
+                first += len(piece)
+        except Refused as error:
+            where = f"alerts of batch {progress.batch}"
+            self.work.notice(f"{where} are written, and not all published: {error}")
+
+    def _failed(self, rule: str, reason: str) -> None:
+        self.work.notice(f"alert {rule!r} failed and is left out of this batch: {reason}")
+
+    def _name(self, spark: SparkSession) -> str:
+        """The id of Spark's query: as long as its checkpoint lives, batches have one numbering."""
+        said = spark.read.text(f"{self.place.checkpoint}/metadata").first()
+        assert said is not None
+        return str(json.loads(said[0])["id"])
+
+
+def _counted(found: dict[str, Any]) -> Counted:
+    events = found["events"] or 0
+    concerned = {table for place, table in enumerate(_NAMED) if events >> place & 1}
+    return Counted(
+        found["seq"] or 0, found["until"] or "", found["rows"], found["messages"] or 0, concerned,
+        found["largest"] or 0,
+    )  # fmt: skip
+
+
+def lost_in(now: Progress, before: Progress | None) -> int:
+    return now.lost - (before.lost if before is not None else 0)

@@ -1,0 +1,116 @@
+"""What becomes of a batch that fails: it is tried again, then cut, down to the row that did it.
+
+    fails once         the same rows again
+    fails twice        Spark's plan is taken back; its rows come in batches of a sixteenth
+    … of one row       Spark reads that row no more: it goes to `quarantine`
+
+Most batches that fail are too large for the memory that there is, and the JVM is gone with them; so
+what is known lies in a file beside the tables, written when a batch begins. Behind the last row
+of the batch that failed first, batches are of full size again. Used by `run`; knows no Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Final, NamedTuple
+
+TRIES: Final = 2
+PARTS: Final = 16  # five cuts from half a million rows to one
+
+
+class Trial(NamedTuple):
+    """What is known of a batch that was begun and is not whole.
+
+    `begun`: how often it was begun; `failed`: how often it was seen to fail, whoever kills a driver
+    was not the batch. `rows`: so many at most in one batch now, 0 = as always; `until`: up to this
+    row. `since`: when it was first begun, in seconds since 1970. `rule`: the alert that it asks;
+    `skipped`: those with which it failed.
+    """
+
+    batch: int = -1
+    begun: int = 0
+    failed: int = 0
+    rows: int = 0
+    until: int = 0
+    since: float = 0.0
+    rule: str = ""
+    skipped: tuple[str, ...] = ()
+    error: str = ""
+
+    @property
+    def spent(self) -> bool:
+        """Whether it is not to be tried as it is."""
+        return self.begun >= TRIES
+
+    @property
+    def poison(self) -> bool:
+        """Whether it is one row, and was itself seen to fail."""
+        return self.rows == 1 and self.spent and self.failed > 0
+
+
+class Trials:
+    """The trial of the batch at work, kept in `file`, or only in memory."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self.now = _read(file)
+
+    def begins(self, batch: int) -> None:
+        """A batch begins, perhaps not for the first time."""
+        now = self.now
+        if batch != now.batch:
+            now = Trial(batch, rows=now.rows, until=now.until, since=time.time())
+        self._note(now._replace(begun=now.begun + 1))
+
+    def asks(self, rule: str) -> None:
+        """The batch asks an alert, "" = it is done with them."""
+        self._note(self.now._replace(rule=rule))
+
+    def fails(self, error: str) -> None:
+        """The batch at work was seen to fail."""
+        self._note(self.now._replace(failed=self.now.failed + 1, error=error))
+
+    def stops(self) -> None:
+        """The batch at work was cut short by its user: that is no failure."""
+        self._note(self.now._replace(begun=max(self.now.begun - 1, 0)))
+
+    def cut(self, rows: int, until: int) -> None:
+        """Of the batch, which had `rows` up to `until`, fewer at a time, counted anew."""
+        until = max(until, self.now.until)
+        if rows == 1:
+            self._note(self.now._replace(rows=1, until=until))
+            return
+        fewer = max(rows // PARTS, 1)
+        self._note(self.now._replace(begun=0, failed=0, rows=fewer, until=until))
+
+    def blame(self) -> str:
+        """Leave out the alert with which the batch fails, and count anew; its name."""
+        rule = self.now.rule
+        skipped = (*self.now.skipped, rule)
+        self._note(self.now._replace(begun=0, failed=0, rule="", skipped=skipped))
+        return rule
+
+    def ends(self, seq: int) -> bool:
+        """The batch is whole up to `seq`; whether from now on batches are of full size again."""
+        if self.now.rows and seq >= self.now.until:
+            self._note(Trial())
+            return True
+        self.now = self.now._replace(batch=-1)  # the next one says so
+        return False
+
+    def _note(self, trial: Trial) -> None:
+        self.now = trial
+        if self._file is not None:
+            fresh = self._file.with_suffix(".tmp")
+            fresh.write_text(json.dumps(trial._asdict()) + "\n")
+            fresh.replace(self._file)
+
+
+def _read(file: Path | None) -> Trial:
+    try:
+        said = json.loads(file.read_text()) if file is not None else {}
+        return Trial(**{**said, "skipped": tuple(said.get("skipped", ()))})
+    except (OSError, ValueError, TypeError):
+        return Trial()  # none yet, or cut off with the power: then it is counted anew

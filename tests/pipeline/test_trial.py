@@ -1,0 +1,119 @@
+"""What becomes of a batch that fails: counted over restarts, cut smaller, down to one row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hubbub.pipeline.layout import Fence, ahead, ends_at, grown
+from hubbub.pipeline.trial import Trial, Trials
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "_trial.json"
+
+
+def test_a_batch_that_failed_twice_is_spent_also_for_the_next_process(file: Path) -> None:
+    for _ in range(2):
+        trials = Trials(file)
+        assert not trials.now.spent
+        trials.begins(7)
+    assert Trials(file).now.spent
+    trials = Trials(file)
+    trials.begins(8)  # it became whole after all
+    assert not trials.now.spent
+
+
+def test_it_is_cut_down_to_the_row_that_nothing_can_take(file: Path) -> None:
+    trials, sizes, rows = Trials(file), [], 500_000
+    while not trials.now.poison:
+        for _ in range(2):
+            trials.begins(3)
+            trials.fails("out of memory")
+        if not trials.now.poison:
+            trials.cut(rows, 500_000)
+            rows = trials.now.rows
+            sizes.append(rows)
+    assert sizes == [31_250, 1_953, 122, 7, 1]
+    assert trials.now.error == "out of memory"
+
+
+def test_who_kills_drivers_puts_nothing_into_quarantine(file: Path) -> None:
+    trials = Trials(file)
+    for _ in range(9):
+        trials.begins(3)
+        if trials.now.spent:
+            trials.cut(1, 17)
+    assert trials.now.rows == 1 and trials.now.spent and not trials.now.poison
+
+
+def test_behind_the_batch_that_failed_all_is_as_before(file: Path) -> None:
+    trials = Trials(file)
+    trials.begins(3)
+    trials.cut(160, 1_000)
+    for batch, seq in ((3, 850), (4, 860)):
+        trials.begins(batch)
+        assert not trials.ends(seq)
+        assert trials.now.rows == 10
+    trials.begins(5)
+    assert trials.ends(1_000)
+    assert Trials(file).now.rows == 0
+
+
+def test_a_batch_that_its_user_cut_short_has_not_failed(file: Path) -> None:
+    trials = Trials(file)
+    for _ in range(5):
+        trials.begins(3)
+        trials.stops()
+    assert not trials.now.spent
+
+
+def test_an_alert_with_which_it_fails_is_left_out(file: Path) -> None:
+    trials = Trials(file)
+    for rule in ("hot", "hot", "cold", "cold"):
+        if trials.now.spent:
+            trials.blame()
+        trials.begins(3)
+        trials.asks(rule)
+    assert trials.now.spent and trials.blame() == "cold"
+    assert Trials(file).now.skipped == ("hot", "cold")
+    trials.begins(4)
+    assert trials.now.skipped == ()
+
+
+def test_a_file_cut_off_with_the_power_counts_anew(file: Path) -> None:
+    file.write_text('{"batch": 3, "beg')
+    assert Trials(file).now == Trial()
+
+
+def test_tables_made_again_publish_what_is_new(tmp_path: Path) -> None:
+    fence = Fence(tmp_path / "alerts.json")
+    assert fence.of("first") == 0
+    fence.note("first", 100)
+    assert (fence.of("first"), fence.of("second")) == (0, 100)  # the hub knows the first one's
+    fence.note("second", 150)
+    assert (fence.of("second"), fence.of("third")) == (100, 150)
+    fence.note("second", 170)
+    assert fence.of("second") == 100
+    assert Fence(None).of("any") == 0
+
+
+def test_rows_from_the_future_are_said() -> None:
+    assert ahead("2026-01-01 12:00:00") == ""
+    assert "ahead of this machine's clock" in ahead("2999-01-01 12:00:00.5")
+
+
+def test_rows_that_were_lost_are_counted() -> None:
+    first = grown(None, 0, 10, "2026-01-01 12:00:00", 3, 500)  # it may begin anywhere
+    second = grown(first, 1, 20, "2026-01-01 12:00:01", 8, 90)
+    third = grown(second, 2, 40, "2026-01-02 12:00:01", 19, 0)  # another day, another group
+    assert [one.lost for one in (first, second, third)] == [0, 2, 3]
+    assert [one.largest for one in (first, second, third)] == [500, 500, 500]
+
+
+def test_where_a_plan_of_sparks_ends() -> None:
+    plan = 'v1\n{"batchWatermarkMs":0}\n{"v": 1, "parts": 2, "6f0c": 1234, "lost": 9999}'
+    assert ends_at(plan) == 1234
+    assert ends_at("") == 0
