@@ -26,7 +26,7 @@ END: Final = 2**63 - 1
 MARK_BYTES: Final = 1 << 20  # so much is walked at most to find a row in a segment seen before
 MARKED: Final = 16  # segments of which marks are kept
 _MEND: Final = (
-    "`hubbub journal repair` sets the damaged file aside and says what is lost; readers of Spark go "
+    "`hubbub journal repair` sets the damaged file aside and says what is lost; Spark's readers go "
     "on after it with failOnDataLoss=false (`hubbub pipeline run --skip-lost`)"
 )
 ROW_BYTES: Final = 80  # of a row's numbers and offsets: every row has them, none can grow
