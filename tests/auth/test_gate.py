@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.auth import gate
 from hubbub.auth.gate import Gates
 from hubbub.auth.passwords import add_user
 from hubbub.config.settings import Listener, Settings, Tls
@@ -20,7 +19,6 @@ from hubbub.core.rights import (
     NO_CREDENTIALS,
     PUBLISH,
     RECEIVE,
-    TOO_BUSY,
     Credentials,
     Gate,
     Rights,
@@ -144,16 +142,6 @@ async def test_files_are_read_once_and_again(house: Gates, users: str, tmp_path:
     acl.write_text("user bob\ntopic b\n")
     read_again()
     assert not one.still_in(ann), "its rights are another's now"
-
-
-async def test_too_many_at_once(
-    house: Gates, users: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gate, "WAITING", 3)
-    guard = house.gate(listener(password_file=users))
-    answers = await asyncio.gather(*(asked(guard, "ann", b"wrong") for _ in range(5)))
-    assert [reason for _, reason in answers] == [BAD_CREDENTIALS] * 3 + [TOO_BUSY] * 2
-    assert await asked(guard, "ann", b"secret") == (EVERYTHING, "")
 
 
 async def test_scram_through_the_gate(house: Gates, users: str) -> None:

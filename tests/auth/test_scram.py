@@ -5,28 +5,34 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.auth import scram
-from hubbub.auth.scram import NO_VERIFIER, Accounts, Scram, Verifier, make_verifier, read_verifier
-from hubbub.core.rights import BAD_CREDENTIALS, Rights, Step
+from hubbub.auth.guesses import Guesses
+from hubbub.auth.passwords import Passwords, add_user
+from hubbub.auth.scram import ROUNDS, Accounts, Scram, Verifier, make_verifier, read_verifier
+from hubbub.core.rights import BAD_CREDENTIALS, TOO_BUSY, Rights, Step
 
 RIGHTS = Rights()
 ANN = make_verifier(b"pencil", 4096)
 
 
 class Users(Accounts):
-    def verifier(self, user: str) -> Verifier | None:
-        if user == "ann,=":
-            return ANN
-        return None if user == "other hash" else Verifier(4096, b"salt", bytes(32), bytes(32))
+    def verifier(self, user: str) -> Verifier:
+        assert ANN is not None
+        return ANN if user == "ann,=" else Verifier(4096, b"salt", bytes(32), bytes(32))
 
 
-def exchange() -> Scram:
-    return Scram(Users(), lambda user: (RIGHTS, "") if user == "ann,=" else (None, "not you"))
+def admit(user: str) -> tuple[Rights | None, str]:
+    return (RIGHTS, "") if user == "ann,=" else (None, "not you")
+
+
+def exchange(guesses: Guesses | None = None) -> Scram:
+    return Scram(Users(), admit, guesses or Guesses(lambda: 0.0), "192.0.2.1")
 
 
 def attributes(message: bytes) -> dict[bytes, bytes]:
@@ -73,10 +79,11 @@ def test_the_example_of_rfc_7677(monkeypatch: pytest.MonkeyPatch) -> None:
     assert verifier is not None
 
     class Example(Accounts):
-        def verifier(self, user: str) -> Verifier | None:
+        def verifier(self, user: str) -> Verifier:
+            assert verifier is not None
             return verifier
 
-    server = Scram(Example(), lambda user: (RIGHTS, ""))
+    server = Scram(Example(), lambda user: (RIGHTS, ""), Guesses(lambda: 0.0))
     monkeypatch.setattr("base64.b64encode", _with_nonce(base64.b64encode))
     first = server.step(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
     assert first.data == (
@@ -104,9 +111,28 @@ def test_a_wrong_password_and_an_unknown_user_look_the_same(client: Client) -> N
     assert _refusal(server.step(client.final(first.data))) == BAD_CREDENTIALS
 
 
-def test_an_account_with_another_hash_is_told() -> None:
-    assert _refusal(exchange().step(b"n,,n=other hash,r=x")) == NO_VERIFIER
-    assert "hubbub passwd add" in NO_VERIFIER
+def test_an_account_with_another_hash_looks_like_one_that_does_not_exist(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    add_user(users, "other", b"secret", scram=False)
+    accounts = Passwords(users)
+    for user in ("other", "nobody"):
+        once, again = accounts.verifier(user), accounts.verifier(user)
+        assert once == again and once.rounds == ROUNDS and len(once.salt) == 16
+        client = Client(user.encode(), b"secret")
+        server = Scram(accounts, admit, Guesses(lambda: 0.0))
+        first = server.step(client.first)
+        assert _refusal(server.step(client.final(first.data))) == BAD_CREDENTIALS
+
+
+def test_guesses_count_and_are_refused_before_anything_is_told() -> None:
+    guesses = Guesses(lambda: 0.0)
+    for _ in range(10):
+        client, server = Client(password=b"guess"), exchange(guesses)
+        first = server.step(client.first)
+        assert _refusal(server.step(client.final(first.data))) == BAD_CREDENTIALS
+    assert _refusal(exchange(guesses).step(Client().first)) == TOO_BUSY
+    elsewhere = Scram(Users(), admit, guesses, "192.0.2.2")
+    assert not elsewhere.step(Client().first).done
 
 
 def test_channel_binding_is_not_offered() -> None:

@@ -129,12 +129,16 @@ async def test_a_wrong_proof(hub: Node, user: bytes, password: bytes) -> None:
     assert await device.ask(b"") == b"" and not hub.broker.clients
 
 
-async def test_an_account_without_a_verifier_is_told(hub: Node) -> None:
+@pytest.mark.parametrize("user", [b"old", b"nobody"])
+async def test_an_account_without_a_verifier_looks_like_none_and_is_logged(
+    hub: Node, user: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     device = Device(hub)
     await device.dial()
-    refusal = await device.ask(connect(b"n,,n=old,r=nonce"))
-    assert refusal[:1] == b"\x20" and refusal[2] == 0x87
-    assert b"hubbub passwd add" in refusal
+    with caplog.at_level("INFO"):
+        auth = await device.ask(connect(b"n,,n=" + user + b",r=nonce"))
+    assert auth[:1] == b"\xf0"
+    assert ("old has no verifier" in caplog.text) is (user == b"old")
 
 
 async def test_a_method_that_is_not_known(hub: Node) -> None:

@@ -8,19 +8,20 @@
 
 The hub makes one `Gates`, which makes the gates and reads each file once for all of them.
 Checking a password is slow on purpose; it happens in threads, of which there are few, and the
-client's connection waits meanwhile. What was right before is found right at once.
+client's connection waits meanwhile (`logins`). What was right before is found right at once.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from hubbub.auth.acl import Acl
+from hubbub.auth.guesses import Guesses
+from hubbub.auth.logins import Logins
 from hubbub.auth.passwords import Passwords
 from hubbub.auth.scram import METHOD, Scram
 from hubbub.config.settings import Listener
@@ -29,15 +30,12 @@ from hubbub.core.rights import (
     BAD_CREDENTIALS,
     CERTIFICATE_REQUIRED,
     NO_CREDENTIALS,
-    TOO_BUSY,
     Credentials,
     Exchange,
     Gate,
     Rights,
 )
-
-THREADS: Final = 2  # logins at one time: the loop and the journal want processors too
-WAITING: Final = 1_000  # logins that wait for a thread: half a minute of work
+from hubbub.wire.source import source_of
 
 _BELIEVED: Final = "a user name is what a client says it is"
 
@@ -53,8 +51,7 @@ class Gates:
         self.everything = everything
         self._passwords: dict[str, Passwords] = {}
         self._acls: dict[str, Acl] = {}
-        self._threads = ThreadPoolExecutor(THREADS, "hubbub-login")
-        self._waiting = 0
+        self.logins = Logins(Guesses(time.monotonic))
 
     def gate(self, listener: Listener) -> Gate:
         """The gate of a listener, whose settings are filled in; SettingError names a bad file."""
@@ -76,27 +73,8 @@ class Gates:
         """The files behind the gates, each to be `read` again by itself."""
         return [*self._passwords.values(), *self._acls.values()]
 
-    def verify(
-        self, passwords: Passwords, user: str, secret: bytes, answered: Callable[[str], None]
-    ) -> None:
-        """Call `answered` on the loop once a thread has looked: "" or why not."""
-        if self._waiting >= WAITING:
-            answered(TOO_BUSY)
-            return
-        self._waiting += 1
-        loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(self._threads, passwords.verify, user, secret)
-
-        def looked(work: asyncio.Future[bool]) -> None:
-            self._waiting -= 1
-            if not work.cancelled():  # the hub is stopping
-                right = work.exception() is None and work.result()
-                answered("" if right else BAD_CREDENTIALS)
-
-        work.add_done_callback(looked)
-
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self.logins.close()
 
 
 class Guard(Gate):
@@ -130,7 +108,7 @@ class Guard(Gate):
         elif passwords.known(user, secret):
             decide("")
         else:
-            self._house.verify(passwords, user, secret, decide)
+            self._house.logins.verify(passwords, credentials, decide)
 
     def _complaint(self, credentials: Credentials) -> str:
         """What is wrong whatever the password, "" if nothing is."""
@@ -160,7 +138,8 @@ class Guard(Gate):
             credentials.user = user
             return (None, complaint) if complaint else (self._rights(credentials), "")
 
-        return Scram(self._passwords, admit)
+        guesses, address = self._house.logins.guesses, source_of(credentials.address)
+        return Scram(self._passwords, admit, guesses, address)
 
     def still_in(self, credentials: Credentials) -> bool:
         """False if its password was changed or taken away, or it is to have other rights."""

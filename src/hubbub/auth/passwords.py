@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+import logging
 import os
 import tempfile
 import zlib
@@ -26,6 +27,8 @@ import argon2
 
 from hubbub.auth.scram import ROUNDS, Accounts, Verifier, make_verifier, read_verifier
 from hubbub.errors import SettingError
+
+log = logging.getLogger("hubbub.auth")
 
 _REMEMBERED: Final = 10_000  # secrets that were right, to be found right again without the work
 
@@ -110,10 +113,12 @@ class Passwords(Accounts):
             self._right[user] = self._mark(secret)
         return right
 
-    def verifier(self, user: str) -> Verifier | None:
+    def verifier(self, user: str) -> Verifier:
         account = self.users.get(user)
-        if account is not None:
+        if account is not None and account.verifier is not None:
             return account.verifier
+        if account is not None:  # its owner should know, and nobody else
+            log.info("%s has no verifier for SCRAM-SHA-256; `hubbub passwd add` makes one", user)
         salt = hmac.digest(self._key, user.encode(), "sha256")[:16]  # the same at every try
         return Verifier(ROUNDS, salt, bytes(32), bytes(32))
 

@@ -25,13 +25,11 @@ from collections.abc import Callable
 from hashlib import pbkdf2_hmac, sha256
 from typing import Final, NamedTuple
 
-from hubbub.core.rights import BAD_CREDENTIALS, Exchange, Rights, Step
+from hubbub.auth.guesses import Guesses
+from hubbub.core.rights import BAD_CREDENTIALS, TOO_BUSY, Exchange, Rights, Step
 
 METHOD: Final = "SCRAM-SHA-256"
 ROUNDS: Final = 20_000  # RFC 7677 asks for 4,096; a small device does these in a second or two
-NO_VERIFIER: Final = (
-    f"this account has no {METHOD} verifier: set its password again with `hubbub passwd add`"
-)
 _MESSAGE_BYTES: Final = 1024  # honest messages have about a hundred
 _MALFORMED: Final = Step(True, reason=f"not a {METHOD} message")
 _BINDING: Final = Step(True, reason=f"{METHOD} here has no channel binding")
@@ -107,20 +105,22 @@ def prepare(secret: bytes) -> bytes | None:
 class Accounts:
     """What an exchange asks about a user; `auth.passwords` answers it."""
 
-    def verifier(self, user: str) -> Verifier | None:
-        """The user's verifier, one that nobody's password fits if there is no such user.
-
-        None: the account exists and has only another kind of hash.
-        """
+    def verifier(self, user: str) -> Verifier:
+        """The user's verifier; one that nobody's password fits if there is none."""
         raise NotImplementedError
 
 
 class Scram(Exchange):
     """One conversation. `admit(user)` gives the rights of a user who has proved who it is."""
 
-    def __init__(self, accounts: Accounts, admit: Callable[[str], tuple[Rights | None, str]]):
+    def __init__(
+        self, accounts: Accounts, admit: Callable[[str], tuple[Rights | None, str]],
+        guesses: Guesses, address: str = "",
+    ) -> None:  # fmt: skip
         self._accounts = accounts
         self._admit = admit
+        self._guesses = guesses
+        self._address = address
         self._user = ""
         self._verifier: Verifier | None = None
         self._header = b""
@@ -145,9 +145,9 @@ class Scram(Exchange):
         self._user = _user_in(_value(b"n", user))
         if name and _user_in(_value(b"a", name)) != self._user:
             return Step(True, reason="nobody may act for another user here")
+        if self._guesses.blocked(self._address, self._user):
+            return Step(True, reason=TOO_BUSY)
         verifier = self._verifier = self._accounts.verifier(self._user)
-        if verifier is None:
-            return Step(True, reason=NO_VERIFIER)
         self._header = data[: len(data) - len(bare)]
         self._nonce = _printable(_value(b"r", nonce)) + base64.b64encode(os.urandom(18))
         salt = base64.b64encode(verifier.salt)
@@ -165,7 +165,9 @@ class Scram(Exchange):
             return _BINDING
         messages = self._messages + b"," + without_proof
         if not self._proves(_decode(_value(b"p", proof)), messages):
+            self._guesses.wrong(self._address, self._user)
             return Step(True, reason=BAD_CREDENTIALS)
+        self._guesses.right(self._address, self._user)
         rights, reason = self._admit(self._user)
         if rights is None:
             return Step(True, reason=reason)

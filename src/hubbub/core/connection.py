@@ -55,13 +55,15 @@ class Opening:
     for the log. `protocol` is the name of what is spoken, `challenge` the random number the hub
     told the client (0 = none), `info` what the client said about itself, and `argument` what the
     program said that handed the connection over. `mount` is what the names of this listener have
-    before those that its clients say. `let_in` is called when the gate has said yes. `site`
-    says which requests of browsers it takes; who speaks HTTP asks it about each.
+    before those that its clients say. `let_in` is called when the gate has said yes. `gone`:
+    nobody waits for its answer any more. `site` says which requests of browsers it takes; who
+    speaks HTTP asks it about each.
     """
 
     __slots__ = (
         "address", "port", "secure", "certificate", "websocket", "request", "gate", "credentials",
         "run", "close", "protocol", "challenge", "info", "argument", "mount", "site", "let_in",
+        "gone",
     )  # fmt: skip
 
     def __init__(
@@ -93,6 +95,7 @@ class Opening:
         self.mount = ""
         self.site = _EVERYWHERE
         self.let_in = _nobody_waits
+        self.gone = False
 
     def ask(
         self, client: str, user: str, secret: bytes, decided: Decided,

@@ -289,6 +289,8 @@ class Socket(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.settle()
+        if self.opening is not None:
+            self.opening.gone = True
         self.hub.sockets.discard(self)
         self.listener.departed()
         link, connection = self.link, self.connection
