@@ -240,6 +240,15 @@ def test_the_middle_one_of_three_ends_its_own_row(first: int) -> None:
     assert [row.offer for row in found.still_open()] == [2, 4]
 
 
+def test_so_it_does_batches_later() -> None:
+    held = Whole(_OPENED.empty_table())
+    held = Whole(held.after(TABLE.fold(_arrow([comes(0, 40), *THREE_TIMES]), held, 0)))
+    middle = ack(9, "a", 2, properties='{"delivery":41}')
+    folding = TABLE.fold(_arrow([middle]), held, 0)
+    assert folding.closed["offer"].to_pylist() == [3]
+    assert sorted(held.after(folding)["offer"].drop_null().to_pylist()) == [2, 4]
+
+
 def test_a_journal_cut_before_the_session_began_learns_its_numbers() -> None:
     middle = ack(9, "a", 2, properties='{"delivery":71}')
     found = folded(*THREE_TIMES, comes(5, 73), middle)

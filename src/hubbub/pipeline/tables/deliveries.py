@@ -191,8 +191,12 @@ def _meant(
             named.add((ref, topic))
         elif kind == "ack":
             named.add((ref, client))
-            if properties:
-                places[client] = _ALL  # named by number: seldom enough
+            if properties and known.backlog(protocol, client).said:
+                named_place = int(json.loads(properties)["delivery"])
+                low, high = places.get(client, _ALL[::-1])
+                places[client] = min(low, named_place), max(high, named_place + number)
+            elif properties:
+                places[client] = _ALL  # its numbers are not known: the newest is looked for
             elif number > 1:
                 several.setdefault((ref, client), []).append(number)
         elif kind == "drop":
