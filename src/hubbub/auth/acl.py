@@ -69,14 +69,15 @@ class AclRights(Rights):
         if verdict is None:
             if len(self._verdicts) >= ROUTES:
                 self._verdicts.clear()
-            verdict = self._verdicts[verb, name] = self._decide(verb, name)[0]
+            verdict = self._verdicts[verb, name] = self.explain(verb, name)[0]
         return verdict
 
     def decided_by(self, verb: str, name: str) -> str:
-        return self._decide(verb, name)[1]
+        permitted, place = self.explain(verb, name)
+        return "" if permitted else place
 
-    def _decide(self, verb: str, name: str) -> tuple[bool, str]:
-        """The verdict, and the line that refuses if one does."""
+    def explain(self, verb: str, name: str) -> tuple[bool, str]:
+        """The verdict, and the line that says so; "" if none does."""
         access, extent = VERBS[verb]
         if access == READ and extent != ALL and name.startswith(CLIENT):
             return True, ""
@@ -85,7 +86,7 @@ class AclRights(Rights):
             if rule.access == 0 and refuses(rule.filter, name):
                 return False, rule.place
             if rule.access & access and permits(rule.filter, name):
-                return True, ""
+                return True, rule.place
         return False, ""
 
 

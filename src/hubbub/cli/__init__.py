@@ -42,6 +42,7 @@ _COMMANDS: Final[dict[str, _Command]] = {
     "pipeline": _Command("hubbub.cli.pipeline", "Turn the journal into tables, and query them."),
     "journal": _Command("hubbub.cli.journal", "Check, back up, export and compact the journal."),
     "passwd": _Command("hubbub.cli.passwd", "Say who may connect: add, list and remove users."),
+    "acl": _Command("hubbub.cli.acl", "Explain what a user may do, and which line says so."),
     "config": _Command("hubbub.cli.config", "Print every setting, its reason and its default."),
 }
 
