@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable
@@ -396,3 +397,51 @@ async def test_a_body_has_a_bound(serve: Serve) -> None:
             client, b'{"topic": "a", "payload": "%s"}' % ("ü" * 501).encode()
         )
         assert status == 400 and "larger than limits.message_bytes" in answer["error"]
+
+
+# What a client does not finish, and what no parser should be given
+
+
+async def test_uploads_that_are_broken_off_are_counts(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = b"POST /api/v1/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{"
+    async with serve() as client:
+        node = client.node  # type: ignore[attr-defined]
+        address = node.listeners[0].address
+        for _ in range(200):
+            _, writer = await asyncio.open_connection(address.host, address.port)
+            writer.write(head)
+            await writer.drain()
+            writer.close()
+        async with asyncio.timeout(20):
+            while node.broker.metrics.dropped.get("upload broken off", 0) < 200:
+                await asyncio.sleep(0.02)
+        assert (await post(client, counted(0, 1))) == (200, {"taken": 1, "skipped": 0})
+    assert not caplog.records
+
+
+DEEP = 200_000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * DEEP,
+        '{"a":' * DEEP,
+        '{"topic":"a","x":' + "[" * DEEP,
+        '{"topic":"a","properties":' + "[" * DEEP,
+        '{"topic":"a","properties":{"user":' + "[" * DEEP,
+        '{"topic":"a","properties":{"x":' + "[" * DEEP,
+        '{"topic":"a","payload":' + "[" * DEEP,
+        '{"topic":"a","expires":' + "9" * DEEP + "}",
+    ],
+    ids=range(8),
+)
+async def test_json_without_end_is_a_bad_request(
+    serve: Serve, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve() as client:
+        assert (await post(client, line.encode()))[0] == 400
+        assert (await post(client, counted(0, 1)))[0] == 200
+    assert not [one for one in caplog.records if one.exc_info]

@@ -114,8 +114,9 @@ class Application:
         """Take over a socket whose first bytes were `data`."""
         state = self.mounted.state if self.mounted is not None else {}
         protocol = cast(Any, self._config.http_protocol_class)(self._config, self._state, state)
+        broker = self._hub.broker
         protocol.app = Guarded(
-            self.asgi, opening, self._hub.broker.own(PROTOCOL, ""), lambda: self._token
+            self.asgi, opening, broker.own(PROTOCOL, ""), lambda: self._token, broker.metrics
         )
         if self.mounted is not None:
             protocol.app = _Beside(protocol.app, self._config.loaded_app, opening)

@@ -17,11 +17,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hubbub.config.settings import Api
 from hubbub.core.connection import Admission, Opening, at_once
+from hubbub.core.metrics import Metrics
 from hubbub.core.rights import SUBSCRIBE, TRACE, refusal, words_of
 from hubbub.errors import SettingError
 from hubbub.web import script
@@ -31,6 +33,7 @@ API: Final = "/api/"
 JOURNAL: Final = "/api/v1/journal"
 PUBLISH: Final = "/api/v1/publish"
 ADMISSION: Final = "hubbub.admission"  # where a scope keeps who its request comes from
+BROKEN_OFF: Final = "upload broken off"
 _SAFE: Final = ("GET", "HEAD", None)  # methods that change nothing; a WebSocket has none
 _SHOWN: Final = "$SYS/#"
 _EVERYTHING: Final = ("#", "$queue/#")
@@ -65,11 +68,13 @@ class Guarded:
         opening: Opening,
         everything: Admission,
         token: Callable[[], bytes],
+        metrics: Metrics,
     ) -> None:
         self._app = app
         self._opening = opening
         self._everything = everything
         self._token = token
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
@@ -80,7 +85,10 @@ class Guarded:
             if refusal is not None:
                 await refusal(scope, receive, send)
                 return
-        await self._app(scope, receive, send)
+        try:
+            await self._app(scope, receive, send)
+        except ClientDisconnect:
+            self._metrics.drop(BROKEN_OFF)  # nobody is there to be told
 
     async def _refusal(self, scope: Scope) -> Response | None:
         headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}

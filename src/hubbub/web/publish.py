@@ -352,7 +352,7 @@ def _body(request: Request, data: bytes) -> Body:
     for number, line in enumerate(raw, 1):
         try:
             lines.append(_DECODER.decode(line))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"line {number}: {error}") from None
     given = request.headers.get("hubbub-batch")
     if given is None:
