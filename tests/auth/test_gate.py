@@ -28,10 +28,10 @@ EVERYTHING = Rights()
 
 
 @pytest.fixture
-def house() -> Iterator[Gates]:
-    house = Gates(EVERYTHING)
-    yield house
-    house.close()
+def gates() -> Iterator[Gates]:
+    gates = Gates(EVERYTHING)
+    yield gates
+    gates.close()
 
 
 @pytest.fixture
@@ -55,14 +55,14 @@ async def asked(
     return await asyncio.wait_for(answer, 10)
 
 
-async def test_loopback_lets_everybody_in(house: Gates) -> None:
-    guard = house.gate(listener())
+async def test_loopback_lets_everybody_in(gates: Gates) -> None:
+    guard = gates.gate(listener())
     assert await asked(guard) == (EVERYTHING, "")
     assert await asked(guard, "whoever", b"whatever") == (EVERYTHING, "")
 
 
-async def test_a_password_file_shuts_the_door(house: Gates, users: str) -> None:
-    guard = house.gate(listener(password_file=users))
+async def test_a_password_file_shuts_the_door(gates: Gates, users: str) -> None:
+    guard = gates.gate(listener(password_file=users))
     assert await asked(guard) == (None, NO_CREDENTIALS)
     assert await asked(guard, "ann", b"secret") == (EVERYTHING, "")
     assert await asked(guard, "ann", b"secret") == (EVERYTHING, ""), "now known, no thread"
@@ -72,15 +72,15 @@ async def test_a_password_file_shuts_the_door(house: Gates, users: str) -> None:
     assert await asked(guard, "bob", b"secret") == (None, BAD_CREDENTIALS)
 
 
-async def test_anonymous_clients_beside_users(house: Gates, users: str) -> None:
-    guard = house.gate(listener(password_file=users, allow_anonymous=True))
+async def test_anonymous_clients_beside_users(gates: Gates, users: str) -> None:
+    guard = gates.gate(listener(password_file=users, allow_anonymous=True))
     assert await asked(guard) == (EVERYTHING, "")
     assert await asked(guard, "ann", b"wrong") == (None, BAD_CREDENTIALS)
 
 
-async def test_a_certificate_is_the_user(house: Gates, users: str) -> None:
+async def test_a_certificate_is_the_user(gates: Gates, users: str) -> None:
     tls = Tls(certificate="x", client_ca="y", identity="common_name")
-    guard = house.gate(listener(tls=tls, password_file=users))
+    guard = gates.gate(listener(tls=tls, password_file=users))
     credentials = Credentials("c", "someone", b"", "127.0.0.1", "ann")
     guard.authenticate(credentials, lambda rights, reason: None)
     assert credentials.user == "ann", "whatever user name it sends"
@@ -89,49 +89,49 @@ async def test_a_certificate_is_the_user(house: Gates, users: str) -> None:
     assert await asked(guard) == (None, NO_CREDENTIALS)
 
 
-async def test_a_certificate_that_is_required(house: Gates, users: str) -> None:
+async def test_a_certificate_that_is_required(gates: Gates, users: str) -> None:
     tls = Tls(certificate="x", client_ca="y", require_certificate=True)
-    guard = house.gate(listener("0.0.0.0:1", tls=tls))
+    guard = gates.gate(listener("0.0.0.0:1", tls=tls))
     assert await asked(guard) == (None, CERTIFICATE_REQUIRED)
     assert await asked(guard, certificate="CN=ann") == (EVERYTHING, "")
-    guard = house.gate(listener(tls=tls, password_file=users))
+    guard = gates.gate(listener(tls=tls, password_file=users))
     assert await asked(guard, "ann", b"secret") == (None, CERTIFICATE_REQUIRED)
     assert await asked(guard, certificate="CN=ann") == (None, NO_CREDENTIALS), "it needs both"
     assert await asked(guard, "ann", b"secret", certificate="CN=x") == (EVERYTHING, "")
 
 
-async def test_client_ids(house: Gates) -> None:
-    guard = house.gate(listener(client_prefixes=("dev-", "app-"), require_client_id=True))
+async def test_client_ids(gates: Gates) -> None:
+    guard = gates.gate(listener(client_prefixes=("dev-", "app-"), require_client_id=True))
     assert await asked(guard, client="dev-1") == (EVERYTHING, "")
     assert await asked(guard, client="other") == (None, BAD_CLIENT)
-    guard = house.gate(listener(require_client_id=True))
+    guard = gates.gate(listener(require_client_id=True))
     assert await asked(guard, client="") == (None, BAD_CLIENT)
 
 
 async def test_permissions_by_user(
-    house: Gates, users: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    gates: Gates, users: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     acl = tmp_path / "acl"
     acl.write_text("user ann\ntopic a\npattern read %c\n")
-    guard = house.gate(listener(password_file=users, acl_file=str(acl)))
+    guard = gates.gate(listener(password_file=users, acl_file=str(acl)))
     rights, _ = await asked(guard, "ann", b"secret")
     assert rights is not None and rights.may(PUBLISH, "a") and not rights.may(PUBLISH, "b")
     assert rights.may(RECEIVE, "c") and not rights.may(RECEIVE, "d")
     assert not caplog.records
     with caplog.at_level(logging.WARNING, "hubbub"):
-        house.gate(listener(acl_file=str(acl)))
+        gates.gate(listener(acl_file=str(acl)))
     assert "what a client says it is" in caplog.text
 
 
-async def test_files_are_read_once_and_again(house: Gates, users: str, tmp_path: Path) -> None:
+async def test_files_are_read_once_and_again(gates: Gates, users: str, tmp_path: Path) -> None:
     def read_again() -> None:
-        for file in house.files():
+        for file in gates.files():
             file.read()
 
     acl = tmp_path / "acl"
     acl.write_text("user ann\ntopic a\nuser bob\ntopic b\n")
-    one = house.gate(listener(password_file=users, acl_file=str(acl)))
-    two = house.gate(listener(password_file=users, acl_file=str(acl), allow_anonymous=True))
+    one = gates.gate(listener(password_file=users, acl_file=str(acl)))
+    two = gates.gate(listener(password_file=users, acl_file=str(acl), allow_anonymous=True))
     assert (await asked(one, "ann", b"secret"))[0] is (await asked(two, "ann", b"secret"))[0]
     ann, nobody = Credentials("c", "ann", b"", ""), Credentials("c", "", b"", "")
     assert one.still_in(ann) and two.still_in(nobody)
@@ -144,11 +144,11 @@ async def test_files_are_read_once_and_again(house: Gates, users: str, tmp_path:
     assert not one.still_in(ann), "its rights are another's now"
 
 
-async def test_scram_through_the_gate(house: Gates, users: str) -> None:
-    guard = house.gate(listener(password_file=users))
+async def test_scram_through_the_gate(gates: Gates, users: str) -> None:
+    guard = gates.gate(listener(password_file=users))
     credentials = Credentials("c", "", b"", "")
     assert guard.exchange("PLAIN", credentials) is None
     exchange = guard.exchange("SCRAM-SHA-256", credentials)
     assert exchange is not None
     assert not exchange.step(b"n,,n=ann,r=x").done
-    assert house.gate(listener()).exchange("SCRAM-SHA-256", credentials) is None
+    assert gates.gate(listener()).exchange("SCRAM-SHA-256", credentials) is None

@@ -81,10 +81,10 @@ class Guard(Gate):
     """The gate of one listener."""
 
     def __init__(
-        self, house: Gates, listener: Listener, passwords: Passwords | None, acl: Acl | None
+        self, gates: Gates, listener: Listener, passwords: Passwords | None, acl: Acl | None
     ) -> None:
-        super().__init__(house.everything)
-        self._house = house
+        super().__init__(gates.everything)
+        self._gates = gates
         self._listener = listener
         self._passwords = passwords
         self._acl = acl
@@ -108,7 +108,7 @@ class Guard(Gate):
         elif passwords.known(user, secret):
             decide("")
         else:
-            self._house.logins.verify(passwords, credentials, decide)
+            self._gates.logins.verify(passwords, credentials, decide)
 
     def _complaint(self, credentials: Credentials) -> str:
         """What is wrong whatever the password, "" if nothing is."""
@@ -138,7 +138,7 @@ class Guard(Gate):
             credentials.user = user
             return (None, complaint) if complaint else (self._rights(credentials), "")
 
-        guesses, address = self._house.logins.guesses, source_of(credentials.address)
+        guesses, address = self._gates.logins.guesses, source_of(credentials.address)
         return Scram(self._passwords, admit, guesses, address)
 
     def still_in(self, credentials: Credentials) -> bool:
