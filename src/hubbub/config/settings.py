@@ -310,10 +310,11 @@ class Mqtt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     qos2_serial: Annotated[
         bool,
         _because(
-            "toward clients of 3.1 and 3.1.1 one QoS 2 handshake at a time, nothing between: "
-            "some lose count otherwise"
+            "toward clients of 3.1 and 3.1.1 one QoS 2 handshake at a time, nothing between, for "
+            "those that accept nothing else then. Those known to need it, whose ids begin with "
+            "`Sagittarius-MQTT`, have it anyway; others only wait longer"
         ),
-    ] = True
+    ] = False
     maximum_qos: Annotated[
         Annotated[int, Meta(ge=0, le=2)],
         _because(

@@ -5,6 +5,8 @@
 its own) or carries a durable number out. Held data keeps its order;
 what is merely written may overtake it, unless a held item is a barrier: then nothing passes
 (nothing is delivered before a held welcome, nothing of a subscription before its held answer).
+While a link is shut, what is written or held stays aside, in its order, and only `pass_aside`
+leaves.
 Never does I/O itself: the hub gives it a transport.
 """
 
@@ -82,6 +84,7 @@ class Link:
     __slots__ = (
         "outgoing", "transport", "framing", "out", "size", "choked", "held", "held_bytes",
         "barriers", "closing", "reason", "largest", "relieved", "level", "flushes", "prompt",
+        "aside",
     )  # fmt: skip
 
     def __init__(self, outgoing: Outgoing, transport: Transport | None = None) -> None:
@@ -101,6 +104,7 @@ class Link:
         self.level = DISK
         self.flushes = 0
         self.prompt = True
+        self.aside: list[Held] | None = None
 
     def write(self, data: bytes) -> None:
         if self.barriers:
@@ -114,9 +118,12 @@ class Link:
             self.choked = True  # within one tick, before anything could be measured
 
     def _keep(self, position: int, level: int, data: bytes, barrier: bool) -> None:
-        if self.held is None:
-            self.held = deque()
-        self.held.append((position, level, data, barrier))
+        if self.aside is not None:
+            self.aside.append((position, level, data, barrier))
+        else:
+            if self.held is None:
+                self.held = deque()
+            self.held.append((position, level, data, barrier))
         self.held_bytes += len(data)
         if self.held_bytes > LINK_BYTES:
             self.choked = True
@@ -127,11 +134,44 @@ class Link:
         if not self.held and log.safe(level) >= log.position:
             self.write(data)
             return
-        if not self.held:
+        self._hold(log.position, level, data, barrier)
+
+    def _hold(self, position: int, level: int, data: bytes, barrier: bool) -> None:
+        if not self.held and self.aside is None:
             self.outgoing.holding.append(self)
-        self._keep(log.position, level, data, barrier)
-        if barrier:
+        self._keep(position, level, data, barrier)
+        if barrier and self.aside is None:
             self.barriers += 1
+
+    def shut(self) -> None:
+        """From now on everything stays aside but what may pass, until `reopen`."""
+        if self.aside is None:
+            self.aside = []
+            self.barriers += 1
+
+    def pass_aside(self, data: bytes, barrier: bool = False, level: int = 0) -> None:
+        """Hold it as if nothing were aside."""
+        aside, self.aside = self.aside, None
+        if aside is None:
+            self.hold(data, barrier, level)
+            return
+        self.barriers -= 1
+        self.hold(data, barrier, level)
+        self.barriers += 1
+        self.aside = aside
+
+    def reopen(self) -> None:
+        """What stayed aside goes on its way, as it would have gone."""
+        aside, self.aside = self.aside, None
+        if aside is None:
+            return
+        self.barriers -= 1
+        for position, level, data, barrier in aside:
+            self.held_bytes -= len(data)
+            if level == _PASSING or (not self.held and self.outgoing.log.safe(level) >= position):
+                self.write(data)
+            else:
+                self._hold(position, level, data, barrier)
 
     def release(self) -> bool:
         """Let go what waited for rows that are safe now; False while something still waits."""

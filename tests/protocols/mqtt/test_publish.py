@@ -103,7 +103,6 @@ def test_a_publisher_reuses_its_packet_id() -> None:
 @pytest.mark.parametrize("qos", [1, 2])
 def test_packet_ids_count_from_1_and_the_window_is_20(qos: int) -> None:
     stage = Stage()
-    stage.mqtt.qos2_serial = False
     ann, bob = pair(stage, qos)
     for number in range(25):
         bob.publish("a/b", b"%d" % number, 1, packet_id=number + 1)

@@ -29,10 +29,7 @@ def test_what_came_meanwhile_waits_in_order() -> None:
     for number, qos in enumerate((1, 0, 2, 1)):
         bob.publish("a/b", b"%d" % number, qos, packet_id=number + 1)
     ann = stage.device("ann", clean=False)
-    assert ann.hear() == ["CONNACK 0 present", "a/b=0 q1 #1", "a/b=2 q2 #2"]
-    ann.answer(codec.PUBREC, 2)
-    ann.answer(codec.PUBCOMP, 2)
-    assert ann.hear() == ["PUBREL 2", "a/b=3 q1 #3"]
+    assert ann.hear() == ["CONNACK 0 present", "a/b=0 q1 #1", "a/b=2 q2 #2", "a/b=3 q1 #3"]
 
 
 @pytest.mark.holds(v5="3.3.1-1 4.3.2-3 4.4.0-1 4.6.0-1", v3="3.3.1-1 4.3.2-1 4.4.0-1 4.6.0-1")
@@ -55,7 +52,6 @@ def test_what_was_not_acknowledged_is_repeated_with_dup() -> None:
 @pytest.mark.holds(v5="4.3.3-3 4.3.3-5 4.3.3-6 4.4.0-1", v3="4.3.3-1 4.4.0-1")
 def test_qos_2_goes_on_where_it_was() -> None:
     stage = Stage()
-    stage.mqtt.qos2_serial = False
     bob, ann = stage.device("bob"), stage.device("ann", clean=False)
     ann.subscribe("a", 2)
     bob.publish("a", b"0", 2, packet_id=1)
@@ -187,13 +183,13 @@ def test_after_a_restart_it_is_as_if_nothing_had_happened() -> None:
         bob.publish("a/b", b"2", 2, packet_id=3, dup=True)
         assert bob.hear() == ["CONNACK 0 present", "PUBREC 3"]
         ann = stage.device("ann", clean=False)
-        assert ann.hear() == ["CONNACK 0 present", "PUBREL 2"]
+        again = "a/b=2 q2 #3 dup"  # perhaps it was on its way
+        assert ann.hear() == ["CONNACK 0 present", "PUBREL 2", again]
         ann.answer(codec.PUBCOMP, 2)
-        assert ann.hear() == ["a/b=2 q2 #3 dup"], "perhaps it was on its way"
         bob.publish("a/c", b"new", 1)
         ann.answer(codec.PUBREC, 3)
         ann.answer(codec.PUBCOMP, 3)
-        assert ann.hear() == ["PUBREL 3", "a/c=new q1 #4"]
+        assert ann.hear() == ["a/c=new q1 #4", "PUBREL 3"]
 
 
 def test_messages_that_memory_lost_are_counted() -> None:

@@ -506,7 +506,6 @@ def test_acknowledgements_come_in_order_though_the_disk_is_slow() -> None:
 @pytest.mark.holds(v3="4.6.0-4")
 def test_acknowledgements_come_in_order() -> None:
     stage = Stage()
-    stage.mqtt.qos2_serial = False
     bob, ann = stage.device("bob"), stage.device("ann")
     ann.subscribe("a", 2)
     bob.say(*(codec.publish(b"a", b"x", 1, packet_id=n) for n in (5, 3, 9)))

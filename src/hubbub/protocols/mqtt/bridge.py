@@ -113,7 +113,7 @@ class BridgeSession(MqttSession):
     """
 
     def __init__(self, broker: Broker, name: str, topics: Topics) -> None:
-        super().__init__(broker, name, broker.open, True, set())
+        super().__init__(broker, name, broker.open, True)
         self.protocol = PROTOCOL
         self.topics = topics
         self.qos_limit = 2

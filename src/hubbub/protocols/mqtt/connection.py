@@ -237,12 +237,12 @@ class MqttConnection(Connection):
             session = None
         present = session is not None
         if session is None:
-            lasts = self._expiry > 0
-            session = MqttSession(broker, client, admission.rights, lasts, mqtt.exchanging)
+            session = MqttSession(broker, client, admission.rights, self._expiry > 0)
             mqtt.sessions[client] = session
         mqtt.publish_due_will(session)
         broker.connect(session, admission, self._expiry)
-        session.attach(self.link, self._dialect, mqtt.qos2_serial and not self._v5, self._finish)
+        serial = mqtt.serial(client, self.link, self._v5)
+        session.attach(self.link, self._dialect, serial, self._finish)
         self.session = session
         self._limit = mqtt.message_bytes
         self._will = self._permitted(asked_will(asked, self._dialect, session), session)
@@ -432,7 +432,9 @@ class MqttConnection(Connection):
         if route is None or route.age != self.broker.age:
             route = self._route(packet.topic)
         if packet.qos == 2 and packet.packet_id in session.state.open_ids:
-            self.link.hold(codec.acknowledgement(codec.PUBREC, packet.packet_id))
+            session.receive(
+                packet.packet_id, codec.acknowledgement(codec.PUBREC, packet.packet_id)
+            )
             return
         code = spec.SUCCESS
         if packet.properties is not None:
@@ -450,7 +452,10 @@ class MqttConnection(Connection):
             if code >= spec.UNSPECIFIED:
                 properties = self._reason(spec.REASONS[code].name).encode()
             answer = codec.acknowledgement(kind, packet.packet_id, code, properties)
-            self.link.hold(answer, level=route.level)
+            if packet.qos == 2:
+                session.receive(packet.packet_id, answer, route.level)
+            else:
+                self.link.hold(answer, level=route.level)
             if self._v5 and packet.qos == 1:
                 self._incoming.owe(1, route.level or self.link.level)
 
@@ -492,7 +497,8 @@ class MqttConnection(Connection):
             run.offset = len(image) - len(packet.payload) - len(properties) - 2
         if packet.qos == 2:
             self._incoming.unreleased += 1
-            session.open_exchange()
+            if session.serial is not None:
+                session.serial.take(packet.packet_id)
             session.state.open_ids.add(packet.packet_id)
             if session.lasting:
                 run.number = packet.packet_id
@@ -513,11 +519,7 @@ class MqttConnection(Connection):
             if session.lasting:
                 self.broker.change(row_about(session, RELEASE)._replace(number=packet_id))
         code = spec.ID_UNKNOWN if self._v5 and not known else spec.SUCCESS
-        # A barrier: what stood aside until now must not overtake it.
-        answer = codec.acknowledgement(codec.PUBCOMP, packet_id, code)
-        self.link.hold(answer, barrier=session.serial)
-        if known:
-            session.close_exchange()
+        session.complete(packet_id, codec.acknowledgement(codec.PUBCOMP, packet_id, code))
 
     # Acknowledgements of what the client received
 

@@ -20,6 +20,7 @@ from hubbub.protocols.mqtt.connection import MqttConnection
 from hubbub.protocols.mqtt.dialect import PLAIN, Dialect, Dialect5
 from hubbub.protocols.mqtt.incoming import Rate
 from hubbub.protocols.mqtt.options import unpack
+from hubbub.protocols.mqtt.serial import CLIENTS, Serial
 from hubbub.protocols.mqtt.session import NAME, MqttSession
 from hubbub.protocols.mqtt.welcome import will_of
 from hubbub.schema import WILL, Row, name_of
@@ -29,7 +30,7 @@ SUBPROTOCOLS: Final = ("mqtt", "mqttv3.1")
 
 
 class Mqtt(Protocol):
-    """The attributes after `exchanging` are settings of the section of that name."""
+    """`exchanging`: who is in an exclusive exchange now. What follows it are settings."""
 
     name = NAME
     streams = True
@@ -39,7 +40,7 @@ class Mqtt(Protocol):
         super().__init__(broker)
         self._dialects: dict[tuple[bool, str], Dialect] = {(False, ""): PLAIN}
         self.sessions: dict[str, MqttSession] = {}
-        self.exchanging: set[MqttSession] = set()
+        self.exchanging: set[Serial] = set()
         self._due: list[tuple[int, str]] = []
         self._take(Settings())
 
@@ -88,10 +89,19 @@ class Mqtt(Protocol):
             self._dialects[key] = found
         return found
 
+    def serial(self, client: str, link: Link, v5: bool) -> Serial | None:
+        """How QoS 2 is served to clients that accept nothing else meanwhile; None for the others.
+
+        They are of before 5.0, which lets a client say how much it takes at a time.
+        """
+        if v5 or not (self.qos2_serial or client.startswith(CLIENTS)):
+            return None
+        return Serial(link, self.broker.clock, self.exchanging)
+
     # Sessions that are away
 
     def revive(self, state: SessionState) -> Session | None:
-        session = MqttSession(self.broker, state.client, self.broker.open, True, self.exchanging)
+        session = MqttSession(self.broker, state.client, self.broker.open, True)
         session.remember(state)
         for topic_filter, (qos, options) in state.subscriptions.items():
             session.subscriptions[topic_filter] = Subscription(
@@ -110,8 +120,8 @@ class Mqtt(Protocol):
                 heapq.heappush(self._due, (stamp, state.client))
 
     def wake(self, now: float) -> None:
-        for session in list(self.exchanging):
-            session.exclusive_timeout(now)
+        for serial in list(self.exchanging):
+            serial.wake(now)
         stamp = self.broker.clock.stamp()
         while self._due and self._due[0][0] <= stamp:
             away = self.sessions.get(heapq.heappop(self._due)[1])

@@ -5,9 +5,8 @@
     PUBACK / PUBREC / PUBCOMP  -> the delivery is over, or half over
 
 The packet id of a delivery is 1 + its number mod 65,535, so it needs no table and survives a
-restart. Toward clients of 3.1 and 3.1.1 an open QoS 2 exchange is exclusive: deliveries stay
-aside until it is done (some clients accept nothing else in between), but not longer than
-EXCLUSIVE_SECONDS. Called by the broker and by the connection; writes to the link only.
+restart. A client that accepts nothing else during a QoS 2 exchange is served one after the other
+(`serial`). Called by the broker and by the connection; writes to the link only.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hubbub.core.broker import Broker
-from hubbub.core.limits import LINK_CHOKED, ROUTES
+from hubbub.core.limits import ROUTES
 from hubbub.core.link import Link
 from hubbub.core.message import Encoding, Message, Run
 from hubbub.core.rights import CONSUME, RECEIVE, Rights
@@ -27,10 +26,10 @@ from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.dialect import PLAIN, Dialect, Ids, PublishEncoding5
 from hubbub.protocols.mqtt.options import unpack
+from hubbub.protocols.mqtt.serial import Serial
 from hubbub.schema import ACK, RECEIVED, Row
 
 NAME: Final = "mqtt"
-EXCLUSIVE_SECONDS: Final = 5.0
 PACKET_IDS: Final = 65_535
 ANY_PACKET: Final = 2 * codec.MAX_LENGTH  # more than there can be
 ALIAS_BYTES: Final = 3  # what a topic alias adds to a packet that says the topic too
@@ -44,21 +43,18 @@ ENCODINGS: Final = PLAIN.encodings(2)
 class MqttSession(Session):
     """The session of one client id. It lives as long as the connection, or is `lasting`.
 
-    `link` is None while the client is away. `exclusive`: QoS 2 exchanges that are open now.
-    `turned_away`: a queue was, or may have been, for want of room. `talks`: the client has
-    published something on its present connection. `exchanging`: the sessions of this hub with an
-    exclusive exchange, which may take too long. `dialect`: the version of its present connection,
-    or its last. `packet_limit` and `alias_limit`: the largest packet and the number of topic
-    aliases that the client takes. `_offered`: what the subscription asked that a retained message
-    is sent for, by its number.
+    `link` is None while the client is away. `serial`: its QoS 2 exchanges, if they are served one
+    after the other. `turned_away`: a queue was, or may have been, for want of room. `talks`: the
+    client has published something on its present connection. `dialect`: the version of its present
+    connection, or its last. `packet_limit` and `alias_limit`: the largest packet and the number of
+    topic aliases that the client takes. `_offered`: what the subscription asked that a retained
+    message is sent for, by its number.
     """
 
     def __init__(
-        self, broker: Broker, client: str, rights: Rights, lasting: bool,
-        exchanging: set[MqttSession],
-    ) -> None:  # fmt: skip
+        self, broker: Broker, client: str, rights: Rights, lasting: bool
+    ) -> None:
         super().__init__(NAME, client, rights)
-        self._exchanging = exchanging
         self.broker = broker
         self.lasting = lasting
         self.remember(SessionState(NAME, client))
@@ -69,12 +65,8 @@ class MqttSession(Session):
         self.packet_limit = ANY_PACKET
         self.alias_limit = 0
         self.end: Callable[[str, int], None] | None = None
-        self.serial = False
-        self.exclusive = 0
-        self.exclusive_until = 0.0
+        self.serial: Serial | None = None
         self.turned_away = True
-        self._aside: list[bytes] = []
-        self._aside_bytes = 0
         self._aliases: dict[str, int] = {}
         self._asked: dict[str, tuple[bool, Ids]] = {}
         self._offered: dict[int, tuple[bool, Ids]] = {}
@@ -91,8 +83,9 @@ class MqttSession(Session):
     # The connection comes and goes
 
     def attach(
-        self, link: Link, dialect: Dialect, serial: bool, end: Callable[[str, int], None]
-    ) -> None:
+        self, link: Link, dialect: Dialect, serial: Serial | None,
+        end: Callable[[str, int], None],
+    ) -> None:  # fmt: skip
         """The client is here and speaks this dialect, within the limits of before 5.0."""
         if self.lasting:
             self.remember(self.broker.state.sessions[NAME, self.client])
@@ -100,6 +93,8 @@ class MqttSession(Session):
         self.talks = False
         self._hurry(link)
         self.serial = serial
+        if serial is not None:
+            serial.freed = self.resume
         self.end = end
         self.window = self.broker.inflight
         self.packet_limit = ANY_PACKET
@@ -165,10 +160,9 @@ class MqttSession(Session):
         if self.direct is not None:
             self.direct = None
             self.broker.age += 1
-        self.exclusive = 0
-        self._exchanging.discard(self)
-        self._aside = []
-        self._aside_bytes = 0
+        if self.serial is not None:
+            self.serial.leave()
+            self.serial = None
         self._aliases = {}
         self.requests.open = {}
         for seq in self.leases:
@@ -222,8 +216,6 @@ class MqttSession(Session):
             return
         elif link.choked:
             self._drop("slow consumer", run.count)
-        elif self.exclusive:
-            self._set_aside(run.seen_as(subscription.encodings[run.qos]), run.count)
         else:
             self._pass_on(link, run, subscription.encodings[run.qos])
 
@@ -275,8 +267,7 @@ class MqttSession(Session):
             and backlog.sent == waiting
             and waiting + count - backlog.first <= self.window
             and (not self.broker.inflight_bytes or self._flying_little())
-            and not self.exclusive
-            and (qos == 1 or not self.serial)
+            and self.serial is None
             and (
                 self.packet_limit == ANY_PACKET or self._fits(run, subscription.encodings[run.qos])
             )
@@ -348,7 +339,7 @@ class MqttSession(Session):
             and backlog.sent < backlog.next
             and backlog.sent - backlog.first < self.window
             and not link.choked
-            and not self.exclusive
+            and (self.serial is None or not self.serial.busy)
             and (not self.broker.inflight_bytes or self._flying_little())
         ):
             number = backlog.sent
@@ -356,8 +347,9 @@ class MqttSession(Session):
                 backlog.sent += 1
             elif number in backlog.received:
                 backlog.sent += 1
-                self.open_exchange()
-                link.hold(codec.acknowledgement(codec.PUBREL, packet_id(number)))
+                self._send_qos_2(
+                    link, number, codec.acknowledgement(codec.PUBREL, packet_id(number))
+                )
             elif not self._sent(link, number):
                 self.broker.again(self, self.resume)
                 return
@@ -394,11 +386,16 @@ class MqttSession(Session):
         backlog.sent += 1
         self.broker.metrics.messages_out += 1
         if qos == 2:
-            link.prompt = True
-            self.open_exchange()
-            link.hold(frame)
+            self._send_qos_2(link, number, frame)
         else:
             link.write(frame)
+
+    def _send_qos_2(self, link: Link, number: int, packet: bytes) -> None:
+        link.prompt = True
+        if self.serial is not None:
+            self.serial.deliver(packet_id(number), packet)
+        else:
+            link.hold(packet)
 
     def _expired(self, message: Message) -> bool:
         return 0 < message.expires <= self.broker.clock.stamp()
@@ -478,14 +475,32 @@ class MqttSession(Session):
             if self.lasting:
                 self.broker.log.append(self._row(RECEIVED, number))
         code = spec.ID_UNKNOWN if number < 0 and self.dialect.v5 else spec.SUCCESS
-        link.hold(codec.acknowledgement(codec.PUBREL, identifier, code))
+        link.pass_aside(codec.acknowledgement(codec.PUBREL, identifier, code))
 
     def pubcomp(self, identifier: int) -> None:
         number = self._number(identifier)
         if number >= 0:
             self._over(number, self.backlog.seq(number))
-            self.close_exchange()
+            if self.serial is not None:
+                self.serial.delivered(identifier)
             self.resume()
+
+    def receive(self, identifier: int, packet: bytes, level: int = 0) -> None:
+        """The PUBREC for a publish of the client's, to be sent as soon as it may be."""
+        link = self.link
+        if self.serial is not None:
+            self.serial.receive(identifier, packet, level)
+        elif link is not None:
+            link.hold(packet, level=level)
+
+    def complete(self, identifier: int, packet: bytes) -> None:
+        """The PUBCOMP for it."""
+        link = self.link
+        if self.serial is not None:
+            self.serial.complete(identifier, packet)
+            self.resume()
+        elif link is not None:
+            link.hold(packet)
 
     def _over(self, number: int, seq: int) -> None:
         """Nobody waits for this delivery any more; the queue or the journal it came from hears."""
@@ -557,44 +572,6 @@ class MqttSession(Session):
             queue = self.broker.state.queues.get(topic_filter.removeprefix(QUEUE))
             if queue is not None and topic_filter.startswith(QUEUE):
                 self.broker.queues.dispatch(queue)
-
-    # Exclusive exchanges
-
-    def open_exchange(self) -> None:
-        if self.serial:
-            self._exchanging.add(self)
-            self.exclusive += 1
-            self.exclusive_until = self.broker.clock.now() + EXCLUSIVE_SECONDS
-
-    def close_exchange(self) -> None:
-        """A QoS 2 exchange, to or from the client, is done."""
-        if self.exclusive:
-            self.exclusive -= 1
-            if not self.exclusive:
-                self._end_exclusive()
-
-    def exclusive_timeout(self, now: float) -> None:
-        """The client did not finish in time: the others shall not wait for ever."""
-        if self.exclusive and now >= self.exclusive_until:
-            self.exclusive = 0
-            self._end_exclusive()
-
-    def _set_aside(self, image: bytes, count: int) -> None:
-        if self._aside_bytes > LINK_CHOKED:
-            self._drop("slow consumer", count)
-            return
-        self._aside.append(image)
-        self._aside_bytes += len(image)
-        self.broker.metrics.messages_out += count
-
-    def _end_exclusive(self) -> None:
-        self._exchanging.discard(self)
-        aside, self._aside = self._aside, []
-        self._aside_bytes = 0
-        if self.link is not None:
-            for image in aside:
-                self.link.write(image)
-            self.resume()
 
 
 def _covers(subscription: Subscription, topic: str) -> bool:
