@@ -23,19 +23,26 @@ PRIVATE = (
 class Authority:
     """Signs certificates into a folder. `file` is its own; each other has its key inside."""
 
-    def __init__(self, folder: Path, name: str = "Test authority") -> None:
+    def __init__(
+        self, folder: Path, name: str = "Test authority", above: Authority | None = None
+    ) -> None:
         folder.mkdir(exist_ok=True)
         self.folder = folder
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self.key = ec.generate_private_key(ec.SECP256R1())
+        above = above or self
         certificate = (
-            self._begin(self.name, self.key)
+            above._begin(self.name, self.key)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(_CA_USAGE, critical=True)
-            .sign(self.key, hashes.SHA256())
+            .sign(above.key, hashes.SHA256())
         )
         self.file = folder / "authority.pem"
         self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
+    def authority(self, name: str) -> Authority:
+        """Another one below it."""
+        return Authority(self.folder / name.lower(), name, self)
 
     def _begin(self, name: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)

@@ -72,8 +72,9 @@ crlfile crl.pem
     assert (settings.session.backlog_bytes, settings.session.inflight_bytes) == (7000, 9000)
     assert (settings.mqtt.maximum_qos, settings.limits.retained_messages) == (1, 0)
     assert settings.journal.record == "all"
-    assert (settings.limits.message_bytes, settings.sys.interval) == (1000, 5)
-    assert settings.mqtt.max_keepalive == 600
+    assert (settings.limits.message_bytes, settings.mqtt.payload_bytes) == (3000, 1000)
+    assert (settings.sys.interval, settings.mqtt.max_keepalive) == (5, 600)
+    assert settings.mqtt.refuse_keepalive
     assert (settings.mqtt.max_session_expiry, settings.mqtt.topic_alias_maximum) == (1_209_600, 7)
     assert settings.log.level == "info"
     assert settings.allow_anonymous is False
@@ -139,12 +140,15 @@ def test_where_it_listens(tmp_path: Path, text: str, address: str) -> None:
     assert [listener.address for listener in settings.listeners()] == [address]
 
 
-def test_a_listener_lets_nobody_in_by_itself(tmp_path: Path) -> None:
-    """As mosquitto since 2.0; but the hub does not even start, and says what to write."""
-    with pytest.raises(SettingError, match="password_file|allow_anonymous"):
-        loaded(tmp_path, "listener 1883\n")
-    with pytest.raises(SettingError, match="nobody could connect"):
-        loaded(tmp_path, "listener 1883 127.0.0.1\n")
+def test_a_listener_lets_nobody_in_by_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As mosquitto since 2.0: it starts, refuses everybody, and says what to write."""
+    for text in ("listener 1", "listener 1 127.0.0.1", "per_listener_settings true\nlistener 9"):
+        caplog.clear()
+        (listener,) = loaded(tmp_path, text + "\n").listeners()
+        assert listener.allow_anonymous is False
+        assert f"{listener.address} refuses everybody" in caplog.text
 
 
 def test_settings_of_each_listener(tmp_path: Path) -> None:
@@ -180,10 +184,10 @@ def test_certificates_of_clients_count_only_if_required(tmp_path: Path) -> None:
     (listener,) = loaded(
         tmp_path, "listener 8883\nallow_anonymous true\ncertfile s\ncafile ca\ncrlfile crl\n"
     ).listeners()
-    assert listener.tls == Tls(certificate="s", only=True)
+    assert listener.tls == Tls(certificate="s", only=True, chain="ca")
 
 
-def test_a_bridge(tmp_path: Path) -> None:
+def test_a_bridge(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = loaded(
         tmp_path,
         """
@@ -206,8 +210,12 @@ start_type automatic
 connection second
 address three.example
 topic x in
+bridge_outgoing_retain false
+topic clients/total in 0 there/ $SYS/broker/
+topic uptime out 0 $SYS/broker/
 """,
     )
+    assert "topic uptime out 0 $SYS/broker/ has no effect" in caplog.text
     assert settings.bridge == (
         Bridge(
             name="upstream", addresses=("one.example:8883", "two.example"),
@@ -215,7 +223,10 @@ topic x in
             password="secret", client_id="hub-7", clean=True, keep_alive=30, retry_seconds=90,
             version="3.1.1", tls=True, ca="ca.pem", check_name=False,
         ),
-        Bridge(name="second", addresses=("three.example",), topics=("x in",)),
+        Bridge(
+            name="second", addresses=("three.example",), retain=False,
+            topics=("x in", "clients/total in 0 there/ $SYS/broker/"),
+        ),
     )  # fmt: skip
 
 
@@ -269,6 +280,13 @@ def test_what_makes_no_difference_is_not(tmp_path: Path, caplog: pytest.LogCaptu
         ("max_connections many", "expected a whole number"),
         ("persistent_client_expiration 5", "expected a number and one of h, d, w, m, y"),
         ("password_file", "expected a value"),
+        ("max_connections 3 4", "expected a whole number"),
+        ("max_inflight_bytes -1", "expected int >= 0"),
+        ("max_keepalive 70000", "expected int <= 65535"),
+        ("max_qos 3", "expected int <= 2"),
+        ("listener 70000", "expected `listener PORT [ADDRESS]`"),
+        ("connection x\naddress y\nkeepalive_interval 2", "expected int >= 5"),
+        ("connection x\naddress y\ntopic # sideways", "expected `topic FILTER out|in|both"),
         ("tls_version tlsv1.1", "expected one of tlsv1.2, tlsv1.3"),
         ("address x", "belongs to a bridge"),
         ("include_dir /does/not/exist", "expected a directory"),
@@ -281,7 +299,9 @@ def test_what_would_change_security_or_is_wrong_stops_the_start(
 ) -> None:
     with pytest.raises(SettingError) as caught:
         loaded(tmp_path, "# first\n" + line + "\n")
-    assert str(caught.value).startswith(f"{tmp_path / 'mosquitto.conf'}:2: {line.split()[0]}")
+    last = 2 + line.count("\n") if line.startswith("connection") else 2
+    said = f"{tmp_path / 'mosquitto.conf'}:{last}: {line.splitlines()[last - 2]}"
+    assert str(caught.value).startswith(said)
     assert hint in str(caught.value)
 
 

@@ -184,8 +184,13 @@ def test_a_public_address_has_to_be_meant(address: str) -> None:
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "127.9.9.9:1883", "[::1]:1883", "localhost:1"])
 def test_loopback_needs_no_credentials(address: str) -> None:
     assert load(None, [f"listen={address}"]).listeners()[0].allow_anonymous is True
-    with pytest.raises(SettingError, match="nobody could connect"):
-        load(None, [f"listen={address}", "allow_anonymous=false"])
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "0.0.0.0:0"])
+def test_who_says_so_lets_nobody_in(address: str, caplog: pytest.LogCaptureFixture) -> None:
+    settings = load(None, [f"listen={address}", "allow_anonymous=false"])
+    assert settings.listeners()[0].allow_anonymous is False
+    assert f"{address} refuses everybody" in caplog.text
 
 
 def test_a_listener_table_overrules_the_list(tmp_path: Path) -> None:

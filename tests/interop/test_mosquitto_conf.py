@@ -255,6 +255,25 @@ def mosquitto(tmp_path: Path) -> Iterator[Callable[[str], int]]:
         process.wait(WAIT)
 
 
+@contextlib.contextmanager
+def hub_of(tmp_path: Path, text: str) -> Iterator[int]:
+    """A hub with that file; the port that is filled in for PORT."""
+    port = free_port()
+    file = tmp_path / "here.conf"
+    file.write_text(text.replace("PORT", str(port)))
+    command = (sys.executable, "-m", "hubbub", "serve", "-c", str(file))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    hub = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert hub.stdout is not None
+        while "listening on" not in hub.stdout.readline():
+            assert hub.poll() is None
+        yield port
+    finally:
+        hub.send_signal(signal.SIGTERM)
+        hub.wait(WAIT)
+
+
 @pytest.mark.parametrize("option", ["max_qos 1", "max_qos 0", "retain_available false"])
 def test_what_is_not_offered_is_refused_as_there(
     option: str, tmp_path: Path, mosquitto: Callable[[str], int]
@@ -264,18 +283,72 @@ def test_what_is_not_offered_is_refused_as_there(
         first, second = second, first
     text = f"{first}persistence false\nlistener PORT 127.0.0.1\nallow_anonymous true\n{second}"
     there = mosquitto(text)
-    here = free_port()
-    file = tmp_path / "here.conf"
-    file.write_text(text.replace("PORT", str(here)))
-    command = (sys.executable, "-m", "hubbub", "serve", "-c", str(file))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    hub = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    try:
-        assert hub.stdout is not None
-        while "Try in another terminal" not in hub.stdout.readline():
-            assert hub.poll() is None
+    with hub_of(tmp_path, text) as here:
         for name, packets in CONVERSATIONS.items():
             assert converse(here, packets) == converse(there, packets), name
-    finally:
-        hub.send_signal(signal.SIGTERM)
-        hub.wait(WAIT)
+
+
+def sized(size: int, qos: int, version: str) -> bytes:
+    """A PUBLISH whose payload has so many bytes."""
+    properties = codec.NO_PROPERTIES if version == "5.0" else b""
+    return codec.publish(b"a", bytes(size), qos, False, 1 if qos else 0, False, properties)
+
+
+def kept_alive(seconds: int, version: str) -> bytes:
+    properties = codec.Properties() if version == "5.0" else None
+    return codec.connect(b"c", True, seconds, None, properties=properties)
+
+
+BOUNDS = {
+    "allow_anonymous true\nmessage_size_limit 50": [
+        (connect(b"c", version=version), sized(size, qos, version))
+        for version in ("3.1.1", "5.0") for size in (50, 51, 200) for qos in (0, 1, 2)
+        if version == "3.1.1" or not (size > 50 and qos)  # 0x95, which no PUBACK may have
+    ] + [
+        (connect(b"c", codec.Will(b"w", bytes(51), 0, False), version),)
+        for version in ("3.1.1", "5.0")
+    ],
+    "allow_anonymous true\nmax_packet_size 60": [
+        (connect(b"c", version=version), sized(size, 1, version))
+        for version in ("3.1.1", "5.0") for size in (40, 60, 200)
+    ],
+    "allow_anonymous true\nmax_keepalive 60": [
+        (kept_alive(seconds, version),)  # 61 before 5.0 is refused by those after 2.0.11
+        for version in ("3.1.1", "5.0") for seconds in (0, 60, 61) if (version, seconds) != (
+            "3.1.1", 61)
+    ],
+    "": [(connect(b"c", version=version),) for version in ("3.1.1", "5.0")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("options", BOUNDS, ids=lambda text: text.partition("\n")[2] or "closed")
+def test_bounds_hold_as_there(
+    options: str, tmp_path: Path, mosquitto: Callable[[str], int]
+) -> None:
+    """Also far below 128 bytes, and where nobody is let in at all."""
+    first = options.partition("\n")[2]
+    admission = options.partition("\n")[0]
+    text = f"{first}\npersistence false\nlistener PORT 127.0.0.1\n{admission}\n"
+    there = mosquitto(text)
+    with hub_of(tmp_path, text) as here:
+        for packets in BOUNDS[options]:
+            answers = converse(here, packets), converse(there, packets)
+            if answers[1][-1] == "closed" and len(packets) > 1:  # a reset takes what was not read
+                answers = answers[0][-1:], answers[1][-1:]
+            assert answers[0] == answers[1], packets
+
+
+def test_the_chain_is_completed_from_the_cafile(tmp_path: Path) -> None:
+    """A certificate of an intermediate authority, and a client that trusts the root only."""
+    root = Authority(tmp_path / "root")
+    middle = root.authority("Intermediate")
+    server = middle.sign("localhost", server=True)
+    text = (
+        f"persistence false\nlistener PORT 127.0.0.1\nallow_anonymous true\n"
+        f"certfile {server}\ncafile {middle.file}\n"
+    )
+    with hub_of(tmp_path, text) as port:
+        where = ("-h", "localhost", "-p", str(port), "--cafile", str(root.file))
+        command = ("mosquitto_pub", *where, "-t", "a", "-m", "x", "-q", "1")
+        done = subprocess.run(command, timeout=WAIT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr

@@ -32,6 +32,9 @@ def context(tls: Tls) -> ssl.SSLContext:
     found.minimum_version = _VERSIONS[tls.version]
     key = tls.key or tls.certificate
     _load("tls.certificate", tls.certificate, lambda f: found.load_cert_chain(f, key, _no_password))
+    if tls.chain:
+        load = _folder(found) if Path(tls.chain).is_dir() else found.load_verify_locations
+        _load("tls.chain", tls.chain, load)
     if tls.ciphers:
         _load("tls.ciphers", tls.ciphers, found.set_ciphers)
     if tls.client_ca:

@@ -20,6 +20,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
+from hubbub.config.settings import Bridge, Listener, Settings, parse_bridge_topic
 from hubbub.errors import SettingError
 
 _UNLIMITED: Final = 1_000_000_000  # where 0 means "no bound" there and "nothing" here
@@ -40,7 +43,9 @@ class _Line(NamedTuple):
     value: str
 
     def trouble(self, text: str) -> SettingError:
-        return SettingError(f"{self.place}: {self.option} {self.value}: {text}")
+        """An error in the words of the file."""
+        said = f"{self.option} {self.value}".strip()
+        return SettingError(f"{self.place}: {said}: {text}")
 
 
 class _Setting(NamedTuple):
@@ -80,6 +85,11 @@ def _or_unlimited(line: _Line) -> int:
     return _whole(line) or _UNLIMITED
 
 
+def _bound(line: _Line) -> int | None:
+    """0 is "no bound" there; here it leaves the setting alone."""
+    return _whole(line) or None
+
+
 def _span(line: _Line) -> int:
     """A number and a unit, in seconds: 2h, 14d, 3w, 6m, 1y."""
     number, unit = line.value[:-1], line.value[-1:]
@@ -115,6 +125,24 @@ def _one_of(choices: dict[str, Any]) -> Callable[[_Line], Any]:
     return read
 
 
+_KINDS: Final[dict[type[msgspec.Struct], dict[str, Any]]] = {
+    Settings: {},
+    Listener: {"address": "localhost:0"},
+    Bridge: {"name": "", "addresses": [], "topics": []},
+}
+
+
+def _check(kind: type[msgspec.Struct], path: list[str], value: Any, line: _Line) -> None:
+    """Whether the setting takes the value; said here, where the line is known."""
+    for name in reversed(path):
+        value = {name: value}
+    try:
+        msgspec.convert({**_KINDS[kind], **value}, kind)
+    except msgspec.ValidationError as error:
+        complaint = str(error).partition(" - at")[0].replace("Expected", "expected")
+        raise line.trouble(complaint.replace("`", "")) from None
+
+
 def _none_if_false(line: _Line) -> int | None:
     return None if _truth(line) else 0
 
@@ -129,7 +157,8 @@ _KEPT: Final = {"true": "all", "1": "all", "false": "none", "0": "none"}
 _HUB: Final[dict[str, _Setting]] = {
     "persistence": _Setting("journal.record", _one_of(_KEPT)),
     "persistence_location": _Setting("data", _text),
-    "max_keepalive": _Setting("mqtt.max_keepalive", _whole),
+    "message_size_limit": _Setting("mqtt.payload_bytes", _whole),
+    "max_packet_size": _Setting("limits.message_bytes", _bound),
     "max_topic_alias": _Setting("mqtt.topic_alias_maximum", _whole),
     "persistent_client_expiration": _Setting("mqtt.max_session_expiry", _span),
     "max_inflight_messages": _Setting("session.inflight", _window),
@@ -186,6 +215,7 @@ _BRIDGE: Final[dict[str, _Setting]] = {
     "bridge_certfile": _Setting("certificate", _text),
     "bridge_keyfile": _Setting("key", _text),
     "bridge_insecure": _Setting("check_name", _not),
+    "bridge_outgoing_retain": _Setting("retain", _truth),
 }
 
 # What makes no difference, whatever its value: the hub does it anyway, or has no need of it.
@@ -205,7 +235,6 @@ _NOTED: Final[dict[str, str]] = {
     "bridge_bind_address": "the system chooses the address",
     "bridge_max_packet_size": "the nearest is limits.message_bytes",
     "bridge_max_topic_alias": "the nearest is `version` of [[bridge]]",
-    "bridge_outgoing_retain false": "retained messages stay so over a bridge",
     "bridge_receive_maximum": "the nearest is session.inflight",
     "bridge_reload_type": "bridges change when the hub is started again",
     "bridge_session_expiry_interval": "the nearest is `clean` of [[bridge]]",
@@ -292,8 +321,7 @@ class _Reader:
             "clientid_prefixes": self._prefixes,
             "max_qos": self._maximum_qos,
             "maximum_qos": self._maximum_qos,
-            "message_size_limit": self._message_bytes,
-            "max_packet_size": self._message_bytes,
+            "max_keepalive": self._keep_alive,
             "log_type": self._log_type,
             "log_dest": self._log_dest,
             "user": self._user,
@@ -308,23 +336,28 @@ class _Reader:
         elif option in self.own:
             self.own[option](line)
         elif option in _HUB:
-            self._put(self.tree, _HUB[option], line)
+            self._put(self.tree, Settings, _HUB[option], line)
         elif option in _ADMISSION:
-            self._put(self.listener if self.apart else self.tree, _ADMISSION[option], line)
+            tree = self.listener if self.apart else self.tree
+            self._put(tree, Listener if self.apart else Settings, _ADMISSION[option], line)
         elif option in _LISTENER:
             if self.listener is self.default:
                 self.early.append(line)
-            self._put(self.listener, _LISTENER[option], line)
+            self._put(self.listener, Listener, _LISTENER[option], line)
         elif option in _BRIDGE:
-            self._put(self._its_bridge(line), _BRIDGE[option], line)
+            self._put(self._its_bridge(line), Bridge, _BRIDGE[option], line)
         elif option not in _SAME and not _has_one_value_only(option):
             raise line.trouble(_unknown(option))
 
-    def _put(self, tree: dict[str, Any], setting: _Setting, line: _Line) -> None:
+    def _put(
+        self, tree: dict[str, Any], kind: type[msgspec.Struct], setting: _Setting, line: _Line
+    ) -> None:
         value = setting.read(line)
         if value is None:
             return
-        *sections, name = setting.path.split(".")
+        path = setting.path.split(".")
+        _check(kind, path, value, line)
+        *sections, name = path
         for section in sections:
             tree = tree.setdefault(section, {})
         tree[name] = value
@@ -337,7 +370,7 @@ class _Reader:
     def _listener(self, line: _Line) -> None:
         port, _, host = _text(line).partition(" ")
         host = host.strip()
-        if not port.isdecimal() or host.startswith("/") != (port == "0"):
+        if not port.isdecimal() or int(port) > 65_535 or host.startswith("/") != (port == "0"):
             raise line.trouble("expected `listener PORT [ADDRESS]` or `listener 0 /PATH`")
         self.listener = {"port": port, "host": host}
         self.listeners.append(self.listener)
@@ -370,22 +403,32 @@ class _Reader:
         return self.bridge
 
     def _topic(self, line: _Line) -> None:
-        self._its_bridge(line)["topics"].append(_text(line))
+        bridge = self._its_bridge(line)
+        try:
+            topic = parse_bridge_topic(_text(line))
+        except SettingError:
+            raise line.trouble(
+                "expected `topic FILTER out|in|both QOS LOCAL-PREFIX REMOTE-PREFIX`"
+            ) from None
+        inner = topic.local + topic.filter, topic.remote + topic.filter
+        if inner[0].startswith("$") or (topic.out and inner[1].startswith("$")):
+            self._note(line, "under `$` nothing crosses but what comes in from over there")
+        else:
+            bridge["topics"].append(line.value)
 
     def _start_type(self, line: _Line) -> None:
         _one_of({"automatic": True})(line)  # the others are noted
 
     # The process
 
-    def _message_bytes(self, line: _Line) -> None:
-        """Of payloads and of packets: the smaller bound is the one that is felt."""
-        limits = self.tree.setdefault("limits", {})
-        found = [limits.get("message_bytes", 0), _whole(line)]
-        if any(found):
-            limits["message_bytes"] = min(size for size in found if size)
+    def _keep_alive(self, line: _Line) -> None:
+        """Of clients of 5.0, which are told so; there those before it are refused."""
+        self._put(self.tree, Settings, _Setting("mqtt.max_keepalive", _whole), line)
+        self.tree["mqtt"]["refuse_keepalive"] = self.tree["mqtt"]["max_keepalive"] > 0
 
     def _maximum_qos(self, line: _Line) -> None:
         """A listener's there and the hub's here: the smallest counts."""
+        _check(Settings, ["mqtt", "maximum_qos"], _whole(line), line)
         mqtt = self.tree.setdefault("mqtt", {})
         mqtt["maximum_qos"] = min(mqtt.get("maximum_qos", 2), _whole(line))
         if len(self.listeners) > 1:
@@ -451,10 +494,16 @@ def _finished(listener: dict[str, Any], prefixes: list[str]) -> dict[str, Any]:
 
 
 def _finish_tls(tree: dict[str, Any], port: str) -> None:
-    """TLS as mosquitto means it: no other way in, and certificates of clients only if required."""
+    """TLS as mosquitto means it: no other way in, and certificates of clients only if required.
+
+    Its authorities complete the chain of the server's own certificate in any case: clients may
+    trust no more than the root.
+    """
     tls = tree.get("tls", {})
     required = tls.get("require_certificate", False)
     if not required:
+        if "client_ca" in tls:
+            tls["chain"] = tls["client_ca"]
         for name in ("client_ca", "crl", "require_certificate", "identity"):
             tls.pop(name, None)
     if tls.get("certificate"):

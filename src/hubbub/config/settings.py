@@ -41,6 +41,13 @@ class Tls(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     only: Annotated[
         bool, _because("refuse connections that do not use TLS, so that no password is in clear")
     ] = False
+    chain: Annotated[
+        str,
+        _because(
+            "a file or directory of authorities from which the chain of the certificate is "
+            "completed, if its own file does not have it whole"
+        ),
+    ] = ""
     client_ca: Annotated[
         str, _because("a file or directory of authorities; certificates of clients are theirs")
     ] = ""
@@ -174,6 +181,9 @@ class Bridge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Annotated[int, Meta(ge=5, le=65_535)],
         _because("seconds; a broker that is silent for one and a half of it is given up"),
     ] = 60
+    retain: Annotated[
+        bool, _because("whether retained messages are retained over there too")
+    ] = True
     clean: Annotated[
         bool, _because("the broker forgets the session, and what it has for us, when it is away")
     ] = False
@@ -328,6 +338,21 @@ class Mqtt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "seconds: who is gone is noticed in 1.5 times of it. 0 leaves it to them"
         ),
     ] = 60
+    payload_bytes: Annotated[
+        CountOrNone,
+        _because(
+            "a message with a larger payload is acknowledged and dropped, counted; clients of 5.0 "
+            "are told 0x97, and a will is refused. 0 leaves it to limits.message_bytes, which ends "
+            "the connection"
+        ),
+    ] = 0
+    refuse_keepalive: Annotated[
+        bool,
+        _because(
+            "clients of before 5.0, which cannot be told of max_keepalive, are refused (CONNACK "
+            "2) if they ask for more, as mosquitto does"
+        ),
+    ] = False
     max_session_expiry: Annotated[
         Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)],
         _because(

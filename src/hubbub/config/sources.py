@@ -145,8 +145,16 @@ def _parse(kind: Any, text: str) -> Any:
 
 
 def refuse_open_doors(settings: Settings) -> None:
-    """SettingError for a public address without credentials that nobody said is meant."""
+    """SettingError for a public address without credentials that nobody said is meant.
+
+    One that lets nobody in is meant where it is said: a hub that has bridges only, for example.
+    """
     settings.topic_durability()
+    closed = {
+        one.address: one.allow_anonymous
+        for one in settings.listener
+        if one.allow_anonymous is not None
+    }
     for listener in settings.listeners():
         complaint = listener.tls.complaint()
         if complaint:
@@ -159,11 +167,12 @@ def refuse_open_doors(settings: Settings) -> None:
             raise SettingError(f"{listener.address}: mount_point is a name, without + and #")
         if listener.allow_anonymous or listener.checks:
             continue
-        if parse_address(listener.address).loopback:
-            raise SettingError(
-                f"allow_anonymous = false, but there are no credentials to check: nobody could "
-                f"connect to {listener.address}. Add password_file, or leave the setting out"
-            )
+        if closed.get(listener.address, settings.allow_anonymous) is False:
+            log.warning(
+                "%s refuses everybody: allow_anonymous is false, and there are no credentials to "
+                "check; a password_file lets in whom it names", listener.address,
+            )  # fmt: skip
+            continue
         raise SettingError(
             f"refusing to listen on {listener.address} without credentials: everybody who "
             "reaches it could read and publish. Make a password file with `hubbub passwd add "

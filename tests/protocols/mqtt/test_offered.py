@@ -143,3 +143,50 @@ def test_clients_that_come_too_fast_are_told_to_try_again() -> None:
     assert stage.device("d").hear() == ["CONNACK 3"]
     stage.pass_time(1)
     assert Modern(stage, "c").hear() == ["CONNACK 0x00"]
+
+
+@pytest.mark.parametrize(("asked", "code"), [(0, 0), (60, 0), (61, 2)])
+def test_a_longer_keep_alive_is_refused_before_5_0_where_the_setting_says_so(
+    asked: int, code: int
+) -> None:
+    stage = Stage()
+    stage.mqtt.apply(Settings(mqtt=MqttSettings(max_keepalive=60, refuse_keepalive=True)))
+    assert stage.device(keep_alive=asked).hear() == [f"CONNACK {code}"]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_large_payload_is_acknowledged_and_dropped(qos: int) -> None:
+    """Clients of 5.0 are told; one after the other, and in a run."""
+    stage = Stage()
+    stage.mqtt.apply(Settings(mqtt=MqttSettings(payload_bytes=50)))
+    ann, old, new = stage.device("ann"), stage.device("old"), Modern(stage, "new")
+    ann.subscribe("a", 0)
+    for device in (ann, old, new):
+        device.hear()
+    for size in (51, 50, 200):
+        old.publish("a", bytes(size), qos, packet_id=size)
+        new.publish("a", bytes(size), qos, packet_id=size)
+    assert len(ann.hear()) == 2
+    answers = ["", "PUBACK", "PUBREC"]
+    if qos:
+        assert old.hear() == [f"{answers[qos]} {size}" for size in (51, 50, 200)]
+        assert [word.split()[2:] for word in new.hear()] == [["0x97"], [], ["0x97"]]
+    assert stage.broker.metrics.dropped["quota exceeded"] == 4
+    bad = stage.silent()
+    bad.say(codec.connect(b"bad", True, 0, codec.Will(b"w", bytes(51), 0, False)))
+    assert bad.hear() == ["CONNACK 5"]
+    assert bad.far.closed
+
+
+@pytest.mark.parametrize("size", [20, 60, 300])
+def test_packets_are_counted_with_their_header(size: int) -> None:
+    """Also those of less than 128 bytes."""
+    stage = Stage()
+    stage.mqtt.apply(Settings(limits=Limits(message_bytes=size)))
+    for more in (0, 1):
+        ann = stage.device("ann")
+        empty = len(codec.publish(b"a", bytes(size - 10), 0)) - (size - 10)
+        packet = codec.publish(b"a", bytes(size - empty + more), 0)
+        assert len(packet) == size + more
+        ann.say(packet)
+        assert ann.far.closed is bool(more)

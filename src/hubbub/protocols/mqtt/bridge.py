@@ -67,11 +67,12 @@ class Topics:
     def __init__(self, texts: tuple[str, ...]) -> None:
         topics = [parse_bridge_topic(text) for text in texts]
         for topic in topics:
-            for name in (topic.local + topic.filter, topic.remote + topic.filter):
-                if not is_filter(name) or name.startswith("$"):
+            names = topic.local + topic.filter, topic.remote + topic.filter
+            for name, ours in zip(names, (True, topic.out), strict=True):
+                if not is_filter(name) or (ours and name.startswith("$")):
                     raise SettingError(
                         f"bridge.topics: {name!r} is not a topic filter, or under `$`, where "
-                        "nothing crosses"
+                        "nothing crosses but what comes in from over there"
                     )
         self.out = [topic for topic in topics if topic.out]
         self.into = [topic for topic in topics if topic.into]
@@ -109,15 +110,17 @@ def _renamed(rules: list[tuple[BridgeTopic, str, str]], name: str) -> str:
 class BridgeSession(MqttSession):
     """The lasting session of one bridge; not a client, so nobody observes or addresses it.
 
-    `qos_limit`, `retains` and `packet_limit` are what the broker said it can take.
+    `qos_limit`, `retains` and `packet_limit` are what the broker said it can take; `keeps`:
+    whether it shall retain what is retained here.
     """
 
-    def __init__(self, broker: Broker, name: str, topics: Topics) -> None:
+    def __init__(self, broker: Broker, name: str, topics: Topics, keeps: bool = True) -> None:
         super().__init__(broker, name, broker.open, True)
         self.protocol = PROTOCOL
         self.topics = topics
         self.qos_limit = 2
         self.retains = True
+        self.keeps = keeps
         self._begin()
 
     def _begin(self) -> None:
@@ -219,7 +222,7 @@ class BridgeSession(MqttSession):
             encoded = properties.encode()
         return codec.publish(
             name_to_wire(self.topics.outward(message.topic)), message.payload, qos,
-            message.retain and self.retains, identifier, dup and qos > 0, encoded,
+            message.retain and self.retains and self.keeps, identifier, dup and qos > 0, encoded,
         )  # fmt: skip
 
     def received(self, packet: codec.Publish) -> Message | None:
@@ -244,7 +247,7 @@ class Bridge:
         self.settings = settings
         self.client_id = settings.client_id or f"{hostname}.{settings.name}"
         self.topics = Topics(settings.topics)
-        self.session = BridgeSession(broker, settings.name, self.topics)
+        self.session = BridgeSession(broker, settings.name, self.topics, settings.retain)
         self.up = False
         self.reading = f"{SYSTEM}/broker/connection/{settings.name}/state"
         broker.readings[self.reading] = lambda: str(int(self.up))

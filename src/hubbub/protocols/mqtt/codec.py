@@ -58,7 +58,7 @@ RETURN_CODES: Final = (
 )  # fmt: skip
 
 FAILURE: Final = 0x80  # in a SUBACK
-MAX_LENGTH: Final = MAX_VARIABLE
+MAX_LENGTH: Final = MAX_VARIABLE + 5  # of a packet, with the byte of its type and its length
 
 PINGREQ_PACKET: Final = b"\xc0\x00"
 PINGRESP_PACKET: Final = b"\xd0\x00"
@@ -89,6 +89,11 @@ def packets(data: bytes, limit: int = MAX_LENGTH) -> Iterator[tuple[int, int, in
         at = end
 
 
+def too_large(size: int, limit: int) -> PacketError:
+    reason = f"a packet of {size} bytes; at most {limit} are taken"
+    return PacketError(reason, specification.TOO_LARGE)
+
+
 def extent(data: bytes, at: int, limit: int = MAX_LENGTH) -> tuple[int, int]:
     """Where the body of the packet at `at` begins and where it ends, maybe beyond `data`.
 
@@ -99,11 +104,10 @@ def extent(data: bytes, at: int, limit: int = MAX_LENGTH) -> tuple[int, int]:
         byte = data[body]
         size |= (byte & 127) << shift
         if byte < 128:
-            if size > limit:
-                raise PacketError(
-                    f"a packet of {size} bytes; at most {limit} are taken", specification.TOO_LARGE
-                )
-            return body + 1, body + 1 + size
+            end = body + 1 + size
+            if end - at > limit:
+                raise too_large(end - at, limit)
+            return body + 1, end
         shift += 7
     if len(data) - at > 4:
         raise PacketError("a remaining length of more than four bytes")

@@ -85,7 +85,7 @@ class MqttConnection(Connection):
         self._expiry = 0
         self._exchange: Exchange | None = None
         self._incoming = Incoming(protocol)
-        self._rated = protocol.message_rate > 0
+        self._bounded = protocol.message_rate > 0 or protocol.payload_bytes > 0
         self._will: Will | None = None
         self._over = False
         self._answers = {
@@ -121,16 +121,17 @@ class MqttConnection(Connection):
         n = len(buf)
         pos = 0
         session = self.session
+        short = min(self._limit - 2, 127)  # what needs no further look at its length
         while n - pos >= 2:
             head = buf[pos]
             size = buf[pos + 1]
             body = pos + 2
             end = body + size
-            if size > 127:
+            if size > short:
                 body, end = codec.extent(buf, pos, self._limit)
                 if end < 0:
                     break
-                if self._v5 and not buf[body - 1]:
+                if self._v5 and size > 127 and not buf[body - 1]:
                     raise PacketError("a remaining length that is longer than it need be")
             if end > n:
                 break
@@ -142,6 +143,7 @@ class MqttConnection(Connection):
                         keep(self, buf[pos:])
                     return
                 session = self.session
+                short = min(self._limit - 2, 127)
             elif head == QOS0 or head == QOS1:
                 pos = self._publishes(session, buf, pos, body, end)
             elif head == 0x40 and size == 2:
@@ -397,7 +399,10 @@ class MqttConnection(Connection):
         if qos and route.bounded and self.broker.is_full(route, count, False):
             self._publish(buf[pos], buf[body:end])
             return end
-        if self._rated:
+        if self._bounded:
+            if 0 < self.protocol.payload_bytes < end - start - v5:
+                self._publish(buf[pos], buf[body:end])
+                return end
             self._incoming.count(count)
         run = Run(session, route, qos, count, self._encodings[qos], buf[pos:stop])
         if not qos:
@@ -423,7 +428,7 @@ class MqttConnection(Connection):
         if not session.talks:
             session.speak()
         packet = codec.parse_publish(head, body, self._v5)
-        if self._rated:
+        if self._bounded:
             self._incoming.count(1)
         check_offered(self.protocol, "a PUBLISH", packet.qos, packet.retain)
         if packet.properties is not None:
@@ -436,8 +441,8 @@ class MqttConnection(Connection):
                 packet.packet_id, codec.acknowledgement(codec.PUBREC, packet.packet_id)
             )
             return
-        code = spec.SUCCESS
-        if packet.properties is not None:
+        code = spec.QUOTA if 0 < self.protocol.payload_bytes < len(packet.payload) else spec.SUCCESS
+        if packet.properties is not None and not code:
             self._check_answer_address(session, packet.properties, route)
             code = self._incoming.verdict(packet, packet.properties, route)
         if code < spec.UNSPECIFIED and packet.qos:

@@ -50,10 +50,12 @@ class Mqtt(Protocol):
     def _take(self, settings: Settings) -> None:
         mqtt = settings.mqtt
         self.message_bytes = settings.limits.message_bytes
+        self.payload_bytes = mqtt.payload_bytes
         self.qos2_serial = mqtt.qos2_serial
         self.maximum_qos = mqtt.maximum_qos
         self.retains = settings.limits.retained_messages > 0
         self.max_keepalive = mqtt.max_keepalive
+        self.refuse_keepalive = mqtt.refuse_keepalive
         self.receive_maximum = mqtt.receive_maximum
         self.topic_alias_maximum = mqtt.topic_alias_maximum
         self.max_session_expiry = mqtt.max_session_expiry

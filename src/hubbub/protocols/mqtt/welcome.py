@@ -99,12 +99,20 @@ def check(mqtt: Mqtt, asked: codec.Connect) -> None:
         reason = "no client id, which only clean sessions of 3.1.1 may leave"
         reply = refusal(False, spec.BAD_CLIENT, Properties())
         raise PacketError(reason, spec.BAD_CLIENT, reply)
+    most = mqtt.max_keepalive
+    if not v5 and mqtt.refuse_keepalive and asked.keep_alive > most:
+        reason = f"a keep alive of {asked.keep_alive} s; mqtt.max_keepalive is {most}"
+        reply = refusal(False, spec.BAD_CLIENT, Properties())
+        raise PacketError(reason, spec.BAD_CLIENT, reply)
     _check_size(mqtt, asked)
     will = asked.will
     if will is None:
         return
     if not is_name(name_from_wire(will.topic)):
         raise PacketError("a will whose topic has wildcards", spec.BAD_TOPIC)
+    if 0 < mqtt.payload_bytes < len(will.payload):
+        reason = f"a will of {len(will.payload)} bytes; mqtt.payload_bytes is {mqtt.payload_bytes}"
+        raise PacketError(reason, spec.TOO_LARGE, refusal(v5, spec.TOO_LARGE, Properties()))
     check_offered(mqtt, "a will", will.qos, will.retain)
     if will.properties is not None:
         check_message(will.properties, will.payload)
