@@ -299,7 +299,7 @@ def kept_alive(seconds: int, version: str) -> bytes:
     return codec.connect(b"c", True, seconds, None, properties=properties)
 
 
-BOUNDS = {
+BOUNDS: dict[str, list[tuple[bytes, ...]]] = {
     "allow_anonymous true\nmessage_size_limit 50": [
         (connect(b"c", version=version), sized(size, qos, version))
         for version in ("3.1.1", "5.0") for size in (50, 51, 200) for qos in (0, 1, 2)
@@ -332,10 +332,10 @@ def test_bounds_hold_as_there(
     there = mosquitto(text)
     with hub_of(tmp_path, text) as here:
         for packets in BOUNDS[options]:
-            answers = converse(here, packets), converse(there, packets)
-            if answers[1][-1] == "closed" and len(packets) > 1:  # a reset takes what was not read
-                answers = answers[0][-1:], answers[1][-1:]
-            assert answers[0] == answers[1], packets
+            ours, theirs = converse(here, packets), converse(there, packets)
+            if theirs[-1] == "closed" and len(packets) > 1:  # a reset takes what was not read
+                ours, theirs = ours[-1:], theirs[-1:]
+            assert ours == theirs, packets
 
 
 def test_the_chain_is_completed_from_the_cafile(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from hubbub.config import mosquitto_conf
-from hubbub.config.settings import Bridge, Listener, Settings, parse_address
+from hubbub.config.settings import Bridge, Listener, Settings
 from hubbub.errors import SettingError
 
 log = logging.getLogger("hubbub.config")

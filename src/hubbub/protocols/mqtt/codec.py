@@ -58,7 +58,8 @@ RETURN_CODES: Final = (
 )  # fmt: skip
 
 FAILURE: Final = 0x80  # in a SUBACK
-MAX_LENGTH: Final = MAX_VARIABLE + 5  # of a packet, with the byte of its type and its length
+MAX_LENGTH: Final = MAX_VARIABLE  # the remaining length
+MAX_PACKET: Final = MAX_VARIABLE + 5  # with the byte of its type, and its length
 
 PINGREQ_PACKET: Final = b"\xc0\x00"
 PINGRESP_PACKET: Final = b"\xd0\x00"
@@ -78,7 +79,7 @@ def packet(kind: int, body: bytes) -> bytes:
     return bytes((kind << 4 | FLAGS[kind],)) + variable(len(body)) + body
 
 
-def packets(data: bytes, limit: int = MAX_LENGTH) -> Iterator[tuple[int, int, int]]:
+def packets(data: bytes, limit: int = MAX_PACKET) -> Iterator[tuple[int, int, int]]:
     """Where the whole packets in `data` lie: (start, start of the body, end)."""
     at = 0
     while True:
@@ -94,7 +95,7 @@ def too_large(size: int, limit: int) -> PacketError:
     return PacketError(reason, specification.TOO_LARGE)
 
 
-def extent(data: bytes, at: int, limit: int = MAX_LENGTH) -> tuple[int, int]:
+def extent(data: bytes, at: int, limit: int = MAX_PACKET) -> tuple[int, int]:
     """Where the body of the packet at `at` begins and where it ends, maybe beyond `data`.
 
     (0, -1) while the length itself is not there yet.
