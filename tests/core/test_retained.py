@@ -168,3 +168,22 @@ def test_expired_ones_go_when_they_are_looked_at() -> None:
     assert ann.hear() == [] and broker.state.retained == {}
     assert folded(log.rows).retained == {}
     assert broker.metrics.dropped == {"expired": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("$sparkplug/certificates/g/n", True), ("$else", True),
+        ("$queue/q", False), ("$client/5", False), ("$delayed/5/a", False), ("$SYS/mine", False),
+        ("$hub/taken/x", False), ("$share/g/a", False),
+    ],
+)  # fmt: skip
+def test_names_under_a_dollar_that_are_not_ours_are_kept(name: str, kept: bool) -> None:
+    broker, _ = recording()
+    broker.post(Message(name, b"x", retain=True))
+    assert (name in broker.state.retained) is kept
+    ear = Ear(broker, "ann")
+    wish = ear.wish("$sparkplug/#")
+    broker.subscribe(wish)
+    broker.offer_retained(wish)
+    assert len(ear.hear()) == (name.startswith("$sparkplug"))

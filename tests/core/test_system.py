@@ -97,6 +97,35 @@ def test_clients_cannot_publish_there() -> None:
     assert host.broker.metrics.dropped == {"not allowed": 1}
 
 
+def test_a_bridge_from_elsewhere_says_its_state_there() -> None:
+    """Kept like any retained message; that of a bridge of our own cannot be set."""
+    host = Host()
+    theirs, ours = (f"$SYS/broker/connection/{name}/state" for name in ("edge", "own"))
+    host.broker.readings[ours] = lambda: "1"
+    ear = listener(host.broker, "$SYS/broker/connection/+/state")
+    ear.hear()
+    for name in (theirs, ours, theirs + "/more", "$SYS/broker/connection/edge"):
+        host.broker.post(Message(name, b"0", retain=True))
+    assert told(ear) == {"connection/edge/state": "0"}
+    assert told(listener(host.broker, "$SYS/broker/connection/+/state", "bob")) == {
+        "connection/edge/state": "0", "connection/own/state": "1",
+    }  # fmt: skip
+
+
+def test_what_mosquitto_s_dashboards_ask_for() -> None:
+    host = Host()
+    away = Ear(host.broker, "away", lasting=True)
+    host.broker.subscribe(away.wish("a", 1))
+    host.broker.disconnect(away, "")
+    host.broker.subscribe(Ear(host.broker, "one").wish("$share/g/b", 0))
+    host.broker.post(Message("a", b"1234567", 1, retain=True))
+    said = told(listener(host.broker))
+    assert (said["clients/active"], said["clients/inactive"]) == ("2", "1")
+    assert (said["messages/stored"], said["store/messages/count"]) == ("2", "2")
+    assert (said["store/messages/bytes"], said["shared_subscriptions/count"]) == ("7", "1")
+    assert said["clients/expired"] == "0"
+
+
 def test_a_wildcard_at_the_front_does_not_match() -> None:
     host = Host()
     ear = listener(host.broker, "#")

@@ -288,3 +288,29 @@ def test_over_tls(bridged: Bridged, tmp_path: Path) -> None:
         eventually(lambda: "certificate verify failed" in log.read_text())
     finally:
         broker.stop()
+
+
+def test_a_mosquitto_that_bridges_into_a_hub_says_its_state_there(
+    hub: RunningHub, tmp_path: Path
+) -> None:
+    """Retained, and taken back by its will when it is killed: a central hub shows its edges."""
+    edge = Mosquitto(
+        tmp_path / "edge", "connection up", f"address 127.0.0.1:{hub.port}", "topic up/# out 1",
+        "remote_clientid edge-1", "restart_timeout 1",
+    )  # fmt: skip
+    name = "$SYS/broker/connection/edge-1/state"
+
+    def state() -> str:
+        command = ("mosquitto_sub", "-p", str(hub.port), "-t", name, "-C", "1", "-W", "2", "-v")
+        done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT)
+        return done.stdout.strip()
+
+    edge.start()
+    try:
+        eventually(lambda: state() == f"{name} 1")
+        assert edge.process is not None
+        edge.process.kill()
+        edge.process.wait(WAIT)
+        eventually(lambda: state() == f"{name} 0")
+    finally:
+        edge.stop()

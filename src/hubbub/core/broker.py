@@ -60,6 +60,7 @@ from hubbub.core.topics import (
     Filters,
     client_number,
     delayed_topic,
+    is_bridge_state,
     matches,
 )
 from hubbub.schema import Row, column_of, name_to_wire
@@ -187,6 +188,7 @@ class Broker:
         session.address = admission.opening.address if admission.opening is not None else ""
         session.number = admission.number or self.address()
         self.clients[session.number] = session
+        self.metrics.clients += 1
         key = session.protocol, session.client
         self.sessions[key] = session
         properties = properties_column({"address": session.address})
@@ -400,9 +402,13 @@ class Broker:
             seconds, name = delayed_topic(name)
             if not seconds:
                 return False
-        if name.startswith(SYSTEM):
+        if name.startswith(SYSTEM) and not self._is_anothers_state(name):
             return False
         return self.may(session, verb_of(name), name)
+
+    def _is_anothers_state(self, name: str) -> bool:
+        """Of a bridge that comes from elsewhere; those of our own say themselves how they are."""
+        return is_bridge_state(name) and name not in self.readings
 
     def route(self, sender: Session, name: str) -> Route:
         """The route of a name for a client with these rights; built again when out of date.

@@ -7,11 +7,12 @@ class Metrics:
     """Plain numbers; `dropped` is by reason. Read by the status page and by `$SYS`.
 
     `bytes_in` are those of published messages, `bytes_received` all that sockets brought.
+    `clients`: how often one was let in, `expired`: lasting sessions that ended while it was away.
     """
 
     __slots__ = (
         "messages_in", "bytes_in", "messages_out", "bytes_received", "connections",
-        "connections_ended", "connections_refused", "dropped", "started",
+        "connections_ended", "connections_refused", "dropped", "started", "clients", "expired",
     )  # fmt: skip
 
     def __init__(self, started: int = 0) -> None:
@@ -22,6 +23,8 @@ class Metrics:
         self.connections = 0
         self.connections_ended = 0
         self.connections_refused = 0
+        self.clients = 0
+        self.expired = 0
         self.dropped: dict[str, int] = {}
         self.started = started
 

@@ -22,7 +22,7 @@ from hubbub import schema
 from hubbub.core.limits import RETAINED
 from hubbub.core.message import Message, Run
 from hubbub.core.rights import RECEIVE
-from hubbub.core.topics import has_wildcard, is_name, matches
+from hubbub.core.topics import OWN, has_wildcard, is_bridge_state, is_name, matches
 from hubbub.errors import UnreadableError
 from hubbub.schema import Row, column_of
 
@@ -156,11 +156,11 @@ class Retained:
 
     def may_keep(self, run: Run) -> bool:
         name = run.route.name
-        return not name.startswith("$") and is_name(name) and self.has_room(name)
+        return may_be_kept(name) and is_name(name) and self.has_room(name)
 
     def has_room(self, name: str) -> bool:
         retained = self.broker.state.retained
-        return len(retained) < self.most or name in retained or name.startswith("$")
+        return len(retained) < self.most or name in retained or not may_be_kept(name)
 
     def keep(self, run: Run) -> None:
         """The last message of the run replaces the retained one; an empty one clears it."""
@@ -273,6 +273,11 @@ class Retained:
         broker.log.unpin(seq)
         self.note(name)
         return None
+
+
+def may_be_kept(name: str) -> bool:
+    """Not what means something here; other names under `$` are like any other."""
+    return not name.startswith(OWN) or is_bridge_state(name)
 
 
 def _is_from(session: Session, message: Message) -> bool:

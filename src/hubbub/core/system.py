@@ -99,17 +99,28 @@ class System:
         counters: dict[str, Callable[[], int]] = {
             "bytes/received": lambda: metrics.bytes_received,
             "bytes/sent": lambda: broker.outgoing.bytes_sent,
+            "clients/active": lambda: len(broker.clients),
             "clients/connected": lambda: len(broker.clients),
             "clients/disconnected": self._away,
+            "clients/expired": lambda: metrics.expired,
+            "clients/inactive": self._away,
             "clients/maximum": lambda: max(self._most_clients, self._clients()),
             "clients/total": self._clients,
             "connections/socket/count": lambda: metrics.connections - metrics.connections_ended,
             "messages/received": lambda: metrics.messages_in,
             "messages/sent": lambda: metrics.messages_out,
+            "messages/stored": self._stored,
+            "publish/bytes/received": lambda: metrics.bytes_in,
+            "publish/bytes/sent": lambda: broker.outgoing.bytes_sent,
             "publish/messages/dropped": lambda: sum(metrics.dropped.values()),
             "publish/messages/received": lambda: metrics.messages_in,
             "publish/messages/sent": lambda: metrics.messages_out,
             "retained messages/count": lambda: len(state.retained),
+            "shared_subscriptions/count": lambda: sum(
+                len(group.members) for group in broker.groups.by_filter.values()
+            ),
+            "store/messages/bytes": self._stored_bytes,
+            "store/messages/count": self._stored,
             "subscriptions/count": self._subscriptions,
         }
         for name, counter in counters.items():
@@ -119,6 +130,7 @@ class System:
         loads = {
             "bytes/received": counters["bytes/received"],
             "bytes/sent": counters["bytes/sent"],
+            "connections": lambda: metrics.clients,
             "messages/received": counters["messages/received"],
             "messages/sent": counters["messages/sent"],
             "publish/dropped": counters["publish/messages/dropped"],
@@ -151,6 +163,16 @@ class System:
 
     def _clients(self) -> int:
         return len(self.broker.clients) + self._away()
+
+    def _stored(self) -> int:
+        """What is retained, and each delivery that waits for a client or on its way to it."""
+        state, clients = self.broker.state, self.broker.clients.values()
+        lasting = sum(len(one.backlog.entries) for one in state.sessions.values())
+        passing = sum(one.unacknowledged() for one in clients if not one.lasting)
+        return len(state.retained) + lasting + passing
+
+    def _stored_bytes(self) -> int:
+        return sum(one.backlog.bytes for one in self.broker.state.sessions.values())
 
     def _subscriptions(self) -> int:
         broker = self.broker

@@ -23,6 +23,7 @@ SELF: Final = "$client/self"  # subscribed to: what is published to the client's
 SHARE: Final = "$share/"
 SYSTEM: Final = "$SYS"
 DELAYED: Final = "$delayed/"
+OWN: Final = (SYSTEM, QUEUE, CLIENT, SHARE, DELAYED, "$hub/")  # names that mean something here
 DELAY_SECONDS: Final = 4_294_967  # 49.7 days: as milliseconds they fit into 32 bits
 
 
@@ -49,6 +50,15 @@ def delayed_topic(name: str) -> tuple[int, str]:
     if not 1 <= int(seconds) <= DELAY_SECONDS or topic.startswith((SYSTEM, CLIENT, DELAYED)):
         return 0, ""
     return int(seconds), topic
+
+
+def is_bridge_state(name: str) -> bool:
+    """What a bridge says of itself: the one name under `$SYS` that clients publish to.
+
+    `$SYS/broker/connection/<bridge>/state`, as mosquitto's set it at the broker that they join.
+    """
+    levels = name.split("/")
+    return levels[:3] == [SYSTEM, "broker", "connection"] and levels[4:] == ["state"]
 
 
 def is_filter(topic_filter: str) -> bool:

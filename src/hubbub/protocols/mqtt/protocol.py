@@ -131,6 +131,7 @@ class Mqtt(Protocol):
                 continue
             self.publish_due_will(away)
             if 0 < away.state.expires <= stamp:
+                self.broker.metrics.expired += 1
                 self.end(away)
 
     def end(self, session: MqttSession) -> None:
