@@ -131,7 +131,7 @@ async def test_an_oversized_packet(hub: Node, caplog: pytest.LogCaptureFixture) 
     assert await peer.hear(4) == b"\x20\x02\x00\x00"
     await peer.say(b"\x30\xff\xff\xff\x7f" + b"x" * 1000)
     assert await peer.hear_all() == b""
-    assert "a packet of 268435455 bytes" in reasons(caplog)
+    assert "a packet of 268435460 bytes" in reasons(caplog)
 
 
 async def test_a_websocket_frame_that_lies_about_its_length(
