@@ -28,6 +28,7 @@ from hubbub.core.message import Message
 from hubbub.errors import SettingError
 from hubbub.journal.writer import Journal
 from hubbub.protocols.mqtt import codec
+from hubbub.protocols.mqtt.serial import CLIENTS
 from hubbub.runtime.node import Node
 from hubbub.web.app import Application
 from tests.protocols.mqtt.conversation import in_words
@@ -356,8 +357,8 @@ async def test_stopping_keeps_what_was_not_acknowledged_yet(
 async def test_an_exchange_that_hangs_ends_without_a_word_of_the_client(
     hub: Node, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hubbub.protocols.mqtt.session.EXCLUSIVE_SECONDS", 0.3)
-    ann, bob = await listening(connect, "ann", b"a", 2), await connect("bob")
+    monkeypatch.setattr("hubbub.protocols.mqtt.serial.EXCLUSIVE_SECONDS", 0.3)
+    ann, bob = await listening(connect, f"{CLIENTS}-ann", b"a", 2), await connect("bob")
     await bob.say(codec.publish(b"a", b"1", 2, packet_id=1), codec.publish(b"a", b"2", 0))
     await ann.hear("a=1 q2 #1", "a=2")
 
