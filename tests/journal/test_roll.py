@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -239,3 +240,25 @@ def test_a_segment_of_small_frames_is_packed_anew_for_readers_and_for_a_start(
     desk = Desk(tmp_path, state.apply)
     desk.close()
     assert set(state.retained.values()) == with_it[1]
+
+
+BARE = """
+import sys
+sys.modules["pyarrow"] = None  # as where the extra is not installed
+from hubbub.journal.roll import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_without_pyarrow_all_is_done_but_compressing(tmp_path: Path) -> None:
+    desk = filled(tmp_path)
+    directory = desk.journal.directory
+    for base, keep in (("1", "0"), ("7", "0"), ("10", "0.001")):
+        command = [sys.executable, "-c", BARE, str(tmp_path), base, "--keep-seconds", keep]
+        done = subprocess.run(command, cwd=SOURCE, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+        desk.journal.rolled()
+    desk.close()
+    assert directory.snapshots() == [9, 13]
+    assert directory.segments() == [10, 14], "what two snapshots cover was too old"
+    assert snapshot_rows(tmp_path)[1] == {7, 9, 11}

@@ -29,12 +29,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import pyarrow
-
 from hubbub.core.limits import COMMIT_ROWS, FRAME_BYTES, RESERVE_BYTES
 from hubbub.core.state import State
 from hubbub.errors import HubbubError, JournalError
-from hubbub.journal import files, frame
+from hubbub.journal import files, frame, packing
 from hubbub.journal.content import HEADER_BYTES, UNREADABLE, Content, Header, unreadable
 from hubbub.journal.disk import FULL
 from hubbub.journal.files import Replacement, write_at
@@ -42,12 +40,10 @@ from hubbub.journal.frame import Frame
 from hubbub.journal.healing import heal, set_aside, whole_snapshot
 from hubbub.journal.lock import Lock
 from hubbub.journal.segments import Directory
-from hubbub.journal.table import SCHEMA, batch_of, plain_column
 from hubbub.schema import Row
 
 PACKED_ROWS: Final = 16_384  # of a compressed frame: read three times as fast as with 1,000
 SMALL_ROWS: Final = 64  # a frame on average: below it a segment is worth packing anew
-_ZSTD = pyarrow.ipc.IpcWriteOptions(compression="zstd")
 
 
 class Source(NamedTuple):
@@ -58,11 +54,7 @@ class Source(NamedTuple):
 
     def rows(self, found: Frame) -> list[Row]:
         """The rows of one of its frames, also of a compressed one."""
-        if not found.flags & frame.COMPRESSED:
-            return self.content.rows(found)
-        columns = _batch(self.content, found).columns
-        plain = [plain_column(column) for column in columns]
-        return list(map(Row._make, zip(*plain, strict=True)))
+        return packing.rows_of(self.content, found)
 
 
 def roll(
@@ -82,7 +74,7 @@ def roll(
         for first, following in _folded(directory):
             repack(directory, first, following)
         if sure or _two_are_whole(directory):
-            for first, following in _covered(directory):
+            for first, following in _covered(directory) if packing.possible() else ():
                 compress(directory, first, following)
             for seq in directory.snapshots()[:-2]:
                 files.remove(directory.snapshot(seq))
@@ -314,7 +306,7 @@ def compress(directory: Directory, first: int, following: int) -> None:
         with Replacement(path) as new:
             end = HEADER_BYTES
             for part in _joined(content.rows_frames(following)):
-                packed = _packed(content, part)
+                packed = packing.packed(content, part)
                 _portion(new.fd, packed, end)
                 end += len(packed)
             write_at(new.fd, header._replace(sealed=end).encode(), 0)
@@ -337,24 +329,6 @@ def _joined(frames: list[Frame], most: int = PACKED_ROWS) -> Iterator[list[Frame
         yield part
 
 
-def _packed(content: Content, frames: list[Frame]) -> bytearray:
-    batch = pyarrow.concat_batches([_batch(content, found) for found in frames])
-    sink = pyarrow.BufferOutputStream()
-    with pyarrow.ipc.new_stream(sink, SCHEMA, options=_ZSTD) as stream:
-        stream.write_batch(batch)
-    messages = pyarrow.ipc.MessageReader.open_stream(sink.getvalue())
-    messages.read_next_message()  # the schema, which lies in the file's header
-    message = messages.read_next_message().serialize().to_pybytes()
-    state = frame.STATE if any(found.flags & frame.STATE for found in frames) else 0
-    return frame.seal(
-        [message], frames[0].first, frames[-1].last, batch.num_rows, state | frame.COMPRESSED
-    )
-
-
-def _batch(content: Content, found: Frame) -> pyarrow.RecordBatch:
-    return batch_of(content.around(found.at, found.size)[0], content.placed(found))
-
-
 def remove(directory: Directory, keep_seconds: float, keep_bytes: int) -> None:
     """Remove whole segments, oldest first, that are too old or too much."""
     total = sum(directory.segment(first).stat().st_size for first in directory.segments())
@@ -373,8 +347,9 @@ def _last_time(path: Path, following: int) -> int:
         frames = content.rows_frames(following)
         if not frames:
             return 0
-        times = _batch(content, frames[-1]).column("time")
-        return int(times[len(times) - 1].value)
+        if frames[-1].flags & frame.COMPRESSED and not packing.possible():
+            return path.stat().st_mtime_ns // 1000  # it was compressed later than that
+        return packing.rows_of(content, frames[-1])[-1].time
 
 
 def _reserve(directory: Directory) -> None:
