@@ -252,6 +252,30 @@ def test_a_handshake_that_the_hubs_end_cuts_short(
     run(main())
 
 
+def test_handshakes_under_way_have_a_bound_and_the_oldest_goes(
+    run: Run, authority: Authority, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbub.runtime.listener.HANDSHAKES", 2)
+
+    async def main() -> None:
+        async with serving(tls=Tls(certificate=server)) as hub:
+            port = hub.listeners[0].address.port
+            half = [await asyncio.open_connection("localhost", port) for _ in range(3)]
+            for count, (_, writer) in enumerate(half, 1):
+                writer.write(HALF_HELLO)
+                while len(hub.listeners[0].handshakes) < min(count, 2):
+                    await asyncio.sleep(0.01)
+            async with asyncio.timeout(4):
+                assert await half[0][0].read() == b"", "the oldest"
+            assert await ask(hub, authority.client(), CONNECT, 4) == CONNACK
+            for _, writer in half:
+                writer.close()
+            while hub.listeners[0].connections:
+                await asyncio.sleep(0.01)
+
+    run(main())
+
+
 def test_certificates_of_clients(run: Run, authority: Authority, server: str) -> None:
     ann, bob = authority.sign("ann", "Hub & Co."), authority.sign("bob")
     nameless = authority.sign("", "Only an organization")
