@@ -1,10 +1,11 @@
 """An MQTT connection: packets in, calls on the broker and acknowledgements out.
 
-    new ── CONNECT ──> asking ── accepted ──> connected ── DISCONNECT, error, silence ──> over
-                        └── AUTH <──> AUTH, if the client named a method (5.0) ──┘
+    NEW ── CONNECT ──> accepted ──> CONNECTED ── DISCONNECT, error, silence ──> OVER
+      └── CONNECT that names a method (5.0) ──> PROVING ── AUTH <──> AUTH ──> CONNECTED
 
-Nothing but a CONNECT is taken first, and only one (3.1). While the gate thinks about the
-credentials the bytes wait. A publish is acknowledged by `hold`: when its row is durable.
+What a client may send in which state is the table at the end of this file; anything else closes
+the connection. While the gate thinks about the credentials the bytes wait. A publish is
+acknowledged by `hold`: when its row is durable.
 
 PUBLISH packets that follow each other with the same first bytes (type, length, topic) and, in
 5.0, without properties form one run, found with one `startswith` a message, and travel as one
@@ -15,6 +16,7 @@ DISCONNECT with the reason code of the PacketError; before 5.0 the connection is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from hubbub.core.client import admit, keep
@@ -53,6 +55,12 @@ if TYPE_CHECKING:
 
 CONNECT_BYTES: Final = 512 * KIB  # its six strings have at most 64 KiB each
 CONNECT_SECONDS: Final = 10.0  # to send a whole CONNECT after the first byte
+# States
+NEW: Final = 0  # nothing was said, or the gate thinks about it
+PROVING: Final = 1  # it shows its credentials step by step (5.0, 4.12)
+CONNECTED: Final = 2
+OVER: Final = 3
+
 QOS0: Final = 0x30
 QOS1: Final = 0x32
 REASON_OVERHEAD: Final = 16  # what a packet with a reason string has besides, at most
@@ -87,19 +95,7 @@ class MqttConnection(Connection):
         self._incoming = Incoming(protocol)
         self._bounded = protocol.message_rate > 0 or protocol.payload_bytes > 0
         self._will: Will | None = None
-        self._over = False
-        self._answers = {
-            codec.CONNECT: self._second_connect,
-            codec.PUBACK: self._puback,
-            codec.PUBREC: self._pubrec,
-            codec.PUBREL: self._pubrel,
-            codec.PUBCOMP: self._pubcomp,
-            codec.SUBSCRIBE: self._subscribe,
-            codec.UNSUBSCRIBE: self._unsubscribe,
-            codec.PINGREQ: self._pingreq,
-            codec.DISCONNECT: self._disconnect,
-            codec.AUTH: self._auth,
-        }
+        self.state = NEW
 
     # Bytes
 
@@ -110,7 +106,7 @@ class MqttConnection(Connection):
                 return
             self._heard = self.broker.clock.now()
             gathered = self._gathering.add(data)
-            if gathered is not None and not self._over and not self.link.closing:
+            if gathered is not None and self.state != OVER and not self.link.closing:
                 self._feed(gathered)
         except PacketError as error:
             if not error.reply:
@@ -136,7 +132,7 @@ class MqttConnection(Connection):
             if end > n:
                 break
             if session is None:
-                self._first(head, buf[body:end])
+                self._packet(head, buf[body:end])
                 pos = end
                 if self.asking:
                     if pos < n:
@@ -151,7 +147,7 @@ class MqttConnection(Connection):
             else:
                 self._packet(head, buf[body:end])
                 pos = end
-            if self._over:
+            if self.state == OVER:
                 return
         if pos < n:
             _, end = codec.extent(buf, pos, self._limit)
@@ -159,20 +155,21 @@ class MqttConnection(Connection):
 
     def _packet(self, head: int, body: bytes) -> None:
         kind = head >> 4
-        if kind == codec.PUBLISH:
+        if kind == codec.PUBLISH and self.state == CONNECTED:
             self._publish(head, body)
             return
-        answer = self._answers.get(kind)
+        answer = _FOLLOWS[self.state].get(kind)
         if answer is None or (kind == codec.AUTH and not self._v5):
             code = spec.PROTOCOL if kind else spec.MALFORMED
-            raise PacketError(f"a {codec.NAMES[kind]} from a client", code)
+            raise PacketError(f"a {codec.NAMES[kind]} {_WHERE[self.state]}", code)
         if head & 15 != codec.FLAGS[kind] and not (self._old and head in codec.REPEATED):
+            # 3.1.1 [2.2.2-2], 5.0 [2.1.3-1]
             raise PacketError(f"a {codec.NAMES[kind]} with the flags {head & 15:04b}")
-        answer(body)
+        answer(self, body)
 
     def _say_last(self, code: int, reason: str) -> None:
         """What a client of 5.0 is told before its connection is closed, behind all that waits."""
-        if not self._v5 or self._over:
+        if not self._v5 or self.state == OVER:
             return
         properties = self._reason(reason)
         if self.session is None:
@@ -192,13 +189,7 @@ class MqttConnection(Connection):
 
     # Connecting
 
-    def _first(self, head: int, body: bytes) -> None:
-        """The CONNECT, or an AUTH that goes on with the conversation it began."""
-        if self._exchange is not None:
-            self._go_on(head, body)
-            return
-        if head != codec.CONNECT << 4:
-            raise PacketError(f"a {codec.NAMES[head >> 4]} before the CONNECT", spec.PROTOCOL)
+    def _connect(self, body: bytes) -> None:
         asked = codec.parse_connect(body)
         self._asked = asked
         self._v5 = asked.properties is not None
@@ -246,6 +237,7 @@ class MqttConnection(Connection):
         serial = mqtt.serial(client, self.link, self._v5)
         session.attach(self.link, self._dialect, serial, self._finish)
         self.session = session
+        self.state = CONNECTED
         self._limit = mqtt.message_bytes
         self._will = self._permitted(asked_will(asked, self._dialect, session), session)
         if self._will is not None:
@@ -283,7 +275,7 @@ class MqttConnection(Connection):
         return None
 
     def _second_connect(self, body: bytes) -> None:
-        raise PacketError("a second CONNECT", spec.PROTOCOL)
+        raise PacketError("a second CONNECT", spec.PROTOCOL)  # [3.1.0-2]
 
     # Enhanced authentication (5.0, 4.12)
 
@@ -293,16 +285,12 @@ class MqttConnection(Connection):
             reason = f"the authentication method {method[:40]!r} is not known here"
             raise PacketError(reason, spec.BAD_METHOD)
         self._exchange = exchange
+        self.state = PROVING
         self._step(exchange, self._wants.texts.get(spec.AUTH_DATA, b""))
 
-    def _go_on(self, head: int, body: bytes) -> None:
-        """Until the exchange is done the client says nothing else (4.12)."""
-        if head == codec.DISCONNECT << 4:
-            self._finish("")
-        elif head != codec.AUTH << 4:
-            raise PacketError(f"a {codec.NAMES[head >> 4]} instead of an AUTH", spec.PROTOCOL)
-        else:
-            self._auth(body)
+    def _give_up(self, body: bytes) -> None:
+        """A client may leave in the middle of its proof."""
+        self._finish("")
 
     def _auth(self, body: bytes) -> None:
         code, properties = codec.parse_ending(codec.AUTH, body)
@@ -593,7 +581,7 @@ class MqttConnection(Connection):
     def wake(self, now: float) -> float:
         session = self.session
         self.restless = session is None  # from then on it only ever waits longer
-        if now - self._heard >= self._patience and not self._over:
+        if now - self._heard >= self._patience and self.state != OVER:
             said = "no CONNECT" if session is None else "nothing"
             self._finish(f"keep alive: {said} for {now - self._heard:.1f} s", spec.SILENCE)
         return self._heard + self._patience
@@ -622,11 +610,11 @@ class MqttConnection(Connection):
 
         A `code` is told to a client of 5.0.
         """
-        if self._over:
+        if self.state == OVER:
             return
         if code and self.session is not None:
             self._say_last(code, reason)
-        self._over = True
+        self.state = OVER
         self.asking = False
         self.link.close(reason)
         session, self.session = self.session, None
@@ -669,3 +657,32 @@ def _pubacks(image: bytes, offset: int, step: int, count: int) -> bytes:
     answers[2::4] = high
     answers[3::4] = low
     return bytes(answers)
+
+
+Handler = Callable[[MqttConnection, bytes], None]
+
+# What a client may send in each state. PUBLISH is taken by `_packet`, because it is nearly all.
+_FOLLOWS: Final[dict[int, dict[int, Handler]]] = {
+    NEW: {codec.CONNECT: MqttConnection._connect},  # [3.1.0-1]
+    PROVING: {  # [3.1.2-30]
+        codec.AUTH: MqttConnection._auth,
+        codec.DISCONNECT: MqttConnection._give_up,
+    },
+    CONNECTED: {
+        codec.CONNECT: MqttConnection._second_connect,
+        codec.PUBACK: MqttConnection._puback,
+        codec.PUBREC: MqttConnection._pubrec,
+        codec.PUBREL: MqttConnection._pubrel,
+        codec.PUBCOMP: MqttConnection._pubcomp,
+        codec.SUBSCRIBE: MqttConnection._subscribe,
+        codec.UNSUBSCRIBE: MqttConnection._unsubscribe,
+        codec.PINGREQ: MqttConnection._pingreq,
+        codec.DISCONNECT: MqttConnection._disconnect,
+        codec.AUTH: MqttConnection._auth,  # to authenticate again: [4.12.1-1]
+    },
+    OVER: {},
+}
+_WHERE: Final = {
+    NEW: "before the CONNECT", PROVING: "instead of an AUTH", CONNECTED: "from a client",
+    OVER: "after the end",
+}  # fmt: skip
