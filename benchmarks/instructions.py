@@ -26,10 +26,10 @@ def _flows() -> dict[str, Callable[[], Callable[[], None]]]:
     from hubbub.auth.acl import AclRights, Rule
     from hubbub.core.broker import Broker
     from hubbub.core.clock import Clock
-    from hubbub.core.connection import Connection, Opening, Protocol
+    from hubbub.core.connection import Connection, Protocol
+    from hubbub.core.gate import Gate, Opening
     from hubbub.core.link import Link
     from hubbub.core.log import Log
-    from hubbub.core.rights import Gate
     from hubbub.protocols.mqtt import Mqtt, codec
     from hubbub.protocols.smq import Smq
     from hubbub.protocols.switch import Switch

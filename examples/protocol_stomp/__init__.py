@@ -7,7 +7,8 @@ topic, or `$queue/NAME`, whose messages stay there until their ACK.
 import re
 
 from hubbub.core import client
-from hubbub.core.connection import Connection, Opening, Protocol
+from hubbub.core.connection import Connection, Protocol
+from hubbub.core.gate import Opening
 from hubbub.core.limits import MESSAGE_BYTES
 from hubbub.core.link import Link
 from hubbub.core.message import Encoding, Message, Run

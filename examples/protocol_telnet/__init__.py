@@ -6,7 +6,8 @@
 """
 
 from hubbub.core import client
-from hubbub.core.connection import Connection, Opening, Protocol
+from hubbub.core.connection import Connection, Protocol
+from hubbub.core.gate import Opening
 from hubbub.core.link import Link
 from hubbub.core.message import Encoding, Message, Run
 from hubbub.core.session import Subscription

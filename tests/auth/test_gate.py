@@ -12,6 +12,7 @@ import pytest
 from hubbub.auth.gate import Gates
 from hubbub.auth.passwords import add_user
 from hubbub.config.settings import Listener, Settings, Tls
+from hubbub.core.gate import Credentials, Gate
 from hubbub.core.rights import (
     BAD_CLIENT,
     BAD_CREDENTIALS,
@@ -19,8 +20,6 @@ from hubbub.core.rights import (
     NO_CREDENTIALS,
     PUBLISH,
     RECEIVE,
-    Credentials,
-    Gate,
     Rights,
 )
 

@@ -13,8 +13,8 @@ from hubbub.auth import logins
 from hubbub.auth.guesses import Guesses
 from hubbub.auth.logins import Logins
 from hubbub.auth.passwords import Passwords, add_user
-from hubbub.core.connection import Opening
-from hubbub.core.rights import BAD_CREDENTIALS, TOO_BUSY, Credentials, Gate, Rights
+from hubbub.core.gate import Credentials, Gate, Opening
+from hubbub.core.rights import BAD_CREDENTIALS, TOO_BUSY, Rights
 
 
 class Slow(Passwords):

@@ -16,8 +16,9 @@ import pytest
 
 from hubbub.auth.acl import AclRights
 from hubbub.core import rights as verbs
+from hubbub.core.gate import Gate
 from hubbub.core.message import Message
-from hubbub.core.rights import VERBS, Gate
+from hubbub.core.rights import VERBS
 from hubbub.protocols.mqtt import Mqtt
 from hubbub.protocols.mqtt import codec as mqtt
 from hubbub.protocols.mqtt import connection as mqtt_connection

@@ -15,7 +15,8 @@ from hubbub.auth import scram
 from hubbub.auth.guesses import Guesses
 from hubbub.auth.passwords import Passwords, add_user
 from hubbub.auth.scram import ROUNDS, Accounts, Scram, Verifier, make_verifier, read_verifier
-from hubbub.core.rights import BAD_CREDENTIALS, TOO_BUSY, Rights, Step
+from hubbub.core.gate import Step
+from hubbub.core.rights import BAD_CREDENTIALS, TOO_BUSY, Rights
 
 RIGHTS = Rights()
 ANN = make_verifier(b"pencil", 4096)

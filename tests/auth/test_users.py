@@ -12,8 +12,9 @@ from collections.abc import Callable
 import pytest
 
 from hubbub.core.broker import Broker
+from hubbub.core.gate import Credentials, Exchange, Gate, Step
 from hubbub.core.message import Message
-from hubbub.core.rights import Credentials, Exchange, Gate, Rights, Step
+from hubbub.core.rights import Rights
 from hubbub.protocols.mqtt import Mqtt, codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import Properties

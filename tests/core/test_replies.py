@@ -6,10 +6,9 @@ import pytest
 
 from hubbub.auth.acl import AclRights
 from hubbub.core.broker import Broker
-from hubbub.core.connection import Admission, Opening
+from hubbub.core.gate import Admission, Gate, Opening
 from hubbub.core.message import Message
 from hubbub.core.replies import LATE, NOT_ASKED, UNCLAIMED
-from hubbub.core.rights import Gate
 from hubbub.core.session import Subscription
 from tests.core.recording import Ear, Recording, StillClock
 from tests.rights import ruled

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hubbub import schema
+from hubbub.core import state as state_module
 from hubbub.core.message import Message
 from hubbub.core.state import State
 from hubbub.protocols.mqtt import codec
@@ -179,3 +183,22 @@ class Traffic(RuleBasedStateMachine):
 
 TestTraffic = Traffic.TestCase
 TestTraffic.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+CHANGED = re.compile(
+    r"\bstate\.(sessions|queues|ended_queues|retained|delayed|on_loan|wills|taken|(sub)?topics)"
+    r"(\[[^\]]+\] = |\.(add|discard|pop|popitem|clear|update|setdefault)\()"
+)
+
+
+def test_nobody_but_the_fold_changes_what_it_holds() -> None:
+    """Else what lives and what a restart would find are two things."""
+    source = Path(state_module.__file__).parents[1]
+    found = [
+        f"{path.relative_to(source)}: {line.strip()}"
+        for path in sorted(source.rglob("*.py"))
+        if path.name != "state.py"
+        for line in path.read_text("utf-8").splitlines()
+        if CHANGED.search(line)
+    ]
+    assert found == []

@@ -10,9 +10,9 @@ import pytest
 from examples import protocol_stomp, protocol_telnet
 from hubbub.auth.passwords import add_user
 from hubbub.config.settings import Journal, Settings
+from hubbub.core.gate import Credentials, Gate
 from hubbub.core.limits import EARLY_BYTES
 from hubbub.core.message import Message
-from hubbub.core.rights import Credentials, Gate
 from hubbub.protocols import registry
 from hubbub.runtime.node import Node
 from tests.rights import ruled

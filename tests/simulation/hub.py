@@ -17,8 +17,8 @@ from hubbub.config.settings import Journal as JournalSettings
 from hubbub.config.settings import Limits, Settings
 from hubbub.config.settings import Listener as ListenerSettings
 from hubbub.core.clock import Clock
+from hubbub.core.gate import Gate
 from hubbub.core.limits import LINK_CHOKED
-from hubbub.core.rights import Gate
 from hubbub.core.state import State
 from hubbub.journal import frame, roll
 from hubbub.journal.content import Content

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
-from hubbub.core.connection import Connection, Opening, Protocol
+from hubbub.core.connection import Connection, Protocol
+from hubbub.core.gate import Gate, Opening
 from hubbub.core.link import Link
 from hubbub.core.log import Log
-from hubbub.core.rights import Gate
 from hubbub.errors import ProtocolError
 from hubbub.wire.http import parse_head
 

@@ -12,20 +12,9 @@ from collections.abc import Callable
 from typing import Final
 
 from hubbub.auth.gate import Done
+from hubbub.core.gate import Credentials, Exchange, Gate, Step
 from hubbub.core.limits import ROUTES
-from hubbub.core.rights import (
-    BIND,
-    CALL,
-    CONSUME,
-    ENQUEUE,
-    PUBLISH,
-    SUBSCRIBE,
-    Credentials,
-    Exchange,
-    Gate,
-    Rights,
-    Step,
-)
+from hubbub.core.rights import BIND, CALL, CONSUME, ENQUEUE, PUBLISH, SUBSCRIBE, Rights
 from hubbub.core.session import Session, Silent
 from hubbub.core.topics import CLIENT, DELAYED
 

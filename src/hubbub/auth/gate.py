@@ -25,14 +25,12 @@ from hubbub.auth.logins import Logins
 from hubbub.auth.passwords import Passwords
 from hubbub.auth.scram import METHOD, Scram
 from hubbub.config.settings import Listener
+from hubbub.core.gate import Credentials, Exchange, Gate
 from hubbub.core.rights import (
     BAD_CLIENT,
     BAD_CREDENTIALS,
     CERTIFICATE_REQUIRED,
     NO_CREDENTIALS,
-    Credentials,
-    Exchange,
-    Gate,
     Rights,
 )
 from hubbub.wire.source import source_of

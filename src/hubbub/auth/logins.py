@@ -19,7 +19,8 @@ from typing import Final
 
 from hubbub.auth.guesses import Guesses
 from hubbub.auth.passwords import Passwords
-from hubbub.core.rights import BAD_CREDENTIALS, TOO_BUSY, Credentials
+from hubbub.core.gate import Credentials
+from hubbub.core.rights import BAD_CREDENTIALS, TOO_BUSY
 from hubbub.wire.source import source_of
 
 THREADS: Final = 2  # logins at one time: the loop and the journal want processors too

@@ -26,7 +26,8 @@ from hashlib import pbkdf2_hmac, sha256
 from typing import Final, NamedTuple
 
 from hubbub.auth.guesses import Guesses
-from hubbub.core.rights import BAD_CREDENTIALS, TOO_BUSY, Exchange, Rights, Step
+from hubbub.core.gate import Exchange, Step
+from hubbub.core.rights import BAD_CREDENTIALS, TOO_BUSY, Rights
 
 METHOD: Final = "SCRAM-SHA-256"
 ROUNDS: Final = 20_000  # RFC 7677 asks for 4,096; a small device does these in a second or two

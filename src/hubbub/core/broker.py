@@ -15,8 +15,8 @@ from typing import Final
 
 from hubbub import schema
 from hubbub.core.clock import Clock
-from hubbub.core.connection import Admission, Opening, Protocol
 from hubbub.core.delayed import Delays
+from hubbub.core.gate import Admission, Opening
 from hubbub.core.hooks import Hooks
 from hubbub.core.limits import (
     AUDIENCES,
@@ -47,7 +47,15 @@ from hubbub.core.rights import (
     verb_of,
 )
 from hubbub.core.route import Route
-from hubbub.core.session import FOR_EVER, Session, SessionState, Silent, Subscription, row_about
+from hubbub.core.session import (
+    FOR_EVER,
+    Revival,
+    Session,
+    SessionState,
+    Silent,
+    Subscription,
+    row_about,
+)
 from hubbub.core.share import Group, Groups
 from hubbub.core.state import Key, State, id_properties, lasting_properties
 from hubbub.core.system import reading
@@ -122,7 +130,11 @@ class Broker:
     # Rows
 
     def change(self, row: Row) -> int:
-        """Log a row, then fold it: the only way state changes, but for runs (`publish`)."""
+        """Log a row, then fold it: the only way state changes.
+
+        What comes per run or message (publish, queues, acknowledgements) is logged where it
+        happens, and calls what the fold ends in with the parts in hand.
+        """
         seq = self.log.append(row)
         self.state.apply(row._replace(seq=seq))
         return seq
@@ -319,7 +331,7 @@ class Broker:
 
     # A restart
 
-    def recover(self, protocols: Iterable[Protocol]) -> None:
+    def recover(self, protocols: Iterable[Revival]) -> None:
         """The journal is folded into `state`: make it live. Nobody is connected any more.
 
         Sessions that are away are made by their protocols; what is due was due meanwhile.
@@ -598,8 +610,7 @@ class Broker:
         if run.retain:
             self.retained.keep(run)
         if run.number:
-            sender = run.sender
-            self.state.sessions[sender.protocol, sender.client].open_ids.add(run.number)
+            self.state.opened((run.sender.protocol, run.sender.client), run.number)
 
     def _audience(self, route: Route) -> int:
         """The seq of the row that names the route's audience; one a segment and audience.

@@ -18,7 +18,8 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from hubbub.core.broker import Broker
-from hubbub.core.connection import Admission, Connection, Decided
+from hubbub.core.connection import Connection
+from hubbub.core.gate import Admission, Decided
 from hubbub.core.limits import EARLY_BYTES, INFLIGHT, SUBSCRIPTIONS
 from hubbub.core.link import Link
 from hubbub.core.message import Message, Run

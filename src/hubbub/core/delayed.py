@@ -44,11 +44,11 @@ class Delays:
         time = run.time or broker.clock.stamp()
         for seq in range(run.first, run.first + run.count):
             log.pin(seq)
-            state.delayed[seq] = time + run.route.delay * SECOND
-            heappush(self._heap, (state.delayed[seq], seq))
+            due = time + run.route.delay * SECOND
+            state.delay(seq, due)
+            heappush(self._heap, (due, seq))
         if run.number:
-            sender = run.sender
-            state.sessions[sender.protocol, sender.client].open_ids.add(run.number)
+            state.opened((run.sender.protocol, run.sender.client), run.number)
 
     def recover(self) -> None:
         """After a restart: go on with what the journal remembers."""

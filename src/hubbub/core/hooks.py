@@ -6,14 +6,10 @@ once, and puts off whatever else it wants to do.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mypy_extensions import mypyc_attr
 
 from hubbub.core.message import Run
-
-if TYPE_CHECKING:
-    from hubbub.core.session import Session
+from hubbub.core.session import Session
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

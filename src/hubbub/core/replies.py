@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 from hubbub.core.limits import OPEN_REPLIES, REPLY_SECONDS
 from hubbub.core.message import SPELLED, Message, Run
+from hubbub.core.queue import Queue
 from hubbub.core.rights import PUBLISH
+from hubbub.core.route import Route
 from hubbub.core.session import Session, Subscription
 from hubbub.core.topics import CLIENT, QUEUE, client_number
 
 if TYPE_CHECKING:
     from hubbub.core.broker import Broker
-    from hubbub.core.queue import Queue
-    from hubbub.core.route import Route
 
 LATE: Final = "late reply"
 NOT_ASKED: Final = "an answer of somebody who was not asked"

@@ -22,6 +22,7 @@ from hubbub import schema
 from hubbub.core.limits import RETAINED
 from hubbub.core.message import Message, Run
 from hubbub.core.rights import RECEIVE
+from hubbub.core.session import Feed
 from hubbub.core.topics import OWN, has_wildcard, is_bridge_state, is_name, matches
 from hubbub.errors import UnreadableError
 from hubbub.schema import Row, column_of
@@ -125,17 +126,6 @@ def _next(name: str, wanted: list[str]) -> str:
                 return here + "/"
             return "/".join(levels[:free]) + "0" if free else ""
     return name if len(levels) == len(wanted) else "/".join(levels[: len(wanted)]) + "0"
-
-
-class Feed:
-    """What a new subscription gets of the messages retained before it, up to the seq `newest`."""
-
-    __slots__ = ("names", "newest", "subscription")
-
-    def __init__(self, subscription: Subscription, names: Iterator[str], newest: int) -> None:
-        self.subscription = subscription
-        self.names = names
-        self.newest = newest
 
 
 class Retained:

@@ -14,17 +14,12 @@ and with it the broker's cached routes, so that none is asked per message. `auth
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
 from hubbub.core.clock import Clock
 from hubbub.core.limits import REFUSALS_SAID
-
-if TYPE_CHECKING:
-    from hubbub.core.connection import Admission, Opening
-    from hubbub.core.route import Route
 
 log = logging.getLogger("hubbub.rights")
 
@@ -141,7 +136,7 @@ class Rights:
     """
 
     def __init__(self) -> None:
-        self.routes: dict[bytes, Route] = {}
+        self.routes: dict[bytes, Any] = {}  # of `core.route`; only the broker makes them
 
     def may(self, verb: str, name: str) -> bool:
         """Whether one of VERBS may be done with a name, or with what a filter means."""
@@ -154,80 +149,3 @@ class Rights:
     def same_as(self, other: Rights) -> bool:
         """Whether another connection with these rights is as good as this one."""
         return other is self
-
-
-class Credentials:
-    """What a client showed: `secret` is a password or token, empty if it showed none.
-
-    `certificate` is the name in its TLS certificate, empty if it has none; `opening` how its
-    connection began, if it has one.
-    """
-
-    __slots__ = ("client", "user", "secret", "address", "certificate", "opening")
-
-    def __init__(
-        self,
-        client: str,
-        user: str,
-        secret: bytes,
-        address: str,
-        certificate: str = "",
-        opening: Opening | None = None,
-    ) -> None:
-        self.client = client
-        self.user = user
-        self.secret = secret
-        self.address = address
-        self.certificate = certificate
-        self.opening = opening
-
-
-class Step:
-    """One answer of a gate in a conversation about credentials.
-
-    `done` False: send `data` and wait for more. Done with `rights`: the client is in, and gets
-    `data` with its welcome; `admission` says so to the connection. Done without: it is refused,
-    and `reason` says why.
-    """
-
-    __slots__ = ("done", "data", "rights", "reason", "admission")
-
-    def __init__(
-        self, done: bool, data: bytes = b"", rights: Rights | None = None, reason: str = ""
-    ) -> None:
-        self.done = done
-        self.data = data
-        self.rights = rights
-        self.reason = reason
-        self.admission: Admission | None = None
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Exchange:
-    """A conversation about credentials by some method. Not used again once a step is done."""
-
-    def step(self, data: bytes) -> Step:
-        """Take what the client sent next."""
-        raise NotImplementedError
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Gate:
-    """Lets everybody in with the same rights; `auth` has stricter ones."""
-
-    def __init__(self, rights: Rights) -> None:
-        self.rights = rights
-
-    def authenticate(
-        self, credentials: Credentials, done: Callable[[Rights | None, str], None]
-    ) -> None:
-        """Call `done(rights, "")`, or `done(None, reason)`; perhaps later, never twice."""
-        done(self.rights, "")
-
-    def exchange(self, method: str, credentials: Credentials) -> Exchange | None:
-        """Begin a conversation by that method; None if the gate does not know it."""
-        return None
-
-    def still_in(self, credentials: Credentials) -> bool:
-        """Whether a client that was let in with these may stay, after the rules changed."""
-        return True

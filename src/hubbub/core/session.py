@@ -16,21 +16,21 @@ The payloads stay in the log. Nothing here knows a protocol or does I/O.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
+from hubbub.core.gate import Opening
 from hubbub.core.message import Encoding, Message, Run, run_of
 from hubbub.core.requests import Requests
+from hubbub.core.rights import Rights
 from hubbub.core.route import Route
 from hubbub.schema import Row, column_of
 
 if TYPE_CHECKING:
-    from hubbub.core.connection import Opening
     from hubbub.core.queue import Queue
-    from hubbub.core.retained import Feed
-    from hubbub.core.rights import Rights
 
 FOR_EVER: Final = 0xFFFF_FFFF  # the expiry, in seconds, of a session that does not end by itself
 SIZE: Final = 0xFFFF_FFFF  # of the payload, in an entry of a backlog
@@ -226,6 +226,17 @@ class Subscription:
         self.no_local = no_local
 
 
+class Feed:
+    """What a new subscription gets of the messages retained before it, up to the seq `newest`."""
+
+    __slots__ = ("names", "newest", "subscription")
+
+    def __init__(self, subscription: Subscription, names: Iterator[str], newest: int) -> None:
+        self.subscription = subscription
+        self.names = names
+        self.newest = newest
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Session:
     """A receiver of messages.
@@ -306,6 +317,20 @@ class Session:
         """The hub ends this client, for good; `text` tells it why, where its protocol can."""
         if self.opening is not None:
             self.opening.close(text or "ended by the hub")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Revival:
+    """Who knows the sessions of a protocol that are away, by what the journal remembers."""
+
+    name = ""
+
+    def revive(self, state: SessionState) -> Session | None:
+        """Make the session of a client that is away, from what the journal remembers."""
+        return None
+
+    def publish_will(self, will: Row) -> None:
+        """After a restart: a client was connected when the hub ended, and so did its session."""
 
 
 class Silent(Session):

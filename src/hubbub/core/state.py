@@ -109,7 +109,8 @@ class State:
         """Fold one row. A kind the fold does not know is an error: state would be wrong."""
         self._fold[row.kind](row)
 
-    # What others call live, because it happens per run and not per row.
+    # What `apply` ends in, and the broker calls with the parts in hand: per run and not per row.
+    # (Of a queue these are its `add` and `remove`.)
 
     def published(
         self, audience: list[tuple[SessionState, int]], first: int, count: int, qos: int,
@@ -120,6 +121,23 @@ class State:
             level = min(qos, granted)
             if level:
                 session.backlog.add(first, count, level, False, size)
+
+    def opened(self, key: Key, number: int) -> None:
+        """A lasting publisher began a QoS 2 exchange under this packet id."""
+        session = self.sessions.get(key)
+        if session is not None:
+            session.open_ids.add(number)
+
+    def delay(self, seq: int, due: int) -> None:
+        """Keep a message until then, UTC microseconds."""
+        self.delayed[seq] = due
+
+    def retain(self, topic: str, seq: int) -> None:
+        """Make a message the retained one of its topic (0 = none)."""
+        if seq:
+            self.retained[topic] = seq
+        else:
+            self.retained.pop(topic, None)
 
     # Sessions
 
@@ -247,21 +265,12 @@ class State:
         elif row.retain:
             self.retain(name_of(row.topic), row.seq if row.payload else 0)
         if row.number:
-            session = self._session(row)
-            if session is not None:
-                session.open_ids.add(row.number)
+            self.opened(self._key(row), row.number)
 
     def _delay(self, row: Row) -> None:
         seconds, _ = delayed_topic(name_of(row.topic))
         if seconds:
-            self.delayed[row.seq] = row.time + seconds * 1_000_000
-
-    def retain(self, topic: str, seq: int) -> None:
-        """Make a message the retained one of its topic (0 = none)."""
-        if seq:
-            self.retained[topic] = seq
-        else:
-            self.retained.pop(topic, None)
+            self.delay(row.seq, row.time + seconds * 1_000_000)
 
     def _release(self, row: Row) -> None:
         session = self._session(row)
@@ -269,9 +278,7 @@ class State:
             session.open_ids.discard(row.number)
 
     def _held(self, row: Row) -> None:
-        session = self._session(row)
-        if session is not None:
-            session.open_ids.add(row.number)
+        self.opened(self._key(row), row.number)
 
     def _queued(self, row: Row) -> None:
         queue = self._bound_queue(row)

@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from hubbub.core.broker import Broker
-from hubbub.core.connection import Opening
+from hubbub.core.gate import Opening
 from hubbub.core.message import Message
 from hubbub.core.names import Names
 from hubbub.core.session import Session

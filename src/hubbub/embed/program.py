@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from hubbub.auth.asked import AskingGate, PermittedRights
 from hubbub.core.broker import Broker
+from hubbub.core.gate import Credentials, Gate
 from hubbub.core.hooks import Hooks
 from hubbub.core.message import Run
 from hubbub.core.rights import (
@@ -26,8 +27,6 @@ from hubbub.core.rights import (
     CERTIFICATE_REQUIRED,
     DENIED,
     TOO_BUSY,
-    Credentials,
-    Gate,
     worded,
 )
 from hubbub.core.session import Session

@@ -13,6 +13,8 @@ from importlib import import_module
 from hubbub.core.broker import Broker
 from hubbub.core.connection import Protocol
 from hubbub.errors import SettingError
+from hubbub.protocols.mqtt.bridge import Bridge as Bridge
+from hubbub.protocols.mqtt.bridge import open_bridges as open_bridges
 
 PROTOCOLS: list[str] = [
     "hubbub.protocols.mqtt:Mqtt",

@@ -28,7 +28,8 @@ from hubbub.config.settings import Listener as ListenerSettings
 from hubbub.config.settings import parse_address
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
-from hubbub.core.connection import NEVER, Connection, Opening, Protocol
+from hubbub.core.connection import NEVER, Connection, Protocol
+from hubbub.core.gate import Gate, Opening
 from hubbub.core.limits import (
     CLOSE_SECONDS,
     HANDSHAKES,
@@ -41,7 +42,6 @@ from hubbub.core.limits import (
 )
 from hubbub.core.link import Link
 from hubbub.core.log import DISK, LEVELS
-from hubbub.core.rights import Gate
 from hubbub.errors import ProtocolError
 from hubbub.runtime.binding import BACKLOG, ServerSocket, acknowledge, keep_alive
 from hubbub.runtime.deadlines import Deadlines

@@ -33,7 +33,7 @@ from hubbub.config.settings import Listener as PlaceSettings
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
 from hubbub.core.clock import ASTRAY, Clock
-from hubbub.core.connection import Opening
+from hubbub.core.gate import Gate, Opening
 from hubbub.core.limits import (
     CLIENTS,
     COMMIT_SECONDS,
@@ -43,12 +43,10 @@ from hubbub.core.limits import (
 )
 from hubbub.core.link import Link
 from hubbub.core.log import LEVELS, Log
-from hubbub.core.rights import Gate
 from hubbub.core.system import System
 from hubbub.errors import HubbubError, SettingError
 from hubbub.journal.writer import Journal
 from hubbub.protocols import registry
-from hubbub.protocols.mqtt.bridge import Bridge, open_bridges
 from hubbub.runtime import descriptors, status
 from hubbub.runtime.binding import ServerSocket
 from hubbub.runtime.busypoll import BusyPoll
@@ -99,7 +97,7 @@ class Node:
         self.listeners: list[Listener] = []
         self.sockets: set[Socket] = set()
         self._bound: list[ServerSocket] = []
-        self.bridges: list[Bridge] = []
+        self.bridges: list[registry.Bridge] = []
         self.dialers: list[Dialer] = []
         self.deadlines: Deadlines[Socket] = Deadlines()
         self.most_connections = CLIENTS
@@ -131,7 +129,8 @@ class Node:
             self._open_journal()
             self._open_broker()
             self._recover()
-            self.bridges = open_bridges(self.broker, self.settings.bridge, socket.gethostname())
+            host = socket.gethostname()
+            self.bridges = registry.open_bridges(self.broker, self.settings.bridge, host)
             recovered()
             if self.web is not None:
                 await self.web.start()
@@ -247,7 +246,6 @@ class Node:
         broker.queues.max_bytes = settings.queue.max_bytes
         broker.delayed_messages = settings.limits.delayed_messages
         self._busy_poll = BusyPoll(self._loop.call_soon, settings.limits.busy_poll_us / 1e6)
-        broker.topic_ids = settings.smq.max_topics
         broker.replies.ttl = settings.rpc.reply_ttl
         broker.replies.most = settings.rpc.max_open
         broker.age += 1
@@ -305,11 +303,11 @@ class Node:
     def handed_listener(self, origins: tuple[str, ...]) -> Listener:
         """One without a port, for connections that another web server accepted.
 
-        It speaks SMQ and MQTT: requests of message-switch would be the application's own.
+        It speaks what does not begin with any HTTP request: those are the application's own.
         """
         place = PlaceSettings(address="127.0.0.1:0", origins=origins)
         rules = replace(self.settings, listen=(), listener=(place,)).listeners()[0]
-        protocols = registry.chosen(self.protocols, ("mqtt", "smq"))
+        protocols = [protocol for protocol in self.protocols if not protocol.raw_head]
         return Listener(self, rules, protocols, self.guard(self.gates.gate(rules)))
 
     def _make_room(self) -> None:

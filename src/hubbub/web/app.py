@@ -29,7 +29,7 @@ from uvicorn.server import ServerState
 
 from hubbub.config.settings import Settings
 from hubbub.core.clock import Clock
-from hubbub.core.connection import Opening
+from hubbub.core.gate import Opening
 from hubbub.web import prometheus, script
 from hubbub.web.guarded import JOURNAL, PUBLISH, Guarded, refused, token_of
 from hubbub.web.journal import JournalApi

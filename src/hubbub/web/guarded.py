@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hubbub.config.settings import Api
-from hubbub.core.connection import Admission, Opening, at_once
+from hubbub.core.gate import Admission, Opening, at_once
 from hubbub.core.metrics import Metrics
 from hubbub.core.rights import SUBSCRIBE, TRACE, refusal, words_of
 from hubbub.errors import SettingError

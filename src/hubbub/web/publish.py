@@ -29,7 +29,7 @@ from starlette.responses import JSONResponse, Response
 from hubbub import schema
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
-from hubbub.core.connection import Admission
+from hubbub.core.gate import Admission
 from hubbub.core.link import Link
 from hubbub.core.message import Message
 from hubbub.core.rights import verb_of

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from hubbub.core.broker import Broker
-from hubbub.core.rights import Gate
+from hubbub.core.gate import Gate
 from hubbub.protocols.mqtt import Mqtt, codec
 from tests.core.recording import Recording, StillClock, folded, snapshot
 from tests.wire import Far, Table

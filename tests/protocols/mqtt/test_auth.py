@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hubbub.core.rights import Credentials, Exchange, Gate, Rights, Step
+from hubbub.core.gate import Credentials, Exchange, Gate, Step
+from hubbub.core.rights import Rights
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from tests.protocols.mqtt.conversation import Stage

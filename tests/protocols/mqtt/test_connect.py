@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from hubbub.core.rights import Credentials, Gate, Rights
+from hubbub.core.gate import Credentials, Gate
+from hubbub.core.rights import Rights
 from hubbub.protocols.mqtt import codec
 from tests.protocols.mqtt.conversation import Stage
 

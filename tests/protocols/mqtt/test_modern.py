@@ -8,7 +8,8 @@ import pytest
 
 from hubbub.config.settings import Mqtt as MqttSettings
 from hubbub.config.settings import Settings
-from hubbub.core.rights import TOO_BUSY, Credentials, Gate, Rights
+from hubbub.core.gate import Credentials, Gate
+from hubbub.core.rights import TOO_BUSY, Rights
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from tests.protocols.mqtt.conversation import Device, Stage, restarted

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hubbub.core.broker import Broker
+from hubbub.core.gate import Gate
 from hubbub.core.log import Log
-from hubbub.core.rights import Gate
 from hubbub.protocols.mqtt import Mqtt, codec
 from tests.core.recording import folded
 from tests.protocols.mqtt.conversation import Device, Stage, restarted

@@ -10,7 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from hubbub.core import rights
-from hubbub.core.rights import Credentials, Gate, Rights
+from hubbub.core.gate import Credentials, Gate
+from hubbub.core.rights import Rights
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import string

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hubbub.core.gate import Gate
 from hubbub.core.limits import NAME_LEVELS
-from hubbub.core.rights import Gate
 from hubbub.protocols.mqtt import codec
 from tests.protocols.mqtt.conversation import Stage
 from tests.rights import ruled

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from hubbub.core import rights
+from hubbub.core.gate import Credentials, Gate
 from hubbub.core.log import Log
 from hubbub.core.message import Message
-from hubbub.core.rights import Credentials, Gate, Rights
+from hubbub.core.rights import Rights
 from hubbub.core.session import Session
 from hubbub.protocols.smq import codec
 from hubbub.schema import Row

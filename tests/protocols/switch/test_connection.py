@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from hubbub import schema
+from hubbub.core.gate import Credentials, Gate
 from hubbub.core.limits import POLLS_PER_TOKEN
 from hubbub.core.message import SPELLED, Message, Run
-from hubbub.core.rights import Credentials, Gate, Rights
+from hubbub.core.rights import Rights
 from hubbub.core.session import Session, Subscription
 from hubbub.protocols.registry import chosen
 from hubbub.protocols.switch.operations import is_near

@@ -23,10 +23,10 @@ from hubbub import schema
 from hubbub.config.settings import Bridge as BridgeSettings
 from hubbub.config.settings import BridgeTopic, parse_bridge_topic
 from hubbub.core.broker import Broker
-from hubbub.core.connection import NEVER, Connection, Opening
+from hubbub.core.connection import NEVER, Connection
+from hubbub.core.gate import Gate, Opening
 from hubbub.core.link import Link
 from hubbub.core.message import SPELLED, Message, Run, properties_column, run_of
-from hubbub.core.rights import Gate
 from hubbub.core.session import FOR_EVER, Silent, Subscription, row_about
 from hubbub.core.state import lasting_properties
 from hubbub.core.system import announce

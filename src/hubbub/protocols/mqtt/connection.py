@@ -20,11 +20,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from hubbub.core.client import admit, keep
-from hubbub.core.connection import NEVER, Admission, Connection, Opening
+from hubbub.core.connection import NEVER, Connection
+from hubbub.core.gate import Admission, Exchange, Opening
 from hubbub.core.limits import KIB, ROUTES
 from hubbub.core.link import Link
 from hubbub.core.message import Run
-from hubbub.core.rights import PUBLISH, Exchange, kind_of, words_of
+from hubbub.core.rights import PUBLISH, kind_of, words_of
 from hubbub.core.route import Route
 from hubbub.core.session import row_about
 from hubbub.core.topics import is_name
@@ -508,9 +509,10 @@ class MqttConnection(Connection):
         known = packet_id in session.state.open_ids
         if known:
             self._incoming.unreleased = max(0, self._incoming.unreleased - 1)
-            session.state.open_ids.discard(packet_id)
             if session.lasting:
                 self.broker.change(row_about(session, RELEASE)._replace(number=packet_id))
+            else:
+                session.state.open_ids.discard(packet_id)
         code = spec.ID_UNKNOWN if self._v5 and not known else spec.SUCCESS
         session.complete(packet_id, codec.acknowledgement(codec.PUBCOMP, packet_id, code))
 

@@ -12,7 +12,8 @@ from typing import Final
 
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
-from hubbub.core.connection import Connection, Opening, Protocol
+from hubbub.core.connection import Connection, Protocol
+from hubbub.core.gate import Opening
 from hubbub.core.limits import CONNECT_BYTES, EARLY_BYTES
 from hubbub.core.link import Link
 from hubbub.core.session import Session, SessionState, Silent, Subscription, row_about

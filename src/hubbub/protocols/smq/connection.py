@@ -22,7 +22,8 @@ from hubbub.config.settings import Settings
 from hubbub.core import client
 from hubbub.core import rights as gate
 from hubbub.core.broker import Broker
-from hubbub.core.connection import NEVER, Admission, Connection, Opening, Protocol
+from hubbub.core.connection import NEVER, Connection, Protocol
+from hubbub.core.gate import Admission, Opening
 from hubbub.core.limits import ROUTES
 from hubbub.core.link import Link
 from hubbub.core.message import Run
@@ -81,6 +82,7 @@ class Smq(Protocol):
         self.newest = 0
 
     def apply(self, settings: Settings) -> None:
+        self.broker.topic_ids = settings.smq.max_topics
         self.retained = settings.smq.retained
         self.connect_seconds = settings.smq.connect_seconds
 

@@ -14,7 +14,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from hubbub.core.broker import Broker
-from hubbub.core.connection import Admission
+from hubbub.core.gate import Admission
 from hubbub.core.limits import INFLIGHT, LINK_CHOKED
 from hubbub.core.link import Link
 from hubbub.core.message import Encoding, Message, Run

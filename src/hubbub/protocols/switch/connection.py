@@ -18,7 +18,8 @@ from typing import Final
 
 from hubbub.core.broker import Broker
 from hubbub.core.client import admit
-from hubbub.core.connection import NEVER, Admission, Connection, Opening
+from hubbub.core.connection import NEVER, Connection
+from hubbub.core.gate import Admission, Opening
 from hubbub.core.limits import HEAD_BYTES, MIB, POLLS_PER_TOKEN
 from hubbub.core.link import Link
 from hubbub.core.rights import CONSUME, words_of

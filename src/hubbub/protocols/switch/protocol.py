@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
-from hubbub.core.connection import Connection, Opening, Protocol
+from hubbub.core.connection import Connection, Protocol
+from hubbub.core.gate import Opening
 from hubbub.core.link import Link
 from hubbub.protocols.switch import codec
 from hubbub.protocols.switch.connection import SwitchConnection

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hubbub.core.broker import Broker
-from hubbub.core.connection import Admission, Opening
+from hubbub.core.gate import Admission, Opening
 from hubbub.core.limits import TOKENS
 from hubbub.core.queue import Queue
 from hubbub.core.session import Silent

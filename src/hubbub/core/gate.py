@@ -1,0 +1,235 @@
+"""The gate of a listener, and what it is asked: credentials in, an `Admission` out.
+
+    Opening      how a connection began: who is at the other end
+    Credentials  what the client showed          -> Gate.authenticate ->  Rights, or the reason
+    Exchange     the same in several steps
+    Admission    who was let in, as whom, with which rights: what `Broker.connect` takes
+
+`auth` makes the gates; `core.client.admit` asks them for a connection. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mypy_extensions import mypyc_attr
+
+from hubbub.core.rights import Rights
+from hubbub.wire.http import Request
+from hubbub.wire.site import Site
+
+
+class Credentials:
+    """What a client showed: `secret` is a password or token, empty if it showed none.
+
+    `certificate` is the name in its TLS certificate, empty if it has none; `opening` how its
+    connection began, if it has one.
+    """
+
+    __slots__ = ("client", "user", "secret", "address", "certificate", "opening")
+
+    def __init__(
+        self,
+        client: str,
+        user: str,
+        secret: bytes,
+        address: str,
+        certificate: str = "",
+        opening: Opening | None = None,
+    ) -> None:
+        self.client = client
+        self.user = user
+        self.secret = secret
+        self.address = address
+        self.certificate = certificate
+        self.opening = opening
+
+
+class Step:
+    """One answer of a gate in a conversation about credentials.
+
+    `done` False: send `data` and wait for more. Done with `rights`: the client is in, and gets
+    `data` with its welcome; `admission` says so to the connection. Done without: it is refused,
+    and `reason` says why.
+    """
+
+    __slots__ = ("done", "data", "rights", "reason", "admission")
+
+    def __init__(
+        self, done: bool, data: bytes = b"", rights: Rights | None = None, reason: str = ""
+    ) -> None:
+        self.done = done
+        self.data = data
+        self.rights = rights
+        self.reason = reason
+        self.admission: Admission | None = None
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Exchange:
+    """A conversation about credentials by some method. Not used again once a step is done."""
+
+    def step(self, data: bytes) -> Step:
+        """Take what the client sent next."""
+        raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Gate:
+    """Lets everybody in with the same rights; `auth` has stricter ones."""
+
+    def __init__(self, rights: Rights) -> None:
+        self.rights = rights
+
+    def authenticate(
+        self, credentials: Credentials, done: Callable[[Rights | None, str], None]
+    ) -> None:
+        """Call `done(rights, "")`, or `done(None, reason)`; perhaps later, never twice."""
+        done(self.rights, "")
+
+    def exchange(self, method: str, credentials: Credentials) -> Exchange | None:
+        """Begin a conversation by that method; None if the gate does not know it."""
+        return None
+
+    def still_in(self, credentials: Credentials) -> bool:
+        """Whether a client that was let in with these may stay, after the rules changed."""
+        return True
+
+
+def at_once(action: Callable[[], None]) -> None:
+    action()
+
+
+def _nobody_waits() -> None:
+    """There is no room for strangers that it could leave."""
+
+
+def _not_at_all(reason: str) -> None:
+    """There is no connection to close."""
+
+
+_EVERYWHERE = Site()
+
+
+class Opening:
+    """How a connection began: who is at the other end, and its HTTP head if it had one.
+
+    `address` is the peer's IP address as text, `port` its port, `secure` whether TLS protects
+    it, `certificate` the name in its TLS certificate (empty if it has none),
+    `websocket` whether it is a WebSocket (the listener has answered the handshake and hands
+    over unmasked messages), `gate` decides who may come in on this listener. `credentials` is
+    what the client that was let in showed the gate, None before; the secret is not kept.
+    `run` is how the listener wants to be called when an answer comes later: it takes what feed
+    may raise, and sees that what was written leaves. `close` ends the connection, with a reason
+    for the log. `protocol` is the name of what is spoken, `challenge` the random number the hub
+    told the client (0 = none), `info` what the client said about itself, and `argument` what the
+    program said that handed the connection over. `mount` is what the names of this listener have
+    before those that its clients say. `let_in` is called when the gate has said yes. `gone`:
+    nobody waits for its answer any more. `site` says which requests of browsers it takes; who
+    speaks HTTP asks it about each.
+    """
+
+    __slots__ = (
+        "address", "port", "secure", "certificate", "websocket", "request", "gate", "credentials",
+        "run", "close", "protocol", "challenge", "info", "argument", "mount", "site", "let_in",
+        "gone",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        gate: Gate,
+        address: str = "",
+        port: int = 0,
+        secure: bool = False,
+        websocket: bool = False,
+        request: Request | None = None,
+        certificate: str = "",
+        run: Callable[[Callable[[], None]], None] = at_once,
+        close: Callable[[str], None] = _not_at_all,
+    ) -> None:
+        self.gate = gate
+        self.address = address
+        self.port = port
+        self.secure = secure
+        self.certificate = certificate
+        self.websocket = websocket
+        self.request = request
+        self.credentials: Credentials | None = None
+        self.run = run
+        self.close = close
+        self.protocol = ""
+        self.challenge = 0
+        self.info = ""
+        self.argument: object = None
+        self.mount = ""
+        self.site = _EVERYWHERE
+        self.let_in = _nobody_waits
+        self.gone = False
+
+    def ask(
+        self, client: str, user: str, secret: bytes, decided: Decided,
+        run: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:  # fmt: skip
+        """Ask the gate; the answer may come later, and then in a call by `run`."""
+        run = run or self.run
+        credentials = Credentials(client, user, secret, self.address, self.certificate, self)
+        asking = True
+
+        def judged(rights: Rights | None, reason: str) -> None:
+            credentials.secret = b""
+            admission = self._admitted(credentials, rights) if rights is not None else None
+            if asking:
+                decided(admission, reason)
+            else:
+                run(lambda: decided(admission, reason))
+
+        self.gate.authenticate(credentials, judged)
+        asking = False
+
+    def _admitted(self, credentials: Credentials, rights: Rights) -> Admission:
+        self.credentials = credentials
+        self.let_in()
+        return Admission(self.protocol, credentials.client, credentials.user, rights, self)
+
+    def exchange(self, method: str, client: str) -> Exchange | None:
+        """Begin a conversation about credentials; None if the gate does not know the method."""
+        credentials = Credentials(client, "", b"", self.address, self.certificate, self)
+        exchange = self.gate.exchange(method, credentials)
+        return _Exchange(self, credentials, exchange) if exchange is not None else None
+
+
+class _Exchange(Exchange):
+    """An exchange of the gate; who it lets in is remembered then, and not before."""
+
+    def __init__(self, opening: Opening, credentials: Credentials, inner: Exchange) -> None:
+        self._opening = opening
+        self._credentials = credentials
+        self._inner = inner
+
+    def step(self, data: bytes) -> Step:
+        step = self._inner.step(data)
+        if step.done and step.rights is not None:
+            step.admission = self._opening._admitted(self._credentials, step.rights)
+        return step
+
+
+class Admission:
+    """Who was let in, as whom, and with which rights: what a session begins with.
+
+    `number`: the address of a connection that it takes over, 0 if there is none.
+    """
+
+    __slots__ = ("protocol", "client", "user", "rights", "opening", "number")
+
+    def __init__(
+        self, protocol: str, client: str, user: str, rights: Rights, opening: Opening | None = None
+    ) -> None:
+        self.protocol = protocol
+        self.client = client
+        self.user = user
+        self.rights = rights
+        self.opening = opening
+        self.number = 0
+
+
+Decided = Callable[[Admission | None, str], None]
