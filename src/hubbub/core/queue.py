@@ -239,7 +239,7 @@ class Queue(Session):
         consumer = self.leased.pop(number, None)
         if consumer is not None:
             consumer.leases.pop(seq, None)
-            consumer.requests.open.pop(seq, None)
+            consumer.requests.pop(seq, None)
 
     def give_back(self, session: Session) -> None:
         """A consumer left: what it held waits again, before everything else."""

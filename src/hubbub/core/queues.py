@@ -328,7 +328,7 @@ class Queues:
         """Publish a run of one message as the answer to a request that the session took."""
         queue, number = session.leases[seq]
         message = run.messages()[0]
-        message.correlation = session.requests.open.pop(seq)[1] or message.correlation
+        message.correlation = session.requests.pop(seq)[1] or message.correlation
         message.properties = {**(message.properties or {}), "answers": [queue.name, number]}
         answer = run_of(message, run.sender, run.route)  # the image does not say what it answers
         answer.number = run.number

@@ -24,7 +24,6 @@ from mypy_extensions import mypyc_attr
 
 from hubbub.core.gate import Opening
 from hubbub.core.message import Encoding, Message, Run, run_of
-from hubbub.core.requests import Requests
 from hubbub.core.rights import Rights
 from hubbub.core.route import Route
 from hubbub.schema import Row, column_of
@@ -247,7 +246,8 @@ class Session:
     `subscriptions` are its own by filter; `direct` is how it gets what is published to its
     address (None = not at all), `opening` how its connection began, if it has one. `lasting`
     sessions outlive their connection. `leases`: seq -> queue and id of a message that it took
-    from a queue and has not acknowledged, `requests` those it owes an answer to. `shared`: as in
+    from a queue and has not acknowledged, `requests`: seq -> address and correlation of the answer
+    that it owes to some of them; the queue takes out what is over. `shared`: as in
     SessionState. `feeds`: retained messages that it has not got yet. `no_local`: how many of its
     subscriptions are so; if there is one, its own `routes` leave it out.
     """
@@ -265,7 +265,7 @@ class Session:
         self.direct: Subscription | None = None
         self.lasting = False
         self.leases: dict[int, tuple[Queue, int]] = {}
-        self.requests = Requests()
+        self.requests: dict[int, tuple[str, bytes]] = {}
         self.dropped: dict[str, int] = {}
         self.shared: dict[int, str] = {}
         self.feeds: deque[Feed] | None = None  # most never have one
@@ -279,6 +279,16 @@ class Session:
             if subscription.qos > best.qos:
                 best = subscription
         return best
+
+    def answered(self, address: str, correlation: bytes | None = None) -> int:
+        """The seq of its oldest request that an answer there is for, 0 if there is none.
+
+        `correlation`: as the answer says it; None where the protocol has no such thing.
+        """
+        for seq, (reply_to, asked) in self.requests.items():
+            if reply_to == address and correlation in (None, asked):
+                return seq
+        return 0
 
     def unacknowledged(self) -> int:
         """How many deliveries it has not acknowledged."""

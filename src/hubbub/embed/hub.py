@@ -544,7 +544,7 @@ class Hub:
         if route.bounded and broker.is_full(route, 1, False):
             return False
         run = self._program.passed = run_of(message, sender, route)
-        seq = self._me.requests.answered(name)
+        seq = self._me.answered(name)
         if seq:
             broker.queues.answer(self._me, seq, run)
         else:

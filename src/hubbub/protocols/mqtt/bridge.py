@@ -23,6 +23,7 @@ from hubbub import schema
 from hubbub.config.settings import Bridge as BridgeSettings
 from hubbub.config.settings import BridgeTopic, parse_bridge_topic
 from hubbub.core.broker import Broker
+from hubbub.core.client import drop
 from hubbub.core.connection import NEVER, Connection
 from hubbub.core.gate import Gate, Opening
 from hubbub.core.link import Link
@@ -178,11 +179,11 @@ class BridgeSession(MqttSession):
         """QoS 0: now or never."""
         link = self.link
         if link is None or link.choked:
-            self._drop("bridge is down" if link is None else "slow consumer", 1)
+            drop(self.broker, self, "bridge is down" if link is None else "slow consumer", 1)
             return
         packet = self._packet(message, 0)
         if len(packet) > self.packet_limit:
-            self._drop(TOO_LARGE, 1)
+            drop(self.broker, self, TOO_LARGE, 1)
         else:
             self.broker.metrics.messages_out += 1
             link.write(packet)

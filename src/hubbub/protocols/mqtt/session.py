@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hubbub.core.broker import Broker
+from hubbub.core.client import drop
 from hubbub.core.limits import ROUTES
 from hubbub.core.link import Link
 from hubbub.core.message import Encoding, Message, Run
@@ -164,7 +165,7 @@ class MqttSession(Session):
             self.serial.leave()
             self.serial = None
         self._aliases = {}
-        self.requests.open = {}
+        self.requests = {}
         for seq in self.leases:
             number = self.backlog.number_of(seq)
             if number >= 0:
@@ -215,7 +216,7 @@ class MqttSession(Session):
         elif link is None:
             return
         elif link.choked:
-            self._drop("slow consumer", run.count)
+            drop(self.broker, self, "slow consumer", run.count)
         else:
             self._pass_on(link, run, subscription.encodings[run.qos])
 
@@ -227,7 +228,7 @@ class MqttSession(Session):
         image = run.seen_as(encoding)
         for start, _, end in codec.packets(image):
             if end - start > self.packet_limit:
-                self._drop(TOO_LARGE, 1)
+                drop(self.broker, self, TOO_LARGE, 1)
             else:
                 link.write(image[start:end])
                 self.broker.metrics.messages_out += 1
@@ -276,7 +277,7 @@ class MqttSession(Session):
             if not at_once and not run.first:
                 run.first = self.broker.log.keep(run)
             if not at_once and not self.has_room(count, count * run.payload_size()):
-                self._drop("backlog full", count)
+                drop(self.broker, self, "backlog full", count)
                 return
             backlog.add(run.first, count, qos, False, run.payload_size())
         if at_once and link is not None:
@@ -316,7 +317,7 @@ class MqttSession(Session):
             self.pump()
         elif self.link is not None:
             if self.link.choked:
-                self._drop("slow consumer", 1)
+                drop(self.broker, self, "slow consumer", 1)
                 return
             as_published, ids = NOTHING_ASKED
             if subscription.options:
@@ -325,7 +326,7 @@ class MqttSession(Session):
             self._show_reply_id(message)
             frame = self.dialect.publish(message, 0, retain, ids=ids)
             if len(frame) > self.packet_limit:
-                self._drop(TOO_LARGE, 1)
+                drop(self.broker, self, TOO_LARGE, 1)
             else:
                 self.link.write(frame)
                 self.broker.metrics.messages_out += 1
@@ -411,7 +412,7 @@ class MqttSession(Session):
 
     def _skip(self, number: int, seq: int, reason: str) -> None:
         """It is never sent; for the publisher it is as if it had been."""
-        self._drop(reason, 1)
+        drop(self.broker, self, reason, 1)
         self._over(number, seq)
         self.backlog.sent = max(self.backlog.sent, self.backlog.first)
 
@@ -426,10 +427,6 @@ class MqttSession(Session):
             matching = [one for one in self.subscriptions.values() if _covers(one, topic)]
             asked = self._asked[topic] = _together(matching)
         return asked
-
-    def _drop(self, reason: str, count: int) -> None:
-        self.dropped[reason] = self.dropped.get(reason, 0) + count
-        self.broker.metrics.drop(reason, count)
 
     # What the client answers
 
@@ -527,7 +524,7 @@ class MqttSession(Session):
 
     def _remember_request(self, message: Message) -> None:
         if self.dialect.v5 and message.reply_to and message.seq in self.leases:
-            self.requests.open[message.seq] = (message.reply_to, message.correlation)
+            self.requests[message.seq] = (message.reply_to, message.correlation)
 
     def _show_reply_id(self, message: Message) -> None:
         """A reply queue is shown as a number, so that each answer finds its own request."""
@@ -537,7 +534,7 @@ class MqttSession(Session):
     def publish_answer(self, run: Run) -> None:
         """Publish a run of one message, which may be the acknowledgement of a request."""
         message = run.messages()[0]
-        seq = self.requests.answered(message.topic, message.correlation)
+        seq = self.answered(message.topic, message.correlation)
         if seq:
             self.broker.queues.answer(self, seq, run)
         else:

@@ -14,6 +14,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from hubbub.core.broker import Broker
+from hubbub.core.client import drop
 from hubbub.core.gate import Admission
 from hubbub.core.limits import INFLIGHT, LINK_CHOKED
 from hubbub.core.link import Link
@@ -203,7 +204,7 @@ class SmqSession(Session):
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
         if self.link.choked:
-            self._drop("slow reader", run.count)
+            drop(self.broker, self, "slow reader", run.count)
             return
         encoding = self.encoding
         image = run.seen_as(encoding)
@@ -218,7 +219,7 @@ class SmqSession(Session):
     def offer(self, message: Message, subscription: Subscription, retained: bool) -> None:
         """One message for this client alone; if it is from a queue, writing acknowledges it."""
         if len(message.payload) > self.encoding.payload_bytes:
-            self._drop(TOO_LARGE, 1)
+            drop(self.broker, self, TOO_LARGE, 1)
         else:
             self.write(self.encoding.wrap(self.encoding.body(message, self)))
             self.broker.metrics.messages_out += 1
@@ -236,13 +237,7 @@ class SmqSession(Session):
             return
         count = sum(len(message.payload) > most for message in run.messages())
         if count:
-            self._drop(TOO_LARGE, count)
-
-    def _drop(self, reason: str, count: int) -> None:
-        if reason not in self.dropped:
-            log.warning("%s: messages are dropped: %s", self.client, reason)
-        self.dropped[reason] = self.dropped.get(reason, 0) + count
-        self.broker.metrics.drop(reason, count)
+            drop(self.broker, self, TOO_LARGE, count)
 
     # Queues
 
@@ -268,13 +263,13 @@ class SmqSession(Session):
             return
         if not message.reply_to.startswith(CLIENT):
             return  # who publishes to its reply id acknowledges it
-        self.requests.open[message.seq] = (message.reply_to, message.correlation)
+        self.requests[message.seq] = (message.reply_to, message.correlation)
 
     def answer(self, run: Run) -> bool:
         """Publish a run as answers to the oldest open requests from there; False if none is."""
         answered = False
         for index in range(run.count):
-            seq = self.requests.answered(run.route.name)
+            seq = self.answered(run.route.name)
             if seq:
                 self.broker.queues.answer(self, seq, run.part(index))
                 answered = True
@@ -284,7 +279,7 @@ class SmqSession(Session):
 
     def route_to_asker(self, address: str) -> Route | None:
         """Where an answer goes whose asker is gone: to nobody, but it ends the request."""
-        return self.broker.route(self, address) if self.requests.answered(address) else None
+        return self.broker.route(self, address) if self.answered(address) else None
 
     # Observing
 
