@@ -32,6 +32,7 @@ def _flows() -> dict[str, Callable[[], Callable[[], None]]]:
     from hubbub.core.log import Log
     from hubbub.protocols.mqtt import Mqtt, codec
     from hubbub.protocols.smq import Smq
+    from hubbub.protocols.smq import codec as words
     from hubbub.protocols.switch import Switch
     from hubbub.wire.http import parse_head
 
@@ -114,16 +115,18 @@ def _flows() -> dict[str, Callable[[], Callable[[], None]]]:
         ends = []
         for uid in (b"sender", b"reader"):
             connection, heard = hub.dial(protocol, head)
-            connection.feed(struct.pack(">HBBB", 12, 2, 1, 6) + uid + b"\0")
+            asked = words.message(words.CONNECT, words.VERSION, rest=b"\6" + uid + b"\0")
+            connection.feed(words.framed(asked))
             hub.tick()
-            ends.append((connection, struct.unpack(">I", heard.last[4:8])[0]))
-        reader, sender = ends[1][0], ends[0][0]
-        reader.feed(struct.pack(">HB", 4, 4) + b"t")
+            ends.append((connection, heard, struct.unpack(">I", heard.last[4:8])[0]))
+        (sender, _, etid), (reader, heard, _) = ends
+        reader.feed(words.framed(words.message(words.SUBSCRIBE, rest=b"t")))
         hub.tick()
-        number = hub.broker.topic_id("t", hub.broker.itself)
-        body = struct.pack(">BIII", 6, number, ends[0][1], 0) + b"x" * 64
-        frame = struct.pack(">H", len(body) + 2) + body
-        hub.broker.metrics.messages_out = 0
+        tid = hub.broker.topic_id("t", hub.broker.itself)
+        frame = words.framed(words.message(words.PUBLISH, tid, etid, 0, rest=b"x" * 64))
+        sender.feed(frame)
+        hub.tick()
+        assert heard.last == frame, heard.last
 
         def one() -> None:
             for _ in range(EACH):
