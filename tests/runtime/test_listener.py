@@ -579,3 +579,36 @@ async def test_what_a_stranger_says_has_a_bound(
             await peer.say((b"\x8a\xfd" + bytes(4 + 125)) * 10)  # pongs that nobody asked for
     await peer.hear_all()
     assert "more than 65536 bytes before it was let in" in reasons(caplog)
+
+
+async def test_who_is_ended_reads_why(hub: Node) -> None:
+    """Whatever it still says: a socket closed with something unread loses the last words."""
+    properties = codec.Properties()
+    for _ in range(30):
+        peer = await Peer.dial(hub)
+        await peer.say(codec.connect(b"hasty", True, 60, None, properties=properties))
+        most = hub.settings.mqtt.receive_maximum
+        publish = [
+            codec.publish(b"a", bytes(1000), 2, False, number, False, b"\0")
+            for number in range(1, most + 2)
+        ]
+        with contextlib.suppress(ConnectionError):
+            await peer.say(b"".join(publish) + bytes(300_000))
+        heard = await peer.hear_all()
+        *_, (start, body, _) = codec.packets(heard)
+        assert (heard[start], heard[body]) == (0xE0, 0x93)
+        peer.writer.close()
+
+
+async def test_who_never_leaves_is_cut_off_after_a_second(hub: Node) -> None:
+    peer = await Peer.dial(hub)
+    await peer.say(codec.connect(b"slow", True, 60) + b"\xf0\x00")
+    assert await peer.hear_all() == b"\x20\x02\0\0"
+    leaving = hub.listeners[0].leaving.transports
+    assert len(leaving) == 1
+    assert hub.listeners[0].connections == 1, "it is not counted any more"
+    async with asyncio.timeout(5):
+        while leaving:
+            with contextlib.suppress(ConnectionError):
+                await peer.say(b"more")
+            await asyncio.sleep(0.05)

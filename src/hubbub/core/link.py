@@ -78,13 +78,14 @@ class Link:
     the transport ever said that it was full. `flushes`: how often something left. `prompt`: the
     peer may hold back what it says next until the kernel here has acknowledged what it said
     (Nagle's algorithm), which a kernel without anything to send does after 40 ms; whoever reads
-    the socket then hurries it.
+    the socket then hurries it. `hang_up`: how the connection ends, where closing the transport is
+    not enough.
     """
 
     __slots__ = (
         "outgoing", "transport", "framing", "out", "size", "choked", "held", "held_bytes",
         "barriers", "closing", "reason", "largest", "relieved", "level", "flushes", "prompt",
-        "aside",
+        "aside", "hang_up",
     )  # fmt: skip
 
     def __init__(self, outgoing: Outgoing, transport: Transport | None = None) -> None:
@@ -105,6 +106,7 @@ class Link:
         self.flushes = 0
         self.prompt = True
         self.aside: list[Held] | None = None
+        self.hang_up: Callable[[], None] | None = None
 
     def write(self, data: bytes) -> None:
         if self.barriers:
@@ -238,7 +240,10 @@ class Link:
         if self.closing and not self.held:
             if self.framing is not None:
                 transport.write(self.framing.farewell())
-            transport.close()
+            if self.hang_up is not None:
+                self.hang_up()
+            else:
+                transport.close()
 
     def _measure(self, transport: Transport, largest: int) -> None:
         """It was choked before this flush, or is now."""

@@ -21,6 +21,7 @@ import ssl
 import typing
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, cast
 
 from hubbub.auth import certificates
@@ -45,6 +46,7 @@ from hubbub.core.log import DISK, LEVELS
 from hubbub.errors import ProtocolError
 from hubbub.runtime.binding import BACKLOG, ServerSocket, acknowledge, keep_alive
 from hubbub.runtime.deadlines import Deadlines
+from hubbub.runtime.farewell import Leaving, leave
 from hubbub.runtime.framing import WebSocketFraming
 from hubbub.runtime.guests import Guest, Guests, Visit
 from hubbub.runtime.handshake import FIRST, REFUSED, feed, first_record, reason_of, tls_protocol
@@ -478,6 +480,7 @@ class Socket(asyncio.Protocol):
         self.hub.deadlines.forget(self)
         link = self.link = Link(self.hub.broker.outgoing, self.transport)
         link.relieved = self._drained
+        link.hang_up = partial(leave, self, self.listener.leaving)
         link.level = self.listener.level
         if self.frames is not None:
             link.framing = WebSocketFraming(protocol.streams, self.frames)
@@ -584,6 +587,7 @@ class Listener:
         self.claims = claims
         self.guests = Guests(self.departed)
         self.handshakes: OrderedDict[asyncio.Transport, None] = OrderedDict()
+        self.leaving = Leaving()
         self.connections = 0
         self.tls: ssl.SSLContext | None = None
         self.level = LEVELS[settings.durability] or DISK
@@ -611,15 +615,14 @@ class Listener:
         loop = asyncio.get_running_loop()
         create = loop.create_unix_server if bound.address.path else loop.create_server
         self._server = await create(lambda: Socket(self), sock=bound.socket, backlog=BACKLOG)
-        self._bound, self.address = bound, bound.address
+        self._bound, self.address, self.leaving.open = bound, bound.address, True
 
     def close(self) -> None:
         """Accept nobody any more; the socket stays its maker's to close."""
         if self._server is not None:
             self._server.close()
             self._server = None
-        for transport in list(self.handshakes):
-            transport.abort()
+        self.leaving.end(self.handshakes)
 
     def keep_alive(self, idle: float, interval: float) -> None:
         """For connections accepted from now on: they inherit it."""

@@ -1,0 +1,76 @@
+"""How a connection ends that the hub closes: so that the peer can read why.
+
+A socket that is closed with something unread resets the connection, and the reason that was
+written last is lost on the way. So it is shut for sending, counted out, and read and discarded
+until the peer closes, or LINGER_SECONDS are over. Called by the listener's sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Protocol
+
+from hubbub.core.limits import LINGER_SECONDS, SEND_BUFFER
+from hubbub.core.link import Link
+
+
+class Ended(Protocol):
+    """A socket of the listener's."""
+
+    secure: bool
+    transport: asyncio.Transport | None
+    link: Link | None
+
+    def connection_lost(self, error: Exception | None) -> None: ...
+
+
+def leave(sock: Ended, leaving: Leaving) -> None:
+    """End it, after what was written.
+
+    A peer that left in order needs no more, TLS does as much by itself, and what is long has a
+    time of its own.
+    """
+    transport, link = sock.transport, sock.link
+    if transport is None or link is None:
+        return
+    few = transport.get_write_buffer_size() <= SEND_BUFFER
+    if sock.secure or not (link.reason and few and leaving.open):
+        transport.close()
+        return
+    Farewell(transport, leaving)
+    sock.connection_lost(None)
+
+
+class Leaving:
+    """Those of one listener; `open` while it accepts others."""
+
+    def __init__(self) -> None:
+        self.open = False
+        self.transports: set[asyncio.Transport] = set()
+
+    def end(self, others: Iterable[asyncio.Transport]) -> None:
+        """Nobody waits any more, nor do these."""
+        self.open = False
+        for transport in (*self.transports, *others):
+            transport.abort()
+
+
+class Farewell(asyncio.Protocol):
+    """What is left of a connection: nobody listens to it any more."""
+
+    def __init__(self, transport: asyncio.Transport, leaving: Leaving) -> None:
+        self._transport = transport
+        self._leaving = leaving
+        leaving.transports.add(transport)
+        transport.set_protocol(self)
+        transport.write_eof()
+        transport.resume_reading()
+        self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        """Discarded."""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._timer.cancel()
+        self._leaving.transports.discard(self._transport)
