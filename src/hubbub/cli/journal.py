@@ -74,7 +74,7 @@ def verify(data: Data = _DATA) -> None:
     Exit code 0: all is right; 1: something is damaged or lost, a hub starts all the same; 2: a hub
     does not start here; 3: not everything could be read now.
     """
-    directory = examine.directory_of(data)
+    directory = examine.suspect_of(data)
     with _bar("verifying", examine.total_bytes(directory)) as progress:
         verdict = examine.verify(directory, progress)
     print(f"{verdict.rows:,} rows in {verdict.frames:,} frames, {decimal(verdict.bytes)}")
@@ -112,7 +112,7 @@ def scrub(
     """
     from hubbub.journal.scrub import paced
 
-    _tell(examine.verify(examine.directory_of(data), paced(rate * 1e6)))
+    _tell(examine.verify(examine.suspect_of(data), paced(rate * 1e6)))
 
 
 @app.command()

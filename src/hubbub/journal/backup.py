@@ -16,13 +16,13 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from hubbub.errors import DirectoryError, JournalError, UnreadableError
 from hubbub.journal import files
 from hubbub.journal.content import HEADER_BYTES, Content, told
 from hubbub.journal.examine import directory_of, verify
-from hubbub.journal.files import make_folder, sync_folder, write_at, write_whole
+from hubbub.journal.files import belongs_to_folder, make_folder, sync_folder, write_at, write_whole
 from hubbub.journal.lock import Lock
 from hubbub.journal.segments import FORMAT, Directory, committed_bytes
 
@@ -131,14 +131,14 @@ def _copy(source: Path, target: Path, link: bool, progress: Progress) -> None:
     if link:
         os.link(source, target)
     else:
-        shutil.copyfile(source, target)
-        _sync(target)
+        with Content(source) as content, _new(target) as file:
+            _copy_bytes(content, content.size, file)
     progress(target.stat().st_size)
 
 
 def _copy_upto(source: Path, target: Path, committed: int, progress: Progress) -> None:
     """Only the whole frames up to the committed row: the rest may still be written or cut."""
-    with Content(source) as content, open(target, "wb") as file:
+    with Content(source) as content, _new(target) as file:
         end = HEADER_BYTES
         for found in content.frames():
             if found.first > committed:
@@ -146,23 +146,23 @@ def _copy_upto(source: Path, target: Path, committed: int, progress: Progress) -
             end = found.at + found.size  # also of a damaged one: `verify` is to tell
             if found.last >= committed:
                 break
-        done = 0
-        while done < end:
-            piece = content.view(done, 1 << 20)[: end - done]
-            if not piece:
-                break
-            write_at(file.fileno(), piece, done)
-            done += len(piece)
-        os.fsync(file.fileno())
+        _copy_bytes(content, end, file)
     progress(end)
 
 
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+def _copy_bytes(content: Content, end: int, file: BinaryIO) -> None:
+    done = 0
+    while done < end and (piece := content.view(done, 1 << 20)[: end - done]):
+        write_at(file.fileno(), piece, done)
+        done += len(piece)
+    os.fsync(file.fileno())
+
+
+def _new(path: Path) -> BinaryIO:
+    """A file of whom the folder belongs to: who restores as root is not who runs the hub."""
+    file = open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o640))
+    belongs_to_folder(file.fileno(), path)
+    return file
 
 
 def _finish(copy: Directory, committed: int, identity: str) -> None:

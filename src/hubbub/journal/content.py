@@ -40,7 +40,8 @@ HEADER_BYTES: Final = _HEADER.size + len(SCHEMA)
 _MARK: Final = BATCH[:16]  # how the Arrow message of every uncompressed frame begins
 _WINDOW: Final = 1 << 20  # bytes read at a time: more was no faster
 _GLANCE: Final = 1 << 15  # the same where only the headers of frames are looked at
-_LOOK: Final = 4096  # bytes that hold all of a frame but its body
+_HEAD: Final = frame.HEADER.size + len(BATCH)  # bytes of a frame before its body
+_BLOCK: Final = 4096  # what a disk cannot read at the least
 
 # What to do when the machine cannot read.
 _ADVICE: Final = {
@@ -237,24 +238,24 @@ class Content:
     def _behind(self, at: int) -> int:
         """Where the next whole frame begins behind one that cannot be read."""
         try:
-            found = frame.scan(self.view(at, _LOOK), 0, False, self.size - at)
+            head = self.view(at, _HEAD)
+            found = frame.scan(head, 0, False, self.size - at - len(head))
         except OSError:
             found = Frame(DAMAGED, at, 0, 0, 0, 0, 0)
         if found.size:
             return at + found.size  # it says its length: its payload is not searched
-        block = at // _LOOK
-        while (block := block + 1) * _LOOK < self.size:
-            for place in self._marks_in(block * _LOOK):
-                if self._is_whole(place):
+        for block in range(at // _BLOCK * _BLOCK, self.size, _BLOCK):
+            for place in self._marks_in(block):
+                if place > at and self._is_whole(place):
                     return place
         return self.size
 
     def _marks_in(self, begin: int) -> list[int]:
-        """Where frames may begin whose Arrow message is marked in that block."""
-        try:
-            piece = bytes(self.view(begin, _LOOK))
-        except OSError:
-            return []
+        """Where frames may begin of which the mark begins in that block."""
+        piece = b""
+        for size in (_BLOCK, _BLOCK + len(_MARK) - 1):  # the block after it may be unreadable
+            with contextlib.suppress(OSError):
+                piece = bytes(self.view(begin, size))
         found, at = [], piece.find(_MARK)
         while at >= 0:
             found.append(begin + at - frame.HEADER.size)
@@ -272,7 +273,7 @@ class Content:
         return frame.scan(self.view(found.at, found.size), 0)._replace(at=found.at)
 
     def _scan(self, at: int, check: bool) -> Frame:
-        data, begin = self.around(at, _LOOK, _WINDOW if check else _GLANCE)
+        data, begin = self.around(at, _HEAD, _WINDOW if check else _GLANCE)
         found = frame.scan(memoryview(data), begin, check, self.size - self._start - len(data))
         if found.verdict == PART:
             found = frame.scan(self.view(at, found.size), 0, check, 0)

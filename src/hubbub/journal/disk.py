@@ -121,9 +121,9 @@ class Disk:
 
     def _work(self) -> None:
         while (group := self.groups.get()) is not None:
-            if not (self._insist(self.land, group) and self._insist(self.publish, group)):
+            steps = (self.land, self.publish, self.tell)
+            if not all(self._insist(step, group) for step in steps):
                 return
-            self.on_durable(group.last)
             if self._ahead < 0:
                 self._look_ahead()
 
@@ -174,8 +174,12 @@ class Disk:
         self.written = group.last
 
     def publish(self, group: Group) -> None:
-        self._half = 1 - self._half
-        write_at(self._committed, committed_bytes(group.last), self._half * COMMITTED_BYTES)
+        half = 1 - self._half  # again the same one, if this fails: the other stays right
+        write_at(self._committed, committed_bytes(group.last), half * COMMITTED_BYTES)
+        self._half = half
+
+    def tell(self, group: Group) -> None:
+        self.on_durable(group.last)
 
     def _write(self, data: memoryview, at: int) -> None:
         try:
@@ -207,7 +211,11 @@ class Disk:
         except OSError:
             self._drop_ahead()
             raise
-        os.replace(self.directory.log / AHEAD, self.directory.segment(group.first))
+        try:
+            os.replace(self.directory.log / AHEAD, self.directory.segment(group.first))
+        except FileNotFoundError:
+            self._drop_ahead()  # somebody tidied up
+            raise
         before, self._fd, self._ahead = self._fd, self._ahead, -1
         if self._ours:
             os.close(before)
@@ -230,7 +238,7 @@ class Disk:
             os.unlink(self.directory.log / AHEAD)
 
     def _look_ahead(self) -> None:
-        with contextlib.suppress(OSError):  # there is time until it is needed
+        with contextlib.suppress(OSError, MemoryError):  # there is time until it is needed
             self._open_ahead()
 
     def _retreat(self) -> None:

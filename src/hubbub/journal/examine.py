@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from hubbub.errors import HubbubError, JournalError
 from hubbub.journal import frame
 from hubbub.journal.content import Content, told, unreadable
-from hubbub.journal.frame import WHOLE, Frame
+from hubbub.journal.frame import TORN, WHOLE, Frame
 from hubbub.journal.healing import choose, whole_snapshot
 from hubbub.journal.segments import Directory
+
+_NO_LIMIT: Final = 2**63  # of rows, where `committed` does not say one
 
 
 class File(NamedTuple):
@@ -71,6 +73,13 @@ def directory_of(path: Path) -> Directory:
     return Directory(path)
 
 
+def suspect_of(path: Path) -> Directory:
+    """The same of one that may lack what makes it a journal: whoever looks says what is wrong."""
+    directory = Directory(path)
+    there = directory.segments() or directory.snapshots() or directory.restoring.exists()
+    return directory if there else directory_of(path)
+
+
 def inventory(directory: Directory) -> Inventory:
     """What lies there, by the headers of files and frames; CRCs are not looked at."""
     with told(directory.path):
@@ -115,6 +124,7 @@ class _Examination:
         self.directory = directory
         self.verdict = Verdict([], [], [])
         self._progress = progress
+        self._damaged: set[str] = set()  # snapshots of which that was said
         self.committed = 0
         try:
             self.committed = directory.committed()
@@ -131,6 +141,7 @@ class _Examination:
             self._refused(str(error))
         else:
             self.verdict.wrong.extend(choice.notes)
+            self._damaged = {note.partition(":")[0] for note in choice.notes}
             self._refused(choice.refusal)
         self._refused(self.directory.complaint())
         for path in self.directory.strangers():
@@ -146,10 +157,12 @@ class _Examination:
             for one in self._walk(path, seq):
                 if one.verdict != WHOLE:
                     self._wrong(f"{path.name}: damaged at byte {one.at}")
+            if path.name in self._damaged:
+                continue
             try:
                 if whole_snapshot(path) is None:
-                    self._wrong(f"{path.name}: not a whole snapshot, a start uses the one before")
-            except OSError:
+                    self._wrong(f"{path.name}: not a whole snapshot")
+            except (OSError, HubbubError):
                 pass  # it went since it was listed, or cannot be read: that was said
 
     def segments(self) -> None:
@@ -157,19 +170,21 @@ class _Examination:
         last = spans[0][0] - 1 if spans else 0
         for first, following in spans:
             path = self.directory.segment(first)
-            limit = following or self.committed + 1
+            limit = following or (self.committed + 1 if self.committed else _NO_LIMIT)
             for one in self._walk(path, first):
                 if one.verdict == WHOLE and one.first >= limit:
                     continue  # left by a write that failed, or by one of just now
                 if one.verdict == WHOLE:
                     self._lost(last, one.first - 1)
                     last = max(last, one.last)
-                elif last >= limit - 1:
+                elif last >= limit - 1 or (limit == _NO_LIMIT and one.verdict == TORN):
                     self.verdict.noted.append(
                         f"{path.name}: {one.size} bytes after row {last} are not finished"
                     )
                 else:
                     self._wrong(f"{path.name}: {one.size} bytes are damaged at byte {one.at}")
+            if self._cut_short:
+                last = max(last, following - 1, self.committed if not following else 0)
         self._lost(last, self.committed)
         newest = max(self.directory.snapshots(), default=0)
         if spans and newest and spans[0][0] > newest + 1:
@@ -183,7 +198,10 @@ class _Examination:
         self.verdict.wrong.append(text)
 
     def _walk(self, path: Path, first: int) -> Iterator[Frame]:
-        """The frames of a file, its header looked at; nothing if it went since it was listed."""
+        """The frames of a file, its header looked at; `_cut_short` if that was not possible to its
+        end: the machine cannot read it now, or it went since it was listed.
+        """
+        self._cut_short = True
         try:
             with Content(path) as content:
                 header = content.header()
@@ -193,14 +211,13 @@ class _Examination:
                     yield one
                     self._count(one)
                     self._progress(one.size)
+            self._cut_short = False
         except FileNotFoundError:
-            return
+            pass
         except OSError as error:
-            self.verdict.unread.append(str(unreadable(error)))
-            return
+            self.verdict.unread.append(str(unreadable(error, path)))
         except HubbubError as error:
             self._wrong(str(error))
-            return
 
     def _count(self, one: Frame) -> None:
         found = self.verdict

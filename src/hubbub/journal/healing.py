@@ -16,9 +16,12 @@ functions and no others, so that they agree.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from hubbub.errors import DirectoryError
 from hubbub.journal import frame
 from hubbub.journal.content import HEADER_BYTES, UNREADABLE, Content, Header
 from hubbub.journal.files import Replacement, make_folder, sync_folder, write_at
@@ -41,13 +44,15 @@ def whole_snapshot(path: Path) -> list[Frame] | None:
 class Choice(NamedTuple):
     """What a start begins from: the snapshot `seq`, which lies at `path`; 0 if there is none yet.
 
-    `notes`: why no newer one is used. `refusal`: why no start is possible, "" if one is.
+    `notes`: what is wrong with newer ones; `unread`: which of them cannot be read now. `refusal`:
+    why no start is possible, "" if one is.
     """
 
     seq: int
     path: Path
     frames: list[Frame]
     notes: list[str]
+    unread: list[str]
     refusal: str = ""
 
 
@@ -57,9 +62,10 @@ def choose(directory: Directory) -> Choice:
     Raises OSError if no snapshot can be used and one cannot be read.
     """
     notes: list[str] = []
+    unread: list[str] = []
     trouble: OSError | None = None
     paths = [(seq, directory.snapshot(seq)) for seq in reversed(directory.snapshots())]
-    for seq, path in [*paths, *_in_quarantine(directory)]:
+    for seq, path in chain(paths, _in_quarantine(directory)):
         try:
             frames = whole_snapshot(path)
         except FileNotFoundError:
@@ -68,30 +74,40 @@ def choose(directory: Directory) -> Choice:
             if error.errno not in UNREADABLE:
                 raise
             trouble = error
-            notes.append(f"{path.name}: {error.strerror}; it stays where it is, another is used")
+            unread.append(f"{path.name}: {error.strerror}; it stays where it is, another is used")
             continue
         if frames is not None:
             if path.parent == directory.quarantine:
                 notes.append(f"{path}: reads well, and is used again")
-            return _fitting(directory, Choice(seq, path, frames, notes))
+            return _fitting(directory, Choice(seq, path, frames, notes, unread))
         if path.parent != directory.quarantine:
             notes.append(f"{path.name}: a damaged snapshot, the one before it is used")
     if trouble is not None:
         raise trouble
-    return _fitting(directory, Choice(0, directory.state, [], notes))
+    return _fitting(directory, Choice(0, directory.state, [], notes, unread))
 
 
-def _in_quarantine(directory: Directory) -> list[tuple[int, Path]]:
-    """What may be snapshots there, newest first: their rows are no newer than their name."""
-    if not directory.quarantine.is_dir():
-        return []
-    found = []
-    for path in directory.quarantine.iterdir():
+def _in_quarantine(directory: Directory) -> Iterator[tuple[int, Path]]:
+    """What may be snapshots there, newest first; looked at only when no other is left."""
+    if directory.quarantine.is_dir():
+        paths = [path for path in directory.quarantine.iterdir() if path.is_file()]
+        found = ((_snapshot_in(path), path) for path in paths)
+        yield from sorted(((seq, path) for seq, path in found if seq), reverse=True)
+
+
+def _snapshot_in(path: Path) -> int:
+    """Of which row a file in quarantine is the snapshot; 0 if it is none that can be used."""
+    try:
         with Content(path) as content:
             header = content.header()
-            if header is not None and header.sealed and not _is_packed(content):
-                found.append((header.first, path))
-    return sorted(found, reverse=True)
+            sealed = header is not None and header.sealed and not _is_packed(content)
+            return header.first if header is not None and sealed else 0
+    except DirectoryError:
+        return 0
+    except OSError as error:
+        if error.errno not in UNREADABLE:
+            raise
+        return 0
 
 
 def _is_packed(content: Content) -> bool:
@@ -102,12 +118,8 @@ def _is_packed(content: Content) -> bool:
 
 def _fitting(directory: Directory, choice: Choice) -> Choice:
     """The same, with what refuses a start if the segments do not go on from that snapshot."""
-    if not choice.seq and directory.segments()[:1] > [1]:
-        return choice._replace(
-            refusal=f"the log begins after row 1 and {directory.state} has no whole snapshot: "
-            "restore the directory from a backup, let `hubbub journal repair` save what can "
-            "be saved, or move it away to start empty"
-        )
+    if not choice.seq and (headless := without_beginning(directory)):
+        return choice._replace(refusal=headless)
     for first, following in directory.spans():
         if following and following <= choice.seq + 1:
             continue
@@ -119,6 +131,17 @@ def _fitting(directory: Directory, choice: Choice) -> Choice:
                     "fold the log again"
                 )
     return choice
+
+
+def without_beginning(directory: Directory) -> str:
+    """Why what the log says cannot be known without a snapshot, "" if it begins with row 1."""
+    if directory.segments()[:1] <= [1]:
+        return ""
+    return (
+        f"the log begins after row 1 and {directory.state} has no whole snapshot: restore the "
+        "directory from a backup, let `hubbub journal repair` save what can be saved, or move it "
+        "away to start empty"
+    )
 
 
 class Diagnosis(NamedTuple):

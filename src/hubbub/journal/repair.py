@@ -20,31 +20,36 @@ from pathlib import Path
 
 from hubbub.errors import DirectoryError, JournalError
 from hubbub.journal import files, roll
-from hubbub.journal.content import HEADER_BYTES, UNREADABLE, Content, Header
+from hubbub.journal.content import HEADER_BYTES, UNREADABLE, Content, Header, told
+from hubbub.journal.examine import suspect_of
 from hubbub.journal.files import write_whole
 from hubbub.journal.frame import Frame
 from hubbub.journal.healing import choose, diagnose, heal, replace, set_aside, whole_snapshot
-from hubbub.journal.lock import Lock
+from hubbub.journal.lock import Lock, holder
 from hubbub.journal.segments import FORMAT, Directory, committed_bytes
 
 
 def repair(directory: Directory, dry_run: bool, say: Callable[[str], None]) -> None:
     """Mend what can be mended; `say` is called with each step.
 
-    Raises DirectoryError if a hub runs here or the files are of another version.
+    Raises DirectoryError if a hub runs here or the files are of another version, UnreadableError
+    if the machine cannot read or write now, JournalError if there is no journal.
     """
-    lock = Lock(directory.path / "lock")
-    holder = lock.take()
-    if holder:
-        raise DirectoryError(f"{directory.path} is used by process {holder}: stop that hub first")
-    try:
-        work = _Repair(directory, dry_run, say)
-        work.format()
-        work.segments()
-        work.snapshots()
-        work.committed()
-    finally:
-        lock.release()
+    suspect_of(directory.path)
+    with told(directory.path):
+        path = directory.path / "lock"
+        lock = Lock(path)
+        user = holder(path) if dry_run else lock.take()  # a file system may be read-only by now
+        if user:
+            raise DirectoryError(f"{directory.path} is used by process {user}: stop that hub first")
+        try:
+            work = _Repair(directory, dry_run, say)
+            work.format()
+            work.segments()
+            work.snapshots()
+            work.committed()
+        finally:
+            lock.release()
 
 
 class _Repair:
@@ -60,6 +65,8 @@ class _Repair:
 
     def format(self) -> None:
         path = self.directory.path / "format"
+        if self.directory.restoring.exists():
+            raise DirectoryError(self.directory.complaint())
         if not path.exists() or not path.read_text(errors="replace").strip():
             self._do(f"write {path}", lambda: write_whole(path, FORMAT.encode()))
             return

@@ -37,7 +37,7 @@ from hubbub.journal.content import HEADER_BYTES, UNREADABLE, Content, Header, un
 from hubbub.journal.disk import FULL
 from hubbub.journal.files import Replacement, write_at
 from hubbub.journal.frame import Frame
-from hubbub.journal.healing import heal, set_aside, whole_snapshot
+from hubbub.journal.healing import heal, set_aside, whole_snapshot, without_beginning
 from hubbub.journal.lock import Lock
 from hubbub.journal.segments import Directory
 from hubbub.schema import Row
@@ -161,6 +161,8 @@ def _snapshot(
         files.remove(path)
     if trouble is not None:
         raise trouble
+    if headless := without_beginning(directory):
+        raise JournalError(headless)  # a fold of the rest would forget what was before
     return 0, []
 
 

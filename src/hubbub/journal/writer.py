@@ -167,7 +167,7 @@ class Journal(Log):
         choice = choose(self.directory)
         if choice.refusal:
             raise DirectoryError(choice.refusal)
-        for note in choice.notes:
+        for note in (*choice.notes, *choice.unread):
             self._report(note)
         for path in self.directory.strangers():
             self._report(f"{path} is no file of a hub; it is left alone")

@@ -47,7 +47,7 @@ from hubbub.core.system import System
 from hubbub.errors import HubbubError, SettingError
 from hubbub.journal.writer import Journal
 from hubbub.protocols import registry
-from hubbub.runtime import descriptors, status
+from hubbub.runtime import child, descriptors, status
 from hubbub.runtime.binding import ServerSocket
 from hubbub.runtime.busypoll import BusyPoll
 from hubbub.runtime.deadlines import Deadlines
@@ -111,6 +111,7 @@ class Node:
         self._commit_timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._roll: asyncio.Task[None] | None = None
+        self._scrub: asyncio.Task[None] | None = None
         self._roll_again = 0.0
         self._astray = False
         self._slow_again = 0.0
@@ -161,7 +162,7 @@ class Node:
         for listener in self.listeners:
             listener.guests.end()
         self.gates.close()
-        for task in (self._sweeper, self._roll):
+        for task in (self._sweeper, self._roll, self._scrub):
             if task is not None:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, Exception):
@@ -468,6 +469,7 @@ class Node:
             await asyncio.sleep(SWEEP_SECONDS)
             self._sweep_once()
             _safely(self._roll_if_due)
+            _safely(self._scrub_if_due)
 
     def _sweep_once(self) -> None:
         now = self.clock.now()
@@ -510,27 +512,38 @@ class Node:
         command = self.journal.roll_due()
         if command is not None:
             self._roll = asyncio.create_task(self._run_roll(self.journal, command))
-        elif self.journal.scrub_due(self.settings.journal.scrub_days):
-            self._roll = asyncio.create_task(self._run_scrub(self.journal))
+
+    def _scrub_if_due(self) -> None:
+        """Beside the rolls: it may take a day, and retention must go on meanwhile."""
+        if self.journal is None or (self._scrub is not None and not self._scrub.done()):
+            return
+        if self.journal.scrub_due(self.settings.journal.scrub_days):
+            self._scrub = asyncio.create_task(self._run_scrub(self.journal))
 
     async def _run_scrub(self, journal: Journal) -> None:
-        try:
-            found = await _run_child(journal.scrub_command())
-        except OSError as error:
-            found = f"{error.filename or sys.executable}: {error.strerror or error}"
-        journal.scrub_ended(found)
+        journal.scrub_ended(await self._run_child(journal.scrub_command()))
 
     async def _run_roll(self, journal: Journal, command: list[str]) -> None:
         """Fold a finished segment in a child process, so that the loop never stalls."""
-        try:
-            complaint = await _run_child(command)
-            if not complaint:
-                journal.rolled()
-        except OSError as error:
-            complaint = f"{error.filename or command[0]}: {error.strerror or error}"
+        complaint = await self._run_child(command, journal.rolled)
         journal.roll_ended(complaint)
         if complaint:
             self._roll_again = self.clock.now() + ROLL_RETRY_SECONDS
+
+    async def _run_child(
+        self, command: list[str], then: Callable[[], None] = lambda: None
+    ) -> str:
+        """Run one of the journal's commands, and what follows if it works; what failed, else ""."""
+        try:
+            ended = await child.run(command)
+            if ended.code:
+                return ended.said or f"{command[3]} ended with {ended.code}"
+            then()
+        except OSError as error:
+            return f"{error.filename or command[0]}: {error.strerror or error}"
+        if ended.said:
+            log.warning("journal: %s", ended.said)
+        return ""
 
     # What it says about itself
 
@@ -558,23 +571,6 @@ class Node:
             "bridges": [{"name": one.settings.name, "up": one.up} for one in self.bridges],
             "journal": status.recorded(self.broker, self.journal),
         }
-
-
-async def _run_child(command: list[str]) -> str:
-    """Run a command; return what it said if it failed, else ""."""
-    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
-    try:
-        _, said = await process.communicate()
-    except asyncio.CancelledError:
-        process.terminate()
-        await process.wait()
-        raise
-    text = said.decode(errors="replace").strip()
-    if process.returncode == 0:
-        if text:
-            log.warning("journal: %s", text)
-        return ""
-    return text or f"the roller ended with {process.returncode}"
 
 
 def _flush_all(touched: list[Link]) -> None:
