@@ -56,3 +56,19 @@ def written(path: Path) -> Path:
     desk.write(row(PUBLISH, **BOB, topic=b"room/temp", qos=1, payload=b"last"))
     desk.close()
     return path
+
+
+def folded_by_and_by(path: Path) -> Path:
+    """Another: a session and six retained messages, each a segment; of the seven, five are folded,
+    four compressed, and all are there. Snapshots stand at rows 4 and 5.
+    """
+    desk = Desk(path, segment_seconds=0.0)
+    desk.write(row(schema.CONNECT, **ANN, properties=lasting_properties(3600)))
+    for number in range(6):
+        desk.write(row(PUBLISH, **ANN, topic=b"r/%d" % number, retain=True, payload=bytes(3000)))
+    directory = desk.journal.directory
+    for base in roll.bases(directory)[:-2]:
+        roll.roll(directory, base)
+    desk.close()
+    assert directory.snapshots() == [4, 5]
+    return path

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import queue
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 
 from hubbub.core.clock import Clock
@@ -18,6 +21,7 @@ from hubbub.journal.writer import Journal
 from hubbub.schema import KINDS, PUBLISH, Row
 
 SOURCE = Path(__file__).parents[2] / "src"
+BLOCK = 4096
 
 LONG = st.integers(-(2**63), 2**63 - 1)
 TIME = st.integers(0, 2**53)
@@ -97,3 +101,43 @@ def frames_of(path: Path, following: int = 0) -> list[Frame]:
 def header_of(path: Path) -> Header | None:
     with Content(path) as content:
         return content.header()
+
+
+def bad_blocks(monkeypatch: pytest.MonkeyPatch, path: Path, *blocks: int) -> None:
+    """From now on the disk cannot read these blocks of 4 KiB of a file; as the kernel, a read that
+    begins before one ends there.
+    """
+    inode, pread = path.stat().st_ino, os.pread
+
+    def read(fd: int, size: int, at: int) -> bytes:
+        if os.fstat(fd).st_ino == inode:
+            for block in sorted(blocks):
+                if block * BLOCK <= at < (block + 1) * BLOCK:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+                if at < block * BLOCK < at + size:
+                    size = block * BLOCK - at
+                    break
+        return pread(fd, size, at)
+
+    monkeypatch.setattr(os, "pread", read)
+
+
+def descriptors() -> int:
+    """How many files this process has open."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+def flip(path: Path, at: int) -> None:
+    """Damage a file at that place, from its end if that is negative."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x55
+    path.write_bytes(data)
+
+
+def tree(path: Path) -> dict[str, bytes]:
+    """Every file below a folder, as it is."""
+    return {
+        str(one.relative_to(path)): one.read_bytes()
+        for one in sorted(path.rglob("*"))
+        if one.is_file()
+    }

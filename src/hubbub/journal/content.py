@@ -168,14 +168,14 @@ class Content:
         data, begin = self.around(at, size)
         return memoryview(data)[begin : begin + size]
 
-    def around(self, at: int, size: int, window: int = _WINDOW) -> tuple[bytes, int]:
+    def around(self, at: int, size: int, window: int = 0) -> tuple[bytes, int]:
         """A piece of the file that holds these bytes, and where they begin in it.
 
-        If it must be read, as much as `window` is, if that much can be.
+        If it must be read, as much as `window` is (1 MiB for 0), if that much can be.
         """
         size = max(min(size, self.size - at), 0)
         if at < self._start or at + size > self._start + len(self._window):
-            self._fill(at, size, max(size, window))
+            self._fill(at, size, max(size, window or _WINDOW))
         return self._window, at - self._start
 
     def placed(self, found: Frame) -> Frame:
@@ -287,7 +287,7 @@ class Content:
             self._window = read_at(self._fd, size, at, self.path)
         self._start = at
         if len(self._window) < size:
-            self.size = at + len(self._window)
+            self.size = min(at + len(self._window), os.fstat(self._fd).st_size)
 
     def _zeros_at_end(self) -> int:
         """Where they begin; the last frame may end with some of them."""

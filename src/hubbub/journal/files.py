@@ -82,7 +82,11 @@ class Replacement:
             os.replace(self._room, self._new)
         emptied = os.O_TRUNC if self._room is None else 0
         self.fd = os.open(self._new, os.O_RDWR | os.O_CREAT | emptied, 0o640)
-        belongs_to_folder(self.fd, self._new)
+        try:
+            belongs_to_folder(self.fd, self._new)
+        except OSError as error:
+            self.__exit__(type(error))
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
