@@ -16,6 +16,7 @@ from tests.journal.rows import Desk
 ANN = {"protocol": b"mqtt", "client": b"ann"}
 BOB = {"protocol": b"mqtt", "client": b"b%C3b"}  # any bytes
 JOBS = b"$queue/jobs"
+NEWEST_ROW = 7  # of `folded_by_and_by`
 
 
 def row(kind: bytes, **columns: Any) -> Row:

@@ -58,7 +58,11 @@ class Desk:
     ) -> None:
         self.durable: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.journal = Journal(path, Clock(), durability, self.durable.put, **settings)
-        self.journal.recover(apply, progress)
+        try:
+            self.journal.recover(apply, progress)
+        except BaseException:
+            self.journal.close()
+            raise
 
     def write(self, *rows: Row) -> int:
         """Append rows and see them on the disk; return the last seq."""

@@ -185,7 +185,7 @@ class _Examination:
                     self._wrong(f"{path.name}: {one.size} bytes are damaged at byte {one.at}")
             if self._cut_short:
                 last = max(last, following - 1, self.committed if not following else 0)
-        self._lost(last, self.committed)
+        self._lost(last, max([self.committed, *(first - 1 for first, _ in spans[-1:])]))
         newest = max(self.directory.snapshots(), default=0)
         if spans and newest and spans[0][0] > newest + 1:
             self._lost(newest, spans[0][0] - 1)

@@ -186,12 +186,14 @@ def heal(directory: Directory, first: int, committed: int, following: int) -> st
     """Make the segment `first` readable from end to end; return what was wrong, "" if nothing."""
     path = directory.segment(first)
     found = diagnose(directory, first, committed, following)
-    if found.cut:
+    if found.cut and committed:
         os.truncate(path, found.cut)
         return f"{path.name}: {found.text}"
     if not found.text:
         return ""
     kept = replace(directory, path, found.header or Header(first, 0, first), found.whole)
+    if found.cut:  # nobody knows whether it was promised
+        return f"{path.name}: {found.text}; the file as it was is {kept}"
     return f"{path.name} was damaged; what could be read is there again, the file is {kept}"
 
 

@@ -22,7 +22,7 @@ from hubbub.errors import DirectoryError, JournalError
 from hubbub.journal import files, roll
 from hubbub.journal.content import HEADER_BYTES, UNREADABLE, Content, Header, told
 from hubbub.journal.examine import suspect_of
-from hubbub.journal.files import write_whole
+from hubbub.journal.files import make_folder, write_whole
 from hubbub.journal.frame import Frame
 from hubbub.journal.healing import choose, diagnose, heal, replace, set_aside, whole_snapshot
 from hubbub.journal.lock import Lock, holder
@@ -45,6 +45,7 @@ def repair(directory: Directory, dry_run: bool, say: Callable[[str], None]) -> N
         try:
             work = _Repair(directory, dry_run, say)
             work.format()
+            work.folders()
             work.segments()
             work.snapshots()
             work.committed()
@@ -132,6 +133,11 @@ class _Repair:
     def _put_away(self, path: Path) -> None:
         set_aside(self.directory, path)
         files.remove(path)
+
+    def folders(self) -> None:
+        for path in (self.directory.log, self.directory.state):
+            if not path.is_dir():
+                self._do(f"make {path}", partial(make_folder, path))
 
     def _begin_somewhere(self) -> None:
         """See that a start has a snapshot, or a log from its first row, to begin from."""

@@ -51,6 +51,7 @@ from hubbub.schema import FORMAT_VERSION
 FORMAT: Final = f"hubbub journal {FORMAT_VERSION}\n"
 SUFFIX: Final = ".rows"
 _DIGITS: Final = 20  # of the number in a file's name
+_MOST: Final = 2**62  # a number above has no room for rows behind it
 _COMMITTED: Final = struct.Struct("<qI4x")  # the number and its CRC
 # What says that the place is not fit for a journal; other errors are the machine's, and may pass.
 _UNSUITABLE: Final = frozenset(
@@ -237,7 +238,8 @@ def _number(name: str) -> int:
     """The number that a file of rows is named by, -1 if it is none."""
     digits = name.removesuffix(SUFFIX)
     named = name.endswith(SUFFIX) and len(digits) == _DIGITS
-    return int(digits) if named and digits.isascii() and digits.isdecimal() else -1
+    number = int(digits) if named and digits.isascii() and digits.isdecimal() else -1
+    return number if number <= _MOST else -1
 
 
 def _is_strange(name: str) -> bool:

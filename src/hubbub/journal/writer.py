@@ -151,7 +151,7 @@ class Journal(Log):
                 if not following or following > self._read.snapshot_seq + 1:
                     self._report(heal(self.directory, first, committed, following))
                     last = self._fold_segment(first, following, last, apply, progress)
-            self._lost(last, committed)
+            self._lost(last, self._seen(committed))
             self._continue(last, committed)
         except OSError as error:
             raise unreadable(error) from error
@@ -237,7 +237,7 @@ class Journal(Log):
         """Number on above all that could have been seen, at the end of the last segment."""
         disk, files = self.disk, self._read.files
         self._report(self.clock.begin(self._newest))
-        self.position = self.durable = self._found = max(last, committed)
+        self.position = self.durable = self._found = max(last, self._seen(committed))
         disk.open(last)
         if files:
             self._base, self._full = files[-1].base, False
@@ -245,6 +245,10 @@ class Journal(Log):
             sure = last <= committed
             disk.make_sure(0 if sure else max(files[-1].places.place(committed + 1), HEADER_BYTES))
         disk.start(self.durable)
+
+    def _seen(self, committed: int) -> int:
+        """The last number that could have been seen: the last file begins behind that."""
+        return max([committed, *(file.first - 1 for file in self._read.files[-1:])])
 
     def _lost(self, last: int, before: int) -> None:
         if before > last:
