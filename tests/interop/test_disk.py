@@ -8,6 +8,7 @@ import asyncio
 import errno
 import os
 import subprocess
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -34,6 +35,7 @@ class Peer:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
         self.heard: list[str] = []
+        self.here = True
         self._rest = b""
         self._task = asyncio.create_task(self._listen())
 
@@ -41,6 +43,7 @@ class Peer:
         while data := await self.reader.read(65536):
             words, self._rest = in_words(self._rest + data)
             self.heard += words
+        self.here = False
 
     def publish(self, number: int, topic: str = "a", size: int = 0, retain: bool = False) -> None:
         payload = b"%d " % number + bytes(size)
@@ -72,11 +75,13 @@ async def running(path: Path) -> AsyncIterator[Node]:
 
 
 @asynccontextmanager
-async def peer(node: Node, client: bytes) -> AsyncIterator[Peer]:
+async def peer(node: Node, client: bytes, keep_alive: int = 0) -> AsyncIterator[Peer]:
+    """With a keep-alive it has a will, on gone/CLIENT."""
     port = node.listeners[0].address.port
     made = Peer(*await asyncio.open_connection("127.0.0.1", port))
     try:
-        made.writer.write(codec.connect(client, False, 0))
+        will = codec.Will(b"gone/" + client, b"", 0, False) if keep_alive else None
+        made.writer.write(codec.connect(client, False, keep_alive, will))
         await until(lambda: made.heard, "no CONNACK")
         yield made
     finally:
@@ -215,3 +220,41 @@ async def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(DirectoryError, match="make it writable or choose another directory"):
         async with running(tmp_path / "file" / "data"):
             pass
+
+
+async def test_who_only_pings_outlives_a_disk_that_stalls_under_a_flood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client floods with QoS 0 while a sync takes seconds, longer than others' keep-alive:
+    they are answered, nobody is ended, and no will goes out.
+    """
+    monkeypatch.setattr("hubbub.runtime.node.CONGESTED_BYTES", 1 << 20)
+    monkeypatch.setattr("hubbub.runtime.node.FLOODED_BYTES", 8 << 20)
+    async with running(tmp_path / "data") as node, peer(node, b"watches") as watches:
+        watches.writer.write(codec.subscribe(1, [(b"gone/#", 0)]))
+        await watches.hear("SUBACK 1: 0")
+        stalled = threading.Event()
+
+        def sync(fd: int) -> None:
+            stalled.wait(20)
+            os.fdatasync(fd)
+
+        async with peer(node, b"floods", 1) as floods:
+            async with peer(node, b"pings", 1) as pings:
+                async with peer(node, b"writes", 1) as writes:
+                    journal_of(node).disk._sync = sync
+                    for _ in range(400):
+                        floods.writer.write(codec.publish(b"a", bytes(50_000), 0))
+                    await until(lambda: node.congested, "the flood was no flood")
+                    writes.publish(7, "r/7", retain=True)
+                    end = time.monotonic() + 4
+                    while time.monotonic() < end:
+                        pings.writer.write(codec.PINGREQ_PACKET)
+                        await asyncio.sleep(0.3)
+                    assert node.congested and "PUBACK 7" not in writes.heard
+                    assert pings.heard.count("PINGRESP") >= 10
+                    stalled.set()
+                    await writes.hear("PUBACK 7")
+                    await until(lambda: not node.congested, "the flood never ended")
+                    assert all(one.here for one in (floods, pings, writes))
+                    assert not [word for word in watches.heard if "gone/" in word]

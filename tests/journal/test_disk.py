@@ -116,10 +116,13 @@ def test_a_folder_of_which_the_sync_failed(desk: Desk, monkeypatch: pytest.Monke
         inodes.append(desk.journal.directory.segment(2).stat().st_ino)
         return desk.durable.empty()
 
+    ahead = (desk.journal.directory.log / AHEAD).exists
+    until(ahead)
     before = descriptors()
     failed = fails_once(monkeypatch, "fsync", concerns, OSError(errno.EIO, "injected"))
     desk.write(message(b"1"))
     assert failed and len(set(inodes)) == 2, "another file has the name"
+    until(ahead)
     assert descriptors() == before + 1, "the first one is closed"
     all_there(desk, 2)
 

@@ -51,20 +51,23 @@ def test_a_lock_that_says_nothing_is_held_by_somebody(tmp_path: Path) -> None:
         assert holder(path) == "unknown"
 
 
-def test_who_cannot_sign_can_be_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_cannot_sign_does_not_hold_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = descriptors()
-    lock = Lock(tmp_path / "lock")
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "full")
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "ftruncate", full)
-        with pytest.raises(OSError, match="full"):
-            lock.take()
-    lock.release()
+        for lock in (Lock.take, Lock.wait):
+            with pytest.raises(OSError, match="full"):
+                lock(Lock(tmp_path / "lock"))
     assert descriptors() == before
-    assert Lock(tmp_path / "lock").take() == ""
+    lock_again = Lock(tmp_path / "lock")
+    assert lock_again.take() == ""
+    lock_again.release()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files for others")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -262,3 +263,20 @@ def test_without_pyarrow_all_is_done_but_compressing(tmp_path: Path) -> None:
     assert directory.snapshots() == [9, 13]
     assert directory.segments() == [10, 14], "what two snapshots cover was too old"
     assert snapshot_rows(tmp_path)[1] == {7, 9, 11}
+
+
+@pytest.mark.parametrize("which", ["roll", "scrub"])
+def test_a_child_imports_nothing_from_where_the_hub_was_started(tmp_path: Path, which: str) -> None:
+    """A random.py there would run as the hub's user."""
+    place = tmp_path / "place"
+    place.mkdir()
+    for name in ("random", "json", "pyarrow", "hubbub"):
+        (place / f"{name}.py").write_text("open('it-ran', 'w')\nraise SystemExit(9)\n")
+    desk = filled(tmp_path / "data")
+    command = desk.journal.roll_due() if which == "roll" else desk.journal.scrub_command()
+    assert command is not None
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True)
+    desk.close()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not (place / "it-ran").exists()

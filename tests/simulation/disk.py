@@ -216,6 +216,7 @@ class Disk:
     def lose_power(self) -> None:
         """Make the files what they are when the machine starts again."""
         self.off = True
+        self.failures = []  # what follows is no hub's doing
         left = {
             path: data
             for folder in (self.root / name for name in FOLDERS)

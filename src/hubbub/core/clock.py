@@ -4,7 +4,8 @@
 back, so that time orders the journal. Delays and expiries are counted in stamps, so a stamp never
 jumps either: while the hub runs it goes with the monotonic clock, and is steered towards what the
 machine's clock says by a twelfth of the time that passes at most (the rate at which chrony slews,
-too). A machine's clock that is set an hour back or a year ahead ends no delay and stops none.
+too). A machine's clock that is set an hour back or a year ahead ends no delay and stops none; the
+time that the machine slept does count.
 
 Only a start takes the machine's clock as it is: see `begin`.
 """
@@ -19,6 +20,7 @@ from mypy_extensions import mypyc_attr
 from hubbub.core.limits import CLOCK_BEHIND
 
 SLEW: Final = 12  # the part of the time that passes by which stamps may be steered
+ASLEEP: Final = 1_000_000  # microseconds: less may be two clocks read one after the other
 ASTRAY: Final = 60_000_000  # microseconds between stamps and the machine's clock that are said
 
 
@@ -29,6 +31,7 @@ class Clock:
     def __init__(self) -> None:
         self._last = 0
         self._steered = self._elapsed()
+        self._slept = self._asleep()
         self._base = self._machine() - self._steered  # what is added to the monotonic clock
 
     def now(self) -> float:
@@ -46,6 +49,7 @@ class Clock:
         """
         behind = last - self._machine()
         self._base = self._machine() - self._elapsed()
+        self._slept = self._asleep()
         if behind > CLOCK_BEHIND * 1_000_000:
             self._last = 0
             return (
@@ -59,7 +63,10 @@ class Clock:
 
     def steer(self) -> int:
         """Called a few times a second; return how far stamps are ahead of the machine's clock."""
-        elapsed = self._elapsed()
+        elapsed, slept = self._elapsed(), self._asleep()
+        if slept - self._slept > ASLEEP:  # that time has passed, for delays, too
+            self._base += slept - self._slept
+            self._slept = slept
         ahead = elapsed + self._base - self._machine()
         most = (elapsed - self._steered) // SLEW
         self._base -= max(-most, min(most, ahead))
@@ -68,6 +75,10 @@ class Clock:
 
     def _machine(self) -> int:
         return time.time_ns() // 1000
+
+    def _asleep(self) -> int:
+        """How long the machine slept since it was started: the monotonic clock stood still."""
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000 - self._elapsed()
 
     def _elapsed(self) -> int:
         return time.monotonic_ns() // 1000

@@ -25,18 +25,25 @@ class Lock:
         self._open()
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._sign()
         except BlockingIOError:
             holder = _said_by(self._fd)
             self.release()
             return holder
-        self._sign()
+        except OSError:
+            self.release()
+            raise
         return ""
 
     def wait(self) -> None:
         """Hold the file as soon as nobody else does."""
         self._open()
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
-        self._sign()
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            self._sign()
+        except BaseException:
+            self.release()
+            raise
 
     def release(self) -> None:
         fd, self._fd = self._fd, -1

@@ -121,12 +121,15 @@ class Directory:
         return _numbers(self.state)
 
     def to_fold(self) -> int:
-        """About how many bytes a start reads: the newest snapshot, and the segments after it."""
+        """About how many bytes a start reads: the newest snapshot, and the segments after it.
+
+        What cannot be looked at now counts as nothing: this is for who shows how far it is.
+        """
         newest = max(self.snapshots(), default=0)
         paths = [self.segment(one) for one, end in self.spans() if not end or end > newest + 1]
         if newest:
             paths.append(self.snapshot(newest))
-        return sum(path.stat().st_size for path in paths)
+        return sum(map(_size, paths))
 
     def committed(self) -> int:
         """The last seq that readers may see; 0 if there is no journal yet.
@@ -224,6 +227,13 @@ class Directory:
 
     def release(self) -> None:
         self._lock.release()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _numbers(folder: Path) -> list[int]:

@@ -14,6 +14,7 @@ which command folds and compresses a finished segment.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -97,7 +98,8 @@ class Journal(Log):
         self._size = 0
         self._full = True
         self._newest = 0
-        self._latest_time = clock.stamp() + CLOCK_BEHIND * 1_000_000  # that a row found can be of
+        self._start_time = clock.stamp()
+        self._latest_time = self._start_time + CLOCK_BEHIND * 1_000_000  # of rows found
         self._found = 0  # the last row that was found
         # What is on the disk
         self.disk = Disk(
@@ -187,16 +189,16 @@ class Journal(Log):
         """Rows of a clock that was far ahead are of now: else what they delay or let expire would
         do so when that clock's time has come.
         """
-        if max(rows[0].time, rows[-1].time) <= self._latest_time:
+        if max(row.time for row in rows) <= self._latest_time:
             return rows
         return [self._right(row) for row in rows]
 
     def _right(self, row: Row) -> Row:
-        ahead = row.time - self._latest_time
-        if ahead <= 0:
+        if row.time <= self._latest_time:
             return row
+        ahead = row.time - self._start_time
         expires = row.expires - ahead if row.expires else 0
-        return row._replace(time=self._latest_time, expires=expires)
+        return row._replace(time=self._start_time, expires=expires)
 
     def _committed(self) -> int:
         """How far readers may have read. If nobody can say, it is as far as the rows go."""
@@ -461,11 +463,10 @@ class Journal(Log):
         if not days or now < self._scrub_again:
             return False
         self._scrub_again = now + SCRUB_PAUSE
-        try:
-            last = self.directory.scrubbed.stat().st_mtime
-        except FileNotFoundError:
-            last = (self.directory.path / "id").stat().st_mtime
-        return time.time() - last > days * 86_400
+        for path in (self.directory.scrubbed, self.directory.path / "id"):
+            with contextlib.suppress(OSError):  # that is asked again
+                return time.time() - path.stat().st_mtime > days * 86_400
+        return False
 
     def scrub_command(self) -> list[str]:
         path = str(self.directory.path)

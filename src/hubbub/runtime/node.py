@@ -509,7 +509,11 @@ class Node:
             return
         if self.clock.now() < self._roll_again:
             return
-        command = self.journal.roll_due()
+        try:
+            command = self.journal.roll_due()
+        except OSError as error:
+            self._roll_ended(self.journal, f"{self.settings.data}: {error.strerror or error}")
+            return
         if command is not None:
             self._roll = asyncio.create_task(self._run_roll(self.journal, command))
 
@@ -525,7 +529,9 @@ class Node:
 
     async def _run_roll(self, journal: Journal, command: list[str]) -> None:
         """Fold a finished segment in a child process, so that the loop never stalls."""
-        complaint = await self._run_child(command, journal.rolled)
+        self._roll_ended(journal, await self._run_child(command, journal.rolled))
+
+    def _roll_ended(self, journal: Journal, complaint: str) -> None:
         journal.roll_ended(complaint)
         if complaint:
             self._roll_again = self.clock.now() + ROLL_RETRY_SECONDS

@@ -1,0 +1,111 @@
+"""Time within a run, and at a start, when somebody sets the machine's clock."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from hubbub.core.clock import Clock
+from hubbub.core.limits import CLOCK_BEHIND
+
+SECOND = 1_000_000
+HOUR, YEAR = 3600 * SECOND, 365 * 86_400 * SECOND
+
+
+class Machine:
+    """A machine's clocks: `wall` is set by whoever likes to, `run` by nobody."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.wall = 1_700_000_000 * SECOND
+        self.ran = 5_000 * SECOND
+        self.slept = 0
+        monkeypatch.setattr(time, "time_ns", lambda: self.wall * 1000)
+        monkeypatch.setattr(time, "monotonic_ns", lambda: self.ran * 1000)
+        monkeypatch.setattr(time, "monotonic", lambda: self.ran / SECOND)
+        monkeypatch.setattr(
+            time, "clock_gettime_ns", lambda which: (self.ran + self.slept) * 1000
+        )
+
+    def goes_on(self, microseconds: int) -> None:
+        self.wall += microseconds
+        self.ran += microseconds
+
+    def sleeps(self, microseconds: int) -> None:
+        self.wall += microseconds
+        self.slept += microseconds
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(monkeypatch)
+
+
+def test_stamps_are_the_machines_time(machine: Machine) -> None:
+    clock = Clock()
+    assert clock.stamp() == machine.wall
+    machine.goes_on(77)
+    assert clock.stamp() == machine.wall and clock.now() == machine.ran / SECOND
+    assert clock.steer() == 0
+
+
+@pytest.mark.parametrize("set_by", [-HOUR, -YEAR, HOUR, YEAR])
+def test_a_clock_that_is_set_moves_no_stamp(machine: Machine, set_by: int) -> None:
+    clock = Clock()
+    begun = clock.stamp()
+    machine.wall += set_by
+    assert clock.stamp() == begun
+    stamps = [begun]
+    for _ in range(4 * 60):
+        machine.goes_on(SECOND // 4)
+        ahead = clock.steer()
+        stamps.append(clock.stamp())
+    assert stamps == sorted(stamps)
+    steered = abs(stamps[-1] - begun - 60 * SECOND)
+    assert 4 * SECOND < steered <= 5 * SECOND, "a twelfth of a minute"
+    assert (ahead > 0) == (set_by < 0) and abs(ahead) > abs(set_by) - 6 * SECOND
+
+
+def test_it_is_steered_until_they_agree_and_not_beyond(machine: Machine) -> None:
+    clock = Clock()
+    machine.wall -= 30 * SECOND
+    for _ in range(4 * 60 * 10):
+        machine.goes_on(SECOND // 4)
+        clock.steer()
+    assert clock.stamp() == machine.wall and clock.steer() == 0
+
+
+def test_a_machine_that_slept_is_not_one_whose_clock_was_set(machine: Machine) -> None:
+    """A laptop that was closed for a night, a virtual machine that was stopped: that time has
+    passed, though the monotonic clock did not count it.
+    """
+    clock = Clock()
+    clock.steer()
+    machine.sleeps(8 * HOUR)
+    machine.goes_on(SECOND)
+    assert clock.steer() == 0
+    assert clock.stamp() == machine.wall
+
+
+def test_a_start_takes_the_machines_clock_if_it_is_ahead(machine: Machine) -> None:
+    clock = Clock()
+    assert clock.begin(machine.wall - YEAR) == ""
+    assert clock.stamp() == machine.wall
+
+
+def test_a_start_that_is_a_little_behind_goes_on_from_the_last_row(machine: Machine) -> None:
+    clock, last = Clock(), machine.wall + CLOCK_BEHIND * SECOND
+    assert clock.begin(last) == ""
+    assert clock.stamp() == last
+    machine.goes_on(9)
+    assert clock.stamp() == last + 9, "time does not stand still until the other has come"
+    machine.goes_on(12 * 60 * SECOND)
+    clock.steer()
+    assert clock.stamp() == last + 9 + 11 * 60 * SECOND
+
+
+def test_a_start_that_is_far_behind_begins_anew_and_says_so(machine: Machine) -> None:
+    clock = Clock()
+    said = clock.begin(machine.wall + CLOCK_BEHIND * SECOND + SECOND)
+    assert said.startswith(f"the last row is {CLOCK_BEHIND + 1} s ahead of the machine's clock")
+    assert clock.stamp() == machine.wall
