@@ -280,3 +280,19 @@ def test_a_child_imports_nothing_from_where_the_hub_was_started(tmp_path: Path, 
     desk.close()
     assert (done.returncode, done.stderr) == (0, "")
     assert not (place / "it-ran").exists()
+
+
+def test_on_a_full_disk_what_retention_lets_go_goes_before_a_segment_is_folded(
+    tmp_path: Path,
+) -> None:
+    """Else the fold has no room, and would fail for ever."""
+    desk = filled(tmp_path)
+    assert "--make-room" not in (desk.journal.roll_due() or ["none"])
+    desk.journal.disk.full = True
+    command = desk.journal.roll_due()
+    assert command is not None and command[-1] == "--make-room" and command[5] == "10"
+    desk.journal.disk.full = False
+    desk.journal.keep_bytes = 1
+    command = desk.journal.roll_due()
+    assert command is not None and command[-1] == "--make-room" and command[5] == "10"
+    desk.close()

@@ -406,13 +406,12 @@ class Journal(Log):
         size = sum(os.fstat(file.places.fd).st_size for file in finished)
         snapshot = self._read.snapshot
         whole = os.fstat(snapshot.fd).st_size if snapshot is not None else 0
-        if finished and size * FOLDED_SHARE >= whole:
-            self._rolling = finished[-1].base
-            return self._command(self._rolling)
-        if self.disk.full or self._less_is_kept():
-            self._rolling = 0
-            return [*self._command(0), "--make-room"]
-        return None
+        pressed = self._less_is_kept() or self.disk.full
+        folds = bool(finished) and size * FOLDED_SHARE >= whole
+        if not folds and not pressed:
+            return None
+        self._rolling = finished[-1].base if folds else 0
+        return [*self._command(self._rolling), *(["--make-room"] if pressed else [])]
 
     def _finished(self) -> list[File]:
         """The files of segments that are not folded yet and not written any more."""

@@ -229,6 +229,7 @@ class Node:
         """Take what may change while the hub runs: bounds, exclusions."""
         broker = self.broker
         broker.exclude = settings.journal.exclude
+        self._roll_again = 0.0  # less may be kept now
         levels = settings.topic_durability()
         broker.levels = [(topic_filter, LEVELS[level]) for topic_filter, level in levels]
         if self.journal is not None:
