@@ -112,6 +112,7 @@ def lose_power(image: Path, place: Path, ledger: Ledger, chance: random.Random) 
         finally:
             hub.stop(signal.SIGKILL)
         worker.join()
+    promised.retained = ledger.retained  # what was sent a moment later may be there, too
     os.replace(image.with_suffix(".lost"), image)
     return promised
 
