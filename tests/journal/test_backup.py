@@ -13,6 +13,7 @@ import pytest
 from hubbub.errors import DirectoryError, JournalError, UnreadableError
 from hubbub.journal import examine, roll
 from hubbub.journal.backup import backup, restore
+from hubbub.journal.lock import Lock
 from hubbub.journal.repair import repair
 from hubbub.journal.segments import Directory
 from tests.core.recording import shape
@@ -185,3 +186,17 @@ def test_root_leaves_nothing_that_the_hubs_user_could_not_use(tmp_path: Path) ->
     for path in (*data.rglob("*"), *place.rglob("*")):
         assert (path.stat().st_uid, path.stat().st_gid) == (1234, 1235), path
         assert not path.stat().st_mode & 0o007, path
+
+
+def test_no_roll_goes_on_while_files_are_copied(tmp_path: Path) -> None:
+    data = written(tmp_path / "data")
+    held: list[str] = []
+
+    def look(size: int) -> None:
+        other = Lock(data / "state" / "lock")
+        held.append(other.take())
+        other.release()
+
+    backup(data, tmp_path / "copy", False, look)
+    assert len(held) > 3 and all(held), "each copy is made while the roller has to wait"
+    assert Lock(data / "state" / "lock").take() == ""

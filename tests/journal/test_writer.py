@@ -22,7 +22,7 @@ from hubbub.core.message import SPELLED, Message, Run
 from hubbub.errors import JournalError
 from hubbub.journal import disk, group, readback
 from hubbub.journal.content import HEADER_BYTES, Header
-from hubbub.journal.segments import Directory
+from hubbub.journal.segments import Directory, committed_bytes
 from hubbub.schema import Row
 from tests.journal.rows import SOURCE, Desk, end_of, message, payloads, places
 
@@ -584,3 +584,31 @@ def test_it_says_how_it_does(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "docs/reference/sys-topics.md").read_text("utf-8")
     assert all(f"`{name}`" in text for name in figures)
     desk.close()
+
+
+@pytest.mark.parametrize("known", [1, 3])
+def test_what_is_not_known_to_be_durable_is_written_again_after_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: int
+) -> None:
+    """A sync may have failed before it: another one alone would say nothing."""
+    desk = Desk(tmp_path)
+    for number in range(3):
+        desk.write(message(b"%d" % number))
+    desk.close()
+    directory = Directory(tmp_path)
+    (directory.log / "committed").write_bytes(committed_bytes(known) * 2)
+    begins = [at for at, _ in places(directory, 1)]
+    data = directory.segment(1).read_bytes()
+    written: list[tuple[int, bytes]] = []
+    write = os.pwrite
+
+    def noted(fd: int, what: bytes, at: int) -> int:
+        written.append((at, bytes(what)))
+        return write(fd, what, at)
+
+    monkeypatch.setattr(os, "pwrite", noted)
+    synced: list[int] = []
+    Desk(tmp_path, sync=synced.append).close()
+    again = [(begins[known], data[begins[known] :])] if known < 3 else []
+    assert [one for one in written if one[0] >= HEADER_BYTES] == again
+    assert synced, "and it is synced, whatever was written"
