@@ -75,7 +75,7 @@ class Link:
     `size` are the bytes that were written and not yet taken by the peer, `held_bytes` those held.
     `largest` is the largest piece written since the link is choked: one of any size may be on its
     way, so that it does not count. `relieved` is called when the link is choked no more before
-    the transport ever said that it was full. `flushes`: how often something left. `prompt`: the
+    the transport ever said that it was full. `out` is another list after each flush. `prompt`: the
     peer may hold back what it says next until the kernel here has acknowledged what it said
     (Nagle's algorithm), which a kernel without anything to send does after 40 ms; whoever reads
     the socket then hurries it. `hang_up`: how the connection ends, where closing the transport is
@@ -84,7 +84,7 @@ class Link:
 
     __slots__ = (
         "outgoing", "transport", "framing", "out", "size", "choked", "held", "held_bytes",
-        "barriers", "closing", "reason", "largest", "relieved", "level", "flushes", "prompt",
+        "barriers", "closing", "reason", "largest", "relieved", "level", "prompt",
         "aside", "hang_up",
     )  # fmt: skip
 
@@ -103,7 +103,6 @@ class Link:
         self.largest = 0
         self.relieved: Callable[[], None] | None = None
         self.level = DISK
-        self.flushes = 0
         self.prompt = True
         self.aside: list[Held] | None = None
         self.hang_up: Callable[[], None] | None = None
@@ -224,7 +223,6 @@ class Link:
             self.size = 0
             return
         if pieces:
-            self.flushes += 1
             written = pieces
             if self.framing is not None:
                 pieces = self.framing.frame(pieces)

@@ -116,7 +116,7 @@ class Socket(asyncio.Protocol):
         self.held = False  # nothing is read from it while the disk is behind
         self.unread = 0
         self.unread_since = 0.0
-        self.hurried = 0  # after how many flushes the kernel was last told to hurry
+        self.hurried: list[bytes] | None = None  # the out-buffer when the kernel was told to hurry
 
     # Called by the loop
 
@@ -181,7 +181,7 @@ class Socket(asyncio.Protocol):
         metrics.bytes_received += len(data)
         published = metrics.messages_in
         connection, link = self.connection, self.link
-        flushes = link.flushes if link is not None else 0
+        out = link.out if link is not None else None
         try:
             if self.stranger is not None:
                 self._spend(len(data))
@@ -201,7 +201,7 @@ class Socket(asyncio.Protocol):
             log.exception("%s:%d broke the hub's own code; closed", *self.peer)
             self._end("internal error")
         self.hub.heard(self.link)
-        if link is not None and link.flushes == flushes and flushes != self.hurried:
+        if not out and out is not self.hurried and link is not None and link.out is out:
             self._hurry(link)
         if self.blocked:
             self._pause()
@@ -211,7 +211,7 @@ class Socket(asyncio.Protocol):
     def _hurry(self, link: Link) -> None:
         """Nothing was answered, so nothing took the kernel's acknowledgement along."""
         if link.prompt and self.transport is not None:
-            self.hurried = link.flushes
+            self.hurried = link.out
             acknowledge(self.transport)
 
     def go_on(self) -> None:
