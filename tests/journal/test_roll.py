@@ -296,3 +296,12 @@ def test_on_a_full_disk_what_retention_lets_go_goes_before_a_segment_is_folded(
     command = desk.journal.roll_due()
     assert command is not None and command[-1] == "--make-room" and command[5] == "10"
     desk.close()
+
+
+def test_what_a_killed_roller_left_unfinished_is_removed(tmp_path: Path) -> None:
+    desk = filled(tmp_path)
+    left = desk.journal.directory.state / "00000000000000000005.rows.new"
+    left.write_bytes(bytes(1000))
+    roll(desk.journal.directory, 1)
+    assert not left.exists() and desk.journal.directory.snapshots() == [6]
+    desk.close()

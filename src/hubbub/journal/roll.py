@@ -68,6 +68,8 @@ def roll(
     or write now.
     """
     with Lock(directory.state / "lock"):  # a hub that was killed may have left a roller
+        for left in directory.state.glob("*.rows.new"):  # of one that was killed
+            files.remove(left)
         if make_room and _two_are_whole(directory):
             remove(directory, keep_seconds, keep_bytes)
         sure = fold(directory, base) if base else False
