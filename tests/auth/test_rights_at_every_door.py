@@ -15,6 +15,7 @@ from collections.abc import Callable
 import pytest
 
 from hubbub.auth.acl import AclRights
+from hubbub.auth.asked import AskingGate
 from hubbub.core import rights as verbs
 from hubbub.core.gate import Gate
 from hubbub.core.message import Message
@@ -22,6 +23,7 @@ from hubbub.core.rights import VERBS
 from hubbub.protocols.mqtt import Mqtt
 from hubbub.protocols.mqtt import codec as mqtt
 from hubbub.protocols.mqtt import connection as mqtt_connection
+from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.smq import codec as smq
 from hubbub.protocols.smq import connection as smq_connection
 from hubbub.protocols.switch import Switch, operations
@@ -418,3 +420,79 @@ def test_a_name_that_a_rule_refuses_is_nobodys_own() -> None:
     ann = house.token()
     ann.say(get("/transient/orders"))
     assert ann.hear().startswith(b"HTTP/1.1 403")
+
+
+# What was found by trying it
+
+
+@pytest.mark.parametrize("number", [False, True], ids=["switch", "reply id"])
+def test_who_has_the_name_of_the_asker_now_has_not_asked(number: bool) -> None:
+    """An answer goes where the asker might write, not where its namesake of today may."""
+    house = House()
+    house.let_in(ruled("readwrite $queue/q"))
+    service, device = house.token(), house.device(b"device")
+    asker = house.dial(house.mqtt)
+    asker.say(mqtt.connect(b"panel", True, 0, properties=mqtt.Properties()))
+    said = mqtt.Properties()
+    said.texts[spec.RESPONSE_TOPIC] = b"t"
+    asker.say(mqtt.publish(b"$queue/q", b"ask", 1, packet_id=1, properties=said.encode()))
+    asker.hang_up("")
+    house.let_in(ruled("write t"))
+    panel = house.dial(house.mqtt)
+    panel.say(mqtt.connect(b"panel", True, 0, properties=mqtt.Properties()))
+    if number:
+        device.say(smq.SUBSCRIBE, rest=b"$queue/q")
+        asked = next(one for one in device.hear() if one[-1] == b"ask")
+        device.publish(int(asked[2]), b"forged")
+    else:
+        service.say(post("/response/t/q/1", b"forged"))
+    assert not house.ear.heard
+
+
+def test_a_binding_of_ones_own_queue_ends_with_the_right() -> None:
+    house, rights = House(), ruled("read t")
+    house.let_in(rights)
+    far = house.token()
+    far.say(get("/transient/mine") + post("/bind/mine", b"t"))
+    house.tell()
+    queue = house.broker.state.queues["mine"]
+    assert len(queue.messages) == 1
+    house.revoke(rights)
+    house.tell()
+    assert len(queue.messages) == 1
+
+
+def test_dead_letters_of_ones_own_queue_end_with_the_right() -> None:
+    """Also of what was one's own: the name may be another's queue now."""
+    house = House()
+    house.let_in(ruled())
+    far = house.token()
+    far.say(get("/transient/mine") + get("/transient/dead"))
+    far.say(post("/create/mine", b'{"max_deliveries":1,"lease":1,"dead_letter":"dead"}'))
+    far.say(get("/destroy/dead") + post("/publish/$queue/mine", b"x"))
+    dead = house.broker.queues.named("dead")
+    mine = house.broker.state.queues["mine"]
+    assert mine.settings.dead_letter == "dead" and mine.messages
+    house.broker.queues.overdue._dead_letter(mine, 0, "given up")
+    assert not dead.messages and not mine.messages
+
+
+def test_one_connection_is_not_two_users() -> None:
+    house = House()
+    far = house.token()
+    house.broker.sessions["switch", "annika"].user = "ann"
+    far.say(get("/login/aaa"))
+    assert far.hear().startswith(b"HTTP/1.1 403")
+    assert ("switch", "aaa") not in house.broker.sessions
+
+
+REFUSED_BY_THE_PROGRAM = [
+    (door, verb) for door, verb in ATTEMPTS if verb not in (verbs.OBSERVE, verbs.RECEIVE)
+]
+
+
+@pytest.mark.parametrize(("door", "verb"), REFUSED_BY_THE_PROGRAM)
+def test_a_program_that_says_no_is_asked_about_every_verb(door: str, verb: str) -> None:
+    house = House()
+    house.gate = AskingGate(house.gate, None, lambda name, subscribing, session: False)
+    assert not ATTEMPTS[door, verb](house)

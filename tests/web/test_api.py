@@ -162,6 +162,20 @@ async def test_without_a_token_the_permissions_of_users_hold(serve: Serve, tmp_p
     assert payloads(tmp_path) == [0]
 
 
+@pytest.mark.parametrize("path", ["/admin/status", "/api/v1/status", "/metrics"])
+async def test_the_state_of_the_hub_is_for_who_may_read_all_of_it(
+    serve: Serve, tmp_path: Path, path: str
+) -> None:
+    """One name under `$SYS` is not everything that the pages show."""
+    users, acl = tmp_path / "users", tmp_path / "acl"
+    for user in ("ann", "bob"):
+        add_user(users, user, b"secret")
+    acl.write_text("user ann\ntopic read $SYS/#\nuser bob\ntopic read $SYS/broker/uptime\n")
+    async with serve(password_file=str(users), acl_file=str(acl)) as client:
+        assert (await client.get(path, auth=("ann", "secret"))).status_code == 200
+        assert (await client.get(path, auth=("bob", "secret"))).status_code == 403
+
+
 async def test_queries_of_users_are_their_own(serve: Serve, tmp_path: Path) -> None:
     """Who may publish anything can neither skip nor repeat what another one sends."""
     users = tmp_path / "users"

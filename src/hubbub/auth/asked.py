@@ -14,7 +14,20 @@ from typing import Final
 from hubbub.auth.gate import Done
 from hubbub.core.gate import Credentials, Exchange, Gate, Step
 from hubbub.core.limits import ROUTES
-from hubbub.core.rights import BIND, CALL, CONSUME, ENQUEUE, PUBLISH, SUBSCRIBE, Rights
+from hubbub.core.rights import (
+    BIND,
+    CALL,
+    CONFIGURE,
+    CONSUME,
+    DESTROY,
+    ENQUEUE,
+    LIST,
+    MANAGE,
+    PUBLISH,
+    SUBSCRIBE,
+    TRACE,
+    Rights,
+)
 from hubbub.core.session import Session, Silent
 from hubbub.core.topics import CLIENT, DELAYED
 
@@ -25,7 +38,8 @@ Permit = Callable[[str, bool, Session], bool]
 
 # The verbs that the program is asked about, and whether it hears of a subscription.
 _ASKED: Final = {
-    PUBLISH: False, ENQUEUE: False, CALL: False, SUBSCRIBE: True, CONSUME: True, BIND: True,
+    PUBLISH: False, ENQUEUE: False, CALL: False, CONFIGURE: False, DESTROY: False, MANAGE: False,
+    SUBSCRIBE: True, CONSUME: True, BIND: True, LIST: True, TRACE: True,
 }  # fmt: skip
 _NEVER_ASKED: Final = (CLIENT, DELAYED)  # addresses are for everybody; the topic behind is asked
 
@@ -118,7 +132,8 @@ class PermittedRights(Rights):
         return subscribing is None or self._answer(name, subscribing)
 
     def decided_by(self, verb: str, name: str) -> str:
-        return self._inner.decided_by(verb, name) or "permittop"
+        refused = self._answers.get((name, _ASKED.get(verb, False))) is False
+        return self._inner.decided_by(verb, name) or ("permittop" if refused else "")
 
     def same_as(self, other: Rights) -> bool:
         return isinstance(other, PermittedRights) and self._inner.same_as(other._inner)

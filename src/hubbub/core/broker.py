@@ -202,6 +202,8 @@ class Broker:
         self.clients[session.number] = session
         self.metrics.clients += 1
         key = session.protocol, session.client
+        if self.sessions.get(key) is not session:
+            session.since = self.log.position
         self.sessions[key] = session
         properties = properties_column({"address": session.address})
         first = 0
@@ -358,6 +360,7 @@ class Broker:
     def revive(self, session: Session) -> None:
         """A session that is away takes its place in the routes again."""
         self.sessions[session.protocol, session.client] = session
+        session.since = self.log.position
         for subscription in session.subscriptions.values():
             name = subscription.filter.removeprefix(QUEUE)
             if subscription.filter.startswith(QUEUE) and name not in self.state.queues:
@@ -394,9 +397,9 @@ class Broker:
 
     def may(self, session: Session, verb: str, name: str) -> bool:
         """Whether a client may do one of `rights.VERBS` now. The one place where that is asked."""
-        return session.rights.may(verb, name) or (verb in OF_ITS_OWN and self._owns(session, name))
+        return session.rights.may(verb, name) or (verb in OF_ITS_OWN and self.owns(session, name))
 
-    def _owns(self, session: Session, name: str) -> bool:
+    def owns(self, session: Session, name: str) -> bool:
         """Whether it is a queue that was made for this session."""
         queue = self.state.queues.get(name[len(QUEUE) :]) if name.startswith(QUEUE) else None
         return queue is not None and queue.maker is session
@@ -430,7 +433,7 @@ class Broker:
         key = name_to_wire(name)
         rights = sender.rights
         routes = rights.routes
-        if sender.no_local or (rights is not self.open and self._owns(sender, name)):
+        if sender.no_local or (rights is not self.open and self.owns(sender, name)):
             routes = sender.routes
         old = route = routes.get(key)
         if route is None or route.age != self.age:

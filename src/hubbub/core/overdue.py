@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from hubbub import schema
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.queue import PROTOCOL, Queue
+from hubbub.core.rights import ENQUEUE
 from hubbub.core.session import Session
 from hubbub.core.topics import QUEUE
 from hubbub.errors import UnreadableError
@@ -120,7 +121,7 @@ class Overdue:
         """Take a message out of its queue, into that of the dead letters if it has one."""
         broker, seq = self.broker, queue.messages[number]
         message = broker.log.read(seq)
-        if message is not None and queue.settings.dead_letter:
+        if message is not None and self._has_dead_letters(queue):
             self._send_on(queue, number, message, reason)
         else:
             broker.metrics.drop(reason)
@@ -134,6 +135,14 @@ class Overdue:
         )  # fmt: skip
         broker.log.unpin(seq)
 
+    def _has_dead_letters(self, queue: Queue) -> bool:
+        """Whether its dead letters go somewhere: who made it for itself may lose that right."""
+        name, maker = queue.settings.dead_letter, queue.maker
+        allowed = maker is None or self.broker.may(maker, ENQUEUE, QUEUE + name)
+        if name and maker is not None and not allowed:
+            self.broker.refuse(maker, ENQUEUE, QUEUE + name)
+        return name != "" and allowed
+
     def _send_on(self, queue: Queue, number: int, message: Message, reason: str) -> None:
         """The same message under a number of its own, with what became of it before."""
         dead = {"queue": queue.name, "id": number, "reason": reason}
@@ -142,7 +151,7 @@ class Overdue:
             message.protocol, message.client, 0, message.subtopic, message.content_type,
             message.reply_to, message.correlation, {**(message.properties or {}), "dead": dead},
         )  # fmt: skip
-        # The queue's own bounds hold; nobody's permission is asked, it was when this was set.
+        # The queue's own bounds hold. Who set this had the permission; a maker has it still.
         route = self.broker.route(self.broker.itself, copy.topic)
         run = Run(self.broker.itself, route, copy.qos, 1, SPELLED, b"")
         run.replace([copy])

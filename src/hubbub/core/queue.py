@@ -109,6 +109,12 @@ class Queue(Session):
         self._sizes = array("q")
         self._head = 0
 
+    def made_for(self, maker: Session | None) -> None:
+        """It is the session's, with its rights: what a binding brings is for nobody else."""
+        self.maker = maker
+        if maker is not None:
+            self.rights = maker.rights
+
     # What it holds
 
     def add(self, number: int, seq: int, size: int = 0, expires: int = 0) -> None:

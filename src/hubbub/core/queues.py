@@ -51,7 +51,7 @@ class Queues:
             owner, user = (maker.client, maker.user) if maker is not None else ("", "")
             self._create(name, number, queue_properties(owner, user, PLAIN, read=False))
             queue = self.adopt(self.broker.state.queues[name])
-            queue.maker = maker
+            queue.made_for(maker)
             queue.row = self.broker.log.position
         return queue
 

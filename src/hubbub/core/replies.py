@@ -11,7 +11,7 @@ take it from there. Called by the broker and by sessions; no I/O.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hubbub.core.limits import OPEN_REPLIES, REPLY_SECONDS
 from hubbub.core.message import SPELLED, Message, Run
@@ -37,6 +37,19 @@ def _who(session: Session) -> Who:
     return session.protocol, session.client, session.user
 
 
+class Asker(NamedTuple):
+    """Who sent a request: its name, the seq of the request (0 = none), its number then."""
+
+    protocol: str
+    client: str
+    seq: int
+    number: int
+
+
+def asker_of(message: Message) -> Asker:
+    return Asker(message.protocol, message.client, message.seq, message.sender)
+
+
 class Reply:
     """Where one answer goes. `request` is the seq of the request, 0 if it was not recorded.
 
@@ -55,7 +68,7 @@ class Reply:
         self.until = until
         self.queue: Queue | None = None
         self.number = 0
-        self.asker = message.protocol, message.client
+        self.asker = asker_of(message)
         self.handed: set[Who] = set()
 
     def waits(self) -> bool:
@@ -124,17 +137,27 @@ class Replies(Session):
         readers = (one.session for one in route.subscriptions)
         return any(broker.may_publish(one, address) for one in (asker, *readers))
 
-    def may_answer(self, responder: Session, address: str, asker: tuple[str, str]) -> bool:
+    def may_answer(self, responder: Session, address: str, asker: Asker) -> bool:
         """Whether an answer goes there: where the responder may publish, or the asker.
 
-        The asker may have changed, or be gone; then what it might do does not count.
+        The asker may be gone; then what it might do does not count.
         """
         broker = self.broker
         if broker.may_publish(responder, address):
             return True
-        session = broker.sessions.get(asker)
-        known = session is not None and session.opening is not None
-        return known and session is not None and broker.may_publish(session, address)
+        session = self._present(asker, address)
+        return session is not None and broker.may_publish(session, address)
+
+    def _present(self, asker: Asker, address: str) -> Session | None:
+        """The session that asked, if it is still here: its name may be somebody else's now.
+
+        What goes to a queue of its own is for it, also on its next connection.
+        """
+        session = self.broker.sessions.get((asker.protocol, asker.client))
+        if session is None or session.opening is None:
+            return None
+        same = asker.seq > session.since if asker.seq else asker.number == session.number
+        return session if same or self.broker.owns(session, address) else None
 
     def _make(self, message: Message) -> int:
         broker = self.broker

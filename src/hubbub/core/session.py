@@ -241,7 +241,8 @@ class Session:
     """A receiver of messages.
 
     `asks_by_number`: its protocol names no place for answers, they go to its number.
-    `user` is whom the gate let in ("" = nobody in particular), with `rights`; `number` is its
+    `user` is whom the gate let in ("" = nobody in particular), with `rights`; the client's name is
+    this session's `since` that seq, and what came before may be another user's. `number` is its
     address in the hub ($client/<number>), 0 while it is not connected;
     `subscriptions` are its own by filter; `direct` is how it gets what is published to its
     address (None = not at all), `opening` how its connection began, if it has one. `lasting`
@@ -257,6 +258,7 @@ class Session:
         self.client = client
         self.rights = rights
         self.user = ""
+        self.since = 0
         self.number = 0
         self.asks_by_number = False
         self.address = ""

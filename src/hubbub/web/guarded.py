@@ -5,7 +5,7 @@
     all else                   whom the gate of the listener lets in, with the rights it gives
 
 Each request is asked for its credentials: one connection may carry those of several people. What
-the pages show of the hub is for those who may subscribe to its `$SYS/#`; the journal is for those
+the pages show of the hub is for those who may receive all of `$SYS/#`; the journal is for those
 who may receive everything; what is published is asked about topic by topic, by `publish`.
 """
 
@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hubbub.config.settings import Api
 from hubbub.core.gate import Admission, Opening, at_once
 from hubbub.core.metrics import Metrics
-from hubbub.core.rights import SUBSCRIBE, TRACE, refusal, words_of
+from hubbub.core.rights import TRACE, refusal, words_of
 from hubbub.errors import SettingError
 from hubbub.web import script
 from hubbub.wire.http import CHALLENGE, authorization
@@ -158,9 +158,9 @@ def _missing(path: str, admission: Admission) -> Response | None:
                 why = _no(admission, TRACE, name)
                 return refused(403, f"reading the journal means every topic and queue: {why}")
         return None
-    if rights.may(SUBSCRIBE, _SHOWN):
+    if rights.may(TRACE, _SHOWN):
         return None
-    return PlainTextResponse(_no(admission, SUBSCRIBE, _SHOWN) + "\n", 403)
+    return PlainTextResponse(_no(admission, TRACE, _SHOWN) + "\n", 403)
 
 
 def _no(admission: Admission, verb: str, name: str) -> str:

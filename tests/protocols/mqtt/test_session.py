@@ -308,11 +308,13 @@ def test_a_will_belongs_to_one_connection() -> None:
     assert stage.broker.state.sessions["mqtt", "ann"].will is None
 
 
-def test_a_retained_will_on_a_name_with_a_dollar_is_only_delivered() -> None:
+def test_a_retained_will_on_a_name_of_the_hub_is_only_delivered() -> None:
     stage = Stage()
-    bob = mourner(stage)
-    stage.device("ann", will=will(0, True, b"$x")).far.hang_up("lost")
-    assert bob.hear() == ["$x=gone"]
+    bob = stage.device("bob")
+    bob.subscribe("$hub/x", 0)
+    bob.hear()
+    stage.device("ann", will=will(0, True, b"$hub/x")).far.hang_up("lost")
+    assert bob.hear() == ["$hub/x=gone"]
     assert stage.broker.state.retained == {}
     assert folded(stage.log.rows).retained == {}
 

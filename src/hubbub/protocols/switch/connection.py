@@ -210,6 +210,9 @@ class SwitchConnection(Connection):
         self._authenticate(request, token, done)
 
     def _logged_in(self, admission: Admission, grace: float) -> None:
+        if self.logins and admission.user != self.logins[0].user:
+            self._finish(_ANOTHER)
+            return
         try:
             session = self.shared.logins.enter(admission, self.opening)
         except Refused as refusal:

@@ -17,6 +17,7 @@ from hubbub.core.limits import QUEUES, QUEUES_PER_TOKEN
 from hubbub.core.log import MEMORY
 from hubbub.core.message import Message
 from hubbub.core.queue import PLAIN, Queue
+from hubbub.core.replies import asker_of
 from hubbub.core.rights import (
     CALL,
     CONFIGURE,
@@ -207,9 +208,7 @@ def respond(
         asked is not None
         and shown(asked.reply_to) == name
         and shared.broker.may(session, CONSUME, QUEUE + origin)
-        and shared.broker.replies.may_answer(
-            session, asked.reply_to, (asked.protocol, asked.client)
-        )
+        and shared.broker.replies.may_answer(session, asked.reply_to, asker_of(asked))
     )
     message = Message("", payload, qos=1, properties={"answers": [origin, number]})
     if asked is not None:

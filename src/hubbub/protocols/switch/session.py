@@ -109,7 +109,8 @@ class Logins:
         for name in self._owned.get(session.client, ()):
             queue = self.broker.state.queues.get(name)
             if queue is not None and queue.user == session.user:
-                queue.maker = session
+                queue.made_for(session)
+                self.broker.age += 1
 
     def leave(self, session: SwitchSession, opening: Opening, reason: str) -> None:
         """One connection less; with the last one the transient queues go."""
