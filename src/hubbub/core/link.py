@@ -176,25 +176,25 @@ class Link:
 
     def release(self) -> bool:
         """Let go what waited for rows that are safe now; False while something still waits."""
-        held, safe = self.held, self.outgoing.log.safe
+        held, safe, barriers = self.held, self.outgoing.log.safe, self.barriers
         while held and held[0][0] <= safe(held[0][1]):
             _, _, data, barrier = held.popleft()
             self._let_go(data)
-            if barrier:
-                self.barriers -= 1
-                held = self._overtake(held)
+            self.barriers -= barrier
         if held:
+            if self.barriers < barriers:  # once, not for each: there may be very many
+                self._overtake(held)
             return False
         self.held = None
         return True
 
-    def _overtake(self, held: deque[Held]) -> deque[Held]:
+    def _overtake(self, held: deque[Held]) -> None:
         """A barrier is gone: what was merely written behind it leaves, up to the next one.
 
         Else what is written from now on would pass it, while it waits behind something held.
         """
         if all(level for _, level, _, _ in held):
-            return held
+            return
         left: deque[Held] = deque()
         blocked = False
         for item in held:
@@ -205,7 +205,6 @@ class Link:
             else:
                 self._let_go(data)
         self.held = left
-        return left
 
     def _let_go(self, data: bytes) -> None:
         self.held_bytes -= len(data)
