@@ -486,6 +486,21 @@ def test_one_connection_is_not_two_users() -> None:
     assert ("switch", "aaa") not in house.broker.sessions
 
 
+@pytest.mark.parametrize("kind", [smq.CREATE, smq.CREATESUB])
+def test_one_user_does_not_take_the_numbers_of_all(kind: int) -> None:
+    """They are durable: who could take them all would end them for ever."""
+    house = House()
+    house.let_in(ruled("write #"))
+    house.broker.topic_ids = 10
+    ann = house.device(b"annika")
+    for name in (b"a", b"b", b"c"):
+        ann.say(kind, rest=name)
+    assert [one[1] for one in ann.hear()] == [0, 0, 1]
+    house.broker.sessions["smq", "annika"].user = "bob"
+    ann.say(kind, rest=b"c")
+    assert ann.hear()[0][1] == 0
+
+
 REFUSED_BY_THE_PROGRAM = [
     (door, verb) for door, verb in ATTEMPTS if verb not in (verbs.OBSERVE, verbs.RECEIVE)
 ]

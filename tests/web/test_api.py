@@ -21,6 +21,7 @@ from hubbub.journal.frames import Frames
 from hubbub.journal.table import Table, frames_in
 from hubbub.runtime.node import Node
 from hubbub.web import guarded
+from hubbub.web import publish as publishing
 from hubbub.web.app import Application
 from hubbub.web.publish import SLICE
 
@@ -192,6 +193,21 @@ async def test_queries_of_users_are_their_own(serve: Serve, tmp_path: Path) -> N
         assert await post(client, counted(0, 6), "q/1/0") == (200, {"taken": 2, "skipped": 4})
         assert (await client.delete(f"{PUBLISH}/q")).json() == {"forgotten": 1}
     assert payloads(tmp_path) == [0, 1, 2, 3, 9, 9, 4, 5]
+
+
+async def test_one_user_does_not_take_the_room_of_all_queries(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "QUERIES", 10)
+    users = tmp_path / "users"
+    for user in ("ann", "bob"):
+        add_user(users, user, b"secret")
+    async with serve(password_file=str(users)) as client:
+        client.auth = httpx.BasicAuth("ann", "secret")
+        codes = [(await post(client, counted(0, 1), f"q{one}/0/0"))[0] for one in range(3)]
+        assert codes == [200, 200, 507]
+        client.auth = httpx.BasicAuth("bob", "secret")
+        assert (await post(client, counted(0, 1), "q/0/0"))[0] == 200
 
 
 @pytest.mark.parametrize("header", [{"Origin": "http://evil"}, {"Sec-Fetch-Site": "cross-site"}])

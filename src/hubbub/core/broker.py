@@ -32,7 +32,7 @@ from hubbub.core.link import Outgoing
 from hubbub.core.log import Log
 from hubbub.core.message import Message, Run, properties_column, run_of
 from hubbub.core.metrics import Metrics
-from hubbub.core.names import HUB, LARGEST, free_number
+from hubbub.core.names import HUB, LARGEST, Names, free_number
 from hubbub.core.observing import Observers
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
 from hubbub.core.queues import Queues
@@ -661,7 +661,7 @@ class Broker:
         """
         _check_wanted(wanted)
         number = self.state.topics.numbers.get(name, 0)
-        if not number and len(self.state.topics.numbers) < self.topic_ids:
+        if not number and self._may_name(self.state.topics, session):
             free = wanted and wanted not in self.state.topics.names and not self.reachable(wanted)
             number = wanted if free else self.address()
             row = row_about(session, schema.CREATE, name)
@@ -675,12 +675,21 @@ class Broker:
         number = names.numbers.get(name, 0)
         if number or (self.hooks is not None and not self.hooks.may_name(name, session)):
             return number
-        if len(names.numbers) < self.topic_ids:
+        if self._may_name(names, session):
             free = wanted and wanted not in names.names
             number = wanted if free else free_number(names.names)
             row = row_about(session, schema.CREATE)
             self.change(row._replace(subtopic=column_of(name), number=number))
         return number
+
+    def _may_name(self, names: Names, session: Session) -> bool:
+        """Whether there is a number for one more name of a client's, which counts as its user's."""
+        if session.rights is self.open:
+            return len(names.numbers) < self.topic_ids
+        room = names.has_room(self.topic_ids, session.user)
+        if room:
+            names.count(session.user)
+        return room
 
 
 def _check_wanted(number: int) -> None:

@@ -61,6 +61,7 @@ RETAINED: Final = 1_000_000  # retained messages
 QUEUE_MESSAGES: Final = 1_000_000  # per queue, then HTTP 507
 QUEUE_BYTES: Final = 4 * 1024 * MIB  # of payloads in one queue: one forgotten fills no disk
 QUEUES: Final = 100_000
+SHARE: Final = 5  # one user with rules takes no more than this part of names that are for all
 QUEUES_PER_TOKEN: Final = 20_000  # a fifth: one client that makes names cannot end it for all
 ENDED_QUEUES: Final = 10_000  # whose next id is remembered one by one; most are reply queues
 TOKENS: Final = 100_000  # logged in at once, under any names; as many as there are queues

@@ -30,6 +30,7 @@ from hubbub import schema
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
 from hubbub.core.gate import Admission
+from hubbub.core.limits import SHARE
 from hubbub.core.link import Link
 from hubbub.core.message import Message
 from hubbub.core.rights import verb_of
@@ -141,8 +142,14 @@ class Registry:
             found = Taken(**json.loads(message.payload)) if message is not None else Taken(-1)
         return found
 
-    def has_room(self, name: str) -> bool:
-        return name in self._known or len(self._known) < QUERIES
+    def has_room(self, name: str, user: str) -> bool:
+        """Whether one more is remembered; of all that are, one user has a part at most."""
+        count, part = len(self._known), QUERIES // SHARE
+        if name in self._known or count < part:
+            return True
+        own = _place(user, "")[:-1]
+        taken = sum(one.startswith(own) for one in self._known) if user else 0
+        return count < QUERIES and taken < part
 
     def note(self, name: str, taken: Taken) -> None:
         """Write it down, in the frame of the rows made just before."""
@@ -229,7 +236,7 @@ class PublishApi:
     async def _take(self, body: Body, sender: Session) -> Response:
         """Slice by slice, a turn of the loop for each; what was taken before is skipped."""
         taken = skipped = at = 0
-        refusal = self._unfit(body, self._registry.of(body.name)) if body.name else None
+        refusal = self._unfit(body, self._registry.of(body.name), sender) if body.name else None
         while at < len(body.lines) and refusal is None:
             known = self._registry.of(body.name) if body.name else Taken(-1)
             ahead = _ahead(body, known) - at
@@ -244,9 +251,9 @@ class PublishApi:
         await self._safe()
         return refusal or JSONResponse({"taken": taken, "skipped": skipped})
 
-    def _unfit(self, body: Body, known: Taken) -> Response | None:
+    def _unfit(self, body: Body, known: Taken, sender: Session) -> Response | None:
         """Why these lines cannot follow what was taken, None if they can."""
-        if not self._registry.has_room(body.name):
+        if not self._registry.has_room(body.name, sender.user):
             return refused(507, "too many queries are remembered; DELETE those that are over")
         if body.batch < known.batch:
             return None
