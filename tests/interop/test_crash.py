@@ -85,15 +85,21 @@ def test_qos_1_and_2_to_a_session_that_is_away(start_hub: StartHub) -> None:
             bob.publish("a/b", b"message %d" % number, qos)
             hub.stop(signal.SIGKILL)
         hub = start_hub()
-    heard = []
+    heard: list[str] = []
     with connected(hub, "ann", clean=False) as ann:
+
+        def hear(last: str) -> None:
+            """All may come at once: the window is larger than that."""
+            if last not in heard:
+                heard.extend(ann.hear_until(last))
+
         for number, payload in enumerate(payloads):
-            heard += [word for word in ann.hear_until(payload) if "=" in word]
+            hear(payload)
             if number % 2:
                 ann.say(codec.acknowledgement(codec.PUBREC, number + 1))
-                ann.hear_until(f"PUBREL {number + 1}")
+                hear(f"PUBREL {number + 1}")
                 ann.say(codec.acknowledgement(codec.PUBCOMP, number + 1))
-    assert heard == payloads
+    assert [word for word in heard if "=" in word] == payloads
 
 
 def test_a_qos_2_exchange_goes_on(start_hub: StartHub) -> None:
