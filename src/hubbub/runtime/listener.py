@@ -140,12 +140,12 @@ class Socket(asyncio.Protocol):
         listener, metrics = self.listener, self.hub.broker.metrics
         metrics.connections += 1
         listener.connections += 1
-        most = listener.settings.max_connections
-        if 0 < most < listener.connections:
+        most, bound = max(listener.settings.max_connections, 0) or NEVER, self.hub.most_connections
+        if most < listener.connections or metrics.connections - metrics.connections_ended > bound:
             listener.guests.sweep()  # some may have gone a moment ago
-        if 0 < most < listener.connections:
+        if most < listener.connections:
             return f"more than max_connections = {most} here"
-        if metrics.connections - metrics.connections_ended > self.hub.most_connections:
+        if metrics.connections - metrics.connections_ended > bound:
             return listener.full()
         self.stranger = Stranger(self, source_of(self.peer[0]), self.hub.clock.now())
         self.hub.strangers.add(self.stranger)
