@@ -1,7 +1,7 @@
 """Remote calls from any protocol to any other: nine pairs through one queue each.
 
-Real clients over real sockets: message-switch as raw HTTP, MQTT 5 by paho, SMQ by our client. Each
-responder is reached over a line that can be cut.
+Real clients over real sockets: message-switch as raw HTTP, with paths made as the original clients
+make them, MQTT 5 by paho, SMQ by our client. Each responder is reached over a line that can be cut.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 import hubbub.client
 from hubbub.cli.status import fetch
-from hubbub.protocols.switch import codec
 from tests.process import RunningHub
 
 pytestmark = pytest.mark.interop
@@ -117,7 +116,10 @@ class Peer:
 
 
 class Switch(Peer):
-    """Raw HTTP: one connection for requests, one that always waits in a transfer."""
+    """Raw HTTP: one connection for requests, one that always waits in a transfer.
+
+    Names are pasted into paths as they are, as the original clients do.
+    """
 
     asked: int
     events: asyncio.Task[None] | None = None
@@ -139,7 +141,7 @@ class Switch(Peer):
 
     async def ask(self, payload: bytes) -> None:
         self.events = self.events or asyncio.create_task(self.poll(self.name))
-        target = codec.target("request", self.queue, self.name)
+        target = f"/request/{self.queue}/{self.name}"
         [[queue, self.asked]] = await self.say(self.streams, "POST", target, payload)
         assert queue == self.queue
 
@@ -156,6 +158,8 @@ class Switch(Peer):
             after = {"from": got["next"]}
             for (_, number), message in reversed(got["messages"]):
                 self.take(number, message["payload"].encode(), *message["kind"])
+                if message["kind"][0] == "Response":
+                    await self.say(streams, "GET", f"/ack/{queue}/{number}")
 
     def take(self, number: int, payload: bytes, kind: str, which: Any) -> None:
         if kind == "Request":
@@ -165,10 +169,9 @@ class Switch(Peer):
             self.replies.put_nowait(payload)
 
     async def answer(self, asked: Asked, payload: bytes) -> None:
-        number = str(asked.mark)
-        target = codec.target("response", asked.where, self.queue, number)
+        target = f"/response/{asked.where}/{self.queue}/{asked.mark}"
         await self.say(self.streams, "POST", target, payload)
-        await self.say(self.streams, "GET", codec.target("ack", self.queue, number))
+        await self.say(self.streams, "GET", f"/ack/{self.queue}/{asked.mark}")
 
     async def close(self) -> None:
         if self.events is not None:
@@ -309,6 +312,35 @@ async def test_answers(hub: RunningHub, caller: str, responder: str) -> None:
             await answering.answer(asked, payload.upper())
             assert await asking.heard() == payload.upper()
         await until_empty(hub, queue)
+
+
+async def calls_in_a_row(hub: RunningHub, caller: str, responder: str, count: int) -> None:
+    queue = f"row-{caller}-{responder}"
+    async with (
+        peer(caller, hub.port, queue) as asking,
+        peer(responder, hub.port, queue) as answering,
+    ):
+        await answering.respond()
+        for number in range(count):
+            payload = b"call %d" % number
+            await asking.ask(payload)
+            asked = await answering.taken()
+            assert asked.payload == payload
+            await answering.answer(asked, payload.upper())
+            assert await asking.heard() == payload.upper(), f"no answer to {number}"
+        await until_empty(hub, queue)
+
+
+@every_pair
+async def test_calls_in_a_row(hub: RunningHub, caller: str, responder: str) -> None:
+    await calls_in_a_row(hub, caller, responder, 300)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@every_pair
+async def test_ten_thousand_calls_in_a_row(hub: RunningHub, caller: str, responder: str) -> None:
+    await calls_in_a_row(hub, caller, responder, 10_000)
 
 
 @every_pair

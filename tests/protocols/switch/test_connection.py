@@ -614,15 +614,43 @@ def test_an_answer_goes_to_whoever_asked() -> None:
     hub.broker.post(Message("$queue/q", b"?"), asker)
     a = hub.log_in("a")
     kinds = [one[3] for one in messages(said(a, transfer("q")))]
-    assert kinds == [["Request", ""], ["Request", "replies/1"], ["Request", address]]
-    where = address.replace("/", "%2F").replace("$", "%24")
-    assert json.loads(said(a, post(f"/response/{where}/q/0", b"!"))) == [[address, 0]]
-    said(a, post("/response/replies%2F1/q/1", b"!!"))
+    assert kinds == [["Request", ""], ["Request", "reply~1"], ["Request", "reply~0"]]
+    assert said(a, post("/response/reply~0/q/1", b"not that one")) == b"[]"
+    assert json.loads(said(a, post("/response/reply~0/q/0", b"!"))) == [["reply~0", 0]]
+    said(a, post("/response/reply~1/q/1", b"!!"))
     assert said(a, post("/response//q/2", b"nobody waits")) == b"[]"
     assert [(one.payload, one.correlation) for one in asker.got] == [(b"!", b"c1")]
     assert [(one.payload, one.correlation) for one in watcher.got] == [(b"!!", b"c2")]
     hub.broker.disconnect(asker, "")
-    assert said(a, post(f"/response/{where}/q/0", b"late")) == b"[]"
+    assert said(a, post("/response/reply~0/q/0", b"late")) == b"[]"
+    said(a, get("/ack/q/1"))
+    said(a, get("/persistent/reply~1"))
+    assert said(a, post("/response/reply~1/q/1", b"its request is gone")) == b"[]"
+
+
+@pytest.mark.parametrize("name", ["a/b", "50%", "a?b", "a#b", "a b", "a\n", "é", ""])
+def test_a_reply_queue_that_does_not_fit_a_path_has_an_alias(name: str) -> None:
+    """The original services paste the reply-to into the path as it is."""
+    hub = Hub()
+    a = hub.log_in("a")
+    queue = hub.broker.queues.named(name)
+    said(a, get("/persistent/work"))
+    hub.broker.post(Message("$queue/work", b"?", reply_to=f"$queue/{name}", correlation=b"c"))
+    ((_, number, _, (_, where)),) = messages(said(a, transfer("work")))
+    assert where == ("reply~0" if name else "")
+    said(a, post(f"/response/{where}/work/{number}", b"!"))
+    answer = hub.broker.log.read(queue.messages[0])
+    assert answer is not None and (answer.payload, answer.correlation) == (b"!", b"c")
+
+
+def test_plain_names_of_reply_queues_stay_as_they_are() -> None:
+    hub = Hub()
+    a = hub.log_in("a")
+    said(a, get("/persistent/work"))
+    for name in ("message-cli:7", "reply~9", "a.b_c-d@$!*(x)"):
+        said(a, post(f"/request/work/{name}", b"?"))
+    kinds = [one[3][1] for one in messages(said(a, transfer("work")))]
+    assert kinds == ["a.b_c-d@$!*(x)", "reply~9", "message-cli:7"]
 
 
 def test_a_caller_elsewhere_gets_a_queued_reply() -> None:

@@ -26,13 +26,13 @@ from hubbub.core.rights import (
     ENQUEUE,
     LIST,
     MANAGE,
-    PUBLISH,
     TRACE,
+    verb_of,
 )
 from hubbub.core.session import Session
 from hubbub.core.topics import CLIENT, QUEUE, SYSTEM, client_number
 from hubbub.protocols.switch import codec
-from hubbub.protocols.switch.address import reply_address, shown
+from hubbub.protocols.switch.address import ALIAS, reply_address, shown
 from hubbub.protocols.switch.codec import Call, Refused
 from hubbub.protocols.switch.diagnostics import Diagnostics
 from hubbub.protocols.switch.session import Logins, SwitchSession, Visitor
@@ -203,23 +203,24 @@ def respond(
     shared: Shared, session: Visitor, name: str, origin: str, number: int, payload: bytes
 ) -> Answer:
     """An answer goes where its request said, which need not be a queue."""
-    asked = _request(shared.broker, origin, number)
-    may_answer = (
-        asked is not None
-        and shown(asked.reply_to) == name
-        and shared.broker.may(session, CONSUME, QUEUE + origin)
-        and shared.broker.replies.may_answer(session, asked.reply_to, asker_of(asked))
-    )
+    broker, address = shared.broker, QUEUE + name
+    asked = _request(broker, origin, number)
+    if asked is not None and shown(asked.reply_to, number) != name:
+        asked = None
+    if asked is None and name.startswith(ALIAS):
+        return Answer(codec.NOT_SENT)  # its request was answered or is gone
     message = Message("", payload, qos=1, properties={"answers": [origin, number]})
+    may_answer = False
     if asked is not None:
-        message.correlation = asked.correlation
-    if asked is not None and not asked.reply_to.startswith(QUEUE) and shown(asked.reply_to) == name:
-        if not may_answer:
-            demand(shared.broker, session, PUBLISH, asked.reply_to)
-        return _answer_elsewhere(shared.broker, session, asked.reply_to, message)
+        address, message.correlation = asked.reply_to, asked.correlation
+        may_answer = broker.may(session, CONSUME, QUEUE + origin) and broker.replies.may_answer(
+            session, address, asker_of(asked)
+        )
     if not may_answer:
-        demand(shared.broker, session, ENQUEUE, QUEUE + name)
-    queue = shared.broker.state.queues.get(name)
+        demand(broker, session, verb_of(address), address)
+    if not address.startswith(QUEUE):
+        return _answer_elsewhere(broker, session, name, address, message)
+    queue = broker.state.queues.get(address[len(QUEUE) :])
     if queue is None:
         return Answer(codec.NOT_SENT)
     message.topic = queue.client
@@ -233,7 +234,9 @@ def _request(broker: Broker, origin: str, number: int) -> Message | None:
     return broker.log.read(seq) if seq is not None else None
 
 
-def _answer_elsewhere(broker: Broker, session: Visitor, address: str, message: Message) -> Answer:
+def _answer_elsewhere(
+    broker: Broker, session: Visitor, name: str, address: str, message: Message
+) -> Answer:
     """To a client or a topic; a client that is gone is like a reply queue that is gone."""
     if not address:
         return Answer(codec.NOT_SENT)
@@ -241,7 +244,7 @@ def _answer_elsewhere(broker: Broker, session: Visitor, address: str, message: M
         return Answer(codec.NOT_SENT)
     message.topic = address
     route = broker.answer(message, session)
-    return Answer(codec.sent(address, 0), level=route.level)
+    return Answer(codec.sent(name, 0), level=route.level)
 
 
 def enqueue(

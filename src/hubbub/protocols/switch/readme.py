@@ -58,7 +58,8 @@ def entry(queue: Queue, number: int, found: Message, payload_bytes: int) -> byte
     """A message in the diagnostics; its time was never filled in."""
     client = found.client
     origin = b'"Name",%b' % codec.quoted_name(client) if client else b'"Anonymous",0'
-    said = message(found.payload[:payload_bytes], correlation_of(found), shown(found.reply_to))
+    reply_to = shown(found.reply_to, number)
+    said = message(found.payload[:payload_bytes], correlation_of(found), reply_to)
     identity = identity_of(queue.messages[number])
     return b'[%d,{"origin":[%b],"time":0.0,"message":%b}]' % (identity, origin, said)
 
@@ -68,7 +69,7 @@ def said(event: Event) -> bytes:
     if event.message is None:
         return b'"Ack",%d' % identity_of(event.seq)
     one = event.message
-    told = message(one.payload, correlation_of(one), shown(one.reply_to))
+    told = message(one.payload, correlation_of(one), shown(one.reply_to, event.id))
     return b'"Message",%d,%b' % (identity_of(event.seq), told)
 
 
@@ -110,7 +111,7 @@ class ReadmePoll(Reading):
 
     def _said(self, one: Read) -> bytes:
         queue, number, found = one
-        reply_to, correlation = shown(found.reply_to), correlation_of(found)
+        reply_to, correlation = shown(found.reply_to, number), correlation_of(found)
         if reply_to:
             self.session.remember(reply_to, correlation, queue.name, number)
         return b"[%d,%b]" % (

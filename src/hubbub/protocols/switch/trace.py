@@ -50,7 +50,7 @@ class Event(NamedTuple):
         if self.message is None:
             return None
         return Delivery(
-            self.queue, self.id, self.message.payload, shown(self.message.reply_to),
+            self.queue, self.id, self.message.payload, shown(self.message.reply_to, self.id),
             answered_by(self.message),
         )  # fmt: skip
 
