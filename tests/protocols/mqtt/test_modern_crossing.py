@@ -77,8 +77,8 @@ def test_a_call_to_message_switch() -> None:
     ann.publish("$queue/work", b"dig", 1, properties=asked)
     assert ann.hear() == ["PUBACK 1"]
     answer = json.loads(post(clerk, "/transfer", '{"timeout":0,"queues":["work"]}'))
-    [[origin, _]] = answer["messages"]
-    post(clerk, f"/response/replies/{origin[0]}/{origin[1]}", "dug")
+    [[origin, message]] = answer["messages"]
+    post(clerk, f"/response/{message['kind'][1]}/{origin[0]}/{origin[1]}", "dug")
     assert ann.hear() == ["replies=dug q1 #1 correlation-data=42"]
 
 

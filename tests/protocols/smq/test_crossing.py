@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from typing import cast
-from urllib.parse import quote
 
 import pytest
 
@@ -109,10 +108,9 @@ def test_a_queue_takes_it_as_a_request_if_the_subtopic_says_so(town: Town, asks:
     answer = json.loads(post(clerk, "/transfer", '{"timeout":0,"queues":["jobs"]}'))
     [[(queue, number), message]] = answer["messages"]
     assert (queue, number, message["payload"]) == ("jobs", 0, "2+2")
-    reply_to = f"$client/{device.etid}" if asks else ""
-    assert message["kind"] == ["Request", reply_to]
+    assert message["kind"] == ["Request", "reply~0" if asks else ""]
     if asks:
-        post(clerk, f"/response/{quote(reply_to, safe='')}/jobs/0", "4")
+        post(clerk, "/response/reply~0/jobs/0", "4")
         [reply] = device.hear()
         assert reply[0] == "Publish" and reply[1] == device.etid and reply[-1] == b"4"
 
