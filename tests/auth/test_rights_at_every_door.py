@@ -473,7 +473,7 @@ def test_dead_letters_of_ones_own_queue_end_with_the_right() -> None:
     dead = house.broker.queues.named("dead")
     mine = house.broker.state.queues["mine"]
     assert mine.settings.dead_letter == "dead" and mine.messages
-    house.broker.queues.overdue._dead_letter(mine, 0, "given up")
+    house.broker.queues.overdue.dead_letter(mine, 0, "given up")
     assert not dead.messages and not mine.messages
 
 

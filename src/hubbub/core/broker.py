@@ -216,6 +216,7 @@ class Broker:
         row = row_about(session, schema.CONNECT)
         self._write(session, row._replace(number=first, properties=properties))
         self.observers.tell_all(session)
+        self.queues.back(session)
         if self.hooks is not None:
             self.hooks.connected(session)
 

@@ -66,6 +66,7 @@ QUEUES_PER_TOKEN: Final = 20_000  # a fifth: one client that makes names cannot 
 ENDED_QUEUES: Final = 10_000  # whose next id is remembered one by one; most are reply queues
 TOKENS: Final = 100_000  # logged in at once, under any names; as many as there are queues
 POLLS_PER_TOKEN: Final = 1_000  # blocked reads of one client
+READER_SECONDS: Final = 30.0  # a service that read so long ago is busy, not gone: as in m-cli
 OPEN_REPLIES: Final = 100_000  # requests that others answer by number; each is a small object
 REPLY_SECONDS: Final = 60.0  # nobody waits longer for an answer, as a rule
 

@@ -49,7 +49,7 @@ class Overdue:
         most = queue.settings.max_deliveries
         while most and number >= 0 and queue.delivered.get(number, 0) >= most:
             try:
-                self._dead_letter(queue, number, GIVEN_UP)
+                self.dead_letter(queue, number, GIVEN_UP)
             except UnreadableError:
                 self.broker.again(queue, lambda: self.broker.queues.offer(queue))
                 return -1
@@ -111,13 +111,13 @@ class Overdue:
                 kept.append(entry)
             elif entry[1] in queue.messages:
                 try:
-                    self._dead_letter(queue, entry[1], EXPIRED)
+                    self.dead_letter(queue, entry[1], EXPIRED)
                 except UnreadableError:
                     kept.append(entry)
         for entry in kept:
             heapq.heappush(expiring, entry)
 
-    def _dead_letter(self, queue: Queue, number: int, reason: str) -> None:
+    def dead_letter(self, queue: Queue, number: int, reason: str) -> None:
         """Take a message out of its queue, into that of the dead letters if it has one."""
         broker, seq = self.broker, queue.messages[number]
         message = broker.log.read(seq)

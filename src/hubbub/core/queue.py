@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from mypy_extensions import mypyc_attr
 
-from hubbub.core.message import Run
+from hubbub.core.message import Message, Run
 from hubbub.core.rights import CONSUME, Rights
 from hubbub.core.route import Route
 from hubbub.core.session import Session, Subscription
@@ -71,7 +71,8 @@ class Queue(Session):
     `user` whose it was: they may do with it what they like. `polled` is when (monotonic seconds)
     the last reader said it would wait until, None = nobody ever read; `read` says so over a
     restart. `leased`: id -> the consumer that has the message,
-    `ends`: id -> when that is over (monotonic seconds), soonest first, if it ever is;
+    `ends`: id -> when that is over (monotonic seconds), soonest first, if it ever is; `aside`: ids
+    of messages that none of its present consumers can take, out of the way of the others;
     `delivered`: id -> how often it was leased, if that is counted. `expiring`: a heap of (UTC
     microseconds, id). `bytes` are those of the payloads. `enter` writes the rows of what comes
     in; the broker sets it. `cached_in`: where routes to it are kept. `row` is the seq of the row
@@ -97,6 +98,7 @@ class Queue(Session):
         self.read = False
         self.consumers: deque[Subscription] = deque()
         self.waiting: deque[int] = deque()
+        self.aside: list[int] = []
         self.leased: dict[int, Session] = {}
         self.ends: dict[int, float] = {}
         self.delivered: dict[int, int] = {}
@@ -218,6 +220,32 @@ class Queue(Session):
             if session.ready() and seq not in session.leases and self._admits(session):
                 return self.consumers[-1]
         return None
+
+    def other_consumer(self, message: Message) -> Subscription | None:
+        """Of those with room, who can take a message which is too large for whose turn it was."""
+        for subscription in self.consumers:
+            session = subscription.session
+            if session.fits(message, subscription) and session.ready() and self._admits(session):
+                self.consumers.remove(subscription)
+                self.consumers.append(subscription)
+                return subscription
+        return None
+
+    def somebody_fits(self, message: Message, away: bool) -> bool:
+        """Whether a consumer that is here, or one that is `away`, may take it one day."""
+        return any(
+            (away if one.session.number == 0 else one.session.fits(message, one))
+            for one in self.consumers
+        )
+
+    def set_aside(self) -> None:
+        """Nobody here can take the message that waits first: it makes room for the others."""
+        self.aside.append(self.waiting.popleft())
+
+    def recall(self) -> None:
+        """What was set aside waits again: somebody came."""
+        numbers, self.aside = self.aside, []
+        self.wait_again([number for number in numbers if number in self.messages])
 
     def _admits(self, session: Session) -> bool:
         """Whether it may consume here, now: rules change while it waits."""

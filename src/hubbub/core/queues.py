@@ -8,13 +8,21 @@ queue is in `overdue`. The broker owns it, protocols call it; no I/O.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hubbub import schema
-from hubbub.core.limits import ENDED_QUEUES, QUEUE_BYTES, QUEUE_MESSAGES, QUEUES
+from hubbub.core.limits import (
+    ENDED_QUEUES,
+    QUEUE_BYTES,
+    QUEUE_MESSAGES,
+    QUEUES,
+    READER_SECONDS,
+)
 from hubbub.core.message import SPELLED, Message, Run, row_of, run_of
 from hubbub.core.overdue import Overdue
 from hubbub.core.queue import PLAIN, PROTOCOL, Queue, QueueSettings, Reader
@@ -28,12 +36,22 @@ from hubbub.schema import Row, column_of, name_to_wire
 if TYPE_CHECKING:
     from hubbub.core.broker import Broker
 
+log = logging.getLogger("hubbub.queues")
+
+TOO_LARGE: Final = "too large for all who take from the queue"
+
+# A request that nobody can take, its queue and id there, and who was offered it.
+Failed = Callable[[Queue, int, Message, Session], None]
+
 
 class Queues:
     """Their bounds, and who waits for queues that are not there.
 
-    `expecting`: consumers of destroyed ones, `awaiting`: readers of any that may yet begin.
+    `expecting`: consumers of destroyed ones, `awaiting`: readers of any that may yet begin. `fail`
+    tells an asker that nobody can take its request; the replies set it.
     """
+
+    fail: Failed
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -253,7 +271,16 @@ class Queues:
 
     def consume(self, name: str, subscription: Subscription) -> None:
         """A session takes part in the competition for a queue, which begins if there is none."""
-        self.named(name).consumers.append(subscription)
+        queue = self.named(name)
+        queue.consumers.append(subscription)
+        queue.recall()
+
+    def back(self, session: Session) -> None:
+        """A consumer is here again, and may take more or less than before."""
+        for name in session.subscriptions:
+            queue = self.broker.state.queues.get(name[len(QUEUE) :])
+            if queue is not None and name.startswith(QUEUE):
+                queue.recall()
 
     def consume_no_more(self, name: str, subscription: Subscription) -> None:
         queue = self.broker.state.queues.get(name)
@@ -285,12 +312,21 @@ class Queues:
             subscription = queue.next_consumer(number)
             if subscription is None:
                 return
-            session = subscription.session
             try:
-                message = self._lease(queue, number, session)
+                message = self.broker.log.read(queue.messages[number])
             except UnreadableError:
                 self.broker.again(queue, partial(self.offer, queue))
                 return
+            if message is not None and not subscription.session.fits(message, subscription):
+                other = queue.other_consumer(message)
+                if other is None:
+                    if queue.somebody_fits(message, away=False):
+                        return
+                    self._too_large(queue, number, message, subscription.session)
+                    continue
+                subscription = other
+            session = subscription.session
+            self._lease(queue, number, message, session)
             if message is None:
                 continue
             if session.lasting and min(message.qos, subscription.qos):
@@ -301,28 +337,55 @@ class Queues:
 
     def take(self, queue: Queue, session: Session) -> tuple[int, Message] | None:
         """Lease the oldest waiting message to a session that asks for one: its id and itself."""
+        if queue.aside:
+            queue.recall()
         while (number := self.overdue.first_waiting(queue)) >= 0:
             if queue.messages[number] in session.leases:
                 break  # it has it from another queue, and must be done with that first
             try:
-                message = self._lease(queue, number, session)
+                message = self.broker.log.read(queue.messages[number])
             except UnreadableError:
                 self.broker.again(queue, partial(self.offer, queue))
                 break
+            self._lease(queue, number, message, session)
             if message is not None:
                 return number, message
         return None
 
-    def _lease(self, queue: Queue, number: int, session: Session) -> Message | None:
+    def _lease(self, queue: Queue, number: int, message: Message | None, session: Session) -> None:
         """Hand over the message that waits first; None if it is lost."""
-        message = self.broker.log.read(queue.messages[number])
         queue.waiting.popleft()
         if message is None:
             self.broker.metrics.drop("memory full")
             self.acknowledge(queue, number, session)
         else:
             self.overdue.leased(queue, number, session)
-        return message
+
+    def _too_large(self, queue: Queue, number: int, message: Message, reader: Session) -> None:
+        """None of its consumers can take the message that waits first.
+
+        It stays for who reads by a cursor, is away, or may yet come. But who asks for an answer
+        hears at once that there will be none; and dead letters have their place.
+        """
+        read = queue.readers or self._was_read(queue)
+        hopeless = not (read or queue.somebody_fits(message, away=True))
+        if not (hopeless and (message.reply_to or queue.settings.dead_letter)):
+            if not queue.aside:
+                log.warning("%s: message %d is %s, and waits", queue.client, number, TOO_LARGE)
+            queue.set_aside()
+            return
+        try:
+            self.overdue.dead_letter(queue, number, TOO_LARGE)
+        except UnreadableError:
+            queue.set_aside()
+            return
+        if message.reply_to:
+            self.fail(queue, number, message, reader)
+
+    def _was_read(self, queue: Queue) -> bool:
+        """Whether somebody read it by a cursor not long ago, and may be busy."""
+        polled = queue.polled
+        return polled is not None and self.broker.clock.now() < polled + READER_SECONDS
 
     def answer(self, session: Session, seq: int, run: Run) -> None:
         """Publish a run of one message as the answer to a request that the session took."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 LATE: Final = "late reply"
 NOT_ASKED: Final = "an answer of somebody who was not asked"
 UNCLAIMED: Final = "the asker is gone"
+ERROR: Final = "error"  # the sub-topic of an answer that says why there is none
 
 
 # A client, over its connections: protocol, id and user.
@@ -91,6 +92,7 @@ class Replies(Session):
         self.ttl = REPLY_SECONDS
         self.most = OPEN_REPLIES
         self._by_request: dict[int, int] = {}
+        broker.queues.fail = self.fail
 
     def __contains__(self, number: object) -> bool:
         return number in self.open or number in self.late
@@ -226,6 +228,18 @@ class Replies(Session):
             message.expires,
         )  # fmt: skip
         self.broker.answer(answer, responder)
+
+    def fail(self, queue: Queue, number: int, message: Message, reader: Session) -> None:
+        """Nobody can take a request: tell who asked. `reader` could not, and might have answered.
+
+        Where neither may write nothing is said, as if it had answered.
+        """
+        reply = Reply(message, self.broker.clock.now() + self.ttl)
+        reply.queue, reply.number = queue, number
+        if self._reaches(reply) and self.may_answer(reader, reply.address, reply.asker):
+            text = f"{len(message.payload)} bytes are too large for all who serve {queue.name}"
+            said = Message("", text.encode(), min(message.qos, 1), subtopic=ERROR)
+            self._forward(reply, said, self.broker.itself)
 
     def wake(self) -> None:
         """End what is over its time: about once a second."""

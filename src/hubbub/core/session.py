@@ -312,6 +312,10 @@ class Session:
         """Whether a queue may hand it one more message now."""
         return self.number != 0
 
+    def fits(self, message: Message, subscription: Subscription) -> bool:
+        """Whether it can be shown a message of this size at all, now that it is connected."""
+        return True
+
     def hungry(self) -> bool:
         """Whether it takes more of the retained messages now; else it asks when it does."""
         return True

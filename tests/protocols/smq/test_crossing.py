@@ -316,3 +316,93 @@ def test_a_reply_id_can_be_observed_like_the_client_it_stands_for(town: Town) ->
     assert service.observe(reply_id) == []
     service.publish(reply_id, b"4")
     assert service.hear() == [("Change", reply_id, 0, b"")]
+
+
+# Too large
+
+LARGE = b"x" * 70_000
+
+
+def test_what_is_too_large_for_one_consumer_goes_to_another(town: Town) -> None:
+    device, panel = town.device(b"device-1"), town.modern("panel", "$queue/jobs", 1)
+    device.subscribe(b"$queue/jobs")
+    clerk = town.clerk("clerk")
+    for payload in ("one", LARGE.decode(), "two", LARGE.decode(), "three"):
+        post(clerk, "/publish/$queue/jobs", payload)
+    small = [heard[-1] for heard in device.hear()]
+    large = [heard.partition(" ")[0] for heard in panel.hear()]
+    assert LARGE not in small and large.count(f"$queue/jobs={LARGE.decode()}") == 2
+    assert len(small) + len(large) == 5
+
+
+def test_what_is_too_large_waits_without_stopping_the_others(town: Town) -> None:
+    device, clerk = town.device(b"device-1"), town.clerk("clerk")
+    device.subscribe(b"$queue/jobs")
+    for payload in ("one", LARGE.decode(), "two"):
+        post(clerk, "/publish/$queue/jobs", payload)
+    assert [heard[-1] for heard in device.hear()] == [b"one", b"two"]
+    assert town.waiting("jobs") == [LARGE]
+    second = town.device(b"device-2", websocket=True)
+    second.say(codec.SUBSCRIBE, rest=b"$queue/jobs")
+    assert [heard[-1] for heard in second.hear()][1:] == [LARGE]
+    assert town.waiting("jobs") == []
+
+
+def test_a_reader_gets_what_is_too_large_for_the_consumers(town: Town) -> None:
+    device, clerk = town.device(b"device-1"), town.clerk("clerk")
+    device.subscribe(b"$queue/jobs")
+    post(clerk, "/transfer", '{"timeout":0,"queues":["jobs"]}')
+    post(clerk, "/create/clerk", "")
+    post(clerk, "/request/jobs/clerk", LARGE.decode())
+    answer = json.loads(post(clerk, "/transfer", '{"timeout":0,"queues":["jobs"]}'))
+    assert [message["payload"] for _, message in answer["messages"]] == [LARGE.decode()]
+    post(clerk, "/create/leased", '{"lease":60}')
+    device.say(codec.SUBSCRIBE, rest=b"$queue/leased")
+    post(clerk, "/publish/$queue/leased", LARGE.decode())
+    answer = json.loads(post(clerk, "/transfer", '{"timeout":0,"queues":["leased"]}'))
+    assert [message["payload"] for _, message in answer["messages"]] == [LARGE.decode()]
+
+
+def test_who_asks_too_much_of_all_services_hears_so_at_once(town: Town) -> None:
+    device, clerk = town.device(b"device-1"), town.clerk("clerk")
+    device.subscribe(b"$queue/jobs")
+    post(clerk, "/create/jobs", '{"dead_letter":"dead"}')
+    post(clerk, "/create/mine", "")
+    asked = told(None, {spec.RESPONSE_TOPIC: b"answers", spec.CORRELATION: b"7"})
+    panel = town.modern("panel", "answers", 1)
+    panel.publish("$queue/jobs", LARGE, 1, properties=asked)
+    text = "70000 bytes are too large for all who serve jobs"
+    assert panel.hear() == [
+        f"answers={text} q1 #1 correlation-data=7 smq-subtopic:error",
+        "PUBACK 1",
+    ]
+    post(clerk, "/request/jobs/mine", LARGE.decode())
+    answer = json.loads(post(clerk, "/transfer", '{"timeout":0,"queues":["mine"]}'))
+    [[_, message]] = answer["messages"]
+    assert message == {"payload": text, "kind": ["Response", ["jobs", 1]], "error": True}
+    page = town.device(b"page-1", websocket=True)
+    jobs = page.create(b"$queue/jobs")
+    error, request = page.create_sub(b"error"), page.create_sub(b"request")
+    page.publish(jobs, LARGE, request)
+    assert page.hear() == [("Publish", page.etid, 1, error, text.encode())]
+    assert device.hear() == [] and town.waiting("jobs") == []
+    answer = json.loads(post(clerk, "/transfer", '{"timeout":0,"queues":["dead"]}'))
+    assert [len(message["payload"]) for _, message in answer["messages"]] == [70_000] * 3
+
+
+def test_the_largest_packet_of_a_client_of_mqtt_5_counts_too(town: Town) -> None:
+    small = Modern(cast(Stage, town), "small", properties=told({spec.MAXIMUM_PACKET: 100}))
+    small.subscribe("$queue/jobs", 1)
+    small.hear()
+    clerk = town.clerk("clerk")
+    post(clerk, "/create/mine", "")
+    post(clerk, "/publish/$queue/jobs?qos=1", "x" * 100)
+    post(clerk, "/request/jobs/mine", "fits")
+    post(clerk, "/request/jobs/mine", "y" * 100)
+    assert [heard.partition(" ")[0] for heard in small.hear()] == ["$queue/jobs=fits"]
+    assert len(town.waiting("mine")) == 1
+    assert town.waiting("jobs") == [b"x" * 100, b"fits"]
+    large = town.modern("large", "$queue/jobs", 1)
+    assert town.broker.sessions["mqtt", "large"].leases
+    large.disconnect()
+    assert town.waiting("jobs") == [b"x" * 100, b"fits"]

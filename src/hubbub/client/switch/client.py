@@ -58,9 +58,9 @@ class SwitchClient:
         self._idle: list[Channel] = []
         # Calls: who waits for which reply, and replies that came before their request's id.
         self._replies: asyncio.Task[None] | None = None
-        self._waiting: dict[Id, asyncio.Future[bytes]] = {}
+        self._waiting: dict[Id, asyncio.Future[Delivery]] = {}
         self._sending = 0
-        self._early: dict[Id, bytes] = {}
+        self._early: dict[Id, Delivery] = {}
         # Whether the hub does not answer, and the program was told.
         self._away = False
 
@@ -139,7 +139,8 @@ class SwitchClient:
         """Send a request and return its reply. CallTimeout after `timeout` seconds.
 
         The queue begins if nobody serves it yet. The request stays in it after a time-out. A
-        hub that goes away and comes back does not end the call.
+        hub that goes away and comes back does not end the call. Refused if the hub says that
+        the request is too large for all who serve it.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -154,7 +155,7 @@ class SwitchClient:
         try:
             sent = await self._insist(lambda: self.send(queue, body, self.token))
             if sent in self._early:
-                return self._early.pop(sent)
+                return _reply_of(self._early.pop(sent))
             reply = self._expect(sent)
         finally:
             self._finish_sending()
@@ -164,7 +165,7 @@ class SwitchClient:
             if self._waiting.get(sent) is reply:
                 del self._waiting[sent]
 
-    def _expect(self, sent: Id) -> asyncio.Future[bytes]:
+    def _expect(self, sent: Id) -> asyncio.Future[Delivery]:
         before = self._waiting.get(sent)
         if before is not None and not before.done():
             queue, number = sent
@@ -172,7 +173,7 @@ class SwitchClient:
         self._waiting[sent] = asyncio.get_running_loop().create_future()
         return self._waiting[sent]
 
-    async def _reply(self, reply: asyncio.Future[bytes]) -> bytes:
+    async def _reply(self, reply: asyncio.Future[Delivery]) -> bytes:
         """The reply, or what became of receiving replies."""
         replies = self._replies
         if replies is not None:
@@ -181,7 +182,7 @@ class SwitchClient:
             if replies is not None and not replies.cancelled():
                 await replies
             raise Refused("this client was closed")
-        return reply.result()
+        return _reply_of(reply.result())
 
     def _finish_sending(self) -> None:
         """What came early for nobody who is still sending was for nobody."""
@@ -202,9 +203,9 @@ class SwitchClient:
         """Give a reply to who waits for it."""
         waiting = self._waiting.get(delivery.answers) if delivery.answers else None
         if waiting is not None and not waiting.done():
-            waiting.set_result(delivery.payload)
+            waiting.set_result(delivery)
         elif self._sending and delivery.answers:
-            self._early[delivery.answers] = delivery.payload
+            self._early[delivery.answers] = delivery
         else:
             log.info("%s:%d is a reply nobody waits for", delivery.queue, delivery.number)
         await channel.ask("GET", codec.target("ack", delivery.queue, str(delivery.number)))
@@ -370,6 +371,13 @@ class SwitchClient:
     async def shutdown(self) -> None:
         """End the hub, if it lets this client."""
         await self._requests.ask("POST", codec.target("shutdown"))
+
+
+def _reply_of(delivery: Delivery) -> bytes:
+    """What was answered; Refused if that is why there is no answer."""
+    if delivery.error:
+        raise Refused(delivery.payload.decode(errors="replace"))
+    return delivery.payload
 
 
 async def _transfer(

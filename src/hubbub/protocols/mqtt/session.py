@@ -34,6 +34,7 @@ NAME: Final = "mqtt"
 PACKET_IDS: Final = 65_535
 ANY_PACKET: Final = 2 * codec.MAX_LENGTH  # more than there can be
 ALIAS_BYTES: Final = 3  # what a topic alias adds to a packet that says the topic too
+REPLY_ID_BYTES: Final = 15  # $client/ and seven digits, in the place of a reply queue
 NOTHING_ASKED: Final[tuple[bool, Ids]] = (False, ())
 TOO_LARGE: Final = "packet too large for the client"
 
@@ -203,6 +204,13 @@ class MqttSession(Session):
             return True
         self.turned_away = True
         return False
+
+    def fits(self, message: Message, subscription: Subscription) -> bool:
+        if self.packet_limit == ANY_PACKET:
+            return True
+        qos, ids = min(message.qos, subscription.qos), _together([subscription])[1]
+        frame = self.dialect.publish(message, qos, message.retain, 1, False, ids)
+        return len(frame) + ALIAS_BYTES + REPLY_ID_BYTES <= self.packet_limit
 
     def hungry(self) -> bool:
         link = self.link

@@ -248,6 +248,9 @@ class SmqSession(Session):
             return False
         return self.number != 0 and self.settled and len(self.leases) < INFLIGHT
 
+    def fits(self, message: Message, subscription: Subscription) -> bool:
+        return len(message.payload) <= self.encoding.payload_bytes
+
     def resume(self) -> None:
         """There may be room again: take from the queues."""
         self.smq.stalled.discard(self)

@@ -19,6 +19,7 @@ from typing import Final
 
 from hubbub.core.message import Message
 from hubbub.core.queue import Queue
+from hubbub.core.replies import ERROR
 from hubbub.core.topics import CLIENT, QUEUE
 from hubbub.protocols.switch.codec import Delivery
 
@@ -44,9 +45,11 @@ def reply_address(name: str) -> str:
 
 def delivery_of(queue: Queue, number: int, message: Message) -> Delivery:
     """A message of a queue as message-switch sees it."""
+    answers = answered_by(message)
     return Delivery(
-        queue.name, number, message.payload, shown(message.reply_to, number), answered_by(message),
+        queue.name, number, message.payload, shown(message.reply_to, number), answers,
         queue.delivered.get(number, 0) if queue.settings.lease else 0,
+        answers is not None and message.subtopic == ERROR,
     )  # fmt: skip
 
 

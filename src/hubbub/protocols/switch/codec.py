@@ -12,7 +12,8 @@ Dialect C, which the programs of today speak; A is what differs from it in `read
 
 The names are %-encoded segments. JSON strings carry bytes: what is above 0x7f stands there as it
 is, UTF-8 or not, so payloads travel unchanged. `POST /create`, `/publish`, `/bind` and `/unbind`
-are ours, and so are `max` in a transfer and `deliveries` in messages of queues with leases.
+are ours, and so are `max` in a transfer, `deliveries` in messages of queues with leases, and
+`error` in an answer.
 The connection reads and answers with this module, our client asks with it. No state, no I/O.
 """
 
@@ -119,7 +120,8 @@ class Wanted(NamedTuple):
 class Delivery(NamedTuple):
     """A message out of a queue. `answers` is (queue, id) of the request, if it is a response.
 
-    `deliveries` is how often it was leased, 0 if that is not counted.
+    `deliveries` is how often it was leased, 0 if that is not counted. `error`: the answer says
+    why there is none.
     """
 
     queue: str
@@ -128,6 +130,7 @@ class Delivery(NamedTuple):
     reply_to: str
     answers: tuple[str, int] | None
     deliveries: int = 0
+    error: bool = False
 
 
 class Refused(Exception):
@@ -316,6 +319,8 @@ def message(delivery: Delivery) -> bytes:
     else:
         kind = b'"Request",%b' % quoted_name(delivery.reply_to)
     said = b'{"payload":%b,"kind":[%b]' % (quoted(delivery.payload), kind)
+    if delivery.error:
+        said += b',"error":true'
     return said + (b',"deliveries":%d}' % delivery.deliveries if delivery.deliveries else b"}")
 
 
@@ -363,7 +368,7 @@ def deliveries_of(body: bytes) -> tuple[list[Delivery], str]:
             queue, number, name_to_wire(said["payload"]),
             said["kind"][1] if said["kind"][0] == "Request" else "",
             tuple(said["kind"][1]) if said["kind"][0] == "Response" else None,
-            said.get("deliveries", 0),
+            said.get("deliveries", 0), said.get("error", False),
         )
         for (queue, number), said in reversed(answer["messages"])
     ]  # fmt: skip
