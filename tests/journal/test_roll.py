@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -305,3 +306,24 @@ def test_what_a_killed_roller_left_unfinished_is_removed(tmp_path: Path) -> None
     roll(desk.journal.directory, 1)
     assert not left.exists() and desk.journal.directory.snapshots() == [6]
     desk.close()
+
+
+def test_packing_anew_comes_after_what_makes_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It writes; on a full disk it must not keep retention from its work."""
+    desk = filled(tmp_path)
+    directory = desk.journal.directory
+    for base in (1, 7):
+        roll(directory, base)
+        desk.journal.rolled()
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no room in this test")
+
+    monkeypatch.setattr("hubbub.journal.roll.repack", no_room)
+    with pytest.raises(OSError, match="no room"):
+        roll(directory, 10, keep_bytes=1)
+    desk.close()
+    assert directory.segments() == [10, 14]
+    assert directory.snapshots() == [9, 13]

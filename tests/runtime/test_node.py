@@ -29,6 +29,7 @@ from hubbub.errors import SettingError
 from hubbub.journal.writer import Journal
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt.serial import CLIENTS
+from hubbub.runtime import child
 from hubbub.runtime.node import Node
 from hubbub.web.app import Application
 from tests.protocols.mqtt.conversation import in_words
@@ -323,6 +324,28 @@ async def test_a_disk_that_fails_acknowledges_nothing_and_loses_nothing(
         message = again.broker.log.read(again.broker.state.retained["a"])
         assert message is not None
         assert message.payload == b"x"
+
+
+async def test_a_full_disk_is_rolled_once_a_minute_or_when_less_is_to_be_kept(
+    hub: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rolls: list[str] = []
+
+    async def run(command: list[str]) -> child.Ended:
+        rolls.append(command[-1])
+        return child.Ended(0, "")
+
+    monkeypatch.setattr(child, "run", run)
+    assert hub.journal is not None
+    hub.journal.disk.full = True
+    for _ in range(5):
+        hub._roll_if_due()
+        await asyncio.sleep(0.01)
+    assert rolls == ["--make-room"]
+    hub.apply(hub.settings)
+    hub._roll_if_due()
+    await asyncio.sleep(0.01)
+    assert len(rolls) == 2
 
 
 async def test_publishers_wait_for_the_disk_and_memory_does_not(

@@ -22,7 +22,7 @@ from hubbub.errors import DirectoryError, JournalError, UnreadableError
 from hubbub.journal import files
 from hubbub.journal.content import HEADER_BYTES, Content, told
 from hubbub.journal.examine import directory_of, verify
-from hubbub.journal.files import belongs_to_folder, make_folder, sync_folder, write_at, write_whole
+from hubbub.journal.files import make_folder, opened, sync_folder, write_at, write_whole
 from hubbub.journal.lock import Lock
 from hubbub.journal.segments import FORMAT, Directory, committed_bytes
 
@@ -160,9 +160,7 @@ def _copy_bytes(content: Content, end: int, file: BinaryIO) -> None:
 
 def _new(path: Path) -> BinaryIO:
     """A file of whom the folder belongs to: who restores as root is not who runs the hub."""
-    file = open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o640))
-    belongs_to_folder(file.fileno(), path)
-    return file
+    return open(path, "xb", opener=lambda _, flags: opened(path, flags))
 
 
 def _finish(copy: Directory, committed: int, identity: str) -> None:

@@ -27,7 +27,7 @@ from typing import Final
 
 from hubbub.core.limits import GROWTH_LEAST, GROWTH_MOST
 from hubbub.journal.content import HEADER_BYTES, Header
-from hubbub.journal.files import belongs_to_folder, write_at
+from hubbub.journal.files import opened, write_at
 from hubbub.journal.group import Group
 from hubbub.journal.pulse import Pulse
 from hubbub.journal.segments import COMMITTED_BYTES, Directory, committed_bytes
@@ -86,8 +86,7 @@ class Disk:
         self.written = written
         log_folder = self.directory.log
         self._folder = os.open(log_folder, os.O_RDONLY)
-        self._committed = os.open(log_folder / "committed", os.O_RDWR | os.O_CREAT, 0o640)
-        belongs_to_folder(self._committed, log_folder / "committed")
+        self._committed = opened(log_folder / "committed", os.O_RDWR | os.O_CREAT)
 
     def go_on(self, file: int, fd: int, end: int) -> None:
         """Go on behind the rows of a file that was found; the descriptor stays its reader's."""
@@ -226,9 +225,7 @@ class Disk:
         self._suspect = False
 
     def _open_ahead(self) -> None:
-        path = self.directory.log / AHEAD
-        self._ahead = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o640)
-        belongs_to_folder(self._ahead, path)
+        self._ahead = opened(self.directory.log / AHEAD, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
 
     def _drop_ahead(self) -> None:
         """A file whose sync failed is not written again, not even under another name."""

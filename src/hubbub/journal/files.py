@@ -29,11 +29,7 @@ def make_folder(folder: Path) -> None:
     make_folder(folder.parent)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(0o750)
-        fd = os.open(folder, os.O_RDONLY)
-        try:
-            belongs_to_folder(fd, folder)
-        finally:
-            os.close(fd)
+        os.close(opened(folder, os.O_RDONLY))
         sync_folder(folder.parent)
 
 
@@ -43,12 +39,18 @@ def remove(path: Path) -> None:
     sync_folder(path.parent)
 
 
-def belongs_to_folder(fd: int, path: Path) -> None:
-    """Give a file that root made to whom its folder belongs."""
-    if os.geteuid() == 0:
-        folder, file = os.stat(path.parent), os.fstat(fd)
-        if (folder.st_uid, folder.st_gid) != (file.st_uid, file.st_gid):
-            os.fchown(fd, folder.st_uid, folder.st_gid)
+def opened(path: Path, flags: int) -> int:
+    """Open a file, and give one that root made to whom its folder belongs."""
+    fd = os.open(path, flags, 0o640)
+    try:
+        if os.geteuid() == 0:
+            folder, file = os.stat(path.parent), os.fstat(fd)
+            if (folder.st_uid, folder.st_gid) != (file.st_uid, file.st_gid):
+                os.fchown(fd, folder.st_uid, folder.st_gid)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 def write_at(fd: int, data: bytes | bytearray | memoryview, at: int) -> None:
@@ -81,11 +83,10 @@ class Replacement:
         if self._room is not None:
             os.replace(self._room, self._new)
         emptied = os.O_TRUNC if self._room is None else 0
-        self.fd = os.open(self._new, os.O_RDWR | os.O_CREAT | emptied, 0o640)
         try:
-            belongs_to_folder(self.fd, self._new)
-        except OSError as error:
-            self.__exit__(type(error))
+            self.fd = opened(self._new, os.O_RDWR | os.O_CREAT | emptied)
+        except OSError:
+            self._discard()
             raise
         return self
 
@@ -97,5 +98,8 @@ class Replacement:
                 sync_folder(self.path.parent)
         finally:
             os.close(self.fd)
-            with contextlib.suppress(OSError):  # what stays is overwritten by the next try
-                os.unlink(self._new)
+            self._discard()
+
+    def _discard(self) -> None:
+        with contextlib.suppress(OSError):  # what stays is overwritten by the next try
+            os.unlink(self._new)

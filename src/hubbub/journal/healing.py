@@ -16,7 +16,7 @@ functions and no others, so that they agree.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -39,6 +39,23 @@ def whole_snapshot(path: Path) -> list[Frame] | None:
         end = HEADER_BYTES + sum(one.size for one in found)
         sound = all(one.verdict == WHOLE for one in found) and end == header.sealed
     return found if sound else None
+
+
+def judged(
+    paths: Iterable[tuple[int, Path]],
+) -> Iterator[tuple[int, Path, list[Frame] | OSError | None]]:
+    """Snapshots, each with its frames if it is whole, None if it is damaged, or the error with
+    which the disk refuses it. Any other error of the machine ends the walk.
+    """
+    for seq, path in paths:
+        try:
+            yield seq, path, whole_snapshot(path)
+        except FileNotFoundError:
+            continue  # a roller removed it since it was listed
+        except OSError as error:
+            if error.errno not in UNREADABLE:
+                raise
+            yield seq, path, error
 
 
 class Choice(NamedTuple):
@@ -64,23 +81,15 @@ def choose(directory: Directory) -> Choice:
     notes: list[str] = []
     unread: list[str] = []
     trouble: OSError | None = None
-    paths = [(seq, directory.snapshot(seq)) for seq in reversed(directory.snapshots())]
-    for seq, path in chain(paths, _in_quarantine(directory)):
-        try:
-            frames = whole_snapshot(path)
-        except FileNotFoundError:
-            continue  # a roller removed it since it was listed
-        except OSError as error:
-            if error.errno not in UNREADABLE:
-                raise
-            trouble = error
-            unread.append(f"{path.name}: {error.strerror}; it stays where it is, another is used")
-            continue
-        if frames is not None:
+    for seq, path, frames in judged(chain(directory.newest_first(), _in_quarantine(directory))):
+        if isinstance(frames, OSError):
+            trouble = frames
+            unread.append(f"{path.name}: {frames.strerror}; it stays where it is, another is used")
+        elif frames is not None:
             if path.parent == directory.quarantine:
                 notes.append(f"{path}: reads well, and is used again")
             return _fitting(directory, Choice(seq, path, frames, notes, unread))
-        if path.parent != directory.quarantine:
+        elif path.parent != directory.quarantine:
             notes.append(f"{path.name}: a damaged snapshot, the one before it is used")
     if trouble is not None:
         raise trouble

@@ -10,7 +10,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from hubbub.journal.files import belongs_to_folder
+from hubbub.journal.files import opened
 
 
 class Lock:
@@ -58,8 +58,7 @@ class Lock:
         self.release()
 
     def _open(self) -> None:
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o640)
-        belongs_to_folder(self._fd, self.path)
+        self._fd = opened(self.path, os.O_RDWR | os.O_CREAT)
 
     def _sign(self) -> None:
         os.ftruncate(self._fd, 0)

@@ -2,10 +2,10 @@
 
     1. fold     newest snapshot + the segments up to BASE → the next snapshot, with the messages
                 that state refers to
-    2. repack   what one snapshot covers and lies in many small frames: QoS 1 of one message at a
+    2. compress the segments that two snapshots cover
+    3. remove   all but the newest two snapshots, and what retention lets go
+    4. repack   what one snapshot covers and lies in many small frames: QoS 1 of one message at a
                 time leaves one row a frame, a kilobyte and a half for each, slow to read
-    3. compress the segments that two snapshots cover
-    4. remove   all but the newest two snapshots, and what retention lets go
 
 A child process of the hub, so that the loop never stalls. Every step leaves by renaming one whole
 file; run again after a crash it finds what is done. The newest two snapshots and the segments
@@ -13,7 +13,7 @@ between and after them are never compressed or removed: if the newest snapshot t
 a hub, which cannot decompress, still starts from the one before. Both are known to be whole before
 anything else goes. What the machine cannot open or read now ends the roll and is left as it is.
 
-On a full disk 4 comes first (`--make-room`), and a snapshot is written into the room that the file
+On a full disk 3 comes first (`--make-room`), and a snapshot is written into the room that the file
 `reserve` keeps. Prints what it found damaged; ends with 0 if all is done.
 """
 
@@ -33,11 +33,11 @@ from hubbub.core.limits import COMMIT_ROWS, FRAME_BYTES, RESERVE_BYTES
 from hubbub.core.state import State
 from hubbub.errors import HubbubError, JournalError
 from hubbub.journal import files, frame, packing
-from hubbub.journal.content import HEADER_BYTES, UNREADABLE, Content, Header, unreadable
+from hubbub.journal.content import HEADER_BYTES, Content, Header, unreadable
 from hubbub.journal.disk import FULL
 from hubbub.journal.files import Replacement, write_at
 from hubbub.journal.frame import Frame
-from hubbub.journal.healing import heal, set_aside, whole_snapshot, without_beginning
+from hubbub.journal.healing import heal, judged, set_aside, whole_snapshot, without_beginning
 from hubbub.journal.lock import Lock
 from hubbub.journal.segments import Directory
 from hubbub.schema import Row
@@ -73,14 +73,14 @@ def roll(
         if make_room and _two_are_whole(directory):
             remove(directory, keep_seconds, keep_bytes)
         sure = fold(directory, base) if base else False
-        for first, following in _folded(directory):
-            repack(directory, first, following)
         if sure or _two_are_whole(directory):
             for first, following in _covered(directory) if packing.possible() else ():
                 compress(directory, first, following)
             for seq in directory.snapshots()[:-2]:
                 files.remove(directory.snapshot(seq))
             remove(directory, keep_seconds, keep_bytes)
+        for first, following in _folded(directory):
+            repack(directory, first, following)
         _reserve(directory)
 
 
@@ -146,21 +146,16 @@ def _snapshot(
     if there is another to go on from.
     """
     trouble: OSError | None = None
-    for seq in reversed(directory.snapshots()):
-        path = directory.snapshot(seq)
-        try:
-            frames = whole_snapshot(path)
-        except OSError as error:
-            if error.errno not in UNREADABLE:
-                raise
-            trouble = error
-            print(f"{path.name}: {error.strerror}; it stays as it is", file=sys.stderr)
-            continue
-        if frames is not None:
+    for seq, path, frames in judged(directory.newest_first()):
+        if isinstance(frames, OSError):
+            trouble = frames
+            print(f"{path.name}: {frames.strerror}; it stays as it is", file=sys.stderr)
+        elif frames is not None:
             return seq, [Source(stack.enter_context(Content(path)), frames)]
-        kept = set_aside(directory, path)
-        print(f"{path.name}: a damaged snapshot, now {kept}", file=sys.stderr)
-        files.remove(path)
+        else:
+            kept = set_aside(directory, path)
+            print(f"{path.name}: a damaged snapshot, now {kept}", file=sys.stderr)
+            files.remove(path)
     if trouble is not None:
         raise trouble
     if headless := without_beginning(directory):

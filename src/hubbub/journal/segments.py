@@ -120,6 +120,10 @@ class Directory:
         """Seqs of the snapshots, ascending."""
         return _numbers(self.state)
 
+    def newest_first(self) -> Iterator[tuple[int, Path]]:
+        """The snapshots as who needs one looks at them."""
+        return ((seq, self.snapshot(seq)) for seq in reversed(self.snapshots()))
+
     def to_fold(self) -> int:
         """About how many bytes a start reads: the newest snapshot, and the segments after it.
 

@@ -78,7 +78,6 @@ class Journal(Log):
         self.behind = False  # so much waits for the disk that publishers do, too
         self.roll_trouble = ""  # why the last roll failed
         self.scrub_trouble = ""  # what reading everything found
-        self.roll_failures = 0  # how many failed one after another
         self.reports: list[str] = []
         # Settings
         self._segment_bytes = segment_bytes
@@ -448,7 +447,6 @@ class Journal(Log):
             log.error("journal: a segment could not be folded: %s", complaint)
         elif self.roll_trouble and not complaint:
             log.warning("journal: segments are folded again")
-        self.roll_failures = self.roll_failures + 1 if complaint else 0
         self.roll_trouble = complaint
 
     # Scrubbing

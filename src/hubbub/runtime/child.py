@@ -36,7 +36,7 @@ async def run(command: list[str]) -> Ended:
         said = await _all_of(reading)
         await _end_of(process)
     except asyncio.CancelledError:
-        process.terminate()
+        process.kill()  # each of their steps leaves a whole file or none; a stopped one must go too
         await _end_of(process)
         raise
     finally:

@@ -534,7 +534,7 @@ class Node:
 
     def _roll_ended(self, journal: Journal, complaint: str) -> None:
         journal.roll_ended(complaint)
-        if complaint:
+        if complaint or journal.disk.full:  # which would make it due again at once
             self._roll_again = self.clock.now() + ROLL_RETRY_SECONDS
 
     async def _run_child(

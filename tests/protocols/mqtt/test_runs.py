@@ -10,8 +10,9 @@ from hubbub.core.rights import Rights
 from hubbub.core.route import Route
 from hubbub.core.session import Silent
 from hubbub.protocols.mqtt import codec
-from hubbub.protocols.mqtt.session import ENCODINGS
+from hubbub.protocols.mqtt.dialect import PLAIN
 
+ENCODINGS = PLAIN.encodings(2)
 NAMES = st.sampled_from(["t", "a/b", "straße/°C", "50%20/x", "n" * 300])
 
 

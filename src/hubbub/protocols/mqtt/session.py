@@ -39,9 +39,6 @@ NOTHING_ASKED: Final[tuple[bool, Ids]] = (False, ())
 TOO_LARGE: Final = "packet too large for the client"
 
 
-ENCODINGS: Final = PLAIN.encodings(2)
-
-
 class MqttSession(Session):
     """The session of one client id. It lives as long as the connection, or is `lasting`.
 

@@ -89,8 +89,6 @@ ASKING: Final = frozenset(
     ("transient", "create_private", "response", "publish", "list", "list_alive", "transfer",
      "transfer_subscribed", "ack_subscribed")
 )  # fmt: skip
-# Whoever comes in may do these.
-FREE: Final = frozenset(("login", "admin"))
 _ALL: Final = {TRACE: QUEUE + "#", MANAGE: SYSTEM + "/#"}
 
 
