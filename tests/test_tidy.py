@@ -104,3 +104,26 @@ def test_the_papers_are_there() -> None:
     for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "hubbub.toml"):
         assert (ROOT / name).read_text("utf-8").strip(), name
     assert "Apache License" in (ROOT / "LICENSE").read_text("utf-8")
+
+
+# Where rows are logged beside `Context.change`, each for its reason (docs/decisions/0017).
+LOGGED_BESIDE = {
+    ("core/context.py", "change"), ("core/context.py", "note"),
+    ("core/broker.py", "_record"), ("core/delayed.py", "take"),  # runs
+    ("core/broker.py", "_audience"),  # only names whom later rows mean
+    ("core/queues.py", "_send"), ("core/queues.py", "_put"),  # a fifth of the cost of a call
+    ("core/queues.py", "acknowledge"),
+    ("core/queues.py", "dispatch"),  # what a restart makes of a lease
+    ("protocols/mqtt/session.py", "settle"),  # a tick's acknowledgements in one row
+}  # fmt: skip
+
+
+def test_state_changes_in_one_way() -> None:
+    found = set()
+    for file in FILES:
+        for function in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(function, ast.FunctionDef):
+                body = ast.unparse(function)
+                if re.search(r"\blog\.append(_run)?\(", body):
+                    found.add((str(file.relative_to(SOURCE / "hubbub")), function.name))
+    assert found == LOGGED_BESIDE

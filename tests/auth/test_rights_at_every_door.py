@@ -11,13 +11,16 @@ needs none, fails here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import pytest
+from starlette.routing import Route
 
 from hubbub.auth.acl import AclRights
 from hubbub.auth.asked import AskingGate
+from hubbub.config.settings import Settings
 from hubbub.core import rights as verbs
-from hubbub.core.gate import Gate
+from hubbub.core.gate import Admission, Gate
 from hubbub.core.message import Message
 from hubbub.core.rights import VERBS
 from hubbub.protocols.mqtt import Mqtt
@@ -29,6 +32,9 @@ from hubbub.protocols.smq import connection as smq_connection
 from hubbub.protocols.switch import Switch, operations
 from hubbub.protocols.switch import codec as switch
 from hubbub.protocols.switch.connection import OPERATIONS as SWITCH_OPERATIONS
+from hubbub.runtime.node import Node
+from hubbub.web import guarded, script
+from hubbub.web.app import Application
 from tests.protocols.smq.device import Device, Hub
 from tests.protocols.switch.journaled import get, post, transfer
 from tests.rights import ruled
@@ -298,6 +304,12 @@ OPERATIONS: dict[str, dict[object, str]] = {
         smq.UNOBSERVE: "its own", smq.PUBFRAG: verbs.PUBLISH, smq.PING: "nothing",
         smq.PONG: "nothing", smq.DISCONNECT: "its own",
     },
+    "web": {
+        "/": verbs.TRACE, "/admin/": verbs.TRACE, "/admin/status": verbs.TRACE,
+        "/api/v1/status": verbs.TRACE, "/metrics": verbs.TRACE,
+        guarded.JOURNAL: verbs.TRACE, guarded.PUBLISH: verbs.PUBLISH,
+        guarded.PUBLISH + "/{query}": "its own", script.PATH: "no secret",
+    },
 }  # fmt: skip
 
 
@@ -309,6 +321,17 @@ def test_no_operation_of_mqtt_is_without_a_verb() -> None:
 def test_no_operation_of_smq_is_without_a_verb() -> None:
     handled = {kind for kinds in smq_connection._HANDLERS.values() for kind in kinds}
     assert handled == set(OPERATIONS["smq"])
+
+
+def test_no_page_is_without_a_verb() -> None:
+    """What is not named is behind `trace` of all that the hub says of itself."""
+    application = Application(Node(Settings(listen=(), data="")))
+    routed = {cast(Route, route).path for route in application.asgi.routes}
+    assert routed == set(OPERATIONS["web"])
+    nobody = Admission("web", "", "eve", ruled(), None)
+    asked = routed - {script.PATH}  # which is served before anybody is asked
+    refused = {path for path in asked if guarded._missing(path, nobody) is not None}
+    assert refused == {path for path in asked if OPERATIONS["web"][path] == verbs.TRACE}
 
 
 def test_no_operation_of_the_switch_is_without_a_verb() -> None:

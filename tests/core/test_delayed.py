@@ -135,7 +135,7 @@ def test_what_expires_before_is_dropped() -> None:
 
 def test_their_number_is_bounded() -> None:
     broker, _ = recording()
-    broker.delayed_messages = 2
+    broker.delays.most = 2
     for _ in range(3):
         broker.post(Message("$delayed/5/a", b"x"))
     assert len(broker.state.delayed) == 2

@@ -15,6 +15,7 @@ from typing import Final
 
 from hubbub import schema
 from hubbub.core.clock import Clock
+from hubbub.core.context import Context
 from hubbub.core.delayed import Delays
 from hubbub.core.gate import Admission, Opening
 from hubbub.core.hooks import Hooks
@@ -22,7 +23,6 @@ from hubbub.core.limits import (
     AUDIENCES,
     BACKLOG_BYTES,
     BACKLOG_MESSAGES,
-    DELAYED_MESSAGES,
     INFLIGHT,
     ROUTE_NAME_BYTES,
     ROUTES,
@@ -31,8 +31,7 @@ from hubbub.core.limits import (
 from hubbub.core.link import Outgoing
 from hubbub.core.log import Log
 from hubbub.core.message import Message, Run, properties_column, run_of
-from hubbub.core.metrics import Metrics
-from hubbub.core.names import HUB, LARGEST, Names, free_number
+from hubbub.core.names import LARGEST, Names, free_number
 from hubbub.core.observing import Observers
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
 from hubbub.core.queues import Queues
@@ -42,7 +41,6 @@ from hubbub.core.rights import (
     OF_ITS_OWN,
     RECEIVE,
     Refusals,
-    Rights,
     refusal,
     verb_of,
 )
@@ -57,15 +55,13 @@ from hubbub.core.session import (
     row_about,
 )
 from hubbub.core.share import Group, Groups
-from hubbub.core.state import Key, State, id_properties, lasting_properties
-from hubbub.core.system import reading
+from hubbub.core.state import id_properties, lasting_properties
 from hubbub.core.topics import (
     CLIENT,
     DELAYED,
     QUEUE,
     SHARE,
     SYSTEM,
-    Filters,
     client_number,
     delayed_topic,
     is_bridge_state,
@@ -76,40 +72,28 @@ from hubbub.schema import Row, column_of, name_to_wire
 RESTARTED: Final = b'{"reason":"hub restarted"}'
 
 
-class Broker:
+class Broker(Context):
     """Sessions, routes, queues and names of one hub.
 
     `record`: "all", "durable" or "none" (design: journal.record). `exclude`: filters of what is
     never recorded, `levels` filters and what answers to publishers promise where they match; the
-    first one counts. `age` grows with every change of subscriptions; routes of another age are
-    rebuilt when next used.
+    first one counts.
     """
 
     def __init__(
         self, clock: Clock, log: Log, record: str = "all", exclude: tuple[str, ...] = ()
     ) -> None:
-        self.clock = clock
-        self.log = log
+        super().__init__(clock, log, record)
         self.outgoing = Outgoing(log)
-        self.record = record
         self.exclude = exclude
         self.levels: list[tuple[str, int]] = []
-        self.state = State()
-        self.filters = Filters()
-        self.metrics = Metrics(clock.stamp())
-        self.age = 0
-        self.clients: dict[int, Session] = {}
-        self.sessions: dict[Key, Session] = {}  # connected, or away and lasting
         self.unsettled: list[Session] = []
-        self._again: dict[object, Callable[[], object]] = {}
         self._named: dict[tuple[tuple[SessionState, int], ...], int] = {}  # the audiences
         self._named_in = -1  # this segment
         self.groups = Groups(self)
         self.retained = Retained(self)
         self.observers = Observers(self)
-        self.readings: dict[str, Callable[[], str]] = {}  # $SYS: what each name says now
         self.delays = Delays(self)
-        self.delayed_messages = DELAYED_MESSAGES
         self.backlog_messages = BACKLOG_MESSAGES
         self.backlog_bytes = BACKLOG_BYTES
         self.queues = Queues(self)
@@ -119,42 +103,10 @@ class Broker:
         self.inflight_bytes = 0  # of payload on their way to one client; 0 = any number
         self.topic_ids = TOPIC_IDS
         self.stop: Callable[[], None] | None = None  # where a client may end the whole process
-        self.open = Rights()
         self.refusals = Refusals(clock)
-        self.replies = Replies(self)
-        self.itself: Session = Silent("", "hub", self.open)
-        self.itself.number = HUB
+        self.replies = Replies(self, self.queues, self.observers)
         self.hooks: Hooks | None = None
         self.inspector: Hooks | None = None
-
-    # Rows
-
-    def change(self, row: Row) -> int:
-        """Log a row, then fold it: the only way state changes.
-
-        What comes per run or message (publish, queues, acknowledgements) is logged where it
-        happens, and calls what the fold ends in with the parts in hand.
-        """
-        seq = self.log.append(row)
-        self.state.apply(row._replace(seq=seq))
-        return seq
-
-    def again(self, key: object, call: Callable[[], object]) -> None:
-        """Call it in a moment: what is to be done needs a row that cannot be read now.
-
-        One call a key; it may ask for another one.
-        """
-        self._again[key] = call
-
-    def to_try_again(self) -> list[Callable[[], object]]:
-        """What is to be called now, a moment later."""
-        calls, self._again = self._again, {}
-        return list(calls.values())
-
-    def note(self, row: Row) -> None:
-        """Log a row that nothing needs after a restart, if everything is recorded."""
-        if self.record == "all":
-            self.log.append(row)
 
     def _write(self, session: Session, row: Row) -> None:
         if session.lasting:
@@ -543,7 +495,7 @@ class Broker:
         """
         name = route.name
         if route.delay:
-            return len(self.state.delayed) + count > self.delayed_messages
+            return len(self.state.delayed) + count > self.delays.most
         if name.startswith(QUEUE):
             queue = self.state.queues.get(name[len(QUEUE) :])
             return queue is not None and self.queues.room(queue) < count
@@ -649,9 +601,6 @@ class Broker:
     def offer_retained(self, subscription: Subscription) -> None:
         """Hand a new subscription what was retained before it, at once or by and by."""
         self.retained.offer(subscription)
-
-    def reading(self, name: str) -> Message:
-        return reading(self, name)
 
     # Names
 

@@ -12,16 +12,15 @@ of the topic, asked at the publish. The broker hands runs over, the hub calls `w
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hubbub import schema
+from hubbub.core.context import Context
+from hubbub.core.limits import DELAYED_MESSAGES
 from hubbub.core.message import Message, Run, run_of
 from hubbub.core.topics import DELAYED, delayed_topic
 from hubbub.errors import UnreadableError
 from hubbub.schema import Row
-
-if TYPE_CHECKING:
-    from hubbub.core.broker import Broker
 
 SECOND: Final = 1_000_000
 AT_ONCE: Final = 1_000  # messages of one `wake`, so that nobody else waits long
@@ -30,14 +29,15 @@ AT_ONCE: Final = 1_000  # messages of one `wake`, so that nobody else waits long
 class Delays:
     """The delayed messages of one hub, by when they are due."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Context) -> None:
         self.broker = broker
+        self.most = DELAYED_MESSAGES
         self._heap: list[tuple[int, int]] = []
 
     def take(self, run: Run) -> None:
         """Record a run that was published under `$delayed/`; its publisher is promised that."""
         broker, state, log = self.broker, self.broker.state, self.broker.log
-        if len(state.delayed) + run.count > broker.delayed_messages:
+        if len(state.delayed) + run.count > self.most:
             broker.metrics.drop("too many delayed", run.count)
             return
         run.first = log.append_run(run, 0) if log.records else log.keep(run)

@@ -5,20 +5,16 @@ The broker says which filters changed; a name that nobody observes costs nothing
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from hubbub.core.context import Context
 from hubbub.core.session import Session
 from hubbub.core.share import Group
 from hubbub.core.topics import CLIENT, SHARE, client_number, has_wildcard, matches, shared_filter
-
-if TYPE_CHECKING:
-    from hubbub.core.broker import Broker
 
 
 class Observers:
     """`names`: what is observed -> by whom, and the count that each knows."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Context) -> None:
         self.broker = broker
         self.names: dict[str, dict[Session, int]] = {}
 

@@ -13,9 +13,12 @@ hands a message out; `wake` runs about once a second, so both are noticed with n
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from functools import partial
+from typing import Final
 
 from hubbub import schema
+from hubbub.core.context import Context
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.queue import PROTOCOL, Queue
 from hubbub.core.rights import ENQUEUE
@@ -24,9 +27,6 @@ from hubbub.core.topics import QUEUE
 from hubbub.errors import UnreadableError
 from hubbub.schema import Row, column_of
 
-if TYPE_CHECKING:
-    from hubbub.core.broker import Broker
-
 EXPIRED: Final = "expired"
 GIVEN_UP: Final = "given up"
 
@@ -34,8 +34,9 @@ GIVEN_UP: Final = "given up"
 class Overdue:
     """`queues`: those in which something may end by itself."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Context, offer: Callable[[Queue], None]) -> None:
         self.broker = broker
+        self._offer = offer
         self.queues: dict[Queue, None] = {}
 
     def watch(self, queue: Queue) -> None:
@@ -51,7 +52,7 @@ class Overdue:
             try:
                 self.dead_letter(queue, number, GIVEN_UP)
             except UnreadableError:
-                self.broker.again(queue, lambda: self.broker.queues.offer(queue))
+                self.broker.again(queue, partial(self._offer, queue))
                 return -1
             number = queue.next_waiting()
         return number
@@ -97,7 +98,7 @@ class Overdue:
             over.append(number)
         if over:
             queue.wait_again(over)
-            self.broker.queues.offer(queue)
+            self._offer(queue)
 
     def expire(self, queue: Queue) -> None:
         """End what is over its time; a message that somebody has is not taken away."""

@@ -13,9 +13,10 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hubbub import schema
+from hubbub.core.context import Context
 from hubbub.core.limits import (
     ENDED_QUEUES,
     QUEUE_BYTES,
@@ -32,9 +33,6 @@ from hubbub.core.state import queue_properties
 from hubbub.core.topics import QUEUE
 from hubbub.errors import UnreadableError
 from hubbub.schema import Row, column_of, name_to_wire
-
-if TYPE_CHECKING:
-    from hubbub.core.broker import Broker
 
 log = logging.getLogger("hubbub.queues")
 
@@ -53,9 +51,9 @@ class Queues:
 
     fail: Failed
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Context) -> None:
         self.broker = broker
-        self.overdue = Overdue(broker)
+        self.overdue = Overdue(broker, self.offer)
         self.max_messages = QUEUE_MESSAGES
         self.max_bytes = QUEUE_BYTES
         self.expecting: dict[str, deque[Subscription]] = {}

@@ -11,18 +11,18 @@ take it from there. Called by the broker and by sessions; no I/O.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from hubbub.core.context import Context
 from hubbub.core.limits import OPEN_REPLIES, REPLY_SECONDS
 from hubbub.core.message import SPELLED, Message, Run
+from hubbub.core.observing import Observers
 from hubbub.core.queue import Queue
+from hubbub.core.queues import Queues
 from hubbub.core.rights import PUBLISH
 from hubbub.core.route import Route
 from hubbub.core.session import Session, Subscription
 from hubbub.core.topics import CLIENT, QUEUE, client_number
-
-if TYPE_CHECKING:
-    from hubbub.core.broker import Broker
 
 LATE: Final = "late reply"
 NOT_ASKED: Final = "an answer of somebody who was not asked"
@@ -83,16 +83,18 @@ class Replies(Session):
     `open`: id -> reply, oldest first; `late`: those whose time is over and whose request waits.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Context, queues: Queues, observers: Observers) -> None:
         super().__init__("", "replies", broker.open)
         self.broker = broker
+        self._queues = queues
+        self._observers = observers
         self.open: dict[int, Reply] = {}
         self.late: dict[int, Reply] = {}
         self.entrance = Subscription(self, CLIENT, 2, (SPELLED, SPELLED, SPELLED), literal=True)
         self.ttl = REPLY_SECONDS
         self.most = OPEN_REPLIES
         self._by_request: dict[int, int] = {}
-        broker.queues.fail = self.fail
+        queues.fail = self.fail
 
     def __contains__(self, number: object) -> bool:
         return number in self.open or number in self.late
@@ -187,7 +189,7 @@ class Replies(Session):
         if reply is not None and reply.request:
             self._by_request.pop(reply.request, None)
         if reply is not None:
-            self.broker.observers.left(number)
+            self._observers.left(number)
         return reply
 
     def _answer(self, reply: Reply, message: Message, responder: Session) -> None:
@@ -201,8 +203,8 @@ class Replies(Session):
             broker.refuse(responder, PUBLISH, reply.address)
             broker.metrics.drop("not allowed")
         if reply.queue is not None and reply.waits():
-            broker.queues.acknowledge(reply.queue, reply.number, responder)
-            broker.queues.dispatch(reply.queue)
+            self._queues.acknowledge(reply.queue, reply.number, responder)
+            self._queues.dispatch(reply.queue)
 
     def _reaches(self, reply: Reply) -> bool:
         """Whether anybody takes it: a queue of the asker's that exists, or a reply in time."""

@@ -16,20 +16,17 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hubbub import schema
+from hubbub.core.context import Context
 from hubbub.core.limits import RETAINED
 from hubbub.core.message import Message, Run
 from hubbub.core.rights import RECEIVE
-from hubbub.core.session import Feed
+from hubbub.core.session import Feed, Session, Subscription
 from hubbub.core.topics import OWN, has_wildcard, is_bridge_state, is_name, matches
 from hubbub.errors import UnreadableError
 from hubbub.schema import Row, column_of
-
-if TYPE_CHECKING:
-    from hubbub.core.broker import Broker
-    from hubbub.core.session import Session, Subscription
 
 SLICE: Final = 1_000  # messages a tick for all feeds: a few milliseconds
 PART: Final = 512  # names; moving so many takes less than finding the place
@@ -134,7 +131,7 @@ class Retained:
     `feeding`: sessions whose feeds go on with the tick.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Context) -> None:
         self.broker = broker
         self.feeding: dict[Session, None] = {}
         self.most = RETAINED

@@ -292,6 +292,10 @@ class Session:
                 return seq
         return 0
 
+    def owes(self, message: Message) -> None:
+        """It was handed a request, which its answer acknowledges."""
+        self.requests[message.seq] = (message.reply_to, message.correlation)
+
     def unacknowledged(self) -> int:
         """How many deliveries it has not acknowledged."""
         return 0

@@ -15,10 +15,11 @@ no I/O.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from hubbub import schema
+from hubbub.core.context import Context
 from hubbub.core.message import SPELLED, Run, run_of
 from hubbub.core.rights import RECEIVE, Rights
 from hubbub.core.route import Route
@@ -28,16 +29,14 @@ from hubbub.core.topics import shared_filter
 from hubbub.errors import UnreadableError
 from hubbub.schema import Row, column_of
 
-if TYPE_CHECKING:
-    from hubbub.core.broker import Broker
-
 
 class Group(Session):
     """The members of one group with one filter, by their subscriptions."""
 
-    def __init__(self, broker: Broker, name: str) -> None:
+    def __init__(self, broker: Context, name: str, loan: Callable[[int, str, bool], None]) -> None:
         super().__init__(SHARED, name, Rights())
         self.broker = broker
+        self._loan = loan
         self.members: deque[Subscription] = deque()
         spelled = (SPELLED, SPELLED, SPELLED)
         self.entrance = Subscription(self, shared_filter(name), 2, spelled)
@@ -57,7 +56,7 @@ class Group(Session):
         member = self._choose(run)
         if member is None:
             self.broker.metrics.drop("nobody in the group can take it")
-            self.broker.groups.loan(run.first, self.client, False)
+            self._loan(run.first, self.client, False)
             return
         session = member.session
         qos = min(run.qos, member.qos)
@@ -74,7 +73,7 @@ class Group(Session):
             if qos == 1:
                 session.shared[run.first] = self.client
             if run.route.shared:
-                self.broker.groups.loan(run.first, self.client, qos == 1 and not session.lasting)
+                self._loan(run.first, self.client, qos == 1 and not session.lasting)
         session.deliver(run, member)
 
     def _choose(self, run: Run) -> Subscription | None:
@@ -107,7 +106,7 @@ def _patience(session: Session) -> tuple[bool, int]:
 class Groups:
     """The groups of a broker, by their whole filter, and what they have on loan."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Context) -> None:
         self.broker = broker
         self.by_filter: dict[str, Group] = {}
 
@@ -115,7 +114,7 @@ class Groups:
         name = subscription.filter
         group = self.by_filter.get(name)
         if group is None:
-            group = self.by_filter[name] = Group(self.broker, name)
+            group = self.by_filter[name] = Group(self.broker, name, self.loan)
             self.broker.filters.add(group.entrance)
         group.members.append(subscription)
 

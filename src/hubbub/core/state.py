@@ -29,6 +29,7 @@ Key = tuple[str, str]
 
 SHARED = "share"  # the protocol of a group of subscribers, in its rows
 
+_QUEUE = QUEUE.encode()
 _DELAYED = DELAYED.encode()
 _SHARED = SHARED.encode()
 
@@ -321,7 +322,7 @@ class State:
             session.backlog.received.update(range(number, number + row.number))
 
     def _ack(self, row: Row) -> None:
-        if row.topic.startswith(QUEUE.encode()):
+        if row.topic.startswith(_QUEUE):
             queue = self.queues.get(name_of(row.topic)[len(QUEUE) :])
             if queue is not None:
                 queue.remove(row.number)
@@ -384,7 +385,7 @@ class State:
         for seq, group in sorted(self.on_loan):
             yield Row(0, 0, schema.QUEUED, _SHARED, column_of(group), ref=seq, number=1)
         if self.queue_floor:
-            yield Row(0, 0, schema.DESTROY, topic=QUEUE.encode(), number=self.queue_floor)
+            yield Row(0, 0, schema.DESTROY, topic=_QUEUE, number=self.queue_floor)
         for name, first in self.ended_queues.items():
             topic = column_of(QUEUE + name)
             yield Row(0, 0, schema.CREATE, topic=topic, number=first)

@@ -10,29 +10,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from hubbub.core.message import Message, run_of
-from hubbub.core.names import HUB
+from hubbub.core.broker import Broker
+from hubbub.core.message import run_of
 from hubbub.core.topics import SYSTEM
-
-if TYPE_CHECKING:
-    from hubbub.core.broker import Broker
 
 PREFIX: Final = SYSTEM + "/broker/"
 MINUTES: Final = (1, 5, 15)
-
-
-def reading(broker: Broker, name: str) -> Message:
-    """What that name says now."""
-    return Message(name, broker.readings[name]().encode(), sender=HUB)
 
 
 def announce(broker: Broker, name: str) -> None:
     """Tell who subscribes to a reading what it says now; no row is written."""
     route = broker.route(broker.itself, name)
     if route.subscriptions:
-        run = run_of(reading(broker, name), broker.itself, route)
+        run = run_of(broker.reading(name), broker.itself, route)
         for subscription in route.subscriptions:
             subscription.session.deliver(run, subscription)
 

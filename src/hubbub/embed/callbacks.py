@@ -150,7 +150,7 @@ class HubSession(Session):
         if lease is not None and not message.reply_to:
             then = functools.partial(self._done, *lease)
         elif lease is not None and message.reply_to.startswith(CLIENT):
-            self.requests[message.seq] = (message.reply_to, message.correlation)
+            self.owes(message)
         self._call(subscription.filter, message, then)
 
     def ready(self) -> bool:

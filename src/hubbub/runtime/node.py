@@ -246,7 +246,7 @@ class Node:
         broker.retained.most = settings.limits.retained_messages
         broker.queues.max_messages = settings.queue.max_messages
         broker.queues.max_bytes = settings.queue.max_bytes
-        broker.delayed_messages = settings.limits.delayed_messages
+        broker.delays.most = settings.limits.delayed_messages
         self._busy_poll = BusyPoll(self._loop.call_soon, settings.limits.busy_poll_us / 1e6)
         broker.replies.ttl = settings.rpc.reply_ttl
         broker.replies.most = settings.rpc.max_open

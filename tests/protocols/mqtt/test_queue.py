@@ -290,7 +290,7 @@ def test_of_several_messages_as_many_as_fit_are_taken() -> None:
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_what_waits_for_later_is_bounded_too(qos: int) -> None:
     stage = Stage()
-    stage.broker.delayed_messages = 1
+    stage.broker.delays.most = 1
     bob, old = Modern(stage, "bob"), stage.device("old")
     bob.publish("$delayed/5/a", qos=qos)
     bob.publish("$delayed/5/a", qos=qos, packet_id=2)

@@ -473,9 +473,10 @@ class MqttSession(Session):
             return
         number = self._number(identifier)
         if number >= 0 and number not in self.backlog.received:
-            self.backlog.received.add(number)
             if self.lasting:
-                self.broker.log.append(self._row(RECEIVED, number))
+                self.broker.change(self._row(RECEIVED, number))
+            else:
+                self.backlog.received.add(number)
         code = spec.ID_UNKNOWN if number < 0 and self.dialect.v5 else spec.SUCCESS
         link.pass_aside(codec.acknowledgement(codec.PUBREL, identifier, code))
 
@@ -529,7 +530,7 @@ class MqttSession(Session):
 
     def _remember_request(self, message: Message) -> None:
         if self.dialect.v5 and message.reply_to and message.seq in self.leases:
-            self.requests[message.seq] = (message.reply_to, message.correlation)
+            self.owes(message)
 
     def _show_reply_id(self, message: Message) -> None:
         """A reply queue is shown as a number, so that each answer finds its own request."""

@@ -266,7 +266,7 @@ class SmqSession(Session):
             return
         if not message.reply_to.startswith(CLIENT):
             return  # who publishes to its reply id acknowledges it
-        self.requests[message.seq] = (message.reply_to, message.correlation)
+        self.owes(message)
 
     def answer(self, run: Run) -> bool:
         """Publish a run as answers to the oldest open requests from there; False if none is."""

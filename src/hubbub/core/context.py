@@ -1,0 +1,127 @@
+"""What the parts of the broker work on together, and what each of them may ask the broker for.
+
+Queues, delays, retained messages, shares, reply ids and observers publish, ask for rights and
+change state as anybody else does: through the broker, which owns them. They see it as this, so
+that nothing here knows what is above it. Holds no rule of its own but one: state changes by
+`change`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hubbub.core.clock import Clock
+from hubbub.core.log import Log
+from hubbub.core.message import Message, Run
+from hubbub.core.metrics import Metrics
+from hubbub.core.names import HUB
+from hubbub.core.rights import Rights
+from hubbub.core.route import Route
+from hubbub.core.session import Session, Silent, Subscription
+from hubbub.core.state import Key, State
+from hubbub.core.topics import Filters
+from hubbub.schema import Row
+
+
+class Context:
+    """Log, state, clock and counters of one hub, who is there and what they subscribed to.
+
+    `clients`: who is connected, by number; `sessions`: the same and those that are away and last,
+    by protocol and id. `age` grows with every change of subscriptions; routes of another age are
+    rebuilt when next used. `open`: the rights to everything, `itself`: the hub as a client.
+    `readings`: what each name under `$SYS` says now.
+    """
+
+    def __init__(self, clock: Clock, log: Log, record: str) -> None:
+        self.clock = clock
+        self.log = log
+        self.record = record
+        self.state = State()
+        self.filters = Filters()
+        self.metrics = Metrics(clock.stamp())
+        self.age = 0
+        self.clients: dict[int, Session] = {}
+        self.sessions: dict[Key, Session] = {}
+        self.readings: dict[str, Callable[[], str]] = {}
+        self.open = Rights()
+        self.itself: Session = Silent("", "hub", self.open)
+        self.itself.number = HUB
+        self._again: dict[object, Callable[[], object]] = {}
+
+    def change(self, row: Row) -> int:
+        """Log a row, then fold it: the only way state changes.
+
+        But for what comes in runs, which call what the fold ends in with the parts in hand: runs
+        of messages (`Broker.publish`), and acknowledgements, of which a tick's are one row
+        (docs/decisions/0017).
+        """
+        seq = self.log.append(row)
+        self.state.apply(row._replace(seq=seq))
+        return seq
+
+    def note(self, row: Row) -> None:
+        """Log a row that nothing needs after a restart, if everything is recorded."""
+        if self.record == "all":
+            self.log.append(row)
+
+    def again(self, key: object, call: Callable[[], object]) -> None:
+        """Call it in a moment: what is to be done needs a row that cannot be read now.
+
+        One call a key; it may ask for another one.
+        """
+        self._again[key] = call
+
+    def to_try_again(self) -> list[Callable[[], object]]:
+        """What is to be called now, a moment later."""
+        calls, self._again = self._again, {}
+        return list(calls.values())
+
+    def reading(self, name: str) -> Message:
+        """What a name under `$SYS` says now."""
+        return Message(name, self.readings[name]().encode(), sender=HUB)
+
+    # What the broker decides
+
+    def publish(self, run: Run) -> None:
+        """Give a run to all on its route."""
+        raise NotImplementedError
+
+    def answer(self, message: Message, responder: Session) -> Route:
+        """Publish the answer to a request, which its asker or the responder may send."""
+        raise NotImplementedError
+
+    def route(self, sender: Session, name: str) -> Route:
+        """Who gets what that client publishes there."""
+        raise NotImplementedError
+
+    def enter(self, subscription: Subscription) -> None:
+        """Give a subscription its place: in a queue, in a group or among the filters."""
+        raise NotImplementedError
+
+    def matching(self, name: str) -> list[Subscription]:
+        """The subscriptions that match, of those who may receive the name."""
+        raise NotImplementedError
+
+    def address(self) -> int:
+        """A number that is nobody's."""
+        raise NotImplementedError
+
+    def reachable(self, number: int) -> bool:
+        """Whether a number is somebody's."""
+        raise NotImplementedError
+
+    def may(self, session: Session, verb: str, name: str) -> bool:
+        """Whether a client may do one of `rights.VERBS` now."""
+        raise NotImplementedError
+
+    def may_publish(self, session: Session, name: str) -> bool:
+        """Whether what it publishes there is taken: into a queue, to a topic, now or later."""
+        raise NotImplementedError
+
+    def owns(self, session: Session, name: str) -> bool:
+        """Whether it is a queue that was made for this session."""
+        raise NotImplementedError
+
+    def refuse(self, session: Session, verb: str, name: str) -> str:
+        """Say in the log that a client may not do this; returns the reason for its own ears."""
+        raise NotImplementedError
