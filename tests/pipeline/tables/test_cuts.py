@@ -107,7 +107,7 @@ def in_batches(
                 ]
                 closed += folding.closed.to_pylist()
         opened = [row for file in files for row in pq.read_table(file).to_pylist()]
-    return told(closed), told(opened)
+    return told(closed, table), told(opened, table)
 
 
 def last_of(past: Past) -> int:
@@ -129,9 +129,9 @@ def concerned(rows: pa.Table, module: Any) -> pa.Table:
     return pa.Table.from_pylist(events, EVENTS)
 
 
-def told(rows: list[Row]) -> list[Row]:
+def told(rows: list[Row], table: Folded) -> list[Row]:
     """Without what only the next batch needs, in one order."""
-    hidden = [column.name for column in deliveries.MEMORY]
+    hidden = [column.name for column in table.memory]
     kept = [{name: row[name] for name in row if name not in hidden} for row in rows if row["seq"]]
     return sorted(kept, key=repr)
 

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from hubbub.pipeline.tables.table import Column, Folded, built, whole
+from hubbub.pipeline.tables.table import Column, Folded, built, opened, whole
 from hubbub.schema import column_of
 
 GRAIN: Final = "one row a request: seq"
@@ -55,20 +55,7 @@ NEEDS: Final = (
     "IF(kind = 'publish', get_json_object(properties, '$.answers'), NULL) AS answers",
 )  # fmt: skip
 
-_SCHEMA: Final = pa.schema(
-    [
-        ("seq", pa.int64()),
-        ("queue", pa.string()),
-        ("number", pa.int64()),
-        ("caller", pa.string()),
-        ("asked", pa.timestamp("us", "UTC")),
-        ("responder", pa.string()),
-        ("answered", pa.timestamp("us", "UTC")),
-        ("latency_ms", pa.float64()),
-        ("status", pa.string()),
-        ("open", pa.bool_()),
-    ]
-)
+_SCHEMA: Final = opened(COLUMNS)
 
 Call = dict[str, Any]
 

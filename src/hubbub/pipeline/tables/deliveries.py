@@ -32,6 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hubbub.pipeline.tables.table import Column, Folded, Folding, Held, arrow
+from hubbub.schema import column_of
 
 GRAIN: Final = "one row a delivery: offer, protocol, receiver"
 
@@ -333,7 +334,11 @@ class Deliveries:
     # What begins
 
     def _audience(self, seq: int, time: int, *event: Any) -> None:
-        self.audiences[seq] = json.loads(event[5])
+        # Names as their clients chose them; in the column of the table they are as in the journal's.
+        self.audiences[seq] = [
+            (protocol, column_of(client).decode(), qos)
+            for protocol, client, qos in json.loads(event[5])
+        ]
 
     def _connect(
         self, seq: int, time: int, kind: str, protocol: str, client: str, topic: str, qos: int,

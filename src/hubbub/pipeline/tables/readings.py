@@ -38,12 +38,8 @@ COLUMNS: Final = (
 )  # fmt: skip
 
 _CONTEXT: Final = ("seq", "time", "event_time", "topic", "protocol", "client")
-_VALUES: Final = (
-    pa.field("path", pa.string()),
-    pa.field("value", pa.float64()),
-    pa.field("text", pa.string()),
-)
 _SCHEMA: Final = arrow(COLUMNS)
+_VALUES: Final = tuple(_SCHEMA.field(name) for name in ("path", "value", "text"))
 _ROWS: Final = 20_000  # values in one Arrow batch, about
 _BYTES: Final = 64 << 20  # of the names repeated in one: a topic and a client may have 64 KiB each
 

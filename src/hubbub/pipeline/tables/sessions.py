@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from hubbub.pipeline.tables.table import Column, Folded, built, whole
+from hubbub.pipeline.tables.table import Column, Folded, built, opened, whole
 
 GRAIN: Final = "one row a connection of a client: seq"
 
@@ -40,20 +40,7 @@ NEEDS: Final = (
 )  # fmt: skip
 UNSEEN: Final = "not seen to leave"
 
-_SCHEMA: Final = pa.schema(
-    [
-        ("seq", pa.int64()),
-        ("protocol", pa.string()),
-        ("client", pa.string()),
-        ("address", pa.string()),
-        ("lasting", pa.bool_()),
-        ("connected", pa.timestamp("us", "UTC")),
-        ("disconnected", pa.timestamp("us", "UTC")),
-        ("seconds", pa.float64()),
-        ("reason", pa.string()),
-        ("open", pa.bool_()),
-    ]
-)
+_SCHEMA: Final = opened(COLUMNS)
 
 Session = dict[str, Any]
 

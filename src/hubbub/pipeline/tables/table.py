@@ -157,6 +157,11 @@ def arrow(columns: tuple[Column, ...]) -> pa.Schema:
     return pa.schema([(column.name, _ARROW[column.type]) for column in columns])
 
 
+def opened(columns: tuple[Column, ...]) -> pa.Schema:
+    """The same, and whether a row is open: what a fold gives that `whole` takes."""
+    return arrow(columns).append(pa.field("open", pa.bool_()))
+
+
 def whole(
     folded: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     columns: tuple[Column, ...],
@@ -165,8 +170,7 @@ def whole(
 
     `folded` gives rows with the columns and `open`. For tables that never have very many.
     """
-    opened = pa.field("open", pa.bool_())
-    schema = arrow(columns).append(opened)
+    schema = opened(columns)
 
     def fold(events: pa.Table, held: Held, segment: int) -> Folding:
         carried = [held.rows(name) for name in held.names()]
