@@ -384,6 +384,38 @@ def test_an_error_reaches_the_user_with_our_words(spark: SparkSession) -> None:
         spark.read.format("hubbub").option("topics", "#/x").load("nowhere").count()
 
 
+@pytest.fixture
+def catalog(spark: SparkSession, writer: Writer, tmp_path: Path) -> Iterator[str]:
+    """A table of Spark's catalog for a journal of 100 rows."""
+    path = data(writer, tmp_path)
+    options = f"path '{path}', topics 'plant/1/#', startingOffsets '3'"
+    spark.sql(f"CREATE TABLE ours USING hubbub OPTIONS ({options}) TBLPROPERTIES ('who' = 'me')")
+    yield path
+    spark.sql("DROP TABLE ours")
+
+
+@pytest.mark.spark
+def test_a_table_of_sparks_catalog(spark: SparkSession, catalog: str, tmp_path: Path) -> None:
+    """Spark 4.3 gives a reader the schema of such a table, and none of its options."""
+    expected = [seq for seq in range(3, 101) if seq % 4 == 2]
+    assert seqs(spark.table("ours")) == expected
+    assert spark.table("ours").columns == [column.name for column in schema.COLUMNS]
+    assert seqs(spark.sql("SELECT * FROM ours WITH (topics = 'plant/+/temp')")) == [*range(3, 101)]
+    rows = spark.readStream.table("ours").writeStream.format("memory").queryName("followed")
+    rows.trigger(availableNow=True).start().awaitTermination(60)
+    assert seqs(spark.table("followed")) == expected
+    with pytest.raises(PySparkException, match="no option 'topic', did you mean topics"):
+        spark.sql(f"CREATE TABLE t USING hubbub OPTIONS (path '{catalog}', topic 'a')")
+    spark.sql(f"CREATE TABLE narrow (seq bigint) USING hubbub OPTIONS (path '{catalog}')")
+    try:
+        with pytest.raises(PySparkException, match="cannot be others: leave them out of CREATE"):
+            spark.table("narrow").count()
+    finally:
+        spark.sql("DROP TABLE narrow")
+    with pytest.raises(PySparkException, match="column seq is no part of a message"):
+        spark.sql("INSERT INTO ours SELECT * FROM ours")
+
+
 STRANGER = """
 import os, sys
 os.environ["PYSPARK_PYTHON"] = sys.executable

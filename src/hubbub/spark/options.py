@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -66,6 +67,9 @@ WRITE: Final = {
 }
 # Spark hands these to every source and sink.
 _SPARKS: Final = frozenset(("paths", "checkpointlocation", "queryname"))
+_FILE: Final = re.compile("^file:/+")
+_PROVIDER: Final = "provider"  # among what a table of Spark's catalog says of itself
+_OPTION: Final = "option."  # before the options of such a table
 
 
 def checked(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
@@ -80,6 +84,21 @@ def checked(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str
                 + ", ".join(known)
             )
     return lower
+
+
+def of_table(given: Mapping[str, str]) -> dict[str, str]:
+    """What was said with `CREATE TABLE … USING hubbub`, without what Spark says of the table.
+
+    Empty if this is no table of a catalog. Its LOCATION and the option `path` are one to Spark.
+    """
+    if _PROVIDER not in given:
+        return {}
+    found = {
+        name.removeprefix(_OPTION): value
+        for name, value in given.items()
+        if name.startswith(_OPTION)
+    }
+    return {**({"path": given["path"]} if "path" in given else {}), **found}
 
 
 class Access(NamedTuple):
@@ -148,12 +167,16 @@ def listed(option: str) -> tuple[str, ...]:
 
 
 def _places(lower: Mapping[str, str]) -> tuple[str, ...]:
-    """Directories and URLs. Workers may have another working directory, so paths are whole."""
+    """Directories and URLs. Workers may have another working directory, so paths are whole.
+
+    A table of Spark's catalog has a directory as a URL.
+    """
     urls = listed(lower.get("url", ""))
     for url in urls:
         if not url.startswith(("http://", "https://")):
             raise SettingError(f"url: expected http://HOST:PORT or https://HOST:PORT, got {url!r}")
     paths = [*listed(lower.get("path", "")), *json.loads(lower.get("paths") or "[]")]
+    paths = [_FILE.sub("/", path) for path in paths]
     if not urls and not paths:
         paths = [DATA]
     places = tuple(dict.fromkeys([*(os.path.abspath(path) for path in paths), *urls]))

@@ -55,7 +55,7 @@ from hubbub.schema import COLUMNS
 from hubbub.spark import daemon
 from hubbub.spark.filters import Bounds, Choice
 from hubbub.spark.hub import Hub
-from hubbub.spark.options import EARLIEST, LATEST, Access, Options
+from hubbub.spark.options import EARLIEST, LATEST, Access, Options, of_table
 from hubbub.spark.remote import Remote
 from hubbub.spark.sink import StreamWriter, Target, Writer
 
@@ -66,6 +66,7 @@ OFFSET_VERSION: Final = 1
 VERSION: Final = "v"
 PARTS: Final = "parts"
 LOST: Final = "lost"
+KEPT: Final = "hubbub"  # in the metadata of the first column: the options of a table
 LOG: Final = "0"  # what a journal may be called while there is only one
 ROWS_PER_TASK: Final = 20_000  # below this a second task costs more than it saves
 ROWS_PER_BATCH: Final = 16_384  # small frames are joined: each costs Spark half a millisecond
@@ -447,15 +448,22 @@ class HubbubDataSource(DataSource):
         return "hubbub"
 
     def schema(self) -> StructType:
-        self._checked()  # a misspelt option is said where it stands
+        """Of a table in Spark's catalog also what it was made with.
+
+        Spark 4.3 hands the options of such a table to nobody who reads it, but its schema.
+        """
+        table = of_table(self.options)
+        self._checked(table or self.options)  # a misspelt option is said where it stands
         fields = [StructField(column.name, _TYPES[column.type], False) for column in COLUMNS]
+        if table:
+            fields[0].metadata[KEPT] = table
         return StructType(fields)
 
     def reader(self, schema: StructType) -> Reader:
-        return Reader(self._checked())
+        return Reader(self._wanted(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        return StreamReader(self._checked())
+        return StreamReader(self._wanted(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
         return Writer(Target(self.options, schema), overwrite)
@@ -463,7 +471,16 @@ class HubbubDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         return StreamWriter(Target(self.options, schema))
 
-    def _checked(self) -> Options:
-        options = Options(self.options)
+    def _wanted(self, schema: StructType) -> Options:
+        names = [column.name for column in COLUMNS]
+        if schema.names != names:
+            raise SettingError(
+                f"the columns are {', '.join(names)}, and cannot be others: leave them out of "
+                "CREATE TABLE or .schema(), and select those that you want"
+            )
+        return self._checked({**schema.fields[0].metadata.get(KEPT, {}), **self.options})
+
+    def _checked(self, given: Mapping[str, str]) -> Options:
+        options = Options(given)
         Choice(options.kinds, options.topics)
         return options
