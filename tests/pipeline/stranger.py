@@ -51,11 +51,8 @@ def committed(file: Path) -> int:
     if len(said) == 8:
         return int(struct.unpack("<q", said)[0])
     found = (said[at : at + 16] for at in (0, 16))
-    return max(
-        struct.unpack("<q", one[:8])[0]
-        for one in found
-        if zlib.crc32(one[:8]) == struct.unpack("<I", one[8:12])[0]
-    )
+    right = (one for one in found if zlib.crc32(one[:8]) == struct.unpack("<I", one[8:12])[0])
+    return max(int(struct.unpack("<q", one[:8])[0]) for one in right)
 
 
 def rows_in(file: Path, end: int) -> Iterator[Row]:
@@ -81,7 +78,9 @@ def rows_in(file: Path, end: int) -> Iterator[Row]:
 
 
 def tables(rows: Iterator[Row]) -> dict[str, list[Row]]:
-    made = {"deliveries": Deliveries(), "calls": Calls(), "sessions": Sessions()}
+    made: dict[str, Deliveries | Calls | Sessions] = {
+        "deliveries": Deliveries(), "calls": Calls(), "sessions": Sessions()
+    }  # fmt: skip
     for row in rows:
         row["said"] = json.loads(row["properties"] or "{}")
         for table in made.values():
@@ -98,7 +97,7 @@ def column(name: str) -> str:
 
 
 def milliseconds(since: Any, until: Any) -> float:
-    return round((until - since).total_seconds() * 1000, 6)
+    return float(round((until - since).total_seconds() * 1000, 6))
 
 
 class Sessions:

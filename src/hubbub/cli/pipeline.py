@@ -31,8 +31,9 @@ from hubbub.errors import SettingError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from hubbub.pipeline.metrics import Metrics
     from hubbub.pipeline.publish import Publisher
-    from hubbub.pipeline.run import Report
+    from hubbub.pipeline.run import Report, Source
 
 HUB: Final = "http://127.0.0.1:8080"
 _SHOWN: Final = 20  # batches that the live view takes its rates from
@@ -84,6 +85,9 @@ def run(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="A setting of Spark; repeatable."),
     ] = None,
+    metrics: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Serve /metrics there, for Prometheus.")
+    ] = "",
     master: Master = "local[*]",
     remote: Remote = "",
 ) -> None:
@@ -102,6 +106,8 @@ def run(
         _need_journal(data)
     if not to:
         history.need_no_writer(data)
+    source = pipeline.Source(hub, token_file)
+    watched = _watched(metrics, source, data, to) if metrics else None
     publish = _publisher(publish_to or hub or HUB, token_file).alerts if said.alert else None
     _on_signals(signal.default_int_handler)  # there is no batch to wait for
     print(f"Starting Spark; tables go to {to or f'{data}/tables'}. Ctrl-C ends.", flush=True)
@@ -122,11 +128,11 @@ def run(
         print(f"Spark's own pages: {spark.sparkContext.uiWebUrl}")
     print("Spark runs; its first batch takes longer than the others.", flush=True)
     try:
-        with _Progress() as progress:
+        with _Progress(watched) as progress:
             pipeline.run(
                 spark, data, stop, progress.report, every=every, once=once, skip_lost=skip_lost,
                 rules=said, publish=publish, only=names, to=to, keep=days,
-                notice=progress.notice, again=again, source=pipeline.Source(hub, token_file),
+                notice=progress.notice, again=again, source=source,
             )  # fmt: skip
     except KeyboardInterrupt:
         print("Ended in the midst of a batch; the next run begins it again.", flush=True)
@@ -191,6 +197,19 @@ def _publisher(url: str, token_file: str) -> Publisher:
     return Publisher(history.hub_at(url, token_file))
 
 
+def _watched(address: str, source: Source, data: str, to: str) -> Metrics:
+    from hubbub.pipeline.layout import Layout
+    from hubbub.pipeline.metrics import PATIENCE, Metrics
+
+    layout = Layout(data)
+    progress = layout.progress()
+    here = progress.seq if progress is not None else 0
+    metrics = Metrics(source.journal(layout.data, PATIENCE), None if to else here)
+    port = metrics.serve(address)
+    print(f"Metrics for Prometheus: http://{address.rpartition(':')[0]}:{port}/metrics", flush=True)
+    return metrics
+
+
 def _days(given: list[str]) -> dict[str, float]:
     """TABLE=DAYS, checked."""
     days: dict[str, float] = {}
@@ -248,7 +267,8 @@ def _patient(stop: threading.Event, seconds: float) -> _Handler:
 class _Progress:
     """Shows what the pipeline does: one picture in a terminal, else a line a batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Metrics | None = None) -> None:
+        self._metrics = metrics
         self._console = Console()
         self._reports: deque[Report] = deque(maxlen=_SHOWN)
         self._live: Live | None = None
@@ -266,10 +286,14 @@ class _Progress:
 
     def notice(self, said: str) -> None:
         """Something a user should know, above the picture."""
+        if self._metrics is not None:
+            self._metrics.notice()
         self._console.print(said, style="bold", highlight=False, markup=False, soft_wrap=True)
 
     def report(self, report: Report) -> None:
         self._reports.append(report)
+        if self._metrics is not None:
+            self._metrics.report(report)
         if self._live is not None:
             self._live.update(picture(list(self._reports)), refresh=True)
             return

@@ -56,7 +56,8 @@ class Report(NamedTuple):
     """What a batch did: rows of the journal it read, and how many more are committed.
 
     `tables`: seconds each table took; those that the batch did not concern are not there. `lost`:
-    rows that were gone or damaged.
+    rows that were gone or damaged. `quarantined`: messages that could not be decoded, where
+    `readings` is written and Spark is not another process.
     """
 
     batch: int
@@ -67,6 +68,7 @@ class Report(NamedTuple):
     seconds: float
     tables: dict[str, float]
     lost: int = 0
+    quarantined: int = 0
 
 
 class Counted(NamedTuple):
@@ -119,6 +121,7 @@ class Batches:
         self._begun = False
         self._looked = time.monotonic()
         self._took: dict[str, float] = {}
+        self._quarantined = 0
 
     def write(self, frame: DataFrame, batch: int) -> None:
         """The rows of a batch into all tables."""
@@ -133,7 +136,7 @@ class Batches:
 
     def _write(self, frame: DataFrame, batch: int) -> None:
         before, begun = self.before, time.monotonic()
-        self._took = {}
+        self._took, self._quarantined = {}, 0
         self.place.spark = frame.sparkSession
         if not self._begun:
             self.place.undo(batch)  # only the first can have been cut short
@@ -173,7 +176,8 @@ class Batches:
         behind = work.journal.committed() - seq
         rows, messages = counted.rows, counted.messages
         took = self._took
-        work.report(Report(progress.batch, seq, rows, messages, behind, seconds, took, lost))
+        report = Report(progress.batch, seq, rows, messages, behind, seconds, took, lost)
+        work.report(report._replace(quarantined=self._quarantined))
 
     def look(self) -> bool:
         """Report what others wrote since the last look, if they did."""
@@ -245,6 +249,7 @@ class Batches:
             failed = None if is_remote() else rows.sparkSession.sparkContext.accumulator(0)
             found = readings.rows(rows, self.rules, failed)
             written = self.place.append(table, found, progress.batch)
+            self._quarantined = failed.value if failed is not None else 0
             if failed is not None and not failed.value:
                 counted.concerned.discard("quarantine")  # nothing declared that is not so
         self.place.show(table, written, progress)
@@ -316,6 +321,7 @@ class Batches:
         table = pa.Table.from_pylist([found], arrow(quarantine.COLUMNS))
         self.place.put(quarantine.TABLE, table, self._grown(counted, batch))
         self._nothing(batch)
+        self._quarantined = 1
         self.work.notice(f"row {seq} ({row['topic']}) is in quarantine: {reason}")
         return counted
 

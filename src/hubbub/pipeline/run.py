@@ -72,11 +72,12 @@ class Source(NamedTuple):
     hub: str = ""
     token_file: str = ""
 
-    def journal(self, data: Path) -> Journal:
+    def journal(self, data: Path, patience: int = 60) -> Journal:
+        """`patience`: how long a hub that is away is waited for, in seconds."""
         if not self.hub:
             return Journal(str(data))
         given = {"tokenfile": self.token_file} if self.token_file else {}
-        return table_at(self.hub, access(given))
+        return table_at(self.hub, access({**given, "reconnectseconds": str(patience)}))
 
     def options(self, data: Path) -> dict[str, str]:
         """The same for `format("hubbub")`."""
@@ -187,7 +188,9 @@ def _followed(spark: SparkSession, work: Work, query: _Query, stop: threading.Ev
         # While everything is being stopped Spark's helpers may be gone before us.
         if stop.is_set():
             return True
-        work.trials.fails(_blamed(error, batches))
+        reason = _blamed(error, batches)
+        work.trials.fails(reason)
+        work.notice(f"batch {work.trials.now.batch} failed and begins again: {reason}")
         return False
 
 

@@ -86,6 +86,11 @@ def test_an_ack_of_two_means_the_next_one_too() -> None:
     ]
 
 
+def test_a_name_that_is_another_text_in_a_column() -> None:
+    found = fold(audience(1, ("a%41\udcff", 1)), publish(2, 1), ack(3, "a%2541%FF", 2))
+    assert found == [(2, "a%2541%FF", "acknowledged", 1.0)]
+
+
 def test_qos_0_waits_for_nobody() -> None:
     assert fold(audience(1, ("a", 1)), publish(2, 1, qos=0)) == []
 

@@ -1,13 +1,12 @@
 """Who has only docs/journal-format.md gets the same tables, every row and every column.
 
-The journals are those of `tests.simulation`: hubs that are killed, lose power and roll, with clients
-of all protocols.
+The journals are those of `tests.simulation`: hubs that are killed, lose power and roll, with
+clients of all protocols.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 

@@ -334,7 +334,7 @@ class Deliveries:
     # What begins
 
     def _audience(self, seq: int, time: int, *event: Any) -> None:
-        # Names as their clients chose them; in the column of the table they are as in the journal's.
+        # Names as their clients chose them, which in columns may be other texts.
         self.audiences[seq] = [
             (protocol, column_of(client).decode(), qos)
             for protocol, client, qos in json.loads(event[5])
