@@ -132,10 +132,10 @@ class Requests:
 
     def _parse(self, data: bytes) -> ProtocolError | None:
         self._idle_size += len(data)
+        rest = memoryview(data)
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            return self._upgraded()
+            while rest:
+                rest = self._step(rest)
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
             return cause if isinstance(cause, ProtocolError) else bad_request(str(error))
@@ -143,8 +143,29 @@ class Requests:
             return bad_request(str(error))
         return self._head_too_large() if self._idle_size > self._head_bytes else None
 
-    def _upgraded(self) -> ProtocolError | None:
-        return bad_request("no upgrade is possible on this connection")
+    def _step(self, data: memoryview) -> memoryview:
+        """Parse up to the end, or to that of a request which asks for another protocol.
+
+        Java's client and curl ask each time; who gets no 101 goes on as it was (RFC 9110, 7.8).
+        """
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            return self._upgraded(data[upgrade.args[0] :])
+        return data[:0]
+
+    def _upgraded(self, rest: memoryview) -> memoryview:
+        """What is parsed of what follows the head of such a request.
+
+        To the parser it ended with its head. So that its body is none, and never taken for the
+        next request, it is parsed again as if it had not asked.
+        """
+        request = self._complete.pop()
+        lines = [f"{request.method} {request.target.decode('latin-1')} HTTP/{request.version}"]
+        lines += [f"{key}: {text}" for key, text in request.headers.items() if key != "upgrade"]
+        self._parser = httptools.HttpRequestParser(self)
+        self._parser.feed_data("\r\n".join([*lines, "", ""]).encode("latin-1"))
+        return rest
 
     def _head_too_large(self) -> ProtocolError:
         return ProtocolError(
@@ -280,8 +301,8 @@ class _Head(Requests):
             raise failure
         return self._found
 
-    def _upgraded(self) -> ProtocolError | None:
-        return None
+    def _upgraded(self, rest: memoryview) -> memoryview:
+        return rest[:0]
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()

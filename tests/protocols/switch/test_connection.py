@@ -88,6 +88,52 @@ def test_a_transfer_from_inside_a_transfer() -> None:
     assert b.hear().endswith(b'"next":"0"}')
 
 
+@pytest.mark.parametrize("seconds", ["1e999", "-1e999", "NaN", "Infinity"])
+def test_a_time_out_that_is_no_number_is_an_error(seconds: str) -> None:
+    hub = Hub()
+    a = hub.log_in("a")
+    body = f'{{"timeout":{seconds},"queues":["q"]}}'.encode()
+    for request in (post("/transfer", body), get(f"/transfer/0/{seconds}"),
+                    get(f"/trace/0/{seconds}"), get(f"/login/a?grace={seconds}")):  # fmt: skip
+        a.say(request)
+        assert a.hear().startswith(b"HTTP/1.1 500 "), request
+
+
+UPGRADE = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMA\r\n"
+
+
+def test_who_offers_another_protocol_is_answered_as_ever() -> None:
+    """Java's client and `curl --http2` do so each time."""
+    hub = Hub()
+
+    def offering(request: bytes) -> bytes:
+        head, end, body = request.partition(b"\r\n\r\n")
+        return head + b"\r\n" + UPGRADE.encode().removesuffix(b"\r\n") + end + body
+
+    a = hub.first(offering(get("/login/a")))
+    assert a.hear() == ok()
+    assert said(a, offering(get("/persistent/q"))) == b"q"
+    body = b"GET /destroy/q HTTP/1.1\r\n\r\n"
+    assert said(a, offering(post("/request/q/a", body))) == b'[["q",0]]'
+    a.say(offering(post("/request/q/a", b"x")) * 2 + offering(get("/list/")))
+    assert a.hear() == ok(b'[["q",1]]') + ok(b'[["q",2]]') + ok(b'["q"]')
+
+
+def test_head_is_answered_without_a_body() -> None:
+    hub = Hub()
+    a = hub.log_in("a")
+    a.say(get("/list/").replace(b"GET", b"HEAD") + get("/list/"))
+    missing = b"HTTP/1.1 404 Not Found\r\ncontent-length: 17\r\n\r\n"
+    assert a.hear() == missing + ok(b"[]")
+
+
+def test_an_empty_line_before_a_request_is_skipped() -> None:
+    hub = Hub()
+    a = hub.log_in("a")
+    a.say(b"\r\n" + get("/list/") + b"\r\n\r\n" + get("/list/"))
+    assert a.hear() == ok(b"[]") * 2
+
+
 def test_time_outs() -> None:
     hub = Hub()
     a = hub.log_in("a")

@@ -30,6 +30,7 @@ DIALECT_C: Deviations = {
     b"GET /admin": (b"302 Found\r\nlocation: /\r\n", "there is no folder www, but a dashboard"),
     b"GET /js/": (b"Not found: /js/../../etc/passwd", "the path is shown as it was sent"),
     b"BLAH": (b"HTTP/1.1 400 Bad Request", "an answer before closing"),
+    b"HEAD / ": (b"content-length: 12\r\n\r\n", "an answer to HEAD has no body (RFC 9110, 9.3.2)"),
     b"get / ": (b"HTTP/1.1 400 Bad Request", "a method in lower case is no HTTP"),
 }
 DIALECT_A: Deviations = {

@@ -23,6 +23,7 @@ import json
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from math import isfinite
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
@@ -230,7 +231,7 @@ def place_of(cursor: str) -> tuple[int, bool]:
 
 def seconds(value: object) -> float:
     """A time-out: any number, negative meaning none; nobody waits longer than WAIT_SECONDS."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
         raise ValueError(f"expected a number of seconds, got {value!r}")
     return min(float(value), WAIT_SECONDS)
 

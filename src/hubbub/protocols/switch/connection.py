@@ -83,6 +83,7 @@ class SwitchConnection(Connection):
         self.behind = 0  # bytes that came while a request waits
         self.busy = False  # an answer is under way
         self.last = False  # the request under way is the last one of this connection
+        self.bodiless = False  # it is answered without the body that its answer would have
         self.over = False
         self.wait: Wait | None = None
         # Headers that may change something here, and whether a browser sent them. Most clients
@@ -138,6 +139,7 @@ class SwitchConnection(Connection):
         self.behind = 0
         self.busy = True
         self.last = not request.keep_alive
+        self.bodiless = request.method == "HEAD"
         self.bound = self.bound or request.path != b"/"
         call = codec.call_of(request)
         refusal = None
@@ -190,6 +192,8 @@ class SwitchConnection(Connection):
         if self.browser:  # it may run what it is answered, and names and payloads are anybody's
             headers += PLAIN_TEXT
         said = response(answer.status, answer.body, headers)
+        if self.bodiless and answer.body:
+            said = said[: -len(answer.body)]
         self.link.hold(said, level=answer.level)
         if self.last:
             self.over = True
