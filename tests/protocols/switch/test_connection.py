@@ -808,6 +808,8 @@ def test_the_trace_waits_for_events() -> None:
         ["q", 0],
         {"payload": "x" * 256, "kind": ["Request", "a"]},
     ]
-    watcher.say(get("/trace/0/5"))
+    for first, count in ((-1, 1), (0, 1)):  # FROM is among them
+        assert len(json.loads(said(watcher, get(f"/trace/{first}/5")))["events"]) == count
+    watcher.say(get("/trace/1/5"))
     assert watcher.connection.wake(LATER) == float("inf")
     assert watcher.hear() == ok(b'{"events":[]}')

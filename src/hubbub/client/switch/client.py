@@ -348,7 +348,7 @@ class SwitchClient:
 
     async def trace(self, after: int = -1, timeout: float = POLL_SECONDS) -> Events:
         """The last events at the queues, each with its number; waits for one above `after`."""
-        target = codec.target("trace", str(after), f"{timeout:.16g}")
+        target = codec.target("trace", str(after + 1), f"{timeout:.16g}")
         async with self._apart() as channel:
             body = await channel.ask("GET", target, wait=timeout)
         return [(number, event) for number, event in codec.loaded(body)["events"]]

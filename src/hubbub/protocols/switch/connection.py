@@ -36,7 +36,7 @@ from hubbub.protocols.switch.operations import (
     speaks_readme,
 )
 from hubbub.protocols.switch.readme import ReadmePoll
-from hubbub.protocols.switch.session import GRACE_SECONDS, SwitchSession, Visitor
+from hubbub.protocols.switch.session import CURRENT, GRACE_SECONDS, SwitchSession, Visitor
 from hubbub.protocols.switch.trace import Watch
 from hubbub.protocols.switch.transfer import Poll
 from hubbub.protocols.switch.wait import Wait
@@ -273,6 +273,7 @@ class SwitchConnection(Connection):
             timeout = codec.seconds(timeout)
             self._wait_for(ReadmePoll(self.shared.polls, session, after, timeout, now), now)
             return
+        self.shared.logins.dialects.add(CURRENT)
         wanted = codec.wanted_of(request.body)
         for name in wanted.queues if session.rights is not self.broker.open else ():
             demand(self.broker, session, CONSUME, QUEUE + name)
@@ -284,7 +285,7 @@ class SwitchConnection(Connection):
             number = codec.integer(call.arguments[0])
             timeout = codec.seconds(float(call.arguments[1]))
         now = self.broker.clock.now()
-        said = readme.said if speaks_readme(session) else trace.said
+        said = readme.said if speaks_readme(self.shared, session) else trace.said
         self._wait_for(Watch(self.shared.trace, number, now + timeout, said), now)
 
     def _wait_for(self, wait: Wait, now: float) -> None:

@@ -35,7 +35,7 @@ from hubbub.protocols.switch import codec
 from hubbub.protocols.switch.address import ALIAS, reply_address, shown
 from hubbub.protocols.switch.codec import Call, Refused
 from hubbub.protocols.switch.diagnostics import Diagnostics
-from hubbub.protocols.switch.session import Logins, SwitchSession, Visitor
+from hubbub.protocols.switch.session import README, Logins, SwitchSession, Visitor
 from hubbub.protocols.switch.settings import settings_of, settings_said
 from hubbub.protocols.switch.trace import Trace
 from hubbub.protocols.switch.transfer import Polls
@@ -107,14 +107,18 @@ def demand_for(broker: Broker, session: Session, call: Call) -> None:
 
 
 def diagnostics(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
-    return Answer(
-        shared.diagnostics.readme() if speaks_readme(session) else shared.diagnostics.answer()
-    )
+    readme = speaks_readme(shared, session)
+    return Answer(shared.diagnostics.readme() if readme else shared.diagnostics.answer())
 
 
-def speaks_readme(session: Visitor) -> bool:
-    """Whether the client is one of dialect A."""
-    return isinstance(session, SwitchSession) and session.readme
+def speaks_readme(shared: Shared, session: Visitor) -> bool:
+    """Whether the client is one of dialect A.
+
+    Who has not logged in looks, with the tools of the others: so it is if they are.
+    """
+    if isinstance(session, SwitchSession):
+        return session.readme
+    return shared.logins.dialects == {README}
 
 
 def persistent(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
@@ -168,11 +172,16 @@ def configure(shared: Shared, session: Visitor, call: Call, request: Request) ->
 
 def destroy(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     name = call.arguments[0]
+    return _done(call, end_queue(shared, name))
+
+
+def end_queue(shared: Shared, name: str) -> bool:
+    """False if there was none."""
     queue = shared.broker.state.queues.get(name)
     if queue is not None:
         shared.broker.queues.destroy(name)
         shared.logins.ended(queue)
-    return _done(call, queue is not None)
+    return queue is not None
 
 
 def _done(call: Call, was_there: bool) -> Answer:

@@ -111,6 +111,7 @@ class ReadmePoll(Reading):
 
     def _said(self, one: Read) -> bytes:
         queue, number, found = one
+        self.session.got_answer(queue.name)
         reply_to, correlation = shown(found.reply_to, number), correlation_of(found)
         if reply_to:
             self.session.remember(reply_to, correlation, queue.name, number)

@@ -16,28 +16,36 @@ from hubbub.protocols.switch.operations import (
     Answer,
     Operation,
     Shared,
+    end_queue,
     enqueue,
     make,
     persistent,
     respond,
     take_out,
 )
-from hubbub.protocols.switch.session import SwitchSession, Visitor
+from hubbub.protocols.switch.session import README, SwitchSession, Visitor
 from hubbub.schema import name_to_wire
 from hubbub.wire.http import Request
 
 
 def create_private(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
-    """A queue for the answers to one client, under a name that is nobody else's."""
+    """A queue for the answers to one client, under a name that is nobody else's.
+
+    The client makes one for each call and never ends it, so the oldest ones go.
+    """
     number = shared.broker.log.position + 1
     while (name := f"client-{number}") in shared.broker.state.queues:
         number += 1
+    if isinstance(session, SwitchSession):
+        session.expects_answer(name)
+        for old in session.worn_out():
+            end_queue(shared, old)
     make(shared, session, name, session)
-    return _readme(session, name_to_wire(name))
+    return _readme(shared, session, name_to_wire(name))
 
 
 def create_named(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
-    return _readme(session, persistent(shared, session, call, request).body)
+    return _readme(shared, session, persistent(shared, session, call, request).body)
 
 
 def subscribe(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
@@ -45,12 +53,13 @@ def subscribe(shared: Shared, session: Visitor, call: Call, request: Request) ->
         if len(session.subscribed) >= codec.TRANSFER_QUEUES:
             raise Refused(429, f"{len(session.subscribed)} subscriptions, no more are allowed.")
         session.subscribe(call.arguments[0])
-    return _readme(session)
+    return _readme(shared, session)
 
 
-def _readme(session: Visitor, body: bytes = b"") -> Answer:
+def _readme(shared: Shared, session: Visitor, body: bytes = b"") -> Answer:
     if isinstance(session, SwitchSession):
         session.readme = True
+        shared.logins.dialects.add(README)
     return Answer(body)
 
 
@@ -62,6 +71,8 @@ def send(shared: Shared, session: Visitor, call: Call, request: Request) -> Answ
     asked = None
     if isinstance(session, SwitchSession) and not reply_to:
         asked = session.asked.pop((name, correlation), None)
+    elif isinstance(session, SwitchSession) and reply_to in session.fetched:
+        session.expects_answer(reply_to)
     if asked is not None:
         respond(shared, session, name, *asked, request.body)
     elif queue is not None:
@@ -69,7 +80,7 @@ def send(shared: Shared, session: Visitor, call: Call, request: Request) -> Answ
         said = str(correlation).encode()
         message = Message(queue.client, request.body, qos=1, reply_to=to, correlation=said)
         enqueue(shared, session, queue, message)
-    return _readme(session)
+    return _readme(shared, session)
 
 
 def acknowledge_any(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
@@ -82,7 +93,7 @@ def acknowledge_any(shared: Shared, session: Visitor, call: Call, request: Reque
         found = True
     if not found:
         raise ValueError(f"there is no message {identity}")
-    return _readme(session)
+    return _readme(shared, session)
 
 
 def _holders(broker: Broker, session: Visitor, seq: int) -> list[Queue]:

@@ -8,7 +8,7 @@ about once a second. No I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from hubbub.core.broker import Broker
@@ -22,6 +22,10 @@ PROTOCOL: Final = "switch"
 RESTART_SECONDS: Final = 60.0  # clients retry every few seconds; a supervisor needs longer
 GRACE_SECONDS: Final = 3600.0  # the longest grace a client may ask for
 ASKED: Final = 10_000  # requests that a service of dialect A has not answered
+FETCHED: Final = 20  # of its reply queues that had their answer: its client makes one a call
+UNANSWERED: Final = 500  # of those that still expect it: who waits has not made so many since
+README: Final = "A"
+CURRENT: Final = "C"
 
 
 class Visitor(Silent):
@@ -38,7 +42,8 @@ class SwitchSession(Visitor):
 
     In dialect A (`readme`) it subscribes to queues, `subscribed`; `reading` are its transfers
     that wait, and how each hears of one more. `asked`: (reply-to, correlation) of a request that
-    it got -> where that is, queue and id.
+    it got -> where that is, queue and id. `unanswered` and `fetched` are the reply queues that it
+    made, by whether an answer was fetched from there; nobody ever destroys one.
     """
 
     def __init__(self, admission: Admission) -> None:
@@ -47,6 +52,8 @@ class SwitchSession(Visitor):
         self.subscribed: dict[str, None] = {}
         self.reading: dict[object, Callable[[str], None]] = {}
         self.asked: dict[tuple[str, int], tuple[str, int]] = {}
+        self.unanswered: dict[str, None] = {}
+        self.fetched: dict[str, None] = {}
         self.openings: list[Opening] = []
         self.polls = 0
         self.grace = 0.0
@@ -63,6 +70,25 @@ class SwitchSession(Visitor):
         if len(self.asked) > ASKED:
             del self.asked[next(iter(self.asked))]
 
+    def expects_answer(self, name: str) -> None:
+        """A reply queue of its own was made, or is used again."""
+        self.fetched.pop(name, None)
+        self.unanswered[name] = None
+
+    def got_answer(self, name: str) -> None:
+        if name in self.unanswered:
+            del self.unanswered[name]
+            self.fetched[name] = None
+
+    def worn_out(self) -> Iterator[str]:
+        """The reply queues that have to go, so that one more may come; the oldest first."""
+        for names, most in ((self.fetched, FETCHED), (self.unanswered, UNANSWERED)):
+            while len(names) > most:
+                name = next(iter(names))
+                del names[name]
+                self.subscribed.pop(name, None)
+                yield name
+
     def goodbye(self, text: str = "") -> None:
         for opening in list(self.openings):
             opening.close(text or "ended by the hub")
@@ -72,11 +98,14 @@ class Logins:
     """The sessions by token, and the transient queues of tokens that are here or expected.
 
     `made`: how many queues there are that began for a token, which may be away meanwhile.
+    `dialects`: those that somebody spoke since the start; who has not logged in is shown things in
+    dialect A if that is the only one.
     """
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.stopping = False
+        self.dialects: set[str] = set()
         self._sessions: dict[str, SwitchSession] = {}
         self._owned: dict[str, dict[str, None]] = {}
         self.made: dict[str, int] = {}

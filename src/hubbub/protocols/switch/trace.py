@@ -96,9 +96,9 @@ class Trace:
             for watch in self.watches:
                 watch.wake()
 
-    def above(self, number: int) -> list[Event]:
-        """The events above that number."""
-        return [Event(*event) for event in self._events if event[0] > number]
+    def since(self, number: int) -> list[Event]:
+        """The events from that number on."""
+        return [Event(*event) for event in self._events if event[0] >= number]
 
 
 def _beginning(message: Message) -> Message:
@@ -139,7 +139,7 @@ def _entry(event: Event, say: Say) -> bytes:
 
 
 class Watch(Wait):
-    """One request for the trace, to be answered in the dialect of `say`."""
+    """One request for the trace, from that event on, to be answered in the dialect of `say`."""
 
     def __init__(self, trace: Trace, number: int, deadline: float, say: Say) -> None:
         super().__init__(trace.wakeups, deadline)
@@ -154,7 +154,7 @@ class Watch(Wait):
         self._trace.watches.pop(self, None)
 
     def answer(self) -> bytes | None:
-        events = self._trace.above(self._number)
+        events = self._trace.since(self._number)
         return answer_of(events, self._say) if events else None
 
     def empty(self) -> bytes:
