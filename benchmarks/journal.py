@@ -41,8 +41,8 @@ from hubbub.core.retained import NameList
 from hubbub.core.state import State, lasting_properties
 from hubbub.journal.writer import Journal
 from hubbub.protocols.mqtt import codec
-from hubbub.runtime.listener import Socket
 from hubbub.runtime.node import Node
+from hubbub.runtime.socket import Socket
 from hubbub.schema import PUBLISH, Row
 
 MILLION = 1_000_000

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import contextlib
 import logging
+import socket
 import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from msgspec.structs import replace
 from hubbub.client import mqtt
 from hubbub.config.settings import Listener, Settings
 from hubbub.core.limits import HALF_SECONDS, STRANGER_SECONDS
-from hubbub.protocols.mqtt import codec
+from hubbub.protocols.mqtt import Mqtt, codec
 from hubbub.runtime.node import Node
 from hubbub.web.app import Application
 
@@ -101,7 +102,7 @@ async def test_bytes_of_no_protocol(hub: Node, caplog: pytest.LogCaptureFixture)
 async def test_a_connection_that_says_nothing_ends(
     hub: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hubbub.runtime.listener.HEAD_SECONDS", 0.3)
+    monkeypatch.setattr("hubbub.runtime.socket.HEAD_SECONDS", 0.3)
     assert await exchange(hub, b"") == b""
     assert "said nothing that could be recognised" in reasons(caplog)
 
@@ -109,7 +110,7 @@ async def test_a_connection_that_says_nothing_ends(
 async def test_half_a_head_ends_in_time(
     hub: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hubbub.runtime.listener.HEAD_SECONDS", 0.3)
+    monkeypatch.setattr("hubbub.runtime.socket.HEAD_SECONDS", 0.3)
     assert await exchange(hub, b"GET /login/me HTTP/1.1\r\nHost: localhost\r\n") == b""
     assert "GET /login/me" in reasons(caplog)
 
@@ -377,7 +378,7 @@ PING = codec.PINGREQ_PACKET * 50_000
 async def test_who_does_not_read_is_not_read_from(
     hub: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hubbub.runtime.listener.LINK_PAUSED", 200_000)
+    monkeypatch.setattr("hubbub.runtime.socket.LINK_PAUSED", 200_000)
     peer = await Peer.dial(hub)
     await peer.say(codec.connect(b"lazy", True, 1))
     await peer.hear(4)
@@ -397,10 +398,10 @@ async def test_who_does_not_read_is_not_read_from(
 async def test_who_never_reads_is_ended(
     hub: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("hubbub.runtime.listener.LINK_PAUSED", 200_000)
-    monkeypatch.setattr("hubbub.runtime.listener.LINK_CHOKED", 100_000)
-    monkeypatch.setattr("hubbub.runtime.listener.STALLED_SECONDS", 0.5)
-    monkeypatch.setattr("hubbub.runtime.listener.CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr("hubbub.runtime.socket.LINK_PAUSED", 200_000)
+    monkeypatch.setattr("hubbub.runtime.socket.LINK_CHOKED", 100_000)
+    monkeypatch.setattr("hubbub.runtime.socket.STALLED_SECONDS", 0.5)
+    monkeypatch.setattr("hubbub.runtime.socket.CLOSE_SECONDS", 0.2)
     peer = await Peer.dial(hub)
     await peer.say(codec.connect(b"dead", True, 0))
     await asked_until_stuck(peer)
@@ -498,6 +499,39 @@ async def test_connections_of_the_web_application_are_counted(tmp_path: Path) ->
                 await asyncio.sleep(0.02)
 
 
+async def test_who_comes_back_at_once_finds_room(tmp_path: Path) -> None:
+    """A network was away for a moment: the hub hears of the new connections before the old ends."""
+    many = 40
+    place = Listener(address="127.0.0.1:0", max_connections=many)
+    async with Node(Settings(listen=(), listener=(place,), data=str(tmp_path))) as hub:
+
+        def dial(number: int) -> socket.socket:
+            made = socket.create_connection(("127.0.0.1", hub.listeners[0].address.port))
+            made.sendall(codec.connect(b"c%d" % number, True, 60))
+            return made
+
+        async def answers(sockets: list[socket.socket]) -> list[bytes]:
+            loop = asyncio.get_running_loop()
+            for one in sockets:
+                one.setblocking(False)
+            async with asyncio.timeout(10):
+                return [await loop.sock_recv(one, 9) for one in sockets]
+
+        old = [dial(number) for number in range(many)]
+        assert await answers(old) == [b"\x20\x02\0\0"] * many
+        new = [dial(0)]  # and from here on the loop does not run
+        for number, one in enumerate(old):
+            one.close()
+            new += [dial(number)] if number else []
+        assert await answers(new) == [b"\x20\x02\0\0"] * many
+        late = [dial(number) for number in range(many, many + 3)]
+        assert await answers(late) == [b""] * 3, "and nobody else does"
+        new.pop().close()
+        assert await answers([dial(many)]) == [b"\x20\x02\0\0"]
+        for one in (*new, *late):
+            one.close()
+
+
 async def test_when_no_file_is_left_new_connections_are_refused_with_a_line_a_minute(
     hub: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -581,13 +615,15 @@ async def test_what_a_stranger_says_has_a_bound(
     assert "more than 65536 bytes before it was let in" in reasons(caplog)
 
 
-async def test_who_is_ended_reads_why(hub: Node) -> None:
+@pytest.mark.parametrize("most", [1, 20, 1_000])
+async def test_who_is_ended_reads_why(hub: Node, most: int) -> None:
     """Whatever it still says: a socket closed with something unread loses the last words."""
     properties = codec.Properties()
-    for _ in range(30):
+    speaker = next(one for one in hub.protocols if isinstance(one, Mqtt))
+    speaker.receive_maximum = most
+    for _ in range(10):
         peer = await Peer.dial(hub)
         await peer.say(codec.connect(b"hasty", True, 60, None, properties=properties))
-        most = hub.settings.mqtt.receive_maximum
         publish = [
             codec.publish(b"a", bytes(1000), 2, False, number, False, b"\0")
             for number in range(1, most + 2)

@@ -26,8 +26,9 @@ from hubbub.journal.group import Group
 from hubbub.journal.healing import whole_snapshot
 from hubbub.journal.segments import Directory
 from hubbub.journal.writer import Journal
-from hubbub.runtime.listener import Listener, Socket
+from hubbub.runtime.listener import Listener
 from hubbub.runtime.node import Node
+from hubbub.runtime.socket import Socket
 from hubbub.schema import Row
 
 

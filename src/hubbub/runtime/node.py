@@ -53,7 +53,8 @@ from hubbub.runtime.busypoll import BusyPoll
 from hubbub.runtime.deadlines import Deadlines
 from hubbub.runtime.dialer import Dialer, Line
 from hubbub.runtime.guests import Guest
-from hubbub.runtime.listener import Listener, Socket
+from hubbub.runtime.listener import Listener
+from hubbub.runtime.socket import Socket
 from hubbub.runtime.strangers import Strangers
 from hubbub.wire.http import Request
 

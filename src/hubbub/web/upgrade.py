@@ -15,7 +15,8 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final
 
-from hubbub.runtime.listener import Listener, Socket
+from hubbub.runtime.listener import Listener
+from hubbub.runtime.socket import Socket
 from hubbub.web import script
 from hubbub.wire.websocket import Frames, masked_frame
 

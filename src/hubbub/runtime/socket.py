@@ -1,0 +1,616 @@
+"""One accepted connection, from its first byte to its last. The listener makes them.
+
+It is young until its first bytes say what it speaks (`listener` has the table), then it feeds one
+`Connection` and is written by the tick. Bytes and deadlines only: it knows no protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import typing
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, cast
+
+from hubbub.auth import certificates
+from hubbub.config.settings import Address
+from hubbub.config.settings import Listener as ListenerSettings
+from hubbub.core.broker import Broker
+from hubbub.core.clock import Clock
+from hubbub.core.connection import NEVER, Connection, Protocol
+from hubbub.core.gate import Gate, Opening
+from hubbub.core.limits import (
+    CLOSE_SECONDS,
+    GONE_SECONDS,
+    HEAD_BYTES,
+    HEAD_SECONDS,
+    LINK_CHOKED,
+    LINK_PAUSED,
+    SEND_BUFFER,
+    STALLED_SECONDS,
+)
+from hubbub.core.link import Link
+from hubbub.errors import ProtocolError
+from hubbub.runtime.binding import acknowledge
+from hubbub.runtime.deadlines import Deadlines
+from hubbub.runtime.farewell import Leaving, leave
+from hubbub.runtime.framing import WebSocketFraming
+from hubbub.runtime.guests import Guest, Guests, Visit
+from hubbub.runtime.handshake import FIRST, REFUSED, first_record
+from hubbub.runtime.strangers import Stranger, Strangers
+from hubbub.wire.http import Request, looks_like_http, parse_head, response
+from hubbub.wire.site import Site
+from hubbub.wire.source import source_of
+from hubbub.wire.websocket import Frames, handshake_response
+
+log = logging.getLogger("hubbub.listener")
+
+Adopt = Callable[[asyncio.Transport, bytes, Opening], Guest]
+
+PAUSE_SECONDS: Final = 1.0  # until somebody who was not read from is asked again
+
+
+class Host(typing.Protocol):
+    """What sockets need of the hub they belong to."""
+
+    broker: Broker
+    clock: Clock
+    deadlines: Deadlines[Socket]
+    sockets: set[Socket]
+    strangers: Strangers
+    most_connections: int
+    congested: bool
+
+    def schedule(self) -> None: ...
+    def heard(self, link: Link | None) -> None: ...
+    def crowded(self, publishes: bool) -> bool: ...
+    def hold_back(self, sock: Socket) -> None: ...
+
+
+class Place(typing.Protocol):
+    """The listener that accepted them, as they see it."""
+
+    hub: Host
+    settings: ListenerSettings
+    protocols: list[Protocol]
+    gate: Gate
+    adopt: Adopt | None
+    claims: Callable[[Request], bool]
+    address: Address
+    connections: int
+    guests: Guests
+    leaving: Leaving
+    tls: ssl.SSLContext | None
+    level: int
+
+    def site(self, secure: bool) -> Site: ...
+    def departed(self) -> None: ...
+    def full(self) -> str: ...
+    def shake_hands(
+        self, transport: asyncio.Transport, context: ssl.SSLContext, data: bytes,
+        stranger: Stranger | None = None,
+    ) -> None: ...  # fmt: skip
+
+
+class Socket(asyncio.Protocol):
+    """One accepted connection, from its first byte to its last."""
+
+    __slots__ = (
+        "listener", "hub", "secure", "transport", "link", "connection", "protocol", "opening",
+        "frames", "young", "deadline", "cut_off", "peer", "reason", "made", "argument", "blocked",
+        "paused", "held", "unread", "unread_since", "hurried", "stranger", "said",
+        "counted", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, listener: Place, secure: bool = False, argument: object = None) -> None:
+        self.listener = listener
+        self.hub = listener.hub
+        self.secure = secure
+        self.argument = argument
+        self.transport: asyncio.Transport | None = None
+        self.link: Link | None = None
+        self.connection: Connection | None = None
+        self.protocol: Protocol | None = None
+        self.opening: Opening | None = None
+        self.frames: Frames | None = None
+        self.young = b""
+        self.deadline = NEVER
+        self.cut_off = False
+        self.peer: tuple[str, int] = ("", 0)
+        self.reason = ""
+        self.made = False
+        self.counted = True
+        self.waiting = False  # for room
+        # Until it is let in, and how many bytes it said so far.
+        self.stranger: Stranger | None = None
+        self.said = 0
+        # Of a reader that is behind: whether the loop's buffer is full, whether nothing is read
+        # from it, the least that it left unread, and since when it takes nothing more.
+        self.blocked = False
+        self.paused = False
+        self.held = False  # nothing is read from it while the disk is behind
+        self.unread = 0
+        self.unread_since = 0.0
+        self.hurried: list[bytes] | None = None  # the out-buffer when the kernel was told to hurry
+
+    # Called by the loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.made = True
+        # A cast and no check: uvloop's transports do not inherit asyncio's.
+        transport = self.transport = cast(asyncio.Transport, transport)
+        transport.set_write_buffer_limits(high=SEND_BUFFER)
+        peer = transport.get_extra_info("peername")
+        self.peer = (peer[0], peer[1]) if peer else (self.listener.address.host, 0)
+        self.hub.sockets.add(self)
+        if self.secure:
+            self._stay()
+        else:
+            self._arrive()
+
+    def _arrive(self) -> None:
+        """Count a connection, once however it is wrapped.
+
+        Where it is one too many the others may be gone: a network that was away for a moment ends
+        all connections and brings them back, and the loop hears of both in any order.
+        """
+        listener, metrics = self.listener, self.hub.broker.metrics
+        metrics.connections += 1
+        listener.connections += 1
+        if listener.connections > self._most() and not self._out_of_files():
+            self.waiting = True
+            asyncio.get_running_loop().call_later(GONE_SECONDS, self._judge)
+        else:
+            self._judge()
+
+    def _most(self) -> float:
+        return max(self.listener.settings.max_connections, 0) or NEVER
+
+    def _out_of_files(self) -> bool:
+        metrics = self.hub.broker.metrics
+        return metrics.connections - metrics.connections_ended > self.hub.most_connections
+
+    def _judge(self) -> None:
+        """Let it in, or say why not."""
+        listener, transport = self.listener, self.transport
+        self.waiting = False
+        if transport is None or transport.is_closing():
+            return
+        if listener.connections > self._most() or self._out_of_files():
+            listener.guests.sweep()  # some may have gone a moment ago
+        if listener.connections > self._most():
+            self._turn_back(f"more than max_connections = {self._most()} here")
+        elif self._out_of_files():
+            self._turn_back(listener.full())
+        else:
+            self.stranger = Stranger(self, source_of(self.peer[0]), self.hub.clock.now())
+            self.hub.strangers.add(self.stranger)
+            self._stay()
+            if self.young:  # what it said meanwhile
+                transport.resume_reading()
+                self.data_received(b"")
+
+    def _turn_back(self, complaint: str) -> None:
+        """Counted out at once, or the next one would be refused for it."""
+        self.hub.broker.metrics.connections_refused += 1
+        self.counted = False
+        self.listener.departed()
+        self._end(complaint)
+
+    def _stay(self) -> None:
+        self.hub.deadlines.add(self.hub.clock.now() + HEAD_SECONDS, self)
+
+    # Called by the room for strangers
+
+    def occupied(self) -> bool:
+        return self.held or (self.connection is not None and self.connection.asking)
+
+    def turn_away(self) -> None:
+        self.stranger = None
+        if self.transport is not None:
+            self.transport.abort()
+
+    def settle(self) -> None:
+        """It is no stranger any more: it was let in, or is gone."""
+        if self.stranger is not None:
+            self.hub.strangers.discard(self.stranger)
+            self.stranger = None
+
+    def _spend(self, size: int) -> None:
+        """What a stranger may say at most. Of HTTP it is the parser that knows."""
+        self.said += size
+        protocol = self.protocol
+        if protocol is not None and not protocol.raw_head and self.said > protocol.login_bytes:
+            raise ProtocolError(f"more than {protocol.login_bytes} bytes before it was let in")
+
+    # Called by the loop
+
+    def data_received(self, data: bytes) -> None:
+        metrics = self.hub.broker.metrics
+        metrics.bytes_received += len(data)
+        published = metrics.messages_in
+        connection, link = self.connection, self.link
+        out = link.out if link is not None else None
+        try:
+            if self.stranger is not None:
+                self._spend(len(data))
+            if connection is None:
+                self._recognise(self.young + data if self.young else data)
+            elif not connection.bound:
+                self._decide_again(connection, self.young + data)
+            elif self.frames is None:
+                connection.feed(data)
+            else:
+                self._feed_frames(data)
+            if connection is None or connection.restless or connection.link.closing:
+                self.schedule()
+        except ProtocolError as error:
+            self._refuse(error)
+        except Exception:
+            log.exception("%s:%d broke the hub's own code; closed", *self.peer)
+            self._end("internal error")
+        self.hub.heard(self.link)
+        if not out and out is not self.hurried and link is not None and link.out is out:
+            self._hurry(link)
+        if self.blocked:
+            self._pause()
+        if self.hub.congested and self.hub.crowded(metrics.messages_in != published):
+            self.hub.hold_back(self)
+
+    def _hurry(self, link: Link) -> None:
+        """Nothing was answered, so nothing took the kernel's acknowledgement along."""
+        if link.prompt and self.transport is not None:
+            self.hurried = link.out
+            acknowledge(self.transport)
+
+    def go_on(self) -> None:
+        """The disk has caught up: what it said meanwhile is heard now."""
+        self.held = False
+        if self.transport is None or self.transport.is_closing():
+            return
+        self.transport.resume_reading()
+        if self.connection is not None:
+            self.connection.listens(self.hub.clock.now())
+            self.schedule()
+        elif self.opening is None:
+            self.hub.deadlines.add(self.hub.clock.now() + HEAD_SECONDS, self)
+
+    def run(self, action: Callable[[], None]) -> None:
+        """Let the connection do something that no bytes of its own have caused."""
+        try:
+            action()
+        except ProtocolError as error:
+            self._refuse(error)
+        except Exception:
+            log.exception("%s:%d broke the hub's own code; closed", *self.peer)
+            self._end("internal error")
+        self.schedule()
+        self.hub.schedule()
+
+    def close(self, reason: str) -> None:
+        """End the connection after what was written, from outside of it."""
+        if self.link is not None:
+            self.link.close(reason)
+            self.schedule()
+            self.hub.schedule()
+
+    def eof_received(self) -> bool:
+        """A peer that only stopped sending still gets what it asked for before.
+
+        TLS has no half-closed connections.
+        """
+        if self.secure:
+            return False
+        if self.link is not None and not self.link.closing:
+            self.link.close("")
+            self.hub.schedule()
+            return True
+        return False
+
+    def pause_writing(self) -> None:
+        """The peer reads slowly, or not at all; `resume_writing` will be called if it goes on."""
+        self.blocked = True
+        self.unread_since = 0.0
+        self.schedule()
+
+    def resume_writing(self) -> None:
+        self.blocked = False
+        if self.paused and self.transport is not None:
+            self.paused = False
+            self.transport.resume_reading()
+            # What it said meanwhile is heard first, before it is asked for signs of life.
+            self.hub.deadlines.add(self.hub.clock.now() + PAUSE_SECONDS, self)
+        if self.link is not None:
+            self.link.choked = False
+        self._drained()
+
+    def _drained(self) -> None:
+        if self.connection is not None:
+            self.connection.drained()
+            self.hub.schedule()
+
+    def _pause(self) -> None:
+        """Read no more of a peer that has not read the answers to what it asked so far.
+
+        Only what it asks for itself can fill its link so much: QoS 0 is dropped long before.
+        """
+        if self.link is not None and self.link.size > LINK_PAUSED and self.transport is not None:
+            self.paused = True
+            self.transport.pause_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.settle()
+        if self.opening is not None:
+            self.opening.gone = True
+        self.hub.sockets.discard(self)
+        if self.counted:
+            self.listener.departed()
+        link, connection = self.link, self.connection
+        if link is not None:
+            link.transport = None
+            self.reason = self.reason or link.reason
+        reason = self.reason or (str(error) if error else "")
+        if reason:
+            log.info("%s:%d closed: %s", *self.peer, reason)
+        self.hub.deadlines.forget(self)
+        # The heap of deadlines may hold this object for a while: let go of what is large.
+        self.transport = self.link = self.frames = None
+        self.young = b""
+        if connection is not None:
+            self.connection = None
+            connection.lost(reason)
+            self.hub.schedule()
+
+    # Deadlines
+
+    def schedule(self) -> None:
+        """Ask the connection when it wants to be woken."""
+        if self.connection is None:
+            return
+        now = self.hub.clock.now()
+        if not self.cut_off and not self.paused and not self.held:
+            self.hub.deadlines.add(self.connection.wake(now), self)
+        if self.blocked and not self.cut_off:
+            self.hub.deadlines.add(now + STALLED_SECONDS / 4, self)
+        if self.link is not None and self.link.closing and not self.cut_off:
+            self.cut_off = True
+            self.hub.deadlines.forget(self)
+            self.hub.deadlines.add(now + CLOSE_SECONDS, self)
+
+    def woken(self, now: float) -> None:
+        link = self.link
+        if link is not None and link.closing and self.transport is not None:
+            # It was told to close CLOSE_SECONDS ago and reads nothing of what is left.
+            self.transport.abort()
+        elif link is not None and self.blocked and self._stalled(now):
+            link.close(f"it has read nothing for {STALLED_SECONDS:g} s")
+            self.schedule()
+            self.hub.schedule()
+        elif self.held:
+            pass  # its deadline comes back with `go_on`
+        elif self.connection is not None:
+            self.schedule()
+        elif self.opening is None:
+            wait = f"{HEAD_SECONDS:g} s"
+            self._end(f"said nothing that could be recognised within {wait}: {self.young[:40]!r}")
+
+    def _stalled(self, now: float) -> bool:
+        """Whether a peer takes nothing at all of what waits for it."""
+        size = self.transport.get_write_buffer_size() if self.transport is not None else 0
+        if size < self.unread or not self.unread_since:
+            self.unread, self.unread_since = size, now
+        return size > LINK_CHOKED and now - self.unread_since >= STALLED_SECONDS
+
+    # Recognising
+
+    def _recognise(self, data: bytes) -> None:
+        if self.waiting and self.transport is not None:
+            self.young = data
+            self.transport.pause_reading()
+            return
+        if not self.secure:
+            if data[0] == FIRST:
+                self._begin_tls(data)
+                return
+            if self.listener.settings.tls.only:
+                raise _not_in_clear(data)
+        undecided = False
+        for protocol in self._spoken(framed=False):
+            opens = protocol.opens(data)
+            if opens:
+                self._become(protocol, data, None)
+                return
+            undecided = undecided or opens is None
+        request = None
+        if looks_like_http(data):
+            request = parse_head(data)
+            undecided = True
+        if request is not None:
+            self._take_request(request, data)
+        elif undecided and len(data) <= HEAD_BYTES:
+            self.young = data
+        elif undecided:
+            reason = f"a request head of more than {HEAD_BYTES} bytes"
+            raise ProtocolError(reason, response(431, b"", close=True))
+        else:
+            raise ProtocolError(f"no protocol here begins with {data[:20]!r}")
+
+    def _decide_again(self, connection: Connection, data: bytes) -> None:
+        """The last request bound nobody; this one goes where it would have gone as the first."""
+        assert self.link is not None and self.protocol is not None
+        self.young = data
+        request = parse_head(data)
+        if request is None and len(data) > HEAD_BYTES:
+            raise ProtocolError("a request head without end", response(431, b"", close=True))
+        if request is None:
+            return
+        self.young = b""
+        if self.link.held or self.protocol.takes(request):
+            connection.feed(data)
+            return
+        self.link.flush()
+        self.connection = self.link = None
+        connection.lost("")
+        self._recognise(data)
+
+    def _begin_tls(self, data: bytes) -> None:
+        """Step aside for the loop's TLS; another socket of ours begins young inside it."""
+        if self.listener.tls is None:
+            raise ProtocolError("TLS, but this listener has no tls.certificate", REFUSED)
+        if not first_record(data):
+            self.young = data
+            return
+        assert self.transport is not None
+        self.hub.sockets.discard(self)
+        self.hub.deadlines.forget(self)
+        stranger, self.stranger = self.stranger, None
+        self.listener.shake_hands(self.transport, self.listener.tls, data, stranger)
+
+    def _take_request(self, request: Request, data: bytes) -> None:
+        refusal = self.listener.site(self.secure).refusal(request.headers)
+        if refusal is not None:
+            raise ProtocolError(refusal.text, refusal.response())
+        claimed = request.websocket and self.listener.claims(request)
+        protocol = None if claimed else self._taker(request)
+        if protocol is None:
+            self._hand_over(request, data)
+        elif request.websocket and not request.raw:
+            self._become_websocket(protocol, request, data)
+        else:
+            self._become(protocol, data, request)
+
+    def _taker(self, request: Request) -> Protocol | None:
+        for protocol in self.listener.protocols:
+            # It says only now whether it wants the plain socket of a WebSocket request.
+            if protocol.takes(request) and protocol in self._spoken(
+                request.websocket and not request.raw
+            ):
+                return protocol
+        return None
+
+    def _spoken(self, framed: bool) -> Sequence[Protocol]:
+        """The protocols that WebSockets, or all other connections, may speak here."""
+        excluded = "never" if framed else "only"
+        return self.listener.protocols if self.listener.settings.websocket != excluded else ()
+
+    def _opening(self, request: Request | None) -> Opening:
+        certificate = ""
+        if self.secure and self.transport is not None:
+            shown = self.transport.get_extra_info("peercert")
+            certificate = certificates.identity(self.listener.settings.tls.identity, shown)
+        websocket = self.frames is not None
+        self.opening = Opening(
+            self.listener.gate, *self.peer, self.secure, websocket, request, certificate, self.run,
+            self.close,
+        )  # fmt: skip
+        self.opening.protocol = self.protocol.name if self.protocol is not None else "http"
+        self.opening.argument = self.argument
+        self.opening.mount = self.listener.settings.mount_point
+        self.opening.site = self.listener.site(self.secure)
+        self.opening.let_in = self.settle
+        return self.opening
+
+    def _become(self, protocol: Protocol, data: bytes, request: Request | None) -> None:
+        """The connection is this protocol's; bytes after the head go on to it."""
+        self._begin(protocol, request)
+        if request is not None and not protocol.raw_head:
+            data = data[data.index(b"\r\n\r\n") + 4 :]
+        if data and self.connection is not None:
+            self.connection.feed(data)
+
+    def _become_websocket(self, protocol: Protocol, request: Request, data: bytes) -> None:
+        assert self.transport is not None
+        self.transport.write(handshake_response(request, request.subprotocol))
+        self.frames = Frames(
+            protocol.message_bytes, any_text=protocol.any_text, binary_only=protocol.streams
+        )
+        self._begin(protocol, request)
+        rest = data[data.index(b"\r\n\r\n") + 4 :]
+        if rest:
+            self._feed_frames(rest)
+
+    def _begin(self, protocol: Protocol, request: Request | None) -> None:
+        self.young = b""
+        self.hub.deadlines.forget(self)
+        link = self.link = Link(self.hub.broker.outgoing, self.transport)
+        link.relieved = self._drained
+        link.hang_up = partial(leave, self, self.listener.leaving)
+        link.level = self.listener.level
+        if self.frames is not None:
+            link.framing = WebSocketFraming(protocol.streams, self.frames)
+        self.protocol = protocol
+        self.connection = protocol.connect(link, self._opening(request))
+        self.connection.start()
+
+    def _hand_over(self, request: Request, data: bytes) -> None:
+        """Give the socket to the web application, for good; the listener counts it from now on."""
+        assert self.transport is not None
+        if self.listener.adopt is None:
+            raise ProtocolError("no web pages here", response(404, b"Please log in.", close=True))
+        self.hub.sockets.discard(self)
+        self.hub.deadlines.forget(self)
+        guest = self.listener.adopt(self.transport, data, self._opening(request))
+        self.listener.guests.add(self.transport, guest)
+        if self.stranger is not None:
+            self.stranger.visitor = Visit(self.transport, guest)
+
+    def _feed_frames(self, data: bytes) -> None:
+        frames, connection = self.frames, self.connection
+        assert frames is not None and connection is not None and self.transport is not None
+        try:
+            for message in frames.feed(data):
+                connection.feed(message)
+        finally:
+            replies, frames.replies = frames.replies, []
+            for reply in replies:
+                self.transport.write(reply)
+            if self.transport.get_write_buffer_size() > LINK_CHOKED:
+                self._end("it asks with pings and never reads the answers")
+                self.transport.abort()
+        if frames.closed and self.link is not None:
+            self.link.close("")
+
+    # Ending
+
+    def _refuse(self, error: ProtocolError) -> None:
+        link = self.link
+        if link is None:
+            if error.reply and self.transport is not None:
+                self.transport.write(error.reply)
+            self._end(error.reason)
+            return
+        if error.reply:
+            link.hold(error.reply)  # after what is still held: answers stay in order
+        link.close(error.reason)
+
+    def _end(self, reason: str) -> None:
+        self.reason = reason
+        if self.transport is not None:
+            self.transport.close()
+
+    def look_again(self) -> None:
+        """The rules of the gate changed: end a client that they do not let in any more."""
+        opening, link = self.opening, self.link
+        if opening is None or opening.credentials is None or link is None:
+            return
+        if not opening.gate.still_in(opening.credentials):
+            link.close("its credentials or permissions were changed")
+            self.hub.schedule()
+
+    def stop(self) -> None:
+        """The hub is stopping."""
+        if self.connection is not None and self.link is not None:
+            self.connection.goodbye()
+            self.link.close("the hub is stopping")
+        else:
+            self._end("the hub is stopping")
+
+
+def _not_in_clear(data: bytes) -> ProtocolError:
+    """What a TLS-only listener says to those who do not use it, in words they understand."""
+    reply = b""
+    if looks_like_http(data):
+        reply = response(400, b"This port speaks TLS only: use https or wss.\n", close=True)
+    return ProtocolError("no TLS, and tls.only is set here", reply)
