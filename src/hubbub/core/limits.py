@@ -36,7 +36,8 @@ KEEP_ALIVE_SECONDS: Final = 230.0  # TCP's own: routers forget silent connection
 # Messages and names.
 MESSAGE_BYTES: Final = 64 * MIB  # people send whole files through queues
 NAME_BYTES: Final = 65_535  # what a u16 length can say
-NAME_LEVELS: Final = 128  # a filter of 30,000 slashes must not make a deep tree
+NAME_LEVELS: Final = 200  # mosquitto's; a filter of 30,000 slashes must not make a deep tree
+LONG_BYTES: Final = 1_000  # a packet of which more is missing takes a while: its parts are heard
 
 # Sessions.
 INFLIGHT: Final = 20  # what clients and conformance suites count on

@@ -62,7 +62,12 @@ def is_bridge_state(name: str) -> bool:
 
 
 def is_filter(topic_filter: str) -> bool:
-    if not is_text(topic_filter) or topic_filter.count("/") >= NAME_LEVELS:
+    return topic_filter.count("/") < NAME_LEVELS and is_well_formed(topic_filter)
+
+
+def is_well_formed(topic_filter: str) -> bool:
+    """Whether it is a filter, of any number of levels."""
+    if not is_text(topic_filter):
         return False
     levels = topic_filter.split("/")
     last = len(levels) - 1

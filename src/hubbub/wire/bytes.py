@@ -18,6 +18,11 @@ class Gathering:
         self._have = 0
         self._need = 0
 
+    @property
+    def missing(self) -> int:
+        """How many bytes of a packet whose length is known are not there yet."""
+        return self._need - self._have if self._pieces else 0
+
     def add(self, data: bytes) -> bytes | None:
         if not self._pieces:
             return data

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt.session import MqttSession
 from tests.protocols.mqtt.conversation import Device, Stage
+from tests.protocols.mqtt.modern import Modern
 
 
 def pair(stage: Stage, qos: int, clean: bool = True) -> tuple[Device, Device]:
@@ -229,3 +230,56 @@ def test_a_backlog_is_bounded_and_counted() -> None:
     ann.answer(codec.PUBACK, *range(1, 21))
     assert ann.hear() == [f"a/b={number} q1 #{number + 1}" for number in range(20, 25)]
     assert stage.mqtt.sessions["ann"].dropped == {"backlog full": 5}
+
+
+@pytest.mark.holds(v5="4.13.1-1", v3="4.8.0-1")
+@pytest.mark.parametrize("lasting", [False, True])
+@pytest.mark.parametrize(
+    ("qos", "kinds"),
+    [
+        (1, [codec.PUBREC]),
+        (1, [codec.PUBCOMP]),
+        (2, [codec.PUBACK]),
+        (2, [codec.PUBCOMP]),
+        (2, [codec.PUBREC, codec.PUBACK]),
+    ],
+)
+def test_an_acknowledgement_of_the_wrong_kind_ends_the_connection(
+    qos: int, kinds: list[int], lasting: bool
+) -> None:
+    stage = Stage()
+    ann, bob = stage.device("ann", not lasting), stage.device("bob")
+    ann.subscribe("a", 2)
+    bob.publish("a", b"first", qos=1)
+    bob.publish("a", qos=qos, packet_id=2)
+    bob.answer(codec.PUBREL, 2)
+    ann.hear()
+    ann.answer(codec.PUBACK, 1)
+    for kind in kinds:
+        assert not ann.far.closed
+        ann.answer(kind, 2)
+    assert ann.far.closed
+    assert "for a message that waits for a " in ann.far.link.reason
+    modern = Modern(stage, "eve")
+    modern.subscribe("a", 2)
+    bob.publish("a", qos=qos, packet_id=3)
+    bob.answer(codec.PUBREL, 3)
+    modern.hear()
+    for kind in kinds:
+        modern.answer(kind, 1)
+    assert modern.hear()[-1] == "DISCONNECT 0x82" and modern.far.closed
+
+
+def test_a_run_of_acknowledgements_is_looked_at_one_by_one_where_qos_2_is_between() -> None:
+    stage = Stage()
+    ann, bob = stage.device("ann"), stage.device("bob")
+    ann.subscribe("a", 2)
+    for number, qos in ((1, 1), (2, 2), (3, 1)):
+        bob.publish("a", qos=qos, packet_id=number)
+    bob.answer(codec.PUBREL, 2)
+    assert ann.hear()[-3:] == ["a=x q1 #1", "a=x q2 #2", "a=x q1 #3"]
+    ann.answer(codec.PUBACK, 1, 3)
+    assert not ann.far.closed
+    assert len(stage.mqtt.sessions["ann"].backlog.entries) == 2
+    ann.answer(codec.PUBACK, 2)
+    assert ann.far.closed

@@ -6,6 +6,7 @@ import pytest
 
 from hubbub.core.broker import Broker
 from hubbub.core.gate import Gate
+from hubbub.core.limits import LONG_BYTES
 from hubbub.core.log import Log
 from hubbub.protocols.mqtt import Mqtt, codec
 from tests.core.recording import folded
@@ -343,14 +344,35 @@ def test_silence_ends_it_after_one_and_a_half_times_the_keep_alive() -> None:
     assert bob.hear() == ["will=gone"]
 
 
-def test_half_a_packet_is_a_sign_of_life_too() -> None:
+def test_half_a_packet_is_no_sign_of_life() -> None:
+    """A client that dribbles would be there for ever, and its will never published."""
     stage = Stage()
     ann = stage.device("ann", keep_alive=10)
+    packet = codec.publish(b"a", bytes(900), 0)
+    for byte in packet[:15]:
+        stage.pass_time(1)
+        ann.say(bytes((byte,)))
+        ann.wake()
+    assert ann.far.closed
+
+
+def test_a_long_packet_takes_its_time() -> None:
+    """As mosquitto has it: while more than 1,000 bytes are missing, each part of them is heard."""
+    stage = Stage()
+    ann = stage.device("ann", keep_alive=10)
+    packet = codec.publish(b"a", bytes(LONG_BYTES + 100), 0)
+    parts = [packet[:20], packet[20:40], packet[40:60]]
+    for part in parts:
+        stage.pass_time(14)
+        ann.say(part)
+        ann.wake()
+        assert not ann.far.closed
+    ann.say(packet[60:200])
     stage.pass_time(14)
-    ann.say(b"\x30")
-    stage.pass_time(14)
+    ann.say(packet[200:210])
+    stage.pass_time(1)
     ann.wake()
-    assert not ann.far.closed
+    assert ann.far.closed
 
 
 def test_without_keep_alive_it_may_be_silent_for_ever() -> None:

@@ -8,6 +8,7 @@ from hubbub.core.gate import Gate
 from hubbub.core.limits import NAME_LEVELS
 from hubbub.protocols.mqtt import codec
 from tests.protocols.mqtt.conversation import Stage
+from tests.protocols.mqtt.modern import Modern
 from tests.rights import ruled
 
 
@@ -96,13 +97,21 @@ def test_rights_refuse_a_filter_and_drop_a_publish() -> None:
     assert stage.broker.metrics.dropped == {"not allowed": 1}
 
 
-def test_a_filter_too_deep_is_malformed() -> None:
+@pytest.mark.parametrize("front", ["", "$share/g/"])
+def test_a_filter_too_deep_is_refused_by_itself(front: str) -> None:
     stage = Stage()
+    deep, deeper = "/" * (NAME_LEVELS - 1), "/" * NAME_LEVELS
     ann = stage.device()
-    ann.subscribe("/" * (NAME_LEVELS - 1), 0)
-    assert ann.hear()[1:] == ["SUBACK 5: 0"]
-    ann.subscribe("/" * NAME_LEVELS, 0)
-    assert ann.far.closed
+    ann.subscribe(front + deep, 0, front + deeper, 0, "a", 1)
+    ann.say(codec.unsubscribe(6, [(front + deeper).encode()]))
+    assert ann.hear()[1:] == ["SUBACK 5: 0 128 1", "UNSUBACK 6"]
+    ann.publish(deep)
+    ann.publish(deeper)
+    assert ann.hear() == [f"{deep}=x"]
+    bob = Modern(stage)
+    bob.hear()
+    bob.subscribe(front + deeper, 0, "a", 1)
+    assert bob.hear() == ["SUBACK 5: 0x8f 0x01"]
 
 
 @pytest.mark.holds(v5="2.2.1-6", v3="2.3.1-7")

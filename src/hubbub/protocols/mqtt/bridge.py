@@ -190,7 +190,7 @@ class BridgeSession(MqttSession):
 
     def _send(self, link: Link, number: int) -> None:
         backlog = self.backlog
-        seq, qos = backlog.seq(number), min(backlog.qos(number), self.qos_limit)
+        seq, qos = backlog.seq(number), self.sent_qos(number)
         message = self.broker.log.read(seq)
         if message is None or 0 < message.expires <= self.broker.clock.stamp():
             self._skip(number, seq, "gone" if message is None else "expired")
@@ -210,6 +210,9 @@ class BridgeSession(MqttSession):
             link.write(packet)
         if not qos:
             self._over(number, seq)  # the broker over there takes no more, so nobody will answer
+
+    def sent_qos(self, number: int) -> int:
+        return min(self.backlog.qos(number), self.qos_limit)
 
     def _packet(self, message: Message, qos: int, identifier: int = 0, dup: bool = False) -> bytes:
         """The PUBLISH under its name over there."""
@@ -460,7 +463,7 @@ class BridgeConnection(Connection):
         identifier, code = self._answer(codec.PUBREC, body)
         if code >= codec.FAILURE:
             self._count_refusal(code)
-            self.session.puback(identifier)  # it is over (5.0, 4.3.3)
+            self.session.declined(identifier)
         else:
             self.session.pubrec(identifier)
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from hubbub.core.client import admit, keep
 from hubbub.core.connection import NEVER, Connection
 from hubbub.core.gate import Admission, Exchange, Opening
-from hubbub.core.limits import KIB, ROUTES
+from hubbub.core.limits import KIB, LONG_BYTES, ROUTES
 from hubbub.core.link import Link
 from hubbub.core.message import Run
 from hubbub.core.rights import PUBLISH, kind_of, words_of
@@ -33,7 +33,7 @@ from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError, Properties
 from hubbub.protocols.mqtt.dialect import PLAIN, SECOND, Dialect
-from hubbub.protocols.mqtt.incoming import Incoming
+from hubbub.protocols.mqtt.incoming import Incoming, pubacks
 from hubbub.protocols.mqtt.session import ANY_PACKET, MqttSession
 from hubbub.protocols.mqtt.subscribing import subscribe, unsubscribe
 from hubbub.protocols.mqtt.welcome import (
@@ -105,9 +105,10 @@ class MqttConnection(Connection):
             if self.asking:
                 keep(self, data)
                 return
-            self._heard = self.broker.clock.now()
             gathered = self._gathering.add(data)
-            if gathered is not None and self.state != OVER and not self.link.closing:
+            if gathered is None:
+                self._hear_part()
+            elif self.state != OVER and not self.link.closing:
                 self._feed(gathered)
         except PacketError as error:
             if not error.reply:
@@ -119,6 +120,7 @@ class MqttConnection(Connection):
         pos = 0
         session = self.session
         short = min(self._limit - 2, 127)  # what needs no further look at its length
+        now = self.broker.clock.now()
         while n - pos >= 2:
             head = buf[pos]
             size = buf[pos + 1]
@@ -135,6 +137,7 @@ class MqttConnection(Connection):
             if session is None:
                 self._packet(head, buf[body:end])
                 pos = end
+                self._heard = now
                 if self.asking:
                     if pos < n:
                         keep(self, buf[pos:])
@@ -150,9 +153,17 @@ class MqttConnection(Connection):
                 pos = end
             if self.state == OVER:
                 return
+        if pos:
+            self._heard = now
         if pos < n:
             _, end = codec.extent(buf, pos, self._limit)
             self._gathering.keep(buf[pos:], end - pos)
+            self._hear_part()
+
+    def _hear_part(self) -> None:
+        """Whole packets are signs of life (3.1.2.10), and parts of what takes a while to come."""
+        if self._gathering.missing > LONG_BYTES:
+            self._heard = self.broker.clock.now()
 
     def _packet(self, head: int, body: bytes) -> None:
         kind = head >> 4
@@ -401,7 +412,7 @@ class MqttConnection(Connection):
             check_offered(self.protocol, "a PUBLISH", qos, False)
         run.offset = mark - pos
         run.size = end - start - v5
-        acknowledgements = _pubacks(run.image, run.offset, step, count)
+        acknowledgements = pubacks(run.image, run.offset, step, count)
         if v5:
             self._incoming.check_window(count)
         self.broker.publish(run)
@@ -536,7 +547,7 @@ class MqttConnection(Connection):
         if code < spec.UNSPECIFIED:
             self.session.pubrec(packet_id)
         else:
-            self.session.puback(packet_id)
+            self.session.declined(packet_id)
 
     def _pubcomp(self, body: bytes) -> None:
         assert self.session is not None
@@ -643,22 +654,6 @@ class MqttConnection(Connection):
             if will is not None and kept is not None:
                 broker.postpone(kept, stamp, expires)
             self.protocol.expect(session.state)
-
-
-def _pubacks(image: bytes, offset: int, step: int, count: int) -> bytes:
-    """The PUBACKs of a run, made from the packet ids in its image."""
-    if count == 1:
-        identifier = image[offset : offset + 2]
-        if identifier == b"\0\0":
-            raise PacketError("a PUBLISH with packet id 0", spec.PROTOCOL)
-        return b"\x40\x02" + identifier
-    high, low = image[offset::step], image[offset + 1 :: step]
-    if 0 in low and (0, 0) in zip(high, low, strict=True):
-        raise PacketError("a PUBLISH with packet id 0", spec.PROTOCOL)
-    answers = bytearray(b"\x40\x02\0\0" * count)
-    answers[2::4] = high
-    answers[3::4] = low
-    return bytes(answers)
 
 
 Handler = Callable[[MqttConnection, bytes], None]

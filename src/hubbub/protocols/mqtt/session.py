@@ -12,6 +12,7 @@ restart. A client that accepts nothing else during a QoS 2 exchange is served on
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Final
 
 from hubbub.core.broker import Broker
@@ -25,6 +26,7 @@ from hubbub.core.topics import CLIENT, QUEUE, SELF, SHARE, matches, shared_filte
 from hubbub.errors import UnreadableError
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
+from hubbub.protocols.mqtt.codec import PacketError
 from hubbub.protocols.mqtt.dialect import PLAIN, Dialect, Ids, PublishEncoding5
 from hubbub.protocols.mqtt.options import unpack
 from hubbub.protocols.mqtt.serial import Serial
@@ -38,16 +40,21 @@ REPLY_ID_BYTES: Final = 15  # $client/ and seven digits, in the place of a reply
 NOTHING_ASKED: Final[tuple[bool, Ids]] = (False, ())
 TOO_LARGE: Final = "packet too large for the client"
 
+# What a delivery in flight waits for, by its QoS, and one more once a PUBREC came.
+ONE: Final = 1
+TWO: Final = 2
+RELEASED: Final = 3
+_WAITS_FOR: Final = {ONE: "PUBACK", TWO: "PUBREC", RELEASED: "PUBCOMP"}
 
 class MqttSession(Session):
     """The session of one client id. It lives as long as the connection, or is `lasting`.
 
     `link` is None while the client is away. `serial`: its QoS 2 exchanges, if they are served one
-    after the other. `turned_away`: a queue was, or may have been, for want of room. `talks`: the
-    client has published something on its present connection. `dialect`: the version of its present
-    connection, or its last. `packet_limit` and `alias_limit`: the largest packet and the number of
-    topic aliases that the client takes. `_offered`: what the subscription asked that a retained
-    message is sent for, by its number.
+    after the other. `turned_away`: a queue was, or may have been, for want of room. On the present
+    connection it `talks`, the client has published something, and is `twofold`, something of QoS 2
+    was sent to it. `dialect`: the version of that one, or of its last. `packet_limit` and
+    `alias_limit`: the largest packet and the number of topic aliases that the client takes.
+    `_offered`: what the subscription asked that a retained message is sent for, by its number.
     """
 
     def __init__(
@@ -66,6 +73,7 @@ class MqttSession(Session):
         self.end: Callable[[str, int], None] | None = None
         self.serial: Serial | None = None
         self.turned_away = True
+        self.twofold = False
         self._aliases: dict[str, int] = {}
         self._asked: dict[str, tuple[bool, Ids]] = {}
         self._offered: dict[int, tuple[bool, Ids]] = {}
@@ -293,6 +301,7 @@ class MqttSession(Session):
             backlog.sent += count
             self.broker.metrics.messages_out += count
             if qos == 2:
+                self.twofold = True
                 link.prompt = True
                 link.hold(image)
             else:
@@ -392,6 +401,7 @@ class MqttSession(Session):
         backlog.sent += 1
         self.broker.metrics.messages_out += 1
         if qos == 2:
+            self.twofold = True
             self._send_qos_2(link, number, frame)
         else:
             link.write(frame)
@@ -442,6 +452,8 @@ class MqttSession(Session):
         count = min(flying, (len(data) - at) >> 2)
         first = packet_id(backlog.first)
         count = min(count, PACKET_IDS + 1 - first)
+        if self.twofold and TWO in [entry & 3 for entry in islice(backlog.entries, count)]:
+            count = 0  # one by one: a PUBACK for QoS 2 is an error
         while count and data[at : at + 4 * count] != codec.PUBACKS[4 * first : 4 * (first + count)]:
             count >>= 1
         plain = not (self.lasting or self.leases or self.shared or self._offered)
@@ -460,8 +472,32 @@ class MqttSession(Session):
         number = backlog.first + (identifier - 1 - backlog.first) % PACKET_IDS
         return number if number < backlog.sent and backlog.holds(number) else -1
 
-    def puback(self, identifier: int) -> None:
+    def sent_qos(self, number: int) -> int:
+        """The QoS with which a delivery is sent."""
+        return self.backlog.qos(number)
+
+    def _in_flight(self, kind: int, identifier: int, *states: int) -> int:
+        """The number of the delivery that is answered so, or -1 if there is none of that packet id.
+
+        PacketError if it is in another state: 3.1.1 [4.8.0-1], 5.0 4.13.
+        """
         number = self._number(identifier)
+        if number < 0:
+            return number
+        state = self.sent_qos(number) + (number in self.backlog.received)
+        if state not in states:
+            reason = f"a {codec.NAMES[kind]} for a message that waits for a {_WAITS_FOR[state]}"
+            raise PacketError(reason, spec.PROTOCOL)
+        return number
+
+    def puback(self, identifier: int) -> None:
+        self._done(self._in_flight(codec.PUBACK, identifier, ONE))
+
+    def declined(self, identifier: int) -> None:
+        """A PUBREC that says no (5.0, 4.3.3)."""
+        self._done(self._in_flight(codec.PUBREC, identifier, TWO, RELEASED))
+
+    def _done(self, number: int) -> None:
         if number >= 0:
             self._over(number, self.backlog.seq(number))
             self.resume()
@@ -471,7 +507,7 @@ class MqttSession(Session):
         link = self.link
         if link is None:
             return
-        number = self._number(identifier)
+        number = self._in_flight(codec.PUBREC, identifier, TWO, RELEASED)
         if number >= 0 and number not in self.backlog.received:
             if self.lasting:
                 self.broker.change(self._row(RECEIVED, number))
@@ -481,7 +517,7 @@ class MqttSession(Session):
         link.pass_aside(codec.acknowledgement(codec.PUBREL, identifier, code))
 
     def pubcomp(self, identifier: int) -> None:
-        number = self._number(identifier)
+        number = self._in_flight(codec.PUBCOMP, identifier, RELEASED)
         if number >= 0:
             self._over(number, self.backlog.seq(number))
             if self.serial is not None:

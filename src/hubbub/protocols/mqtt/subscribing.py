@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from hubbub.core import client
 from hubbub.core.session import Subscription
-from hubbub.core.topics import CLIENT, SELF, SHARE, is_filter
+from hubbub.core.topics import CLIENT, SELF, SHARE, is_well_formed
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError
@@ -72,8 +72,11 @@ def _subscribe_one(
 
 
 def _meant(session: MqttSession, name: str, packet: str) -> str:
-    """The hub's filter. A client knows its address, and may subscribe to that."""
-    if not is_filter(name):
+    """The hub's filter. A client knows its address, and may subscribe to that.
+
+    One of too many levels is no error of the packet: it is refused by itself.
+    """
+    if not is_well_formed(name):
         reason = f"{packet} {name[:80]!r}, which is not a topic filter"
         raise PacketError(reason, spec.BAD_FILTER)
     return SELF if name == f"{CLIENT}{session.number}" else session.dialect.full(name)
