@@ -24,7 +24,7 @@ from hubbub.protocols.mqtt import codec
 from tests.process import ROOT
 
 WAIT: Final = 20
-QUIET: Final = 0.15  # seconds of silence after which the answer is there
+QUIET: Final = 0.08  # seconds of silence after which the answer is there
 
 Conversation = tuple[bytes, ...]
 

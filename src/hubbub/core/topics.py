@@ -12,6 +12,7 @@ Linear in the length of the name, whatever the filters. No I/O.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from hubbub.core.limits import NAME_BYTES, NAME_LEVELS
@@ -25,6 +26,12 @@ SYSTEM: Final = "$SYS"
 DELAYED: Final = "$delayed/"
 OWN: Final = (SYSTEM, QUEUE, CLIENT, SHARE, DELAYED, "$hub/")  # names that mean something here
 DELAY_SECONDS: Final = 4_294_967  # 49.7 days: as milliseconds they fit into 32 bits
+# U+0000 to U+001F, U+007F to U+009F, and the last two of each of the 17 planes.
+_UNFIT: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef"
+    + "".join(chr(plane << 16 | end) for plane in range(17) for end in (0xFFFE, 0xFFFF))
+    + "]"
+)
 
 
 def client_number(name: str) -> int:
@@ -97,6 +104,14 @@ def is_text(name: str) -> bool:
         return len(name.encode()) <= NAME_BYTES
     except UnicodeEncodeError:
         return False
+
+
+def is_plain(name: str) -> bool:
+    """Whether it has no control characters and none that Unicode keeps out of texts.
+
+    MQTT lets a server refuse those (1.5.4). Of what is not printable they are a part.
+    """
+    return name.isprintable() or not _UNFIT.search(name)
 
 
 def matches(topic_filter: str, name: str) -> bool:

@@ -463,12 +463,30 @@ Where the standards leave a choice, or we differ:
   A client whose rights do not cover its will has none.
 - **The user properties** `smq-subtopic` and `smq-subtid` mean something to this hub and come before
   the others when a message waited; all others keep their order.
-- **A filter has 128 levels at most**, so that none of 65,535 slashes makes a deep tree.
+- **A filter has 200 levels at most**, so that none of 65,535 slashes makes a deep tree. One more is
+  refused in the SUBACK (0x80, 0x8F), and the other filters of the packet are taken; mosquitto ends
+  the connection. A topic may have any number of levels, there 201.
 - **QoS 1 may overtake QoS 2**, which waits for the disk on its way to a subscriber.
 - **A remaining length longer than it need be** is malformed in 5.0 once the client is connected;
   3.1.1 has no such rule, and clients that reserve four bytes for it exist.
-- **A PUBACK for a message of QoS 2**, and other answers of the wrong kind, end its exchange and no
-  more: the standard gives no reason code for it.
+- **As mosquitto has it**, where a server may choose: control characters and non-characters in
+  client ids, user names and topics end the connection (1.5.4); what is no CONNECT has no CONNACK;
+  of a client's own QoS 2 messages its copy comes between PUBREC and PUBCOMP; DUP with QoS 0 is
+  taken, and not passed on; a login without a password is refused with 5 (0x87); while more than 1,000 bytes of
+  a packet are missing, parts of it count as signs of life.
+- **Not as mosquitto 2.0 has it** (`interop/test_beside_mosquitto.py` shows both):
+    - a wrong password is 4 (0x86), there 5 (0x87): it says what to do;
+    - reserved flags and packets that only servers send end the connection, as 2.2.2-2 demands;
+    - `$share//a` and `$share/+/a` are refused, there accepted, and nothing ever comes;
+    - a shared subscription with no local ends the connection (3.8.3-4);
+    - a text in a value (user property, content type) may have control characters: people put line
+      ends there;
+    - a payload that says that it is text and is not is refused with 0x99, a will like that ends the
+      connection;
+    - a response topic with wildcards, a PUBLISH with a subscription identifier, a CONNECT with data
+      for no authentication method end the connection;
+    - 5.0 is told why in a DISCONNECT each time, with the code that fits best, and 0x92 where a
+      PUBREC or PUBREL finds nothing; a client of a level above 5 is refused with 0x84.
 """
 
 # Reason codes of 5.0: when the hub sends each, or `-` and why it never does. Section 2.4.

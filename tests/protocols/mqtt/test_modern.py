@@ -754,31 +754,32 @@ def test_what_a_client_may_not_say(packet: bytes, code: str) -> None:
 @pytest.mark.parametrize(
     ("packet", "code"),
     [
-        (codec.connect(b"a", True, 0, properties=told({spec.RECEIVE_MAXIMUM: 0})), "0x82"),
-        (codec.connect(b"a", True, 0, properties=told({spec.MAXIMUM_PACKET: 0})), "0x82"),
-        (codec.connect(b"a", True, 0, properties=told({spec.REQUEST_PROBLEM: 2})), "0x82"),
-        (codec.connect(b"a", True, 0, properties=told({spec.TOPIC_ALIAS: 2})), "0x81"),
-        (codec.connect(b"a", True, 0, properties=told(None, {spec.AUTH_DATA: b"x"})), "0x82"),
+        (codec.connect(b"a", True, 0, properties=told({spec.RECEIVE_MAXIMUM: 0})), ""),
+        (codec.connect(b"a", True, 0, properties=told({spec.MAXIMUM_PACKET: 0})), ""),
+        (codec.connect(b"a", True, 0, properties=told({spec.REQUEST_PROBLEM: 2})), ""),
+        (codec.connect(b"a", True, 0, properties=told({spec.TOPIC_ALIAS: 2})), ""),
+        (codec.connect(b"a", True, 0, properties=told(None, {spec.AUTH_DATA: b"x"})), ""),
         (codec.connect(b"a", True, 0, properties=told(None, {spec.AUTH_METHOD: b"x"})), "0x8c"),
-        (CONNECT[:-1] + b"\xff", "0x81"),
+        (CONNECT[:-1] + b"\xff", ""),
         (
             codec.connect(
                 b"a", True, 0, codec.Will(b"w/+", b"", 0, False), properties=told()
             ),
-            "0x90",
+            "",
         ),
         (
             codec.connect(
                 b"a", True, 0, codec.Will(b"w", b"\xff", 0, False, told({1: 1})), properties=told()
             ),
-            "0x99",
+            "",
         ),
     ],
 )  # fmt: skip
 def test_what_a_connect_may_not_say(packet: bytes, code: str) -> None:
+    """Where mosquitto has no answer there is none: what is no CONNECT is no client's."""
     stage = Stage()
     device = Modern.__new__(Modern)
     Device.__init__(device, stage)
     device.say(packet)
-    assert device.hear() == [f"CONNACK {code}"]
+    assert device.hear() == ([f"CONNACK {code}"] if code else [])
     assert device.far.closed

@@ -196,4 +196,4 @@ def test_others_use_the_whole_window_unless_the_setting_says_otherwise(serial: b
         return
     assert cid.hear() == ["a=1 q2 #1", "a=2", "a=3 q2 #2", "a=4 q1 #3"]
     cid.publish("a", b"own", 2, packet_id=7)
-    assert cid.hear() == ["a=own q2 #4", "PUBREC 7"]
+    assert cid.hear() == ["PUBREC 7", "a=own q2 #4"]

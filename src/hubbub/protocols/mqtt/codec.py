@@ -177,11 +177,10 @@ def parse_publish(head: int, body: bytes, v5: bool = False) -> Publish:
     reader = Reader(body, "PUBLISH")
     topic = reader.string("topic")
     packet_id = reader.packet_id() if qos else 0
-    if head & 8 and not qos:
-        raise PacketError("a PUBLISH of QoS 0 that says it is a repetition")
     properties = reader.properties(PUBLISH) if v5 else None
     payload = body[reader.at :]
-    return Publish(topic, payload, qos, head & 1 == 1, head & 8 == 8, packet_id, properties)
+    dup = head & 8 == 8 and qos > 0  # what says so with QoS 0 is taken, as mosquitto has it
+    return Publish(topic, payload, qos, head & 1 == 1, dup, packet_id, properties)
 
 
 class Will(NamedTuple):
@@ -211,7 +210,7 @@ class Connect(NamedTuple):
 
 
 def parse_connect(body: bytes) -> Connect:
-    """PacketError for malformed ones, answered as the version that they name answers."""
+    """PacketError for malformed ones, with an answer only to versions that are not spoken."""
     reader = Reader(body, "CONNECT")
     name = reader.string("protocol name")
     level = reader.byte("protocol level")
@@ -219,12 +218,7 @@ def parse_connect(body: bytes) -> Connect:
     version = VERSIONS.get((name, level & ~BRIDGE if bridge else level))
     if version is None:
         raise _unknown_version(name, level)
-    try:
-        return _parse_connect(reader, version, level == V5)._replace(bridge=bridge)
-    except PacketError as error:
-        if level == V5:
-            error.reply = connack(False, error.code, NO_PROPERTIES)
-        raise
+    return _parse_connect(reader, version, level == V5)._replace(bridge=bridge)
 
 
 def _parse_connect(reader: Reader, version: str, v5: bool) -> Connect:

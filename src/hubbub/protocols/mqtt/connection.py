@@ -28,7 +28,7 @@ from hubbub.core.message import Run
 from hubbub.core.rights import PUBLISH, kind_of, words_of
 from hubbub.core.route import Route
 from hubbub.core.session import row_about
-from hubbub.core.topics import is_name
+from hubbub.core.topics import is_name, is_plain
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError, Properties
@@ -38,6 +38,7 @@ from hubbub.protocols.mqtt.session import ANY_PACKET, MqttSession
 from hubbub.protocols.mqtt.subscribing import subscribe, unsubscribe
 from hubbub.protocols.mqtt.welcome import (
     REFUSALS,
+    UNANSWERED,
     Will,
     asked_will,
     check,
@@ -181,7 +182,8 @@ class MqttConnection(Connection):
 
     def _say_last(self, code: int, reason: str) -> None:
         """What a client of 5.0 is told before its connection is closed, behind all that waits."""
-        if not self._v5 or self.state == OVER:
+        unsaid = self.state == NEW and code in UNANSWERED
+        if not self._v5 or self.state == OVER or unsaid:
             return
         properties = self._reason(reason)
         if self.session is None:
@@ -222,6 +224,8 @@ class MqttConnection(Connection):
         """The gate has decided."""
         if admission is None:
             code = REFUSALS.get(kind_of(reason), spec.NOT_ALLOWED)
+            if code == spec.BAD_LOGIN and self._asked and self._asked.password is None:
+                code = spec.NOT_ALLOWED  # nothing to be wrong with: as mosquitto has it
             self.link.write(refusal(self._v5, code, self._reason(words_of(reason))))
             self._finish(f"refused: {words_of(reason)}")
             return
@@ -355,6 +359,8 @@ class MqttConnection(Connection):
         if not is_name(name):
             reason = f"a PUBLISH to {name[:80]!r}, which is not a topic name"
             raise PacketError(reason, spec.BAD_TOPIC)
+        if not is_plain(name):
+            raise PacketError(f"a PUBLISH to {name[:80]!r}, which has a control character")
         route = self.broker.route(session, self._dialect.full(name))
         if not self._dialect.mount:
             self._routes = session.routes if session.no_local else session.rights.routes
@@ -447,6 +453,8 @@ class MqttConnection(Connection):
             code = self._incoming.verdict(packet, packet.properties, route)
         if code < spec.UNSPECIFIED and packet.qos:
             code = self._room(packet, route) or code
+        if packet.qos == 2 and any(one.session is session for one in route.subscriptions):
+            session.put_aside()
         if code < spec.UNSPECIFIED:
             self._take(session, packet, route)
         else:

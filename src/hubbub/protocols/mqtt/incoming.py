@@ -9,7 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from hubbub.core.route import Route
-from hubbub.core.topics import is_name
+from hubbub.core.topics import is_name, is_plain
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError, Properties, Publish
 from hubbub.schema import name_from_wire
@@ -104,6 +104,8 @@ def check_message(properties: Properties, payload: bytes, qos: int = 0) -> int:
     topic = properties.texts.get(spec.RESPONSE_TOPIC)
     if topic is not None and not is_name(name_from_wire(topic)):
         raise PacketError("a response topic that is not a topic name", spec.PROTOCOL)
+    if topic is not None and not is_plain(name_from_wire(topic)):
+        raise PacketError("a response topic with a control character")
     if properties.numbers.get(spec.PAYLOAD_FORMAT):
         try:
             payload.decode()

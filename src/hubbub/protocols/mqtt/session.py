@@ -524,11 +524,22 @@ class MqttSession(Session):
                 self.serial.delivered(identifier)
             self.resume()
 
+    def put_aside(self) -> None:
+        """What the client publishes with QoS 2 comes to itself: after the PUBREC, as mosquitto's.
+
+        Simple clients read the answer next, and take what comes before it for nonsense.
+        """
+        if self.link is not None and self.serial is None:
+            self.link.shut()
+
     def receive(self, identifier: int, packet: bytes, level: int = 0) -> None:
         """The PUBREC for a publish of the client's, to be sent as soon as it may be."""
         link = self.link
         if self.serial is not None:
             self.serial.receive(identifier, packet, level)
+        elif link is not None and link.aside is not None:
+            link.pass_aside(packet, barrier=True, level=level)
+            link.reopen()
         elif link is not None:
             link.hold(packet, level=level)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from hubbub.core import client
 from hubbub.core.session import Subscription
-from hubbub.core.topics import CLIENT, SELF, SHARE, is_well_formed
+from hubbub.core.topics import CLIENT, SELF, SHARE, is_plain, is_well_formed
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError
@@ -79,6 +79,8 @@ def _meant(session: MqttSession, name: str, packet: str) -> str:
     if not is_well_formed(name):
         reason = f"{packet} {name[:80]!r}, which is not a topic filter"
         raise PacketError(reason, spec.BAD_FILTER)
+    if not is_plain(name):
+        raise PacketError(f"{packet} {name[:80]!r}, which has a control character")
     return SELF if name == f"{CLIENT}{session.number}" else session.dialect.full(name)
 
 

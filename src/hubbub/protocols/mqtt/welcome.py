@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from hubbub.core import rights
 from hubbub.core.message import Message, message_of, properties_column, row_of
 from hubbub.core.session import FOR_EVER, Session
-from hubbub.core.topics import is_name
+from hubbub.core.topics import is_name, is_plain
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError, Properties
@@ -29,6 +29,8 @@ REFUSALS: Final = {
     rights.BAD_CLIENT: spec.BAD_CLIENT,
     rights.TOO_BUSY: spec.BUSY,
 }
+# What is wrong with a CONNECT that ends the connection without a CONNACK, as mosquitto has it.
+UNANSWERED: Final = (spec.MALFORMED, spec.PROTOCOL, spec.BAD_TOPIC, spec.BAD_PAYLOAD)
 
 
 class Will:
@@ -105,6 +107,7 @@ def check(mqtt: Mqtt, asked: codec.Connect) -> None:
         reply = refusal(False, spec.BAD_CLIENT, Properties())
         raise PacketError(reason, spec.BAD_CLIENT, reply)
     _check_size(mqtt, asked)
+    _check_names(asked)
     will = asked.will
     if will is None:
         return
@@ -116,6 +119,15 @@ def check(mqtt: Mqtt, asked: codec.Connect) -> None:
     check_offered(mqtt, "a will", will.qos, will.retain)
     if will.properties is not None:
         check_message(will.properties, will.payload)
+
+
+def _check_names(asked: codec.Connect) -> None:
+    """Control characters in names end the connection, as mosquitto has it (1.5.4)."""
+    will = asked.will.topic if asked.will is not None else b""
+    said = {"client id": asked.client, "user name": asked.user or b"", "will topic": will}
+    for what, name in said.items():
+        if not is_plain(name_from_wire(name)):
+            raise PacketError(f"a CONNECT with a control character in its {what}")
 
 
 def check_offered(mqtt: Mqtt, what: str, qos: int, retain: bool) -> None:
