@@ -109,7 +109,7 @@ def is_text(name: str) -> bool:
 def is_plain(name: str) -> bool:
     """Whether it has no control characters and none that Unicode keeps out of texts.
 
-    MQTT lets a server refuse those (1.5.4). Of what is not printable they are a part.
+    A protocol may refuse those in names. Of what is not printable they are a part.
     """
     return name.isprintable() or not _UNFIT.search(name)
 

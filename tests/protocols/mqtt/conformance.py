@@ -472,8 +472,8 @@ Where the standards leave a choice, or we differ:
 - **As mosquitto has it**, where a server may choose: control characters and non-characters in
   client ids, user names and topics end the connection (1.5.4); what is no CONNECT has no CONNACK;
   of a client's own QoS 2 messages its copy comes between PUBREC and PUBCOMP; DUP with QoS 0 is
-  taken, and not passed on; a login without a password is refused with 5 (0x87); while more than 1,000 bytes of
-  a packet are missing, parts of it count as signs of life.
+  taken, and not passed on; a login without a password is refused with 5 (0x87); while more than
+  1,000 bytes of a packet are missing, parts of it count as signs of life.
 - **Not as mosquitto 2.0 has it** (`interop/test_beside_mosquitto.py` shows both):
     - a wrong password is 4 (0x86), there 5 (0x87): it says what to do;
     - reserved flags and packets that only servers send end the connection, as 2.2.2-2 demands;
