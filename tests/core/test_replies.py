@@ -133,6 +133,31 @@ def test_a_late_reply_is_dropped_and_counted_and_takes_its_request_along(office:
     assert office.dropped(LATE) == 1
 
 
+@pytest.mark.parametrize("here", [True, False])
+def test_a_late_reply_reaches_an_asker_that_is_still_here(office: Office, here: bool) -> None:
+    asker = Ear(office.broker, "asker")
+    opening = Opening(Gate(office.broker.open))
+    office.broker.connect(asker, office.broker.own("test", "asker", opening))
+    watcher = Ear(office.broker, "watcher")
+    office.broker.subscribe(watcher.wish("answers"))
+    office.broker.post(Message("$queue/work", b"?", reply_to="answers"), asker)
+    office.pass_time(61)
+    if not here:
+        office.broker.disconnect(asker, "")
+    office.answer(office.worker.asked[-1])
+    assert bool(watcher.hear()) is here and office.dropped(LATE) == (not here)
+    assert office.waiting == []
+
+
+def test_an_answer_has_the_qos_of_its_request(office: Office) -> None:
+    asker = Ear(office.broker, "asker")
+    office.broker.subscribe(asker.wish("answers", qos=2))
+    for qos in (0, 1, 2):
+        office.broker.post(Message("$queue/work", b"?", qos, reply_to="answers"), asker)
+        office.answer(office.worker.asked[-1])
+    assert [heard[2] for heard in asker.hear()] == [0, 1, 2]
+
+
 def test_a_reply_queue_takes_its_answer_however_late(office: Office) -> None:
     number = office.ask()
     office.pass_time(3600)

@@ -55,11 +55,12 @@ class Reply:
     """Where one answer goes. `request` is the seq of the request, 0 if it was not recorded.
 
     `until` (monotonic seconds) is when it is late; `queue` has the request as `number`. `asker`
-    asked, and `handed` are who got to see it: they alone may answer.
+    asked, and `handed` are who got to see it: they alone may answer. `qos` is the request's: an
+    answer gets it too, for there are protocols that cannot say any.
     """
 
     __slots__ = (
-        "address", "correlation", "request", "until", "queue", "number", "asker", "handed",
+        "address", "correlation", "request", "until", "queue", "number", "asker", "handed", "qos",
     )  # fmt: skip
 
     def __init__(self, message: Message, until: float) -> None:
@@ -71,6 +72,7 @@ class Reply:
         self.number = 0
         self.asker = asker_of(message)
         self.handed: set[Who] = set()
+        self.qos = message.qos
 
     def waits(self) -> bool:
         """Whether its request is still in a queue."""
@@ -207,13 +209,16 @@ class Replies(Session):
             self._queues.dispatch(reply.queue)
 
     def _reaches(self, reply: Reply) -> bool:
-        """Whether anybody takes it: a queue of the asker's that exists, or a reply in time."""
+        """Whether anybody takes it: a queue of the asker's that exists, or it, or who may be there.
+
+        In time nobody knows who waits at the address; later only an asker that is still a client.
+        """
         address, broker = reply.address, self.broker
         if address.startswith(QUEUE):
             if address[len(QUEUE) :] in broker.state.queues:
                 return True
             broker.metrics.drop(UNCLAIMED)
-        elif broker.clock.now() < reply.until:
+        elif broker.clock.now() < reply.until or self._present(reply.asker, address):
             return True
         else:
             broker.metrics.drop(LATE)
@@ -224,7 +229,7 @@ class Replies(Session):
         if reply.queue is not None:
             properties["answers"] = [reply.queue.name, reply.number]
         answer = Message(
-            reply.address, message.payload, message.qos, False, responder.protocol,
+            reply.address, message.payload, max(message.qos, reply.qos), False, responder.protocol,
             responder.client, responder.number, message.subtopic, message.content_type,
             message.reply_to, reply.correlation or message.correlation, properties or None,
             message.expires,
@@ -240,7 +245,7 @@ class Replies(Session):
         reply.queue, reply.number = queue, number
         if self._reaches(reply) and self.may_answer(reader, reply.address, reply.asker):
             text = f"{len(message.payload)} bytes are too large for all who serve {queue.name}"
-            said = Message("", text.encode(), min(message.qos, 1), subtopic=ERROR)
+            said = Message("", text.encode(), subtopic=ERROR)
             self._forward(reply, said, self.broker.itself)
 
     def wake(self) -> None:

@@ -318,6 +318,23 @@ def test_a_reply_id_can_be_observed_like_the_client_it_stands_for(town: Town) ->
     assert service.hear() == [("Change", reply_id, 0, b"")]
 
 
+def test_an_answer_waits_for_a_lasting_caller_that_is_away(town: Town) -> None:
+    lasting = told({spec.SESSION_EXPIRY: 3600})
+    device = town.device(b"device-1")
+    device.subscribe(b"$queue/jobs")
+    caller = Modern(cast(Stage, town), "caller", properties=lasting)
+    caller.subscribe("answers", 1)
+    asked = told(None, {spec.RESPONSE_TOPIC: b"answers", spec.CORRELATION: b"7"})
+    caller.publish("$queue/jobs", b"2+2", 1, properties=asked)
+    [(_, _, asker, _, _)] = device.hear()
+    caller.far.hang_up("cable cut")
+    assert isinstance(asker, int)
+    device.publish(asker, b"4")
+    caller = Modern(cast(Stage, town), "caller", clean=False, properties=lasting)
+    [_, answer] = caller.hear()
+    assert answer.startswith("answers=4 q1 #1 ") and answer.endswith(" correlation-data=7")
+
+
 # Too large
 
 LARGE = b"x" * 70_000
