@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from hubbub.core import log as core_log
@@ -26,7 +28,7 @@ def test_a_message_in_two_queues_stays_until_both_are_done_with_it(
     broker.queues.bind(b, "t")
     broker.post(Message("t", b"x", qos=1))
     monkeypatch.setattr(core_log, "MEMORY_LOG_BYTES", 0)
-    broker.post(Message("$queue/other", b"y", qos=1))
+    broker.post(Message("t", b"y", qos=1))
     broker.queues.acknowledge(a, 0, broker.itself)
     message = log.read(b.messages[0])
     assert message is not None and message.payload == b"x"
@@ -51,3 +53,29 @@ def test_pins_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     log.unpin(seq)
     assert log.read(seq) is None
     log.unpin(seq)
+
+
+def test_what_was_acknowledged_leaves_the_memory() -> None:
+    broker, log = in_memory()
+    queue = broker.queues.named("q")
+    for number in range(100):
+        broker.post(Message("$queue/q", b"x", qos=1))
+        assert len(log._pinned) == 1 and not log._kept
+        broker.queues.acknowledge(queue, number, broker.itself)
+    assert not log._pinned
+
+
+def test_what_is_kept_takes_as_much_as_the_bound_says() -> None:
+    """Its nominal bytes are those that it really takes, within three tenths."""
+    broker, log = in_memory()
+    broker.queues.bind(broker.queues.named("q"), "t")
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(5_000):
+            broker.post(Message("t", b"%20d" % number, qos=1))
+            broker.queues.acknowledge(broker.queues.named("q"), number, broker.itself)
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert 0.7 < taken / log._bytes < 1.3

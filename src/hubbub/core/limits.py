@@ -44,6 +44,7 @@ INFLIGHT: Final = 20  # what clients and conformance suites count on
 BACKLOG_MESSAGES: Final = 100_000  # a device offline for a day at one message a second
 BACKLOG_BYTES: Final = 1024 * MIB  # so many of 10 KiB; the journal carries them until they go
 MEMORY_LOG_BYTES: Final = 64 * MIB  # unrecorded messages that wait for slow receivers
+KEPT_BYTES: Final = 450  # what one of them takes beside its payload; measured
 SUBSCRIPTIONS: Final = 10_000  # per session
 
 # The program around the hub.

@@ -14,7 +14,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from hubbub.core.clock import Clock
-from hubbub.core.limits import MEMORY_LOG_BYTES
+from hubbub.core.limits import KEPT_BYTES, MEMORY_LOG_BYTES
 from hubbub.core.message import Message, Run
 from hubbub.errors import UnreadableError
 from hubbub.schema import Row
@@ -71,18 +71,25 @@ class Log:
 
         Numbers of kept messages are negative; like those of rows they only grow.
         """
+        first = self.number(run)
+        for message in run.messages():
+            size = len(message.payload) + KEPT_BYTES
+            self._kept[message.seq] = message
+            self._order.append((message.seq, size))
+            self._bytes += size
+        while self._bytes > MEMORY_LOG_BYTES:
+            number, size = self._order.popleft()
+            self._kept.pop(number, None)
+            self._bytes -= size
+        return first
+
+    def number(self, run: Run) -> int:
+        """Give its messages such numbers without keeping them: who pins them does that."""
         messages = run.messages()
         first = self._last_kept + 1
         self._last_kept += len(messages)
         for number, message in enumerate(messages, first):
             message.seq = number
-            self._kept[number] = message
-            self._order.append((number, len(message.payload) + 200))
-            self._bytes += len(message.payload) + 200
-        while self._bytes > MEMORY_LOG_BYTES:
-            number, size = self._order.popleft()
-            self._kept.pop(number, None)
-            self._bytes -= size
         return first
 
     def together(self, first: int) -> None:
@@ -96,12 +103,15 @@ class Log:
         """The number of the newest message; those that are retained later have greater ones."""
         return self.position if self.records else self._last_kept
 
-    def pin(self, seq: int) -> None:
-        """Keep a kept message, whatever memory says, until as many `unpin` (retained, queues)."""
+    def pin(self, seq: int, message: Message | None = None) -> None:
+        """Keep a kept message, whatever memory says, until as many `unpin` (retained, queues).
+
+        One that was only numbered is said too; nobody else needs it, so then it is gone.
+        """
         if seq in self._pinned:
             self._pinned_again[seq] = self._pinned_again.get(seq, 0) + 1
             return
-        message = self._kept.get(seq)
+        message = message or self._kept.get(seq)
         if message is not None:
             self._pinned[seq] = message
 

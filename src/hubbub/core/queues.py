@@ -212,9 +212,10 @@ class Queues:
         What the fold does with these rows, and with an `ack`, is one call of the queue's: it is
         made here too, and the row only where rows lead somewhere. Both happen per message.
         """
-        sent = subscription.filter == queue.client and self.broker.log.records
+        log, direct = self.broker.log, subscription.filter == queue.client
+        sent = direct and log.records
         if not sent and not run.first:
-            run.first = self.broker.log.keep(run)
+            run.first = log.number(run) if direct else log.keep(run)
         room = self.room(queue)
         for index, message in enumerate(run.messages()):
             if index >= room:
@@ -242,7 +243,7 @@ class Queues:
         """The message is in the log already."""
         log, number, size = self.broker.log, queue.next, len(message.payload)
         expires = self._expiry(queue, message)
-        log.pin(seq)
+        log.pin(seq, message if seq < 0 else None)
         if log.records:
             log.append(
                 Row(
