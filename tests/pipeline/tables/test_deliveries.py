@@ -18,7 +18,8 @@ from hubbub.core.session import Backlog
 from hubbub.core.state import State
 from hubbub.journal.table import SCHEMA
 from hubbub.pipeline.carry import Pieces, Whole, carried
-from hubbub.pipeline.tables.deliveries import _OPENED, TABLE, Deliveries, events_in
+from hubbub.pipeline.tables.deliveries import _OPENED, TABLE
+from hubbub.pipeline.tables.table import Folding
 from hubbub.schema import ACK, AUDIENCE, CONNECT, DROP, PUBLISH, QUEUED, Row
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -47,19 +48,14 @@ def ack(seq: int, client: str, ref: int, number: int = 1, properties: str = "") 
     )
 
 
-def folded(*events: Event) -> Deliveries:
-    deliveries = Deliveries()
-    for one in events_in(_arrow(list(events))):
-        deliveries.take(one)
-    return deliveries
+def folded(*events: Event) -> Folding:
+    return TABLE.fold(_arrow(list(events)), Whole(_OPENED.empty_table()), 0)
 
 
 def fold(*events: Event) -> list[tuple[Any, ...]]:
-    deliveries = folded(*events)
-    return [
-        (row.seq, row.receiver, row.status, row.latency_ms)
-        for row in [*deliveries.closed, *deliveries.still_open()]
-    ]
+    folding = folded(*events)
+    rows = [*folding.closed.to_pylist(), *folding.opened.to_pylist()]
+    return [(row["seq"], row["receiver"], row["status"], row["latency_ms"]) for row in rows]
 
 
 def _arrow(events: list[Event]) -> pa.Table:
@@ -125,9 +121,9 @@ def test_a_queue() -> None:
         event(3, "deliver", **queue, client="d", ref=1),
         event(4, "queued", protocol="queue", client="$queue/q", ref=99, number=1),
     ]
-    first, second = folded(*events).still_open()
-    assert (first.attempts, first.handed) == (2, int((NOON.timestamp() + 0.002) * 1e6))
-    assert (second.seq, second.topic) == (99, None)
+    first, second = folded(*events).opened.to_pylist()
+    assert (first["attempts"], first["handed"]) == (2, NOON + timedelta(milliseconds=2))
+    assert (second["seq"], second["topic"]) == (99, None)
     done = event(5, "ack", **queue, protocol="switch", client="d", ref=1, number=0)
     assert fold(*events, done, event(6, "destroy", **queue)) == [
         (1, "$queue/q", "acknowledged", 4.0),
@@ -164,7 +160,7 @@ def test_it_agrees_with_the_hubs_own_fold(data: st.DataObject) -> None:
     for one in events:
         state.apply(_row(one))
     waiting = _waiting(state.sessions["mqtt", "a"].backlog)
-    assert sorted(waiting) == sorted(row.seq for row in folded(*events).still_open())
+    assert sorted(waiting) == sorted(folded(*events).opened["seq"].to_pylist())
 
 
 def _history(data: st.DataObject) -> list[Event]:
@@ -219,7 +215,8 @@ def _told(*tables: pa.Table) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("segment", [0, 2])
 def test_audiences_of_a_segment_that_is_over_are_forgotten(segment: int) -> None:
-    assert len(folded(audience(1, ("a", 1))).memory(segment)) == (segment == 0)
+    folding = TABLE.fold(_arrow([audience(1, ("a", 1))]), Whole(_OPENED.empty_table()), segment)
+    assert folding.memory is not None and len(folding.memory) == (segment == 0)
 
 
 THREE_TIMES = (
@@ -241,8 +238,8 @@ def test_the_middle_one_of_three_ends_its_own_row(first: int) -> None:
     """The hub names it by its number, and said at the connect which one comes first."""
     middle = ack(9, "a", 2, properties=json.dumps({"delivery": first + 1}))
     found = folded(comes(0, first), *THREE_TIMES, middle)
-    assert [row.offer for row in found.closed] == [3]
-    assert [row.offer for row in found.still_open()] == [2, 4]
+    assert found.closed["offer"].to_pylist() == [3]
+    assert found.opened["offer"].to_pylist() == [2, 4]
 
 
 def test_so_it_does_batches_later() -> None:
@@ -257,7 +254,7 @@ def test_so_it_does_batches_later() -> None:
 def test_a_journal_cut_before_the_session_began_learns_its_numbers() -> None:
     middle = ack(9, "a", 2, properties='{"delivery":71}')
     found = folded(*THREE_TIMES, comes(5, 73), middle)
-    assert [row.offer for row in found.closed] == [3]
+    assert found.closed["offer"].to_pylist() == [3]
 
 
 @pytest.mark.slow

@@ -25,12 +25,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hubbub.pipeline.tables.backlogs import Backlog, Key, Run, rows_of
 from hubbub.pipeline.tables.table import Column, Folded, Folding, Held, arrow
 from hubbub.schema import column_of
 
@@ -76,7 +78,6 @@ _CLOSED: Final = arrow(COLUMNS)
 _OPENED: Final = arrow((*COLUMNS, *MEMORY))
 _ALL: Final = (-(1 << 62), 1 << 62)  # places of a backlog
 
-Key = tuple[str, str]
 Event = tuple[Any, ...]  # by _NAMES; times in microseconds
 
 
@@ -110,8 +111,9 @@ def fold(events: pa.Table, held: Held, segment: int) -> Folding:
 
     `segment`: where the journal's segment of the last row begins; audiences before it are over.
     """
-    rows = list(events_in(events))
-    deliveries = Deliveries()
+    events, published = _mattering(events)
+    rows = list(events_in(events.filter(pa.array(~published))))
+    deliveries = Deliveries(events)
     for row in _memory_of(held):
         deliveries.remember(row)
     left = {}
@@ -119,11 +121,16 @@ def fold(events: pa.Table, held: Held, segment: int) -> Folding:
         left[name] = staying
         for row in chosen.sort_by("number").to_pylist():
             deliveries.carry(row)
-    for event in rows:
-        deliveries.take(event)
-    closed, opened = _table(deliveries.closed, _CLOSED), _table(deliveries.still_open(), _OPENED)
+    deliveries.take(rows, published)
     memory = pa.Table.from_pylist(deliveries.memory(segment), _OPENED)
-    return Folding(closed, opened, left, memory)
+    return Folding(deliveries.rows_closed(), deliveries.rows_open(), left, memory)
+
+
+def _mattering(events: pa.Table) -> tuple[pa.Table, np.ndarray]:
+    """Without messages that nobody must acknowledge; which of the others are published ones."""
+    published = pc.equal(events["kind"], "publish")
+    events = events.filter(pc.or_(pc.invert(published), pc.greater(events["qos"], 0)))
+    return events, pc.equal(events["kind"], "publish").to_numpy(zero_copy_only=False)
 
 
 def events_in(events: pa.Table) -> Iterator[Event]:
@@ -240,54 +247,25 @@ def _within(keys: pa.Table, places: dict[str, tuple[int, int]]) -> pa.Array:
 # The fold
 
 
-class _Backlog:
-    """The open deliveries of a session by their place, and the next place.
+class Deliveries:
+    """Backlogs by session, messages by queue, audiences by seq; what closed.
 
-    `said`: the hub said which it is, so places are the hub's numbers.
+    `events` are all of the batch that matter: what is kept of most deliveries are places in them.
     """
 
-    def __init__(self) -> None:
-        self.open: dict[int, Delivery] = {}
-        self.next = 0
-        self.said = False
-
-    def place_of(self, ref: int, properties: str) -> int:
-        """Where the deliveries that an `ack` means begin; -1 if they are unknown.
-
-        The oldest delivery of the message, unless the row names another by its number.
-        """
-        if properties and self.said:
-            return int(json.loads(properties)["delivery"])
-        found = -1
-        for place, delivery in self.open.items():
-            if delivery.seq == ref:
-                found = place
-                if not properties:
-                    break
-        return found
-
-    def connect(self, number: int) -> None:
-        """The hub says which number is next."""
-        if not self.said:
-            shift = number - self.next
-            self.open = {place + shift: one for place, one in self.open.items()}
-            for place, one in self.open.items():
-                one.number = place
-        self.next, self.said = number, True
-
-
-class Deliveries:
-    """Backlogs by session, messages by queue, audiences by seq; what closed since emptied."""
-
-    def __init__(self) -> None:
-        self.backlogs: dict[Key, _Backlog] = {}
+    def __init__(self, events: pa.Table) -> None:
+        self.events = events
+        queued = pc.equal(events["kind"], "queued")
+        self.messages = pc.if_else(queued, events["ref"], events["seq"]).to_pylist()
+        self.runs: list[Run] = []
+        self.backlogs: dict[Key, Backlog] = {}
         self.queues: dict[str, dict[int, Delivery]] = {}
         self.audiences: dict[int, list[tuple[str, str, int]]] = {}
         self.closed: list[Delivery] = []
+        self._at = 0  # the event that is taken
         self._takers = {
             "audience": self._audience,
             "connect": self._connect,
-            "publish": self._publish,
             "queued": self._queued,
             "send": self._send,
             "deliver": self._deliver,
@@ -297,15 +275,30 @@ class Deliveries:
             "destroy": self._destroy,
         }
 
-    def take(self, event: Event) -> None:
-        """One row, in the order of seq."""
-        self._takers[event[2]](*event)
+    def take(self, rows: list[Event], published: np.ndarray) -> None:
+        """All events in the order of seq: `rows`, and between them the published messages.
 
-    def backlog(self, protocol: str, client: str) -> _Backlog:
+        Those of one audience that follow each other are taken together.
+        """
+        refs = self.events["ref"].to_numpy()
+        begins = ~published
+        begins[1:] |= ~published[:-1] | (refs[1:] != refs[:-1])
+        begins[:1] = True
+        starts = np.flatnonzero(begins).tolist()
+        others = iter(rows)
+        for at, upto in pairwise([*starts, len(refs)]):
+            if published[at]:
+                self._publish(at, upto, int(refs[at]))
+            else:
+                self._at = at
+                event = next(others)
+                self._takers[event[2]](*event)
+
+    def backlog(self, protocol: str, client: str) -> Backlog:
         key = protocol, client
         found = self.backlogs.get(key)
         if found is None:
-            found = self.backlogs[key] = _Backlog()
+            found = self.backlogs[key] = Backlog()
         return found
 
     # What was known before the batch
@@ -315,8 +308,8 @@ class Deliveries:
         if row["audience"] is not None:
             self.audiences[row["ref"]] = json.loads(row["audience"])
         else:
-            backlog = self.backlog(row["protocol"], row["receiver"])
-            backlog.next, backlog.said = row["number"], bool(row["ref"])
+            backlog = Backlog(row["number"], bool(row["ref"]))
+            self.backlogs[row["protocol"], row["receiver"]] = backlog
 
     def carry(self, row: dict[str, Any]) -> None:
         """An open delivery; those of a backlog in the order of their places."""
@@ -329,7 +322,7 @@ class Deliveries:
         if one.protocol == "queue":
             self.queues.setdefault(one.receiver, {})[one.seq] = one
         else:
-            self.backlog(one.protocol, one.receiver).open[row["number"]] = one
+            self.backlog(one.protocol, one.receiver).older[row["number"]] = one
 
     # What begins
 
@@ -346,14 +339,10 @@ class Deliveries:
     ) -> None:  # fmt: skip
         self.backlog(protocol, client).connect(number)
 
-    def _publish(
-        self, seq: int, time: int, kind: str, protocol: str, client: str, topic: str, qos: int,
-        payload: None, ref: int, number: int, properties: str,
-    ) -> None:  # fmt: skip
-        for its_protocol, receiver, granted in self.audiences.get(ref, ()):
-            least = min(qos, granted)
-            if least:
-                self._due(seq, seq, topic, its_protocol, receiver, least, time)
+    def _publish(self, at: int, upto: int, ref: int) -> None:
+        for protocol, receiver, granted in self.audiences.get(ref, ()):
+            if granted:
+                self.backlog(protocol, receiver).add(at, upto, granted)
 
     def _queued(
         self, seq: int, time: int, kind: str, protocol: str, client: str, topic: str, qos: int,
@@ -363,9 +352,9 @@ class Deliveries:
             delivery = Delivery(ref, seq, None, protocol, client, qos, time)
             self.queues.setdefault(client, {})[ref] = delivery
         elif ref:
-            self._due(ref, seq, None, protocol, client, qos, time)
+            self.backlog(protocol, client).add(self._at, self._at + 1, qos)
         else:
-            self.backlog(protocol, client).next += 1  # a lease takes a place and no more
+            self.backlog(protocol, client).pass_over()  # a lease takes a place and no more
 
     def _send(
         self, seq: int, time: int, kind: str, protocol: str, client: str, topic: str, qos: int,
@@ -373,15 +362,6 @@ class Deliveries:
     ) -> None:  # fmt: skip
         delivery = Delivery(seq, seq, topic, "queue", topic, qos, time)
         self.queues.setdefault(topic, {})[seq] = delivery
-
-    def _due(
-        self, seq: int, offer: int, topic: str | None, protocol: str, receiver: str, qos: int,
-        time: int,
-    ) -> None:  # fmt: skip
-        backlog = self.backlog(protocol, receiver)
-        place = backlog.next
-        backlog.open[place] = Delivery(seq, offer, topic, protocol, receiver, qos, time, place)
-        backlog.next = place + 1
 
     # What goes on and ends
 
@@ -405,9 +385,11 @@ class Deliveries:
                 self._close(delivery, time, "acknowledged")
             return
         backlog = self.backlogs.get((protocol, client))
-        place = backlog.place_of(ref, properties) if backlog is not None else -1
-        if backlog is not None and place >= 0:
-            self._end_places(backlog, place, number, time, "acknowledged")
+        if backlog is None:
+            return
+        place = backlog.place_of(ref, properties, self.messages)
+        if place >= 0:
+            self._end_places((protocol, client), place, number, time, "acknowledged")
 
     def _drop(
         self, seq: int, time: int, kind: str, protocol: str, client: str, topic: str, qos: int,
@@ -424,23 +406,27 @@ class Deliveries:
         backlog = self.backlogs.get((protocol, client))
         if backlog is not None:
             first = max(backlog.next - number, 0)
-            self._end_places(backlog, first, number, time, "dropped")
-            backlog.next = first
+            self._end_places((protocol, client), first, number, time, "dropped")
+            backlog.cut(first)
 
-    def _end_places(
-        self, backlog: _Backlog, first: int, count: int, time: int, status: str
-    ) -> None:
-        for place in range(first, first + count):
-            delivery = backlog.open.pop(place, None)
-            if delivery is not None:
-                self._close(delivery, time, status)
+    def _end_places(self, key: Key, first: int, count: int, time: int, status: str) -> None:
+        older, made, granted = self.backlogs[key].taken(first, count)
+        for delivery in older:
+            self._close(delivery, time, status)
+        if made:
+            self.runs.append(Run(key, made, granted, status, self._at))
 
     def _end(
         self, seq: int, time: int, kind: str, protocol: str, client: str, *rest: Any
     ) -> None:
         backlog = self.backlogs.pop((protocol, client), None)
-        for delivery in backlog.open.values() if backlog is not None else ():
+        if backlog is None:
+            return
+        for delivery in backlog.older.values():
             self._close(delivery, time, "ended")
+        rest = backlog.still_open((protocol, client))
+        if rest.made:
+            self.runs.append(rest._replace(status="ended", end=self._at))
 
     def _destroy(
         self, seq: int, time: int, kind: str, protocol: str, client: str, topic: str, *rest: Any
@@ -456,9 +442,17 @@ class Deliveries:
 
     # What the next batch needs
 
-    def still_open(self) -> list[Delivery]:
-        waiting = [one for backlog in self.backlogs.values() for one in backlog.open.values()]
-        return waiting + [one for queue in self.queues.values() for one in queue.values()]
+    def rows_closed(self) -> pa.Table:
+        older = _table(self.closed, _CLOSED)
+        return pa.concat_tables([older, rows_of(self.runs, self.events, _CLOSED)])
+
+    def rows_open(self) -> pa.Table:
+        waiting = [one for backlog in self.backlogs.values() for one in backlog.older.values()]
+        waiting += [one for queue in self.queues.values() for one in queue.values()]
+        runs = [backlog.still_open(key) for key, backlog in self.backlogs.items()]
+        return pa.concat_tables(
+            [_table(waiting, _OPENED), rows_of(runs, self.events, _OPENED)]
+        )
 
     def memory(self, segment: int) -> list[dict[str, Any]]:
         """The next place of each backlog; the audiences that may come."""
