@@ -10,6 +10,7 @@ one final row per grain at any moment; they differ in how a batch that was cut s
     URL/_open/<table>/slot=N mod 16/                  rows still open after batch N
     URL/_progress/slot=N mod 16/                      {"batch": N, …}, the greatest counts
     URL/_checkpoint/                                  Spark's position
+    URL/_writer/<number>-<host>-<process>-…           who writes: the greatest number
 
 Nothing is ever renamed or deleted one by one there, and Spark does all the writing. Files of small
 batches stay small: `hubbub pipeline compact --to` writes a tidy copy.
@@ -17,9 +18,13 @@ batches stay small: `hubbub pipeline compact --to` writes a tidy copy.
 
 from __future__ import annotations
 
+import os
+import platform
+import re
+import secrets
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,6 +32,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
+from pyspark.sql.utils import is_remote
 
 from hubbub.errors import DirectoryError
 from hubbub.pipeline.carry import Pieces, Whole, carried, write
@@ -198,19 +204,68 @@ class Disk:
 class Remote:
     """The tables under a URL of a file system that Hadoop knows: s3a://, hdfs://, abfs://, file://.
 
-    Written through Spark alone. There is no lock: only one pipeline may write there.
+    Written through Spark alone. There is no lock, only a fence: who begins to write puts up a
+    number above all others, and who finds one above its own writes no more. Spark Connect has no
+    way to look for it.
     """
 
     def __init__(self, spark: SparkSession, url: str) -> None:
         self.root = url.rstrip("/")
         self.checkpoint = f"{self.root}/_checkpoint"
         self.spark = spark
+        self._mine = ""
 
     def prepare(self, tables: tuple[AnyTable, ...]) -> None:
-        if self.progress() is not None:
+        progress = self.progress()
+        if not is_remote():
+            self._begin(self._listed(""), progress is not None)
+        if progress is not None:
             return
         for table in tables:
             hollow(self.spark, table, f"{self.root}/{table.name}/batch_id={NO_BATCH}", table.by)
+
+    def _begin(self, names: list[str], tables: bool) -> None:
+        """Put up the fence. Raises DirectoryError where something else lies, or half of ours."""
+        if names and not {"_writer", "_progress", "_checkpoint"}.intersection(names):
+            raise DirectoryError(
+                f"{self.root} holds what no pipeline wrote ({', '.join(names[:3])}): "
+                "name an empty place with --to"
+            )
+        if tables and "_checkpoint" not in names:
+            raise DirectoryError(
+                f"{self.root} has tables but their checkpoint is gone: name an empty place with "
+                "--to, the next run makes the tables again from what the journal still has"
+            )
+        writers = self._listed("_writer")
+        number = 1 + max((int(name.partition("-")[0]) for name in writers), default=0)
+        self._mine = f"{number:010}-{platform.node()}-{os.getpid()}-{secrets.token_hex(4)}"
+        system, path = self._at(f"_writer/{self._mine}")
+        system.create(path, False).close()
+        for name in writers:
+            system.delete(self._at(f"_writer/{name}")[1], False)
+
+    def _check(self) -> None:
+        """Raise DirectoryError if another pipeline began to write here."""
+        last = max(self._listed("_writer"), default="") if self._mine else ""
+        if last > self._mine:
+            who = re.sub(r"^\d+-(.*)-(\d+)-\w+$", r"process \2 on \1", last)
+            raise DirectoryError(
+                f"another pipeline ({who}) began to write {self.root}: this one ends; "
+                "let one of the two run, or give it another --to"
+            )
+
+    def _at(self, path: str) -> tuple[Any, Any]:
+        """Hadoop's file system and path of a place below the root, "" = the root."""
+        assert self.spark._jvm is not None, "Spark runs"
+        place = "/".join((self.root, path)) if path else self.root
+        found = self.spark._jvm.org.apache.hadoop.fs.Path(place)
+        return found.getFileSystem(self.spark._jsc.hadoopConfiguration()), found
+
+    def _listed(self, path: str) -> list[str]:
+        system, place = self._at(path)
+        if not system.exists(place):
+            return []
+        return sorted(str(one.getPath().getName()) for one in system.listStatus(place))
 
     def release(self) -> None:
         """There is nothing to give back."""
@@ -227,6 +282,7 @@ class Remote:
         return Progress(*last) if last is not None else None
 
     def advance(self, progress: Progress) -> None:
+        self._check()
         said = self.spark.createDataFrame([tuple(progress)], _PROGRESS)
         place = f"{self.root}/_progress/slot={progress.batch % KEPT}"
         said.coalesce(1).write.mode("overwrite").json(place)
@@ -244,16 +300,15 @@ class Remote:
         return "\n".join(line.value for line in lines)
 
     def forget_plan(self, batch: int) -> None:
-        assert self.spark._jvm is not None, "Spark runs"
-        jvm, hadoop = self.spark._jvm, self.spark._jsc.hadoopConfiguration()
-        path = jvm.org.apache.hadoop.fs.Path(f"{self.checkpoint}/offsets/{batch}")
-        path.getFileSystem(hadoop).delete(path, False)
+        system, path = self._at(f"_checkpoint/offsets/{batch}")
+        system.delete(path, False)
 
     def put(self, table: AnyTable, rows: pa.Table, progress: Progress) -> None:
         frame = self.spark.createDataFrame(rows.to_pylist(), ddl(table.columns))
         self.append(table, frame, progress.batch)
 
     def append(self, table: AnyTable, rows: DataFrame, batch: int) -> str:
+        self._check()
         place = f"{self.root}/{table.name}/batch_id={batch}"
         rows.write.mode("overwrite").partitionBy(*table.by).parquet(place)
         return place

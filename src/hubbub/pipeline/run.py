@@ -46,9 +46,10 @@ from hubbub.spark.start import died, heap
 __all__ = ["NAMES", "PATIENCE", "Publish", "Report", "Source", "run"]
 
 EVERY: Final = 1.0  # seconds between batches
-# A batch costs half a second of a processor, however few rows it has: while so few wait, it waits.
-FEW: Final = 1_000
-IDLE: Final = 5  # seconds
+# A batch costs a second of a processor, however few rows it has (Spark plans, and compiles): while
+# fewer rows than FEW wait it waits too, so long that it takes less than a tenth of one.
+FEW: Final = 500
+IDLE: Final = 15  # seconds since the batch before; after a longer silence nothing waits
 ROWS: Final = 500_000  # of the journal in one batch: see docs/benchmarks.md, "The pipeline"
 HEAP_SHARE: Final = 16  # of it what the rows of a batch carry: Parquet copies a page some six times
 PATIENCE: Final = 15.0  # seconds a batch gets to end before it is cut short
