@@ -608,6 +608,82 @@ def test_identifiers_of_what_waited_in_the_journal() -> None:
     assert ann.hear()[1:] == ["a/b=x q1 #1 retain id=7 id=9"]
 
 
+LASTING = told({spec.SESSION_EXPIRY: 100})
+
+
+def test_a_repeated_publish_is_the_one_that_was_sent() -> None:
+    """With the flag and the identifiers of then, whatever was subscribed to since."""
+    stage = Stage()
+    ann, bob = Modern(stage, "ann", False, LASTING), Modern(stage, "bob")
+    ann.subscribe("a/#", 2 | codec.AS_PUBLISHED, identifier=7)
+    bob.publish("a/b", b"1", 1, True)
+    bob.publish("a/b", b"2", 2, packet_id=2)
+    ann.subscribe("a/#", 2, identifier=8)
+    ann.subscribe("a/b", 2 | 2 << codec.HANDLING_SHIFT, identifier=9)
+    bob.publish("a/b", b"3", 1, True)
+    ann.unsubscribe("a/#")
+    bob.publish("a/b", b"4", 1)
+    sent = ["a/b=1 q1 #1{} retain id=7", "a/b=2 q2 #2{} id=7", "a/b=3 q1 #4{} id=8 id=9",
+            "a/b=4 q1 #5{} id=9"]  # fmt: skip
+    heard = [word for word in ann.hear() if word.startswith("a/b=") and "#3" not in word]
+    assert heard == [word.format("") for word in sent]
+    for _ in range(2):
+        ann.far.hang_up("lost")
+        ann = Modern(stage, "ann", False, LASTING)
+        words = [word for word in ann.hear()[1:] if "#3" not in word]
+        assert words == [word.format(" dup") for word in sent]
+    ann.answer(codec.PUBACK, 1, 3, 4, 5)
+    ann.answer(codec.PUBREC, 2)
+    ann.answer(codec.PUBCOMP, 2)
+    ann.subscribe("a/b", 2 | 2 << codec.HANDLING_SHIFT, identifier=10)
+    session = stage.mqtt.sessions["ann"]
+    assert not session.backlog.entries and not session._wishes._eras
+
+
+def test_what_waited_carries_the_identifiers_of_its_arrival() -> None:
+    """It waits for room in the window, and the client thinks anew meanwhile."""
+    stage = Stage()
+    ann = Modern(stage, "ann", properties=told({spec.RECEIVE_MAXIMUM: 1}))
+    bob = Modern(stage, "bob")
+    ann.subscribe("a", 1, identifier=7)
+    for payload in (b"1", b"2"):
+        bob.publish("a", payload, 1)
+    ann.subscribe("a", 1, identifier=8)
+    bob.publish("a", b"3", 1)
+    ann.unsubscribe("a")
+    for number in (1, 2):
+        ann.answer(codec.PUBACK, number)
+    heard = [word for word in ann.hear() if word.startswith("a=")]
+    assert heard == ["a=1 q1 #1 id=7", "a=2 q1 #2 id=7", "a=3 q1 #3 id=8"]
+
+
+def test_its_own_message_has_no_identifier_of_a_subscription_that_leaves_it_out() -> None:
+    stage = Stage()
+    ann = Modern(stage, "ann", False, LASTING)
+    ann.subscribe("a", 1, identifier=7)
+    ann.subscribe("+", 1 | codec.NO_LOCAL, identifier=9)
+    ann.publish("a", b"own", 1)
+    Modern(stage, "bob").publish("a", b"other", 1)
+    heard = ["a=own q1 #1{} id=7", "a=other q1 #2{} id=7 id=9"]
+    assert [word for word in ann.hear() if "=" in word] == [word.format("") for word in heard]
+    ann.far.hang_up("lost")
+    ann = Modern(stage, "ann", False, LASTING)
+    assert ann.hear()[1:] == [word.format(" dup") for word in heard]
+
+
+def test_changes_while_something_waits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hubbub.protocols.mqtt.wishes.SUBSCRIPTIONS", 10)
+    stage = Stage()
+    ann, bob = Modern(stage, "ann"), Modern(stage, "bob")
+    ann.subscribe("a", 1, identifier=7)
+    for number in range(1, 16):
+        bob.publish("a", qos=1, packet_id=number)
+        for name in ("a", "b"):
+            ann.subscribe(name, 1, identifier=number)
+    wishes = stage.mqtt.sessions["ann"]._wishes
+    assert wishes._count == sum(len(changes) for _, changes in wishes._eras) == 10
+
+
 @pytest.mark.holds(v5="3.3.4-6")
 def test_a_client_does_not_publish_with_an_identifier() -> None:
     stage = Stage()

@@ -30,6 +30,7 @@ from hubbub.protocols.mqtt.codec import PacketError
 from hubbub.protocols.mqtt.dialect import PLAIN, Dialect, Ids, PublishEncoding5
 from hubbub.protocols.mqtt.options import unpack
 from hubbub.protocols.mqtt.serial import Serial
+from hubbub.protocols.mqtt.wishes import Wishes
 from hubbub.schema import ACK, RECEIVED, Row
 
 NAME: Final = "mqtt"
@@ -75,7 +76,8 @@ class MqttSession(Session):
         self.turned_away = True
         self.twofold = False
         self._aliases: dict[str, int] = {}
-        self._asked: dict[str, tuple[bool, Ids]] = {}
+        self._asked: dict[tuple[str, bool], tuple[bool, Ids]] = {}
+        self._wishes = Wishes()
         self._offered: dict[int, tuple[bool, Ids]] = {}
         self._acknowledged: list[tuple[int, Row]] = []
         self._settling = False
@@ -127,6 +129,12 @@ class MqttSession(Session):
         asked = unpack(options)
         ids = (asked.identifier,) if asked.identifier else ()
         return self.dialect.encodings(qos, asked.as_published, ids)
+
+    def changes(self, topic_filter: str) -> None:
+        """One of its subscriptions is about to change, begin or end."""
+        if self.dialect.v5:
+            old = self.subscriptions.get(topic_filter)
+            self._wishes.change(topic_filter, old, self.backlog.first, self.backlog.next)
 
     def subscribed(self) -> None:
         """Its subscriptions changed."""
@@ -388,7 +396,7 @@ class MqttSession(Session):
         if not self._may_have(message):
             self._skip(number, seq, "not allowed")
             return
-        as_published, ids = self._offered.get(number) or self._asked_of(message.topic)
+        as_published, ids = self._offered.get(number) or self._asked_for(number, message)
         retain = backlog.retained(number) or (as_published and message.retain)
         alias = self._aliases.get(message.topic, 0)
         self._show_reply_id(message)
@@ -431,16 +439,21 @@ class MqttSession(Session):
         self._over(number, seq)
         self.backlog.sent = max(self.backlog.sent, self.backlog.first)
 
-    def _asked_of(self, topic: str) -> tuple[bool, Ids]:
-        """What the subscriptions that match a topic ask of its messages."""
+    def _asked_for(self, number: int, message: Message) -> tuple[bool, Ids]:
+        """What the subscriptions that matched a message asked, when it came."""
         if not self.dialect.v5:
             return NOTHING_ASKED
-        asked = self._asked.get(topic)
+        own = message.client == self.client and message.protocol == self.protocol
+        if self._wishes.changed_since(number, self.backlog.first):
+            wishes = self._wishes.at(number, self.subscriptions)
+            return _together(_matching(wishes, message.topic, own))
+        asked = self._asked.get((message.topic, own))
         if asked is None:
             if len(self._asked) >= ROUTES:
                 self._asked.clear()
-            matching = [one for one in self.subscriptions.values() if _covers(one, topic)]
-            asked = self._asked[topic] = _together(matching)
+            wishes = list(self.subscriptions.values())
+            asked = _together(_matching(wishes, message.topic, own))
+            self._asked[message.topic, own] = asked
         return asked
 
     # What the client answers
@@ -622,6 +635,10 @@ class MqttSession(Session):
             queue = self.broker.state.queues.get(topic_filter.removeprefix(QUEUE))
             if queue is not None and topic_filter.startswith(QUEUE):
                 self.broker.queues.dispatch(queue)
+
+
+def _matching(wishes: list[Subscription], topic: str, own: bool) -> list[Subscription]:
+    return [one for one in wishes if not (own and one.no_local) and _covers(one, topic)]
 
 
 def _covers(subscription: Subscription, topic: str) -> bool:

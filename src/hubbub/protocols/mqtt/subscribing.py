@@ -63,6 +63,7 @@ def _subscribe_one(
     packed, qos = asked.pack(), min(options & 3, mqtt.maximum_qos)
     encodings = session.encodings(qos, packed)
     subscription = Subscription(session, name, qos, encodings, False, packed, no_local)
+    session.changes(name)
     try:
         new = client.subscribe(mqtt.broker, subscription)
     except client.Refused as refusal:
@@ -111,6 +112,7 @@ def unsubscribe(mqtt: Mqtt, session: MqttSession, body: bytes) -> None:
     codes = []
     for name in names:
         meant = _meant(session, name_from_wire(name), "an UNSUBSCRIBE from")
+        session.changes(meant)
         found = mqtt.broker.unsubscribe(session, meant)
         codes.append(spec.SUCCESS if found else spec.NO_SUBSCRIPTION)
     session.subscribed()
