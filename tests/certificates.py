@@ -44,7 +44,9 @@ class Authority:
         """Another one below it."""
         return Authority(self.folder / name.lower(), name, self)
 
-    def _begin(self, name: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    def _begin(
+        self, name: x509.Name, key: ec.EllipticCurvePrivateKey, hours: int = 24
+    ) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
         identifier = x509.SubjectKeyIdentifier.from_public_key(self.key.public_key())
         return (
@@ -53,21 +55,23 @@ class Authority:
             .issuer_name(self.name)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - HOUR)
-            .not_valid_after(now + 24 * HOUR)
+            .not_valid_before(now + min(hours - 1, -1) * HOUR)
+            .not_valid_after(now + hours * HOUR)
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), False
             )
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
         )
 
-    def sign(self, common_name: str, organization: str = "", server: bool = False) -> Path:
-        """A certificate with its key in one file; a server's is for this machine."""
+    def sign(
+        self, common_name: str, organization: str = "", server: bool = False, hours: int = 24
+    ) -> Path:
+        """A certificate with its key in one file, for so many hours; a server's is for here."""
         names = {NameOID.ORGANIZATION_NAME: organization, NameOID.COMMON_NAME: common_name}
         parts = [x509.NameAttribute(kind, name) for kind, name in names.items() if name]
         key = ec.generate_private_key(ec.SECP256R1())
         usage = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
-        builder = self._begin(x509.Name(parts), key).add_extension(
+        builder = self._begin(x509.Name(parts), key, hours).add_extension(
             x509.ExtendedKeyUsage([usage]), False
         )
         if server:

@@ -360,3 +360,55 @@ def test_mosquittos_clients(authority: Authority, server: str, version: str) -> 
             assert output == b"secret\n"
 
     asyncio.run(asyncio.wait_for(main(), 30))
+
+
+REFUSED = {  # OpenSSL's number and name of each alert, by 1.2 and 1.3 (RFC 8446, 6.2)
+    "revoked": ("44", "44"),
+    "expired": ("45", "45"),
+    "unknown authority": ("48", "48"),
+    "missing": ("40", "116"),
+}
+
+
+@pytest.mark.parametrize("version", ["1.2", "1.3"])
+def test_a_refused_client_is_told_why(
+    run: Run, authority: Authority, server: str, version: str
+) -> None:
+    """By the alert that its own OpenSSL shows: also while it says its first words already."""
+    program = shutil.which("openssl")
+    if program is None:
+        pytest.skip("no openssl here: apt install openssl")
+    revoked = authority.sign("bob")
+    shown = {
+        "revoked": revoked,
+        "expired": authority.sign("eve", hours=-1),
+        "unknown authority": Authority(authority.folder / "other", "Other").sign("ann"),
+        "missing": None,
+    }
+    tls = Tls(
+        certificate=server, client_ca=str(authority.file), require_certificate=True,
+        crl=str(authority.revoke(revoked)),
+    )  # fmt: skip
+
+    async def main() -> None:
+        async with serving(tls=tls) as hub:
+            where = f"127.0.0.1:{hub.listeners[0].address.port}"
+            for what, certificate in shown.items():
+                mine = ("-cert", str(certificate)) if certificate else ()
+                process = await asyncio.create_subprocess_exec(
+                    program, "s_client", "-connect", where, f"-tls{version.replace('.', '_')}",
+                    *mine, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL,
+                    stderr=asyncio.subprocess.PIPE,
+                )  # fmt: skip
+                assert process.stdin is not None and process.stderr is not None
+                process.stdin.write(CONNECT)  # and left open: it waits for what comes
+                said = (await process.stderr.read()).decode()
+                await process.wait()
+                number = REFUSED[what][version == "1.3"]
+                assert f"SSL alert number {number}" in said, (what, said)
+            leaving = hub.listeners[0].leaving.transports
+            async with asyncio.timeout(5):
+                while leaving:
+                    await asyncio.sleep(0.05)
+
+    run(main())

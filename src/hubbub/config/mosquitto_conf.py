@@ -165,6 +165,7 @@ _HUB: Final[dict[str, _Setting]] = {
     "max_queued_messages": _Setting("session.backlog_messages", _or_unlimited),
     "max_queued_bytes": _Setting("session.backlog_bytes", _or_unlimited),
     "max_inflight_bytes": _Setting("session.inflight_bytes", _whole),
+    "upgrade_outgoing_qos": _Setting("mqtt.upgrade_qos", _truth),
     "retain_available": _Setting("limits.retained_messages", _none_if_false),
     "sys_interval": _Setting("sys.interval", _whole),
 }
@@ -216,6 +217,7 @@ _BRIDGE: Final[dict[str, _Setting]] = {
     "bridge_keyfile": _Setting("key", _text),
     "bridge_insecure": _Setting("check_name", _not),
     "bridge_outgoing_retain": _Setting("retain", _truth),
+    "try_private": _Setting("try_private", _truth),
 }
 
 # What makes no difference, whatever its value: the hub does it anyway, or has no need of it.
@@ -224,7 +226,7 @@ _SAME: Final = frozenset({
     "autosave_on_changes",
     "bridge_attempt_unsubscribe", "bridge_tls_use_os_certs", "connection_messages", "dhparamfile",
     "log_timestamp", "log_timestamp_format", "persistence_file", "retry_interval",
-    "set_tcp_nodelay", "store_clean_interval", "try_private", "websockets_headers_size",
+    "set_tcp_nodelay", "store_clean_interval", "websockets_headers_size",
     "websockets_log_level",
 })  # fmt: skip
 
@@ -261,22 +263,21 @@ _NOTED: Final[dict[str, str]] = {
     "start_type lazy": "bridges connect when the hub starts",
     "start_type once": "bridges connect again when the connection is lost",
     "threshold": "bridges stay connected",
-    "upgrade_outgoing_qos true": "a message keeps its own QoS if that is lower: publish with more",
 }
 
 # What would change who may do what, or where: nothing may be left out in silence.
 _REFUSED: Final[dict[str, str]] = {
     "auth_plugin": "plugins cannot be loaded; use password_file, or `authenticate` of a Hub object",
     "bind_interface": "say the address of that interface: listener PORT ADDRESS",
-    "bridge_identity": "TLS with shared keys is not spoken; use bridge_cafile",
-    "bridge_psk": "TLS with shared keys is not spoken; use bridge_cafile",
+    "bridge_identity": "TLS with shared keys needs Python 3.13; use bridge_cafile",
+    "bridge_psk": "TLS with shared keys needs Python 3.13; use bridge_cafile",
     "bridge_require_ocsp true": "OCSP is not asked; use a short-lived certificate over there",
     "enable_proxy_protocol": "the PROXY protocol is not spoken",
     "global_plugin": "plugins cannot be loaded; use password_file and acl_file",
     "plugin": "plugins cannot be loaded; use password_file and acl_file",
     "plugin_load": "plugins cannot be loaded; use password_file and acl_file",
-    "psk_file": "TLS with shared keys is not spoken; use certfile and password_file",
-    "psk_hint": "TLS with shared keys is not spoken; use certfile and password_file",
+    "psk_file": "TLS with shared keys needs Python 3.13; use certfile and password_file",
+    "psk_hint": "TLS with shared keys needs Python 3.13; use certfile and password_file",
     "tls_engine": "keys are read from files only; use keyfile",
     "tls_engine_kpass_sha1": "keys are read from files only; use keyfile",
     "tls_keyform engine": "keys are read from files only; use keyfile",

@@ -172,6 +172,13 @@ class Bridge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["5.0", "3.1.1"],
         _because("the MQTT that is tried first; only 5.0 always keeps what crossed from returning"),
     ] = "5.0"
+    try_private: Annotated[
+        bool,
+        _because(
+            "before 5.0, say first that this is a bridge, so that a mosquitto over there sends "
+            "nothing back; other brokers refuse that, and plain 3.1.1 is spoken then"
+        ),
+    ] = True
     client_id: Annotated[str, _because("who this hub is over there; empty means HOSTNAME.NAME")] = (
         ""
     )
@@ -331,6 +338,13 @@ class Mqtt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "the highest QoS that clients may publish or subscribe with; those of 5.0 are told it"
         ),
     ] = 2
+    upgrade_qos: Annotated[
+        bool,
+        _because(
+            "messages of MQTT clients come with the QoS of each subscription, also if they were "
+            "published with less; false delivers with the lower of both"
+        ),
+    ] = False
     max_keepalive: Annotated[
         Annotated[int, Meta(ge=0, le=65_535)],
         _because(

@@ -8,10 +8,13 @@ until the peer closes, or LINGER_SECONDS are over. Called by the listener's sock
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import socket
 from collections.abc import Iterable
 from typing import Protocol
 
-from hubbub.core.limits import LINGER_SECONDS, SEND_BUFFER
+from hubbub.core.limits import HANDSHAKES, LINGER_SECONDS, SEND_BUFFER
 from hubbub.core.link import Link
 
 
@@ -42,18 +45,69 @@ def leave(sock: Ended, leaving: Leaving) -> None:
     sock.connection_lost(None)
 
 
+class Left(Protocol):
+    """A socket that only waits for its peer to go."""
+
+    def abort(self) -> None: ...
+
+
 class Leaving:
     """Those of one listener; `open` while it accepts others."""
 
     def __init__(self) -> None:
         self.open = False
-        self.transports: set[asyncio.Transport] = set()
+        self.transports: set[Left] = set()
 
-    def end(self, others: Iterable[asyncio.Transport]) -> None:
+    def end(self, others: Iterable[Left]) -> None:
         """Nobody waits any more, nor do these."""
         self.open = False
-        for transport in (*self.transports, *others):
+        for transport in [*self.transports, *others]:
             transport.abort()
+
+
+def tell(transport: asyncio.Transport, leaving: Leaving, alert: bytes) -> None:
+    """Say the last words of a handshake, past a transport that is about to reset the connection."""
+    if not leaving.open or len(leaving.transports) >= HANDSHAKES:
+        return
+    with contextlib.suppress(OSError):
+        twin = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+        try:
+            twin.setblocking(False)
+            twin.send(alert)
+            twin.shutdown(socket.SHUT_WR)
+        except OSError:
+            twin.close()
+            raise
+        Twin(twin, leaving)
+
+
+class Twin:
+    """A second handle of a socket: while it is open the connection is."""
+
+    def __init__(self, twin: socket.socket, leaving: Leaving) -> None:
+        self._socket = twin
+        self._leaving = leaving
+        self._loop = asyncio.get_running_loop()
+        leaving.transports.add(self)
+        self._loop.add_reader(twin, self._read)
+        self._timer = self._loop.call_later(LINGER_SECONDS, self.abort)
+
+    def _read(self) -> None:
+        """Discarded, until the peer closes."""
+        try:
+            if self._socket.recv(1 << 16):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self.abort()
+
+    def abort(self) -> None:
+        self._timer.cancel()
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        self._leaving.transports.discard(self)
 
 
 class Farewell(asyncio.Protocol):

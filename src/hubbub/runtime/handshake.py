@@ -3,12 +3,16 @@
 The first byte of a connection says whether it speaks TLS, so that byte has been read when TLS
 begins; `loop.start_tls` knows no such case. The constructor used here is the same in both loops,
 and documented in neither; `tests/interop/test_tls.py` holds it.
+
+OpenSSL has an alert for each reason to refuse a client; both loops throw it away and reset the
+connection. Here it is sent, and the socket read until the client had time to read it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final, cast
 
@@ -28,14 +32,50 @@ def first_record(data: bytes) -> bool:
     return len(data) >= 5 and (len(data) >= 5 + size or size > _RECORD_BYTES)
 
 
+class Announcing(ssl.SSLObject):
+    """The server's side of one connection; `tell` is given the alert of a handshake that fails."""
+
+    outgoing: ssl.MemoryBIO
+    tell: Callable[[bytes], None]
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLSyscallError):
+            raise
+        except ssl.SSLError:
+            alert = self.outgoing.read()
+            if alert:
+                self.tell(alert)
+            raise
+
+
+class _Context:
+    """What the loops need of a context, for one connection."""
+
+    def __init__(self, context: ssl.SSLContext, tell: Callable[[bytes], None]) -> None:
+        context.sslobject_class = Announcing
+        self._context = context
+        self._tell = tell
+
+    def wrap_bio(
+        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, **more: Any
+    ) -> ssl.SSLObject:
+        made = self._context.wrap_bio(incoming, outgoing, **more)
+        assert isinstance(made, Announcing)
+        made.outgoing, made.tell = outgoing, self._tell
+        return made
+
+
 def tls_protocol(
-    inner: asyncio.Protocol, context: ssl.SSLContext, done: asyncio.Future[None]
-) -> asyncio.BufferedProtocol:
+    inner: asyncio.Protocol, context: ssl.SSLContext, done: asyncio.Future[None],
+    tell: Callable[[bytes], None],
+) -> asyncio.BufferedProtocol:  # fmt: skip
     """The protocol that speaks TLS and has `inner` inside; `done` says how the handshake went."""
     loop = asyncio.get_running_loop()
     name = "uvloop.loop" if type(loop).__module__.startswith("uvloop") else "asyncio.sslproto"
     made = cast(Any, import_module(name)).SSLProtocol(
-        loop, inner, context, done, True,
+        loop, inner, _Context(context, tell), done, True,
         ssl_handshake_timeout=TLS_SECONDS, ssl_shutdown_timeout=TLS_CLOSE_SECONDS,
     )  # fmt: skip
     return cast(asyncio.BufferedProtocol, made)

@@ -20,6 +20,7 @@ import logging
 import ssl
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from hubbub.auth import certificates
 from hubbub.config.settings import Listener as ListenerSettings
@@ -29,7 +30,7 @@ from hubbub.core.gate import Gate
 from hubbub.core.limits import HANDSHAKES
 from hubbub.core.log import DISK, LEVELS
 from hubbub.runtime.binding import BACKLOG, ServerSocket, keep_alive
-from hubbub.runtime.farewell import Leaving
+from hubbub.runtime.farewell import Leaving, tell
 from hubbub.runtime.guests import Guests, Visit
 from hubbub.runtime.handshake import feed, reason_of, tls_protocol
 from hubbub.runtime.socket import Adopt, Host, Socket
@@ -173,7 +174,9 @@ class Listener:
 
         self.handshakes[transport] = None
         done.add_done_callback(shaken)
-        protocol = tls_protocol(inner, context, done)
+        protocol = tls_protocol(
+            inner, context, done, partial(tell, transport, self.leaving)
+        )
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         feed(protocol, data)

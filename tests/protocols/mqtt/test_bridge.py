@@ -109,7 +109,7 @@ def test_the_first_words_of_3_1_1_are_those_of_a_bridge() -> None:
     end = End(version="3.1.1", client_id="me", clean=True)
     assert end.heard() == b"\x10\x0e\0\4MQTT\x84\2\0\x3c\0\2me"
     end.accept()
-    assert end.heard() == codec.subscribe(1, [(b"down/#", 2), (b"both/#", 1)])
+    assert end.heard() == codec.subscribe(32_768, [(b"down/#", 2), (b"both/#", 1)])
 
 
 @pytest.mark.parametrize("refusal", [b"\x20\2\0\1", b"\x20\3\0\x84\0", b""])
@@ -387,3 +387,39 @@ def test_a_bridge_is_no_client() -> None:
     assert end.broker.observers.count("up/a") == 0
     assert end.broker.clients == {}
     assert isinstance(end.bridge, Bridge)
+
+
+def test_it_answers_a_broker_that_pings() -> None:
+    end = old()
+    end.say(codec.PINGREQ_PACKET)
+    assert end.hear() == ["PINGRESP"] and not end.link.closing
+
+
+def test_the_bridge_bit_is_a_setting() -> None:
+    def level(end: End) -> int:
+        packet = end.heard()
+        return packet[packet.index(b"MQTT") + 4]
+
+    end = End(try_private=False)
+    levels = [level(end)]
+    with pytest.raises(ProtocolError):
+        end.say(codec.connack(False, codec.BAD_VERSION))
+    end.dial()
+    assert [*levels, level(end)] == [codec.V5, codec.V311]
+    assert level(End(version="3.1.1", try_private=False)) == codec.V311
+
+
+def test_its_packet_ids_go_on_after_a_reconnection() -> None:
+    """Also that of SUBSCRIBE, which is never one of what is in flight."""
+    end = End(version="3.1.1")
+    used = []
+    for number in (1, 2):
+        end.accept()
+        packets = end.heard()
+        used.append(codec.parse_subscribe(packets[2 : 2 + packets[1]]).packet_id)
+        end.post("up/a")
+        assert codec.acknowledgement(codec.PUBACK, number)[2:] in end.heard()
+        end.say(codec.acknowledgement(codec.PUBACK, number))
+        end.lose()
+        end.dial()
+    assert used == [32_768, 32_769]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt.session import MqttSession
-from tests.protocols.mqtt.conversation import Device, Stage
+from tests.protocols.mqtt.conversation import Device, Stage, restarted
 from tests.protocols.mqtt.modern import Modern
 
 
@@ -283,3 +283,32 @@ def test_a_run_of_acknowledgements_is_looked_at_one_by_one_where_qos_2_is_betwee
     assert len(stage.mqtt.sessions["ann"].backlog.entries) == 2
     ann.answer(codec.PUBACK, 2)
     assert ann.far.closed
+
+
+@pytest.mark.parametrize("v5", [False, True])
+def test_upgraded_messages_come_with_the_qos_of_each_subscription(v5: bool) -> None:
+    """`upgrade_outgoing_qos` of mosquitto: at once, later, retained, as a will, after a crash."""
+    stage = Stage()
+    stage.mqtt.counts_as = (2, 2, 2)
+    bob: Device = Modern(stage, "bob") if v5 else stage.device("bob")
+    low, high = stage.device("low"), stage.device("high", False)
+    low.subscribe("a", 0)
+    high.subscribe("a", 1)
+    low.hear()
+    high.hear()
+    bob.publish("a", b"1")
+    bob.publish("a", b"2", retain=True)
+    assert low.hear() == ["a=1", "a=2"]
+    assert high.hear() == ["a=1 q1 #1", "a=2 q1 #2"]
+    high.far.hang_up("lost")
+    bob.publish("a", b"3")
+    late = stage.device("late")
+    late.subscribe("a", 2)
+    assert late.hear()[1:] == ["SUBACK 5: 2", "a=2 q2 #1 retain"]
+    mourned = stage.device("ann", will=codec.Will(b"a", b"will", 0, False))
+    mourned.far.hang_up("lost")
+    assert late.hear() == ["a=will q2 #2"]
+    after = restarted(stage)
+    assert after.device("high", False).hear()[1:] == [
+        "a=1 q1 #1 dup", "a=2 q1 #2 dup", "a=3 q1 #3", "a=will q1 #4",
+    ]  # fmt: skip

@@ -36,7 +36,7 @@ from hubbub.errors import ProtocolError, SettingError
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.dialect import PLAIN, Dialect5
-from hubbub.protocols.mqtt.session import ANY_PACKET, TOO_LARGE, MqttSession, packet_id
+from hubbub.protocols.mqtt.session import ANY_PACKET, PACKET_IDS, TOO_LARGE, MqttSession, packet_id
 from hubbub.schema import RELEASE, name_from_wire, name_to_wire
 from hubbub.wire.bytes import Gathering
 
@@ -255,8 +255,11 @@ class Bridge:
         self.up = False
         self.reading = f"{SYSTEM}/broker/connection/{settings.name}/state"
         broker.readings[self.reading] = lambda: str(int(self.up))
-        spoken = list(SPEECHES.values())
-        self._speeches = spoken if settings.version == "5.0" else spoken[1:]
+        self._speeches = [
+            speech for name, speech in SPEECHES.items()
+            if (settings.version == "5.0" or not speech.v5)
+            and (settings.try_private or name != "bridge")
+        ]  # fmt: skip
         self._turn = 0
 
     @property
@@ -312,6 +315,7 @@ class BridgeConnection(Connection):
             codec.PUBREC: self._pubrec,
             codec.PUBREL: self._pubrel,
             codec.PUBCOMP: self._pubcomp,
+            codec.PINGREQ: self._pingreq,
             codec.PINGRESP: self._pingresp,
             codec.DISCONNECT: self._disconnect,
         }
@@ -415,8 +419,9 @@ class BridgeConnection(Connection):
             (name.encode(), qos | options) for name, qos in self.bridge.topics.wanted().items()
         ]
         if wanted:
-            # Its id may be one of the session's deliveries: only a SUBACK is looked up with it.
-            self.link.write(codec.subscribe(1, wanted, properties))
+            # Far ahead of all that is in flight, and another one each time (2.3.1).
+            identifier = packet_id(self.session.backlog.next + PACKET_IDS // 2)
+            self.link.write(codec.subscribe(identifier, wanted, properties))
 
     def _suback(self, body: bytes) -> None:
         codes = codec.parse_answer(codec.SUBACK, body).codes if self.speech.v5 else body[2:]
@@ -476,6 +481,10 @@ class BridgeConnection(Connection):
             self.broker.metrics.drop("refused by the bridge's broker")
 
     # Life
+
+    def _pingreq(self, body: bytes) -> None:
+        """Brokers do not say it, but for some that are bridges themselves."""
+        self.link.write(codec.PINGRESP_PACKET)
 
     def _pingresp(self, body: bytes) -> None:
         """Having heard it is all there is to it."""

@@ -255,7 +255,7 @@ class MqttConnection(Connection):
         self.session = session
         self.state = CONNECTED
         self._limit = mqtt.message_bytes
-        self._will = self._permitted(asked_will(asked, self._dialect, session), session)
+        self._will = self._permitted(asked_will(mqtt, asked, self._dialect, session), session)
         if self._will is not None:
             broker.change(self._will.row())
         self._welcome(session, present, asked, proof)
@@ -410,7 +410,8 @@ class MqttConnection(Connection):
                 self._publish(buf[pos], buf[body:end])
                 return end
             self._incoming.count(count)
-        run = Run(session, route, qos, count, self._encodings[qos], buf[pos:stop])
+        as_qos = self.protocol.counts_as[qos]
+        run = Run(session, route, as_qos, count, self._encodings[qos], buf[pos:stop])
         if not qos:
             self.broker.publish(run)
             return stop
@@ -504,7 +505,8 @@ class MqttConnection(Connection):
             properties=properties,
         )  # fmt: skip
         encoding = self._encodings[packet.qos]
-        run = Run(session, route, packet.qos, 1, encoding, image, packet.retain)
+        as_qos = self.protocol.counts_as[packet.qos]
+        run = Run(session, route, as_qos, 1, encoding, image, packet.retain)
         run.size = len(packet.payload)
         if packet.qos:
             run.offset = len(image) - len(packet.payload) - len(properties) - 2

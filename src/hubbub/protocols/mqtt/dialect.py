@@ -108,6 +108,8 @@ class PublishEncoding5(Encoding):
         image = run.image
         body, end = codec.extent(image, 0)
         packet = codec.parse_publish(image[0], image[body:end], True)
+        # By the setting mqtt.upgrade_qos a message counts for more than its packet said.
+        packet = packet._replace(qos=run.qos)
         return [self.dialect.message(packet, run.sender, run.retain)]
 
 

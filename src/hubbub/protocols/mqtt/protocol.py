@@ -31,7 +31,10 @@ SUBPROTOCOLS: Final = ("mqtt", "mqttv3.1")
 
 
 class Mqtt(Protocol):
-    """`exchanging`: who is in an exclusive exchange now. What follows it are settings."""
+    """`exchanging`: who is in an exclusive exchange now. What follows it are settings.
+
+    `counts_as`: by the QoS of a PUBLISH, that of the message it makes.
+    """
 
     name = NAME
     streams = True
@@ -54,6 +57,7 @@ class Mqtt(Protocol):
         self.payload_bytes = mqtt.payload_bytes
         self.qos2_serial = mqtt.qos2_serial
         self.maximum_qos = mqtt.maximum_qos
+        self.counts_as = (2, 2, 2) if mqtt.upgrade_qos else (0, 1, 2)
         self.retains = settings.limits.retained_messages > 0
         self.max_keepalive = mqtt.max_keepalive
         self.refuse_keepalive = mqtt.refuse_keepalive

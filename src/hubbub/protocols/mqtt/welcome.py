@@ -74,13 +74,15 @@ def will_of(row: Row) -> Will:
     return Will(message, delay, life)
 
 
-def asked_will(asked: codec.Connect, dialect: Dialect, sender: Session) -> Will | None:
+def asked_will(
+    mqtt: Mqtt, asked: codec.Connect, dialect: Dialect, sender: Session
+) -> Will | None:
     """The will of a CONNECT, in the name of the session."""
     will = asked.will
     if will is None:
         return None
     packet = codec.Publish(
-        will.topic, will.payload, will.qos, will.retain, False, 0, will.properties
+        will.topic, will.payload, mqtt.counts_as[will.qos], will.retain, False, 0, will.properties
     )
     message = dialect.message(packet, sender, will.retain)
     numbers = will.properties.numbers if will.properties is not None else {}
