@@ -37,6 +37,10 @@ class Clock:
     def now(self) -> float:
         return time.monotonic()
 
+    def spent(self) -> float:
+        """The seconds that this thread has worked: for who must not work for too long at a time."""
+        return time.thread_time()
+
     def stamp(self) -> int:
         self._last = max(self._last, time.monotonic_ns() // 1000 + self._base)
         return self._last

@@ -76,6 +76,7 @@ REPLY_SECONDS: Final = 60.0  # nobody waits longer for an answer, as a rule
 REFUSALS_SAID: Final = 10  # log lines a second about who may not do what; a loop makes thousands
 
 # The tick.
+TURN_SECONDS: Final = 0.004  # of work for one client that asks for much; then others work
 COMMIT_ROWS: Final = 1_000  # a frame of this many rows takes 0.4 ms to build
 COMMIT_BYTES: Final = 256 * KIB
 COMMIT_SECONDS: Final = 0.1  # what nobody waits for reaches the disk within this time

@@ -375,6 +375,8 @@ class Node:
             unsettled, broker.unsettled = broker.unsettled, []
             for session in unsettled:
                 _safely(session.settle)
+            if broker.unsettled:  # more than was to be done in one turn
+                self.schedule()
         if journal is not None and journal.pending:
             if broker.outgoing.holding or journal.due(self.clock.now()):
                 if broker.outgoing.holding:

@@ -590,6 +590,58 @@ def test_diagnostics_are_bounded() -> None:
 
 
 @pytest.mark.pure
+class Turns:
+    """Each look at the time is a millisecond of work; what a turn of the loop took is kept."""
+
+    def __init__(self, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.spent, self.turns = 0, [0]
+        wakeups = hub.switch._desk.trace.wakeups
+        settle = wakeups.settle
+
+        def spend() -> float:
+            self.spent += 1
+            self.turns[-1] += 1
+            return self.spent / 1000
+
+        def turn() -> None:
+            self.turns.append(0)
+            settle()
+
+        monkeypatch.setattr(hub.clock, "spent", spend)
+        monkeypatch.setattr(wakeups, "settle", turn)
+
+
+@pytest.mark.pure
+def test_no_turn_is_long_whatever_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub()
+    a = hub.log_in("a")
+    for queue in range(20):
+        said(a, get(f"/persistent/q{queue}"))
+        for _ in range(20):
+            said(a, post(f"/request/q{queue}/a", b"x" * 100))
+    turns = Turns(hub, monkeypatch)
+    b = hub.first(get("/") * 3 + get("/list/nothing") * 30)
+    found = b.hear()
+    assert found.count(b'"payload"') == 3 * 400 and found.count(b"Please log in.") == 30
+    assert len(turns.turns) > 100 and max(turns.turns) < 20
+
+
+@pytest.mark.pure
+def test_a_transfer_takes_no_more_than_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub()
+    a = hub.log_in("a")
+    said(a, get("/persistent/q"))
+    for _ in range(50):
+        said(a, post("/request/q/a", b"x"))
+    Turns(hub, monkeypatch)
+    cursor, found = "-1", 0
+    while found < 50:
+        answer = json.loads(said(a, transfer("q", cursor=cursor)))
+        assert 4 <= len(answer["messages"]) < 12 or found > 40
+        found, cursor = found + len(answer["messages"]), answer["next"]
+        assert int(cursor) == found - 1
+
+
 def test_of_very_many_queues_those_that_hold_something_are_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -23,6 +23,7 @@ import json
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from json.encoder import encode_basestring
 from math import isfinite
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
@@ -281,19 +282,15 @@ _JSON: Final = json.JSONDecoder(parse_constant=_no_constant)
 
 # Answers, as the switch writes them
 
-_SHORT: Final = {'"': r"\"", "\\": r"\\", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r",
-                "\t": r"\t"}  # fmt: skip
-_ESCAPES: Final = {number: f"\\u{number:04x}" for number in (*range(0x20), 0x7F)} | {
-    ord(plain): escape for plain, escape in _SHORT.items()
-}
 _SPECIAL: Final = re.compile(rb'[\x00-\x1f"\\\x7f]')
 
 
 def quoted(raw: bytes) -> bytes:
     """Bytes as a JSON string; those above 0x7f stay as they are."""
-    if _SPECIAL.search(raw):
-        raw = raw.decode("latin-1").translate(_ESCAPES).encode("latin-1")
-    return b'"%b"' % raw
+    if not _SPECIAL.search(raw):
+        return b'"%b"' % raw
+    said = encode_basestring(raw.decode("latin-1")).encode("latin-1")
+    return said.replace(b"\x7f", rb"\u007f")
 
 
 @lru_cache(QUOTED_NAMES)

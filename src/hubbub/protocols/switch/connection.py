@@ -20,13 +20,14 @@ from hubbub.core.broker import Broker
 from hubbub.core.client import admit
 from hubbub.core.connection import NEVER, Connection
 from hubbub.core.gate import Admission, Opening
-from hubbub.core.limits import HEAD_BYTES, MIB, POLLS_PER_TOKEN
+from hubbub.core.limits import HEAD_BYTES, MIB, POLLS_PER_TOKEN, TURN_SECONDS
 from hubbub.core.link import Link
 from hubbub.core.rights import CONSUME, words_of
 from hubbub.core.topics import QUEUE
 from hubbub.errors import ProtocolError
 from hubbub.protocols.switch import codec, operations, readme, readme_operations, topics, trace
 from hubbub.protocols.switch.codec import Call, Refused
+from hubbub.protocols.switch.diagnostics import Diagnosis
 from hubbub.protocols.switch.operations import (
     Answer,
     Shared,
@@ -85,6 +86,7 @@ class SwitchConnection(Connection):
         self.last = False  # the request under way is the last one of this connection
         self.bodiless = False  # it is answered without the body that its answer would have
         self.over = False
+        self.paused = False  # what is pipelined goes on in another turn
         self.wait: Wait | None = None
         # Headers that may change something here, and whether a browser sent them. Most clients
         # say the same ones again, and the parser then gives the same object.
@@ -96,14 +98,18 @@ class SwitchConnection(Connection):
     def feed(self, data: bytes) -> None:
         if self.over:
             return
+        began = False
         try:
-            if self.busy:
+            if self.busy or self.pending:
                 self._bound_what_waits(len(data))
             for request in self.requests.feed(data):
-                if self.busy or self.pending:
+                if self.busy or self.pending or began:
                     self.pending.append(request)
                 elif not self.over:
                     self._start(request)
+                    began = True
+            if began and self.pending:
+                self._go_on()
             # The rest of a request is never looked at as if it were one.
             self.bound = self.bound or not self.requests.between
             if self.requests.expected:
@@ -111,6 +117,8 @@ class SwitchConnection(Connection):
             # A body that comes apart from its head may wait; after a whole request nothing does.
             self.link.prompt = not self.busy
         except ProtocolError as error:
+            while self.pending and not (self.busy or self.over):
+                self._start(self.pending.popleft())
             self.over = True
             self.link.hold(error.reply)  # behind the answers that are held
             raise ProtocolError(error.reason) from None
@@ -130,8 +138,19 @@ class SwitchConnection(Connection):
             )
 
     def _go_on(self) -> None:
-        while self.pending and not self.busy and not self.over:
+        """What is pipelined, for as long as one turn may take and somebody reads the answers."""
+        clock, self.paused = self.broker.clock, False
+        began = clock.spent()
+        while self.pending and not (self.busy or self.over or self.link.choked):
             self._start(self.pending.popleft())
+            if self.pending and clock.spent() - began > TURN_SECONDS:
+                self.paused = True
+                self.shared.trace.wakeups.later(self._go_on)
+                return
+
+    def drained(self) -> None:
+        if self.pending and not (self.busy or self.paused):
+            self._go_on()
 
     def _start(self, request: Request) -> None:
         if self.link.size + self.link.held_bytes > UNREAD_BYTES:
@@ -177,6 +196,8 @@ class SwitchConnection(Connection):
                 demand_for(self.broker, session, call)
             if operation is not None:
                 self._finish(operation(self.shared, session, call, request))
+            elif name == "diagnostics":
+                self._diagnose(session)
             elif name == "trace":
                 self._trace(call, session)
             else:
@@ -287,6 +308,12 @@ class SwitchConnection(Connection):
         now = self.broker.clock.now()
         said = readme.said if speaks_readme(self.shared, session) else trace.said
         self._wait_for(Watch(self.shared.trace, number, now + timeout, said), now)
+
+    def _diagnose(self, session: Visitor) -> None:
+        bound, readme = self.bound, speaks_readme(self.shared, session)
+        self.bound = True  # while it is made; which protocol comes next is open as before
+        self._wait_for(Diagnosis(self.shared.diagnostics, readme), 0.0)
+        self.bound = bound or self.wait is not None
 
     def _wait_for(self, wait: Wait, now: float) -> None:
         """Answer at once if there is something or no time to wait, else when there is."""

@@ -2,87 +2,75 @@
 
 Times are nanoseconds since the switch started, negative before; a queue that was read before the
 hub's restart, and not since, was last expected at the start. A queue shows its newest `ENTRIES`
-messages and the beginning of each payload, and all together `MOST`: the answer is for people, and
-is made in one go. Where a queue has more, `"messages"` says how many. Of more than `QUEUES` those
-that hold something are shown first, and `"queues"` says how many there are. No I/O.
+messages and the beginning of each payload, and all together `MOST`: the answer is for people. It
+is made a piece a turn, so that nobody else waits for it. Where a queue has more, `"messages"` says
+how many. Of more than `QUEUES` those that hold something are shown first, and `"queues"` says how
+many there are. No I/O.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Final
 
 from hubbub.core.broker import Broker
+from hubbub.core.connection import NEVER
+from hubbub.core.limits import TURN_SECONDS
 from hubbub.core.message import Message
 from hubbub.core.queue import Queue
 from hubbub.protocols.switch import codec, readme
 from hubbub.protocols.switch.address import delivery_of
+from hubbub.protocols.switch.wait import Wait, Wakeups, nobody
 from hubbub.schema import name_to_wire
 
 ENTRIES: Final = 100  # of one queue
 MOST: Final = 2_000  # each is read back from the log
-QUEUES: Final = 10_000  # they take 50 ms
-PAYLOAD_BYTES: Final = 4096
+QUEUES: Final = 10_000
+PAYLOAD_BYTES: Final = 1024
 
 
 class Diagnostics:
     """Knows when the switch started, on both clocks."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, broker: Broker, wakeups: Wakeups) -> None:
+        self.broker = broker
+        self.wakeups = wakeups
         self._started = broker.clock.now()
         self._started_stamp = broker.clock.stamp()
-        self._left = 0
 
-    def answer(self) -> bytes:
-        self._left = MOST
-        queues, count = self._sorted(), len(self._broker.state.queues)
-        return b'{"start_time":0,"current_time":%d,%b,%b%b}' % (
-            self._since_start(self._broker.clock.now()),
-            self._group(b"permanent_queues", [queue for queue in queues if not queue.owner]),
-            self._group(b"transient_queues", [queue for queue in queues if queue.owner]),
+    def sorted(self) -> list[Queue]:
+        """As many as are shown, by name."""
+        return sorted(self.broker.queues.shown(QUEUES), key=_by_name)
+
+    def whole(self, queues: list[Queue], said: list[bytes]) -> bytes:
+        """The answer, of what is said of each queue."""
+        permanent = [one for queue, one in zip(queues, said, strict=True) if not queue.owner]
+        transient = [one for queue, one in zip(queues, said, strict=True) if queue.owner]
+        count = len(self.broker.state.queues)
+        return (
+            b'{"start_time":0,"current_time":%d,"permanent_queues":{%b},"transient_queues":{%b}%b}'
+        ) % (
+            self._since_start(self.broker.clock.now()),
+            b",".join(permanent),
+            b",".join(transient),
             b',"queues":%d' % count if count > len(queues) else b"",
         )
-
-    def readme(self) -> bytes:
-        """The same in dialect A: the queues and what is in them."""
-        self._left = MOST
-        shown = [
-            b"%b:[%b]" % (codec.quoted_name(queue.name), self._entries(queue, _readme_entry))
-            for queue in self._sorted()
-        ]
-        return b"{%b}" % b",".join(shown)
-
-    def _sorted(self) -> list[Queue]:
-        """As many as are shown, by name."""
-        return sorted(self._broker.queues.shown(QUEUES), key=_by_name)
 
     def _since_start(self, now: float) -> int:
         return int((now - self._started) * 1e9)
 
-    def _group(self, title: bytes, queues: list[Queue]) -> bytes:
-        shown = [b"%b:{%b}" % (codec.quoted_name(one.name), self._queue(one)) for one in queues]
-        return b'"%b":{%b}' % (title, b",".join(shown))
-
-    def _queue(self, queue: Queue) -> bytes:
-        expected = more = b""
+    def queue(self, queue: Queue, entries: list[bytes], more: bool) -> bytes:
+        expected = b""
         if queue.polled is not None:
             expected = b'"next_transfer_expected":%d,' % self._since_start(queue.polled)
-        if len(queue.messages) > min(ENTRIES, self._left):
-            more = b',"messages":%d' % len(queue.messages)
-        entries = self._entries(queue, self._entry)
-        return expected + b'"queue_contents":[%b]%b' % (entries, more)
+        return b'%b:{%b"queue_contents":[%b]%b}' % (
+            codec.quoted_name(queue.name),
+            expected,
+            b",".join(entries),
+            b',"messages":%d' % len(queue.messages) if more else b"",
+        )
 
-    def _entries(self, queue: Queue, said: Callable[[Queue, int, Message], bytes]) -> bytes:
-        found = []
-        for number in queue.newest(min(ENTRIES, self._left)):
-            message = self._broker.log.look(queue.messages[number])
-            if message is not None:
-                found.append(said(queue, number, message))
-        self._left -= len(found)
-        return b",".join(found)
-
-    def _entry(self, queue: Queue, number: int, message: Message) -> bytes:
+    def entry(self, queue: Queue, number: int, message: Message) -> bytes:
         client = message.client
         origin = b'"Name",%b' % codec.quoted_name(client) if client else b'"Anonymous",0'
         delivery = delivery_of(queue, number, message)
@@ -98,5 +86,62 @@ def _by_name(queue: Queue) -> bytes:
     return name_to_wire(queue.name)
 
 
-def _readme_entry(queue: Queue, number: int, message: Message) -> bytes:
-    return readme.entry(queue, number, message, PAYLOAD_BYTES)
+class Diagnosis(Wait):
+    """One answer on its way. In dialect A (`old`) it is the queues and what is in them."""
+
+    def __init__(self, desk: Diagnostics, old: bool) -> None:
+        super().__init__(desk.wakeups, NEVER)
+        self._desk = desk
+        self._old = old
+        self._queues = desk.sorted()
+        self._said: list[bytes] = []
+        self._left = MOST
+        self._work = self._pieces()
+        self._body: bytes | None = None
+
+    def begin(self) -> None:
+        self.wakeups.later(self.look)
+
+    def answer(self) -> bytes | None:
+        """Go on for as long as one turn may take."""
+        clock = self._desk.broker.clock
+        began = clock.spent()
+        for _ in self._work:
+            if clock.spent() - began > TURN_SECONDS:
+                if self.look is not nobody:
+                    self.wakeups.later(self.look)
+                return None
+        return self._whole()
+
+    def empty(self) -> bytes:
+        """The hub is stopping: what there is so far."""
+        del self._queues[len(self._said) :]
+        return self._whole()
+
+    def _whole(self) -> bytes:
+        if self._old:
+            return b"{%b}" % b",".join(self._said)
+        return self._desk.whole(self._queues, self._said)
+
+    def _pieces(self) -> Iterator[None]:
+        """One queue after the other, with a stop behind each message."""
+        for queue in self._queues:
+            entries: list[bytes] = []
+            most = min(ENTRIES, self._left)
+            more = len(queue.messages) > most
+            for number, seq in [(number, queue.messages[number]) for number in queue.newest(most)]:
+                message = self._desk.broker.log.look(seq)
+                if message is not None:
+                    entries.append(self._entry(queue, number, message))
+                yield
+            self._left -= len(entries)
+            if self._old:
+                self._said.append(b"%b:[%b]" % (codec.quoted_name(queue.name), b",".join(entries)))
+            else:
+                self._said.append(self._desk.queue(queue, entries, more))
+            yield
+
+    def _entry(self, queue: Queue, number: int, message: Message) -> bytes:
+        if self._old:
+            return readme.entry(number, message, PAYLOAD_BYTES)
+        return self._desk.entry(queue, number, message)

@@ -52,7 +52,7 @@ class Shared:
         self.logins = Logins(broker)
         self.trace = Trace(broker.clock, wakeups)
         self.polls = Polls(broker, self.trace)
-        self.diagnostics = Diagnostics(broker)
+        self.diagnostics = Diagnostics(broker, wakeups)
 
 
 class Answer:
@@ -104,11 +104,6 @@ def demand_for(broker: Broker, session: Session, call: Call) -> None:
     if verb is not None:
         name = _ALL.get(verb) or QUEUE + call.arguments[0]
         demand(broker, session, verb, name)
-
-
-def diagnostics(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
-    readme = speaks_readme(shared, session)
-    return Answer(shared.diagnostics.readme() if readme else shared.diagnostics.answer())
 
 
 def speaks_readme(shared: Shared, session: Visitor) -> bool:
@@ -338,7 +333,6 @@ def admin(shared: Shared, session: Visitor, call: Call, request: Request) -> Ans
 
 
 OPERATIONS: Final[dict[str, Operation]] = {
-    "diagnostics": diagnostics,
     "persistent": persistent,
     "transient": transient,
     "destroy": destroy,

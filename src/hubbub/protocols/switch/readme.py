@@ -19,7 +19,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from hubbub.core.message import Message
-from hubbub.core.queue import Queue
 from hubbub.protocols.switch import codec
 from hubbub.protocols.switch.address import shown
 from hubbub.protocols.switch.session import PROTOCOL, SwitchSession
@@ -54,13 +53,13 @@ def message(payload: bytes, correlation: int, reply_to: str) -> bytes:
     return b'{"payload":%b,"correlation_id":%d%b}' % (codec.quoted(payload), correlation, to)
 
 
-def entry(queue: Queue, number: int, found: Message, payload_bytes: int) -> bytes:
+def entry(number: int, found: Message, payload_bytes: int) -> bytes:
     """A message in the diagnostics; its time was never filled in."""
     client = found.client
     origin = b'"Name",%b' % codec.quoted_name(client) if client else b'"Anonymous",0'
     reply_to = shown(found.reply_to, number)
     said = message(found.payload[:payload_bytes], correlation_of(found), reply_to)
-    identity = identity_of(queue.messages[number])
+    identity = identity_of(found.seq)
     return b'[%d,{"origin":[%b],"time":0.0,"message":%b}]' % (identity, origin, said)
 
 

@@ -7,9 +7,10 @@ message is ever skipped.
     from "3",  queues [a]     a: 0 1 2 3 | 4 5        next "5"
     from "-1", queues [a, b]  a: 4 5, b: 0            next "s107", the seq of the last one
 
-An answer holds the oldest messages above the cursor that fit into it, newest first; finding them
-costs no more than the answer is long. From a queue with leases a transfer takes what nobody has,
-oldest first, and its cursor says nothing there. No I/O.
+An answer holds the oldest messages above the cursor that fit into it, newest first: in bytes, in
+number and in the time that reading them back takes. Finding them costs no more than the answer is
+long. From a queue with leases a transfer takes what nobody has, oldest first, and its cursor says
+nothing there. No I/O.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Final
 
 from hubbub import schema
 from hubbub.core.broker import Broker
-from hubbub.core.limits import MIB
+from hubbub.core.limits import MIB, TURN_SECONDS
 from hubbub.core.message import Message
 from hubbub.core.queue import Queue
 from hubbub.core.rights import CONSUME
@@ -33,8 +34,9 @@ from hubbub.protocols.switch.session import SwitchSession
 from hubbub.protocols.switch.trace import Trace
 from hubbub.protocols.switch.wait import Wait
 
-ANSWER_BYTES: Final = 16 * MIB  # of payloads in one answer; the next one goes on
+ANSWER_BYTES: Final = 1 * MIB  # of payloads in one answer; the next one goes on. It takes 5 ms
 ANSWER_MESSAGES: Final = 1_000  # reading them back takes the hub's time
+AT_ONCE: Final = 4  # so many are read back whatever it takes, then as many as time allows
 
 
 # A message above the cursor: its seq, in which of the queues asked for, its id, its bytes.
@@ -100,7 +102,13 @@ class Reading(Wait):
                 plain.append(queue)
         chosen: list[Read] = []
         found = self._chosen(plain, cursor, by_seq) if plain else []
+        clock, began = broker.clock, 0.0
         for at, (seq, place, number, _) in enumerate(found):
+            if at >= AT_ONCE and seq != found[at - 1][0]:
+                began = began or clock.spent()
+                if clock.spent() - began > TURN_SECONDS:
+                    del found[at:]
+                    break
             try:
                 message = broker.log.read(seq)
             except UnreadableError:
