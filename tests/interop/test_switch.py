@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import struct
 import time
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,54 @@ def test_the_unix_socket_speaks_the_same(start_hub: StartHub, tmp_path: Path) ->
     assert client.ask("POST", "/shutdown") == (200, b"")
     assert hub.process.wait(20) == 0
     assert not path.exists()
+
+
+@pytest.mark.parametrize("unix", [False, True])
+def test_who_forgot_to_log_in_may_do_it_then(
+    start_hub: StartHub, tmp_path: Path, unix: bool
+) -> None:
+    path = tmp_path / "switch"
+    hub = start_hub("--switch-socket", str(path))
+    for method, first in (("GET", "/list/"), ("POST", "/transfer"), ("POST", "/request/q/a"),
+                          ("GET", "/ack/q/0"), ("GET", "/create")):  # fmt: skip
+        client = Client(hub, path=path if unix else None)
+        assert client.ask(method, first, b"{}") == (404, b"Please log in.")
+        assert client.get("/login/late") == b"" and client.get("/list/") == b"[]"
+        client.close()
+
+
+def test_an_empty_line_may_come_first(hub: RunningHub) -> None:
+    client = Client(hub)
+    for path, body in (("/", None), ("/login/a", b""), ("/list/", b"[]")):
+        client.send(b"\r\n")
+        found = client.get(path)
+        assert body is None or found == body
+
+
+EARLY = [
+    b"GET /login/e HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"GET /trace HTTP/1.1\r\n\r\n",
+    b"GET / HTTP/1.1\r\nAccept: text/html\r\n\r\n", b"GET /metrics HTTP/1.1\r\n\r\n",
+    b"POST /publish/a HTTP/1.1\r\nContent-Length: 100000\r\n\r\nxxxx",
+    b"GET /login/e HTTP/1.1\r\n\r\nPOST /transfer HTTP/1.1\r\nContent-Length: 31\r\n\r\n"
+    b'{"timeout":30.0,"queues":["q"]}',
+]  # fmt: skip
+
+
+def test_who_closes_early_leaves_no_traceback(hub: RunningHub) -> None:
+    reset = struct.pack("ii", 1, 0)
+    for said in EARLY:
+        for end in (len(said), len(said) - 3, len(said) // 2):
+            for way in range(3):
+                client = Client(hub)
+                client.send(said[:end])
+                if way == 0:
+                    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+                elif way == 1:
+                    client.socket.shutdown(socket.SHUT_WR)
+                client.close()
+    assert Client(hub, "after").get("/list/") == b"[]"
+    assert hub.stop() == 0
+    assert "Traceback" not in (hub.data.parent / "hub.log").read_text()
 
 
 def test_a_thousand_polls_and_a_hundred_thousand_queues(hub: RunningHub) -> None:

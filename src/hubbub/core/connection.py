@@ -97,6 +97,13 @@ class Protocol(Revival):
         """
         return False
 
+    def understands(self, request: Request) -> bool:
+        """Whether it takes a connection of its kind that begins in an unusual way.
+
+        Asked where no application might have meant something else by the request.
+        """
+        return False
+
     def connect(self, link: Link, opening: Opening) -> Connection:
         raise NotImplementedError
 

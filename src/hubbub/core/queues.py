@@ -82,6 +82,12 @@ class Queues:
         if not (queue.read or queue.owner):
             self._change(queue, queue.settings, True)
 
+    def left(self, queue: Queue) -> None:
+        """Its reader went in order with nothing left to do, so it is not missed either."""
+        queue.polled = None
+        if queue.read:
+            self._change(queue, queue.settings, False)
+
     def _change(self, queue: Queue, settings: QueueSettings, read: bool) -> None:
         properties = queue_properties(queue.owner, queue.user, settings, read)
         self._create(queue.name, queue.next, properties)

@@ -49,6 +49,7 @@ log = logging.getLogger("hubbub.listener")
 
 Adopt = Callable[[asyncio.Transport, bytes, Opening], Guest]
 
+EMPTY_LINES: Final = b"\r\n"  # before a request line they mean nothing (RFC 9112, 2.2)
 PAUSE_SECONDS: Final = 1.0  # until somebody who was not read from is asked again
 
 
@@ -423,10 +424,11 @@ class Socket(asyncio.Protocol):
                 self._become(protocol, data, None)
                 return
             undecided = undecided or opens is None
-        request = None
+        request, data = None, data.lstrip(EMPTY_LINES)
         if looks_like_http(data):
             request = parse_head(data)
             undecided = True
+        undecided = undecided or not data
         if request is not None:
             self._take_request(request, data)
         elif undecided and len(data) <= HEAD_BYTES:
@@ -440,7 +442,7 @@ class Socket(asyncio.Protocol):
     def _decide_again(self, connection: Connection, data: bytes) -> None:
         """The last request bound nobody; this one goes where it would have gone as the first."""
         assert self.link is not None and self.protocol is not None
-        self.young = data
+        self.young = data = data.lstrip(EMPTY_LINES)
         request = parse_head(data)
         if request is None and len(data) > HEAD_BYTES:
             raise ProtocolError("a request head without end", response(431, b"", close=True))
@@ -472,8 +474,11 @@ class Socket(asyncio.Protocol):
         refusal = self.listener.site(self.secure).refusal(request.headers)
         if refusal is not None:
             raise ProtocolError(refusal.text, refusal.response())
-        claimed = request.websocket and self.listener.claims(request)
-        protocol = None if claimed else self._taker(request)
+        claimed = self.listener.claims(request)
+        protocol = None if claimed and request.websocket else self._taker(request)
+        if protocol is None and not (claimed or request.websocket):
+            understood = (one for one in self._spoken(framed=False) if one.understands(request))
+            protocol = next(understood, None)
         if protocol is None:
             self._hand_over(request, data)
         elif request.websocket and not request.raw:

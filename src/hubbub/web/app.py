@@ -107,8 +107,10 @@ class Application:
         self._token = token_of(settings.api)
 
     def claims(self, request: Request) -> bool:
-        """Whether a WebSocket on this path is the mounted application's."""
-        return self.mounted is not None and self.mounted.claims(request)
+        """Whether this is the mounted application's: a WebSocket on that path, or any request."""
+        if self.mounted is None:
+            return False
+        return not request.websocket or self.mounted.claims(request)
 
     def adopt(self, transport: asyncio.Transport, data: bytes, opening: Opening) -> Visited:
         """Take over a socket whose first bytes were `data`."""

@@ -576,6 +576,28 @@ def test_diagnostics_after_a_restart() -> None:
     assert said(hub.log_in("c"), get("/list/alive/")) == b'["served"]'
 
 
+@pytest.mark.parametrize(
+    ("waits", "reason", "missed"), [(False, "", False), (True, "", True), (False, "reset", True)]
+)
+def test_who_left_in_order_is_not_missed(waits: bool, reason: str, missed: bool) -> None:
+    hub = Hub()
+    a, service = hub.log_in("a"), hub.log_in("service")
+    said(a, get("/persistent/q"))
+    service.say(transfer("q"))
+    if waits:
+        said(a, post("/request/q/a", b"?"))
+    service.hang_up(reason)
+    for now in (hub.clock.now() + 59, hub.clock.now() + 61):  # 30 s behind what it waited for
+        assert said(a, get("/list/alive/")) == b'["q"]'
+        hub.switch.wake(now)
+    found = json.loads(said(a, get("/")))["permanent_queues"]["q"]
+    assert ("next_transfer_expected" in found) is missed
+    assert said(a, get("/list/alive/")) == (b'["q"]' if missed else b"[]")
+    restarted = Hub(hub.rows)
+    found = json.loads(said(restarted.log_in("a"), get("/")))["permanent_queues"]["q"]
+    assert ("next_transfer_expected" in found) is missed
+
+
 def test_diagnostics_are_bounded() -> None:
     hub = Hub()
     a = hub.log_in("a")

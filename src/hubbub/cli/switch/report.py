@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from hubbub.protocols.switch.address import ALIAS
+
 PAYLOAD_CHARACTERS: Final = 70
 LATE_SECONDS: Final = 30.0  # who is later than this to ask again does not live
 
@@ -82,7 +84,7 @@ def _summary(queue: dict[str, Any], now: int) -> str:
 
 def _caller(name: str, queues: dict[str, Any], now: int) -> str:
     """What became of who asked. One of another protocol has no queue that could be looked at."""
-    if name not in queues and ("/" in name or name.startswith("$")):
+    if name not in queues and name.startswith(ALIAS):
         return f"{one_line(name)} is to get the response"
     return f"{one_line(name)} {_WAITING[_state(queues.get(name), now)]}"
 

@@ -38,6 +38,11 @@ class Switch(Protocol):
         call = codec.call_of(request)
         return call is not None and call.route.operation in codec.OPENING
 
+    def understands(self, request: Request) -> bool:
+        """Who forgot to log in is told so, and may do it then; pages are the web's."""
+        call = codec.call_of(request)
+        return call is not None and call.route.operation not in ("diagnostics", "admin")
+
     def connect(self, link: Link, opening: Opening) -> Connection:
         return SwitchConnection(self.broker, link, opening, self._desk, self.message_bytes)
 

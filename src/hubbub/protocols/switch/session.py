@@ -13,7 +13,7 @@ from typing import Final
 
 from hubbub.core.broker import Broker
 from hubbub.core.gate import Admission, Opening
-from hubbub.core.limits import TOKENS
+from hubbub.core.limits import READER_SECONDS, TOKENS
 from hubbub.core.queue import Queue
 from hubbub.core.session import Silent
 from hubbub.protocols.switch.codec import Refused
@@ -24,6 +24,7 @@ GRACE_SECONDS: Final = 3600.0  # the longest grace a client may ask for
 ASKED: Final = 10_000  # requests that a service of dialect A has not answered
 FETCHED: Final = 20  # of its reply queues that had their answer: its client makes one a call
 UNANSWERED: Final = 500  # of those that still expect it: who waits has not made so many since
+READS: Final = 1_000  # queues of one token: as many as one transfer may read
 README: Final = "A"
 CURRENT: Final = "C"
 
@@ -43,7 +44,8 @@ class SwitchSession(Visitor):
     In dialect A (`readme`) it subscribes to queues, `subscribed`; `reading` are its transfers
     that wait, and how each hears of one more. `asked`: (reply-to, correlation) of a request that
     it got -> where that is, queue and id. `unanswered` and `fetched` are the reply queues that it
-    made, by whether an answer was fetched from there; nobody ever destroys one.
+    made, by whether an answer was fetched from there; nobody ever destroys one. `reads` are the
+    queues that it read last.
     """
 
     def __init__(self, admission: Admission) -> None:
@@ -54,6 +56,7 @@ class SwitchSession(Visitor):
         self.asked: dict[tuple[str, int], tuple[str, int]] = {}
         self.unanswered: dict[str, None] = {}
         self.fetched: dict[str, None] = {}
+        self.reads: dict[str, None] = {}
         self.openings: list[Opening] = []
         self.polls = 0
         self.grace = 0.0
@@ -69,6 +72,12 @@ class SwitchSession(Visitor):
         self.asked[reply_to, correlation] = (queue, number)
         if len(self.asked) > ASKED:
             del self.asked[next(iter(self.asked))]
+
+    def has_read(self, name: str) -> None:
+        if name not in self.reads:
+            self.reads[name] = None
+            if len(self.reads) > READS:
+                del self.reads[next(iter(self.reads))]
 
     def expects_answer(self, name: str) -> None:
         """A reply queue of its own was made, or is used again."""
@@ -111,6 +120,7 @@ class Logins:
         self.made: dict[str, int] = {}
         self._makers: dict[str, str] = {}
         self._deadlines: dict[str, float] = {}
+        self._left: dict[str, float] = {}
         self._recovered = False
 
     def enter(self, admission: Admission, opening: Opening) -> SwitchSession | None:
@@ -149,6 +159,8 @@ class Logins:
         token = session.client
         del self._sessions[token]
         self.broker.disconnect(session, reason)
+        if not (reason or self.stopping):
+            self._left_in_order(session)
         if token not in self._owned:
             return  # nothing of it could go
         if self.stopping:
@@ -158,6 +170,23 @@ class Logins:
             self._deadlines[token] = self.broker.clock.now() + session.grace
         else:
             self._end_queues(token)
+
+    def _left_in_order(self, session: SwitchSession) -> None:
+        """What it read and left empty misses nobody, once it would be missed."""
+        for name in session.reads:
+            queue = self.broker.state.queues.get(name)
+            if queue is not None and queue.polled is not None and not queue.messages:
+                self._left[name] = queue.polled
+
+    def _miss_nobody(self, now: float) -> None:
+        """Nobody came for them since, and nothing: they are as if nobody had ever read them."""
+        for name, polled in list(self._left.items()):
+            queue = self.broker.state.queues.get(name)
+            if queue is None or queue.polled != polled or queue.messages:
+                del self._left[name]
+            elif now > polled + READER_SECONDS:
+                del self._left[name]
+                self.broker.queues.left(queue)
 
     def begun(self, queue: Queue, maker: Visitor) -> None:
         """A queue was made, for its owner if it is transient."""
@@ -186,6 +215,8 @@ class Logins:
         if not self._recovered:
             self._recovered = True
             self._find_owners(now + RESTART_SECONDS)
+        if self._left:
+            self._miss_nobody(now)
         for token in [token for token, until in self._deadlines.items() if until <= now]:
             del self._deadlines[token]
             self._end_queues(token)

@@ -74,6 +74,7 @@ class Reading(Wait):
         """Somebody reads these queues, until the deadline at least: diagnostics show it."""
         for queue in self._queues():
             self.broker.queues.polled(queue, self.deadline)
+            self.session.has_read(queue.name)
 
     def _queues(self) -> list[Queue]:
         """Those that there are, and that it may read now."""
