@@ -12,11 +12,14 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from hubbub.config.settings import Journal as JournalSettings
 from hubbub.config.settings import Listener, Settings
+from hubbub.core.broker import Broker
 from hubbub.errors import DirectoryError
 from hubbub.journal.segments import Directory
 from hubbub.journal.writer import Journal
@@ -70,7 +73,9 @@ async def until(is_so: Callable[[], object], complaint: str) -> None:
 @asynccontextmanager
 async def running(path: Path) -> AsyncIterator[Node]:
     listener = Listener(address="127.0.0.1:0")
-    async with Node(Settings(data=str(path), listen=(), listener=(listener,))) as node:
+    journal = JournalSettings(keep_free_bytes=1)  # these tests fill it
+    settings = Settings(data=str(path), listen=(), listener=(listener,), journal=journal)
+    async with Node(settings) as node:
         yield node
 
 
@@ -258,3 +263,52 @@ async def test_who_only_pings_outlives_a_disk_that_stalls_under_a_flood(
                     await until(lambda: not node.congested, "the flood never ended")
                     assert all(one.here for one in (floods, pings, writes))
                     assert not [word for word in watches.heard if "gone/" in word]
+
+
+@pytest.fixture
+def little_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 40 MiB: ten segments of 4 MB."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(path)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("mounting a file system needs root")
+    yield path
+    subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def answered(peer: Peer, number: int, broker: Broker) -> bool:
+    return number in peer.acknowledged() or broker.no_room != ""
+
+
+@pytest.mark.slow
+async def test_a_disk_that_fills_refuses_what_stays_and_recovers_by_itself(
+    little_disk: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A queue fills it, traffic goes on, the queue is emptied: nothing is lost, nobody helps."""
+    kept = JournalSettings(segment_bytes=1_000_000, retain_bytes=4_000_000)
+    listener = Listener(address="127.0.0.1:0")
+    settings = Settings(
+        data=str(little_disk / "data"), listen=(), listener=(listener,), journal=kept
+    )
+    async with Node(settings) as node, peer(node, b"ann") as ann, peer(node, b"bob") as bob:
+        broker, number = node.broker, 0
+        while not broker.no_room and number < 2_000:
+            number += 1
+            ann.publish(number, "$queue/q", 20_000)
+            await until(partial(answered, ann, number, broker), "no PUBACK")
+        assert all_say(node, caplog, "are kept free")
+        queued = len(broker.state.queues["q"].messages)
+        assert queued >= 200, "a tenth of the disk is little to ask"
+        for other in range(1, 501):  # as much as is free
+            bob.publish(other, "plain", 20_000)
+            await bob.hear(f"PUBACK {other}")
+        assert journal_of(node).trouble == "", "traffic that stays nowhere filled the disk"
+        assert len(broker.state.queues["q"].messages) == queued
+        broker.queues.destroy("q")
+        for other in range(501, 2_001):
+            if not broker.no_room:
+                break
+            bob.publish(other, "plain", 20_000)
+            await bob.hear(f"PUBACK {other}")
+        assert not broker.no_room and "the disk has room again" in caplog.text

@@ -256,6 +256,13 @@ class Journal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         CountOrNone,
         _because("the oldest segments go when all are larger; 0 means a fifth of the disk"),
     ] = 0
+    keep_free_bytes: Annotated[
+        CountOrNone,
+        _because(
+            "with less free on the disk, what would stay there is refused (queues, sessions away, "
+            "delayed, new retained); 0: three segments and room for two snapshots, or 5 %"
+        ),
+    ] = 0
 
 
 class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

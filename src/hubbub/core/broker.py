@@ -126,6 +126,11 @@ class Broker(Context):
         """For what the hub itself connects, and no gate has to let in: it may everything."""
         return Admission(protocol, client, "", self.open, opening)
 
+    def keep_room(self, reason: str) -> None:
+        """From now on nothing is taken that stays on the disk; "" and it is again."""
+        self.no_room = reason
+        self.age += 1  # routes know who must be asked
+
     def take_over(self, admission: Admission) -> None:
         """End an older connection of the same client. Its address is its user's."""
         old = self.sessions.get((admission.protocol, admission.client))
@@ -479,6 +484,7 @@ class Broker(Context):
                 route.shared = route.shared or session.lasts()
             else:
                 self._add_audience(route, subscription)
+        route.bounded = self.no_room != "" and (route.must or _stays(route))
 
     def _add_audience(self, route: Route, subscription: Subscription) -> None:
         session = subscription.session
@@ -488,17 +494,19 @@ class Broker(Context):
 
     # Publishing
 
-    def is_full(self, route: Route, count: int, retain: bool) -> bool:
+    def is_full(self, route: Route, count: int, retain: bool, qos: int = 1) -> bool:
         """Whether a bound would lose some of `count` more messages there, or not retain them.
 
         For protocols that can say so to the publisher; `publish` itself drops and counts.
         """
         name = route.name
         if route.delay:
-            return len(self.state.delayed) + count > self.delays.most
+            return not self.delays.has_room(count)
         if name.startswith(QUEUE):
             queue = self.state.queues.get(name[len(QUEUE) :])
-            return queue is not None and self.queues.room(queue) < count
+            return self.queues.room(queue) < count if queue is not None else self.no_room != ""
+        if self.no_room and (route.must or (qos and _stays(route))):
+            return True
         return retain and not self.retained.has_room(name)
 
     def publish(self, run: Run) -> None:
@@ -562,7 +570,7 @@ class Broker(Context):
             run.first = self.log.keep(run)
         if audience:
             self.state.published(audience, run.first, run.count, run.qos, run.payload_size())
-            self._bound_backlogs(audience)
+            self._bound_backlogs(audience, run.count)
         if run.retain:
             self.retained.keep(run)
         if run.number:
@@ -586,9 +594,11 @@ class Broker(Context):
             route.audience_seq, route.audience_segment = self._named[key], segment
         return route.audience_seq
 
-    def _bound_backlogs(self, audience: list[tuple[SessionState, int]]) -> None:
+    def _bound_backlogs(self, audience: list[tuple[SessionState, int]], count: int) -> None:
         for state, _ in audience:
             excess = state.backlog.excess(self.backlog_messages, self.backlog_bytes)
+            if self.no_room and not state.connected:
+                excess = max(excess, count)
             if excess:
                 self.metrics.drop("backlog full", excess)
                 ref = state.backlog.seq(state.backlog.next - excess)
@@ -640,6 +650,11 @@ class Broker(Context):
         if room:
             names.count(session.user)
         return room
+
+
+def _stays(route: Route) -> bool:
+    """Whether a message there waits on the disk for a session that is away."""
+    return any(not state.connected for state, _ in route.audience)
 
 
 def _check_wanted(number: int) -> None:

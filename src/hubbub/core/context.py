@@ -29,7 +29,9 @@ class Context:
     `clients`: who is connected, by number; `sessions`: the same and those that are away and last,
     by protocol and id. `age` grows with every change of subscriptions; routes of another age are
     rebuilt when next used. `open`: the rights to everything, `itself`: the hub as a client.
-    `readings`: what each name under `$SYS` says now.
+    `readings`: what each name under `$SYS` says now. `no_room`: why nothing is taken that would
+    stay on the disk (in queues, for sessions that are away, delayed, under a new retained name), ""
+    as long as there is room.
     """
 
     def __init__(self, clock: Clock, log: Log, record: str) -> None:
@@ -42,6 +44,7 @@ class Context:
         self.age = 0
         self.clients: dict[int, Session] = {}
         self.sessions: dict[Key, Session] = {}
+        self.no_room = ""
         self.readings: dict[str, Callable[[], str]] = {}
         self.open = Rights()
         self.itself: Session = Silent("", "hub", self.open)

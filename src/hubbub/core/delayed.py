@@ -34,10 +34,15 @@ class Delays:
         self.most = DELAYED_MESSAGES
         self._heap: list[tuple[int, int]] = []
 
+    def has_room(self, count: int) -> bool:
+        """Whether so many more may wait."""
+        broker = self.broker
+        return len(broker.state.delayed) + count <= self.most and not broker.no_room
+
     def take(self, run: Run) -> None:
         """Record a run that was published under `$delayed/`; its publisher is promised that."""
         broker, state, log = self.broker, self.broker.state, self.broker.log
-        if len(state.delayed) + run.count > self.most:
+        if not self.has_room(run.count):
             broker.metrics.drop("too many delayed", run.count)
             return
         run.first = log.append_run(run, 0) if log.records else log.keep(run)

@@ -115,6 +115,8 @@ class Queues:
 
     def room(self, queue: Queue) -> int:
         """How many more messages a queue takes. With room for bytes left, any size fits."""
+        if self.broker.no_room:
+            return 0
         most, largest = self.max_messages, self.max_bytes
         own = queue.settings
         if own is not PLAIN:

@@ -146,8 +146,9 @@ class Retained:
         return may_be_kept(name) and is_name(name) and self.has_room(name)
 
     def has_room(self, name: str) -> bool:
-        retained = self.broker.state.retained
-        return len(retained) < self.most or name in retained or not may_be_kept(name)
+        broker, retained = self.broker, self.broker.state.retained
+        more = len(retained) < self.most and not broker.no_room
+        return more or name in retained or not may_be_kept(name)
 
     def keep(self, run: Run) -> None:
         """The last message of the run replaces the retained one; an empty one clears it."""

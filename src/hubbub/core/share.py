@@ -94,7 +94,8 @@ class Group(Session):
         return second
 
     def _may_wait(self, session: Session, size: int) -> bool:
-        present = session.number != 0 or session.lasting
+        waits = session.lasting and not self.broker.no_room
+        present = session.number != 0 or waits
         return present and session.has_room(1, size)
 
 

@@ -13,8 +13,9 @@ between and after them are never compressed or removed: if the newest snapshot t
 a hub, which cannot decompress, still starts from the one before. Both are known to be whole before
 anything else goes. What the machine cannot open or read now ends the roll and is left as it is.
 
-On a full disk 3 comes first (`--make-room`), and a snapshot is written into the room that the file
-`reserve` keeps. Prints what it found damaged; ends with 0 if all is done.
+Where room is short (`--make-room`) 3 comes first too, and 4 not at all: the hub has the old files
+open. On a full disk a snapshot is written into the room that the file `reserve` keeps. Prints what
+it found damaged; ends with 0 if all is done.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def roll(
             for seq in directory.snapshots()[:-2]:
                 files.remove(directory.snapshot(seq))
             remove(directory, keep_seconds, keep_bytes)
-        for first, following in _folded(directory):
+        for first, following in () if make_room else _folded(directory):
             repack(directory, first, following)
         _reserve(directory)
 

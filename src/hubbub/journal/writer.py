@@ -43,6 +43,7 @@ from hubbub.journal.group import Group, group_of, weight_of
 from hubbub.journal.healing import choose, heal, take_back
 from hubbub.journal.pulse import Pulse
 from hubbub.journal.readback import File, ReadBack, opened
+from hubbub.journal.room import Room
 from hubbub.journal.segments import Directory
 from hubbub.schema import PUBLISH, SEND, Row
 
@@ -76,7 +77,10 @@ class Journal(Log):
         self.records = True
         self.directory = Directory(directory)
         self.behind = False  # so much waits for the disk that publishers do, too
+        self.shortage = ""  # of room on the disk
+        self.room = Room(self.directory, segment_bytes)
         self.roll_trouble = ""  # why the last roll failed
+        self._roll_failures = 0  # how many failed one after another
         self.scrub_trouble = ""  # what reading everything found
         self.reports: list[str] = []
         # Settings
@@ -327,6 +331,7 @@ class Journal(Log):
             self._full = False
             self._base, self._began, self._size = group.first, rows.times()[0], HEADER_BYTES
         self._size += len(group.data)
+        self.room.left -= len(group.data)
         age = rows.times()[1] - self._began
         if self._size >= self._segment_bytes or age >= self._segment_time:
             # Decided here, not when the next group begins: rows appended from now on see the
@@ -389,7 +394,7 @@ class Journal(Log):
         """What is wrong with the disk just now, "" if nothing is."""
         folding = f"segments are not folded: {self.roll_trouble}" if self.roll_trouble else ""
         slow = "publishers wait for the disk" if self.behind else ""
-        return self.trouble or slow or folding or self.scrub_trouble
+        return self.trouble or slow or folding or self.shortage or self.scrub_trouble
 
     # Rolling
 
@@ -398,19 +403,24 @@ class Journal(Log):
         do. The hub runs one at a time and calls `rolled` when it ended with 0.
 
         A snapshot says all that is, so it is not made anew for every segment: what has come since
-        must be a part of it that is worth the work. On a full disk, or when less is to be kept
-        from now on, what retention lets go goes at once.
+        must be a part of it that is worth the work, unless room is short. On a full disk, or when
+        less is to be kept from now on, what retention lets go goes at once.
         """
         finished = self._finished()
-        size = sum(os.fstat(file.places.fd).st_size for file in finished)
-        snapshot = self._read.snapshot
-        whole = os.fstat(snapshot.fd).st_size if snapshot is not None else 0
+        whole, size = self._to_fold()
         pressed = self._less_is_kept() or self.disk.full
-        folds = bool(finished) and size * FOLDED_SHARE >= whole
+        folds = bool(finished) and (size * FOLDED_SHARE >= whole or self.shortage != "")
         if not folds and not pressed:
             return None
         self._rolling = finished[-1].base if folds else 0
-        return [*self._command(self._rolling), *(["--make-room"] if pressed else [])]
+        short = pressed or self.shortage != ""
+        return [*self._command(self._rolling), *(["--make-room"] if short else [])]
+
+    def _to_fold(self) -> tuple[int, int]:
+        """The bytes of the newest snapshot, and of the finished files after it."""
+        snapshot = self._read.snapshot
+        whole = os.fstat(snapshot.fd).st_size if snapshot is not None else 0
+        return whole, sum(os.fstat(file.places.fd).st_size for file in self._finished())
 
     def _finished(self) -> list[File]:
         """The files of segments that are not folded yet and not written any more."""
@@ -447,7 +457,22 @@ class Journal(Log):
             log.error("journal: a segment could not be folded: %s", complaint)
         elif self.roll_trouble and not complaint:
             log.warning("journal: segments are folded again")
+        self._roll_failures = self._roll_failures + 1 if complaint else 0
         self.roll_trouble = complaint
+
+    def no_room(self) -> str:
+        """Why nothing more should be taken that stays on the disk, "" if there is room.
+
+        What no roll can fold grows, too: the second one that fails in a row says so.
+        """
+        self.shortage = self.room.look(sum(self._to_fold()) + self._size)
+        if self._roll_failures > 1:
+            return f"segments are not folded: {self.roll_trouble}"
+        return self.shortage
+
+    def waits_for_room(self) -> bool:
+        """Whether more rows would take the room that the next roll needs to make some."""
+        return self.room.left < 0 and self.shortage != "" and bool(self._finished())
 
     # Scrubbing
 

@@ -65,6 +65,7 @@ STOP_SECONDS = 5.0
 PROGRESS_SECONDS = 1.0
 SLOW_SECONDS = 60.0  # from one line about a slow disk to the next
 ROLL_RETRY_SECONDS = 60.0
+FULL_RETRY_SECONDS = 5.0  # on a full disk, where there is more to remove with each roll
 VERSION = version("hubbub")
 SHOWN = 1_000  # clients in the status, and queues, unless it is asked for more or fewer
 
@@ -235,6 +236,7 @@ class Node:
         broker.levels = [(topic_filter, LEVELS[level]) for topic_filter, level in levels]
         if self.journal is not None:
             self.journal.keep_seconds = settings.journal.retain_seconds
+            self.journal.room.least = settings.journal.keep_free_bytes
             self.journal.keep_bytes = settings.journal.retain_bytes or _fifth_of_disk(settings.data)
             promised = [level for _, level in levels]
             promised += [listener.durability for listener in settings.listeners()]
@@ -445,7 +447,7 @@ class Node:
         return self.congested and (publishes or waits > FLOODED_BYTES)
 
     def _measure_congestion(self, journal: Journal) -> None:
-        congested = journal.pending_bytes > CONGESTED_BYTES
+        congested = journal.pending_bytes > CONGESTED_BYTES or journal.waits_for_room()
         if congested and not self.congested:
             self._tell_slow(journal)
         self.congested = journal.behind = congested
@@ -457,8 +459,12 @@ class Node:
     def _tell_slow(self, journal: Journal) -> None:
         journal.pulse.slowed += 1
         now = self.clock.now()
-        if now >= self._slow_again:
-            self._slow_again = now + SLOW_SECONDS
+        if now < self._slow_again:
+            return
+        self._slow_again = now + SLOW_SECONDS
+        if journal.waits_for_room():
+            log.warning("publishers wait until there is room on the disk: %s", journal.shortage)
+        else:
             waiting, sync = journal.pending_bytes >> 20, journal.pulse.sync_ms(0.5)
             log.warning(
                 "publishers wait for the disk: %d MB are to be written, a sync takes %.0f ms",
@@ -472,6 +478,7 @@ class Node:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             self._sweep_once()
+            _safely(self._keep_room)
             _safely(self._roll_if_due)
             _safely(self._scrub_if_due)
 
@@ -508,6 +515,23 @@ class Node:
             )  # fmt: skip
         self._astray = astray
 
+    def _keep_room(self) -> None:
+        """A disk that fills must not stop the hub: what would stay there is refused before."""
+        reason = ""
+        if self.journal is not None:
+            reason = self.journal.no_room()
+            self._measure_congestion(self.journal)  # a roll may have made room for who waits
+        if (reason != "") == (self.broker.no_room != ""):
+            return
+        if reason:
+            log.warning(
+                "%s: what would stay there is refused (for queues, sessions that are away, later, "
+                "new retained names) until there is more; all else goes on", reason,
+            )  # fmt: skip
+        else:
+            log.warning("the disk has room again: everything is taken")
+        self.broker.keep_room(reason)
+
     def _roll_if_due(self) -> None:
         if self.journal is None or (self._roll is not None and not self._roll.done()):
             return
@@ -538,7 +562,8 @@ class Node:
     def _roll_ended(self, journal: Journal, complaint: str) -> None:
         journal.roll_ended(complaint)
         if complaint or journal.disk.full:  # which would make it due again at once
-            self._roll_again = self.clock.now() + ROLL_RETRY_SECONDS
+            pause = ROLL_RETRY_SECONDS if complaint else FULL_RETRY_SECONDS
+            self._roll_again = self.clock.now() + pause
 
     async def _run_child(
         self, command: list[str], then: Callable[[], None] = lambda: None

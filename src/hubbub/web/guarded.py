@@ -89,6 +89,8 @@ class Guarded:
             await self._app(scope, receive, send)
         except ClientDisconnect:
             self._metrics.drop(BROKEN_OFF)  # nobody is there to be told
+        except asyncio.CancelledError:
+            await refused(503, "the hub is stopping")(scope, receive, send)
 
     async def _refusal(self, scope: Scope) -> Response | None:
         headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}

@@ -35,7 +35,7 @@ from hubbub.core.link import Link
 from hubbub.core.message import Message
 from hubbub.core.rights import verb_of
 from hubbub.core.session import Session, Silent
-from hubbub.core.topics import DELAYED, QUEUE, SYSTEM, is_name, is_text
+from hubbub.core.topics import SYSTEM, is_name, is_text
 from hubbub.schema import Row, column_of
 from hubbub.web.guarded import ADMISSION, refused
 from hubbub.web.numbers import number_in
@@ -337,10 +337,9 @@ def _ahead(body: Body, known: Taken) -> int:
 
 
 def _is_full(broker: Broker, sender: Session, line: Line) -> bool:
-    if not line.topic.startswith((QUEUE, DELAYED)):
-        return False
     route = broker.route(sender, line.topic)
-    return broker.is_full(route, 1, line.retain)
+    kept = line.retain and (line.payload or line.base64) != ""
+    return (kept or route.bounded) and broker.is_full(route, 1, kept, line.qos)
 
 
 def _place(user: str, query: str) -> str:

@@ -268,6 +268,8 @@ def _full(broker: Broker, queue: Queue) -> Refused:
     own = len(queue.messages) >= asked.max_messages > 0 or queue.bytes >= asked.max_bytes > 0
     held = f"{len(queue.messages)} messages with {queue.bytes} bytes"
     text = f"The queue {queue.name} holds {held}, no more are allowed."
+    if broker.no_room and not own:
+        text = f"No message is taken that would stay here: {broker.no_room}."
     return Refused(429 if own else 507, text)
 
 

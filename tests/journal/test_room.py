@@ -1,0 +1,93 @@
+"""How much of a disk is kept free, and when more is taken again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from hubbub.journal.room import Room
+from hubbub.journal.segments import Directory
+
+MB = 1_000_000
+
+
+class Disk:
+    """A file system of a size, with so much free; in bytes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+        self.size = self.free = size
+        monkeypatch.setattr(os, "statvfs", self._look)
+
+    def _look(self, path: object) -> SimpleNamespace:
+        return SimpleNamespace(f_bavail=self.free, f_blocks=self.size, f_frsize=1)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Directory:
+    found = Directory(tmp_path)
+    found.state.mkdir()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("size", "segment", "snapshot", "mark"),
+    [
+        (10_000 * MB, 4 * MB, 0, 500 * MB),  # a twentieth
+        (10_000_000 * MB, 4 * MB, 0, 1 << 30),  # but not of a large disk
+        (10_000 * MB, 200 * MB, 0, 600 * MB),  # three segments
+        (150 * MB, 64 * MB, 0, 37_500_000),  # of a small one no more than a quarter
+        (1_000 * MB, 10 * MB, 200 * MB, 430 * MB),  # and two snapshots
+    ],
+)
+def test_the_mark(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch, size: int, segment: int, snapshot: int,
+    mark: int,
+) -> None:  # fmt: skip
+    disk, room = Disk(monkeypatch, size), Room(directory, segment)
+    disk.free = mark
+    assert room.look(snapshot) == ""
+    disk.free = mark - 1
+    assert "are kept free" in room.look(snapshot)
+    disk.free = mark * 5 // 4 - 1  # it does not flicker
+    assert room.look(snapshot) != ""
+    disk.free = mark * 5 // 4 + 1
+    assert room.look(snapshot) == ""
+
+
+def test_what_the_operator_says_counts(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, room = Disk(monkeypatch, 10_000 * MB), Room(directory, 200 * MB)
+    room.least = 7 * MB
+    disk.free = 8 * MB
+    assert room.look(0) == ""
+    disk.free = 6_990_000
+    assert room.look(0) == "the disk has 7.0 MB left, and 7.0 MB are kept free"
+
+
+def test_room_for_a_snapshot_is_not_needed_twice(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `reserve` has, and what a roller has written of a snapshot, is there for it."""
+    disk, room = Disk(monkeypatch, 1_000 * MB), Room(directory, 10 * MB)
+    disk.free = 420 * MB
+    assert room.look(200 * MB) != ""
+    directory.reserve.write_bytes(b"")
+    os.truncate(directory.reserve, 150 * MB)
+    assert room.look(200 * MB) == ""
+    directory.reserve.rename(directory.state / "1.rows.new")
+    assert room.look(200 * MB) == ""
+    assert room.left == 420 * MB + 150 * MB - 10 * MB - 200 * MB
+
+
+def test_a_system_that_says_nothing_has_room(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: object) -> None:
+        raise OSError(5, "no answer")
+
+    monkeypatch.setattr(os, "statvfs", fail)
+    assert Room(directory, MB).look(0) == ""
