@@ -219,7 +219,7 @@ def test_what_cannot_be_meant(words: tuple[str, ...], says: str) -> None:
 def test_formats() -> None:
     message = Message("t", b'{"a":1}', 1, True, "x/y", "re", b"\1", 5, (("k", "v"),), True, (1, 2))
     assert payload.formatted(r"%t %p %q %r %l %C %R %D %E %P %S %F %%\n", message) == (
-        't {"a":1} 1 1 7 x/y re 01 5 k:v 1,2 1 %\n'
+        't {"a":1} 1 1 7 x/y re \x01 5 k:v 1,2 1 %\n'
     )
     assert json.loads(payload.formatted("%J", message))["payload"] == {"a": 1}
     with pytest.raises(SettingError, match="%Z"):

@@ -101,7 +101,19 @@ def _as_value(message: Any) -> str:
 
 
 def _as_text(message: Any) -> str:
-    return f"{message.topic} {text(message.payload)}"
+    return f"{message.topic} {as_it_is(message.payload)}"
+
+
+def as_it_is(payload: bytes) -> str:
+    """Text, or for `put` the bytes themselves; on a terminal what is no text is readable."""
+    return payload.decode("utf-8", "backslashreplace" if sys.stdout.isatty() else "surrogateescape")
+
+
+def put(shown: str, end: str = "\n") -> None:
+    """Print a message at once."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write((shown + end).encode("utf-8", "surrogateescape"))
+    sys.stdout.buffer.flush()
 
 
 def text(payload: bytes) -> str:
@@ -124,6 +136,38 @@ def fields(message: Any) -> dict[str, Any]:
     except UnicodeDecodeError:
         found["payload_base64"] = b64encode(message.payload).decode()
     return found
+
+
+def there(message: Any) -> dict[str, Any]:
+    """As mosquitto_sub says it with %j; a payload that is no text goes as `payload_base64`."""
+    found: dict[str, Any] = {
+        "tst": datetime.now(UTC).astimezone().strftime("%Y-%m-%dT%H:%M:%S.%fZ%z"),
+        "topic": message.topic,
+        "qos": getattr(message, "qos", 0),
+        "retain": int(getattr(message, "retain", False)),
+        "payloadlen": len(message.payload),
+    }
+    said = {
+        "content-type": getattr(message, "content_type", ""),
+        "correlation-data": text(getattr(message, "correlation", b"")),
+        "response-topic": getattr(message, "response_topic", ""),
+        "user-properties": dict(_user(message)),
+        "payload-format-indicator": int(getattr(message, "text", False)),
+        "message-expiry-interval": getattr(message, "expiry", None),
+        "subscription-identifier": next(iter(getattr(message, "subscription_ids", ())), 0),
+    }
+    properties = {name: value for name, value in said.items() if value}
+    if properties:
+        found["properties"] = properties
+    try:
+        found["payload"] = message.payload.decode()
+    except UnicodeDecodeError:
+        found["payload_base64"] = b64encode(message.payload).decode()
+    return found
+
+
+def _compact(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_shown)
 
 
 # Decoders by content type, and the functions that read them.
@@ -169,16 +213,17 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "e": "\033", "0":
 _LETTERS: Final[dict[str, Callable[[Any], str]]] = {
     "%": lambda message: "%",
     "t": lambda message: str(message.topic),
-    "p": lambda message: text(message.payload),
+    "p": lambda message: as_it_is(message.payload),
     "x": lambda message: str(message.payload.hex()),
     "X": lambda message: str(message.payload.hex().upper()),
     "l": lambda message: str(len(message.payload)),
     "q": lambda message: str(getattr(message, "qos", 0)),
     "r": lambda message: str(int(getattr(message, "retain", False))),
-    "j": lambda message: json.dumps(fields(message), ensure_ascii=False),
-    "J": lambda message: json.dumps(fields(message) | {"payload": decode(message)}, default=_shown),
+    "j": lambda message: _compact(there(message)),
+    "J": lambda message: _compact(there(message) | {"payload": decode(message)}),
+    "A": lambda message: "",  # the client has put the topic in its place
     "C": lambda message: str(getattr(message, "content_type", "")),
-    "D": lambda message: str(getattr(message, "correlation", b"").hex()),
+    "D": lambda message: as_it_is(getattr(message, "correlation", b"")),
     "E": lambda message: str(getattr(message, "expiry", None) or ""),
     "R": lambda message: str(getattr(message, "response_topic", "")),
     "S": lambda message: ",".join(map(str, getattr(message, "subscription_ids", ()))),
@@ -187,7 +232,9 @@ _LETTERS: Final[dict[str, Callable[[Any], str]]] = {
     "U": lambda message: f"{time.time():.9f}",
     "I": lambda message: datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
 }
-_PLACE: Final = re.compile(r"%(.)|\\(.)", re.DOTALL)
+# Flags, width, a precision that means nothing, the letter; or the letter of an escape.
+_PLACE: Final = re.compile(r"%(-?)(0?)(\d*)(?:\.\d*)?(.?)|\\(.?)", re.DOTALL)
+_NEVER_PADDED: Final = "%qrjJ"
 
 
 def _user(message: Any) -> tuple[tuple[str, str], ...]:
@@ -199,12 +246,19 @@ def formatted(template: str, message: Any) -> str:
     """A message in the format of mosquitto_sub -F. SettingError for a letter it has not."""
 
     def fill(place: re.Match[str]) -> str:
-        if place[2] is not None:
-            return _ESCAPES.get(place[2], place[0])
-        letter = _LETTERS.get(place[1])
+        if place[5] is not None:
+            if place[5] not in _ESCAPES:
+                known = " ".join(f"\\{one}" for one in _ESCAPES)
+                raise SettingError(f"{place[0]} is not known in --format; these are: {known}")
+            return _ESCAPES[place[5]]
+        letter = _LETTERS.get(place[4])
         if letter is None:
             known = " ".join(f"%{one}" for one in _LETTERS)
-            raise SettingError(f"%{place[1]} is not known in --format; these are: {known}")
-        return for_stream(letter(message))  # what the template itself says is the user's
+            raise SettingError(f"{place[0]} is not known in --format; these are: {known}")
+        shown = for_stream(letter(message))  # what the template itself says is the user's
+        width = int(place[3] or 0) if place[4] not in _NEVER_PADDED else 0
+        if place[1]:
+            return shown.ljust(width)
+        return shown.rjust(width, "0" if place[2] and place[4] == "l" else " ")
 
     return _PLACE.sub(fill, template)

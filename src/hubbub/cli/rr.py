@@ -88,7 +88,7 @@ async def _ask(
             reply = await _listen(client, topic, response_topic, request, qos, seconds, options)
         else:
             reply = await client.call(topic, request, seconds, qos, **options)
-    print(show(reply), flush=True)
+    payload.put(show(reply))
 
 
 async def _listen(

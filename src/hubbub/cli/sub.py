@@ -112,7 +112,7 @@ async def _print(
 ) -> None:
     async with asyncio.timeout(seconds), _messages(target, wishes) as messages:
         async for message in messages:
-            print(show(message), end=end, flush=True)
+            payload.put(show(message), end)
 
 
 @contextlib.asynccontextmanager
