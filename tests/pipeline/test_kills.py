@@ -27,7 +27,7 @@ from hubbub.pipeline.layout import Layout
 from hubbub.pipeline.publish import Publisher
 from hubbub.pipeline.rules import read_rules
 from hubbub.pipeline.tables import ALL, alerts
-from hubbub.pipeline.tables.table import Spanning
+from hubbub.pipeline.tables.table import CARRIED
 from hubbub.spark.hub import Hub
 from hubbub.spark.options import access
 from tests.process import ROOT, RunningHub
@@ -148,12 +148,13 @@ def contents(data: Path) -> dict[str, list[tuple[object, ...]]]:
         left = {"day", *(("seq", "number", "time") if table is alerts.TABLE else ())}
         columns = ", ".join(f'"{one.name}"' for one in table.columns if one.name not in left)
         places = {table.name: f"{layout.root}/{table.name}/**/*.parquet"}
-        if isinstance(table, Spanning):
+        if isinstance(table, CARRIED):
             opened = layout.carried(table.name, layout.stands().batch)
             if opened:
                 places[f"{table.name}_open"] = str(opened[0].parent / "*.parquet")
         for name, place in places.items():
-            query = f"select {columns} from '{place}'"
+            # Beside open rows lies what only the next batch needs, without a first column.
+            query = f"select {columns} from '{place}' where {table.columns[0].name} is not null"
             found[name] = sorted(duckdb.connect().execute(query).fetchall(), key=repr)
     return found
 
@@ -190,7 +191,7 @@ def check(
         assert batch[place] or (place == "alerts" and not rules.alert), f"nothing for {place}"
 
 
-@pytest.mark.timeout(400)  # four starts of Spark, on a machine that may be busy
+@pytest.mark.timeout(900)  # four starts of Spark, on a machine that may be busy
 def test_three_kills(spark: SparkSession, hub: RunningHub) -> None:
     check(spark, hub, 3, random.Random(7), ALERTS)
 

@@ -163,7 +163,8 @@ def _chosen(only: tuple[str, ...], rules: Rules) -> tuple[AnyTable, ...]:
 
 
 def _anew(again: Callable[[], SparkSession] | None, work: Work) -> SparkSession:
-    error = f"{ENDED} in batch {work.trials.now.batch}"
+    batch = work.trials.now.batch
+    error = f"{ENDED} {f'in batch {batch}' if batch >= 0 else 'between two batches'}"
     if again is None:
         raise JournalError(f"{error}: run it again, with more --memory; what fails is cut smaller")
     work.notice(f"{error}; it is started again")
@@ -191,7 +192,8 @@ def _followed(spark: SparkSession, work: Work, query: _Query, stop: threading.Ev
             return True
         reason = _blamed(error, batches)
         work.trials.fails(reason)
-        work.notice(f"batch {work.trials.now.batch} failed and begins again: {reason}")
+        if not reason.startswith(ENDED):  # that is said where it is started again
+            work.notice(f"batch {work.trials.now.batch} failed and begins again: {reason}")
         return False
 
 

@@ -1,0 +1,87 @@
+"""What a machine does to a pipeline: its disk is full, its Java is killed. Each says what to do."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from hubbub.errors import DirectoryError
+from hubbub.pipeline import run as pipeline
+from hubbub.pipeline.layout import Layout
+from tests.pipeline.test_cli import COMMAND
+from tests.pipeline.test_run import rows_of
+from tests.spark.fixtures import Writer, publish
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+@pytest.fixture
+def small(writer: Writer, tmp_path: Path) -> Iterator[Path]:
+    """A data directory whose tables have a file system of 3 MiB."""
+    tables = tmp_path / "data" / "tables"
+    tables.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(tables)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("mounting a file system needs root")
+    yield tables
+    subprocess.run(["umount", "-l", str(tables)], check=True)
+
+
+def test_a_full_disk(spark: SparkSession, writer: Writer, small: Path) -> None:
+    data, dice = small.parent, random.Random(1)
+    writer.write(publish(0, "a", b"1"))
+    pipeline.run(spark, data, threading.Event(), once=True)
+    writer.write(*(publish(n, "a", dice.randbytes(100_000)) for n in range(1, 60)))
+    with pytest.raises(DirectoryError, match="the disk is full: make room, or let the tables lie"):
+        pipeline.run(spark, data, threading.Event(), once=True)
+    assert rows_of(data, "select count(*) from readings") == [(1,)]
+    subprocess.run(["mount", "-o", "remount,size=64m", str(small)], check=True)
+    pipeline.run(spark, data, threading.Event(), once=True)
+    query = "select count(*), count(distinct seq), sum(octet_length(payload)) from messages"
+    assert rows_of(data, query) == [(60, 60, 59 * 100_000 + 1)]
+
+
+def test_a_java_that_is_killed_is_started_again(
+    quick_java: None, writer: Writer, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    writer.write(publish(0, "a", b"1"))
+    process = subprocess.Popen(
+        [*COMMAND, "run", "--data", str(data), "--every", "0.5"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        until(lambda: Layout(data).progress() is not None)
+        os.kill(java_of(process.pid), signal.SIGKILL)
+        writer.write(publish(1, "a", b"2"))
+        until(lambda: Layout(data).stands().seq == 2)
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=100)
+    finally:
+        process.kill()
+    assert process.returncode == 0, out
+    assert "Spark's process ended between two batches; it is started again\n" in out, out
+    assert "Traceback" not in out, out
+    assert rows_of(data, "select count(*), count(distinct seq) from readings") == [(2, 2)]
+
+
+def until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 150
+    while not done():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.2)
+
+
+def java_of(process: int) -> int:
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    (java,) = (one for one in children if "java" in Path(f"/proc/{one}/comm").read_text())
+    return int(java)
