@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.auth.passwords import add_user
+from hubbub.auth.passwords import add_user, remove_user
 from hubbub.config.settings import Journal, Settings
 from hubbub.errors import SettingError
 from hubbub.runtime.node import Node
@@ -251,6 +251,54 @@ async def test_files_read_again_end_those_who_may_not_stay(
     hub.read_credentials()
     assert await eve.ask(b"") == b"", "closed"
     assert await ann.ask(b"\xc0\x00", 2) == b"\xd0\x00"
+
+
+@pytest.mark.parametrize(
+    "visit",
+    [
+        request(b"/publish/t", basic(b"eve", b"nosy") + b"Content-Length: 0\r\n", b"POST"),
+        request(b"/login/other", basic(b"eve", b"nosy")),
+    ],
+    ids=["a request", "a login"],
+)
+async def test_who_else_was_on_a_connection_does_not_keep_it(
+    hub: Node, files: Path, visit: bytes
+) -> None:
+    """Its credentials are those of who logged in, not the last that were right."""
+    ann = await Peer.dial(hub)
+    assert b"200 OK" in await ann.ask(request(b"/login/me", basic(b"ann", b"secret")))
+    assert b"HTTP/1.1" in await ann.ask(visit)
+    remove_user(files / "users", "ann")
+    hub.read_credentials()
+    assert await ann.ask(request(b"/list/")) == b""
+
+
+async def test_a_trace_that_waits_is_asked_again(hub: Node, files: Path) -> None:
+    eve, ann = await Peer.dial(hub), await Peer.dial(hub)
+    (files / "acl").write_text("user ann\ntopic $queue/#\nuser eve\ntopic read $queue/#\n")
+    hub.read_credentials()
+    assert b"200 OK" in await ann.ask(request(b"/login/me", basic(b"ann", b"secret")))
+    assert b"200 OK" in await ann.ask(request(b"/persistent/q"))
+    eve.writer.write(request(b"/trace/0/1", basic(b"eve", b"nosy")))
+    await eve.writer.drain()
+    await asyncio.sleep(0.2)
+    (files / "acl").write_text("user ann\ntopic $queue/#\nuser eve\ntopic read none\n")
+    hub.read_credentials()
+    told = b"Content-Length: 6\r\n"
+    assert b"200 OK" in await ann.ask(request(b"/request/q/none", told, b"POST") + b"secret")
+    assert (await eve.ask(b"")).endswith(b'{"events":[]}')
+
+
+async def test_the_same_name_with_another_password_is_refused(hub: Node) -> None:
+    ann = await Peer.dial(hub)
+    assert b"200 OK" in await ann.ask(request(b"/login/me", basic(b"ann", b"secret")))
+    assert b" 401 " in await ann.ask(request(b"/persistent/q", basic(b"ann", b"wrong")))
+    assert b" 401 " in await ann.ask(
+        request(b"/persistent/q", b"Authorization: Bearer ann.wrong\r\n")
+    )
+    assert "q" not in hub.broker.state.queues
+    for header in (b"", basic(b"ann", b"secret"), b"Authorization: Bearer ann.secret\r\n"):
+        assert b"200 OK" in await ann.ask(request(b"/persistent/q", header))
 
 
 async def test_permissions_change_under_those_who_stay(hub: Node, files: Path) -> None:

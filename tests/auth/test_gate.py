@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from hubbub.auth.asked import AskingGate
 from hubbub.auth.gate import Gates
-from hubbub.auth.passwords import add_user
+from hubbub.auth.passwords import add_user, remove_user
 from hubbub.config.settings import Listener, Settings, Tls
 from hubbub.core.gate import Credentials, Gate
 from hubbub.core.rights import (
@@ -22,6 +23,7 @@ from hubbub.core.rights import (
     RECEIVE,
     Rights,
 )
+from tests.auth.test_scram import Client
 
 EVERYTHING = Rights()
 
@@ -132,15 +134,91 @@ async def test_files_are_read_once_and_again(gates: Gates, users: str, tmp_path:
     one = gates.gate(listener(password_file=users, acl_file=str(acl)))
     two = gates.gate(listener(password_file=users, acl_file=str(acl), allow_anonymous=True))
     assert (await asked(one, "ann", b"secret"))[0] is (await asked(two, "ann", b"secret"))[0]
-    ann, nobody = Credentials("c", "ann", b"", ""), Credentials("c", "", b"", "")
+    ann, nobody = Credentials("c", "ann", b"secret", ""), Credentials("c", "", b"", "")
+    for gate, credentials in ((one, ann), (two, nobody)):
+        gate.authenticate(credentials, lambda rights, reason: None)
     assert one.still_in(ann) and two.still_in(nobody)
     add_user(Path(users), "ann", b"other")
     read_again()
     assert not one.still_in(ann) and two.still_in(nobody)
     read_again()
+    assert not one.still_in(ann), "however often they are read"
+    one.authenticate(ann, lambda rights, reason: None)
     acl.write_text("user bob\ntopic b\n")
     read_again()
     assert not one.still_in(ann), "its rights are another's now"
+
+
+async def test_a_login_under_way_does_not_outlive_its_password(gates: Gates, users: str) -> None:
+    guard = gates.gate(listener(password_file=users))
+    for change in (lambda: add_user(Path(users), "ann", b"new"), lambda: None):
+        waiting = asyncio.create_task(asked(guard, "ann", b"secret"))
+        await asyncio.sleep(0)
+        change()
+        for file in gates.files():
+            file.read()
+        assert await waiting == (None, BAD_CREDENTIALS)
+    waiting = asyncio.create_task(asked(guard, "bob", b"new"))
+    await asyncio.sleep(0)
+    add_user(Path(users), "bob", b"new")
+    for file in gates.files():
+        file.read()
+    assert await waiting == (None, BAD_CREDENTIALS), "there was no such user when it asked"
+    assert await asked(guard, "bob", b"new") == (EVERYTHING, "")
+
+
+async def test_a_program_that_thinks_does_not_outlive_the_password(
+    gates: Gates, users: str
+) -> None:
+    thinking: list[Callable[[str], None]] = []
+    inner = gates.gate(listener(password_file=users))
+    guard = AskingGate(inner, lambda shown, answered: thinking.append(answered), None)
+    assert await asked(inner, "ann", b"secret") == (EVERYTHING, "")
+    waiting = asyncio.create_task(asked(guard, "ann", b"secret"))
+    await asyncio.sleep(0)
+    remove_user(Path(users), "ann")
+    for file in gates.files():
+        file.read()
+    thinking[0]("")
+    assert await waiting == (None, BAD_CREDENTIALS)
+
+
+async def test_by_password_over_a_connection_with_a_certificate(gates: Gates, users: str) -> None:
+    """What it came in by is what it stands and falls with."""
+    tls = Tls(certificate="x", client_ca="y", identity="common_name")
+    guard = gates.gate(listener(tls=tls, password_file=users))
+    credentials = Credentials("c", "", b"", "", certificate="device")
+    exchange = guard.exchange("SCRAM-SHA-256", credentials)
+    assert exchange is not None
+    client = Client(b"ann", b"secret")
+    step = exchange.step(client.final(exchange.step(client.first).data))
+    assert step.rights is not None and guard.still_in(credentials)
+    device = Credentials("d", "", b"", "", certificate="device")
+    guard.authenticate(device, lambda rights, reason: None)
+    remove_user(Path(users), "ann")
+    for file in gates.files():
+        file.read()
+    assert not guard.still_in(credentials) and guard.still_in(device)
+
+
+@pytest.mark.parametrize("change", ["removed", "another password"])
+async def test_scram_under_way_does_not_outlive_the_password(
+    gates: Gates, users: str, change: str
+) -> None:
+    exchange = gates.gate(listener(password_file=users)).exchange(
+        "SCRAM-SHA-256", Credentials("c", "", b"", "")
+    )
+    assert exchange is not None
+    client = Client(b"ann", b"secret")
+    final = client.final(exchange.step(client.first).data)
+    if change == "removed":
+        remove_user(Path(users), "ann")
+    else:
+        add_user(Path(users), "ann", b"new")
+    for file in gates.files():
+        file.read()
+    step = exchange.step(final)
+    assert step.done and step.rights is None and step.reason == BAD_CREDENTIALS
 
 
 async def test_scram_through_the_gate(gates: Gates, users: str) -> None:

@@ -21,7 +21,8 @@ from hubbub.auth.asked import AskingGate
 from hubbub.config.settings import Settings
 from hubbub.core import rights as verbs
 from hubbub.core.gate import Admission, Gate
-from hubbub.core.message import Message
+from hubbub.core.message import Message, message_of, row_of
+from hubbub.core.replies import asker_of
 from hubbub.core.rights import VERBS
 from hubbub.protocols.mqtt import Mqtt
 from hubbub.protocols.mqtt import codec as mqtt
@@ -469,7 +470,51 @@ def test_who_has_the_name_of_the_asker_now_has_not_asked(number: bool) -> None:
         asked = next(one for one in device.hear() if one[-1] == b"ask")
         device.publish(int(asked[2]), b"forged")
     else:
-        service.say(post("/response/t/q/1", b"forged"))
+        service.say(post("/response/reply~1/q/1", b"forged"))
+    assert not house.ear.heard
+
+
+def wake_delays(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Publish what is due within two seconds."""
+    late = house.broker.clock.stamp() + 2_000_000
+    with monkeypatch.context() as patch:
+        patch.setattr(house.broker.clock, "stamp", lambda: late)
+        house.broker.delays.wake()
+
+
+@pytest.mark.parametrize("way", ["delayed", "dead letter"])
+def test_a_copy_of_a_request_was_asked_by_who_sent_the_first(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub sends it later, when the asker's name may be somebody else's."""
+    house = House()
+    broker = house.broker
+    house.let_in(ruled("readwrite $queue/q"))
+    asker = house.dial(house.mqtt)
+    asker.say(mqtt.connect(b"panel", True, 0, properties=mqtt.Properties()))
+    said = mqtt.Properties()
+    said.texts[spec.RESPONSE_TOPIC] = b"t"
+    topic = b"$delayed/1/$queue/q" if way == "delayed" else b"$queue/q"
+    asker.say(mqtt.publish(topic, b"ask", 1, packet_id=1, properties=said.encode()))
+    asker.hang_up("")
+    house.let_in(ruled("write t"))
+    panel = house.dial(house.mqtt)
+    panel.say(mqtt.connect(b"panel", True, 0, properties=mqtt.Properties()))
+    if way == "delayed":
+        wake_delays(house, monkeypatch)
+        name, number = "q", 1
+    else:
+        broker.queues.configure(house.queue, house.queue.settings._replace(dead_letter="late"))
+        broker.queues.overdue.dead_letter(house.queue, 1, "expired")
+        name, number = "late", 0
+    house.tick()
+    message = broker.log.read(broker.state.queues[name].messages[number])
+    assert message is not None
+    assert asker_of(message_of(row_of(message))).seq == asker_of(message).seq < message.seq
+    house.let_in(ruled("readwrite $queue/#"))
+    service = house.token()
+    service.say(post(f"/response/reply~{number}/{name}/{number}", b"forged"))
+    assert service.hear().startswith(b"HTTP/1.1 403")
     assert not house.ear.heard
 
 

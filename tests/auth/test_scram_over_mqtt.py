@@ -15,6 +15,8 @@ import pytest
 from hubbub.auth.passwords import add_user
 from hubbub.config.settings import Journal, Settings
 from hubbub.core.rights import PUBLISH
+from hubbub.embed.hub import Hub
+from hubbub.embed.peer import Peer
 from hubbub.runtime.node import Node
 
 METHOD, DATA = 0x15, 0x16
@@ -146,3 +148,30 @@ async def test_a_method_that_is_not_known(hub: Node) -> None:
     await device.dial()
     refusal = await device.ask(connect(b"x", b"PLAIN"))
     assert refusal[:1] == b"\x20" and refusal[2] == 0x8C
+
+
+async def test_who_logs_in_again_is_the_same_peer(tmp_path: Path) -> None:
+    """What the program is asked with its new rights is asked about the peer that it knows."""
+    add_user(tmp_path / "users", "ann", b"pencil")
+    settings = Settings(
+        listen=("127.0.0.1:0",), password_file=str(tmp_path / "users"),
+        journal=Journal(record="none"),
+    )  # fmt: skip
+    asked: list[tuple[str, Peer]] = []
+
+    def permit(topic: str, issub: bool, peer: Peer) -> bool:
+        asked.append((topic, peer))
+        return True
+
+    async with Hub(settings, permittop=permit) as hub:
+        device = Device(hub.node)
+        await device.dial()
+        for begin, topic in ((connect(b"n,," + BARE), b"a"), (None, b"b")):
+            again = packet(0xF0, b"\x19" + properties(b"n,," + BARE))
+            auth = await device.ask(begin or again)
+            final, _ = device.final(BARE, device.data_of(auth), b"pencil")
+            await device.ask(packet(0xF0, b"\x18" + properties(final)))
+            await device.ask(packet(0x82, b"\x00\x01\x00" + text(topic) + b"\x00"))
+    (first, before), (second, after) = asked
+    assert (first, second) == ("a", "b") and after is before
+    assert after.tid and after.info is not None and after.info.user == "ann"

@@ -318,6 +318,22 @@ def test_an_asker_that_is_gone_may_nothing() -> None:
     assert not hall.opened
 
 
+@pytest.mark.parametrize("namesake", [False, True])
+def test_a_delayed_request_is_its_askers(namesake: bool) -> None:
+    """Who connects under its name meanwhile has not asked, whatever it may."""
+    hall = Ruled(ruled(*ASKS, *RIGHT), ruled(*WORKS))
+    broker = hall.broker
+    broker.post(Message("$delayed/5/$queue/work", b"?", reply_to="house/safe"), hall.asker)
+    if namesake:
+        broker.disconnect(hall.asker, "gone")
+        opening = Opening(Gate(broker.open))
+        broker.connect(hall.asker, Admission("test", "asker", "b", broker.open, opening))
+    hall.clock.seconds += 10
+    broker.delays.wake()
+    hall.answer(hall.worker.asked[-1])
+    assert hall.opened != namesake
+
+
 def test_an_id_is_never_the_hubs_own(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     office.broker.itself.number = 4711
     drawn = iter([4711, 4712])

@@ -159,14 +159,14 @@ class Rules:
 
     def of(self, subject: Subject) -> list[Rule]:
         own = self.users[subject.section] if subject.section is not None else []
-        # A wildcard in a client's name would widen its patterns to those of others.
-        if set("+#") & set(subject.user + subject.client):
-            return own
         return [*own, *self._filled_in(subject)]
 
     def _filled_in(self, subject: Subject) -> Iterator[Rule]:
         for access, wanted, place in self.patterns:
-            if ("%u" in wanted and not subject.user) or ("%c" in wanted and not subject.client):
+            needs = [name for mark, name in (("%u", subject.user), ("%c", subject.client))
+                     if mark in wanted]  # fmt: skip
+            # A wildcard in a client's name would permit it what is others'. It may refuse more.
+            if not all(needs) or (access and set("+#") & set("".join(needs))):
                 continue
             parts = [part.replace("%u", subject.user) for part in wanted.split("%c")]
             yield Rule(access, subject.client.join(parts), place)
@@ -182,10 +182,9 @@ class Acl:
     def __init__(self, file: Path) -> None:
         self.file = file
         self._given: weakref.WeakValueDictionary[Subject, AclRights] = weakref.WeakValueDictionary()
-        self._rules = self._before = Rules(file)
+        self._rules = Rules(file)
 
     def read(self) -> None:
-        self._before = self._rules
         self._rules = Rules(self.file)
         for subject, rights in list(self._given.items()):
             rights.follow(self._rules.of(self._now(subject)))
@@ -197,9 +196,9 @@ class Acl:
             rights = self._given[subject] = AclRights(self._rules.of(subject))
         return rights
 
-    def moved(self, user: str, client: str) -> bool:
-        """Whether the last reading made it another subject: its rights are no longer its own."""
-        return self._rules.subject(user, client) != self._before.subject(user, client)
+    def subject(self, user: str, client: str) -> Subject:
+        """What its permissions depend on, as the file says now."""
+        return self._rules.subject(user, client)
 
     def _now(self, subject: Subject) -> Subject:
         """A section that is gone leaves its users the patterns."""

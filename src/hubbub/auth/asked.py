@@ -15,6 +15,7 @@ from hubbub.auth.gate import Done
 from hubbub.core.gate import Credentials, Exchange, Gate, Step
 from hubbub.core.limits import ROUTES
 from hubbub.core.rights import (
+    BAD_CREDENTIALS,
     BIND,
     CALL,
     CONFIGURE,
@@ -68,6 +69,8 @@ class AskingGate(Gate):
 
     def _ask(self, ask: Authenticate, shown: Credentials, rights: Rights, done: Done) -> None:
         def answered(reason: str) -> None:
+            if not reason and not self._inner.still_in(shown):
+                reason = BAD_CREDENTIALS
             if reason:
                 done(None, reason)
             else:
@@ -123,7 +126,7 @@ class PermittedRights(Rights):
         opening = credentials.opening
         protocol = opening.protocol if opening is not None else ""
         self.session: Session = Silent(protocol, credentials.client, self)
-        self.session.opening = opening
+        self.session.opening, self.session.user = opening, credentials.user
 
     def may(self, verb: str, name: str) -> bool:
         if not self._inner.may(verb, name):

@@ -17,12 +17,12 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from hubbub.auth.acl import Acl
+from hubbub.auth.acl import Acl, Subject
 from hubbub.auth.guesses import Guesses
 from hubbub.auth.logins import Logins
-from hubbub.auth.passwords import Passwords
+from hubbub.auth.passwords import Account, Passwords
 from hubbub.auth.scram import METHOD, Scram
 from hubbub.config.settings import Listener
 from hubbub.core.gate import Credentials, Exchange, Gate
@@ -40,6 +40,18 @@ _BELIEVED: Final = "a user name is what a client says it is"
 log = logging.getLogger("hubbub.auth")
 
 Done = Callable[[Rights | None, str], None]
+
+
+class Basis(NamedTuple):
+    """What lets a client in, as the files say it: if they say otherwise, it may not stay.
+
+    `account`: its user's, None if there is none or it came in without a password; `subject`: whose
+    permissions it has.
+    """
+
+    by_password: bool
+    account: Account | None
+    subject: Subject | None
 
 
 class Gates:
@@ -89,14 +101,19 @@ class Guard(Gate):
 
     def authenticate(self, credentials: Credentials, done: Done) -> None:
         def decide(reason: str) -> None:
+            if not reason and not self.still_in(credentials):  # the files changed meanwhile
+                reason = BAD_CREDENTIALS
             done(None if reason else self._rights(credentials), reason)
 
         user, secret, passwords = credentials.user, credentials.secret, self._passwords
         complaint = self._complaint(credentials)
+        by_certificate = self._by_certificate(credentials)
+        if by_certificate:
+            credentials.user = credentials.certificate
+        self._rest_on(credentials, not by_certificate)
         if complaint:
             decide(complaint)
-        elif self._by_certificate(credentials):
-            credentials.user = credentials.certificate
+        elif by_certificate:
             decide("")
         elif not user and not secret:
             decide("" if self._listener.allow_anonymous else NO_CREDENTIALS)
@@ -134,15 +151,25 @@ class Guard(Gate):
         def admit(user: str) -> tuple[Rights | None, str]:
             complaint = self._complaint(credentials)
             credentials.user = user
+            self._rest_on(credentials, True)
             return (None, complaint) if complaint else (self._rights(credentials), "")
 
         guesses, address = self._gates.logins.guesses, source_of(credentials.address)
         return Scram(self._passwords, admit, guesses, address)
 
+    def _rest_on(self, credentials: Credentials, by_password: bool) -> None:
+        """Keep what the files say of it now; `credentials.user` is who it is."""
+        user, passwords, acl = credentials.user, self._passwords, self._acl
+        credentials.basis = Basis(
+            by_password,
+            passwords.users.get(user) if by_password and passwords is not None else None,
+            acl.subject(user, credentials.client) if acl is not None else None,
+        )
+
     def still_in(self, credentials: Credentials) -> bool:
         """False if its password was changed or taken away, or it is to have other rights."""
-        user = credentials.user
-        by_password = user and not self._by_certificate(credentials)
-        if by_password and self._passwords is not None and user in self._passwords.changed:
-            return False
-        return self._acl is None or not self._acl.moved(user, credentials.client)
+        before = credentials.basis
+        assert isinstance(before, Basis)
+        self._rest_on(credentials, before.by_password)
+        after, credentials.basis = credentials.basis, before
+        return after == before

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from hubbub.auth.guesses import Guesses
-from hubbub.auth.passwords import Passwords
+from hubbub.auth.passwords import Account, Passwords
 from hubbub.core.gate import Credentials
 from hubbub.core.rights import BAD_CREDENTIALS, TOO_BUSY
 from hubbub.wire.source import source_of
@@ -33,18 +33,19 @@ Answered = Callable[[str], None]
 class Work:
     """A user and a secret to be looked at, and who wants to know."""
 
-    __slots__ = ("passwords", "address", "user", "secret", "asking")
+    __slots__ = ("passwords", "address", "user", "secret", "account", "asking")
 
     def __init__(self, passwords: Passwords, address: str, user: str, secret: bytes) -> None:
         self.passwords = passwords
         self.address = address
         self.user = user
         self.secret = secret
+        self.account = passwords.users.get(user)  # what it is looked at with
         self.asking: list[tuple[Credentials, Answered]] = []
 
     @property
-    def key(self) -> tuple[Passwords, str, str, bytes]:
-        return self.passwords, self.address, self.user, self.secret
+    def key(self) -> tuple[Passwords, str, str, bytes, Account | None]:
+        return self.passwords, self.address, self.user, self.secret, self.account
 
     def wanted(self) -> bool:
         """Whether somebody is still there to hear it."""
@@ -57,7 +58,7 @@ class Logins:
     def __init__(self, guesses: Guesses) -> None:
         self.guesses = guesses
         self._threads = ThreadPoolExecutor(THREADS, "hubbub-login")
-        self._known: dict[tuple[Passwords, str, str, bytes], Work] = {}
+        self._known: dict[tuple[Passwords, str, str, bytes, Account | None], Work] = {}
         self._queues: OrderedDict[str, OrderedDict[str, deque[Work]]] = OrderedDict()
         self._waiting = 0
         self._running = 0

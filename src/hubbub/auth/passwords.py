@@ -74,24 +74,18 @@ def _kind(stored: str) -> Callable[[str, bytes], bool] | None:
 
 
 class Passwords(Accounts):
-    """The users of one file. `read` again when the file changed; SettingError leaves the old.
-
-    `changed`: users who are gone, or whose secret is another, since the last reading.
-    """
+    """The users of one file. `read` again when the file changed; SettingError leaves the old."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self.users: dict[str, Account] = {}
-        self.changed: frozenset[str] = frozenset()
         self._right: dict[str, bytes] = {}
         self._key = os.urandom(32)
         self._nobody = ""
         self.read()
 
     def read(self) -> None:
-        self.changed = frozenset()
-        before, self.users = self.users, read_users(self.file)
-        self.changed = frozenset(n for n, a in before.items() if self.users.get(n) != a)
+        self.users = read_users(self.file)
         self._right.clear()
         if not self.users:  # a secret nobody knows, for users that do not exist
             self._nobody = _HASHER.hash(os.urandom(32))

@@ -168,6 +168,8 @@ class Scram(Exchange):
         if not self._proves(_decode(_value(b"p", proof)), messages):
             self._guesses.wrong(self._address, self._user)
             return Step(True, reason=BAD_CREDENTIALS)
+        if self._accounts.verifier(self._user) != self._verifier:  # the file changed meanwhile
+            return Step(True, reason=BAD_CREDENTIALS)
         self._guesses.right(self._address, self._user)
         rights, reason = self._admit(self._user)
         if rights is None:

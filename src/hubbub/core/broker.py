@@ -142,8 +142,11 @@ class Broker(Context):
         """From now on a session has the rights of this admission."""
         session.user, session.rights = admission.user, admission.rights
         session.routes = {}
+        admission.stays()
         if session.subscriptions:
             self.age += 1
+        if self.hooks is not None:
+            self.hooks.entitled(session)
 
     def connect(self, session: Session, admission: Admission, expiry: int = FOR_EVER) -> None:
         """A client is here, with what it was admitted to; nobody gets rights in another way.
@@ -153,6 +156,7 @@ class Broker(Context):
         """
         if session.rights is not admission.rights or session.user != admission.user:
             self.entitle(session, admission)
+        admission.stays()
         session.opening = admission.opening
         session.address = admission.opening.address if admission.opening is not None else ""
         session.number = admission.number or self.address()

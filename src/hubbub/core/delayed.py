@@ -17,7 +17,7 @@ from typing import Final
 from hubbub import schema
 from hubbub.core.context import Context
 from hubbub.core.limits import DELAYED_MESSAGES
-from hubbub.core.message import Message, Run, run_of
+from hubbub.core.message import Message, Run, copied_properties, run_of
 from hubbub.core.topics import DELAYED, delayed_topic
 from hubbub.errors import UnreadableError
 from hubbub.schema import Row
@@ -91,5 +91,5 @@ def _for_now(message: Message) -> Message:
     return Message(
         topic, message.payload, message.qos, message.retain, message.protocol, message.client, 0,
         message.subtopic, message.content_type, message.reply_to, message.correlation,
-        message.properties, message.expires,
+        copied_properties(message), message.expires,
     )  # fmt: skip

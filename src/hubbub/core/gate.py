@@ -23,10 +23,10 @@ class Credentials:
     """What a client showed: `secret` is a password or token, empty if it showed none.
 
     `certificate` is the name in its TLS certificate, empty if it has none; `opening` how its
-    connection began, if it has one.
+    connection began, if it has one; `basis` what the gate's decision rests on, for the gate alone.
     """
 
-    __slots__ = ("client", "user", "secret", "address", "certificate", "opening")
+    __slots__ = ("client", "user", "secret", "address", "certificate", "opening", "basis")
 
     def __init__(
         self,
@@ -43,6 +43,7 @@ class Credentials:
         self.address = address
         self.certificate = certificate
         self.opening = opening
+        self.basis: object = None
 
 
 class Step:
@@ -118,7 +119,8 @@ class Opening:
     it, `certificate` the name in its TLS certificate (empty if it has none),
     `websocket` whether it is a WebSocket (the listener has answered the handshake and hands
     over unmasked messages), `gate` decides who may come in on this listener. `credentials` is
-    what the client that was let in showed the gate, None before; the secret is not kept.
+    what the client whose connection this is showed the gate, None before (`Admission.stays`); the
+    secret is not kept.
     `run` is how the listener wants to be called when an answer comes later: it takes what feed
     may raise, and sees that what was written leaves. `close` ends the connection, with a reason
     for the log. `protocol` is the name of what is spoken, `challenge` the random number the hub
@@ -187,9 +189,10 @@ class Opening:
         asking = False
 
     def _admitted(self, credentials: Credentials, rights: Rights) -> Admission:
-        self.credentials = credentials
         self.let_in()
-        return Admission(self.protocol, credentials.client, credentials.user, rights, self)
+        admission = Admission(self.protocol, credentials.client, credentials.user, rights, self)
+        admission.credentials = credentials
+        return admission
 
     def exchange(self, method: str, client: str) -> Exchange | None:
         """Begin a conversation about credentials; None if the gate does not know the method."""
@@ -199,7 +202,7 @@ class Opening:
 
 
 class _Exchange(Exchange):
-    """An exchange of the gate; who it lets in is remembered then, and not before."""
+    """An exchange of the gate, whose last step says who was let in."""
 
     def __init__(self, opening: Opening, credentials: Credentials, inner: Exchange) -> None:
         self._opening = opening
@@ -216,10 +219,11 @@ class _Exchange(Exchange):
 class Admission:
     """Who was let in, as whom, and with which rights: what a session begins with.
 
-    `number`: the address of a connection that it takes over, 0 if there is none.
+    `number`: the address of a connection that it takes over, 0 if there is none. `credentials`:
+    what it showed the gate, None if no gate was asked.
     """
 
-    __slots__ = ("protocol", "client", "user", "rights", "opening", "number")
+    __slots__ = ("protocol", "client", "user", "rights", "opening", "number", "credentials")
 
     def __init__(
         self, protocol: str, client: str, user: str, rights: Rights, opening: Opening | None = None
@@ -230,6 +234,21 @@ class Admission:
         self.rights = rights
         self.opening = opening
         self.number = 0
+        self.credentials: Credentials | None = None
+
+    def stays(self) -> None:
+        """The connection is this client's from now on: with these credentials it stands and falls.
+
+        Not for who makes one request on the connection of another.
+        """
+        if self.opening is not None:
+            self.opening.credentials = self.credentials
+
+    def holds(self) -> bool:
+        """Whether the gate would still let it in, with what the files say now."""
+        if self.opening is None or self.credentials is None:
+            return True
+        return self.opening.gate.still_in(self.credentials)
 
 
 Decided = Callable[[Admission | None, str], None]

@@ -19,6 +19,9 @@ class Hooks:
     def connected(self, session: Session) -> None:
         """A client is here, and has its number. Nothing was written to it yet."""
 
+    def entitled(self, session: Session) -> None:
+        """A client has other rights from now on."""
+
     def disconnected(self, session: Session, number: int, reason: str) -> None:
         """The client that had this number is gone ("" = it left in order)."""
 

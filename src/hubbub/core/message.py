@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from hubbub.core.session import Session
 
 
+ASKED: Final = "asked"  # the property of a copy: the seq of the request that it is one of
+
+
 class Message:
     """One message, spelled out. Changing one that was published is a mistake.
 
@@ -79,6 +82,19 @@ class Message:
         if self.reply_to:
             return self.reply_to
         return f"$client/{self.sender}" if self.answers_sender and self.sender > HUB else ""
+
+
+def asked_in(message: Message) -> int:
+    """The seq of a request as its asker sent it: a copy that the hub made has another one."""
+    found = (message.properties or {}).get(ASKED, message.seq)
+    return found if isinstance(found, int) else 0
+
+
+def copied_properties(message: Message) -> dict[str, object] | None:
+    """The properties of a copy that the hub sends later: they say who asked, if somebody did."""
+    if not message.reply_to:
+        return message.properties
+    return {**(message.properties or {}), ASKED: asked_in(message)}
 
 
 def properties_column(properties: dict[str, object] | None) -> bytes:

@@ -19,7 +19,7 @@ from typing import Final
 
 from hubbub import schema
 from hubbub.core.context import Context
-from hubbub.core.message import SPELLED, Message, Run
+from hubbub.core.message import SPELLED, Message, Run, copied_properties
 from hubbub.core.queue import PROTOCOL, Queue
 from hubbub.core.rights import ENQUEUE
 from hubbub.core.session import Session
@@ -147,10 +147,11 @@ class Overdue:
     def _send_on(self, queue: Queue, number: int, message: Message, reason: str) -> None:
         """The same message under a number of its own, with what became of it before."""
         dead = {"queue": queue.name, "id": number, "reason": reason}
+        properties = {**(copied_properties(message) or {}), "dead": dead}
         copy = Message(
             QUEUE + queue.settings.dead_letter, message.payload, max(message.qos, 1), False,
             message.protocol, message.client, 0, message.subtopic, message.content_type,
-            message.reply_to, message.correlation, {**(message.properties or {}), "dead": dead},
+            message.reply_to, message.correlation, properties,
         )  # fmt: skip
         # The queue's own bounds hold. Who set this had the permission; a maker has it still.
         route = self.broker.route(self.broker.itself, copy.topic)

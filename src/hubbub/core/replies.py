@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from hubbub.core.context import Context
 from hubbub.core.limits import OPEN_REPLIES, REPLY_SECONDS
-from hubbub.core.message import SPELLED, Message, Run
+from hubbub.core.message import SPELLED, Message, Run, asked_in
 from hubbub.core.observing import Observers
 from hubbub.core.queue import Queue
 from hubbub.core.queues import Queues
@@ -48,7 +48,7 @@ class Asker(NamedTuple):
 
 
 def asker_of(message: Message) -> Asker:
-    return Asker(message.protocol, message.client, message.seq, message.sender)
+    return Asker(message.protocol, message.client, asked_in(message), message.sender)
 
 
 class Reply:

@@ -104,8 +104,7 @@ class Peer:
         self.sock = Sock(opening)
         self.info: Info | None = None
         if opening is not None:
-            user = opening.credentials.user if opening.credentials is not None else ""
-            self.info = Info(opening, self.uid, user)
+            self.info = Info(opening, self.uid, session.user)
 
     @property
     def topics(self) -> dict[int, Sock] | None:

@@ -131,9 +131,12 @@ class Program(Hooks):
 
     # The broker
 
-    def connected(self, session: Session) -> None:
+    def entitled(self, session: Session) -> None:
         if isinstance(session.rights, PermittedRights):
             session.rights.session = session
+
+    def connected(self, session: Session) -> None:
+        self.entitled(session)
         if self._onconnect is not None and session.opening is not None:
             peer = self.peers.of(session)
             self._calls.soon(self._onconnect, session.number, peer.info, peer)

@@ -114,6 +114,7 @@ class Guarded:
             return refused(401, words_of(reason), {CHALLENGE[0]: CHALLENGE[1]})
         if admission is None:
             return PlainTextResponse(words_of(reason) + "\n", 401, {CHALLENGE[0]: CHALLENGE[1]})
+        admission.stays()  # one request at a time: what streams ends with its credentials
         scope[ADMISSION] = admission
         return _missing(path, admission)
 

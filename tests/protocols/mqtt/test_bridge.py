@@ -8,8 +8,10 @@ import pytest
 
 from hubbub.config.settings import Bridge as Settings
 from hubbub.core.broker import Broker
+from hubbub.core.connection import NEVER
 from hubbub.core.link import Link
-from hubbub.core.message import Message
+from hubbub.core.message import Message, Run
+from hubbub.core.session import Subscription
 from hubbub.errors import ProtocolError, SettingError
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
@@ -297,6 +299,45 @@ def test_what_comes_in() -> None:
     assert end.broker.metrics.dropped == {"no topic of the bridge": 1}
 
 
+@pytest.mark.parametrize(
+    "name", ["$queue/jobs", "$delayed/1/x", "$SYS/broker/connection/x/state", "$share/g/x"]
+)
+def test_a_prefix_does_not_lead_to_names_with_a_dollar(name: str) -> None:
+    """`#` does not mean them, on neither side."""
+    topics = ('# in 1 "" up/', '# out 1 here/ ""')
+    end = old(topics=topics)
+    end.say(codec.publish(b"up/" + name.encode(), b"x", 1, packet_id=1))
+    assert end.hear() == ["PUBACK 1"]
+    for qos in (0, 1):
+        end.post("here/" + name, qos=qos)
+    assert end.hear() == []
+    assert end.broker.metrics.dropped == {"no topic of the bridge": 3}
+    assert not end.broker.state.queues and not end.broker.state.delayed
+    end.post("here/plain", qos=0)
+    assert end.hear() == ["plain=x"]
+
+
+def test_an_answer_is_not_wanted_at_a_name_with_a_dollar() -> None:
+    end = End(topics=('# in 1 "" up/', '# out 1 here/ ""'))
+    end.accept()
+    end.heard()
+    wanted: list[str] = []
+
+    class Asked(Ear):
+        def deliver(self, run: Run, subscription: Subscription) -> None:
+            wanted.extend(message.reply_to for message in run.messages())
+
+    ear = Asked(end.broker, "ann")
+    end.broker.subscribe(ear.wish("#", 2))
+    for address in (b"up/$queue/jobs", b"$queue/jobs", b"up/plain"):
+        wish = codec.Properties(texts={spec.RESPONSE_TOPIC: address}).encode()
+        end.say(codec.publish(b"up/a", b"x", 0, properties=wish))
+    assert wanted == ["up/$queue/jobs", "", "plain"], "the first is a plain name here"
+    end.broker.post(Message("here/a", b"x", 0, reply_to="here/$queue/jobs"))
+    end.stage.tick()
+    assert b"here/$queue/jobs" in end.heard()
+
+
 def test_nothing_goes_back() -> None:
     end = old()
     for qos in (0, 1, 2):
@@ -352,6 +393,18 @@ def test_it_pings_and_gives_up() -> None:
     after(60)
     assert end.transport.closed
     assert "said nothing for 90 s" in end.link.reason
+
+
+def test_a_broker_without_a_keep_alive_may_be_silent() -> None:
+    end = End()
+    end.accept(SERVER_KEEP_ALIVE=0)
+    end.heard()
+    clock = end.broker.clock
+    assert isinstance(clock, StillClock)
+    for seconds in (0.1, 100.0, 1e6):
+        clock.seconds += seconds
+        assert end.connection.wake(clock.now()) == NEVER
+    assert end.heard() == b"" and not end.link.closing
 
 
 def test_it_says_goodbye() -> None:

@@ -102,9 +102,11 @@ def _highest(wishes: Iterator[tuple[str, int]]) -> dict[str, int]:
 
 
 def _renamed(rules: list[tuple[BridgeTopic, str, str]], name: str) -> str:
+    """Its name on the other side. Of names with `$` it is one only where the settings say `$`."""
     for topic, old, new in rules:
         if matches(old + topic.filter, name):
-            return new + name[len(old) :]
+            found = new + name[len(old) :]
+            return found if matches(new + topic.filter, found) else ""
     return ""
 
 
@@ -180,6 +182,9 @@ class BridgeSession(MqttSession):
         link = self.link
         if link is None or link.choked:
             drop(self.broker, self, "bridge is down" if link is None else "slow consumer", 1)
+            return
+        if not self.topics.outward(message.topic):
+            drop(self.broker, self, NOT_CROSSING, 1)
             return
         packet = self._packet(message, 0)
         if len(packet) > self.packet_limit:
@@ -306,7 +311,7 @@ class BridgeConnection(Connection):
         self.welcome = False
         self._gathering = Gathering()
         self._heard = self._pinged = self.broker.clock.now()
-        self._patience = bridge.settings.keep_alive
+        self._patience: float = bridge.settings.keep_alive
         self._over = False
         self._answers = {
             codec.CONNACK: self._connack,
@@ -401,7 +406,8 @@ class BridgeConnection(Connection):
         session.qos_limit = numbers.get(spec.MAXIMUM_QOS, 2)
         session.retains = numbers.get(spec.RETAIN_AVAILABLE, 1) == 1
         session.packet_limit = numbers.get(spec.MAXIMUM_PACKET, ANY_PACKET)
-        self._patience = numbers.get(spec.SERVER_KEEP_ALIVE, self.bridge.settings.keep_alive)
+        patience = numbers.get(spec.SERVER_KEEP_ALIVE, self.bridge.settings.keep_alive)
+        self._patience = patience or NEVER  # [MQTT-3.1.2.10]: 0 turns it off
         return numbers.get(spec.RECEIVE_MAXIMUM, 65_535)
 
     def _forget_open_ids(self) -> None:

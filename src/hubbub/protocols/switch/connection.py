@@ -12,6 +12,7 @@ No I/O.
 
 from __future__ import annotations
 
+import hmac
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -22,7 +23,7 @@ from hubbub.core.connection import NEVER, Connection
 from hubbub.core.gate import Admission, Opening
 from hubbub.core.limits import HEAD_BYTES, MIB, POLLS_PER_TOKEN, TURN_SECONDS
 from hubbub.core.link import Link
-from hubbub.core.rights import CONSUME, words_of
+from hubbub.core.rights import BAD_CREDENTIALS, CONSUME, TRACE, words_of
 from hubbub.core.topics import QUEUE
 from hubbub.errors import ProtocolError
 from hubbub.protocols.switch import codec, operations, readme, readme_operations, topics, trace
@@ -78,6 +79,7 @@ class SwitchConnection(Connection):
         self.message_bytes = message_bytes
         # Who it is: it may log in several times, under several tokens.
         self.logins: list[SwitchSession] = []
+        self.accepted = b""  # a mark of the secret that it logged in with
         # The conversation.
         self.requests = Requests(HEAD_BYTES, message_bytes)
         self.pending: deque[Request] = deque()
@@ -180,13 +182,25 @@ class SwitchConnection(Connection):
                 self._finish(_ANOTHER if self.logins else _LOG_IN)
             else:
                 self._answer_visitor(call, request)
+        except Refused as refused_it:
+            self._finish(refused(refused_it))
         except codec.INVALID:
             self._finish(_ERROR)
 
     def _is_another(self, request: Request) -> bool:
-        """Whether it shows credentials, and they are not those of who logged in."""
+        """Whether it shows credentials, and they are not those of who logged in.
+
+        Refused (401) if only the name is the same: a password is looked at once a connection.
+        """
         shown = request.headers.get("authorization", "")
-        return shown != "" and authorization(shown)[0] != self.logins[0].user
+        if not shown:
+            return False
+        user, secret = authorization(shown)
+        if user != self.logins[0].user:
+            return True
+        if self.accepted and not hmac.compare_digest(self.accepted, self.shared.mark(secret)):
+            raise Refused(401, BAD_CREDENTIALS)
+        return False
 
     def _answer(self, call: Call, request: Request, session: Visitor) -> None:
         name = call.route.operation
@@ -229,12 +243,15 @@ class SwitchConnection(Connection):
         token = call.arguments[0]
         grace = min(codec.seconds(float(call.query.get("grace", "0"))), GRACE_SECONDS)
 
+        shown = request.headers.get("authorization", "")
+        mark = self.shared.mark(authorization(shown)[1]) if shown else b""
+
         def done(admission: Admission) -> None:
-            self._logged_in(admission, grace)
+            self._logged_in(admission, grace, mark)
 
         self._authenticate(request, token, done)
 
-    def _logged_in(self, admission: Admission, grace: float) -> None:
+    def _logged_in(self, admission: Admission, grace: float, mark: bytes) -> None:
         if self.logins and admission.user != self.logins[0].user:
             self._finish(_ANOTHER)
             return
@@ -247,6 +264,7 @@ class SwitchConnection(Connection):
             self._finish(_TAKEN)
             return
         session.grace = max(session.grace, grace)
+        self.accepted = mark
         self.logins.append(session)
         self.logins.sort(key=_token)  # the first one is who asks, as ever
         self._finish(Answer())
@@ -307,7 +325,12 @@ class SwitchConnection(Connection):
             timeout = codec.seconds(float(call.arguments[1]))
         now = self.broker.clock.now()
         said = readme.said if speaks_readme(self.shared, session) else trace.said
-        self._wait_for(Watch(self.shared.trace, number, now + timeout, said), now)
+
+        def may() -> bool:
+            allowed = self.broker.may(session, TRACE, operations.ALL_OF[TRACE])
+            return allowed and session.admission.holds()
+
+        self._wait_for(Watch(self.shared.trace, number, now + timeout, said, may), now)
 
     def _diagnose(self, session: Visitor) -> None:
         bound, readme = self.bound, speaks_readme(self.shared, session)

@@ -7,7 +7,9 @@ No I/O.
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
+import secrets
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -49,10 +51,15 @@ class Shared:
 
     def __init__(self, broker: Broker, wakeups: Wakeups) -> None:
         self.broker = broker
+        self._key = secrets.token_bytes(32)
         self.logins = Logins(broker)
         self.trace = Trace(broker.clock, wakeups)
         self.polls = Polls(broker, self.trace)
         self.diagnostics = Diagnostics(broker, wakeups)
+
+    def mark(self, secret: bytes) -> bytes:
+        """What is kept of a secret, to know it again while its connection is there."""
+        return hmac.digest(self._key, secret, "sha256")
 
 
 class Answer:
@@ -89,7 +96,7 @@ ASKING: Final = frozenset(
     ("transient", "create_private", "response", "publish", "list", "list_alive", "transfer",
      "transfer_subscribed", "ack_subscribed")
 )  # fmt: skip
-_ALL: Final = {TRACE: QUEUE + "#", MANAGE: SYSTEM + "/#"}
+ALL_OF: Final = {TRACE: QUEUE + "#", MANAGE: SYSTEM + "/#"}
 
 
 def demand(broker: Broker, session: Session, verb: str, name: str) -> None:
@@ -102,7 +109,7 @@ def demand_for(broker: Broker, session: Session, call: Call) -> None:
     """What the operation needs before it begins."""
     verb = VERBS_OF.get(call.route.operation)
     if verb is not None:
-        name = _ALL.get(verb) or QUEUE + call.arguments[0]
+        name = ALL_OF.get(verb) or QUEUE + call.arguments[0]
         demand(broker, session, verb, name)
 
 

@@ -34,6 +34,7 @@ class Visitor(Silent):
 
     def __init__(self, admission: Admission) -> None:
         super().__init__(PROTOCOL, admission.client, admission.rights)
+        self.admission = admission
         self.user, self.opening = admission.user, admission.opening
         self.address = self.opening.address if self.opening is not None else ""
 
@@ -140,6 +141,7 @@ class Logins:
             self._take_up(session)
         elif session.user != admission.user or not session.rights.same_as(admission.rights):
             return None
+        admission.stays()
         session.openings.append(opening)
         return session
 

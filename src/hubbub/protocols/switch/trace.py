@@ -139,13 +139,19 @@ def _entry(event: Event, say: Say) -> bytes:
 
 
 class Watch(Wait):
-    """One request for the trace, from that event on, to be answered in the dialect of `say`."""
+    """One request for the trace, from that event on, to be answered in the dialect of `say`.
 
-    def __init__(self, trace: Trace, number: int, deadline: float, say: Say) -> None:
+    `may`: whether who asks may still see it.
+    """
+
+    def __init__(
+        self, trace: Trace, number: int, deadline: float, say: Say, may: Callable[[], bool]
+    ) -> None:
         super().__init__(trace.wakeups, deadline)
         self._trace = trace
         self._number = number
         self._say = say
+        self._may = may
 
     def begin(self) -> None:
         self._trace.watches[self] = None
@@ -154,7 +160,7 @@ class Watch(Wait):
         self._trace.watches.pop(self, None)
 
     def answer(self) -> bytes | None:
-        events = self._trace.since(self._number)
+        events = self._trace.since(self._number) if self._may() else []
         return answer_of(events, self._say) if events else None
 
     def empty(self) -> bytes:
