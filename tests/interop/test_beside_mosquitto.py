@@ -254,3 +254,25 @@ def test_a_login_without_a_password(version: int, tmp_path: Path) -> None:
     assert ours == theirs == {
         "right": ["CONNACK 0x00", "open"], "missing": refused, "nobody": refused,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_upgraded_messages(version: int, tmp_path: Path) -> None:
+    """`upgrade_outgoing_qos`: each subscription its own QoS, live and retained."""
+    nothing, table = NOTHING[version], {}
+    for qos in (0, 1, 2):
+        for asked in (0, 1, 2):
+            for kept in (False, True):
+                topic = b"t%d%d%d" % (qos, asked, kept)
+                published = codec.publish(topic, b"x", qos, kept, 7 * (qos > 0), False, nothing)
+                said = published + codec.acknowledgement(codec.PUBREL, 7) * (qos == 2)
+                subscribed = subscribe(version, topic, asked)
+                steps = (said, subscribed) if kept else (subscribed, said)
+                table[topic.decode()] = (hello(version), *steps)
+    text = f"{OPEN}upgrade_outgoing_qos true\n"
+    ours, theirs = side_by_side(tmp_path, text, table)
+    for name, answers in ours.items():  # there a PUBREC does not say that nobody listens
+        assert [one.removesuffix(" 0x10") for one in answers] == [
+            one.removesuffix(" 0x10") for one in theirs[name]
+        ], name
+        assert answers[-2].startswith(f"{name}=x") or answers[-3].startswith(f"{name}=x"), name
