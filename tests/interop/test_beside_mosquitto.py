@@ -259,7 +259,8 @@ def test_a_login_without_a_password(version: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_upgraded_messages(version: int, tmp_path: Path) -> None:
     """`upgrade_outgoing_qos`: each subscription its own QoS, live and retained."""
-    nothing, table = NOTHING[version], {}
+    nothing = NOTHING[version]
+    table: dict[str, Conversation] = {}
     for qos in (0, 1, 2):
         for asked in (0, 1, 2):
             for kept in (False, True):
