@@ -93,7 +93,7 @@ def test_the_journal_pairs_the_answer_with_its_request(office: Office) -> None:
 
 def test_an_id_is_of_the_space_of_clients_and_topics(office: Office) -> None:
     number = office.ask()
-    assert 1 < number < 1 << 22
+    assert 1 < number < 1 << 32
     assert number not in office.broker.clients
     assert office.broker.state.topics.names.get(number) is None
 

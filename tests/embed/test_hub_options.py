@@ -59,6 +59,7 @@ async def test_authenticate_is_asked_by_every_protocol(later: bool) -> None:
     ]
     first = door.asked[0][1]
     assert (first.uid, first.user, first.info, first.arg) == ("device-1", "ann", "a box", None)
+    assert first == "a box", "the text itself, as in the reference"
     assert first.seed and first.sock.peername()[0] == "127.0.0.1"
     assert first.header["simplemq"] == "1" and first.url == "/" and first.data == {}
 

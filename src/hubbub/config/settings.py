@@ -310,6 +310,10 @@ class Session(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "dropped and counted; one message may wait whatever its size"
         ),
     ] = 1024 * 1024 * 1024
+    subscriptions: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000)],
+        _because("of one client; one more is refused. A client with so many takes 5 MB"),
+    ] = 10_000
 
 
 class Smq(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -26,6 +26,7 @@ from hubbub.core.limits import (
     INFLIGHT,
     ROUTE_NAME_BYTES,
     ROUTES,
+    SUBSCRIPTIONS,
     TOPIC_IDS,
 )
 from hubbub.core.link import Outgoing
@@ -55,7 +56,7 @@ from hubbub.core.session import (
     row_about,
 )
 from hubbub.core.share import Group, Groups
-from hubbub.core.state import id_properties, lasting_properties
+from hubbub.core.state import id_properties, lasting_properties, subtopic_properties
 from hubbub.core.topics import (
     CLIENT,
     DELAYED,
@@ -95,6 +96,7 @@ class Broker(Context):
         self.observers = Observers(self)
         self.delays = Delays(self)
         self.backlog_messages = BACKLOG_MESSAGES
+        self.subscriptions = SUBSCRIPTIONS
         self.backlog_bytes = BACKLOG_BYTES
         self.queues = Queues(self)
         self.wildcards = True  # whether clients may subscribe with them
@@ -642,8 +644,9 @@ class Broker(Context):
         if self._may_name(names, session):
             free = wanted and wanted not in names.names
             number = wanted if free else free_number(names.names)
-            row = row_about(session, schema.CREATE)
-            self.change(row._replace(subtopic=column_of(name), number=number))
+            row = row_about(session, schema.CREATE)._replace(number=number)
+            properties = subtopic_properties(name)
+            self.change(row._replace(subtopic=column_of(name), properties=properties))
         return number
 
     def _may_name(self, names: Names, session: Session) -> bool:

@@ -20,7 +20,7 @@ from mypy_extensions import mypyc_attr
 from hubbub.core.broker import Broker
 from hubbub.core.connection import Connection
 from hubbub.core.gate import Admission, Decided
-from hubbub.core.limits import EARLY_BYTES, INFLIGHT, SUBSCRIPTIONS
+from hubbub.core.limits import EARLY_BYTES, INFLIGHT
 from hubbub.core.link import Link
 from hubbub.core.message import Message, Run
 from hubbub.core.rights import CONSUME, RECEIVE, SUBSCRIBE, verb_of, words_of
@@ -97,9 +97,10 @@ def subscribe(broker: Broker, subscription: Subscription) -> bool:
     What was there before it comes with `catch_up`, once the client was answered.
     """
     session, name = subscription.session, subscription.filter
-    full = len(session.subscriptions) >= SUBSCRIPTIONS and session is not broker.itself
+    most = broker.subscriptions
+    full = len(session.subscriptions) >= most and session is not broker.itself
     if full and name not in session.subscriptions:
-        raise Refused(TOO_MANY, f"{SUBSCRIPTIONS} subscriptions are the most")
+        raise Refused(TOO_MANY, f"{most} subscriptions are the most")
     if subscription.literal:
         _check_name(broker, session, name)
     else:

@@ -1,6 +1,7 @@
 """Numbers for names: topics and sub-topics that some protocols carry as ids. No I/O.
 
-A number is a random free one of 22 bits, never 0 or 1 (the hub itself), unique in its space. The
+A number is a random free one of 32 bits, never 0 or 1 (the hub itself), unique in its space: who
+guesses one hits nobody (docs/decisions/0018). The
 space of topics is shared with the addresses of clients. Both tables are durable: the broker
 writes a `create` row for each new name, the fold brings it here.
 """
@@ -13,10 +14,10 @@ from collections.abc import Container
 from hubbub.core.limits import SHARE
 from hubbub.errors import HubbubError
 
-BITS = 22
+BITS = 32
 HUB = 1
 LARGEST = (1 << 32) - 1  # what the protocols that say numbers have room for
-TRIES = 100  # in a space that is three quarters full not one of 10^12 calls needs more
+TRIES = 100  # of so many names as may be, not one of 10^12 calls needs five
 
 
 class Names:
@@ -47,7 +48,7 @@ def is_number(number: int) -> bool:
 def free_number(*taken: Container[int]) -> int:
     """A random number that is in none of the given collections.
 
-    The bounds of clients, topics and replies leave a quarter of the space free. HubbubError if
+    The bounds of clients, topics and replies leave nearly all of the space free. HubbubError if
     there is none all the same.
     """
     for _ in range(TRIES):

@@ -35,6 +35,12 @@ _SHARED = SHARED.encode()
 
 # Two things can begin at a queue's name: the queue, and the number that stands for the name.
 ID_OF_QUEUE = b'{"id":true}'
+ID_OF_SUBTOPIC = b'{"subtopic":true}'  # of one without a name: some clients make it
+
+
+def subtopic_properties(name: str) -> bytes:
+    """What the row of a sub-topic's number says: whose it is, where the name does not."""
+    return b"" if name else ID_OF_SUBTOPIC
 
 
 def id_properties(name: str) -> bytes:
@@ -210,7 +216,7 @@ class State:
         if not is_queue and not is_number(row.number):
             log.warning("%r has the number %d, which no client can say: it gets another", topic or
                         name_of(row.subtopic), row.number)  # fmt: skip
-        elif row.subtopic:
+        elif row.subtopic or row.properties == ID_OF_SUBTOPIC:
             self.subtopics.add(name_of(row.subtopic), row.number)
         elif is_queue:
             self._create_queue(topic[len(QUEUE) :], row)
@@ -375,7 +381,8 @@ class State:
                 properties=id_properties(name),
             )  # fmt: skip
         for name, number in self.subtopics.numbers.items():
-            yield Row(0, 0, schema.CREATE, subtopic=column_of(name), number=number)
+            row = Row(0, 0, schema.CREATE, subtopic=column_of(name), number=number)
+            yield row._replace(properties=subtopic_properties(name))
         for number, ref in self.taken.items():
             yield Row(0, 0, schema.TAKEN, ref=ref, number=number)
         for session in self.sessions.values():

@@ -48,15 +48,19 @@ class Sock:
             self.opening.close("closed by the program")
 
 
-class Info:
+class Info(str):
     """How a client came in: what `authenticate` and `onconnect` are given.
 
+    It is the text that an SMQ client says about itself, as in the reference, and knows more.
     `protocol` is what it speaks, `uid` the id it chose, `user` its user name, `certificate` the
-    name in its TLS certificate, `info` what an SMQ client says about itself, `seed` the number
+    name in its TLS certificate, `info` the plain text, `seed` the number
     that an SMQ client was told and may have hashed its credentials with, `arg` what the program
     said in `Hub.connect`. Of its HTTP request, if it had one: `url`, `header` (names in lower
     case) and `data` (of the query). `sock` is its connection.
     """
+
+    def __new__(cls, opening: Opening, uid: str, user: str = "") -> Info:
+        return super().__new__(cls, opening.info)
 
     def __init__(self, opening: Opening, uid: str, user: str = "") -> None:
         self._request = opening.request

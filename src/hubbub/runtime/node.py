@@ -244,6 +244,7 @@ class Node:
             self.journal.on_written = self._written if listens else None
         broker.inflight = settings.session.inflight
         broker.backlog_messages = settings.session.backlog_messages
+        broker.subscriptions = settings.session.subscriptions
         broker.backlog_bytes = settings.session.backlog_bytes
         broker.inflight_bytes = settings.session.inflight_bytes
         broker.retained.most = settings.limits.retained_messages

@@ -131,10 +131,13 @@ NAMES: Final[tuple[Row, ...]] = (
     ("Subscribe again", "the same Suback, no Change",
      _in(CONNECTION, "a_second_subscribe_is_acknowledged_again_without_a_change")
      + _raw("dup subscribe", "C resubscribes")),
-    ("empty and wild names", "are literal", _raw("empty topic subscribe", "topic with wildcard")),
+    ("empty and wild names", "are literal; a sub-topic without a name has a number too",
+     _raw("empty topic subscribe", "topic with wildcard")
+     + _in(CONNECTION, "createsub_without_a_name_gets_a_number_too")),
     ("denied", "status 1, number 0: permission, `$SYS/`, too many",
      _in(CONNECTION, "rights_deny_subscribe_create_and_publish",
-         "create_under_sys_is_denied_and_subscribe_allowed", "too_many_names_are_denied")),
+         "create_under_sys_is_denied_and_subscribe_allowed", "too_many_names_are_denied",
+         "how_many_subscriptions_is_a_setting")),
     ("Unsubscribe", "no answer; an unknown number is ignored",
      _raw("C unsubscribes", "C unsubscribes again", "C unsubscribe unknown tid")),
     ("a retained message", "comes right after the Suback of a new subscription",
@@ -150,8 +153,8 @@ MESSAGES: Final[tuple[Row, ...]] = (
     ("to a number", "anybody can publish to any client, itself included",
      _in(CONNECTION, "anybody_can_publish_to_an_etid")
      + _raw("publish to etid of A by B", "publish to own etid")),
-    ("nobody there", "is dropped without a word, and counted",
-     _in(CONNECTION, "what_nobody_gets_is_dropped_silently")
+    ("nobody there", "is dropped without a word, and counted; a guessed number is nobody's",
+     _in(CONNECTION, "what_nobody_gets_is_dropped_silently", "a_random_number_is_nobodys")
      + _raw("publish to unknown tid", "publish to tid 0")),
     ("a wrong sender", "Disconnect `corrupt frame`, close",
      _in(CONNECTION, "a_wrong_sender_is_told_corrupt_frame_and_closed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 
@@ -663,3 +664,33 @@ def test_sessions_of_smq_are_sessions() -> None:
     assert session.ready() and session.protocol == "smq" and session.client == "client-a"
     hub.broker.post(Message(f"$client/{a.etid}", b"hi"))
     assert a.hear() == [publish(a.etid, 1, 0, b"hi")]
+
+
+def test_createsub_without_a_name_gets_a_number_too(hub: Hub) -> None:
+    device = hub.device(b"device-1")
+    number = device.create_sub(b"")
+    assert number and device.create_sub(b"") == number
+    assert device.create(b"") not in (0, number)
+
+
+def test_a_random_number_is_nobodys(hub: Hub) -> None:
+    """Of 2^32 numbers 200 clients have so few that none of 20,000 publishes hits one."""
+    devices = [hub.device(b"device-%d" % number) for number in range(200)]
+    assert max(device.etid for device in devices) > 1 << 24, "all 32 bits are used"
+    stranger = hub.device(b"stranger")
+    numbers = random.Random(1)
+    for _ in range(20_000):
+        stranger.publish(numbers.randrange(2, 1 << 32), b"psst")
+    assert not any(device.hear() for device in devices)
+    assert hub.dropped("unknown topic") == 20_000
+
+
+def test_how_many_subscriptions_is_a_setting(hub: Hub) -> None:
+    device = hub.device(b"device-1")
+    hub.broker.subscriptions = 2
+    for name in (b"a", b"b"):
+        device.subscribe(name)
+    device.say(codec.SUBSCRIBE, rest=b"c")
+    assert device.hear() == [("Suback", 1, 0, b"c")]
+    hub.broker.subscriptions = 3
+    device.subscribe(b"c")

@@ -330,14 +330,14 @@ def test_names_keep_their_numbers_through_journal_and_snapshot(hub: Hub) -> None
     a = hub.device(b"client-a")
     names = [b"alpha", b"", b"\xff%41", b"$queue/jobs"]
     numbers = [a.create(name) for name in names]
-    sub = a.create_sub(b"temp")
+    subs = {name: a.create_sub(name.encode()) for name in ("temp", "")}
     a.publish(numbers[-1], b"job")
     for replayed in (log.rows, list(hub.broker.state.rows())):
         state = State()
         for seq, row in enumerate(replayed, 1):
             state.apply(row._replace(seq=seq))
         assert list(state.topics.numbers.values()) == numbers
-        assert state.subtopics.numbers == {"temp": sub}
+        assert state.subtopics.numbers == subs
         assert list(state.queues) == ["jobs"]
 
 

@@ -37,7 +37,7 @@ NAME: Final = "mqtt"
 PACKET_IDS: Final = 65_535
 ANY_PACKET: Final = 2 * codec.MAX_LENGTH  # more than there can be
 ALIAS_BYTES: Final = 3  # what a topic alias adds to a packet that says the topic too
-REPLY_ID_BYTES: Final = 15  # $client/ and seven digits, in the place of a reply queue
+REPLY_ID_BYTES: Final = 18  # $client/ and ten digits, in the place of a reply queue
 NOTHING_ASKED: Final[tuple[bool, Ids]] = (False, ())
 TOO_LARGE: Final = "packet too large for the client"
 

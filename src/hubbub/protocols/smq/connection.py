@@ -320,8 +320,7 @@ class SmqConnection(Connection):
         self._acknowledge(codec.CREATEACK, number, body)
 
     def _create_sub(self, body: bytes) -> None:
-        # No name means no sub-topic, and that is the number 0 everywhere.
-        number = self.smq.subtopic_id(_name_in(body), self._me()) if body else 0
+        number = self.smq.subtopic_id(_name_in(body), self._me())
         self._acknowledge(codec.CREATESUBACK, number, body)
 
     def _acknowledge(self, kind: int, number: int, name: bytes) -> None:
