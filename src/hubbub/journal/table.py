@@ -189,4 +189,7 @@ class Table:
             return
         if position + 1 < (first := self.first()):
             raise OffsetError(f"row {position + 1} was asked for, the oldest one kept is {first}")
-        raise OffsetError(f"rows {position + 1} to {end} are lost: the hub's log says why")
+        raise OffsetError(
+            f"rows {position + 1} to {end} are lost, the hub's log says why: Spark's readers go on "
+            "after them with failOnDataLoss=false (`hubbub pipeline run --skip-lost`)"
+        )
