@@ -202,3 +202,17 @@ def test_nobody_but_the_fold_changes_what_it_holds() -> None:
         if CHANGED.search(line)
     ]
     assert found == []
+
+
+def test_a_binding_to_a_group_in_a_journal_is_ignored_with_a_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A group gives each message to one member; a queue would be one that nobody can take out."""
+    rows = [
+        Row(1, 0, schema.CREATE, topic=b"$queue/q"),
+        Row(2, 0, schema.SUBSCRIBE, b"queue", b"$queue/q", b"$share/g/a", qos=2),
+        Row(3, 0, schema.SUBSCRIBE, b"queue", b"$queue/q", b"a", qos=2),
+    ]
+    state = folded(rows)
+    assert state.queues["q"].bindings == {"a": 2}
+    assert "q was bound to $share/g/a" in caplog.text

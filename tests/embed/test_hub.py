@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,6 +41,38 @@ async def test_create_takes_the_number_that_is_asked_for_if_it_is_free(hub: Hub)
     assert hub.create("a", 78) == 77
     async with smq(hub) as device:
         assert hub.create("c", device.number) != device.number
+
+
+@pytest.mark.parametrize("rndtid", [False, True])
+async def test_no_name_gets_the_number_that_is_the_hubs_on_any_start(rndtid: bool) -> None:
+    async with Hub(listen="127.0.0.1:0", rndtid=rndtid) as hub:
+        assert hub.create("a", 1) not in (0, 1) and hub.createsub("a", 1) not in (0, 1)
+
+
+async def test_one_wrong_value_of_the_program_is_its_own(tmp_path: Path) -> None:
+    """The call says so; everything else goes on, and nothing of it reaches the journal."""
+    async with Hub(listen="127.0.0.1:0", data=tmp_path / "data") as hub:
+        wrong: list[Callable[[], object]] = [
+            lambda: hub.create("a", 1.5),  # type: ignore[arg-type]
+            lambda: hub.createsub("a", 1.5),  # type: ignore[arg-type]
+            lambda: hub.create("a", "7"),  # type: ignore[arg-type]
+            *(functools.partial(hub.publish, b"x", "a", qos=qos) for qos in (-1, 1.5, 9, "1")),  # type: ignore[arg-type]
+            *(functools.partial(hub.publish, b"x", "a", retain=one) for one in (7, "x", 2)),  # type: ignore[arg-type]
+            lambda: hub.publish(b"x", "a", content_type=5),  # type: ignore[arg-type]
+            lambda: hub.publish(b"x", "a", content_type=b"text/plain"),  # type: ignore[arg-type]
+            lambda: hub.publish(b"x", "a", properties={"a": object()}),
+            lambda: hub.publish(b"x", "a", properties=[1]),  # type: ignore[arg-type]
+            lambda: hub.publish(b"x", "a", 1.5),  # type: ignore[arg-type]
+        ]
+        for call in wrong:
+            with pytest.raises((TypeError, ValueError)):
+                call()
+        assert hub.publish(b"x", "a", qos=True, retain=1)  # type: ignore[arg-type]
+        await asyncio.wait_for(hub.flush(), PATIENCE)
+        async with mqtt(hub) as panel:
+            assert await panel.publish("a", b"y") == 0x10, "nobody subscribes, and it is taken"
+    async with Hub(listen="127.0.0.1:0", data=tmp_path / "data") as hub:
+        assert [name for _, name in hub.topics() if name == "a"] == ["a"]
 
 
 async def test_createsub_has_numbers_of_its_own(hub: Hub) -> None:

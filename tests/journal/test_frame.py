@@ -126,3 +126,18 @@ def test_a_compressed_frame_is_refused() -> None:
     packed = frame.seal([bytes(80)], 1, 1, 1, frame.COMPRESSED)
     with pytest.raises(JournalError, match="compressed"):
         frame.decode(memoryview(packed), 0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"qos": -1}, {"qos": 1.5}, {"qos": 256}, {"retain": 7}, {"retain": "x"}, {"number": 1.5},
+        {"number": None}, {"ref": 1 << 63}, {"expires": "1"}, {"expires": 1.5},
+    ],
+)  # fmt: skip
+def test_what_cannot_be_written_is_found_before(wrong: dict[str, Any]) -> None:
+    row = Row(1, 2, b"publish", topic=b"t")
+    frame.check(row)
+    wrong_row = row._replace(**wrong)
+    with pytest.raises((ValueError, TypeError)):
+        frame.check(wrong_row)

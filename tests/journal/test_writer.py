@@ -78,6 +78,23 @@ def test_rows_are_numbered_and_stamped(tmp_path: Path) -> None:
     desk.close()
 
 
+def test_a_row_that_cannot_be_written_is_not_taken(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    journal = desk.journal
+    journal.append(message(b"1", retain=True))
+    for wrong in ({"qos": 1.5}, {"number": 1.5}, {"retain": 7}):
+        with pytest.raises(ValueError, match="cannot be written"):
+            journal.append(message(b"wrong")._replace(**wrong))
+    assert (journal.position, journal.pending) == (1, 1)
+    journal.append(message(b"2", retain=True))
+    journal.commit()
+    desk.settle()
+    desk.close()
+    rows, desk = folded(tmp_path)
+    assert [row.payload for row in rows] == [b"1", b"2"]
+    desk.close()
+
+
 def test_what_arrives_during_a_sync_is_the_next_group(tmp_path: Path) -> None:
     gate = Gate()
     desk = Desk(tmp_path, sync=gate.sync)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from operator import index
 from typing import Final
 
 from hubbub import schema
@@ -32,7 +33,7 @@ from hubbub.core.limits import (
 from hubbub.core.link import Outgoing
 from hubbub.core.log import Log
 from hubbub.core.message import Message, Run, properties_column, run_of
-from hubbub.core.names import LARGEST, Names, free_number
+from hubbub.core.names import LARGEST, Names, free_number, is_number
 from hubbub.core.observing import Observers
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
 from hubbub.core.queues import Queues
@@ -137,7 +138,7 @@ class Broker(Context):
         """End an older connection of the same client. Its address is its user's."""
         old = self.sessions.get((admission.protocol, admission.client))
         if old is not None and old.number:
-            admission.number = old.number if old.user == admission.user else 0
+            admission.number = old.number if admission.continues(old.user, old.mount) else 0
             old.taken_over()
 
     def entitle(self, session: Session, admission: Admission) -> None:
@@ -159,7 +160,7 @@ class Broker(Context):
         if session.rights is not admission.rights or session.user != admission.user:
             self.entitle(session, admission)
         admission.stays()
-        session.opening = admission.opening
+        session.opening, session.mount = admission.opening, admission.mount
         session.address = admission.opening.address if admission.opening is not None else ""
         session.number = admission.number or self.address()
         self.clients[session.number] = session
@@ -172,7 +173,7 @@ class Broker(Context):
         first = 0
         before = self.state.sessions.get(key)
         if session.lasting:
-            properties = lasting_properties(expiry, session.address, session.user)
+            properties = lasting_properties(expiry, session.address, session.user, session.mount)
             first = before.backlog.next if before is not None else 0
         elif before is not None:
             self.change(row_about(session, schema.END))
@@ -625,24 +626,24 @@ class Broker(Context):
 
         `wanted`: a new one gets this number if it is nobody's (ValueError if it can be no number).
         """
-        _check_wanted(wanted)
+        wanted = _number(wanted)
         number = self.state.topics.numbers.get(name, 0)
         if not number and self._may_name(self.state.topics, session):
-            free = wanted and wanted not in self.state.topics.names and not self.reachable(wanted)
-            number = wanted if free else self.address()
+            taken = wanted in self.state.topics.names or self.reachable(wanted)
+            number = wanted if is_number(wanted) and not taken else self.address()
             row = row_about(session, schema.CREATE, name)
             self.change(row._replace(number=number, properties=id_properties(name)))
         return number
 
     def subtopic_id(self, name: str, session: Session, wanted: int = 0) -> int:
         """The same for a sub-topic; their numbers have a space of their own."""
-        _check_wanted(wanted)
+        wanted = _number(wanted)
         names = self.state.subtopics
         number = names.numbers.get(name, 0)
         if number or (self.hooks is not None and not self.hooks.may_name(name, session)):
             return number
         if self._may_name(names, session):
-            free = wanted and wanted not in names.names
+            free = is_number(wanted) and wanted not in names.names
             number = wanted if free else free_number(names.names)
             row = row_about(session, schema.CREATE)._replace(number=number)
             properties = subtopic_properties(name)
@@ -664,7 +665,9 @@ def _stays(route: Route) -> bool:
     return any(not state.connected for state, _ in route.audience)
 
 
-def _check_wanted(number: int) -> None:
-    """0 asks for none, and that of the hub itself is taken."""
+def _number(wanted: int) -> int:
+    """0 asks for none; 1 is the hub's own, also while that goes by another."""
+    number = index(wanted)  # a program may say anything
     if not 0 <= number <= LARGEST:
         raise ValueError(f"expected a number from 0 to {LARGEST}, got {number}")
+    return number

@@ -236,6 +236,15 @@ class Admission:
         self.number = 0
         self.credentials: Credentials | None = None
 
+    @property
+    def mount(self) -> str:
+        """What the names of its listener have before those that it says."""
+        return self.opening.mount if self.opening is not None else ""
+
+    def continues(self, user: str, mount: str) -> bool:
+        """Whether a session of that user, under that mount point, is its own."""
+        return (user, mount) == (self.user, self.mount)
+
     def stays(self) -> None:
         """The connection is this client's from now on: with these credentials it stands and falls.
 

@@ -173,12 +173,12 @@ class SessionState:
     (0 = never). `will`: what is published for it when its connection is lost; with `expires` set,
     the connection is lost and the will is due then. `shared`: seq -> the filter of the group that
     chose it for a message, which goes to another member if this session ends before. `user`: whose
-    it is.
+    it is; `mount`: what its names have before those that its client says.
     """
 
     __slots__ = (
         "protocol", "client", "subscriptions", "backlog", "open_ids", "will", "expiry",
-        "expires", "connected", "shared", "user",
+        "expires", "connected", "shared", "user", "mount",
     )  # fmt: skip
 
     def __init__(self, protocol: str, client: str, first: int = 0) -> None:
@@ -193,6 +193,7 @@ class SessionState:
         self.connected = False
         self.shared: dict[int, str] = {}
         self.user = ""
+        self.mount = ""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -243,7 +244,7 @@ class Session:
     `asks_by_number`: its protocol names no place for answers, they go to its number.
     `user` is whom the gate let in ("" = nobody in particular), with `rights`; the client's name is
     this session's `since` that seq, and what came before may be another user's. `number` is its
-    address in the hub ($client/<number>), 0 while it is not connected;
+    address in the hub ($client/<number>), 0 while it is not connected; `mount` as in SessionState;
     `subscriptions` are its own by filter; `direct` is how it gets what is published to its
     address (None = not at all), `opening` how its connection began, if it has one. `lasting`
     sessions outlive their connection. `leases`: seq -> queue and id of a message that it took
@@ -258,6 +259,7 @@ class Session:
         self.client = client
         self.rights = rights
         self.user = ""
+        self.mount = ""
         self.since = 0
         self.number = 0
         self.asks_by_number = False

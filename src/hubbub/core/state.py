@@ -20,7 +20,7 @@ from hubbub.core.names import Names, is_number
 from hubbub.core.queue import PLAIN, Queue, QueueSettings
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
 from hubbub.core.session import FOR_EVER, SIZE, SessionState
-from hubbub.core.topics import DELAYED, QUEUE, delayed_topic
+from hubbub.core.topics import DELAYED, QUEUE, SHARE, delayed_topic
 from hubbub.schema import Row, column_of, name_of
 
 log = logging.getLogger("hubbub.state")
@@ -32,6 +32,7 @@ SHARED = "share"  # the protocol of a group of subscribers, in its rows
 _QUEUE = QUEUE.encode()
 _DELAYED = DELAYED.encode()
 _SHARED = SHARED.encode()
+_SHARE = SHARE.encode()
 
 # Two things can begin at a queue's name: the queue, and the number that stands for the name.
 ID_OF_QUEUE = b'{"id":true}'
@@ -48,12 +49,14 @@ def id_properties(name: str) -> bytes:
     return ID_OF_QUEUE if name.startswith(QUEUE) else b""
 
 
-def lasting_properties(expiry: int, address: str = "", user: str = "") -> bytes:
+def lasting_properties(expiry: int, address: str = "", user: str = "", mount: str = "") -> bytes:
     """The properties of the `connect` row of a session that outlives its connection."""
     properties: dict[str, object] = {"address": address} if address else {}
     properties["lasting"] = True
     if user:
         properties["user"] = user
+    if mount:
+        properties["mount"] = mount
     if expiry != FOR_EVER:
         properties["expiry"] = expiry
     return properties_column(properties)
@@ -166,6 +169,7 @@ class State:
         session.connected = True
         session.expiry = properties.get("expiry", FOR_EVER)
         session.user = properties.get("user", "")
+        session.mount = properties.get("mount", "")
         session.expires = row.expires
         session.will = None
 
@@ -185,7 +189,11 @@ class State:
     def _subscribe(self, row: Row) -> None:
         queue = self._bound_queue(row)
         if queue is not None:
-            queue.bindings[name_of(row.topic)] = row.qos
+            if row.topic.startswith(_SHARE):
+                log.warning("%s was bound to %s, which is no topic: ignored", queue.name,
+                            name_of(row.topic))  # fmt: skip
+            else:
+                queue.bindings[name_of(row.topic)] = row.qos
             return
         session = self._session(row)
         if session is not None:
@@ -436,7 +444,7 @@ def session_rows(session: SessionState) -> Iterator[Row]:
     backlog = session.backlog
     yield Row(
         0, 0, schema.CONNECT, protocol, client, number=backlog.first, expires=session.expires,
-        properties=lasting_properties(session.expiry, user=session.user),
+        properties=lasting_properties(session.expiry, "", session.user, session.mount),
     )  # fmt: skip
     for topic_filter, (qos, options) in session.subscriptions.items():
         topic = column_of(topic_filter)

@@ -319,7 +319,13 @@ class Hub:
         what is recorded is there within a tenth of a second, and `flush` waits for that.
         """
         payload, kind = _payload(data)
-        message = Message("", payload, qos, retain, content_type=content_type or kind)
+        if qos not in (0, 1, 2) or retain not in (False, True):
+            raise ValueError(f"expected a QoS of 0, 1 or 2 and a bool, got {qos!r} and {retain!r}")
+        given = (subtopic, str | int | None), (content_type, str), (properties, dict | None)
+        for value, wanted in given:
+            if not isinstance(value, wanted):
+                raise TypeError(f"expected {wanted}, got {value!r}")
+        message = Message("", payload, int(qos), bool(retain), content_type=content_type or kind)
         message.properties = properties
         send = functools.partial(self._publish, message, topic, subtopic, ptid)
         if threading.get_ident() == self._thread:

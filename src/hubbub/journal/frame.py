@@ -48,6 +48,7 @@ TORN: Final = "torn"
 DAMAGED: Final = "damaged"
 PART: Final = "part"
 
+_NUMBERS: Final = struct.Struct("<2qB3q")
 _LEAD: Final = struct.Struct("<II")
 _COUNT: Final = struct.Struct("<q")
 _NODES: Final = struct.Struct(f"<{2 * len(COLUMNS)}q")
@@ -82,6 +83,16 @@ class Frame(NamedTuple):
     last: int
     rows: int
     flags: int
+
+
+def check(row: Row) -> None:
+    """ValueError if no frame can hold its numbers. Who makes a row makes bytes of all else."""
+    try:
+        _NUMBERS.pack(row[0], row[1], row[7], row[13], row[14], row[15])
+    except struct.error as error:
+        raise ValueError(f"a row that cannot be written, {error}: {row}") from None
+    if row[8] not in (False, True):
+        raise ValueError(f"a row that cannot be written, retain is {row[8]!r}")
 
 
 def encode(rows: list[Row], more: int = 0) -> bytearray:

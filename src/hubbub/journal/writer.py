@@ -283,6 +283,7 @@ class Journal(Log):
 
     def append(self, row: Row) -> int:
         row = Row._make((self.position + 1, self.clock.stamp(), *row[2:]))
+        frame.check(row)  # before it is taken: after one that cannot be written nothing could be
         return self._add(row, (row.payload,))
 
     def append_run(self, run: Run, audience: int) -> int:
@@ -290,7 +291,10 @@ class Journal(Log):
         payloads = run.encoding.payloads(run)
         if payloads is not None:
             return self._add(row_of_run(run, audience, payloads[0]), payloads)
-        for row in rows_of(run, audience):
+        rows = rows_of(run, audience)
+        for row in rows:
+            frame.check(row)  # a program may have made it; what clients said was parsed
+        for row in rows:
             self._add(row, (row.payload,))
         return run.first
 

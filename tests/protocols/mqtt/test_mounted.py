@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hubbub.core.route import Route
+from hubbub.core.session import Session
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from tests.protocols.mqtt.conversation import Device, Stage, restarted
@@ -101,3 +103,56 @@ def test_aliases_stand_for_the_names_that_the_client_knows() -> None:
     for name in ("a/b", ""):
         bob.publish(name, b"x", properties=told({spec.TOPIC_ALIAS: 3}))
     assert ann.hear() == ["a/b=x topic-alias=1", "=x topic-alias=1"]
+
+
+@pytest.mark.parametrize("first", ["", "plant/"])
+@pytest.mark.parametrize("again", [False, True], ids=["at once", "after a restart"])
+@pytest.mark.parametrize("v5", [True, False])
+def test_a_session_of_another_mount_point_is_another_one(first: str, again: bool, v5: bool) -> None:
+    stage = Stage()
+    ann = connected(stage, "ann", v5, first)
+    ann.subscribe("safe/#", 1)
+    ann.far.hang_up("lost")
+    outside = connected(stage, "out", False, "")
+    outside.publish(first + "safe/a", b"waits", 1)
+    stage.tick()
+    if again:
+        stage = restarted(stage, from_snapshot=True)
+        outside = connected(stage, "out", False, "")
+    other = "" if first else "plant/"
+    ann = connected(stage, "ann", v5, other)
+    outside.publish(first + "safe/a", b"live", 1)
+    assert ann.hear() == []
+    assert stage.mqtt.sessions["ann"].subscriptions == {}
+    assert stage.broker.state.sessions["mqtt", "ann"].mount == other
+
+
+def test_what_is_published_stays_under_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    ann = connected(stage, "ann", True)
+    heard: list[str] = []
+    build = stage.broker._build
+
+    def built(sender: Session, name: str) -> Route:
+        heard.append(name)
+        return build(sender, name)
+
+    monkeypatch.setattr(stage.broker, "_build", built)
+    names = ["$share/g/x", "$share/g", "$queue/q", "$delayed/1/x", "$SYS/broker/x"]
+    for name in names:
+        ann.publish(name)
+    assert heard == [f"plant/{name}" for name in names]
+
+
+@pytest.mark.parametrize("topic_filter", ["#", "$share/g/#"])
+def test_the_mount_point_itself_is_outside(topic_filter: str) -> None:
+    stage = Stage()
+    ann, out = connected(stage, "ann", True), connected(stage, "out", True, "")
+    out.publish("plant", b"retained", 0, True)
+    ann.subscribe(topic_filter, 0)
+    ann.hear()
+    for name in ("plant", "plant/", "plant/a/b"):
+        out.publish(name, b"x")
+    assert ann.hear() == ["=x", "a/b=x"]
+    ann.say(codec.unsubscribe(6, [topic_filter.encode()], codec.NO_PROPERTIES))
+    assert stage.mqtt.sessions["ann"].subscriptions == {}

@@ -698,7 +698,7 @@ def test_a_bound_queue_gets_what_is_published() -> None:
 
 def test_a_filter_that_is_none_is_refused() -> None:
     hub = Hub()
-    for bad in (b"", b"a/#/b", b"\xff", b"$queue/other", b"$client/7"):
+    for bad in (b"", b"a/#/b", b"\xff", b"$queue/other", b"$client/7", b"$share/g/a"):
         far = hub.first(post("/bind/q", bad))
         assert far.hear().startswith(b"HTTP/1.1 400"), bad
     assert not hub.broker.state.queues

@@ -234,14 +234,16 @@ class MqttConnection(Connection):
     def _accept(self, admission: Admission, proof: Properties) -> None:
         """Take the client in; `proof` is what the exchange of credentials says to it.
 
-        A session that another user left is another session, and over.
+        A session that another user left, or under another mount point, is another one, and over.
         """
         asked, broker, mqtt = self._asked, self.broker, self.protocol
         assert asked is not None
         client = self._client or new_client()
         self._expiry = lifetime(asked, mqtt.max_session_expiry)
         session = mqtt.sessions.get(client)
-        if session is not None and (asked.clean or session.user != admission.user):
+        if session is not None and (
+            asked.clean or not admission.continues(session.user, session.mount)
+        ):
             mqtt.end(session)
             session = None
         present = session is not None

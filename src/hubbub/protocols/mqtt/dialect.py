@@ -142,13 +142,17 @@ class Dialect:
         self._encodings = tuple(PublishEncoding(self, qos) for qos in range(3))
 
     def full(self, name: str) -> str:
-        """The hub's name or filter for what a client says; addresses of clients are for all."""
-        if not self.mount or name.startswith(CLIENT):
-            return name
-        if name.startswith(SHARE):
+        """The hub's name for what a client says; addresses of clients are for all."""
+        return name if name.startswith(CLIENT) else self.mount + name
+
+    def full_filter(self, name: str) -> str:
+        """The hub's filter for what a client says."""
+        if self.mount and name.startswith(SHARE):
             group, slash, inner = name.removeprefix(SHARE).partition("/")
-            return f"{SHARE}{group}/{self.mount}{inner}" if slash and inner else name
-        return self.mount + name
+            return f"{SHARE}{group}/{self.full_filter(inner)}" if slash and inner else name
+        if name == "#" and self.mount.endswith("/"):
+            return f"{self.mount}+/#"  # `plant/#` would mean `plant` too, which is outside
+        return self.full(name)
 
     def shown(self, name: str) -> bytes:
         """The hub's name as the client knows it."""

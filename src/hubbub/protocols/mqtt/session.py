@@ -85,7 +85,7 @@ class MqttSession(Session):
     def remember(self, state: SessionState) -> None:
         """What it knows: its own, or for a lasting session what the journal's fold holds."""
         self.state = state
-        self.user = state.user
+        self.user, self.mount = state.user, state.mount
         self.backlog = state.backlog
         self.shared = state.shared
 

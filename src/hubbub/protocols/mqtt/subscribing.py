@@ -82,7 +82,7 @@ def _meant(session: MqttSession, name: str, packet: str) -> str:
         raise PacketError(reason, spec.BAD_FILTER)
     if not is_plain(name):
         raise PacketError(f"{packet} {name[:80]!r}, which has a control character")
-    return SELF if name == f"{CLIENT}{session.number}" else session.dialect.full(name)
+    return SELF if name == f"{CLIENT}{session.number}" else session.dialect.full_filter(name)
 
 
 _CODES: Final = {

@@ -7,7 +7,7 @@ from typing import Final
 from hubbub.core import client
 from hubbub.core.message import Message
 from hubbub.core.rights import BIND, PUBLISH
-from hubbub.core.topics import CLIENT, QUEUE, is_filter, is_name
+from hubbub.core.topics import CLIENT, QUEUE, SHARE, is_filter, is_name
 from hubbub.protocols.switch.codec import Call, Refused
 from hubbub.protocols.switch.operations import Answer, Operation, Shared, demand, enqueue, make
 from hubbub.protocols.switch.session import Visitor
@@ -43,7 +43,7 @@ def _publish_to_queue(shared: Shared, session: Visitor, message: Message) -> Ans
 def bind(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     """`POST /bind/QUEUE`, a filter as body: what matches enters the queue from now on."""
     topic_filter = name_from_wire(request.body)
-    if not is_filter(topic_filter) or topic_filter.startswith((QUEUE, CLIENT)):
+    if not is_filter(topic_filter) or topic_filter.startswith((QUEUE, CLIENT, SHARE)):
         return Answer(b"Expected a topic filter, as MQTT has them, in the body.", 400)
     demand(shared.broker, session, BIND, topic_filter)
     try:
