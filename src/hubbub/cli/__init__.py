@@ -43,6 +43,7 @@ _COMMANDS: Final[dict[str, _Command]] = {
     "journal": _Command("hubbub.cli.journal", "Check, back up, export and compact the journal."),
     "passwd": _Command("hubbub.cli.passwd", "Say who may connect: add, list and remove users."),
     "acl": _Command("hubbub.cli.acl", "Explain what a user may do, and which line says so."),
+    "refusals": _Command("hubbub.cli.refusals", "Say why somebody was refused: the last ones."),
     "config": _Command("hubbub.cli.config", "Print every setting, its reason and its default."),
 }
 

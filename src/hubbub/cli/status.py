@@ -39,7 +39,7 @@ def status(
     ] = _SHOWN,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as it came.")] = False,
 ) -> None:
-    answer = fetch(url, token, limit)
+    answer = fetch(url, token, f"status?limit={limit}")
     if as_json:
         print(json.dumps(answer, indent=2))
         return
@@ -48,8 +48,8 @@ def status(
         console.print(table)
 
 
-def fetch(url: str, token: str = "", limit: int = _SHOWN) -> dict[str, Any]:
-    """The answer of GET /api/v1/status; HubbubError if there is none."""
+def fetch(url: str, token: str = "", what: str = f"status?limit={_SHOWN}") -> dict[str, Any]:
+    """The answer of GET /api/v1/WHAT; HubbubError if there is none."""
     if not url.startswith(("http://", "https://")):
         raise SettingError(f"cannot ask {url!r}: expected http://HOST:PORT")
     parts = split_url(url)
@@ -60,7 +60,7 @@ def fetch(url: str, token: str = "", limit: int = _SHOWN) -> dict[str, Any]:
     elif parts.username is not None:
         shown = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         headers["Authorization"] = "Basic " + b64encode(shown.encode()).decode()
-    request = Request(f"{where.rstrip('/')}/api/v1/status?limit={limit}", headers=headers)
+    request = Request(f"{where.rstrip('/')}/api/v1/{what}", headers=headers)
     try:
         with urlopen(request, timeout=_SECONDS) as response:
             answer: dict[str, Any] = json.load(response)

@@ -373,7 +373,7 @@ class Broker(Context):
         """Say in the log that a client may not do this; returns the reason for its own ears."""
         rule = session.rights.decided_by(verb, name)
         text = refusal(session.user, session.client, verb, name, rule)
-        self.refusals.say(text)
+        self.refusals.say(session.user, session.client, text)
         return text
 
     def may_publish(self, session: Session, name: str) -> bool:

@@ -14,14 +14,19 @@ and with it the broker's cached routes, so that none is asked per message. `auth
 from __future__ import annotations
 
 import logging
+from collections import deque
 from typing import Any, Final, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
 from hubbub.core.clock import Clock
-from hubbub.core.limits import REFUSALS_SAID
+from hubbub.core.limits import REFUSALS_KEPT, REFUSALS_SAID
 
 log = logging.getLogger("hubbub.rights")
+
+# Of a refusal that is kept: names may be 64 KiB long, and a thousand are kept.
+NAME_KEPT: Final = 100
+TEXT_KEPT: Final = 300
 
 # What a rule can give.
 READ: Final = 1
@@ -83,21 +88,53 @@ CERTIFICATE_REFUSED: Final = "this client certificate is not let in here"
 DENIED: Final = "access denied"
 
 
+class Refused(NamedTuple):
+    """One refusal: when (microseconds since 1970), to whom, and in words what and why."""
+
+    time: int
+    user: str
+    client: str
+    text: str
+
+
 class Refusals:
-    """Says in the log who was refused what, and by which rule: so many lines a second at most."""
+    """Who was refused what, and by which rule: in the log so many lines a second at most, and the
+    last ones for who asks why.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._second = 0.0
         self._said = 0
+        self._last: deque[Refused] = deque(maxlen=REFUSALS_KEPT)
 
-    def say(self, text: str) -> None:
+    def last(self, user: str | None, client: str | None) -> list[Refused]:
+        """The last refusals of that user and client (None: of all), the newest first."""
+        return [
+            one
+            for one in reversed(self._last)
+            if user in (None, one.user) and client in (None, one.client)
+        ]
+
+    def keep(self, user: str, client: str, text: str) -> None:
+        """Remember one that is logged elsewhere."""
+        who, what, why = user[:NAME_KEPT], client[:NAME_KEPT], text[:TEXT_KEPT]
+        stamp = self._clock.stamp()
+        self._last.append(Refused(stamp, _printable(who), _printable(what), _printable(why)))
+
+    def say(self, user: str, client: str, text: str) -> None:
+        self.keep(user, client, text)
         now = self._clock.now()
         if now - self._second >= 1.0:
             self._second, self._said = now, 0
         self._said += 1
         if self._said <= REFUSALS_SAID:
             log.info("%s", text)
+
+
+def _printable(text: str) -> str:
+    """Names may be any bytes; this is what JSON can say of them."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def verb_of(name: str) -> str:

@@ -30,6 +30,7 @@ from uvicorn.server import ServerState
 from hubbub.config.settings import Settings
 from hubbub.core.clock import Clock
 from hubbub.core.gate import Opening
+from hubbub.core.limits import REFUSALS_KEPT
 from hubbub.web import prometheus, script
 from hubbub.web.guarded import JOURNAL, PUBLISH, Guarded, refused, token_of
 from hubbub.web.journal import JournalApi
@@ -72,6 +73,7 @@ class Application:
                 Route("/admin/", self._admin),
                 Route("/admin/status", self._status),  # for the page: not behind `api.token`
                 Route("/api/v1/status", self._status),
+                Route("/api/v1/refusals", self._refusals),
                 Route(JOURNAL, self._rows),
                 Route(PUBLISH, self._take, methods=["POST"]),
                 Route(PUBLISH + "/{query}", self._forget, methods=["DELETE"]),
@@ -169,6 +171,16 @@ class Application:
         except ValueError as error:
             return refused(400, str(error))
         return JSONResponse(self._hub.status(**wanted))
+
+    async def _refusals(self, request: WebRequest) -> JSONResponse:
+        """Why was somebody refused? The last ones, the newest first, of one user or client."""
+        given = request.query_params
+        try:
+            limit = number_in(given, "limit", REFUSALS_KEPT) if "limit" in given else 100
+        except ValueError as error:
+            return refused(400, str(error))
+        last = self._hub.broker.refusals.last(given.get("user"), given.get("client"))
+        return JSONResponse({"refusals": [one._asdict() for one in last[:limit]]})
 
     async def _metrics(self, request: WebRequest) -> Response:
         return Response(prometheus.page(self._hub.metrics()), media_type=prometheus.CONTENT_TYPE)

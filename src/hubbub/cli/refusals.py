@@ -1,0 +1,47 @@
+"""`hubbub refusals`: asks a running hub why somebody was refused."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import typer
+
+from hubbub.cli.status import fetch
+from hubbub.terminal import for_stream
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def refusals(
+    user: Annotated[
+        str | None, typer.Option("--user", "-u", help='Only of this user; "" is who named none.')
+    ] = None,
+    client: Annotated[
+        str | None, typer.Option("--client", "-i", help="Only of this client id.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1_000, help="At most so many, the newest.")
+    ] = 20,
+    url: Annotated[
+        str, typer.Option(help="http://HOST:PORT of the hub, or http://USER:PASSWORD@HOST:PORT.")
+    ] = "http://127.0.0.1:8080",
+    token: Annotated[
+        str, typer.Option(envvar="HUBBUB_TOKEN", help="The hub's api.token, if it has one.")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as it came.")] = False,
+) -> None:
+    asked: dict[str, Any] = {"user": user, "client": client, "limit": limit}
+    query = urlencode({name: value for name, value in asked.items() if value is not None})
+    found: list[dict[str, Any]] = fetch(url, token, f"refusals?{query}")["refusals"]
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    for one in reversed(found):  # the newest next to the prompt
+        when = datetime.fromtimestamp(one["time"] / 1e6).astimezone().isoformat(" ", "seconds")
+        print(when, for_stream(one["text"], lines=False))
+    if not found:
+        print("nobody was refused anything, as far as the hub remembers: the last 1,000")

@@ -1,0 +1,67 @@
+"""`hubbub refusals`: why somebody was refused, in one command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hubbub.core.limits import REFUSALS_KEPT
+from hubbub.core.rights import Refusals
+from tests.core.recording import StillClock
+from tests.process import StartHub
+
+ACL = """\
+user ann
+topic readwrite house/#
+topic deny house/safe
+user boss
+topic readwrite #
+topic read $SYS/#
+"""
+
+
+def hubbub(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    command = (sys.executable, "-m", "hubbub", *words)
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=30)
+
+
+@pytest.mark.interop
+def test_why_a_user_was_refused(tmp_path: Path, start_hub: StartHub) -> None:
+    users, acl = tmp_path / "users", tmp_path / "acl"
+    acl.write_text(ACL)
+    for user in ("ann", "boss"):
+        hubbub("passwd", "add", str(users), user, "--stdin", stdin="secret\n")
+    settings = (f"password_file={users}", f"acl_file={acl}", "allow_anonymous=false")
+    hub = start_hub(*(word for one in settings for word in ("--set", one)))
+
+    def url(scheme: str, who: str) -> str:
+        return hub.url(scheme).replace("://", f"://{who}@")
+
+    hubbub("pub", "house/x", "-m", "1", "-i", "panel", "--url", url("mqtt", "ann:guess"))
+    hubbub("pub", "house/safe", "-m", "1", "-q", "1", "--url", url("mqtt", "ann:secret"))
+    asked = ("refusals", "--url", url("http", "boss:secret"))
+    first, second = hubbub(*asked).stdout.splitlines()
+    assert first.endswith(
+        "user 'ann' (client 'panel') at 127.0.0.1 was not let in: wrong user name or password"
+    )
+    assert second.endswith(f"may not publish 'house/safe': refused by {acl}:3 (deny house/safe)")
+    assert len(json.loads(hubbub(*asked, "-i", "panel", "--json").stdout)) == 1
+    assert "nobody was refused" in hubbub(*asked, "--user", "cy").stdout
+    nosy = hubbub("refusals", "--url", url("http", "ann:secret"))
+    assert nosy.returncode == 1 and "may not trace" in nosy.stderr
+
+
+def test_the_last_ones_are_kept_and_take_little_memory() -> None:
+    refusals = Refusals(StillClock())
+    for number in range(REFUSALS_KEPT + 5):
+        refusals.say(f"u{number}", "c" * 65_535, "\udcff" * 65_535)
+    last = refusals.last(None, None)
+    assert len(last) == REFUSALS_KEPT and last[0].user == f"u{REFUSALS_KEPT + 4}"
+    assert all(len(one.client) <= 100 and len(one.text) <= 300 for one in last)
+    assert json.dumps([one._asdict() for one in last], ensure_ascii=False).encode()
+    assert [one.user for one in refusals.last("u7", None)] == ["u7"]
+    assert refusals.last(None, "c") == []
