@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
@@ -9,12 +10,18 @@ import os
 import pty
 import subprocess
 import sys
+from http.client import HTTPConnection
+from typing import NamedTuple
+from urllib.parse import quote
+from urllib.request import urlopen
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from hubbub import terminal
+from hubbub.cli import payload, status
 from hubbub.terminal import LogLines, Screened, for_stream, harmless
 from tests.process import RunningHub, StartHub
 
@@ -81,10 +88,47 @@ def in_a_pipe(*words: str) -> str:
 def nasty(start_hub: StartHub) -> RunningHub:
     """A hub on which a name and a payload say what a terminal would obey."""
     hub = start_hub()
-    url = hub.url("mqtt")
-    in_a_pipe("pub", f"t/{TITLE}", "-m", NASTY, "--retain", "-q", "1", "--url", url)
-    in_a_pipe("pub", f"$queue/q{TITLE}", "-m", NASTY, "-q", "1", "--url", url)
+    for name in (f"t/{TITLE}", f"$queue/q{TITLE}"):  # of MQTT clients such names are refused
+        place = f"{hub.url('http')}/publish/{quote(name, safe='')}?qos=1&retain=1"
+        urlopen(place, NASTY.encode(), timeout=60).close()
     return hub
+
+
+class Said(NamedTuple):
+    topic: str
+    payload: bytes
+    content_type: str
+
+
+def test_a_name_is_part_of_one_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A payload may have lines of its own, as in mosquitto_sub."""
+    message = Said("a\nfake topic", b"1\n2", "t\nfake")
+    ways = [(None, False), (None, True), ("%t %C %p", False)]
+    for terminal_like, line_ends in ((False, (2, 1, 3)), (True, (1, 0, 1))):
+        monkeypatch.setattr("sys.stdout", Terminal() if terminal_like else io.StringIO())
+        for (template, as_hex), wanted in zip(ways, line_ends, strict=True):
+            shown = payload.printer(template, False, as_hex, False)(message)
+            assert shown.count("\n") == wanted, (template, shown)
+
+
+def test_a_name_that_is_said_alone_is_one_line() -> None:
+    stream = Terminal()
+    terminal.say("q\nforged", stream=stream, lines=False)
+    assert stream.getvalue() == "q\\nforged\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"started":"x","time":[],"clients":5,"queues":[[1]]}',
+        '{"started":1e300,"time":null,"clients":[{"a":1},2],"client_count":"many"}',
+        '{"clients":[1],"client_count":[1],"x":{"y":{"z":[]}}}',
+    ],
+)
+def test_a_status_that_is_none_of_ours_is_shown_all_the_same(answer: str) -> None:
+    console = Console(file=io.StringIO())
+    for table in status.tables(json.loads(answer)):
+        console.print(table)
 
 
 @pytest.mark.interop
@@ -112,12 +156,9 @@ def test_the_status_shows_a_client_that_is_called_so(nasty: RunningHub) -> None:
         answer = json.loads(in_a_pipe("status", "--json", "--url", nasty.url("http")))
         return [str(value) for client in answer["clients"] for value in client.values()]
 
-    listens = (sys.executable, "-m", "hubbub", "sub", "x", "--id", f"me{TITLE}")
-    with subprocess.Popen([*listens, "--url", nasty.url("mqtt")]) as running:
-        try:
-            while not any(TITLE in one for one in clients()):
-                assert running.poll() is None
-            seen = on_a_terminal("status", "--url", nasty.url("http"))
-        finally:
-            running.kill()
+    with contextlib.closing(HTTPConnection(nasty.address, timeout=60)) as token:
+        token.request("GET", "/login/" + quote(f"me{TITLE}", safe=""))
+        assert token.getresponse().status == 200
+        assert any(TITLE in one for one in clients())
+        seen = on_a_terminal("status", "--url", nasty.url("http"))
     assert TITLE not in seen and "me\\x1b]0;owned" in seen

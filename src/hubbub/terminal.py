@@ -29,9 +29,11 @@ def for_stream(text: str, stream: TextIO | None = None, lines: bool = True) -> s
     return harmless(text, lines) if (stream or sys.stdout).isatty() else text
 
 
-def say(text: str, end: str = "\n", stream: TextIO | None = None) -> None:
+def say(
+    text: str, end: str = "\n", stream: TextIO | None = None, lines: bool = True
+) -> None:
     """Print a text at once that others had a part in."""
-    print(for_stream(text, stream), end=end, file=stream or sys.stdout, flush=True)
+    print(for_stream(text, stream, lines), end=end, file=stream or sys.stdout, flush=True)
 
 
 class Screened:

@@ -205,6 +205,16 @@ def test_an_event_keeps_the_end_of_long_names() -> None:
     assert line.split() == ["2.00", "q", "->", "ng-program:4711", "1.50", "q.1:hi"]
 
 
+def test_a_name_with_a_line_end_is_no_second_line() -> None:
+    event = {
+        "queue": "q\n0.00 admin -> safe ack",
+        "input": "x\ny",
+        "message": ["Ack", ["q", 1]],
+    }  # fmt: skip
+    event["message"] = ["Ack", [event["queue"], 1]]
+    assert "\n" not in event_line(event, 0.0)
+
+
 def test_a_chart() -> None:
     def event(kind: list[Any], payload: str, **ends: str) -> dict[str, Any]:
         return {

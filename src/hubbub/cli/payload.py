@@ -93,15 +93,20 @@ def _as_json(message: Any) -> str:
 
 
 def _as_hex(message: Any) -> str:
-    return f"{message.topic} {message.payload.hex()}"
+    return f"{_topic(message)} {message.payload.hex()}"
 
 
 def _as_value(message: Any) -> str:
-    return f"{message.topic} {json.dumps(decode(message), default=_shown)}"
+    return f"{_topic(message)} {json.dumps(decode(message), default=_shown)}"
 
 
 def _as_text(message: Any) -> str:
-    return f"{message.topic} {as_it_is(message.payload)}"
+    return f"{_topic(message)} {as_it_is(message.payload)}"
+
+
+def _topic(message: Any) -> str:
+    """On a terminal a name is part of one line, whatever is in it; a payload may have several."""
+    return for_stream(str(message.topic), lines=False)
 
 
 def as_it_is(payload: bytes) -> str:
@@ -234,6 +239,7 @@ _LETTERS: Final[dict[str, Callable[[Any], str]]] = {
 }
 # Flags, width, a precision that means nothing, the letter; or the letter of an escape.
 _PLACE: Final = re.compile(r"%(-?)(0?)(\d*)(?:\.\d*)?(.?)|\\(.?)", re.DOTALL)
+_WITH_LINES: Final = "pD"
 _NEVER_PADDED: Final = "%qrjJ"
 
 
@@ -255,7 +261,8 @@ def formatted(template: str, message: Any) -> str:
         if letter is None:
             known = " ".join(f"%{one}" for one in _LETTERS)
             raise SettingError(f"{place[0]} is not known in --format; these are: {known}")
-        shown = for_stream(letter(message))  # what the template itself says is the user's
+        # What the template itself says is the user's. Of what others say a payload has lines.
+        shown = for_stream(letter(message), lines=place[4] in _WITH_LINES)
         width = int(place[3] or 0) if place[4] not in _NEVER_PADDED else 0
         if place[1]:
             return shown.ljust(width)

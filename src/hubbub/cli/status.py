@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from base64 import b64encode
 from datetime import datetime
@@ -63,16 +64,18 @@ def fetch(url: str, token: str = "", what: str = f"status?limit={_SHOWN}") -> di
     request = Request(f"{where.rstrip('/')}/api/v1/{what}", headers=headers)
     try:
         with urlopen(request, timeout=_SECONDS) as response:
-            answer: dict[str, Any] = json.load(response)
-            return answer
+            answer = json.load(response)
     except HTTPError as error:
         raise HubbubError(
             f"{where} says {error.code}: {_reason(error.read(1000))}; users are named as "
             "http://USER:PASSWORD@HOST:PORT, a token with --token"
         ) from None
-    except (URLError, OSError, ValueError) as error:
+    except (URLError, OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "reason", error)
         raise no_hub(where, reason) from None
+    if not isinstance(answer, dict):
+        raise no_hub(where, "its answer is no status")
+    return answer
 
 
 def _reason(body: bytes) -> str:
@@ -89,19 +92,20 @@ def tables(answer: dict[str, Any]) -> list[Table]:
     lists = []
     for name, value in _flat(answer):
         if not isinstance(value, list):
-            single.add_row(name, _text(name, value))
+            single.add_row(_cell(name), _text(name, value))
         elif value:
-            total = answer.get(f"{name.removesuffix('s')}_count", len(value))
+            total = answer.get(f"{name.removesuffix('s')}_count")
             lists.append(_list_table(name, value, total))
         else:
-            single.add_row(name, "none")
+            single.add_row(_cell(name), "none")
     return [single, *lists]
 
 
 def _text(name: str, value: Any) -> str:
-    """Stamps are microseconds since 1970; everything else shows as it is."""
+    """Stamps are microseconds since 1970; everything else shows as it is, also from no hub."""
     if name in _STAMPS:
-        return datetime.fromtimestamp(value / 1e6).astimezone().isoformat(" ", "seconds")
+        with contextlib.suppress(TypeError, ValueError, OverflowError, OSError):
+            return datetime.fromtimestamp(value / 1e6).astimezone().isoformat(" ", "seconds")
     text = f"{value:,}" if type(value) is int else str(value) or "none"
     return for_stream(text, lines=False)
 
@@ -121,11 +125,13 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     return pairs
 
 
-def _list_table(name: str, items: list[Any], total: int) -> Table:
+def _list_table(name: str, items: list[Any], said: Any) -> Table:
+    """`said`: how many there are in all, if that is more."""
     rows = [item if isinstance(item, dict) else {name: item} for item in items]
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    count = f"{len(rows):,} of {total:,}" if total > len(rows) else f"{total:,}"
-    table = Table(*columns, title=f"{name} ({count})", title_justify="left")
+    more = type(said) is int and said > len(rows)
+    count = f"{len(rows):,} of {said:,}" if more else f"{len(rows):,}"
+    table = Table(*map(_cell, columns), title=f"{_cell(name)} ({count})", title_justify="left")
     for row in rows:
         table.add_row(*(_cell(row.get(column, "")) for column in columns))
     return table

@@ -397,7 +397,11 @@ class Mqtt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _because("topic aliases that a client of 5.0 may use; each may be a name of 64 KiB"),
     ] = 100
     wildcard_subscriptions: Annotated[
-        bool, _because("whether clients may subscribe with + and #, and so listen to everything")
+        bool,
+        _because(
+            "whether clients may subscribe with + and #, and so listen to everything; what lasting "
+            "sessions and queues have from before goes on"
+        ),
     ] = True
     shared_subscriptions: Annotated[
         bool, _because("whether they may share one: `$share/GROUP/FILTER`")

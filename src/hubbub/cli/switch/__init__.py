@@ -154,7 +154,7 @@ def list_queues(
 
     async def work(hub: SwitchClient) -> None:
         for name in await hub.list(prefix, all):
-            say(name)
+            say(name, lines=False)
 
     _do(url, work)
 
@@ -191,7 +191,7 @@ def create(
     async def work(hub: SwitchClient) -> None:
         named = {setting: value for setting, value in given.items() if value is not None}
         for setting, value in (await hub.configure(name, **named)).items():
-            say(f"{setting} = {value}")
+            say(f"{setting} = {value}", lines=False)
 
     _do(url, work)
 

@@ -31,7 +31,7 @@ def event_line(event: dict[str, Any], since: float) -> str:
     cut = [
         one_line(text)[-width:].ljust(width) for text, width in zip(columns, _WIDTHS, strict=True)
     ]
-    return " ".join((*cut, f"{queue}.{number}:{one_line(payload)}"))
+    return " ".join((*cut, f"{one_line(queue)}.{number}:{one_line(payload)}"))
 
 
 def chart(events: Iterable[dict[str, Any]]) -> list[str]:
