@@ -92,6 +92,10 @@ class AskingGate(Gate):
             return exchange
         return _Narrowing(exchange, self, credentials)
 
+    def rights_of(self, user: str, client: str) -> Rights | None:
+        """The program is asked about who is here."""
+        return self._inner.rights_of(user, client)
+
     def still_in(self, credentials: Credentials) -> bool:
         return self._inner.still_in(credentials)
 

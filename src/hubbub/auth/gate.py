@@ -144,6 +144,14 @@ class Guard(Gate):
             return self.rights
         return self._acl.rights(credentials.user, credentials.client)
 
+    def rights_of(self, user: str, client: str) -> Rights | None:
+        passwords, by_certificate = self._passwords, self._listener.tls.identity != "none"
+        known = passwords is not None and user in passwords.users
+        unchecked = self._listener.allow_anonymous and (passwords is None or not user)
+        if not (known or unchecked or (by_certificate and user)):
+            return None
+        return self.rights if self._acl is None else self._acl.rights(user, client)
+
     def exchange(self, method: str, credentials: Credentials) -> Exchange | None:
         if method != METHOD or self._passwords is None:
             return None

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hubbub.core.clock import Clock
+from hubbub.core.gate import Gate
 from hubbub.core.log import Log
 from hubbub.core.message import Message, Run
 from hubbub.core.metrics import Metrics
 from hubbub.core.names import HUB
-from hubbub.core.rights import Rights
+from hubbub.core.rights import Absent, Rights
 from hubbub.core.route import Route
 from hubbub.core.session import Session, Silent, Subscription
 from hubbub.core.state import Key, State
@@ -31,7 +32,7 @@ class Context:
     rebuilt when next used. `open`: the rights to everything, `itself`: the hub as a client.
     `readings`: what each name under `$SYS` says now. `no_room`: why nothing is taken that would
     stay on the disk (in queues, for sessions that are away, delayed, under a new retained name), ""
-    as long as there is room.
+    as long as there is room. `gates`: those of the listeners.
     """
 
     def __init__(self, clock: Clock, log: Log, record: str) -> None:
@@ -47,9 +48,21 @@ class Context:
         self.no_room = ""
         self.readings: dict[str, Callable[[], str]] = {}
         self.open = Rights()
+        self.gates: list[Gate] = []
         self.itself: Session = Silent("", "hub", self.open)
         self.itself.number = HUB
         self._again: dict[object, Callable[[], object]] = {}
+
+    def absent(self, user: str, client: str) -> Rights:
+        """What a client of before this start may do, until it is here again."""
+        if not self.gates:
+            return self.open
+
+        def found() -> list[Rights]:
+            asked = (gate.rights_of(user, client) for gate in self.gates)
+            return [rights for rights in asked if rights is not None]
+
+        return Absent(found)
 
     def change(self, row: Row) -> int:
         """Log a row, then fold it: the only way state changes.

@@ -92,6 +92,10 @@ class Gate:
         """Begin a conversation by that method; None if the gate does not know it."""
         return None
 
+    def rights_of(self, user: str, client: str) -> Rights | None:
+        """What somebody who is away has, who came in before; None if it could not come in now."""
+        return self.rights
+
     def still_in(self, credentials: Credentials) -> bool:
         """Whether a client that was let in with these may stay, after the rules changed."""
         return True

@@ -156,6 +156,8 @@ class Queues:
     def adopt(self, queue: Queue) -> Queue:
         """Make a queue of the fold a living one; who consumed one of that name does again."""
         queue.enter = self.enqueue
+        if queue.owner and queue.maker is None:  # until that is here again, with its rights
+            queue.rights = self.broker.absent(queue.user, queue.owner)
         queue.consumers = self.expecting.pop(queue.name, queue.consumers)
         queue.readers = self.awaiting.pop(queue.name, {})
         if queue.read:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from mypy_extensions import mypyc_attr
@@ -186,3 +187,19 @@ class Rights:
     def same_as(self, other: Rights) -> bool:
         """Whether another connection with these rights is as good as this one."""
         return other is self
+
+
+class Absent(Rights):
+    """Those of a client that is away since before this start: it has none of its own yet.
+
+    `found` gives what each gate would let it do now. It may what all of these may, and nothing
+    if none lets it in; asked each time, for the rules may change.
+    """
+
+    def __init__(self, found: Callable[[], list[Rights]]) -> None:
+        super().__init__()
+        self._found = found
+
+    def may(self, verb: str, name: str) -> bool:
+        rights = self._found()
+        return bool(rights) and all(one.may(verb, name) for one in rights)

@@ -223,6 +223,7 @@ class Node:
         rows = journal if journal is not None else Log(self.clock)
         broker = self.broker = Broker(self.clock, rows, record, settings.journal.exclude)
         self.gates = Gates(broker.open)
+        broker.gates = [self.guard(self.gates.gate(one)) for one in settings.listeners()]
         self.system = System(broker, VERSION)
         self.protocols = registry.load(broker)
         self.apply(settings)
@@ -323,14 +324,15 @@ class Node:
         self.strangers = Strangers(room, self.broker.metrics)
 
     async def _open_listeners(self) -> None:
-        for settings, bound in zip(self.settings.listeners(), self._bound, strict=True):
+        places = zip(self.settings.listeners(), self._bound, self.broker.gates, strict=True)
+        for settings, bound, gate in places:
             names = settings.protocols
             web = self.web if not names or "http" in names else None
             listener = Listener(
                 self,
                 settings,
                 registry.chosen(self.protocols, names),
-                self.guard(self.gates.gate(settings)),
+                gate,
                 web.adopt if web is not None else None,
                 web.claims if web is not None else lambda request: False,
                 socket.gethostname(),

@@ -108,7 +108,8 @@ class Mqtt(Protocol):
     # Sessions that are away
 
     def revive(self, state: SessionState) -> Session | None:
-        session = MqttSession(self.broker, state.client, self.broker.open, True)
+        rights = self.broker.absent(state.user, state.client)
+        session = MqttSession(self.broker, state.client, rights, True)
         session.remember(state)
         for topic_filter, (qos, options) in state.subscriptions.items():
             session.subscriptions[topic_filter] = Subscription(
