@@ -93,3 +93,14 @@ def test_a_group_whose_members_are_away_takes_nothing() -> None:
     bob = Modern(stage, "bob")
     bob.publish("a", b"1", 1)
     assert stage.broker.metrics.dropped["nobody in the group can take it"] == 1
+
+
+def test_answers_to_calls_go_on() -> None:
+    """The queue for them is transient, and its maker is there."""
+    hub = Hub()
+    far = hub.dial(Switch(hub.broker), get("/login/a") + get("/transient/mine"))
+    assert far.hear().count(b"200 OK") == 2
+    hub.broker.keep_room(WHY)
+    far.say(post("/request/mine/r", b"1"))
+    assert b"HTTP/1.1 200 OK" in far.hear()
+    assert len(hub.broker.state.queues["mine"].messages) == 1

@@ -115,8 +115,8 @@ class Queues:
 
     def room(self, queue: Queue) -> int:
         """How many more messages a queue takes. With room for bytes left, any size fits."""
-        if self.broker.no_room:
-            return 0
+        if self.broker.no_room and queue.maker is None:
+            return 0  # a transient one goes with its maker, who waits for an answer
         most, largest = self.max_messages, self.max_bytes
         own = queue.settings
         if own is not PLAIN:
