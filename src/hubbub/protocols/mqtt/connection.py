@@ -17,7 +17,7 @@ DISCONNECT with the reason code of the PacketError; before 5.0 the connection is
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hubbub.core.client import admit, keep
 from hubbub.core.connection import NEVER, Connection
@@ -35,11 +35,11 @@ from hubbub.protocols.mqtt.codec import PacketError, Properties
 from hubbub.protocols.mqtt.dialect import PLAIN, SECOND, Dialect
 from hubbub.protocols.mqtt.incoming import Incoming, pubacks
 from hubbub.protocols.mqtt.session import ANY_PACKET, MqttSession
+from hubbub.protocols.mqtt.sessions import Sessions
 from hubbub.protocols.mqtt.subscribing import subscribe, unsubscribe
 from hubbub.protocols.mqtt.welcome import (
     REFUSALS,
     UNANSWERED,
-    Will,
     asked_will,
     check,
     check_offered,
@@ -49,11 +49,9 @@ from hubbub.protocols.mqtt.welcome import (
     referral,
     refusal,
 )
+from hubbub.protocols.mqtt.wills import Will
 from hubbub.schema import RELEASE, name_from_wire
 from hubbub.wire.bytes import Gathering
-
-if TYPE_CHECKING:
-    from hubbub.protocols.mqtt.protocol import Mqtt
 
 CONNECT_BYTES: Final = 512 * KIB  # its six strings have at most 64 KiB each
 CONNECT_SECONDS: Final = 10.0  # to send a whole CONNECT after the first byte
@@ -75,7 +73,7 @@ class MqttConnection(Connection):
     outlives it. `_exchange` is the conversation about credentials under way.
     """
 
-    def __init__(self, protocol: Mqtt, link: Link, opening: Opening) -> None:
+    def __init__(self, protocol: Sessions, link: Link, opening: Opening) -> None:
         super().__init__(protocol.broker, link, opening)
         self.protocol = protocol
         self.session: MqttSession | None = None

@@ -6,34 +6,14 @@ Called by the connection. No I/O.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from hubbub.core.route import Route
 from hubbub.core.topics import is_name, is_plain
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError, Properties, Publish
+from hubbub.protocols.mqtt.rate import Rate
+from hubbub.protocols.mqtt.sessions import Sessions
 from hubbub.schema import name_from_wire
-
-if TYPE_CHECKING:
-    from hubbub.protocols.mqtt.protocol import Mqtt
-
-
-class Rate:
-    """How many things in a second: `most`, 0 = any number. A second begins with its first."""
-
-    __slots__ = ("_count", "_since", "most")
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._since = 0.0
-        self._count = 0
-
-    def takes(self, now: float, count: int) -> bool:
-        """Whether so many more are within the bound."""
-        if now - self._since >= 1.0:
-            self._since, self._count = now, 0
-        self._count += count
-        return not self.most or self._count <= self.most
 
 
 class Incoming:
@@ -41,7 +21,7 @@ class Incoming:
 
     __slots__ = ("_aliases", "_due", "_log", "_mqtt", "_owed", "_rate", "unreleased")
 
-    def __init__(self, mqtt: Mqtt) -> None:
+    def __init__(self, mqtt: Sessions) -> None:
         self.unreleased = 0
         self._mqtt = mqtt
         self._log = mqtt.broker.log

@@ -6,7 +6,7 @@ when its rows are durable. Called by the connection. No I/O.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hubbub.core import client
 from hubbub.core.session import Subscription
@@ -16,13 +16,11 @@ from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError
 from hubbub.protocols.mqtt.options import Options
 from hubbub.protocols.mqtt.session import ANY_PACKET, MqttSession
+from hubbub.protocols.mqtt.sessions import Sessions
 from hubbub.schema import name_from_wire
 
-if TYPE_CHECKING:
-    from hubbub.protocols.mqtt.protocol import Mqtt
 
-
-def subscribe(mqtt: Mqtt, session: MqttSession, body: bytes, asked: codec.Connect) -> None:
+def subscribe(mqtt: Sessions, session: MqttSession, body: bytes, asked: codec.Connect) -> None:
     """Take a SUBSCRIBE and answer it. Nothing comes back to a bridge that came from it.
 
     `asked`: how the client introduced itself.
@@ -52,7 +50,7 @@ def _before_5(code: int, asked: int, version: str) -> int:
 
 
 def _subscribe_one(
-    mqtt: Mqtt, session: MqttSession, name: str, options: int, identifier: int
+    mqtt: Sessions, session: MqttSession, name: str, options: int, identifier: int
 ) -> tuple[int, Subscription | None]:
     """The code for one filter, and the subscription if something is to be sent for it now."""
     name = _meant(session, name, "a SUBSCRIBE to")
@@ -104,7 +102,7 @@ def _refused(session: MqttSession, refusal: client.Refused) -> int:
     return code
 
 
-def unsubscribe(mqtt: Mqtt, session: MqttSession, body: bytes) -> None:
+def unsubscribe(mqtt: Sessions, session: MqttSession, body: bytes) -> None:
     """Take an UNSUBSCRIBE and answer it."""
     v5 = session.dialect.v5
     packet_id, names, _ = codec.parse_unsubscribe(body, v5)

@@ -1,4 +1,4 @@
-"""What a CONNECT asks and a CONNACK answers: lifetimes, wills, limits, refusals. No I/O.
+"""What a CONNECT asks and a CONNACK answers: lifetimes, the will, limits, refusals. No I/O.
 
 Called by the connection. Section numbers are those of MQTT 5.0.
 """
@@ -6,22 +6,20 @@ Called by the connection. Section numbers are those of MQTT 5.0.
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hubbub.core import rights
-from hubbub.core.message import Message, message_of, properties_column, row_of
 from hubbub.core.session import FOR_EVER, Session
 from hubbub.core.topics import is_name, is_plain
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError, Properties
-from hubbub.protocols.mqtt.dialect import SECOND, Dialect
+from hubbub.protocols.mqtt.dialect import Dialect
 from hubbub.protocols.mqtt.incoming import check_message
 from hubbub.protocols.mqtt.session import ANY_PACKET
-from hubbub.schema import WILL, Row, name_from_wire, name_to_wire
-
-if TYPE_CHECKING:
-    from hubbub.protocols.mqtt.protocol import Mqtt
+from hubbub.protocols.mqtt.sessions import Sessions
+from hubbub.protocols.mqtt.wills import Will
+from hubbub.schema import name_from_wire, name_to_wire
 
 # Why a gate says no, as a reason code; every other reason is "not authorised".
 REFUSALS: Final = {
@@ -33,49 +31,8 @@ REFUSALS: Final = {
 UNANSWERED: Final = (spec.MALFORMED, spec.PROTOCOL, spec.BAD_TOPIC, spec.BAD_PAYLOAD)
 
 
-class Will:
-    """A will: what is published, after how many seconds, and how long that is worth sending.
-
-    `life` -1 = for ever.
-    """
-
-    __slots__ = ("delay", "life", "message")
-
-    def __init__(self, message: Message, delay: int = 0, life: int = -1) -> None:
-        message.expires = 0  # its time begins when it is published
-        self.message = message
-        self.delay = delay
-        self.life = life
-
-    def published(self, stamp: int) -> Message:
-        """The message as it is published now."""
-        message = self.message
-        message.expires = stamp + self.life * SECOND if self.life >= 0 else 0
-        message.seq = 0
-        return message
-
-    def row(self) -> Row:
-        """The row that keeps it."""
-        properties = dict(self.message.properties or {})
-        if self.delay:
-            properties["delay"] = self.delay
-        if self.life >= 0:
-            properties["expiry"] = self.life
-        return row_of(self.message, WILL)._replace(properties=properties_column(properties))
-
-
-def will_of(row: Row) -> Will:
-    """The will that a row keeps."""
-    message = message_of(row)
-    properties = message.properties or {}
-    delay, life = properties.pop("delay", 0), properties.pop("expiry", -1)
-    message.properties = properties or None
-    assert isinstance(delay, int) and isinstance(life, int)
-    return Will(message, delay, life)
-
-
 def asked_will(
-    mqtt: Mqtt, asked: codec.Connect, dialect: Dialect, sender: Session
+    mqtt: Sessions, asked: codec.Connect, dialect: Dialect, sender: Session
 ) -> Will | None:
     """The will of a CONNECT, in the name of the session."""
     will = asked.will
@@ -89,7 +46,7 @@ def asked_will(
     return Will(message, numbers.get(spec.WILL_DELAY, 0), numbers.get(spec.MESSAGE_EXPIRY, -1))
 
 
-def check(mqtt: Mqtt, asked: codec.Connect) -> None:
+def check(mqtt: Sessions, asked: codec.Connect) -> None:
     """Whether a client that asks so can be let in, whoever it is; a PacketError if not."""
     v5 = asked.properties is not None
     if not mqtt.connects.takes(mqtt.broker.clock.now(), 1):
@@ -132,7 +89,7 @@ def _check_names(asked: codec.Connect) -> None:
             raise PacketError(f"a CONNECT with a control character in its {what}")
 
 
-def check_offered(mqtt: Mqtt, what: str, qos: int, retain: bool) -> None:
+def check_offered(mqtt: Sessions, what: str, qos: int, retain: bool) -> None:
     """Whether it asks for what the hub does not do, and its CONNACK says (3.2.2.3)."""
     most = mqtt.maximum_qos
     if qos > most:
@@ -141,7 +98,7 @@ def check_offered(mqtt: Mqtt, what: str, qos: int, retain: bool) -> None:
         raise PacketError(f"{what} to be retained, which nothing is here", spec.NO_RETAIN)
 
 
-def _check_size(mqtt: Mqtt, asked: codec.Connect) -> None:
+def _check_size(mqtt: Sessions, asked: codec.Connect) -> None:
     """Whoever takes only tiny packets cannot be told what a CONNACK has to say."""
     if asked.properties is None:
         return
@@ -176,7 +133,7 @@ def _keep_alive(asked: int, most: int) -> int:
     return most if most and (not asked or asked > most) else asked
 
 
-def greeting(mqtt: Mqtt, asked: codec.Connect, number: int) -> Properties:
+def greeting(mqtt: Sessions, asked: codec.Connect, number: int) -> Properties:
     """The properties of a CONNACK; what is not said is available or as the client asked.
 
     `number`: the address of the client.
@@ -215,7 +172,7 @@ def refusal(v5: bool, code: int, properties: Properties) -> bytes:
     return codec.connack(False, spec.RETURN_CODE_OF.get(code, codec.NOT_AUTHORISED))
 
 
-def referral(mqtt: Mqtt) -> tuple[int, Properties]:
+def referral(mqtt: Sessions) -> tuple[int, Properties]:
     """Where clients shall go instead of here (4.11), and whether for good."""
     reference = name_to_wire(mqtt.server_reference)
     code = spec.MOVED if mqtt.server_moved else spec.USE_ANOTHER

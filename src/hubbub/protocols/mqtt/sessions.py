@@ -1,0 +1,143 @@
+"""MQTT in one hub: the sessions by client id, what ends by itself, and the settings.
+
+A session without a connection is kept here until it expires; so is a will that is due later.
+Both survive a restart in the journal's fold, from which `revive` takes them up. `wake` does what
+is due. Called by the hub and the connections; how one begins is in `protocol`. No I/O.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from hubbub.config.settings import Settings
+from hubbub.core.broker import Broker
+from hubbub.core.connection import Protocol
+from hubbub.core.limits import CONNECT_BYTES, EARLY_BYTES
+from hubbub.core.link import Link
+from hubbub.core.session import Session, SessionState, Silent, Subscription, row_about
+from hubbub.protocols.mqtt.dialect import PLAIN, Dialect, Dialect5
+from hubbub.protocols.mqtt.options import unpack
+from hubbub.protocols.mqtt.rate import Rate
+from hubbub.protocols.mqtt.serial import CLIENTS, Serial
+from hubbub.protocols.mqtt.session import NAME, MqttSession
+from hubbub.protocols.mqtt.wills import will_of
+from hubbub.schema import WILL, Row, name_of
+
+
+class Sessions(Protocol):
+    """What the conversations of one hub share; they take the settings from here.
+
+    `exchanging`: who is in an exclusive exchange now. `counts_as`: by the QoS of a PUBLISH, that of
+    the message it makes.
+    """
+
+    name = NAME
+    streams = True
+    login_bytes = CONNECT_BYTES + EARLY_BYTES
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
+        self._dialects: dict[tuple[bool, str], Dialect] = {(False, ""): PLAIN}
+        self.sessions: dict[str, MqttSession] = {}
+        self.exchanging: set[Serial] = set()
+        self._due: list[tuple[int, str]] = []
+        self._take(Settings())
+
+    def apply(self, settings: Settings) -> None:
+        self._take(settings)
+
+    def _take(self, settings: Settings) -> None:
+        mqtt = settings.mqtt
+        self.message_bytes = settings.limits.message_bytes
+        self.payload_bytes = mqtt.payload_bytes
+        self.qos2_serial = mqtt.qos2_serial
+        self.maximum_qos = mqtt.maximum_qos
+        self.counts_as = (2, 2, 2) if mqtt.upgrade_qos else (0, 1, 2)
+        self.retains = settings.limits.retained_messages > 0
+        self.max_keepalive = mqtt.max_keepalive
+        self.refuse_keepalive = mqtt.refuse_keepalive
+        self.receive_maximum = mqtt.receive_maximum
+        self.topic_alias_maximum = mqtt.topic_alias_maximum
+        self.max_session_expiry = mqtt.max_session_expiry
+        self.broker.wildcards = mqtt.wildcard_subscriptions
+        self.broker.sharing = mqtt.shared_subscriptions
+        self.message_rate = mqtt.message_rate
+        self.connects = Rate(mqtt.connect_rate)
+        self.server_reference = mqtt.server_reference
+        self.server_moved = mqtt.server_moved
+
+    def dialect(self, version: str, mount: str) -> Dialect:
+        """What a client of that version is told, and tells, on a listener with that mount point."""
+        key = version == "5.0", mount
+        found = self._dialects.get(key)
+        if found is None:
+            found = Dialect5(self.broker.clock, mount) if key[0] else Dialect(mount)
+            self._dialects[key] = found
+        return found
+
+    def serial(self, client: str, link: Link, v5: bool) -> Serial | None:
+        """How QoS 2 is served to clients that accept nothing else meanwhile; None for the others.
+
+        They are of before 5.0, which lets a client say how much it takes at a time.
+        """
+        if v5 or not (self.qos2_serial or client.startswith(CLIENTS)):
+            return None
+        return Serial(link, self.broker.clock, self.exchanging)
+
+    # Sessions that are away
+
+    def revive(self, state: SessionState) -> Session | None:
+        rights = self.broker.absent(state.user, state.client)
+        session = MqttSession(self.broker, state.client, rights, True)
+        session.remember(state)
+        for topic_filter, (qos, options) in state.subscriptions.items():
+            session.subscriptions[topic_filter] = Subscription(
+                session, topic_filter, qos, PLAIN.encodings(qos), options=options,
+                no_local=unpack(options).no_local,
+            )  # fmt: skip
+        self.sessions[state.client] = session
+        self.expect(state)
+        return session
+
+    def expect(self, state: SessionState) -> None:
+        """Look at a session again when its will is due, and when it ends."""
+        will = state.will.expires if state.will is not None else 0
+        for stamp in (will, state.expires):
+            if stamp:
+                heapq.heappush(self._due, (stamp, state.client))
+
+    def wake(self, now: float) -> None:
+        for serial in list(self.exchanging):
+            serial.wake(now)
+        stamp = self.broker.clock.stamp()
+        while self._due and self._due[0][0] <= stamp:
+            away = self.sessions.get(heapq.heappop(self._due)[1])
+            if away is None or away.number:
+                continue
+            self.publish_due_will(away)
+            if 0 < away.state.expires <= stamp:
+                self.broker.metrics.expired += 1
+                self.end(away)
+
+    def end(self, session: MqttSession) -> None:
+        """A lasting session is over: its will, if it still waits, is published now."""
+        self._publish_will(session)
+        self.broker.end(session)
+        self.sessions.pop(session.client, None)
+
+    def publish_will(self, will: Row) -> None:
+        """The client's session ended with the hub, and with it any delay."""
+        client = Silent(NAME, name_of(will.client), self.broker.open)
+        self.broker.post(will_of(will).published(self.broker.clock.stamp()), client)
+        self.broker.disconnect(client, "hub restarted")
+
+    def publish_due_will(self, session: MqttSession) -> None:
+        will = session.state.will
+        if will is not None and 0 < will.expires <= self.broker.clock.stamp():
+            self._publish_will(session)
+
+    def _publish_will(self, session: MqttSession) -> None:
+        row = session.state.will
+        if row is not None and row.expires:
+            self.broker.change(row_about(session, WILL))
+            self.broker.post(will_of(row).published(self.broker.clock.stamp()), session)

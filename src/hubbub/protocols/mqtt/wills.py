@@ -1,0 +1,48 @@
+"""A will, and the row that keeps it while its client is connected, and over a restart. No I/O."""
+
+from __future__ import annotations
+
+from hubbub.core.message import Message, message_of, properties_column, row_of
+from hubbub.protocols.mqtt.dialect import SECOND
+from hubbub.schema import WILL, Row
+
+
+class Will:
+    """A will: what is published, after how many seconds, and how long that is worth sending.
+
+    `life` -1 = for ever.
+    """
+
+    __slots__ = ("delay", "life", "message")
+
+    def __init__(self, message: Message, delay: int = 0, life: int = -1) -> None:
+        message.expires = 0  # its time begins when it is published
+        self.message = message
+        self.delay = delay
+        self.life = life
+
+    def published(self, stamp: int) -> Message:
+        """The message as it is published now."""
+        message = self.message
+        message.expires = stamp + self.life * SECOND if self.life >= 0 else 0
+        message.seq = 0
+        return message
+
+    def row(self) -> Row:
+        """The row that keeps it."""
+        properties = dict(self.message.properties or {})
+        if self.delay:
+            properties["delay"] = self.delay
+        if self.life >= 0:
+            properties["expiry"] = self.life
+        return row_of(self.message, WILL)._replace(properties=properties_column(properties))
+
+
+def will_of(row: Row) -> Will:
+    """The will that a row keeps."""
+    message = message_of(row)
+    properties = message.properties or {}
+    delay, life = properties.pop("delay", 0), properties.pop("expiry", -1)
+    message.properties = properties or None
+    assert isinstance(delay, int) and isinstance(life, int)
+    return Will(message, delay, life)
