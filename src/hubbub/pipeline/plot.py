@@ -71,7 +71,8 @@ def png(lines: list[Line], file: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise SettingError(
-            "a PNG needs matplotlib: run `pip install 'hubbub[pipeline]'`, or use --plot -"
+            "a PNG needs matplotlib: run `pip install '.[pipeline]'` where Hubbub's source is, or "
+            "use --plot -"
         ) from error
     figure = Figure(figsize=(12, 6), dpi=100, layout="constrained")
     axes = figure.add_subplot()

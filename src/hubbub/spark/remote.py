@@ -107,7 +107,7 @@ class Remote:
         if version > FORMAT_VERSION:
             raise DirectoryError(
                 f"the journal of {self.name} has format {version}, this hubbub knows "
-                f"{FORMAT_VERSION}: update hubbub where Spark runs (pip install -U hubbub)"
+                f"{FORMAT_VERSION}: install the same version of Hubbub where Spark runs"
             )
         if self._journal and journal != self._journal:
             raise OffsetError(
