@@ -22,7 +22,7 @@ serve: .venv/hub ## Run the hub alone on 127.0.0.1:1883 and :8080 (ARGS="--data 
 test: .venv/dev ## Check style and types, then run every test; as root it installs the Debian packages they need.
 	@tests/setup.sh
 	@$(MAKE) --no-print-directory --jobs 2 lint build/spark.jsa
-	@$(BIN)/pytest $(PARALLEL)
+	@$(BIN)/pytest $(PARALLEL) --durations 15
 
 test-fast: .venv/dev ## Run the tests that need neither Spark nor other servers (under two minutes).
 	@$(BIN)/pytest $(PARALLEL) -m "not spark and not interop and not slow and not soak"
