@@ -284,7 +284,7 @@ def test_a_strange_answer_is_a_clear_error(
 
 def test_a_newer_format_is_refused_before_anything_is_read(serving: Serving) -> None:
     url = serving([(200, {}, json.dumps({**LISTING, "format": 2}).encode())])
-    with pytest.raises(DirectoryError, match="has format 2, this hubbub knows 1: update"):
+    with pytest.raises(DirectoryError, match="has format 2, this hubbub knows 1: install the same"):
         Reader(Options({"url": url})).partitions()
 
 
