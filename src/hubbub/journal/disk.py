@@ -29,6 +29,7 @@ from hubbub.core.limits import GROWTH_LEAST, GROWTH_MOST
 from hubbub.journal.content import HEADER_BYTES, Header
 from hubbub.journal.files import opened, write_at
 from hubbub.journal.group import Group
+from hubbub.journal.invariants import must
 from hubbub.journal.pulse import Pulse
 from hubbub.journal.segments import COMMITTED_BYTES, Directory, committed_bytes
 
@@ -76,6 +77,7 @@ class Disk:
         self._bytes = 0  # of the file, with the zeros behind its end
         self._suspect = False
         self._half = 0  # of `committed` that was written last
+        self._published = 0  # what it says, or is about to
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
 
@@ -173,6 +175,8 @@ class Disk:
         self.written = group.last
 
     def publish(self, group: Group) -> None:
+        must(group.last >= self._published, "`committed` never goes back")
+        self._published = group.last
         half = 1 - self._half  # again the same one, if this fails: the other stays right
         write_at(self._committed, committed_bytes(group.last), half * COMMITTED_BYTES)
         self._half = half

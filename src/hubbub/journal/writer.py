@@ -41,6 +41,7 @@ from hubbub.journal.disk import Disk
 from hubbub.journal.gathered import Gathered
 from hubbub.journal.group import Group, group_of, weight_of
 from hubbub.journal.healing import choose, heal, take_back
+from hubbub.journal.invariants import must
 from hubbub.journal.pulse import Pulse
 from hubbub.journal.readback import File, ReadBack, opened
 from hubbub.journal.room import Room
@@ -94,6 +95,7 @@ class Journal(Log):
         self._weight = 0
         self._since = 0.0
         self._group: Group | None = None
+        self._sent = 0  # the last row on its way to the disk, or there; 0: none since the start
         self._launched = 0.0
         # The segment as the loop sees it
         self._base = 0
@@ -328,6 +330,8 @@ class Journal(Log):
         base = rows.first if self._full else self._base
         # Encoded before anything is given up: rows that cannot be written are promised to nobody.
         group = group_of(rows, weight, self._together, base)
+        must(group.first == self._sent + 1 or not self._sent, "rows are numbered one by one")
+        self._sent = group.last
         self._rows, self._weight, self._group = Gathered(), 0, group
         self._together = []
         self._launched = self.clock.now()
@@ -349,6 +353,7 @@ class Journal(Log):
         group = self._group
         if group is None or seq < group.last:
             return
+        must(self.durable < group.last <= self.position, "what is durable only grows")
         self._group = None
         self.durable = self.written = group.last
         self.pulse.committed(self.clock.now() - self._launched, len(group.rows), len(group.data))
