@@ -57,6 +57,19 @@ def test_no_address_has_more_than_its_share() -> None:
     assert [one.gone for one in many] == [True] * 98 + [False] * (8 // SHARE)
 
 
+def test_who_waits_for_us_goes_after_others() -> None:
+    """Its words are not read yet, or its password is being judged: the hub is busy, not it."""
+    strangers = Strangers(16, Metrics())  # of one address 4
+    judged, silent = came(strangers, "a", busy=True), came(strangers, "a")
+    later = [came(strangers, "a") for _ in range(3)]
+    assert silent.gone and not judged.gone
+    for one in later:
+        one.busy = True
+    newest = came(strangers, "a", busy=True)
+    gone = [one for one in (judged, *later) if one.gone]
+    assert len(gone) == 1 and not newest.gone, "if all wait for us, one goes nevertheless"
+
+
 def test_who_was_let_in_leaves_room() -> None:
     strangers = Strangers(4, Metrics())
     for number in range(100):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import select
 import ssl
 import typing
 from collections.abc import Callable, Sequence
@@ -206,7 +207,18 @@ class Socket(asyncio.Protocol):
     # Called by the room for strangers
 
     def occupied(self) -> bool:
-        return self.held or (self.connection is not None and self.connection.asking)
+        if self.connection is not None:
+            return self.held or self.connection.asking
+        return self.held or (not self.young and self._was_not_heard())
+
+    def _was_not_heard(self) -> bool:
+        """Whether it has said something that the loop has not come to."""
+        found = self.transport.get_extra_info("socket") if self.transport is not None else None
+        if found is None or found.fileno() < 0:
+            return False
+        poll = select.poll()
+        poll.register(found.fileno(), select.POLLIN)
+        return bool(poll.poll(0))
 
     def turn_away(self) -> None:
         self.stranger = None
