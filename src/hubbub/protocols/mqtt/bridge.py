@@ -311,7 +311,7 @@ class BridgeConnection(Connection):
         self.welcome = False
         self._gathering = Gathering()
         self._heard = self._pinged = self.broker.clock.now()
-        self._patience: float = bridge.settings.keep_alive
+        self._patience: float = float(bridge.settings.keep_alive)
         self._over = False
         self._answers = {
             codec.CONNACK: self._connack,
@@ -407,7 +407,7 @@ class BridgeConnection(Connection):
         session.retains = numbers.get(spec.RETAIN_AVAILABLE, 1) == 1
         session.packet_limit = numbers.get(spec.MAXIMUM_PACKET, ANY_PACKET)
         patience = numbers.get(spec.SERVER_KEEP_ALIVE, self.bridge.settings.keep_alive)
-        self._patience = patience or NEVER  # [MQTT-3.1.2.10]: 0 turns it off
+        self._patience = float(patience) or NEVER  # [MQTT-3.1.2.10]: 0 turns it off
         return numbers.get(spec.RECEIVE_MAXIMUM, 65_535)
 
     def _forget_open_ids(self) -> None:
