@@ -100,6 +100,28 @@ def test_bindings_of_a_transient_queue_before_its_maker_is_back(may: bool) -> No
         stage.broker.age += 1
 
 
+def test_its_rights_are_looked_up_once_until_the_rules_change() -> None:
+    """Ten thousand that are away are asked about each new name."""
+    asked = []
+
+    class Counting(Town):
+        def rights_of(self, user: str, client: str) -> Rights | None:
+            asked.append(user)
+            return super().rights_of(user, client)
+
+    gate = Counting(ann=ruled("readwrite safe/#"))
+    stage = after_a_kill(of_ann(Stage()), gate)
+    for number in range(50):
+        stage.broker.post(Message(f"safe/{number}", b"x", 1))
+    assert asked == ["ann"]
+    waits = stage.broker.state.sessions["mqtt", "ann"].backlog
+    assert len(waits.entries) == 50
+    gate.by_user = {}
+    stage.broker.rules_changed()
+    stage.broker.post(Message("safe/0", b"x", 1))
+    assert asked == ["ann", "ann"] and len(waits.entries) == 50
+
+
 @pytest.fixture
 def gates() -> Iterator[Gates]:
     gates = Gates(Rights())

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 
+from hubbub.client import blocking
+from hubbub.client.mqtt import Refusal, Scram
 from hubbub.core.limits import REFUSALS_KEPT
 from hubbub.core.rights import Refusals
 from tests.core.recording import StillClock
@@ -53,6 +57,31 @@ def test_why_a_user_was_refused(tmp_path: Path, start_hub: StartHub) -> None:
     assert "nobody was refused" in hubbub(*asked, "--user", "cy").stdout
     nosy = hubbub("refusals", "--url", url("http", "ann:secret"))
     assert nosy.returncode == 1 and "may not trace" in nosy.stderr
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("door", ["switch", "web page", "api", "scram", "smq"])
+def test_a_wrong_password_is_there_whatever_was_spoken(
+    door: str, tmp_path: Path, start_hub: StartHub
+) -> None:
+    users = tmp_path / "users"
+    for user in ("ann", "boss"):
+        hubbub("passwd", "add", str(users), user, "--scram", "--stdin", stdin="secret\n")
+    hub = start_hub("--set", f"password_file={users}", "--set", "allow_anonymous=false")
+    wrong = httpx.BasicAuth("ann", "guess")
+    if door == "smq":
+        url = hub.url("smq").replace("://", "://ann:guess@")
+        hubbub("pub", "x", "-m", "1", "--url", url)
+    elif door == "scram":
+        shown = partial(Scram, "ann", "guess")
+        with pytest.raises(Refusal), blocking.connect(hub.url("mqtt"), exchange=shown):
+            pass
+    else:
+        path = {"switch": "/login/x", "web page": "/status", "api": "/api/v1/status"}[door]
+        assert httpx.get(hub.url("http") + path, auth=wrong).status_code == 401
+    boss = hub.url("http").replace("://", "://boss:secret@")
+    [said] = hubbub("refusals", "--url", boss, "--user", "ann").stdout.splitlines()
+    assert "was not let in: wrong user name or password" in said
 
 
 def test_the_last_ones_are_kept_and_take_little_memory() -> None:

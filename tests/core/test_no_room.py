@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from hubbub.core.limits import LINK_CHOKED
 from hubbub.protocols.mqtt import codec
+from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.switch import Switch
 from tests.protocols.mqtt.conversation import Stage
-from tests.protocols.mqtt.modern import Modern
+from tests.protocols.mqtt.modern import Modern, told
 from tests.protocols.smq.device import Hub
 from tests.protocols.switch.journaled import get, post
 
@@ -92,15 +94,38 @@ def test_a_group_whose_members_are_away_takes_nothing() -> None:
     stage.broker.keep_room(WHY)
     bob = Modern(stage, "bob")
     bob.publish("a", b"1", 1)
-    assert stage.broker.metrics.dropped["nobody in the group can take it"] == 1
+    assert bob.hear()[-1] == "PUBACK 1 0x97"
+    here = stage.device("cy")
+    here.subscribe("$share/g/a", 1)
+    here.hear()
+    bob.publish("a", b"2", 1, packet_id=2)
+    assert bob.hear() == ["PUBACK 2"] and here.hear() == ["a=2 q1 #1"]
 
 
-def test_answers_to_calls_go_on() -> None:
-    """The queue for them is transient, and its maker is there."""
+def test_a_session_that_is_here_and_does_not_read_takes_no_more() -> None:
+    """It is not away, and pins as much: one MiB waits, and the rest is refused."""
+    stage = Stage()
+    stage.broker.inflight = 1
+    ann = Modern(stage, "ann", False, told({spec.SESSION_EXPIRY: 1000}))
+    ann.subscribe("a", 1)
+    bob = Modern(stage, "bob")
+    bob.hear()
+    stage.broker.keep_room(WHY)
+    size, codes = 100_000, []
+    for number in range(1, 31):
+        bob.publish("a", b"x" * size, 1, packet_id=number)
+        codes += bob.hear()
+    taken = sum("0x97" not in code for code in codes)
+    assert LINK_CHOKED <= taken * size <= LINK_CHOKED + 2 * size and len(codes) == 30
+    assert codes[-1] == "PUBACK 30 0x97"
+    assert stage.broker.state.sessions["mqtt", "ann"].backlog.bytes == taken * size
+
+
+def test_a_queue_of_ones_own_is_no_way_round() -> None:
     hub = Hub()
     far = hub.dial(Switch(hub.broker), get("/login/a") + get("/transient/mine"))
     assert far.hear().count(b"200 OK") == 2
     hub.broker.keep_room(WHY)
     far.say(post("/request/mine/r", b"1"))
-    assert b"HTTP/1.1 200 OK" in far.hear()
-    assert len(hub.broker.state.queues["mine"].messages) == 1
+    assert b"HTTP/1.1 507" in far.hear()
+    assert not hub.broker.state.queues["mine"].messages

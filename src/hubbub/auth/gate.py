@@ -110,7 +110,7 @@ class Guard(Gate):
         by_certificate = self._by_certificate(credentials)
         if by_certificate:
             credentials.user = credentials.certificate
-        self._rest_on(credentials, not by_certificate)
+        credentials.basis = self._basis(credentials, not by_certificate)
         if complaint:
             decide(complaint)
         elif by_certificate:
@@ -156,19 +156,21 @@ class Guard(Gate):
         if method != METHOD or self._passwords is None:
             return None
 
+        def claimed(user: str) -> None:
+            credentials.user = user
+
         def admit(user: str) -> tuple[Rights | None, str]:
             complaint = self._complaint(credentials)
-            credentials.user = user
-            self._rest_on(credentials, True)
+            credentials.basis = self._basis(credentials, True)
             return (None, complaint) if complaint else (self._rights(credentials), "")
 
         guesses, address = self._gates.logins.guesses, source_of(credentials.address)
-        return Scram(self._passwords, admit, guesses, address)
+        return Scram(self._passwords, admit, guesses, address, claimed)
 
-    def _rest_on(self, credentials: Credentials, by_password: bool) -> None:
-        """Keep what the files say of it now; `credentials.user` is who it is."""
+    def _basis(self, credentials: Credentials, by_password: bool) -> Basis:
+        """What the files say of it now; `credentials.user` is who it is."""
         user, passwords, acl = credentials.user, self._passwords, self._acl
-        credentials.basis = Basis(
+        return Basis(
             by_password,
             passwords.users.get(user) if by_password and passwords is not None else None,
             acl.subject(user, credentials.client) if acl is not None else None,
@@ -178,6 +180,4 @@ class Guard(Gate):
         """False if its password was changed or taken away, or it is to have other rights."""
         before = credentials.basis
         assert isinstance(before, Basis)
-        self._rest_on(credentials, before.by_password)
-        after, credentials.basis = credentials.basis, before
-        return after == before
+        return self._basis(credentials, before.by_password) == before

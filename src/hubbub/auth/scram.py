@@ -111,17 +111,24 @@ class Accounts:
         raise NotImplementedError
 
 
+def _nobody_listens(user: str) -> None:
+    """Who was refused is of no interest."""
+
+
 class Scram(Exchange):
-    """One conversation. `admit(user)` gives the rights of a user who has proved who it is."""
+    """One conversation. `claimed(user)` hears who the client says it is, `admit(user)` gives the
+    rights of a user who has proved it.
+    """
 
     def __init__(
         self, accounts: Accounts, admit: Callable[[str], tuple[Rights | None, str]],
-        guesses: Guesses, address: str = "",
+        guesses: Guesses, address: str = "", claimed: Callable[[str], None] = _nobody_listens,
     ) -> None:  # fmt: skip
         self._accounts = accounts
         self._admit = admit
         self._guesses = guesses
         self._address = address
+        self._claimed = claimed
         self._user = ""
         self._verifier: Verifier | None = None
         self._header = b""
@@ -144,6 +151,7 @@ class Scram(Exchange):
             return _MALFORMED
         user, nonce, *_ = bare.split(b",")  # extensions may follow, and are ignored
         self._user = _user_in(_value(b"n", user))
+        self._claimed(self._user)
         if name and _user_in(_value(b"a", name)) != self._user:
             return Step(True, reason="nobody may act for another user here")
         if self._guesses.blocked(self._address, self._user):

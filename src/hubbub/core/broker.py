@@ -89,7 +89,6 @@ class Broker(Context):
         self.outgoing = Outgoing(log)
         self.exclude = exclude
         self.levels: list[tuple[str, int]] = []
-        self.unsettled: list[Session] = []
         self._named: dict[tuple[tuple[SessionState, int], ...], int] = {}  # the audiences
         self._named_in = -1  # this segment
         self.groups = Groups(self)
@@ -159,7 +158,8 @@ class Broker(Context):
         """
         if session.rights is not admission.rights or session.user != admission.user:
             self.entitle(session, admission)
-        admission.stays()
+        else:
+            admission.stays()
         session.opening, session.mount = admission.opening, admission.mount
         session.address = admission.opening.address if admission.opening is not None else ""
         session.number = admission.number or self.address()
@@ -366,7 +366,7 @@ class Broker(Context):
 
     def owns(self, session: Session, name: str) -> bool:
         """Whether it is a queue that was made for this session."""
-        queue = self.state.queues.get(name[len(QUEUE) :]) if name.startswith(QUEUE) else None
+        queue = self.state.queue_at(name)
         return queue is not None and queue.maker is session
 
     def refuse(self, session: Session, verb: str, name: str) -> str:
@@ -491,7 +491,8 @@ class Broker(Context):
                 route.shared = route.shared or session.lasts()
             else:
                 self._add_audience(route, subscription)
-        route.bounded = self.no_room != "" and (route.must or _stays(route))
+        stays = route.must or route.shared or len(route.audience) > 0
+        route.bounded = self.no_room != "" and stays
 
     def _add_audience(self, route: Route, subscription: Subscription) -> None:
         session = subscription.session
@@ -510,7 +511,7 @@ class Broker(Context):
         if route.delay:
             return not self.delays.has_room(count)
         if name.startswith(QUEUE):
-            queue = self.state.queues.get(name[len(QUEUE) :])
+            queue = self.state.queue_at(name)
             return self.queues.room(queue) < count if queue is not None else self.no_room != ""
         if self.no_room and (route.must or (qos and _stays(route))):
             return True
@@ -577,7 +578,7 @@ class Broker(Context):
             run.first = self.log.keep(run)
         if audience:
             self.state.published(audience, run.first, run.count, run.qos, run.payload_size())
-            self._bound_backlogs(audience, run.count)
+            self._bound_backlogs(audience, run)
         if run.retain:
             self.retained.keep(run)
         if run.number:
@@ -601,11 +602,11 @@ class Broker(Context):
             route.audience_seq, route.audience_segment = self._named[key], segment
         return route.audience_seq
 
-    def _bound_backlogs(self, audience: list[tuple[SessionState, int]], count: int) -> None:
+    def _bound_backlogs(self, audience: list[tuple[SessionState, int]], run: Run) -> None:
         for state, _ in audience:
             excess = state.backlog.excess(self.backlog_messages, self.backlog_bytes)
-            if self.no_room and not state.connected:
-                excess = max(excess, count)
+            if self.no_room and state.keeps(run.payload_size() * run.count):
+                excess = max(excess, run.count)
             if excess:
                 self.metrics.drop("backlog full", excess)
                 ref = state.backlog.seq(state.backlog.next - excess)
@@ -661,8 +662,9 @@ class Broker(Context):
 
 
 def _stays(route: Route) -> bool:
-    """Whether a message there waits on the disk for a session that is away."""
-    return any(not state.connected for state, _ in route.audience)
+    """Whether a message there waits on the disk for a session that does not take it now."""
+    groups = [one.session for one in route.subscriptions if isinstance(one.session, Group)]
+    return any(state.keeps() for state, _ in route.audience) or any(one.keeps() for one in groups)
 
 
 def _number(wanted: int) -> int:

@@ -73,11 +73,6 @@ def admit(
         connection.asking = False
         if admission is not None and alone and client:
             connection.broker.take_over(admission)
-        if admission is None:
-            who = f"user {user!r}" if user else "a client without a user name"
-            address, why = connection.opening.address, words_of(reason)
-            text = f"{who} (client {client!r}) at {address or 'this host'} was not let in: {why}"
-            connection.broker.refusals.keep(user, client, text)
         decided(admission, reason)
         kept, connection.early = connection.early or (), None
         for data in kept:

@@ -21,6 +21,7 @@ from hubbub.core.route import Route
 from hubbub.core.session import Session, Silent, Subscription
 from hubbub.core.state import Key, State
 from hubbub.core.topics import Filters
+from hubbub.core.turns import Turns
 from hubbub.schema import Row
 
 
@@ -30,6 +31,7 @@ class Context:
     `clients`: who is connected, by number; `sessions`: the same and those that are away and last,
     by protocol and id. `age` grows with every change of subscriptions; routes of another age are
     rebuilt when next used. `open`: the rights to everything, `itself`: the hub as a client.
+    `unsettled`: whose `settle` the tick calls at its end; `later` calls something in another turn.
     `readings`: what each name under `$SYS` says now. `no_room`: why nothing is taken that would
     stay on the disk (in queues, for sessions that are away, delayed, under a new retained name), ""
     as long as there is room. `gates`: those of the listeners.
@@ -51,6 +53,9 @@ class Context:
         self.gates: list[Gate] = []
         self.itself: Session = Silent("", "hub", self.open)
         self.itself.number = HUB
+        self.unsettled: list[Session] = []
+        self.later = Turns(clock, self.open, self._unsettle).later
+        self._rules = 0  # how often they changed
         self._again: dict[object, Callable[[], object]] = {}
 
     def absent(self, user: str, client: str) -> Rights:
@@ -58,11 +63,19 @@ class Context:
         if not self.gates:
             return self.open
 
-        def found() -> list[Rights]:
+        def find() -> list[Rights]:
             asked = (gate.rights_of(user, client) for gate in self.gates)
             return [rights for rights in asked if rights is not None]
 
-        return Absent(found)
+        return Absent(find, lambda: self._rules)
+
+    def _unsettle(self, session: Session) -> None:
+        self.unsettled.append(session)
+
+    def rules_changed(self) -> None:
+        """Who may do what is asked anew."""
+        self._rules += 1
+        self.age += 1
 
     def change(self, row: Row) -> int:
         """Log a row, then fold it: the only way state changes.

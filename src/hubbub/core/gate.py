@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from mypy_extensions import mypyc_attr
 
-from hubbub.core.rights import Rights
+from hubbub.core.rights import Rights, words_of
 from hubbub.wire.http import Request
 from hubbub.wire.site import Site
 
@@ -109,6 +109,10 @@ def _nobody_waits() -> None:
     """There is no room for strangers that it could leave."""
 
 
+def _nobody_asks(user: str, client: str, text: str) -> None:
+    """Nobody remembers who was not let in."""
+
+
 def _not_at_all(reason: str) -> None:
     """There is no connection to close."""
 
@@ -130,7 +134,8 @@ class Opening:
     for the log. `protocol` is the name of what is spoken, `challenge` the random number the hub
     told the client (0 = none), `info` what the client said about itself, and `argument` what the
     program said that handed the connection over. `mount` is what the names of this listener have
-    before those that its clients say. `let_in` is called when the gate has said yes. `gone`:
+    before those that its clients say. `let_in` is called when the gate has said yes, `refused`
+    with user, client and a line of text when it has said no. `gone`:
     nobody waits for its answer any more. `site` says which requests of browsers it takes; who
     speaks HTTP asks it about each.
     """
@@ -138,7 +143,7 @@ class Opening:
     __slots__ = (
         "address", "port", "secure", "certificate", "websocket", "request", "gate", "credentials",
         "run", "close", "protocol", "challenge", "info", "argument", "mount", "site", "let_in",
-        "gone",
+        "refused", "gone",
     )  # fmt: skip
 
     def __init__(
@@ -170,6 +175,7 @@ class Opening:
         self.mount = ""
         self.site = _EVERYWHERE
         self.let_in = _nobody_waits
+        self.refused = _nobody_asks
         self.gone = False
 
     def ask(
@@ -183,7 +189,7 @@ class Opening:
 
         def judged(rights: Rights | None, reason: str) -> None:
             credentials.secret = b""
-            admission = self._admitted(credentials, rights) if rights is not None else None
+            admission = self._decided(credentials, rights, reason)
             if asking:
                 decided(admission, reason)
             else:
@@ -192,11 +198,23 @@ class Opening:
         self.gate.authenticate(credentials, judged)
         asking = False
 
-    def _admitted(self, credentials: Credentials, rights: Rights) -> Admission:
+    def _decided(
+        self, credentials: Credentials, rights: Rights | None, reason: str
+    ) -> Admission | None:
+        if rights is None:
+            self.turn_away(credentials.user, credentials.client, reason)
+            return None
         self.let_in()
         admission = Admission(self.protocol, credentials.client, credentials.user, rights, self)
         admission.credentials = credentials
         return admission
+
+    def turn_away(self, user: str, client: str, reason: str) -> None:
+        """Somebody was not let in: remembered for who asks why."""
+        who = f"user {user!r}" if user else "a client without a user name"
+        where, why = self.address or "this host", words_of(reason)
+        text = f"{who} (client {client!r}) at {where} was not let in: {why}"
+        self.refused(user, client, text)
 
     def exchange(self, method: str, client: str) -> Exchange | None:
         """Begin a conversation about credentials; None if the gate does not know the method."""
@@ -215,8 +233,8 @@ class _Exchange(Exchange):
 
     def step(self, data: bytes) -> Step:
         step = self._inner.step(data)
-        if step.done and step.rights is not None:
-            step.admission = self._opening._admitted(self._credentials, step.rights)
+        if step.done:
+            step.admission = self._opening._decided(self._credentials, step.rights, step.reason)
         return step
 
 

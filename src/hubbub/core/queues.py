@@ -53,11 +53,12 @@ class Queues:
 
     def __init__(self, broker: Context) -> None:
         self.broker = broker
-        self.overdue = Overdue(broker, self.offer)
+        self.overdue = Overdue(broker, self._offer_again)
         self.max_messages = QUEUE_MESSAGES
         self.max_bytes = QUEUE_BYTES
         self.expecting: dict[str, deque[Subscription]] = {}
         self.awaiting: dict[str, dict[Reader, None]] = {}
+        self._looking: set[Queue] = set()
 
     def named(self, name: str, maker: Session | None = None) -> Queue:
         """The queue of that name; it begins, persistent or its maker's, if it does not exist."""
@@ -115,8 +116,8 @@ class Queues:
 
     def room(self, queue: Queue) -> int:
         """How many more messages a queue takes. With room for bytes left, any size fits."""
-        if self.broker.no_room and queue.maker is None:
-            return 0  # a transient one goes with its maker, who waits for an answer
+        if self.broker.no_room:
+            return 0
         most, largest = self.max_messages, self.max_bytes
         own = queue.settings
         if own is not PLAIN:
@@ -192,10 +193,9 @@ class Queues:
 
     def cached(self, name: str, routes: dict[bytes, Route]) -> None:
         """The route to a queue is kept there: it goes with the queue, of which it keeps all."""
-        if name.startswith(QUEUE):
-            queue = self.broker.state.queues.get(name[len(QUEUE) :])
-            if queue is not None:
-                queue.cached_in[id(routes)] = routes
+        queue = self.broker.state.queue_at(name)
+        if queue is not None:
+            queue.cached_in[id(routes)] = routes
 
     def bind(self, queue: Queue, topic_filter: str) -> None:
         """Every publish that matches the filter enters the queue from now on."""
@@ -287,8 +287,8 @@ class Queues:
     def back(self, session: Session) -> None:
         """A consumer is here again, and may take more or less than before."""
         for name in session.subscriptions:
-            queue = self.broker.state.queues.get(name[len(QUEUE) :])
-            if queue is not None and name.startswith(QUEUE):
+            queue = self.broker.state.queue_at(name)
+            if queue is not None:
                 queue.recall()
 
     def consume_no_more(self, name: str, subscription: Subscription) -> None:
@@ -312,6 +312,17 @@ class Queues:
         if queue.settings.lease:
             queue.tell()
 
+    def _offer_again(self, queue: Queue) -> None:
+        self._looking.discard(queue)
+        if self.broker.state.queues.get(queue.name) is queue:  # not destroyed meanwhile
+            self.offer(queue)
+
+    def _look_on(self, queue: Queue) -> None:
+        """Offer in another turn what waits there."""
+        if queue not in self._looking:
+            self._looking.add(queue)
+            self.broker.later(partial(self._offer_again, queue))
+
     def dispatch(self, queue: Queue) -> None:
         """Hand waiting messages to consumers that have room, in turn."""
         while queue.consumers:
@@ -324,7 +335,7 @@ class Queues:
             try:
                 message = self.broker.log.read(queue.messages[number])
             except UnreadableError:
-                self.broker.again(queue, partial(self.offer, queue))
+                self.broker.again(queue, partial(self._offer_again, queue))
                 return
             if message is not None and not subscription.session.fits(message, subscription):
                 other = queue.other_consumer(message)
@@ -332,7 +343,8 @@ class Queues:
                     if queue.somebody_fits(message, away=False):
                         return
                     self._too_large(queue, number, message, subscription.session)
-                    continue
+                    self._look_on(queue)  # there may be many
+                    return
                 subscription = other
             session = subscription.session
             self._lease(queue, number, message, session)
@@ -354,7 +366,7 @@ class Queues:
             try:
                 message = self.broker.log.read(queue.messages[number])
             except UnreadableError:
-                self.broker.again(queue, partial(self.offer, queue))
+                self.broker.again(queue, partial(self._offer_again, queue))
                 break
             self._lease(queue, number, message, session)
             if message is not None:
@@ -362,7 +374,7 @@ class Queues:
         return None
 
     def _lease(self, queue: Queue, number: int, message: Message | None, session: Session) -> None:
-        """Hand over the message that waits first; None if it is lost."""
+        """Hand over the message that waits first; one that is None, which is lost, is done with."""
         queue.waiting.popleft()
         if message is None:
             self.broker.metrics.drop("memory full")

@@ -215,7 +215,7 @@ class Replies(Session):
         """
         address, broker = reply.address, self.broker
         if address.startswith(QUEUE):
-            if address[len(QUEUE) :] in broker.state.queues:
+            if broker.state.queue_at(address) is not None:
                 return True
             broker.metrics.drop(UNCLAIMED)
         elif broker.clock.now() < reply.until or self._present(reply.asker, address):

@@ -192,14 +192,20 @@ class Rights:
 class Absent(Rights):
     """Those of a client that is away since before this start: it has none of its own yet.
 
-    `found` gives what each gate would let it do now. It may what all of these may, and nothing
-    if none lets it in; asked each time, for the rules may change.
+    `find` gives what each gate would let it do now. It may what all of these may, and nothing
+    if none lets it in. Found once, until `changes` (a count) says that the rules are others:
+    thousands of such clients may be asked about one name.
     """
 
-    def __init__(self, found: Callable[[], list[Rights]]) -> None:
+    def __init__(self, find: Callable[[], list[Rights]], changes: Callable[[], int]) -> None:
         super().__init__()
-        self._found = found
+        self._find = find
+        self._changes = changes
+        self._found: list[Rights] = []
+        self._found_after = -1
 
     def may(self, verb: str, name: str) -> bool:
-        rights = self._found()
-        return bool(rights) and all(one.may(verb, name) for one in rights)
+        changes = self._changes()
+        if changes != self._found_after:
+            self._found, self._found_after = self._find(), changes
+        return bool(self._found) and all(one.may(verb, name) for one in self._found)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import mypyc_attr
 
 from hubbub.core.gate import Opening
+from hubbub.core.limits import LINK_CHOKED
 from hubbub.core.message import Encoding, Message, Run, run_of
 from hubbub.core.rights import Rights
 from hubbub.core.route import Route
@@ -194,6 +195,13 @@ class SessionState:
         self.shared: dict[int, str] = {}
         self.user = ""
         self.mount = ""
+
+    def keeps(self, size: int = 0) -> bool:
+        """Whether what comes for it stays on the disk: it is away, or does not read.
+
+        `size`: of what has just come.
+        """
+        return not self.connected or self.backlog.bytes - size > LINK_CHOKED
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -20,6 +20,7 @@ from functools import partial
 
 from hubbub import schema
 from hubbub.core.context import Context
+from hubbub.core.limits import INFLIGHT
 from hubbub.core.message import SPELLED, Run, run_of
 from hubbub.core.rights import RECEIVE, Rights
 from hubbub.core.route import Route
@@ -93,10 +94,14 @@ class Group(Session):
                     second = member
         return second
 
+    def keeps(self) -> bool:
+        """Whether what comes now would stay on the disk for one of its members."""
+        return self.lasts() and not any(member.session.ready() for member in self.members)
+
     def _may_wait(self, session: Session, size: int) -> bool:
-        waits = session.lasting and not self.broker.no_room
-        present = session.number != 0 or waits
-        return present and session.has_room(1, size)
+        if self.broker.no_room:
+            return session.number != 0 and session.unacknowledged() < INFLIGHT
+        return (session.number != 0 or session.lasting) and session.has_room(1, size)
 
 
 def _patience(session: Session) -> tuple[bool, int]:

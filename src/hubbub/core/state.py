@@ -256,10 +256,14 @@ class State:
             self.ended_queues.clear()
             self.queue_floor = row.number
 
+    def queue_at(self, topic: str) -> Queue | None:
+        """The queue that is meant by the name of a topic, if it is there."""
+        return self.queues.get(topic[len(QUEUE) :]) if topic.startswith(QUEUE) else None
+
     def _bound_queue(self, row: Row) -> Queue | None:
         if row.protocol != QUEUE_PROTOCOL.encode():
             return None
-        return self.queues.get(name_of(row.client)[len(QUEUE) :])
+        return self.queue_at(name_of(row.client))
 
     # Messages
 
@@ -317,13 +321,13 @@ class State:
             session.backlog.skip()
 
     def _send(self, row: Row) -> None:
-        queue = self.queues.get(name_of(row.topic)[len(QUEUE) :])
+        queue = self.queue_at(name_of(row.topic))
         if queue is not None:
             queue.add(row.number, row.seq, len(row.payload), row.expires)
 
     def _deliver(self, row: Row) -> None:
         """Leases are not state, a restart ends them; how many there were may be."""
-        queue = self.queues.get(name_of(row.topic)[len(QUEUE) :]) if row.properties else None
+        queue = self.queue_at(name_of(row.topic)) if row.properties else None
         if queue is not None and row.number in queue.messages:
             queue.delivered[row.number] = json.loads(row.properties)["delivery"]
 
@@ -337,7 +341,7 @@ class State:
 
     def _ack(self, row: Row) -> None:
         if row.topic.startswith(_QUEUE):
-            queue = self.queues.get(name_of(row.topic)[len(QUEUE) :])
+            queue = self.queue_at(name_of(row.topic))
             if queue is not None:
                 queue.remove(row.number)
             return
@@ -422,7 +426,7 @@ class State:
     def carried(self, row: Row) -> Row:
         """A needed message as it goes into a snapshot: without effects that others repeat."""
         if row.kind == schema.SEND:
-            queue = self.queues.get(name_of(row.topic)[len(QUEUE) :])
+            queue = self.queue_at(name_of(row.topic))
             if queue is not None and queue.messages.get(row.number) == row.seq:
                 return row
             row = row._replace(kind=schema.PUBLISH)  # only a session still waits for it

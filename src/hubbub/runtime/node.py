@@ -274,7 +274,7 @@ class Node:
                 read()
             except SettingError as error:
                 trouble.append(str(error))
-        self.broker.age += 1
+        self.broker.rules_changed()
         for sock in list(self.sockets):
             sock.look_again()
         if trouble:

@@ -527,6 +527,7 @@ class Socket(asyncio.Protocol):
         self.opening.mount = self.listener.settings.mount_point
         self.opening.site = self.listener.site(self.secure)
         self.opening.let_in = self.settle
+        self.opening.refused = self.hub.broker.refusals.keep
         return self.opening
 
     def _become(self, protocol: Protocol, data: bytes, request: Request | None) -> None:

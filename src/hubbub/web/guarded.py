@@ -105,6 +105,7 @@ class Guarded:
         token = self._token()
         if path.startswith(API) and token:
             if not _shows(shown, token):
+                self._opening.turn_away("", "", f"{path[:100]} wants the token of the API")
                 return _wants_token()
             scope[ADMISSION] = self._everything
             self._opening.let_in()

@@ -7,6 +7,8 @@ from typing import cast
 
 import pytest
 
+from hubbub.core.message import Message
+from hubbub.core.turns import Turns
 from hubbub.protocols.mqtt import Mqtt
 from hubbub.protocols.mqtt import codec as mqtt
 from hubbub.protocols.mqtt import specification as spec
@@ -363,6 +365,34 @@ def test_what_is_too_large_waits_without_stopping_the_others(town: Town) -> None
     second.say(codec.SUBSCRIBE, rest=b"$queue/jobs")
     assert [heard[-1] for heard in second.hear()][1:] == [LARGE]
     assert town.waiting("jobs") == []
+
+
+def test_many_that_are_too_large_are_looked_at_in_turns(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is read from the log: no turn of the hub reads a thousand of them."""
+    device, clerk = town.device(b"device-1"), town.clerk("clerk")
+    device.subscribe(b"$queue/jobs")
+    for _ in range(50):
+        post(clerk, "/publish/$queue/jobs", LARGE.decode())
+    reads: list[int] = [0]
+    read, settle = town.broker.log.read, Turns.settle
+
+    def counted(seq: int) -> Message | None:
+        reads[-1] += 1
+        return read(seq)
+
+    def turn(turns: Turns) -> None:
+        settle(turns)
+        reads.append(0)
+
+    monkeypatch.setattr(town.broker.log, "read", counted)
+    monkeypatch.setattr(Turns, "settle", turn)
+    again = town.device(b"device-2")
+    again.subscribe(b"$queue/jobs")
+    post(clerk, "/publish/$queue/jobs", "small")
+    assert sum(reads) >= 50 and len(reads) > 10
+    assert [heard[-1] for one in (device, again) for heard in one.hear()][-1] == b"small"
 
 
 def test_a_reader_gets_what_is_too_large_for_the_consumers(town: Town) -> None:

@@ -13,6 +13,7 @@ from hubbub.core.limits import POLLS_PER_TOKEN
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.rights import Rights
 from hubbub.core.session import Session, Subscription
+from hubbub.core.turns import Turns as CoreTurns
 from hubbub.protocols.registry import chosen
 from hubbub.protocols.switch.operations import is_near
 from hubbub.protocols.switch.session import RESTART_SECONDS
@@ -617,20 +618,19 @@ class Turns:
 
     def __init__(self, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
         self.spent, self.turns = 0, [0]
-        wakeups = hub.switch._desk.trace.wakeups
-        settle = wakeups.settle
+        settle = CoreTurns.settle
 
         def spend() -> float:
             self.spent += 1
             self.turns[-1] += 1
             return self.spent / 1000
 
-        def turn() -> None:
+        def turn(turns: CoreTurns) -> None:
             self.turns.append(0)
-            settle()
+            settle(turns)
 
         monkeypatch.setattr(hub.clock, "spent", spend)
-        monkeypatch.setattr(wakeups, "settle", turn)
+        monkeypatch.setattr(CoreTurns, "settle", turn)
 
 
 @pytest.mark.pure

@@ -632,8 +632,8 @@ class MqttSession(Session):
             self.broker.retained.feed(self)
         turned_away, self.turned_away = self.turned_away, False
         for topic_filter in self.subscriptions if turned_away else ():
-            queue = self.broker.state.queues.get(topic_filter.removeprefix(QUEUE))
-            if queue is not None and topic_filter.startswith(QUEUE):
+            queue = self.broker.state.queue_at(topic_filter)
+            if queue is not None:
                 self.broker.queues.dispatch(queue)
 
 

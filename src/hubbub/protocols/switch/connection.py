@@ -147,7 +147,7 @@ class SwitchConnection(Connection):
             self._start(self.pending.popleft())
             if self.pending and clock.spent() - began > TURN_SECONDS:
                 self.paused = True
-                self.shared.trace.wakeups.later(self._go_on)
+                self.broker.later(self._go_on)
                 return
 
     def drained(self) -> None:

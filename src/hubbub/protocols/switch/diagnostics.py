@@ -100,7 +100,7 @@ class Diagnosis(Wait):
         self._body: bytes | None = None
 
     def begin(self) -> None:
-        self.wakeups.later(self.look)
+        self._desk.broker.later(self.look)
 
     def answer(self) -> bytes | None:
         """Go on for as long as one turn may take."""
@@ -109,7 +109,7 @@ class Diagnosis(Wait):
         for _ in self._work:
             if clock.spent() - began > TURN_SECONDS:
                 if self.look is not nobody:
-                    self.wakeups.later(self.look)
+                    self._desk.broker.later(self.look)
                 return None
         return self._whole()
 

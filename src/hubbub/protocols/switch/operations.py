@@ -229,7 +229,7 @@ def respond(
         demand(broker, session, verb_of(address), address)
     if not address.startswith(QUEUE):
         return _answer_elsewhere(broker, session, name, address, message)
-    queue = broker.state.queues.get(address[len(QUEUE) :])
+    queue = broker.state.queue_at(address)
     if queue is None:
         return Answer(codec.NOT_SENT)
     message.topic = queue.client

@@ -121,7 +121,7 @@ def _destinations(broker: Broker, seq: int) -> list[Queue]:
     if message is None:
         return []
     if message.topic.startswith(QUEUE):
-        queue = broker.state.queues.get(message.topic[len(QUEUE) :])
+        queue = broker.state.queue_at(message.topic)
         return [queue] if queue is not None else []
     bound = (subscription.session for subscription in broker.filters.match(message.topic))
     return [session for session in bound if isinstance(session, Queue)]

@@ -2,17 +2,15 @@
 
 While something is published nothing may be published again, so what arrives only leaves a wake-up;
 at the end of the tick `Wakeups` lets the waiting connections look. They then find all that came in
-this tick, in one answer. What takes long goes on a piece a tick, so that others have their turn.
+this tick, in one answer.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 
 from hubbub.core.broker import Broker
-from hubbub.core.limits import TURN_SECONDS
 from hubbub.core.queue import Queue, Reader
 from hubbub.core.session import Silent
 
@@ -26,41 +24,24 @@ class Wakeups(Silent):
         super().__init__(protocol, "", broker.open)
         self._broker = broker
         self._woken: list[Wait] = []
-        self._later: deque[Callable[[], None]] = deque()
         self._listed = False
         self._settling = False
 
     def wake(self, wait: Wait) -> None:
         self._woken.append(wait)
-        if not self._settling:
-            self._list()
-
-    def later(self, call: Callable[[], None]) -> None:
-        """Go on with something in another turn: this one has had its time."""
-        self._later.append(call)
-        self._list()
-
-    def _list(self) -> None:
-        if not self._listed:
+        if not (self._settling or self._listed):
             self._listed = True
             self._broker.unsettled.append(self)
 
     def settle(self) -> None:
         """Let them look; a request that goes on may well answer another one's wait."""
         self._listed, self._settling = False, True
-        began = self._broker.clock.spent() if self._later else 0.0
-        for _ in range(len(self._later)):
-            _safely(self._later.popleft())
-            if self._broker.clock.spent() - began > TURN_SECONDS:
-                break
         while self._woken:
             woken, self._woken = self._woken, []
             for wait in woken:
                 wait.woken = False
                 _safely(wait.look)
         self._settling = False
-        if self._later:
-            self._list()
 
 
 def _safely(call: Callable[[], None]) -> None:
