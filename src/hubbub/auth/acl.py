@@ -44,11 +44,15 @@ class Rule(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """All that permissions depend on: whose section of the file, and what patterns ask for."""
+    """All that permissions depend on: whose section of the file, and what patterns ask for.
+
+    `lines`: what a token says instead of a section.
+    """
 
     section: str | None
     user: str
     client: str
+    lines: tuple[str, ...] | None = None
 
 
 class AclRights(Rights):
@@ -129,13 +133,16 @@ def _same_world(one: str, other: str) -> bool:
 
 
 class Rules:
-    """One reading of a file: the rules of each user ("" = clients without one), the patterns."""
+    """One reading of a file: the rules of each user ("" = clients without one), the patterns.
 
-    def __init__(self, file: Path) -> None:
+    Without a file there are none, and only what tokens say is allowed.
+    """
+
+    def __init__(self, file: Path | None) -> None:
         self.users: dict[str, list[Rule]] = {"": []}
         self.patterns: list[Rule] = []
         section = self.users[""]
-        for number, words in _lines(file):
+        for number, words in _lines(file) if file is not None else ():
             place = f"{file}:{number}"
             word, _, rest = words.partition(" ")
             if word == "user" and rest.strip():
@@ -153,12 +160,14 @@ class Rules:
         self._by_user = any("%u" in rule.filter for rule in self.patterns)
         self._by_client = any("%c" in rule.filter for rule in self.patterns)
 
-    def subject(self, user: str, client: str) -> Subject:
-        section = user if user in self.users else None
-        return Subject(section, user * self._by_user, client * self._by_client)
+    def subject(self, user: str, client: str, lines: tuple[str, ...] | None = None) -> Subject:
+        section = user if lines is None and user in self.users else None
+        return Subject(section, user * self._by_user, client * self._by_client, lines)
 
     def of(self, subject: Subject) -> list[Rule]:
         own = self.users[subject.section] if subject.section is not None else []
+        if subject.lines is not None:
+            own = rules_of(subject.lines)
         return [*own, *self._filled_in(subject)]
 
     def _filled_in(self, subject: Subject) -> Iterator[Rule]:
@@ -179,7 +188,7 @@ class Acl:
     old rules.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path | None) -> None:
         self.file = file
         self._given: weakref.WeakValueDictionary[Subject, AclRights] = weakref.WeakValueDictionary()
         self._rules = Rules(file)
@@ -189,16 +198,19 @@ class Acl:
         for subject, rights in list(self._given.items()):
             rights.follow(self._rules.of(self._now(subject)))
 
-    def rights(self, user: str, client: str) -> AclRights:
-        subject = self._rules.subject(user, client)
+    def rights(
+        self, user: str, client: str, lines: tuple[str, ...] | None = None
+    ) -> AclRights:
+        """`lines` stand for the section of the user: what its token says. SettingError of these."""
+        subject = self._rules.subject(user, client, lines)
         rights = self._given.get(subject)
         if rights is None:
             rights = self._given[subject] = AclRights(self._rules.of(subject))
         return rights
 
-    def subject(self, user: str, client: str) -> Subject:
+    def subject(self, user: str, client: str, lines: tuple[str, ...] | None = None) -> Subject:
         """What its permissions depend on, as the file says now."""
-        return self._rules.subject(user, client)
+        return self._rules.subject(user, client, lines)
 
     def _now(self, subject: Subject) -> Subject:
         """A section that is gone leaves its users the patterns."""
@@ -217,6 +229,12 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
         words = line.strip().replace("\t", " ")
         if words and not words.startswith("#"):
             yield number, words
+
+
+def rules_of(lines: tuple[str, ...]) -> list[Rule]:
+    """The rules of a token, refusals first; SettingError says which line is none."""
+    rules = [_rule(line.strip(), "the token") for line in lines]
+    return sorted(rules, key=lambda rule: rule.access != 0)
 
 
 def _rule(text: str, place: str) -> Rule:

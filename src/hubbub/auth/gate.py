@@ -3,6 +3,7 @@
     what a client showed                    what decides
     a TLS certificate, if the listener      the authority that signed it (the listener has
       goes by certificates                    checked that); its name is the user
+    a token (JWT) as its secret             the keys of who signs them, and the token's time
     user and password                       the password file, in a thread
     nothing                                 allow_anonymous
 
@@ -17,13 +18,14 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hubbub.auth.acl import Acl, Subject
 from hubbub.auth.guesses import Guesses
 from hubbub.auth.logins import Logins
 from hubbub.auth.passwords import Account, Passwords
 from hubbub.auth.scram import METHOD, Scram
+from hubbub.config.identity import Jwt
 from hubbub.config.settings import Listener
 from hubbub.core.gate import Credentials, Exchange, Gate
 from hubbub.core.rights import (
@@ -31,9 +33,16 @@ from hubbub.core.rights import (
     BAD_CREDENTIALS,
     CERTIFICATE_REQUIRED,
     NO_CREDENTIALS,
+    TOO_BUSY,
     Rights,
+    worded,
 )
+from hubbub.errors import SettingError
+from hubbub.wire.http import is_jwt
 from hubbub.wire.source import source_of
+
+if TYPE_CHECKING:
+    from hubbub.auth.tokens import Token, Tokens
 
 _BELIEVED: Final = "a user name is what a client says it is"
 
@@ -46,12 +55,13 @@ class Basis(NamedTuple):
     """What lets a client in, as the files say it: if they say otherwise, it may not stay.
 
     `account`: its user's, None if there is none or it came in without a password; `subject`: whose
-    permissions it has.
+    permissions it has; `token`: what it showed instead, None if it is not good any more.
     """
 
     by_password: bool
     account: Account | None
     subject: Subject | None
+    token: Token | None = None
 
 
 class Gates:
@@ -61,11 +71,19 @@ class Gates:
         self.everything = everything
         self._passwords: dict[str, Passwords] = {}
         self._acls: dict[str, Acl] = {}
+        self._tokens: dict[Jwt, Tokens] = {}
+        self._by_tokens_alone = Acl(None)
         self.logins = Logins(Guesses(time.monotonic))
 
     def gate(self, listener: Listener) -> Gate:
         """The gate of a listener, whose settings are filled in; SettingError names a bad file."""
-        passwords = acl = None
+        passwords = acl = tokens = None
+        if listener.jwt.keys:
+            tokens = self._tokens.get(listener.jwt)
+            if tokens is None:
+                tokens = self._tokens[listener.jwt] = _tokens(listener.jwt)
+            if listener.jwt.acl_claim:
+                acl = self._by_tokens_alone
         if listener.password_file:
             passwords = self._passwords.get(listener.password_file)
             if passwords is None:
@@ -77,11 +95,11 @@ class Gates:
             acl = self._acls.get(listener.acl_file)
             if acl is None:
                 acl = self._acls[listener.acl_file] = Acl(Path(listener.acl_file))
-        return Guard(self, listener, passwords, acl)
+        return Guard(self, listener, passwords, acl, tokens)
 
-    def files(self) -> list[Passwords | Acl]:
+    def files(self) -> list[Passwords | Acl | Tokens]:
         """The files behind the gates, each to be `read` again by itself."""
-        return [*self._passwords.values(), *self._acls.values()]
+        return [*self._passwords.values(), *self._acls.values(), *self._tokens.values()]
 
     def close(self) -> None:
         self.logins.close()
@@ -91,13 +109,15 @@ class Guard(Gate):
     """The gate of one listener."""
 
     def __init__(
-        self, gates: Gates, listener: Listener, passwords: Passwords | None, acl: Acl | None
-    ) -> None:
+        self, gates: Gates, listener: Listener, passwords: Passwords | None, acl: Acl | None,
+        tokens: Tokens | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(gates.everything)
         self._gates = gates
         self._listener = listener
         self._passwords = passwords
         self._acl = acl
+        self._tokens = tokens
 
     def authenticate(self, credentials: Credentials, done: Done) -> None:
         def decide(reason: str) -> None:
@@ -110,20 +130,45 @@ class Guard(Gate):
         by_certificate = self._by_certificate(credentials)
         if by_certificate:
             credentials.user = credentials.certificate
-        credentials.basis = self._basis(credentials, not by_certificate)
+        by_token = not by_certificate and self._tokens is not None and is_jwt(secret)
+        credentials.basis = self._basis(credentials, not (by_certificate or by_token))
         if complaint:
             decide(complaint)
         elif by_certificate:
             decide("")
+        elif by_token:
+            decide(self._by_token(credentials))
         elif not user and not secret:
             decide("" if self._listener.allow_anonymous else NO_CREDENTIALS)
         elif passwords is None:
             # Nothing to check against: a user name is what the client says it is.
-            decide("" if self._listener.allow_anonymous else BAD_CREDENTIALS)
+            unchecked = self._listener.allow_anonymous and self._tokens is None
+            decide("" if unchecked else BAD_CREDENTIALS)
         elif passwords.known(user, secret):
             decide("")
         else:
             self._gates.logins.verify(passwords, credentials, decide)
+
+    def _by_token(self, credentials: Credentials) -> str:
+        """Let in whom its token names: "", or why not."""
+        from hubbub.auth.tokens import BadToken
+
+        assert self._tokens is not None
+        guesses, address = self._gates.logins.guesses, source_of(credentials.address)
+        if guesses.blocked(address, credentials.user):
+            return TOO_BUSY
+        try:
+            token = self._tokens.check(credentials.secret)
+        except BadToken as error:
+            if error.forged:
+                guesses.wrong(address, credentials.user)
+            return worded(BAD_CREDENTIALS, str(error))
+        if credentials.user not in ("", token.user):
+            return worded(BAD_CREDENTIALS, f"the token is for another user, {token.user!r}")
+        credentials.user = token.user
+        credentials.expires = token.expires
+        credentials.basis = self._basis(credentials, False, token)
+        return ""
 
     def _complaint(self, credentials: Credentials) -> str:
         """What is wrong whatever the password, "" if nothing is."""
@@ -142,13 +187,18 @@ class Guard(Gate):
     def _rights(self, credentials: Credentials) -> Rights:
         if self._acl is None:
             return self.rights
-        return self._acl.rights(credentials.user, credentials.client)
+        basis = credentials.basis
+        assert isinstance(basis, Basis)
+        return self._acl.rights(credentials.user, credentials.client, _lines(basis.token))
 
     def rights_of(self, user: str, client: str) -> Rights | None:
         passwords, by_certificate = self._passwords, self._listener.tls.identity != "none"
         known = passwords is not None and user in passwords.users
-        unchecked = self._listener.allow_anonymous and (passwords is None or not user)
-        if not (known or unchecked or (by_certificate and user)):
+        nobody_checks = passwords is None and self._tokens is None
+        unchecked = self._listener.allow_anonymous and (nobody_checks or not user)
+        # What a token said of it nobody knows any more; what the file says of it holds.
+        by_token = self._tokens is not None and not self._listener.jwt.acl_claim
+        if not (known or unchecked or ((by_certificate or by_token) and user)):
             return None
         return self.rights if self._acl is None else self._acl.rights(user, client)
 
@@ -167,17 +217,43 @@ class Guard(Gate):
         guesses, address = self._gates.logins.guesses, source_of(credentials.address)
         return Scram(self._passwords, admit, guesses, address, claimed)
 
-    def _basis(self, credentials: Credentials, by_password: bool) -> Basis:
+    def _basis(
+        self, credentials: Credentials, by_password: bool, token: Token | None = None
+    ) -> Basis:
         """What the files say of it now; `credentials.user` is who it is."""
         user, passwords, acl = credentials.user, self._passwords, self._acl
         return Basis(
             by_password,
             passwords.users.get(user) if by_password and passwords is not None else None,
-            acl.subject(user, credentials.client) if acl is not None else None,
+            acl.subject(user, credentials.client, _lines(token)) if acl is not None else None,
+            token,
         )
 
     def still_in(self, credentials: Credentials) -> bool:
-        """False if its password was changed or taken away, or it is to have other rights."""
+        """False if its password was changed or taken away, or it is to have other rights.
+
+        Or its token's time is over, or the key that signed it was taken away.
+        """
         before = credentials.basis
         assert isinstance(before, Basis)
-        return self._basis(credentials, before.by_password) == before
+        token, tokens = before.token, self._tokens
+        if token is not None and (tokens is None or not tokens.still(token)):
+            return False
+        return self._basis(credentials, before.by_password, token) == before
+
+
+def _lines(token: Token | None) -> tuple[str, ...] | None:
+    """What a token says that its user may, None if the file says it."""
+    return token.lines if token is not None else None
+
+
+def _tokens(settings: Jwt) -> Tokens:
+    """SettingError if the file cannot be used, or there is nothing here to check tokens with."""
+    try:
+        from hubbub.auth.tokens import Tokens
+    except ImportError as error:
+        raise SettingError(
+            f"jwt.keys: {error}: tokens need more than is installed here: run "
+            "`pip install '.[jwt]'` where Hubbub's source is"
+        ) from None
+    return Tokens(settings)

@@ -10,11 +10,14 @@ from __future__ import annotations
 import ipaddress
 import re
 import shlex
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
 
+from hubbub.config.identity import Jwt as Jwt
+from hubbub.config.identity import Tls as Tls
+from hubbub.config.identity import because as _because
 from hubbub.errors import SettingError
 
 DEFAULT_DATA: Final = "./hubbub-data"
@@ -23,67 +26,6 @@ DEFAULT_LISTEN: Final = ("127.0.0.1:1883", "127.0.0.1:8080")
 Count = Annotated[int, Meta(ge=1)]
 CountOrNone = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
-
-
-def _because(reason: str) -> Any:
-    return Meta(description=reason)
-
-
-class Tls(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """TLS on the same port as everything else: the first byte of a connection tells."""
-
-    certificate: Annotated[
-        str, _because("the hub's own, with its chain, in a PEM file; without one there is no TLS")
-    ] = ""
-    key: Annotated[
-        str, _because("its private key without a pass phrase; empty means in the same file")
-    ] = ""
-    only: Annotated[
-        bool, _because("refuse connections that do not use TLS, so that no password is in clear")
-    ] = False
-    chain: Annotated[
-        str,
-        _because(
-            "a file or directory of authorities from which the chain of the certificate is "
-            "completed, if its own file does not have it whole"
-        ),
-    ] = ""
-    client_ca: Annotated[
-        str, _because("a file or directory of authorities; certificates of clients are theirs")
-    ] = ""
-    require_certificate: Annotated[
-        bool, _because("refuse clients that have no certificate of these authorities")
-    ] = False
-    identity: Annotated[
-        Literal["none", "common_name", "subject"],
-        _because(
-            "who has a certificate needs no password, and its user name is what that says: "
-            '"common_name", or the whole "subject"'
-        ),
-    ] = "none"
-    crl: Annotated[
-        str, _because("a PEM file of revocation lists, one of each of these authorities")
-    ] = ""
-    version: Annotated[
-        Literal["1.2", "1.3"], _because("the oldest version; 1.2 is what many devices have")
-    ] = "1.2"
-    ciphers: Annotated[
-        str, _because("OpenSSL's list for 1.2, for those who must; empty takes OpenSSL's own")
-    ] = ""
-
-    def complaint(self) -> str:
-        """What does not fit together, "" if all does."""
-        if not self.certificate:
-            unused = [f for f in self.__struct_fields__ if getattr(self, f) != getattr(Tls(), f)]
-            return f"tls.{unused[0]} needs tls.certificate" if unused else ""
-        if not self.client_ca:
-            unused = [
-                name
-                for name in ("require_certificate", "identity", "crl")
-                if getattr(self, name) != getattr(Tls(), name)
-            ]
-            return f"tls.{unused[0]} needs tls.client_ca" if unused else ""
-        return ""
 
 
 class Listener(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -147,11 +89,12 @@ class Listener(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = ""
     tls: Tls = Tls()
+    jwt: Jwt = Jwt()
 
     @property
     def checks(self) -> bool:
         """Whether it can tell one client from another, for lack of which none may be public."""
-        return bool(self.password_file) or self.tls.require_certificate
+        return bool(self.password_file or self.jwt.keys) or self.tls.require_certificate
 
 
 class Bridge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -542,6 +485,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = ()
     tls: Tls = Tls()
+    jwt: Jwt = Jwt()
     journal: Journal = Journal()
     limits: Limits = Limits()
     session: Session = Session()
@@ -569,12 +513,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             hosts=listener.hosts or self.hosts,
             durability=listener.durability or self.durability,
             tls=listener.tls if listener.tls != Tls() else self.tls,
+            jwt=listener.jwt if listener.jwt != Jwt() else self.jwt,
         )
         self._refuse_more(f"{listener.address}: durability", filled.durability)
         allow = listener.allow_anonymous
         if allow is None:
             allow = self.allow_anonymous
-        if allow is None and filled.password_file:
+        if allow is None and (filled.password_file or filled.jwt.keys):
             allow = False
         if allow is None:
             allow = filled.checks or parse_address(listener.address).loopback

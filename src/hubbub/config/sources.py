@@ -156,7 +156,7 @@ def refuse_open_doors(settings: Settings) -> None:
         if one.allow_anonymous is not None
     }
     for listener in settings.listeners():
-        complaint = listener.tls.complaint()
+        complaint = listener.tls.complaint() or listener.jwt.complaint()
         if complaint:
             raise SettingError(f"{listener.address}: {complaint}")
         if listener.mount_point and listener.protocols != ("mqtt",):

@@ -58,6 +58,9 @@ class Connection:
     def goodbye(self) -> None:
         """The hub is stopping: say what the protocol says; the link is closed afterwards."""
 
+    def show_out(self, reason: str) -> None:
+        """It may not stay: say so where the protocol can; the link is closed afterwards."""
+
     def lost(self, reason: str) -> None:
         """The connection is gone ("" = the peer closed it in order). Called exactly once."""
 

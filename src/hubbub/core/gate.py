@@ -24,9 +24,12 @@ class Credentials:
 
     `certificate` is the name in its TLS certificate, empty if it has none; `opening` how its
     connection began, if it has one; `basis` what the gate's decision rests on, for the gate alone.
+    `expires`: when they are over, in seconds since 1970, 0.0 = never; the gate sets it.
     """
 
-    __slots__ = ("client", "user", "secret", "address", "certificate", "opening", "basis")
+    __slots__ = (
+        "client", "user", "secret", "address", "certificate", "opening", "basis", "expires",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -44,6 +47,7 @@ class Credentials:
         self.certificate = certificate
         self.opening = opening
         self.basis: object = None
+        self.expires = 0.0
 
 
 class Step:
@@ -113,6 +117,10 @@ def _nobody_asks(user: str, client: str, text: str) -> None:
     """Nobody remembers who was not let in."""
 
 
+def _never_over(when: float) -> None:
+    """There is no connection that could end then."""
+
+
 def _not_at_all(reason: str) -> None:
     """There is no connection to close."""
 
@@ -135,7 +143,8 @@ class Opening:
     told the client (0 = none), `info` what the client said about itself, and `argument` what the
     program said that handed the connection over. `mount` is what the names of this listener have
     before those that its clients say. `let_in` is called when the gate has said yes, `refused`
-    with user, client and a line of text when it has said no. `gone`:
+    with user, client and a line of text when it has said no, `until` when its credentials are over
+    at a time (seconds since 1970): the connection ends then. `gone`:
     nobody waits for its answer any more. `site` says which requests of browsers it takes; who
     speaks HTTP asks it about each.
     """
@@ -143,7 +152,7 @@ class Opening:
     __slots__ = (
         "address", "port", "secure", "certificate", "websocket", "request", "gate", "credentials",
         "run", "close", "protocol", "challenge", "info", "argument", "mount", "site", "let_in",
-        "refused", "gone",
+        "refused", "gone", "until",
     )  # fmt: skip
 
     def __init__(
@@ -176,6 +185,7 @@ class Opening:
         self.site = _EVERYWHERE
         self.let_in = _nobody_waits
         self.refused = _nobody_asks
+        self.until: Callable[[float], None] = _never_over
         self.gone = False
 
     def ask(
@@ -274,6 +284,8 @@ class Admission:
         """
         if self.opening is not None:
             self.opening.credentials = self.credentials
+            if self.credentials is not None and self.credentials.expires:
+                self.opening.until(self.credentials.expires)
 
     def holds(self) -> bool:
         """Whether the gate would still let it in, with what the files say now."""

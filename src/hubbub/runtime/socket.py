@@ -10,6 +10,7 @@ import asyncio
 import logging
 import select
 import ssl
+import time
 import typing
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -40,7 +41,7 @@ from hubbub.runtime.farewell import Leaving, leave
 from hubbub.runtime.framing import WebSocketFraming
 from hubbub.runtime.guests import Guest, Guests, Visit
 from hubbub.runtime.handshake import FIRST, REFUSED, first_record
-from hubbub.runtime.strangers import Stranger, Strangers
+from hubbub.runtime.strangers import MINUTE, Stranger, Strangers
 from hubbub.wire.http import Request, looks_like_http, parse_head, response
 from hubbub.wire.site import Site
 from hubbub.wire.source import source_of
@@ -103,7 +104,7 @@ class Socket(asyncio.Protocol):
         "listener", "hub", "secure", "transport", "link", "connection", "protocol", "opening",
         "frames", "young", "deadline", "cut_off", "peer", "reason", "made", "argument", "blocked",
         "paused", "held", "unread", "unread_since", "hurried", "stranger", "said",
-        "counted", "waiting",
+        "counted", "waiting", "expiry",
     )  # fmt: skip
 
     def __init__(self, listener: Place, secure: bool = False, argument: object = None) -> None:
@@ -125,6 +126,7 @@ class Socket(asyncio.Protocol):
         self.made = False
         self.counted = True
         self.waiting = False  # for room
+        self.expiry: asyncio.TimerHandle | None = None  # of its credentials, if they have one
         # Until it is let in, and how many bytes it said so far.
         self.stranger: Stranger | None = None
         self.said = 0
@@ -355,6 +357,8 @@ class Socket(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.settle()
+        if self.expiry is not None:
+            self.expiry.cancel()
         if self.opening is not None:
             self.opening.gone = True
         self.hub.sockets.discard(self)
@@ -528,6 +532,7 @@ class Socket(asyncio.Protocol):
         self.opening.site = self.listener.site(self.secure)
         self.opening.let_in = self.settle
         self.opening.refused = self.hub.broker.refusals.keep
+        self.opening.until = self._until
         return self.opening
 
     def _become(self, protocol: Protocol, data: bytes, request: Request | None) -> None:
@@ -608,14 +613,39 @@ class Socket(asyncio.Protocol):
         if self.transport is not None:
             self.transport.close()
 
+    def _until(self, when: float) -> None:
+        """End it at that time, unless it shows other credentials before.
+
+        The machine's clock may be set meanwhile, so it is looked at once a minute.
+        """
+        if self.expiry is not None:
+            self.expiry.cancel()
+        wait = min(max(when - time.time(), 0.0), MINUTE)
+        self.expiry = asyncio.get_running_loop().call_later(wait, self._expire, when)
+
+    def _expire(self, when: float) -> None:
+        self.expiry = None
+        opening = self.opening
+        if opening is None or opening.credentials is None or self.link is None:
+            return
+        if opening.gate.still_in(opening.credentials):
+            self._until(max(when, time.time() + PAUSE_SECONDS))  # a gate may be patient
+        else:
+            self._show_out("its token has expired")
+
+    def _show_out(self, reason: str) -> None:
+        if self.connection is not None and self.link is not None:
+            self.connection.show_out(reason)
+            self.link.close(reason)
+            self.hub.schedule()
+
     def look_again(self) -> None:
         """The rules of the gate changed: end a client that they do not let in any more."""
         opening, link = self.opening, self.link
         if opening is None or opening.credentials is None or link is None:
             return
         if not opening.gate.still_in(opening.credentials):
-            link.close("its credentials or permissions were changed")
-            self.hub.schedule()
+            self._show_out("its credentials or permissions were changed")
 
     def stop(self) -> None:
         """The hub is stopping."""

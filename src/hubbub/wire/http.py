@@ -312,11 +312,14 @@ class _Head(Requests):
 def authorization(header: str) -> tuple[str, bytes]:
     """User and secret of an Authorization header, empty if there are none.
 
-    Basic (RFC 7617), or Bearer (RFC 6750) with a token of ours: USER.SECRET, the secret without
-    a dot.
+    Basic (RFC 7617), or Bearer (RFC 6750) with a JWT, or with a token of ours: USER.SECRET, the
+    secret without a dot.
     """
     scheme, _, text = header.strip().partition(" ")
     if scheme.lower() == "bearer":
+        whole = text.strip().encode("latin-1", "replace")
+        if is_jwt(whole):
+            return "", whole
         user, _, token = text.strip().rpartition(".")
         return user, token.encode("latin-1", "replace")
     if scheme.lower() != "basic":
@@ -326,6 +329,11 @@ def authorization(header: str) -> tuple[str, bytes]:
     except binascii.Error:
         return "", b""
     return name.decode("utf-8", "replace"), secret
+
+
+def is_jwt(secret: bytes) -> bool:
+    """Whether this is meant as a signed token (RFC 7519), and no password: `eyJ…` is `{"…`."""
+    return secret.startswith(b"eyJ") and secret.count(b".") == 2
 
 
 def bad_request(reason: str) -> ProtocolError:

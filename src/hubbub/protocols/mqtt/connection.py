@@ -625,6 +625,9 @@ class MqttConnection(Connection):
         else:
             self._finish("the hub is stopping", spec.STOPPING)
 
+    def show_out(self, reason: str) -> None:
+        self._finish(reason, spec.NOT_ALLOWED)
+
     def lost(self, reason: str) -> None:
         self._finish(reason or "connection lost")
 

@@ -35,7 +35,7 @@ from hubbub.errors import ProtocolError
 from hubbub.protocols.smq import codec
 from hubbub.protocols.smq.session import SmqEncoding, SmqRaw, SmqSession, SmqWebSocket
 from hubbub.schema import name_from_wire
-from hubbub.wire.http import Request
+from hubbub.wire.http import Request, authorization, is_jwt
 from hubbub.wire.websocket import frame
 
 NAME_BYTES: Final = codec.FRAME_BYTES - 8  # its ack must fit a frame
@@ -257,11 +257,19 @@ class SmqConnection(Connection):
             return
         user, colon, secret = wanted.credentials.partition(b":")
         if not colon or not user:  # a hash may well begin with a colon
-            user, secret = b"", wanted.credentials
+            user, secret = b"", wanted.credentials or self._token()
         self.state = ASKING
         uid = name_from_wire(wanted.uid)
         self.opening.info = name_from_wire(wanted.info)
         client.admit(self, uid, name_from_wire(user), secret, self._admit)
+
+    def _token(self) -> bytes:
+        """A signed token that came with the HTTP request: most are longer than 255 bytes."""
+        request = self.opening.request
+        if request is None:
+            return b""
+        user, secret = authorization(request.headers.get("authorization", ""))
+        return secret if is_jwt(secret) else b""
 
     def _admit(self, admission: Admission | None, reason: str) -> None:
         """The gate has decided, at once or later; an older connection of this uid is gone."""

@@ -196,9 +196,10 @@ class SwitchConnection(Connection):
         if not shown:
             return False
         user, secret = authorization(shown)
-        if user != self.logins[0].user:
-            return True
-        if self.accepted and not hmac.compare_digest(self.accepted, self.shared.mark(secret)):
+        same = self.accepted and hmac.compare_digest(self.accepted, self.shared.mark(secret))
+        if user != self.logins[0].user:  # a signed token says its user inside
+            return user != "" or not same
+        if self.accepted and not same:
             raise Refused(401, BAD_CREDENTIALS)
         return False
 
