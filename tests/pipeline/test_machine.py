@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
-from hubbub.errors import DirectoryError
+from hubbub.errors import DirectoryError, JournalError
 from hubbub.pipeline import run as pipeline
 from hubbub.pipeline.layout import Layout
 from tests.pipeline.test_cli import COMMAND
@@ -48,6 +50,23 @@ def test_a_full_disk(spark: SparkSession, writer: Writer, small: Path) -> None:
     pipeline.run(spark, data, threading.Event(), once=True)
     query = "select count(*), count(distinct seq), sum(octet_length(payload)) from messages"
     assert rows_of(data, query) == [(60, 60, 59 * 100_000 + 1)]
+
+
+@pytest.mark.pure
+def test_a_machine_too_busy_to_start_a_python(
+    spark: SparkSession, writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Spark says of it comes true only now and then, so it is said for it here."""
+    writer.write(publish(0, "a", b"1"))
+
+    def busy(*given: object) -> StreamingQuery:
+        raise PySparkException("Task 0 failed: Python worker failed to connect back.\n\tat java…")
+
+    with monkeypatch.context() as patch, pytest.raises(JournalError, match="fewer pipelines"):
+        patch.setattr(pipeline, "_start", busy)
+        pipeline.run(spark, tmp_path / "data", threading.Event(), once=True)
+    pipeline.run(spark, tmp_path / "data", threading.Event(), once=True)
+    assert rows_of(tmp_path / "data", "select count(*) from readings") == [(1,)]
 
 
 def test_a_java_that_is_killed_is_started_again(

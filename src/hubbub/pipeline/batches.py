@@ -5,9 +5,10 @@ The order of a batch is in `Batches.write` and nowhere else:
     messages · readings · the other tables · alerts · then the progress
 
 The rows of the journal are read once for `messages`, and counted in passing; what is made of
-messages is made of the rows that this wrote, which Spark reads back ten times as fast. A table is
-written only if the batch has rows that concern it. Alerts are published once all is written, and
-again if the batch runs again: the hub knows which it already took.
+messages is made of the rows that this wrote, which Spark reads back ten times as fast. What is
+folded is folded here, row after row, of rows that are read here: a second look by Spark takes
+several times as much. A table is written only if the batch has rows that concern it. Alerts are
+published once all is written, and again if the batch runs again: the hub knows which it took.
 
 A row that nothing can take (`pipeline.trial`) goes to `quarantine` without Spark. Called by `run`.
 """
@@ -45,6 +46,7 @@ from hubbub.pipeline.tables.table import (
     ddl,
 )
 from hubbub.pipeline.trial import Trials
+from hubbub.spark.source import joined
 
 _NAMED: Final = tuple(table.name for table in TABLES)
 
@@ -232,7 +234,7 @@ class Batches:
             if wrote:
                 self._took[table.name] = time.monotonic() - begun
 
-        self._fold(frame, progress, counted)
+        self._fold(progress, counted)
 
     def _nothing(self, batch: int) -> None:
         """All rows of the range are gone, or nothing can read them."""
@@ -270,32 +272,31 @@ class Batches:
         self.place.split(table, found.coalesce(1), progress)
         return True
 
-    def _fold(self, frame: DataFrame, progress: Progress, counted: Counted) -> None:
+    def _fold(self, progress: Progress, counted: Counted) -> None:
         """The tables whose rows are taken one after the other, from one more look at the batch."""
-        chosen = []
-        for table in self.work.tables:
-            if isinstance(table, Folded) and table.name in counted.concerned:
-                chosen.append(table)
-            elif isinstance(table, Folded):
-                self.place.carry_on(table, progress.batch)
-        if not chosen:
-            return
+        folded = [table for table in self.work.tables if isinstance(table, Folded)]
+        chosen = [table for table in folded if table.name in counted.concerned]
         begun = time.monotonic()
-        events = self._events_for(frame, chosen)
-        segment = self.work.journal.segment_of(progress.seq)
-        for table in chosen:
-            its = events.filter(events[f"for {table.name}"])
-            self.place.fold(table, its, segment, progress)
+        events = self._events_for(chosen, progress) if chosen else {}
+        segment = self.work.journal.segment_of(progress.seq) if chosen else 0
+        for table in folded:
+            if table.name not in events:
+                self.place.carry_on(table, progress.batch)
+                continue
+            self.place.fold(table, events[table.name], segment, progress)
             self._took[table.name] = time.monotonic() - begun
             begun = time.monotonic()
 
-    def _events_for(self, frame: DataFrame, tables: list[Folded]) -> pa.Table:
-        """The rows that concern them, in the order of the journal, each with which it concerns."""
-        conditions = {table.name: table.event(self.rules) for table in tables}
-        rows = frame.where(" OR ".join(f"({one})" for one in conditions.values()))
-        needs = dict.fromkeys(need for table in tables for need in table.needs)
-        said = [f"({one}) AS `for {name}`" for name, one in conditions.items()]
-        return rows.selectExpr(*needs, *said).toArrow().sort_by("seq")
+    def _events_for(self, tables: list[Folded], progress: Progress) -> dict[str, pa.Table]:
+        """By table the rows of the batch that concern it, in the order of the journal."""
+        found: dict[str, list[pa.RecordBatch]] = {}
+        journal, before = self.work.journal, self.before
+        after = before.seq if before is not None else journal.first() - 1
+        for rows in joined(journal.read(after, progress.seq)):
+            for table in tables:
+                if its := table.events(rows):
+                    found.setdefault(table.name, []).append(its)
+        return {name: pa.Table.from_batches(some) for name, some in found.items()}
 
     def _minute_over(self, progress: Progress) -> bool:
         """Whether the watermark came into another minute since the batch before."""

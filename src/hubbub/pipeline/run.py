@@ -57,13 +57,21 @@ PATIENCE: Final = 15.0  # seconds a batch gets to end before it is cut short
 ENDED: Final = "Spark's process ended"
 NAMES: Final = tuple(table.name for table in ALL)
 
-
-
+# What Spark says of the machine, and what to do: no batch is to blame for it.
 _ADVICE: Final = {
-    "No space left on device": "the disk is full: make room, or let the tables lie elsewhere with "
-    "--to; the next run goes on from the last whole batch",
-    "CONCURRENT_STREAM_LOG_UPDATE": "another pipeline writes the same tables: stop one of the two, "
-    "or give it another --to; what both wrote of the last batch is made again by the next run",
+    "No space left on device": DirectoryError(
+        "the disk is full: make room, or let the tables lie elsewhere with --to; the next run goes "
+        "on from the last whole batch"
+    ),
+    "CONCURRENT_STREAM_LOG_UPDATE": DirectoryError(
+        "another pipeline writes the same tables: stop one of the two, or give it another --to; "
+        "what both wrote of the last batch is made again by the next run"
+    ),
+    "Python worker failed to connect back": JournalError(
+        "a Python that Spark started was not ready within ten seconds: the machine has too much "
+        "to do, or too little memory, for all that runs here. Run it again with fewer pipelines "
+        "beside it, or later; it goes on from the last whole batch"
+    ),
 }
 
 
@@ -73,12 +81,13 @@ class Source(NamedTuple):
     hub: str = ""
     token_file: str = ""
 
-    def journal(self, data: Path, patience: int = 60) -> Journal:
-        """`patience`: how long a hub that is away is waited for, in seconds."""
+    def journal(self, data: Path, patience: int = 60, strict: bool = True) -> Journal:
+        """`patience`: how long a hub that is away is waited for, in seconds. `strict`: rows that
+        are gone are an error."""
         if not self.hub:
-            return Journal(str(data))
+            return Journal(str(data), allow_loss=not strict)
         given = {"tokenfile": self.token_file} if self.token_file else {}
-        return table_at(self.hub, access({**given, "reconnectseconds": str(patience)}))
+        return table_at(self.hub, access({**given, "reconnectseconds": str(patience)}), strict)
 
     def options(self, data: Path) -> dict[str, str]:
         """The same for `format("hubbub")`."""
@@ -138,7 +147,7 @@ def run(
     place: Place = Remote(spark, to) if to else Disk(spark, layout)
     tables = _chosen(only, rules)
     place.prepare(tables)
-    journal = source.journal(layout.data)
+    journal = source.journal(layout.data, strict=not skip_lost)
     whole = partial(tidy, layout, keep or {}) if not to else _nothing_more
     trials, fence = Trials(None if to else layout.trial), Fence(None if to else layout.published)
     work = Work(
@@ -300,7 +309,7 @@ def _blamed(error: Exception, batches: Batches | None) -> str:
     inner = batches.error if batches is not None else None
     for words, advice in _ADVICE.items():
         if words in str(error):
-            raise DirectoryError(advice) from error
+            raise advice from error
     ours = re.search(r"hubbub\.errors\.\w+: ", str(error))
     if inner is None or ours or not isinstance(inner, PySparkException) or is_remote():
         raise error if isinstance(error, HubbubError) else JournalError(said) from error
@@ -326,8 +335,9 @@ def _far(
     place = Remote(spark, query.to) if query.to else Disk(spark, layout)
     whole = _nothing_more if query.to else partial(tidy, layout, query.keep)
     trials, fence = Trials(), Fence(None if query.to else layout.published)
+    journal = query.source.journal(layout.data, strict=not query.skip_lost)
     work = Work(
-        place, query.source.journal(layout.data), _chosen(query.only, rules), rules,
+        place, journal, _chosen(query.only, rules), rules,
         lambda report: None, lambda said: None, publish, trials, fence, whole,
     )  # fmt: skip
     Batches(work).write(frame, batch)

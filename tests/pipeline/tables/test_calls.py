@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
 
 from hubbub.pipeline.carry import Whole
 from hubbub.pipeline.tables import calls
@@ -22,18 +21,19 @@ Event = dict[str, Any]
 
 
 def event(
-    seq: int, kind: str, topic: str, client: str = "", ref: int = 0, asks: bool = False,
+    seq: int, kind: str, topic: str, client: str = "", ref: int = 0, reply_to: str = "",
     answers: str | None = None,
 ) -> Event:  # fmt: skip
     time = NOON + timedelta(milliseconds=seq)
     return {
         "seq": seq, "time": time, "kind": kind, "client": client, "topic": f"$queue/{topic}",
-        "asks": asks, "ref": ref, "number": seq % 80, "answers": answers,
+        "reply_to": reply_to, "ref": ref, "number": seq % 80,
+        "properties": f'{{"answers":{answers}}}' if answers is not None else "",
     }  # fmt: skip
 
 
 def request(seq: int, topic: str = "foo") -> Event:
-    return event(seq, "send", topic, "cli", asks=True)
+    return event(seq, "send", topic, "cli", reply_to="$queue/cli")
 
 
 def fold(*batches: list[Event]) -> list[tuple[int, str, float | None, str | None]]:
@@ -80,7 +80,7 @@ def test_what_is_no_call() -> None:
 
 
 def test_an_answer_may_itself_ask() -> None:
-    reply = event(81, "send", "cli", "svc", ref=80, asks=True)
+    reply = event(81, "send", "cli", "svc", ref=80, reply_to="$queue/svc")
     assert fold([request(80), reply]) == [
         (80, "answered", 1.0, "svc"),
         (81, "open", None, None),
@@ -106,32 +106,24 @@ def test_any_rows_make_calls(data: st.DataObject) -> None:
     assert sorted(call[0] for call in found) == asked
 
 
-@pytest.mark.spark
-def test_carried_calls_close_in_a_later_batch(spark: SparkSession) -> None:
+def test_carried_calls_close_in_a_later_batch() -> None:
     open_call = [80, "foo", 3, "cli", NOON, None, None, None, "open"]
     columns = [column.name for column in calls.COLUMNS]
     held = Whole(
         pa.Table.from_pylist([dict(zip(columns, open_call, strict=True))], arrow(calls.COLUMNS))
     )
-    asks = ("send", "cli", "$queue/foo")
-    answers = '{"answers":["foo",5]}'
-    batch = spark.createDataFrame(
-        [
-            (seq, NOON + timedelta(milliseconds=seq - 80), *row)
-            for seq, row in (
-                (82, ("send", "svc", "$queue/cli", "", 80, 0, "")),
-                (83, (*asks, "$queue/cli", 0, 4, "")),
-                (84, (*asks, "reply/here", 0, 5, '{"x":1}')),
-                (89, ("publish", "svc", "reply/here", "", 0, 0, answers)),
-            )
-        ],
-        "seq bigint, time timestamp, kind string, client string, topic string, reply_to string, "
-        "ref bigint, number bigint, properties string",
-    )
-    events = batch.where(calls.EVENT).selectExpr(*calls.NEEDS).toArrow()
+    batch = [
+        event(82, "send", "cli", "svc", ref=80),
+        event(83, "send", "foo", "cli"),
+        {**request(84), "number": 4},
+        {**request(85), "number": 5, "reply_to": "reply/here", "properties": '{"x":1}'},
+        event(89, "publish", "x", "svc", answers='["foo",5]'),
+    ]
+    events = pa.Table.from_batches([calls.events(pa.RecordBatch.from_pylist(batch))])
+    assert events["seq"].to_pylist() == [82, 84, 85, 89]
     folding = calls.TABLE.fold(events, held, 0)
     assert [
         (row["seq"], row["status"], row["latency_ms"]) for row in folding.closed.to_pylist()
-    ] == [(80, "answered", 2.0), (84, "answered", 5.0)]
-    assert folding.opened["seq"].to_pylist() == [83]
-    assert held.after(folding)["seq"].to_pylist() == [83]
+    ] == [(80, "answered", 82.0), (85, "answered", 4.0)]
+    assert folding.opened["seq"].to_pylist() == [84]
+    assert held.after(folding)["seq"].to_pylist() == [84]

@@ -7,16 +7,17 @@ import itertools
 import signal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
+from hubbub.journal.table import Table
 from hubbub.pipeline.carry import Whole
 from hubbub.pipeline.tables import calls
 from hubbub.pipeline.tables.table import arrow
 from tests.process import RunningHub
 from tests.test_rpc import PEERS, peer, until_empty
 
-pytestmark = [pytest.mark.spark, pytest.mark.interop]
+pytestmark = pytest.mark.interop
 
 PAIRS = list(itertools.product(PEERS, PEERS))
 
@@ -36,14 +37,14 @@ async def call(hub: RunningHub, caller: str, responder: str) -> tuple[str, str, 
         return queue, asking.name, answering.name
 
 
-def test_each_pair_is_an_answered_call(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_pair_is_an_answered_call(tmp_path: Path) -> None:
     hub = RunningHub(tmp_path / "data")
     try:
         expected = [asyncio.run(call(hub, *pair)) for pair in PAIRS]
     finally:
         assert hub.stop(signal.SIGTERM) == 0
-    batch = spark.read.format("hubbub").option("path", str(hub.data)).load()
-    events = batch.where(calls.EVENT).selectExpr(*calls.NEEDS).toArrow().sort_by("seq")
+    rows = Table(str(hub.data))
+    events = pa.Table.from_batches(map(calls.events, rows.read(0, rows.committed())))
     folding = calls.TABLE.fold(events, Whole(arrow(calls.COLUMNS).empty_table()), 0)
     found = folding.closed.sort_by("seq").to_pylist()
     assert len(folding.opened) == 0

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hubbub.pipeline.tables.table import Column, Folded, built, opened, whole
 from hubbub.schema import column_of
@@ -51,13 +52,23 @@ EVENT: Final = (
 )
 
 NEEDS: Final = (
-    "seq", "time", "kind", "client", "topic", "ref", "number", "reply_to <> '' AS asks",
-    "IF(kind = 'publish', get_json_object(properties, '$.answers'), NULL) AS answers",
+    "seq", "time", "kind", "client", "topic", "ref", "number", "reply_to", "properties"
 )  # fmt: skip
+_KIND: Final = pc.field("kind")
+_CONCERNED: Final = (
+    ((_KIND == "send") & ((pc.field("reply_to") != "") | (pc.field("ref") != 0)))
+    | ((_KIND == "publish") & pc.match_substring(pc.field("properties"), '"answers"'))
+    | (_KIND.isin(["ack", "drop", "destroy"]) & pc.starts_with(pc.field("topic"), PREFIX))
+)
 
 _SCHEMA: Final = opened(COLUMNS)
 
 Call = dict[str, Any]
+
+
+def events(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows that EVENT means."""
+    return rows.select(NEEDS).filter(_CONCERNED)
 
 
 def folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -92,7 +103,7 @@ class Calls:
         else:
             if event["ref"]:
                 self._ended(event)
-            if kind == "send" and event["asks"]:
+            if kind == "send" and event["reply_to"]:
                 self._waits(_asked(event))
 
     def _waits(self, call: Call) -> None:
@@ -102,9 +113,9 @@ class Calls:
     def _answered(self, event: dict[str, Any]) -> None:
         """A publish that says which request it answers."""
         try:
-            queue, number = json.loads(event["answers"])
+            queue, number = json.loads(event["properties"])["answers"]
             call = self.queues.get(column_of(queue).decode(), {}).get(number)
-        except (TypeError, ValueError):
+        except (KeyError, TypeError, ValueError):
             return  # not the hub's own words
         if call is not None:
             self._close(call, "answered", event["client"], event["time"])
@@ -145,5 +156,5 @@ def _asked(event: dict[str, Any]) -> Call:
 
 
 TABLE: Final = Folded(
-    "calls", GRAIN, COLUMNS, lambda rules: EVENT, NEEDS, whole(folded, COLUMNS)
+    "calls", GRAIN, COLUMNS, lambda rules: EVENT, events, whole(folded, COLUMNS)
 )

@@ -66,11 +66,20 @@ EVENT: Final = (
     " OR (kind IN ('queued', 'ack', 'drop') AND client <> '' AND protocol <> 'share')"
     " OR (kind IN ('deliver', 'destroy') AND startswith(topic, '$queue/'))"
 )
-NEEDS: Final = (
-    "seq", "time", "kind", "protocol", "client", "topic", "qos", "ref", "number",
-    "IF(kind = 'audience', payload, NULL) AS payload",  # others' payloads stay behind
-    "IF(kind IN ('ack', 'connect', 'disconnect'), properties, '') AS properties",
-)  # fmt: skip
+_KIND: Final = pc.field("kind")
+_OF_QUEUE: Final = pc.starts_with(pc.field("topic"), QUEUE)
+_CONCERNED: Final = (
+    ((_KIND == "publish") & (pc.field("ref") != 0))
+    | _KIND.isin(["send", "audience", "end"])
+    | ((_KIND == "connect") & pc.match_substring(pc.field("properties"), '"lasting"'))
+    | (
+        _KIND.isin(["queued", "ack", "drop"])
+        & (pc.field("client") != "")
+        & (pc.field("protocol") != "share")
+    )
+    | (_KIND.isin(["deliver", "destroy"]) & _OF_QUEUE)
+)
+_SAYS: Final = pa.array(["ack", "connect"])  # the kinds whose properties are looked at
 
 _NAMES: Final = ("seq", "time", "kind", "protocol", "client", "topic", "qos", "payload", "ref",
                  "number", "properties")  # fmt: skip
@@ -124,6 +133,18 @@ def fold(events: pa.Table, held: Held, segment: int) -> Folding:
     deliveries.take(rows, published)
     memory = pa.Table.from_pylist(deliveries.memory(segment), _OPENED)
     return Folding(deliveries.rows_closed(), deliveries.rows_open(), left, memory)
+
+
+def events(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows that EVENT means; what other kinds carry stays behind."""
+    found = rows.select(_NAMES).filter(_CONCERNED)
+    kind = found["kind"]
+    columns = dict(zip(_NAMES, found.columns, strict=True))
+    payloads = pc.equal(kind, "audience"), found["payload"], pa.scalar(None, pa.binary())
+    columns["payload"] = pc.if_else(*payloads)
+    says = pc.is_in(kind, value_set=_SAYS)
+    columns["properties"] = pc.if_else(says, found["properties"], "")
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def _mattering(events: pa.Table) -> tuple[pa.Table, np.ndarray]:
@@ -472,4 +493,4 @@ def _microseconds(moment: Any) -> int:
     return int(pa.scalar(moment, pa.timestamp("us", "UTC")).value)
 
 
-TABLE: Final = Folded("deliveries", GRAIN, COLUMNS, lambda rules: EVENT, NEEDS, fold, MEMORY)
+TABLE: Final = Folded("deliveries", GRAIN, COLUMNS, lambda rules: EVENT, events, fold, MEMORY)

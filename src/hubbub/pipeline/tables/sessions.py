@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hubbub.pipeline.tables.table import Column, Folded, built, opened, whole
 
@@ -34,15 +35,17 @@ COLUMNS: Final = (
 )
 
 EVENT: Final = "kind IN ('connect', 'disconnect')"
-NEEDS: Final = (
-    "seq", "time", "kind", "protocol", "client",
-    "IF(kind IN ('ack', 'connect', 'disconnect'), properties, '') AS properties",
-)  # fmt: skip
+NEEDS: Final = ("seq", "time", "kind", "protocol", "client", "properties")
 UNSEEN: Final = "not seen to leave"
 
 _SCHEMA: Final = opened(COLUMNS)
 
 Session = dict[str, Any]
+
+
+def events(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows that EVENT means."""
+    return rows.select(NEEDS).filter(pc.field("kind").isin(["connect", "disconnect"]))
 
 
 def folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -94,5 +97,5 @@ def _ended(session: Session, when: Any, reason: str) -> Session:
 
 
 TABLE: Final = Folded(
-    "sessions", GRAIN, COLUMNS, lambda rules: EVENT, NEEDS, whole(folded, COLUMNS)
+    "sessions", GRAIN, COLUMNS, lambda rules: EVENT, events, whole(folded, COLUMNS)
 )

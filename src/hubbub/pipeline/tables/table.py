@@ -109,16 +109,17 @@ class Folding(NamedTuple):
 class Folded(NamedTuple):
     """A table whose rows span batches and are folded: `fold(events, held, segment)`.
 
-    `needs` says in SQL which columns of the rows of the journal that concern it (`event`) are the
-    `events`, in the order of seq; `segment` is where the journal's segment of the last one begins.
-    `memory` are columns that only carried rows have: what the function needs to know again later.
+    `events` takes from rows of the journal those that concern it, in their order and with the
+    columns that the fold needs; `event` says in SQL which these are, and so whether a batch has
+    any. `segment` is where the journal's segment of the last one begins. `memory` are columns that
+    only carried rows have: what the function needs to know again later.
     """
 
     name: str
     grain: str
     columns: tuple[Column, ...]
     event: Callable[[Rules], str]
-    needs: tuple[str, ...]
+    events: Callable[[pa.RecordBatch], pa.RecordBatch]
     fold: Callable[[pa.Table, Held, int], Folding]
     memory: tuple[Column, ...] = ()
     by: tuple[str, ...] = ()
