@@ -21,6 +21,7 @@ from hubbub.config.settings import Settings
 from hubbub.core import broker
 from hubbub.embed.hub import Hub
 from hubbub.errors import HubbubError
+from hubbub.runtime.allocator import give_back
 from hubbub.runtime.node import VERSION, Node, new_event_loop
 from hubbub.terminal import log_to_stderr
 from hubbub.web.app import Application
@@ -49,6 +50,7 @@ def run(
     )
     for talkative in ("asyncio", "uvicorn"):  # an application's start-up is three lines otherwise
         logging.getLogger(talkative).setLevel(logging.WARNING)
+    give_back()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_serve(settings, reload, app))
 

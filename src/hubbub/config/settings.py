@@ -222,6 +222,14 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         CountOrNone,
         _because("retained messages; one more is not kept. 0 keeps none and tells MQTT clients so"),
     ] = 1_000_000
+    waiting_bytes: Annotated[
+        Count,
+        _because(
+            "what all connections together may keep waiting: messages half sent, requests not "
+            "answered, answers not read. Over it the one with the most is ended, and so on until "
+            "an eighth is free"
+        ),
+    ] = 512 * 1024 * 1024
     busy_poll_us: Annotated[
         Annotated[int, Meta(ge=0, le=1_000)],
         _because(

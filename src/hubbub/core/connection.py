@@ -49,6 +49,18 @@ class Connection:
         """Time-outs: do what is due at `now`, return when to be called again (or NEVER)."""
         return NEVER
 
+    def waiting(self) -> int:
+        """How many bytes it keeps of what is half sent or not worked on yet; 0 = nothing."""
+        return 0
+
+    def works(self) -> bool:
+        """Whether it waits for the hub, so that nothing it keeps is the client's to complete."""
+        return self.asking
+
+    def crowded_out(self, reason: str) -> None:
+        """It keeps more than all others, and the hub has no room for it: say so and close."""
+        self.link.close(reason)
+
     def drained(self) -> None:
         """The link was choked or paused and has room again."""
 

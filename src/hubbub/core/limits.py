@@ -15,7 +15,7 @@ STRANGER_SECONDS: Final = 10.0  # until they must be; who waits for its password
 LOGIN_BYTES: Final = 64 * KIB  # until then; some put what they are into it
 CONNECT_BYTES: Final = 512 * KIB  # where the first packet brings a will, with a payload
 HANDSHAKES: Final = 500  # of TLS, under way at a listener: each holds 190 KB of buffers
-HALF_SECONDS: Final = 30.0  # without a byte of the rest of a request
+HALF_SECONDS: Final = 30.0  # without a byte of the rest of a request, or of a packet
 EARLY_BYTES: Final = 256 * KIB  # what comes while the gate thinks; a read of the socket
 TOKEN_BYTES: Final = 8 * KIB  # of a JWT: with the longest signature and 200 lines of permissions
 TOKEN_LINES: Final = 200  # of permissions in one; each name that its user says is held against them
@@ -36,10 +36,20 @@ STALLED_SECONDS: Final = 120.0  # without taking a byte of a choked link: longer
 SEND_BUFFER: Final = 64 * KIB  # SO_SNDBUF: bounds what the kernel holds for a dead reader
 KEEP_ALIVE_SECONDS: Final = 230.0  # TCP's own: routers forget silent connections after 240
 
+# What connections make the hub keep: what is half sent, asked but not answered, answered but not
+# read. Of QoS 0 a slow reader has no more than LINK_CHOKED, so that is not counted.
+WAITING_BYTES: Final = 512 * MIB  # of all together: eight messages of the largest size
+WEIGHED_BYTES: Final = 16 * KIB  # from one look at a connection that sends to the next
+RELIEVED: Final = 8  # over the bound they are ended until an eighth is free: one look for many
+ASKED_BYTES: Final = 600  # what a request that waits takes beside its body; measured
+
 # Messages and names.
 MESSAGE_BYTES: Final = 64 * MIB  # people send whole files through queues
 NAME_BYTES: Final = 65_535  # what a u16 length can say
 NAME_LEVELS: Final = 200  # mosquitto's; a filter of 30,000 slashes must not make a deep tree
+PACKET_BYTES: Final = 1 * MIB  # of what is no message: 10,000 filters of a hundred characters
+PROPERTIES_BYTES: Final = 64 * KIB  # of a packet: what one string of it may be; a CONNECT has less
+CONNECT_PROPERTIES: Final = 4 * KIB  # of a CONNECT, beside those of its will
 LONG_BYTES: Final = 1_000  # a packet of which more is missing takes a while: its parts are heard
 
 # Sessions.

@@ -74,18 +74,18 @@ class Link:
 
     `size` are the bytes that were written and not yet taken by the peer, `held_bytes` those held.
     `largest` is the largest piece written since the link is choked: one of any size may be on its
-    way, so that it does not count. `relieved` is called when the link is choked no more before
-    the transport ever said that it was full. `out` is another list after each flush. `prompt`: the
-    peer may hold back what it says next until the kernel here has acknowledged what it said
-    (Nagle's algorithm), which a kernel without anything to send does after 40 ms; whoever reads
-    the socket then hurries it. `hang_up`: how the connection ends, where closing the transport is
-    not enough.
+    way, so that it does not count. `grown` is called with each flush while it is. `relieved` is
+    called when the link is choked no more before the transport ever said that it was full. `out` is
+    another list after each flush. `prompt`: the peer may hold back what it says next until the
+    kernel here has acknowledged what it said (Nagle's algorithm), which a kernel without anything
+    to send does after 40 ms; whoever reads the socket then hurries it. `hang_up`: how the
+    connection ends, where closing the transport is not enough.
     """
 
     __slots__ = (
         "outgoing", "transport", "framing", "out", "size", "choked", "held", "held_bytes",
         "barriers", "closing", "reason", "largest", "relieved", "level", "prompt",
-        "aside", "hang_up",
+        "aside", "hang_up", "grown",
     )  # fmt: skip
 
     def __init__(self, outgoing: Outgoing, transport: Transport | None = None) -> None:
@@ -100,7 +100,8 @@ class Link:
         self.barriers = 0
         self.closing = False
         self.reason = ""
-        self.largest = 0
+        self.largest: bytes | None = None
+        self.grown: Callable[[], None] | None = None
         self.relieved: Callable[[], None] | None = None
         self.level = DISK
         self.prompt = True
@@ -233,7 +234,7 @@ class Link:
                 transport.writelines(pieces if len(pieces) <= PIECES else [b"".join(pieces)])
             self.size = transport.get_write_buffer_size()
             if self.choked or self.size > LINK_CHOKED:
-                self._measure(transport, max(map(len, written)))
+                self._measure(transport, max(written, key=len))
         if self.closing and not self.held:
             if self.framing is not None:
                 transport.write(self.framing.farewell())
@@ -242,11 +243,16 @@ class Link:
             else:
                 transport.close()
 
-    def _measure(self, transport: Transport, largest: int) -> None:
+    def _measure(self, transport: Transport, largest: bytes) -> None:
         """It was choked before this flush, or is now."""
         self.choked = self.size > LINK_CHOKED
-        self.largest = max(self.largest, largest) if self.choked else 0
-        if self.size > LINK_BYTES + self.largest:
+        if not self.choked:
+            self.largest = None
+        elif self.largest is None or len(largest) > len(self.largest):
+            self.largest = largest
+        if self.grown is not None:
+            self.grown()
+        if self.largest is not None and self.size > LINK_BYTES + len(self.largest):
             self.close(f"its reader is too slow: {self.size} bytes are waiting")
             transport.abort()
         elif not self.choked and self.relieved is not None:

@@ -56,6 +56,7 @@ from hubbub.runtime.guests import Guest
 from hubbub.runtime.listener import Listener
 from hubbub.runtime.socket import Socket
 from hubbub.runtime.strangers import Strangers
+from hubbub.runtime.waiting import Waiting
 from hubbub.wire.http import Request
 
 log = logging.getLogger("hubbub")
@@ -107,6 +108,7 @@ class Node:
         self.web: WebApplication | None = None
         self.broker = Broker(self.clock, Log(self.clock), "none")
         self.strangers = Strangers(STRANGERS, self.broker.metrics)
+        self.waiting = Waiting(self.broker.metrics)
         self.gates = Gates(self.broker.open)
         self._held_back: set[Socket | Line] = set()
         self._scheduled = False
@@ -222,6 +224,7 @@ class Node:
         record = settings.journal.record if journal is not None else "none"
         rows = journal if journal is not None else Log(self.clock)
         broker = self.broker = Broker(self.clock, rows, record, settings.journal.exclude)
+        self.waiting = Waiting(broker.metrics)
         self.gates = Gates(broker.open)
         broker.gates = [self.guard(self.gates.gate(one)) for one in settings.listeners()]
         self.system = System(broker, VERSION)
@@ -243,6 +246,7 @@ class Node:
             promised += [listener.durability for listener in settings.listeners()]
             listens = settings.durability == "disk" and "os" in promised
             self.journal.on_written = self._written if listens else None
+        self.waiting.most = settings.limits.waiting_bytes
         broker.inflight = settings.session.inflight
         broker.backlog_messages = settings.session.backlog_messages
         broker.subscriptions = settings.session.subscriptions
@@ -490,6 +494,7 @@ class Node:
         for sock in self.deadlines.due(now):
             _safely(sock.woken, now)
         _safely(self.strangers.sweep, now)
+        _safely(self.waiting.look, now, self.sockets)
         for listener in self.listeners:
             _safely(listener.sweep, now)
         for protocol in self.protocols:

@@ -32,6 +32,7 @@ from hubbub.core.limits import (
     LINK_PAUSED,
     SEND_BUFFER,
     STALLED_SECONDS,
+    WEIGHED_BYTES,
 )
 from hubbub.core.link import Link
 from hubbub.errors import ProtocolError
@@ -42,6 +43,7 @@ from hubbub.runtime.framing import WebSocketFraming
 from hubbub.runtime.guests import Guest, Guests, Visit
 from hubbub.runtime.handshake import FIRST, REFUSED, first_record
 from hubbub.runtime.strangers import MINUTE, Stranger, Strangers
+from hubbub.runtime.waiting import Conversing, Waiting
 from hubbub.wire.http import Request, looks_like_http, parse_head, response
 from hubbub.wire.site import Site
 from hubbub.wire.source import source_of
@@ -63,6 +65,7 @@ class Host(typing.Protocol):
     deadlines: Deadlines[Socket]
     sockets: set[Socket]
     strangers: Strangers
+    waiting: Waiting
     most_connections: int
     congested: bool
 
@@ -97,14 +100,14 @@ class Place(typing.Protocol):
     ) -> None: ...  # fmt: skip
 
 
-class Socket(asyncio.Protocol):
+class Socket(asyncio.Protocol, Conversing):
     """One accepted connection, from its first byte to its last."""
 
     __slots__ = (
         "listener", "hub", "secure", "transport", "link", "connection", "protocol", "opening",
         "frames", "young", "deadline", "cut_off", "peer", "reason", "made", "argument", "blocked",
         "paused", "held", "unread", "unread_since", "hurried", "stranger", "said",
-        "counted", "waiting", "expiry",
+        "counted", "waiting", "expiry", "received", "weighed",
     )  # fmt: skip
 
     def __init__(self, listener: Place, secure: bool = False, argument: object = None) -> None:
@@ -137,6 +140,9 @@ class Socket(asyncio.Protocol):
         self.held = False  # nothing is read from it while the disk is behind
         self.unread = 0
         self.unread_since = 0.0
+        # How many bytes came in all, and when it was weighed last.
+        self.received = self.weighed = 0
+        Conversing.__init__(self)
         self.hurried: list[bytes] | None = None  # the out-buffer when the kernel was told to hurry
 
     # Called by the loop
@@ -271,8 +277,17 @@ class Socket(asyncio.Protocol):
             self._hurry(link)
         if self.blocked:
             self._pause()
+        self.received += len(data)
+        if self.received - self.weighed > WEIGHED_BYTES:
+            self._weigh()
         if self.hub.congested and self.hub.crowded(metrics.messages_in != published):
             self.hub.hold_back(self)
+
+    # What it makes the hub keep: called by the room for that
+
+    def _weigh(self) -> None:
+        self.weighed = self.received
+        self.hub.waiting.weigh(self)
 
     def _hurry(self, link: Link) -> None:
         """Nothing was answered, so nothing took the kernel's acknowledgement along."""
@@ -372,6 +387,7 @@ class Socket(asyncio.Protocol):
         if reason:
             log.info("%s:%d closed: %s", *self.peer, reason)
         self.hub.deadlines.forget(self)
+        self.hub.waiting.forget(self)
         # The heap of deadlines may hold this object for a while: let go of what is large.
         self.transport = self.link = self.frames = None
         self.young = b""
@@ -559,6 +575,7 @@ class Socket(asyncio.Protocol):
         self.hub.deadlines.forget(self)
         link = self.link = Link(self.hub.broker.outgoing, self.transport)
         link.relieved = self._drained
+        link.grown = self._weigh
         link.hang_up = partial(leave, self, self.listener.leaving)
         link.level = self.listener.level
         if self.frames is not None:

@@ -117,11 +117,40 @@ class Taken(NamedTuple):
     crc: int = 0
 
 
+class Room(Protocol):
+    """Where it is known what all connections make the hub keep."""
+
+    def weigh(self, holder: Upload) -> None: ...
+    def forget(self, holder: Upload) -> None: ...
+
+
+class Upload:
+    """A body that comes in. `refusal`: why the rest of it is not waited for."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.refusal = ""
+
+    def weight(self, shared: set[int] | None = None) -> int:
+        return len(self.data)
+
+    def crowd_out(self, reason: str) -> None:
+        self.refusal = reason
+        self.data = bytearray()
+
+    def half_since(self, now: float) -> float | None:
+        """Its listener knows (`runtime.guests`)."""
+        return None
+
+
 class Inside(Protocol):
     """What publishing needs of the hub's node."""
 
     broker: Broker
     settings: Settings
+
+    @property
+    def waiting(self) -> Room: ...
 
     def schedule(self) -> None: ...
 
@@ -211,13 +240,28 @@ class PublishApi:
     async def publish(self, request: Request) -> Response:
         """POST: publish the body."""
         largest = self._inside.settings.limits.message_bytes
-        data = bytearray()
-        async for piece in request.stream():
-            data += piece
-            if len(data) > 2 * largest:
-                return refused(413, f"a body of more than {2 * largest} bytes; send it in parts")
+        upload = Upload()
         try:
-            body = _body(request, bytes(data))
+            refusal = await self._receive(request, upload, 2 * largest)
+            if refusal is not None:
+                return refusal
+            return await self._publish_body(request, bytes(upload.data), largest)
+        finally:
+            self._inside.waiting.forget(upload)
+
+    async def _receive(self, request: Request, upload: Upload, most: int) -> Response | None:
+        async for piece in request.stream():
+            upload.data += piece
+            if len(upload.data) > most:
+                return refused(413, f"a body of more than {most} bytes; send it in parts")
+            self._inside.waiting.weigh(upload)
+            if upload.refusal:
+                return refused(503, upload.refusal)
+        return None
+
+    async def _publish_body(self, request: Request, data: bytes, largest: int) -> Response:
+        try:
+            body = _body(request, data)
         except ValueError as error:
             return refused(400, str(error))
         admission: Admission = request.scope[ADMISSION]

@@ -15,6 +15,7 @@ from typing import Final
 import httptools
 
 from hubbub.errors import ProtocolError
+from hubbub.wire.bytes import Pieces
 
 REASONS: Final = {
     101: "Switching Protocols", 200: "OK", 302: "Found", 400: "Bad Request", 401: "Unauthorized",
@@ -100,10 +101,18 @@ class Requests:
         self._request = request_of("", b"", {})
         self._target = b""
         self._headers: dict[str, str] = {}
-        self._body: list[bytes] = []
-        self._body_size = 0
+        self._body = Pieces()
         self._head_size = 0
         self._idle_size = 0  # bytes since a head or body last moved on
+
+    def waiting(self) -> int:
+        """How many bytes of a request are here whose rest is not."""
+        return 0 if self.between else self._idle_size + self._body.size + 1
+
+    def coming(self) -> Request | None:
+        """The request whose head is here and whose body, a large one, is not."""
+        large = not self.between and self._body.size > self._head_bytes
+        return self._request if large else None
 
     def feed(self, data: bytes) -> Iterator[Request]:
         """The requests that became complete, then ProtocolError if what follows is none.
@@ -204,10 +213,9 @@ class Requests:
     def on_body(self, body: bytes) -> None:
         self._idle_size = 0
         self.expected = False
-        self._body_size += len(body)
-        if self._body_size > self._body_bytes:
+        if self._body.size + len(body) > self._body_bytes:
             raise self._body_too_large()
-        self._body.append(body)
+        self._body.add(body)
 
     def _body_too_large(self) -> ProtocolError:
         text = f"a body of more than {self._body_bytes} bytes"
@@ -215,7 +223,7 @@ class Requests:
 
     def on_message_complete(self) -> None:
         self.expected = False
-        self._request.body = b"".join(self._body)
+        self._request.body = self._body.take()
         self._complete.append(self._request)
         self.between = self._request.keep_alive
         self._begin()

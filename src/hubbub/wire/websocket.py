@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from hubbub.errors import ProtocolError
+from hubbub.wire.bytes import Gathering
 from hubbub.wire.http import Request
 
 try:
@@ -97,8 +98,8 @@ class Frames:
     """
 
     __slots__ = (
-        "closed", "replies", "_max_bytes", "_masked", "_any_text", "_binary_only", "_pieces",
-        "_have", "_need", "_opcode", "_message",
+        "closed", "replies", "_max_bytes", "_masked", "_any_text", "_binary_only", "_gathering",
+        "_opcode", "_message",
     )  # fmt: skip
 
     def __init__(
@@ -110,11 +111,8 @@ class Frames:
         self._masked = masked
         self._any_text = any_text
         self._binary_only = binary_only
-        # What arrived of a frame that is not complete, and how much of it is needed to go on:
-        # a message of many pieces is joined once, not at each piece.
-        self._pieces: list[bytes] = []
-        self._have = 0
-        self._need = 2
+        # What arrived of a frame that is not complete.
+        self._gathering = Gathering()
         # The data message whose fragments are coming in; opcode 0 = none.
         self._opcode = 0
         self._message = bytearray()
@@ -125,13 +123,10 @@ class Frames:
         What the peer must not send raises ProtocolError, after the messages before it were
         given out; the close frame that tells the peer is then the last of `replies`.
         """
-        if self._pieces:
-            self._pieces.append(data)
-            self._have += len(data)
-            if self._have < self._need:
-                return
-            data = b"".join(self._pieces)
-            self._pieces = []
+        gathered = self._gathering.add(data)
+        if gathered is None:
+            return
+        data = gathered
         at = 0
         end = len(data)
         need = 2
@@ -162,9 +157,11 @@ class Frames:
             elif self._gather(first, payload):
                 yield self._take()
         if at < end and not self.closed:
-            self._pieces = [data[at:]]
-            self._have = end - at
-            self._need = need
+            self._gathering.keep(data[at:], need)
+
+    def waiting(self) -> int:
+        """How many bytes of a message are here whose rest is not."""
+        return self._gathering.size + len(self._message)
 
     def _long_size(self, digits: bytes) -> int:
         size = int.from_bytes(digits, "big")

@@ -520,7 +520,7 @@ CODES: Final = """
 92 a PUBREL, or a PUBREC, for a packet id that is not in use
 93 more unanswered publishes than `mqtt.receive_maximum`
 94 a topic alias that is 0 or too large
-95 a packet larger than `limits.message_bytes`, or an answer that the client could not take
+95 a packet or its properties over their bound, or an answer that the client could not take
 96 more publishes in a second than `mqtt.message_rate`
 97 a bound is reached: queues, delayed and retained messages, subscriptions of one client
 98 the program that the hub is part of ends the client

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hubbub.core.gate import Credentials, Gate
+from hubbub.core.rights import Rights
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt.session import MqttSession
 from tests.protocols.mqtt.conversation import Device, Stage, restarted
-from tests.protocols.mqtt.modern import Modern
+from tests.protocols.mqtt.modern import Modern, told
+from tests.rights import ruled
 
 
 def pair(stage: Stage, qos: int, clean: bool = True) -> tuple[Device, Device]:
@@ -312,3 +317,45 @@ def test_upgraded_messages_come_with_the_qos_of_each_subscription(v5: bool) -> N
     assert after.device("high", False).hear()[1:] == [
         "a=1 q1 #1 dup", "a=2 q1 #2 dup", "a=3 q1 #3", "a=will q1 #4",
     ]  # fmt: skip
+
+
+# Large ones, before they are whole
+
+
+class Ruled(Gate):
+    def authenticate(
+        self, credentials: Credentials, done: Callable[[Rights | None, str], None]
+    ) -> None:
+        done(ruled("readwrite mine"), "")
+
+
+@pytest.mark.parametrize("cut", [10, 17, 30, 5_000])
+def test_a_large_message_that_is_not_allowed_is_answered_before_its_payload(cut: int) -> None:
+    stage = Stage()
+    stage.gate = Ruled(stage.broker.open)
+    ann = Modern(stage)
+    ann.hear()
+    properties = told(k="v").encode()
+    whole = codec.publish(b"theirs", bytes(1 << 20), 1, False, 1, False, properties)
+    ann.say(whole[:cut])
+    ann.say(whole[cut : cut + 100])
+    assert ann.hear() == ["PUBACK 1 0x87"]
+    for at in range(cut + 100, len(whole), 100_000):
+        ann.say(whole[at : at + 100_000])
+        assert ann.far.connection.waiting() == 0
+    ann.publish("mine", qos=1, packet_id=2)
+    assert ann.hear() == ["PUBACK 2 0x10"]
+    assert stage.broker.metrics.dropped == {"not authorised": 1}
+
+
+@pytest.mark.parametrize("cut", [1, 7, 9, 12, 200])
+def test_a_large_message_that_is_allowed_comes_whole(cut: int) -> None:
+    stage = Stage()
+    ann, bob = Modern(stage), stage.device("bob")
+    bob.subscribe("a/b", 0)
+    bob.hear()
+    whole = codec.publish(b"a/b", b"y" * 300_000, 0, properties=b"\0") + codec.PINGREQ_PACKET
+    for at in range(0, len(whole), max(cut, 1000 * (cut == 1))):
+        ann.say(whole[at : at + max(cut, 1000 * (cut == 1))])
+    assert bob.hear() == ["a/b=" + "y" * 300_000]
+    assert ann.hear()[-1] == "PINGRESP"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -47,6 +48,41 @@ def test_its_name() -> None:
     """Compiled code reads names of compiled classes only."""
     hub = Hub()
     assert chosen([hub.switch], ["switch"]) == [hub.switch]
+
+
+# Large ones, before they are whole
+
+
+class Ruled(Gate):
+    def authenticate(
+        self, credentials: Credentials, done: Callable[[Rights | None, str], None]
+    ) -> None:
+        done(ruled("readwrite $queue/mine"), "")
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/request/theirs/x", b"403"), ("/publish/theirs", b"403"), ("/nowhere", b"404")],
+)
+def test_a_large_body_is_refused_before_it_came(path: str, status: bytes) -> None:
+    hub = Hub()
+    hub.gate = Ruled(hub.broker.open)
+    ann = hub.log_in("ann")
+    whole = post(path, bytes(1 << 20))
+    ann.say(whole[: 20 * 1024])
+    assert ann.hear().startswith(b"HTTP/1.1 " + status) and ann.closed
+    assert not hub.broker.state.queues
+
+
+def test_a_large_body_that_is_allowed_comes_whole() -> None:
+    hub = Hub()
+    ann = hub.log_in("ann")
+    said(ann, get("/persistent/q"))
+    whole = post("/request/q/x", b"y" * 300_000)
+    for at in range(0, len(whole), 7_000):
+        ann.say(whole[at : at + 7_000])
+    assert b'[["q",0]]' in ann.hear()
+    assert ann.connection.waiting() == 0
 
 
 # Order

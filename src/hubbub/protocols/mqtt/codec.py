@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from hubbub.core.limits import CONNECT_PROPERTIES
 from hubbub.protocols.mqtt import specification as specification
 from hubbub.protocols.mqtt.fields import MAX_VARIABLE, variable
 from hubbub.protocols.mqtt.fields import NO_PROPERTIES as NO_PROPERTIES
@@ -113,6 +114,24 @@ def extent(data: bytes, at: int, limit: int = MAX_PACKET) -> tuple[int, int]:
     if len(data) - at > 4:
         raise PacketError("a remaining length of more than four bytes")
     return 0, -1
+
+
+def topic_of(data: bytes, body: int) -> bytes:
+    """The topic of a PUBLISH whose body begins there."""
+    return data[body + 2 : body + 2 + int.from_bytes(data[body : body + 2], "big")]
+
+
+def publish_header(data: bytes, body: int, v5: bool) -> int:
+    """Where the payload of the PUBLISH that begins `data` does; 0 while that is not there yet."""
+    at = body + 2 + int.from_bytes(data[body : body + 2], "big") + 2 * (data[0] & 6 != 0)
+    size = shift = 0
+    known = len(data) >= body + 2 and not v5
+    while not known and shift < 28 and at < len(data):
+        size |= (data[at] & 127) << shift
+        known = data[at] < 128
+        shift += 7
+        at += 1
+    return at + size if known and at + size <= len(data) else 0
 
 
 def publish(
@@ -225,7 +244,7 @@ def _parse_connect(reader: Reader, version: str, v5: bool) -> Connect:
     flags = reader.byte("connect flags")
     keep_alive = reader.u16("keep alive")
     old = version == "3.1"
-    properties = reader.properties(CONNECT) if v5 else None
+    properties = reader.properties(CONNECT, CONNECT_PROPERTIES) if v5 else None
     client = reader.string("client id")
     if flags & 1 and not old:
         raise PacketError("a CONNECT with the reserved flag set")

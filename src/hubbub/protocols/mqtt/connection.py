@@ -22,10 +22,10 @@ from typing import Final
 from hubbub.core.client import admit, keep
 from hubbub.core.connection import NEVER, Connection
 from hubbub.core.gate import Admission, Exchange, Opening
-from hubbub.core.limits import KIB, LONG_BYTES, ROUTES
+from hubbub.core.limits import KIB, LONG_BYTES, PACKET_BYTES, ROUTES, WEIGHED_BYTES
 from hubbub.core.link import Link
 from hubbub.core.message import Run
-from hubbub.core.rights import PUBLISH, kind_of, words_of
+from hubbub.core.rights import kind_of, words_of
 from hubbub.core.route import Route
 from hubbub.core.session import row_about
 from hubbub.core.topics import is_name, is_plain
@@ -46,6 +46,7 @@ from hubbub.protocols.mqtt.welcome import (
     greeting,
     lifetime,
     new_client,
+    permitted,
     referral,
     refusal,
 )
@@ -126,7 +127,7 @@ class MqttConnection(Connection):
             body = pos + 2
             end = body + size
             if size > short:
-                body, end = codec.extent(buf, pos, self._limit)
+                body, end = codec.extent(buf, pos, self._most(head))
                 if end < 0:
                     break
                 if self._v5 and size > 127 and not buf[body - 1]:
@@ -155,14 +156,45 @@ class MqttConnection(Connection):
         if pos:
             self._heard = now
         if pos < n:
-            _, end = codec.extent(buf, pos, self._limit)
-            self._gathering.keep(buf[pos:], end - pos)
+            body, end = codec.extent(buf, pos, self._most(buf[pos]))
+            if end - n > WEIGHED_BYTES and session is not None and buf[pos] >> 4 == codec.PUBLISH:
+                self._begun(buf[pos:], body - pos, end - pos)
+            else:
+                self._gathering.keep(buf[pos:], end - pos)
             self._hear_part()
+
+    def _most(self, head: int) -> int:
+        """How large a packet may be that begins so."""
+        return self._limit if head >> 4 == codec.PUBLISH else min(self._limit, PACKET_BYTES)
+
+    def _begun(self, part: bytes, body: int, size: int) -> None:
+        """A large PUBLISH begins. Its rights are asked before its payload comes.
+
+        What is not allowed is answered now, as if it had none, and its payload is thrown away.
+        """
+        header = codec.publish_header(part, body, self._v5)
+        if not header:
+            self._gathering.keep(part, min(size, len(part) + 1))
+            return
+        topic = codec.topic_of(part, body)
+        route = self._routes.get(topic) or (self._route(topic) if topic else None)
+        if route is None or route.allowed or route.delay:
+            self._gathering.keep(part, size)
+            return
+        self._publish(part[0], part[body:header])
+        self._gathering.skip(size - len(part))
 
     def _hear_part(self) -> None:
         """Whole packets are signs of life (3.1.2.10), and parts of what takes a while to come."""
         if self._gathering.missing > LONG_BYTES:
             self._heard = self.broker.clock.now()
+
+    def waiting(self) -> int:
+        return self._gathering.size
+
+    def crowded_out(self, reason: str) -> None:
+        self._gathering.discard()
+        self._finish(reason, spec.QUOTA)
 
     def _packet(self, head: int, body: bytes) -> None:
         kind = head >> 4
@@ -255,7 +287,7 @@ class MqttConnection(Connection):
         self.session = session
         self.state = CONNECTED
         self._limit = mqtt.message_bytes
-        self._will = self._permitted(asked_will(mqtt, asked, self._dialect, session), session)
+        self._will = permitted(asked_will(mqtt, asked, self._dialect, session), session, broker)
         if self._will is not None:
             broker.change(self._will.row())
         self._welcome(session, present, asked, proof)
@@ -281,14 +313,6 @@ class MqttConnection(Connection):
         self._patience = alive * 1.5 if alive else NEVER
         present = present and not self._old  # in 3.1 the byte is reserved
         self.link.hold(codec.connack(present, codec.ACCEPTED, properties), barrier=True)
-
-    def _permitted(self, will: Will | None, session: MqttSession) -> Will | None:
-        """Asked now: after a restart nobody knows any more what the client may do."""
-        if will is None or self.broker.may_publish(session, will.message.topic):
-            return will
-        self.broker.refuse(session, PUBLISH, will.message.topic)
-        self.broker.metrics.drop("not allowed")
-        return None
 
     def _second_connect(self, body: bytes) -> None:
         raise PacketError("a second CONNECT", spec.PROTOCOL)  # [3.1.0-2]
@@ -450,10 +474,10 @@ class MqttConnection(Connection):
             return
         code = spec.QUOTA if 0 < self.protocol.payload_bytes < len(packet.payload) else spec.SUCCESS
         if packet.properties is not None and not code:
-            self._check_answer_address(session, packet.properties, route)
+            self._incoming.check_answer_address(session, packet.properties, route)
             code = self._incoming.verdict(packet, packet.properties, route)
         if code < spec.UNSPECIFIED and packet.qos:
-            code = self._room(packet, route) or code
+            code = self._incoming.room(packet, route) or code
         if packet.qos == 2 and any(one.session is session for one in route.subscriptions):
             session.put_aside()
         if code < spec.UNSPECIFIED:
@@ -472,31 +496,6 @@ class MqttConnection(Connection):
                 self.link.hold(answer, level=route.level)
             if self._v5 and packet.qos == 1:
                 self._incoming.owe(1, route.level or self.link.level)
-
-    def _check_answer_address(
-        self, session: MqttSession, properties: Properties, route: Route
-    ) -> None:
-        """A response topic to which nobody here may publish is left out."""
-        said = properties.texts.get(spec.RESPONSE_TOPIC)
-        if said is None or session.rights is self.broker.open:
-            return
-        address = self._dialect.full(name_from_wire(said))
-        if not self.broker.replies.possible(session, address, route):
-            del properties.texts[spec.RESPONSE_TOPIC]
-
-    def _room(self, packet: codec.Publish, route: Route) -> int:
-        """0x97 if a bound would lose the message, 0 if not.
-
-        Before 5.0 a PUBACK cannot refuse, and one for what was lost would be a lie: the
-        connection is closed, and the client repeats the message on its next one (4.4).
-        """
-        retain = packet.retain and packet.payload != b""
-        if not (retain or route.bounded) or not self.broker.is_full(route, 1, retain):
-            return spec.SUCCESS
-        if not self._v5:
-            self.broker.metrics.drop(spec.REASONS[spec.QUOTA].name)
-            raise PacketError(f"no room for a message to {route.name[:80]!r}", spec.QUOTA)
-        return spec.QUOTA
 
     def _take(self, session: MqttSession, packet: codec.Publish, route: Route) -> None:
         properties = packet.properties.encode() if packet.properties is not None else b""

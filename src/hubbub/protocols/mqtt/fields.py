@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from hubbub.core.limits import PROPERTIES_BYTES
 from hubbub.errors import ProtocolError
 from hubbub.protocols.mqtt.specification import (
     BINARY,
@@ -23,6 +24,7 @@ from hubbub.protocols.mqtt.specification import (
     PROTOCOL,
     STRING,
     SUBSCRIPTION_ID,
+    TOO_LARGE,
     U16,
     U32,
     USER_PROPERTY,
@@ -190,10 +192,13 @@ class Reader:
             raise PacketError(f"a {self.name} whose {what} contains U+0000")
         return text
 
-    def properties(self, packet: int) -> Properties:
+    def properties(self, packet: int, most: int = PROPERTIES_BYTES) -> Properties:
         """The properties that follow, checked against the table for this type of packet."""
         found = Properties()
         size = self.variable("length of properties")
+        if size > most:
+            reason = f"a {self.name} with {size} bytes of properties; at most {most} are taken"
+            raise PacketError(reason, TOO_LARGE)
         stop = self.at + size
         if stop > self.end_at:
             raise PacketError(f"a {self.name} that ends inside its properties")

@@ -12,6 +12,7 @@ from hubbub.core.topics import is_name, is_plain
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError, Properties, Publish
 from hubbub.protocols.mqtt.rate import Rate
+from hubbub.protocols.mqtt.session import MqttSession
 from hubbub.protocols.mqtt.sessions import Sessions
 from hubbub.schema import name_from_wire
 
@@ -77,6 +78,31 @@ class Incoming:
         if not route.allowed:
             return spec.SUCCESS if route.delay else spec.NOT_ALLOWED
         return spec.SUCCESS if route.subscriptions or not packet.qos else spec.NO_SUBSCRIBERS
+
+    def check_answer_address(
+        self, session: MqttSession, properties: Properties, route: Route
+    ) -> None:
+        """A response topic to which nobody here may publish is left out."""
+        broker, said = self._mqtt.broker, properties.texts.get(spec.RESPONSE_TOPIC)
+        if said is None or session.rights is broker.open:
+            return
+        address = session.dialect.full(name_from_wire(said))
+        if not broker.replies.possible(session, address, route):
+            del properties.texts[spec.RESPONSE_TOPIC]
+
+    def room(self, packet: Publish, route: Route) -> int:
+        """0x97 if a bound would lose the message, 0 if not.
+
+        Before 5.0 a PUBACK cannot refuse, and one for what was lost would be a lie: the
+        connection is closed, and the client repeats the message on its next one (4.4).
+        """
+        broker, retain = self._mqtt.broker, packet.retain and packet.payload != b""
+        if not (retain or route.bounded) or not broker.is_full(route, 1, retain):
+            return spec.SUCCESS
+        if packet.properties is None:
+            broker.metrics.drop(spec.REASONS[spec.QUOTA].name)
+            raise PacketError(f"no room for a message to {route.name[:80]!r}", spec.QUOTA)
+        return spec.QUOTA
 
 
 def check_message(properties: Properties, payload: bytes, qos: int = 0) -> int:

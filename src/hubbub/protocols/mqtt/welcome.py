@@ -9,6 +9,7 @@ import secrets
 from typing import Final
 
 from hubbub.core import rights
+from hubbub.core.broker import Broker
 from hubbub.core.session import FOR_EVER, Session
 from hubbub.core.topics import is_name, is_plain
 from hubbub.protocols.mqtt import codec
@@ -44,6 +45,15 @@ def asked_will(
     message = dialect.message(packet, sender, will.retain)
     numbers = will.properties.numbers if will.properties is not None else {}
     return Will(message, numbers.get(spec.WILL_DELAY, 0), numbers.get(spec.MESSAGE_EXPIRY, -1))
+
+
+def permitted(will: Will | None, session: Session, broker: Broker) -> Will | None:
+    """Asked now: after a restart nobody knows any more what the client may do."""
+    if will is None or broker.may_publish(session, will.message.topic):
+        return will
+    broker.refuse(session, rights.PUBLISH, will.message.topic)
+    broker.metrics.drop("not allowed")
+    return None
 
 
 def check(mqtt: Sessions, asked: codec.Connect) -> None:

@@ -167,6 +167,9 @@ class SmqConnection(Connection):
             error.reply += self.encoding.last
             raise
 
+    def waiting(self) -> int:
+        return len(self._rest) + (len(self._fragments) if self._fragments is not None else 0)
+
     def wake(self, now: float) -> float:
         if self.state != OPEN or self.link.closing:
             return NEVER

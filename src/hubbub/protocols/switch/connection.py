@@ -21,7 +21,7 @@ from hubbub.core.broker import Broker
 from hubbub.core.client import admit
 from hubbub.core.connection import NEVER, Connection
 from hubbub.core.gate import Admission, Opening
-from hubbub.core.limits import HEAD_BYTES, MIB, POLLS_PER_TOKEN, TURN_SECONDS
+from hubbub.core.limits import ASKED_BYTES, HEAD_BYTES, MIB, POLLS_PER_TOKEN, TURN_SECONDS
 from hubbub.core.link import Link
 from hubbub.core.rights import BAD_CREDENTIALS, CONSUME, TRACE, words_of
 from hubbub.core.topics import QUEUE
@@ -34,6 +34,7 @@ from hubbub.protocols.switch.operations import (
     Shared,
     demand,
     demand_for,
+    is_refused,
     refused,
     speaks_readme,
 )
@@ -84,6 +85,7 @@ class SwitchConnection(Connection):
         self.requests = Requests(HEAD_BYTES, message_bytes)
         self.pending: deque[Request] = deque()
         self.behind = 0  # bytes that came while a request waits
+        self.kept = 0  # bytes of those that are pending
         self.busy = False  # an answer is under way
         self.last = False  # the request under way is the last one of this connection
         self.bodiless = False  # it is answered without the body that its answer would have
@@ -107,6 +109,7 @@ class SwitchConnection(Connection):
             for request in self.requests.feed(data):
                 if self.busy or self.pending or began:
                     self.pending.append(request)
+                    self.kept += len(request.body) + ASKED_BYTES
                 elif not self.over:
                     self._start(request)
                     began = True
@@ -114,16 +117,31 @@ class SwitchConnection(Connection):
                 self._go_on()
             # The rest of a request is never looked at as if it were one.
             self.bound = self.bound or not self.requests.between
+            coming = self.requests.coming()
+            if coming is not None and not (self.busy or self.pending or self.over):
+                self._foresee(coming)
             if self.requests.expected:
                 self._encourage()
             # A body that comes apart from its head may wait; after a whole request nothing does.
             self.link.prompt = not self.busy
         except ProtocolError as error:
             while self.pending and not (self.busy or self.over):
-                self._start(self.pending.popleft())
+                self._start(self._next())
             self.over = True
             self.link.hold(error.reply)  # behind the answers that are held
             raise ProtocolError(error.reason) from None
+
+    def _foresee(self, request: Request) -> None:
+        """Refuse before a large body came what would be refused behind it."""
+        call = codec.call_of(request)
+        session = self.logins[0] if self.logins and not self._is_another(request) else None
+        if call is None or session is None:
+            refused_now = call is None or (call.route.login and not self.logins)
+        else:
+            refused_now = is_refused(self.broker, session, call)
+        if refused_now:
+            request.keep_alive = False
+            self._start(request)
 
     def _encourage(self) -> None:
         """Let a client that asked first send its body, once all before it is answered."""
@@ -144,11 +162,28 @@ class SwitchConnection(Connection):
         clock, self.paused = self.broker.clock, False
         began = clock.spent()
         while self.pending and not (self.busy or self.over or self.link.choked):
-            self._start(self.pending.popleft())
+            self._start(self._next())
             if self.pending and clock.spent() - began > TURN_SECONDS:
                 self.paused = True
                 self.broker.later(self._go_on)
                 return
+
+    def _next(self) -> Request:
+        request = self.pending.popleft()
+        self.kept -= len(request.body) + ASKED_BYTES
+        return request
+
+    def waiting(self) -> int:
+        return self.kept + self.requests.waiting()
+
+    def works(self) -> bool:
+        return self.busy or bool(self.pending)
+
+    def crowded_out(self, reason: str) -> None:
+        self.over = True
+        self.pending.clear()
+        self.link.hold(response(503, reason.encode() + b"\n", close=True))
+        self.link.close(reason)
 
     def drained(self) -> None:
         if self.pending and not (self.busy or self.paused):

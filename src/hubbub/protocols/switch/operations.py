@@ -113,6 +113,17 @@ def demand_for(broker: Broker, session: Session, call: Call) -> None:
         demand(broker, session, verb, name)
 
 
+def is_refused(broker: Broker, session: Session, call: Call) -> bool:
+    """Whether the client may not do that, as far as is known without the body of the request."""
+    operation = call.route.operation
+    if operation == "publish":
+        return not broker.may_publish(session, call.arguments[0])
+    verb = VERBS_OF.get(operation)
+    return verb is not None and not broker.may(
+        session, verb, ALL_OF.get(verb) or QUEUE + call.arguments[0]
+    )
+
+
 def speaks_readme(shared: Shared, session: Visitor) -> bool:
     """Whether the client is one of dialect A.
 

@@ -1,0 +1,229 @@
+"""What connections make the hub keep: one budget, the heaviest goes, nothing half sent stays."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from hubbub.client import mqtt
+from hubbub.config.settings import Limits, Settings
+from hubbub.core.limits import HALF_SECONDS, KIB, MIB
+from hubbub.core.metrics import Metrics
+from hubbub.protocols.mqtt import codec
+from hubbub.runtime.node import Node
+from hubbub.runtime.waiting import CROWDED_OUT, LOOKED_AT, Waiting
+from hubbub.wire.bytes import CHUNK, Gathering, Pieces
+from tests.process import RunningHub, StartHub
+
+BUDGET = 32 * MIB
+
+
+class Kept:
+    """`piece` bytes are on their way to others too."""
+
+    def __init__(self, size: int, piece: int = 0) -> None:
+        self.size, self.piece = size, piece
+        self.ended = ""
+        self.since: float | None = None
+
+    def weight(self, shared: set[int] | None = None) -> int:
+        if shared is None or not self.piece:
+            return self.size
+        known = 7 in shared
+        shared.add(7)
+        return self.size - self.piece * known
+
+    def crowd_out(self, reason: str) -> None:
+        assert not self.ended
+        self.ended, self.size = reason, 0
+
+    def half_since(self, now: float) -> float | None:
+        return self.since
+
+
+def test_the_heaviest_go_until_an_eighth_is_free() -> None:
+    waiting = Waiting(Metrics(), 800)
+    some = [Kept(size) for size in (100, 250, 50, 300, 90)]
+    for one in some:
+        waiting.weigh(one)
+    assert not any(one.ended for one in some) and waiting.total == 790
+    late = Kept(20)
+    waiting.weigh(late)
+    assert [bool(one.ended) for one in [*some, late]] == [False, False, False, True, False, False]
+    assert "300 bytes" in some[3].ended and waiting.total == 510
+    assert waiting._metrics.dropped == {CROWDED_OUT: 1}
+
+
+def test_what_became_less_meanwhile_ends_nobody() -> None:
+    waiting = Waiting(Metrics(), 100)
+    before, after = Kept(90), Kept(80)
+    waiting.weigh(before)
+    before.size = 10
+    waiting.weigh(after)
+    assert not before.ended and not after.ended and waiting.total == 90
+
+
+def test_what_is_sent_to_many_counts_once() -> None:
+    waiting = Waiting(Metrics(), 100)
+    readers = [Kept(40, piece=38) for _ in range(10)]
+    for one in readers:
+        waiting.weigh(one)
+    assert not any(one.ended for one in readers)
+
+
+def test_half_a_message_has_half_a_minute() -> None:
+    waiting, quiet = Waiting(Metrics()), Kept(5)
+    quiet.since = 100.0
+    others = [Kept(0) for _ in range(2 * LOOKED_AT)]
+    for _ in range(8):
+        waiting.look(100.0 + HALF_SECONDS, [*others, quiet])
+    assert not quiet.ended
+    for _ in range(4):
+        waiting.look(100.1 + HALF_SECONDS, [*others, quiet])
+    assert "nothing came of the rest" in quiet.ended
+
+
+def test_pieces_lie_in_chunks() -> None:
+    pieces = Pieces()
+    for number in range(2_500):
+        pieces.add(bytes((number % 256,)) * KIB)
+    assert [len(one) for one in pieces._all[:2]] == [CHUNK, CHUNK]
+    assert len(pieces._all) == 2 + 2_500 - 2 * KIB
+    assert pieces.take() == b"".join(bytes((number % 256,)) * KIB for number in range(2_500))
+    assert not pieces.size
+
+
+def test_what_is_skipped_takes_no_memory_and_ends_in_its_place() -> None:
+    gathering = Gathering()
+    gathering.skip(1_000)
+    for _ in range(9):
+        assert gathering.add(b"x" * 100) is None and not gathering.size
+    assert gathering.add(b"x" * 100 + b"after") == b"after"
+    assert gathering.add(b"next") == b"next"
+
+
+# A hub
+
+
+@pytest.fixture
+async def hub(tmp_path: Path) -> AsyncIterator[Node]:
+    settings = Settings(
+        listen=("127.0.0.1:0",), data=str(tmp_path / "data"), limits=Limits(waiting_bytes=BUDGET)
+    )
+    async with Node(settings) as hub:
+        yield hub
+
+
+async def dial(hub: Node) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    address = hub.listeners[0].address
+    return await asyncio.open_connection(address.host, address.port)
+
+
+async def greeted(hub: Node, client: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await dial(hub)
+    writer.write(codec.connect(client, True, 0, properties=codec.Properties()))
+    await reader.readuntil(b"\x20")
+    await reader.readexactly((await reader.readexactly(1))[0])
+    return reader, writer
+
+
+async def test_who_sends_half_is_ended_with_quota_and_the_others_go_on(hub: Node) -> None:
+    """Before, 40 of 63 MiB took 2.6 GB, and the process kept them."""
+    small_reader, small = await greeted(hub, b"small")
+    whole = codec.publish(b"a", bytes(5 * MIB), 1, packet_id=9, properties=b"\0")
+    small.write(whole[: 4 * MIB])
+    await small.drain()
+    peers = []
+    for number in range(12):
+        reader, writer = await greeted(hub, b"big%d" % number)
+        writer.write(codec.publish(b"a", bytes(10 * MIB), 0, properties=b"\0")[: 9 * MIB])
+        await writer.drain()
+        peers.append((reader, writer))
+    ended = 0
+    for reader, _ in peers:
+        try:
+            last = await asyncio.wait_for(reader.readexactly(4), 0.2)
+        except TimeoutError:
+            continue
+        assert last[:1] == b"\xe0" and b"\x97" in last
+        ended += 1
+    assert ended >= 8 and hub.waiting.total <= BUDGET
+    assert hub.broker.metrics.dropped[CROWDED_OUT] >= ended
+    small.write(whole[4 * MIB :])
+    assert (await small_reader.readexactly(2))[:1] == b"\x40"
+
+
+async def test_who_reads_no_answers_is_ended_and_who_reads_is_not(hub: Node) -> None:
+    address = hub.listeners[0].address
+    async with mqtt.connect(f"mqtt://{address}", client_id="writer") as writer:
+        await writer.publish("big", bytes(8 * MIB), qos=1, retain=True)
+    deaf = []
+    for number in range(10):
+        peer = socket.socket()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(peer, (address.host, address.port))
+        peer.send(codec.connect(b"deaf%d" % number, True, 0) + codec.subscribe(1, [(b"big", 1)]))
+        deaf.append(peer)
+    async with asyncio.timeout(10):
+        while CROWDED_OUT not in hub.broker.metrics.dropped:
+            await asyncio.sleep(0.01)
+    assert hub.waiting.total <= BUDGET
+    async with mqtt.connect(f"mqtt://{address}", client_id="reader") as reader:
+        await reader.subscribe("big", qos=1)
+        async with asyncio.timeout(10):
+            async for message in reader.messages():
+                assert len(message.payload) == 8 * MIB
+                break
+    for peer in deaf:
+        peer.close()
+
+
+@pytest.mark.parametrize(
+    "half",
+    [
+        codec.publish(b"a", bytes(100), 0, properties=b"\0")[:50],
+        b"\x82\x20\0\1",
+        b"\x30",
+    ],
+    ids=["half a publish", "half a subscribe", "one byte"],
+)
+async def test_what_stays_half_is_ended(hub: Node, half: bytes) -> None:
+    reader, writer = await greeted(hub, b"half")
+    writer.write(half)
+    await asyncio.sleep(0.6)
+    assert [sock for sock in hub.sockets if sock.half_since(hub.clock.now()) is not None]
+    for ahead in (0.0, 0.0, HALF_SECONDS + 1, HALF_SECONDS + 1):
+        hub.waiting.look(hub.clock.now() + ahead, hub.sockets)
+    assert (await asyncio.wait_for(reader.read(), 5))[:1] == b"\xe0"
+
+
+@pytest.mark.interop
+def test_the_memory_goes_back(start_hub: StartHub) -> None:
+    hub = start_hub("--set", f"limits.waiting_bytes={256 * MIB}")
+    before = resident(hub)
+    for _ in range(2):
+        peers = []
+        for number in range(12):
+            peer = socket.create_connection(("127.0.0.1", hub.port))
+            peer.sendall(codec.connect(b"big%d" % number, True, 0))
+            peer.recv(4)
+            whole = codec.publish(b"a", bytes(40 * MIB), 0)
+            peer.sendall(whole[:-1])
+            peers.append(peer)
+        assert resident(hub) < before + 320 * MIB
+        for peer in peers:
+            peer.close()
+        until = time.monotonic() + 10
+        while resident(hub) > before + 40 * MIB and time.monotonic() < until:
+            time.sleep(0.1)
+        assert resident(hub) < before + 40 * MIB
+
+
+def resident(hub: RunningHub) -> int:
+    return int(Path(f"/proc/{hub.process.pid}/statm").read_text().split()[1]) * 4096
