@@ -284,6 +284,32 @@ async def test_a_page_asks_a_device_and_a_device_asks_a_page(
         assert (await device.call(number, b"four")).payload == b"4"
 
 
+@pytest.mark.parametrize("by_address", [True, False])
+async def test_a_file_from_a_device_comes_whole_at_full_speed(
+    by_address: bool, open_page: OpenPage, hub: RunningHub
+) -> None:
+    """Twenty MB, faster than a page can look at them: the device waits for the page."""
+    size, count = 20_000, 1_000
+    async with open_page() as page, connect_smq(hub.url("smq")) as device:
+        number = await page.run(
+            """
+            const take = (bytes) => {
+                const until = performance.now() + 1;
+                while (performance.now() < until);
+                got.push(new DataView(bytes.buffer, bytes.byteOffset).getUint32(0));
+            };
+            await hub.subscribe(a ? "self" : "file", take, { type: "raw" });
+            return hub.etid;
+            """,
+            by_address,
+        )
+        for piece in range(count):
+            await device.publish(
+                number if by_address else "file", piece.to_bytes(4, "big") + bytes(size - 4)
+            )
+        assert await within(90, taken(page, count)) == list(range(count))
+
+
 async def test_closing_ends_the_calls_that_are_open(open_page: OpenPage) -> None:
     async with open_page() as page:
         ended = """

@@ -230,6 +230,17 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "an eighth is free"
         ),
     ] = 512 * 1024 * 1024
+    hold_back_seconds: Annotated[
+        Annotated[float, Meta(ge=0, le=60)],
+        _because(
+            "for so long a publisher waits for the only reader of its messages of QoS 0, when that "
+            "is slower; what comes after is dropped until the reader has caught up. 0 always drops"
+        ),
+    ] = 5.0
+    hold_back: Annotated[
+        tuple[str, ...],
+        _because("topic filters where publishers wait for the slowest of many readers, too"),
+    ] = ()
     busy_poll_us: Annotated[
         Annotated[int, Meta(ge=0, le=1_000)],
         _because(

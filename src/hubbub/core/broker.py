@@ -35,6 +35,7 @@ from hubbub.core.log import Log
 from hubbub.core.message import Message, Run, properties_column, run_of
 from hubbub.core.names import LARGEST, Names, free_number, is_number
 from hubbub.core.observing import Observers
+from hubbub.core.patience import Patience
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
 from hubbub.core.queues import Queues
 from hubbub.core.replies import Replies
@@ -107,6 +108,7 @@ class Broker(Context):
         self.stop: Callable[[], None] | None = None  # where a client may end the whole process
         self.refusals = Refusals(clock)
         self.replies = Replies(self, self.queues, self.observers)
+        self.patience = Patience(clock, self.metrics)
         self.hooks: Hooks | None = None
         self.inspector: Hooks | None = None
 

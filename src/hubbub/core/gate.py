@@ -121,6 +121,11 @@ def _never_over(when: float) -> None:
     """There is no connection that could end then."""
 
 
+def _goes_on() -> Callable[[], None] | None:
+    """It cannot be told to wait."""
+    return None
+
+
 def _not_at_all(reason: str) -> None:
     """There is no connection to close."""
 
@@ -144,15 +149,16 @@ class Opening:
     program said that handed the connection over. `mount` is what the names of this listener have
     before those that its clients say. `let_in` is called when the gate has said yes, `refused`
     with user, client and a line of text when it has said no, `until` when its credentials are over
-    at a time (seconds since 1970): the connection ends then. `gone`:
-    nobody waits for its answer any more. `site` says which requests of browsers it takes; who
-    speaks HTTP asks it about each.
+    at a time (seconds since 1970): the connection ends then. `hold` has nothing more heard of the
+    client until the function is called that it returns (None: it goes on). `gone`: nobody waits
+    for its answer any more. `site` says which requests of browsers it takes; who speaks HTTP asks
+    it about each.
     """
 
     __slots__ = (
         "address", "port", "secure", "certificate", "websocket", "request", "gate", "credentials",
         "run", "close", "protocol", "challenge", "info", "argument", "mount", "site", "let_in",
-        "refused", "gone", "until",
+        "refused", "until", "hold", "gone",
     )  # fmt: skip
 
     def __init__(
@@ -186,6 +192,7 @@ class Opening:
         self.let_in = _nobody_waits
         self.refused = _nobody_asks
         self.until: Callable[[float], None] = _never_over
+        self.hold: Callable[[], Callable[[], None] | None] = _goes_on
         self.gone = False
 
     def ask(

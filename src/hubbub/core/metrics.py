@@ -7,12 +7,14 @@ class Metrics:
     """Plain numbers; `dropped` is by reason. Read by the status page and by `$SYS`.
 
     `bytes_in` are those of published messages, `bytes_received` all that sockets brought.
-    `clients`: how often one was let in, `expired`: lasting sessions that ended while it was away.
+    `clients`: how often one was let in, `expired`: lasting sessions that ended while it was away,
+    `held_back`: how often a publisher began to wait for a slow reader.
     """
 
     __slots__ = (
         "messages_in", "bytes_in", "messages_out", "bytes_received", "connections",
         "connections_ended", "connections_refused", "dropped", "started", "clients", "expired",
+        "held_back",
     )  # fmt: skip
 
     def __init__(self, started: int = 0) -> None:
@@ -25,6 +27,7 @@ class Metrics:
         self.connections_refused = 0
         self.clients = 0
         self.expired = 0
+        self.held_back = 0
         self.dropped: dict[str, int] = {}
         self.started = started
 

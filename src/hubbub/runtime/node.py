@@ -256,6 +256,8 @@ class Node:
         broker.queues.max_messages = settings.queue.max_messages
         broker.queues.max_bytes = settings.queue.max_bytes
         broker.delays.most = settings.limits.delayed_messages
+        broker.patience.seconds = settings.limits.hold_back_seconds
+        broker.patience.filters = settings.limits.hold_back
         self._busy_poll = BusyPoll(self._loop.call_soon, settings.limits.busy_poll_us / 1e6)
         broker.replies.ttl = settings.rpc.reply_ttl
         broker.replies.most = settings.rpc.max_open
@@ -394,9 +396,10 @@ class Node:
                 self._measure_congestion(journal)
             elif self._commit_timer is None:
                 self._commit_timer = self._loop.call_later(COMMIT_SECONDS, self._commit_later)
-        self._flush()
+        self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Hand what was written to the sockets."""
         outgoing = self.broker.outgoing
         touched, outgoing.touched = outgoing.touched, []
         touched.reverse()
@@ -508,6 +511,7 @@ class Node:
         _safely(self.broker.delays.wake)
         _safely(self.broker.queues.overdue.wake)
         _safely(self.broker.replies.wake)
+        _safely(self.broker.patience.wake)
         self.schedule()
 
     def _steer(self) -> None:

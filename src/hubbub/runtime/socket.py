@@ -54,6 +54,9 @@ log = logging.getLogger("hubbub.listener")
 Adopt = Callable[[asyncio.Transport, bytes, Opening], Guest]
 
 EMPTY_LINES: Final = b"\r\n"  # before a request line they mean nothing (RFC 9112, 2.2)
+# Bytes of a read that filled the buffer: the loop reads such a socket up to 32 times before it does
+# anything else, and what that wrote must be measured before it writes more.
+FULL_READ: Final = 100_000
 PAUSE_SECONDS: Final = 1.0  # until somebody who was not read from is asked again
 
 
@@ -70,6 +73,7 @@ class Host(typing.Protocol):
     congested: bool
 
     def schedule(self) -> None: ...
+    def flush(self) -> None: ...
     def heard(self, link: Link | None) -> None: ...
     def crowded(self, publishes: bool) -> bool: ...
     def hold_back(self, sock: Socket) -> None: ...
@@ -272,6 +276,8 @@ class Socket(asyncio.Protocol, Conversing):
         except Exception:
             log.exception("%s:%d broke the hub's own code; closed", *self.peer)
             self._end("internal error")
+        if len(data) > FULL_READ:
+            self.hub.flush()
         self.hub.heard(self.link)
         if not out and out is not self.hurried and link is not None and link.out is out:
             self._hurry(link)
@@ -295,8 +301,16 @@ class Socket(asyncio.Protocol, Conversing):
             self.hurried = link.out
             acknowledge(self.transport)
 
+    def _hold(self) -> Callable[[], None] | None:
+        """Hear no more of it: who reads what it says is behind."""
+        if self.transport is None or self.transport.is_closing():
+            return None
+        self.transport.pause_reading()
+        self.held = True
+        return self.go_on
+
     def go_on(self) -> None:
-        """The disk has caught up: what it said meanwhile is heard now."""
+        """The disk, or a reader, has caught up: what it said meanwhile is heard now."""
         self.held = False
         if self.transport is None or self.transport.is_closing():
             return
@@ -357,6 +371,8 @@ class Socket(asyncio.Protocol, Conversing):
         self._drained()
 
     def _drained(self) -> None:
+        if self.link is not None:
+            self.hub.broker.patience.drained(self.link)
         if self.connection is not None:
             self.connection.drained()
             self.hub.schedule()
@@ -549,6 +565,7 @@ class Socket(asyncio.Protocol, Conversing):
         self.opening.let_in = self.settle
         self.opening.refused = self.hub.broker.refusals.keep
         self.opening.until = self._until
+        self.opening.hold = self._hold
         return self.opening
 
     def _become(self, protocol: Protocol, data: bytes, request: Request | None) -> None:

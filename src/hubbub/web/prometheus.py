@@ -36,6 +36,7 @@ FAMILIES: Final = (
     Family("messages_received", True, "messages_in", "Messages that were published."),
     Family("bytes_received", True, "bytes_in", "Bytes of published messages."),
     Family("messages_sent", True, "messages_out", "Messages that were delivered."),
+    Family("publishers_held_back", True, "held_back", "Waits for the only reader, a slow one."),
     Family("messages_dropped", True, "dropped", "Messages that were lost.", "reason"),
     Family("clients", False, "client_protocols", "Clients that are connected.", "protocol"),
     Family("sessions_away", False, "sessions_away", "Lasting sessions whose client is away."),

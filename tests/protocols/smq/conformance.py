@@ -175,7 +175,8 @@ MESSAGES: Final[tuple[Row, ...]] = (
          "fragments_beyond_the_largest_payload_close_the_connection")
      + _raw("PubFrag total exactly", "PubFrag payload one more", "PubFrag overflow")),
     ("PubFrag over a WebSocket", "closes", _in(CONNECTION, "fragments_over_a_websocket_close_it")),
-    ("a slow subscriber", "loses messages, counted, and slows nobody",
+    ("a slow subscriber",
+     "beside others: loses messages, counted, and slows nobody; alone: its publisher waits, 5 s",
      _in(PORT, "a_subscriber_that_does_not_read_loses_messages_and_slows_nobody")
      + _in(SESSION, "a_full_link_drops_messages_and_says_so")),
 )  # fmt: skip
