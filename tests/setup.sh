@@ -12,6 +12,7 @@ command -v mosquitto_pub >/dev/null || missing="$missing mosquitto-clients"
 command -v chromium >/dev/null || missing="$missing chromium"
 command -v node >/dev/null || missing="$missing nodejs"
 command -v npm >/dev/null || missing="$missing npm"
+command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] || missing="$missing haproxy"
 [ -n "$missing" ] || exit 0
 
 skip() {

@@ -5,14 +5,30 @@ Part of `settings`, which has all others; declared here because `auth` reads the
 
 from __future__ import annotations
 
+import ipaddress
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+
+from hubbub.errors import SettingError
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def because(reason: str) -> Any:
     """The reason of a setting, which the manual prints."""
     return Meta(description=reason)
+
+
+def networks(texts: Iterable[str]) -> list[Network]:
+    """Addresses and networks as settings name them; SettingError if one is neither."""
+    try:
+        return [ipaddress.ip_network(text) for text in texts]
+    except ValueError as error:
+        raise SettingError(
+            f"proxies: {error}: expected addresses or networks, as 192.0.2.7 or 10.0.0.0/24"
+        ) from None
 
 
 class Tls(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -272,7 +272,7 @@ _REFUSED: Final[dict[str, str]] = {
     "bridge_identity": "TLS with shared keys is not spoken here; use bridge_cafile",
     "bridge_psk": "TLS with shared keys is not spoken here; use bridge_cafile",
     "bridge_require_ocsp true": "OCSP is not asked; use a short-lived certificate over there",
-    "enable_proxy_protocol": "the PROXY protocol is not spoken",
+    "enable_proxy_protocol": "it names no balancers; `proxies` of a [[listener]] of ours does",
     "global_plugin": "plugins cannot be loaded; use password_file and acl_file",
     "plugin": "plugins cannot be loaded; use password_file and acl_file",
     "plugin_load": "plugins cannot be loaded; use password_file and acl_file",

@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 from hubbub.config.identity import Jwt as Jwt
 from hubbub.config.identity import Tls as Tls
 from hubbub.config.identity import because as _because
+from hubbub.config.identity import networks as networks
 from hubbub.errors import SettingError
 
 DEFAULT_DATA: Final = "./hubbub-data"
@@ -75,6 +76,13 @@ class Listener(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_connections: Annotated[
         CountOrNone, _because("connections at one time, one more is closed; 0 sets no bound here")
     ] = 0
+    proxies: Annotated[
+        tuple[str, ...],
+        _because(
+            "addresses or networks of balancers, whose connections must begin with a header of the "
+            "PROXY protocol, 1 or 2: it says who the client is. Who else comes is itself"
+        ),
+    ] = ()
     origins: Annotated[
         tuple[str, ...],
         _because("web pages of these origins may use this listener, beside its own"),

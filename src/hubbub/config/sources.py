@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from hubbub.config import mosquitto_conf
-from hubbub.config.settings import Bridge, Listener, Settings
+from hubbub.config.settings import Bridge, Listener, Settings, networks, parse_address
 from hubbub.errors import SettingError
 
 log = logging.getLogger("hubbub.config")
@@ -159,6 +159,8 @@ def refuse_open_doors(settings: Settings) -> None:
         complaint = listener.tls.complaint() or listener.jwt.complaint()
         if complaint:
             raise SettingError(f"{listener.address}: {complaint}")
+        if networks(listener.proxies) and parse_address(listener.address).path:
+            raise SettingError(f"{listener.address}: proxies come over a network, not to a file")
         if listener.mount_point and listener.protocols != ("mqtt",):
             raise SettingError(
                 f"{listener.address}: mount_point is for MQTT alone: add protocols = [\"mqtt\"]"

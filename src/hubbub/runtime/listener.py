@@ -3,6 +3,7 @@
 A new connection is young: nobody knows yet what it speaks. Its first bytes decide, or its HTTP
 head, within a bound of bytes and of time:
 
+    from an address of `proxies`      -> the PROXY header first, then young as whoever it names
     0x16, the first byte of TLS       -> the handshake, then young again, inside TLS
     first bytes a protocol knows      -> that protocol
     an HTTP head a protocol takes     -> that protocol (a WebSocket after the handshake)
@@ -24,7 +25,7 @@ from functools import partial
 
 from hubbub.auth import certificates
 from hubbub.config.settings import Listener as ListenerSettings
-from hubbub.config.settings import parse_address
+from hubbub.config.settings import networks, parse_address
 from hubbub.core.connection import Protocol
 from hubbub.core.gate import Gate
 from hubbub.core.limits import HANDSHAKES
@@ -72,6 +73,7 @@ class Listener:
         self.tls: ssl.SSLContext | None = None
         self.level = LEVELS[settings.durability] or DISK
         self.address = parse_address(settings.address)
+        self.proxies = networks(settings.proxies)
         # By a name that is not ours a page comes in only where it needs no credentials, and
         # TLS would not have let it get so far.
         hosts = None
@@ -150,23 +152,23 @@ class Listener:
 
     def shake_hands(
         self, transport: asyncio.Transport, context: ssl.SSLContext, data: bytes,
-        stranger: Stranger | None = None,
+        stranger: Stranger | None = None, peer: tuple[str, int] = ("", 0),
     ) -> None:  # fmt: skip
-        """Begin TLS on a connection whose first bytes were `data`."""
+        """Begin TLS on a connection of `peer` whose first bytes were `data`."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         inner = Socket(self, secure=True)
+        inner.peer = peer
         inner.stranger = stranger
         if stranger is not None:
             stranger.visitor = Visit(transport)
         if len(self.handshakes) >= HANDSHAKES:
             next(iter(self.handshakes)).abort()
-        peer = transport.get_extra_info("peername") or ("", 0)
 
         def shaken(done: asyncio.Future[None]) -> None:
             self.handshakes.pop(transport, None)
             error = done.exception() if not done.cancelled() else None
             if not inner.made:
-                log.info("%s:%d closed: TLS handshake: %s", *peer[:2], reason_of(error))
+                log.info("%s:%d closed: TLS handshake: %s", *peer, reason_of(error))
                 inner.settle()
                 self.departed()
             elif inner.stranger is not None:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final, cast
 
 from hubbub.auth import certificates
+from hubbub.config.identity import Network
 from hubbub.config.settings import Address
 from hubbub.config.settings import Listener as ListenerSettings
 from hubbub.core.broker import Broker
@@ -44,9 +45,10 @@ from hubbub.runtime.guests import Guest, Guests, Visit
 from hubbub.runtime.handshake import FIRST, REFUSED, first_record
 from hubbub.runtime.strangers import MINUTE, Stranger, Strangers
 from hubbub.runtime.waiting import Conversing, Waiting
+from hubbub.wire import proxy
 from hubbub.wire.http import Request, looks_like_http, parse_head, response
 from hubbub.wire.site import Site
-from hubbub.wire.source import source_of
+from hubbub.wire.source import is_among, source_of
 from hubbub.wire.websocket import Frames, handshake_response
 
 log = logging.getLogger("hubbub.listener")
@@ -89,6 +91,7 @@ class Place(typing.Protocol):
     adopt: Adopt | None
     claims: Callable[[Request], bool]
     address: Address
+    proxies: list[Network]
     connections: int
     guests: Guests
     leaving: Leaving
@@ -100,7 +103,7 @@ class Place(typing.Protocol):
     def full(self) -> str: ...
     def shake_hands(
         self, transport: asyncio.Transport, context: ssl.SSLContext, data: bytes,
-        stranger: Stranger | None = None,
+        stranger: Stranger | None = None, peer: tuple[str, int] = ("", 0),
     ) -> None: ...  # fmt: skip
 
 
@@ -111,7 +114,7 @@ class Socket(asyncio.Protocol, Conversing):
         "listener", "hub", "secure", "transport", "link", "connection", "protocol", "opening",
         "frames", "young", "deadline", "cut_off", "peer", "reason", "made", "argument", "blocked",
         "paused", "held", "unread", "unread_since", "hurried", "stranger", "said",
-        "counted", "waiting", "expiry", "received", "weighed",
+        "counted", "waiting", "expiry", "announced", "received", "weighed",
     )  # fmt: skip
 
     def __init__(self, listener: Place, secure: bool = False, argument: object = None) -> None:
@@ -133,6 +136,7 @@ class Socket(asyncio.Protocol, Conversing):
         self.made = False
         self.counted = True
         self.waiting = False  # for room
+        self.announced = True  # who it is; a balancer has to say so first
         self.expiry: asyncio.TimerHandle | None = None  # of its credentials, if they have one
         # Until it is let in, and how many bytes it said so far.
         self.stranger: Stranger | None = None
@@ -157,11 +161,13 @@ class Socket(asyncio.Protocol, Conversing):
         transport = self.transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=SEND_BUFFER)
         peer = transport.get_extra_info("peername")
-        self.peer = (peer[0], peer[1]) if peer else (self.listener.address.host, 0)
+        if not self.secure:
+            self.peer = (peer[0], peer[1]) if peer else (self.listener.address.host, 0)
         self.hub.sockets.add(self)
         if self.secure:
             self._stay()
         else:
+            self.announced = not is_among(self.peer[0], self.listener.proxies)
             self._arrive()
 
     def _arrive(self) -> None:
@@ -459,6 +465,10 @@ class Socket(asyncio.Protocol, Conversing):
             self.young = data
             self.transport.pause_reading()
             return
+        if not self.announced:
+            data = self._announce(data)
+            if not data:
+                return
         if not self.secure:
             if data[0] == FIRST:
                 self._begin_tls(data)
@@ -472,6 +482,8 @@ class Socket(asyncio.Protocol, Conversing):
                 self._become(protocol, data, None)
                 return
             undecided = undecided or opens is None
+        if proxy.is_one(data):
+            raise ProtocolError(f"a PROXY header, but {self.peer[0]} is none of `proxies` here")
         request, data = None, data.lstrip(EMPTY_LINES)
         if looks_like_http(data):
             request = parse_head(data)
@@ -486,6 +498,20 @@ class Socket(asyncio.Protocol, Conversing):
             raise ProtocolError(reason, response(431, b"", close=True))
         else:
             raise ProtocolError(f"no protocol here begins with {data[:20]!r}")
+
+    def _announce(self, data: bytes) -> bytes:
+        """Take the balancer's word for who this is; what came behind it. b"" waits for more."""
+        header = proxy.parse(data)
+        if header is None:
+            self.young = data
+            return b""
+        self.announced, self.young = True, b""
+        if header.address:
+            self.peer = header.address, header.port
+            self.settle()  # no stranger of the balancer's, but of its own address
+            self.stranger = Stranger(self, source_of(header.address), self.hub.clock.now())
+            self.hub.strangers.add(self.stranger)
+        return data[header.size :]
 
     def _decide_again(self, connection: Connection, data: bytes) -> None:
         """The last request bound nobody; this one goes where it would have gone as the first."""
@@ -516,7 +542,7 @@ class Socket(asyncio.Protocol, Conversing):
         self.hub.sockets.discard(self)
         self.hub.deadlines.forget(self)
         stranger, self.stranger = self.stranger, None
-        self.listener.shake_hands(self.transport, self.listener.tls, data, stranger)
+        self.listener.shake_hands(self.transport, self.listener.tls, data, stranger, self.peer)
 
     def _take_request(self, request: Request, data: bytes) -> None:
         refusal = self.listener.site(self.secure).refusal(request.headers)

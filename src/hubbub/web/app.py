@@ -127,6 +127,8 @@ class Application:
         visited = Visited(transport, protocol, self._hub.clock)
         transport.set_protocol(visited)
         visited.connection_made(transport)
+        if protocol.client is not None:  # a balancer may stand between
+            protocol.client = opening.address, opening.port
         visited.data_received(data)
         return visited
 

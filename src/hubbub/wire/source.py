@@ -1,11 +1,12 @@
 """Where a connection comes from, as bounds count it: by those who can have many addresses. No I/O.
 
-Used by the room for strangers, and by whoever counts wrong logins.
+Used by the room for strangers, by whoever counts wrong logins, and to know a balancer.
 """
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 
 
 def source_of(address: str) -> str:
@@ -19,3 +20,18 @@ def source_of(address: str) -> str:
     if found.ipv4_mapped is not None:
         return str(found.ipv4_mapped)
     return str(ipaddress.IPv6Address(int(found) >> 64 << 64))
+
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def is_among(address: str, networks: Iterable[Network]) -> bool:
+    """Whether an address belongs to one of them; what is no address belongs to none."""
+    if not networks:
+        return False
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return any((mapped or found) in network for network in networks)
