@@ -10,7 +10,6 @@ import asyncio
 import logging
 import select
 import ssl
-import time
 import typing
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -39,11 +38,12 @@ from hubbub.core.link import Link
 from hubbub.errors import ProtocolError
 from hubbub.runtime.binding import acknowledge
 from hubbub.runtime.deadlines import Deadlines
+from hubbub.runtime.expiry import Expiry
 from hubbub.runtime.farewell import Leaving, leave
 from hubbub.runtime.framing import WebSocketFraming
 from hubbub.runtime.guests import Guest, Guests, Visit
 from hubbub.runtime.handshake import FIRST, REFUSED, first_record
-from hubbub.runtime.strangers import MINUTE, Stranger, Strangers
+from hubbub.runtime.strangers import Stranger, Strangers
 from hubbub.runtime.waiting import Conversing, Waiting
 from hubbub.wire import proxy
 from hubbub.wire.http import Request, looks_like_http, parse_head, response
@@ -137,7 +137,7 @@ class Socket(asyncio.Protocol, Conversing):
         self.counted = True
         self.waiting = False  # for room
         self.announced = True  # who it is; a balancer has to say so first
-        self.expiry: asyncio.TimerHandle | None = None  # of its credentials, if they have one
+        self.expiry: Expiry | None = None  # of its credentials, if they have one
         # Until it is let in, and how many bytes it said so far.
         self.stranger: Stranger | None = None
         self.said = 0
@@ -167,7 +167,8 @@ class Socket(asyncio.Protocol, Conversing):
         if self.secure:
             self._stay()
         else:
-            self.announced = not is_among(self.peer[0], self.listener.proxies)
+            proxies = self.listener.proxies  # a check of theirs may be gone before it is asked
+            self.announced = not proxies or bool(peer and not is_among(peer[0], proxies))
             self._arrive()
 
     def _arrive(self) -> None:
@@ -205,8 +206,7 @@ class Socket(asyncio.Protocol, Conversing):
         elif self._out_of_files():
             self._turn_back(listener.full())
         else:
-            self.stranger = Stranger(self, source_of(self.peer[0]), self.hub.clock.now())
-            self.hub.strangers.add(self.stranger)
+            self._be_stranger()
             self._stay()
             if self.young:  # what it said meanwhile
                 transport.resume_reading()
@@ -242,6 +242,10 @@ class Socket(asyncio.Protocol, Conversing):
         self.stranger = None
         if self.transport is not None:
             self.transport.abort()
+
+    def _be_stranger(self) -> None:
+        self.stranger = Stranger(self, source_of(self.peer[0]), self.hub.clock.now())
+        self.hub.strangers.add(self.stranger)
 
     def settle(self) -> None:
         """It is no stranger any more: it was let in, or is gone."""
@@ -406,7 +410,8 @@ class Socket(asyncio.Protocol, Conversing):
             link.transport = None
             self.reason = self.reason or link.reason
         reason = self.reason or (str(error) if error else "")
-        if reason:
+        # The checks of a balancer come twice a second and end without a word.
+        if reason and (self.reason or self.opening is not None or not self.listener.proxies):
             log.info("%s:%d closed: %s", *self.peer, reason)
         self.hub.deadlines.forget(self)
         self.hub.waiting.forget(self)
@@ -509,8 +514,7 @@ class Socket(asyncio.Protocol, Conversing):
         if header.address:
             self.peer = header.address, header.port
             self.settle()  # no stranger of the balancer's, but of its own address
-            self.stranger = Stranger(self, source_of(header.address), self.hub.clock.now())
-            self.hub.strangers.add(self.stranger)
+            self._be_stranger()
         return data[header.size :]
 
     def _decide_again(self, connection: Connection, data: bytes) -> None:
@@ -674,24 +678,17 @@ class Socket(asyncio.Protocol, Conversing):
             self.transport.close()
 
     def _until(self, when: float) -> None:
-        """End it at that time, unless it shows other credentials before.
+        """End it at that time (seconds since 1970), unless it shows other credentials before."""
+        if self.expiry is None:
+            self.expiry = Expiry(self._is_out, partial(self._show_out, "its token has expired"))
+        self.expiry.at(when)
 
-        The machine's clock may be set meanwhile, so it is looked at once a minute.
-        """
-        if self.expiry is not None:
-            self.expiry.cancel()
-        wait = min(max(when - time.time(), 0.0), MINUTE)
-        self.expiry = asyncio.get_running_loop().call_later(wait, self._expire, when)
-
-    def _expire(self, when: float) -> None:
-        self.expiry = None
+    def _is_out(self) -> bool:
+        """Whether the gate would not let it in again."""
         opening = self.opening
         if opening is None or opening.credentials is None or self.link is None:
-            return
-        if opening.gate.still_in(opening.credentials):
-            self._until(max(when, time.time() + PAUSE_SECONDS))  # a gate may be patient
-        else:
-            self._show_out("its token has expired")
+            return False
+        return not opening.gate.still_in(opening.credentials)
 
     def _show_out(self, reason: str) -> None:
         if self.connection is not None and self.link is not None:
@@ -701,10 +698,7 @@ class Socket(asyncio.Protocol, Conversing):
 
     def look_again(self) -> None:
         """The rules of the gate changed: end a client that they do not let in any more."""
-        opening, link = self.opening, self.link
-        if opening is None or opening.credentials is None or link is None:
-            return
-        if not opening.gate.still_in(opening.credentials):
+        if self._is_out():
             self._show_out("its credentials or permissions were changed")
 
     def stop(self) -> None:
