@@ -17,6 +17,8 @@ from importlib import import_module
 from typing import Any, Final, cast
 
 from hubbub.core.limits import TLS_CLOSE_SECONDS, TLS_SECONDS
+from hubbub.errors import ProtocolError
+from hubbub.wire.http import looks_like_http, response
 
 FIRST: Final = 0x16  # a TLS record with a handshake message (RFC 8446, 5.1)
 REFUSED: Final = bytes.fromhex("15 0301 0002 02 28")  # the alert "handshake failure"
@@ -99,3 +101,11 @@ def reason_of(error: BaseException | None) -> str:
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.lower().replace("_", " ")
     return str(error or "") or "the peer went away"
+
+
+def not_in_clear(data: bytes) -> ProtocolError:
+    """What a TLS-only listener says to those who do not use it, in words they understand."""
+    reply = b""
+    if looks_like_http(data):
+        reply = response(400, b"This port speaks TLS only: use https or wss.\n", close=True)
+    return ProtocolError("no TLS, and tls.only is set here", reply)

@@ -42,7 +42,7 @@ from hubbub.runtime.expiry import Expiry
 from hubbub.runtime.farewell import Leaving, leave
 from hubbub.runtime.framing import WebSocketFraming
 from hubbub.runtime.guests import Guest, Guests, Visit
-from hubbub.runtime.handshake import FIRST, REFUSED, first_record
+from hubbub.runtime.handshake import FIRST, REFUSED, first_record, not_in_clear
 from hubbub.runtime.strangers import Stranger, Strangers
 from hubbub.runtime.waiting import Conversing, Waiting
 from hubbub.wire import proxy
@@ -479,7 +479,7 @@ class Socket(asyncio.Protocol, Conversing):
                 self._begin_tls(data)
                 return
             if self.listener.settings.tls.only:
-                raise _not_in_clear(data)
+                raise not_in_clear(data)
         undecided = False
         for protocol in self._spoken(framed=False):
             opens = protocol.opens(data)
@@ -708,11 +708,3 @@ class Socket(asyncio.Protocol, Conversing):
             self.link.close("the hub is stopping")
         else:
             self._end("the hub is stopping")
-
-
-def _not_in_clear(data: bytes) -> ProtocolError:
-    """What a TLS-only listener says to those who do not use it, in words they understand."""
-    reply = b""
-    if looks_like_http(data):
-        reply = response(400, b"This port speaks TLS only: use https or wss.\n", close=True)
-    return ProtocolError("no TLS, and tls.only is set here", reply)
