@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import select
 import socket
 import stat
 from typing import Final
@@ -97,6 +98,16 @@ def keep_alive(sock: socket.socket, idle: float, interval: float = 0.0) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, round(idle)))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, round(interval or max(3, idle / 10)))
+
+
+def unheard(transport: asyncio.Transport | None) -> bool:
+    """Whether a peer has said something that the loop has not come to."""
+    found = transport.get_extra_info("socket") if transport is not None else None
+    if found is None or found.fileno() < 0:
+        return False
+    poll = select.poll()
+    poll.register(found.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def acknowledge(transport: asyncio.Transport) -> None:

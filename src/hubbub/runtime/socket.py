@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import select
 import ssl
 import typing
 from collections.abc import Callable, Sequence
@@ -36,9 +35,9 @@ from hubbub.core.limits import (
 )
 from hubbub.core.link import Link
 from hubbub.errors import ProtocolError
-from hubbub.runtime.binding import acknowledge
+from hubbub.runtime.binding import acknowledge, unheard
 from hubbub.runtime.deadlines import Deadlines
-from hubbub.runtime.expiry import Expiry
+from hubbub.runtime.expiry import Expiring, Expiry
 from hubbub.runtime.farewell import Leaving, leave
 from hubbub.runtime.framing import WebSocketFraming
 from hubbub.runtime.guests import Guest, Guests, Visit
@@ -107,7 +106,7 @@ class Place(typing.Protocol):
     ) -> None: ...  # fmt: skip
 
 
-class Socket(asyncio.Protocol, Conversing):
+class Socket(asyncio.Protocol, Conversing, Expiring):
     """One accepted connection, from its first byte to its last."""
 
     __slots__ = (
@@ -136,8 +135,8 @@ class Socket(asyncio.Protocol, Conversing):
         self.made = False
         self.counted = True
         self.waiting = False  # for room
-        self.announced = True  # who it is; a balancer has to say so first
         self.expiry: Expiry | None = None  # of its credentials, if they have one
+        self.announced = True  # who it is; a balancer has to say so first
         # Until it is let in, and how many bytes it said so far.
         self.stranger: Stranger | None = None
         self.said = 0
@@ -227,16 +226,7 @@ class Socket(asyncio.Protocol, Conversing):
     def occupied(self) -> bool:
         if self.connection is not None:
             return self.held or self.connection.asking
-        return self.held or (not self.young and self._was_not_heard())
-
-    def _was_not_heard(self) -> bool:
-        """Whether it has said something that the loop has not come to."""
-        found = self.transport.get_extra_info("socket") if self.transport is not None else None
-        if found is None or found.fileno() < 0:
-            return False
-        poll = select.poll()
-        poll.register(found.fileno(), select.POLLIN)
-        return bool(poll.poll(0))
+        return self.held or (not self.young and unheard(self.transport))
 
     def turn_away(self) -> None:
         self.stranger = None
@@ -594,7 +584,7 @@ class Socket(asyncio.Protocol, Conversing):
         self.opening.site = self.listener.site(self.secure)
         self.opening.let_in = self.settle
         self.opening.refused = self.hub.broker.refusals.keep
-        self.opening.until = self._until
+        self.opening.until = self.until
         self.opening.hold = self._hold
         return self.opening
 
@@ -676,30 +666,6 @@ class Socket(asyncio.Protocol, Conversing):
         self.reason = reason
         if self.transport is not None:
             self.transport.close()
-
-    def _until(self, when: float) -> None:
-        """End it at that time (seconds since 1970), unless it shows other credentials before."""
-        if self.expiry is None:
-            self.expiry = Expiry(self._is_out, partial(self._show_out, "its token has expired"))
-        self.expiry.at(when)
-
-    def _is_out(self) -> bool:
-        """Whether the gate would not let it in again."""
-        opening = self.opening
-        if opening is None or opening.credentials is None or self.link is None:
-            return False
-        return not opening.gate.still_in(opening.credentials)
-
-    def _show_out(self, reason: str) -> None:
-        if self.connection is not None and self.link is not None:
-            self.connection.show_out(reason)
-            self.link.close(reason)
-            self.hub.schedule()
-
-    def look_again(self) -> None:
-        """The rules of the gate changed: end a client that they do not let in any more."""
-        if self._is_out():
-            self._show_out("its credentials or permissions were changed")
 
     def stop(self) -> None:
         """The hub is stopping."""
