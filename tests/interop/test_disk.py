@@ -25,6 +25,7 @@ from hubbub.journal.segments import Directory
 from hubbub.journal.writer import Journal
 from hubbub.protocols.mqtt import codec
 from hubbub.runtime.node import Node
+from tests.disk import small_disk
 from tests.protocols.mqtt.conversation import in_words
 
 pytestmark = pytest.mark.interop
@@ -103,15 +104,9 @@ def retained(node: Node) -> set[int]:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 3 MiB."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(path)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("mounting a file system needs root")
-    yield path
-    subprocess.run(["umount", "-l", str(path)], check=True)
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", mib=3) as path:
+        yield path
 
 
 def all_say(node: Node, caplog: pytest.LogCaptureFixture, what: str) -> bool:
@@ -121,10 +116,10 @@ def all_say(node: Node, caplog: pytest.LogCaptureFixture, what: str) -> bool:
     return what in node.status()["journal"]["trouble"]
 
 
-async def test_a_full_disk(small_disk: Path, caplog: pytest.LogCaptureFixture) -> None:
-    ballast = small_disk / "ballast"
+async def test_a_full_disk(tiny_disk: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ballast = tiny_disk / "ballast"
     ballast.write_bytes(bytes(2 << 20))
-    async with running(small_disk / "data") as node, peer(node, b"ann") as ann:
+    async with running(tiny_disk / "data") as node, peer(node, b"ann") as ann:
         for number in range(1, 41):
             ann.publish(number, f"r/{number}", 50_000, retain=True)
         await until(lambda: journal_of(node).trouble, "no trouble")
@@ -136,7 +131,7 @@ async def test_a_full_disk(small_disk: Path, caplog: pytest.LogCaptureFixture) -
         ballast.unlink()
         await ann.hear("PUBACK 40")
         assert node.status()["journal"]["trouble"] == ""
-    async with running(small_disk / "data") as node:
+    async with running(tiny_disk / "data") as node:
         assert retained(node) == set(range(1, 41))
 
 
@@ -210,13 +205,13 @@ async def test_a_slow_disk_slows_publishers(
         assert said and status["sync_ms_50"] >= 300 and status["slowed"] and not status["trouble"]
 
 
-async def test_a_file_system_that_is_read_only(small_disk: Path) -> None:
-    async with running(small_disk / "data") as node, peer(node, b"ann") as ann:
+async def test_a_file_system_that_is_read_only(tiny_disk: Path) -> None:
+    async with running(tiny_disk / "data") as node, peer(node, b"ann") as ann:
         ann.publish(1, "r/1", retain=True)
         await ann.hear("PUBACK 1")
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    subprocess.run(["mount", "-o", "remount,ro", str(tiny_disk)], check=True)
     with pytest.raises(DirectoryError, match="make it writable or choose another directory"):
-        async with running(small_disk / "data"):
+        async with running(tiny_disk / "data"):
             pass
 
 
@@ -267,14 +262,9 @@ async def test_who_only_pings_outlives_a_disk_that_stalls_under_a_flood(
 
 @pytest.fixture
 def little_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 40 MiB: ten segments of 4 MB."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(path)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("mounting a file system needs root")
-    yield path
-    subprocess.run(["umount", "-l", str(path)], check=True)
+    """Ten segments of 4 MB."""
+    with small_disk(tmp_path / "disk", mib=40) as path:
+        yield path
 
 
 def answered(peer: Peer, number: int, broker: Broker) -> bool:

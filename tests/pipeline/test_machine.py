@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from hubbub.errors import DirectoryError, JournalError
 from hubbub.pipeline import run as pipeline
 from hubbub.pipeline.layout import Layout
+from tests.disk import small_disk
 from tests.pipeline.test_cli import COMMAND
 from tests.pipeline.test_run import rows_of
 from tests.spark.fixtures import Writer, publish
@@ -29,13 +30,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 @pytest.fixture
 def small(writer: Writer, tmp_path: Path) -> Iterator[Path]:
     """A data directory whose tables have a file system of 3 MiB."""
-    tables = tmp_path / "data" / "tables"
-    tables.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(tables)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("mounting a file system needs root")
-    yield tables
-    subprocess.run(["umount", "-l", str(tables)], check=True)
+    with small_disk(tmp_path / "data" / "tables", mib=3) as tables:
+        yield tables
 
 
 def test_a_full_disk(spark: SparkSession, writer: Writer, small: Path) -> None:
