@@ -23,6 +23,7 @@ from hubbub.embed.hub import Hub
 from hubbub.errors import HubbubError
 from hubbub.runtime.allocator import give_back
 from hubbub.runtime.node import VERSION, Node, new_event_loop
+from hubbub.runtime.systemd import notify
 from hubbub.terminal import log_to_stderr
 from hubbub.web.app import Application
 from hubbub.web.mounted import Mounted, load
@@ -72,8 +73,10 @@ async def _serve(
     if reload is not None:
         loop.add_signal_handler(signal.SIGHUP, _reload, node, reload)
     print(banner(node), flush=True)
+    notify(READY="1", STATUS="listening")
     try:
         await stopped.wait()
+        notify(STOPPING="1", STATUS="closing connections")
         log.info("stopping: connections are closed, the journal is committed")
     finally:
         await hub.stop()

@@ -205,3 +205,23 @@ def test_addresses() -> None:
     assert parse_address("[::1]:80") == Address("::1", 80)
     assert str(parse_address("[::1]:80")) == "[::1]:80"
     assert parse_address("localhost:0") == Address("localhost", 0)
+
+
+def test_the_environment_lies_between_the_file_and_the_command_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "hubbub.toml"
+    file.write_text('data = "file"\n[journal]\nrecord = "durable"\nsegment_seconds = 60\n')
+    environment = {
+        "HUBBUB_LISTEN": "127.0.0.1:1,[::1]:2", "HUBBUB_JOURNAL__RECORD": "none",
+        "HUBBUB_DATA": "environment", "HUBBUB_TOKEN": "of the client", "PATH": "/bin",
+        "HUBBUB_PORT": "tcp://10.0.0.1:1883", "HUBBUB_SERVICE_HOST": "10.0.0.1",
+        "HUBBUB_JOURNAL__RECROD": "all",
+    }  # fmt: skip
+    found = load(file, ["data=line"], environment)
+    assert found.listen == ("127.0.0.1:1", "[::1]:2") and found.data == "line"
+    assert found.journal.record == "none" and found.journal.segment_seconds == 60
+    [said] = caplog.messages
+    assert "HUBBUB_JOURNAL__RECROD" in said and "did you mean journal.record?" in said
+    with pytest.raises(SettingError, match="HUBBUB_SYS__INTERVAL: sys.interval = "):
+        load(None, (), {"HUBBUB_SYS__INTERVAL": "soon"})

@@ -475,3 +475,25 @@ async def test_json_without_end_is_a_bad_request(
         assert (await post(client, line.encode()))[0] == 400
         assert (await post(client, counted(0, 1)))[0] == 200
     assert not [one for one in caplog.records if one.exc_info]
+
+
+async def test_what_looks_after_the_process_needs_no_login(serve: Serve, tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    add_user(users, "ann", b"secret")
+    async with serve(password_file=str(users), allow_anonymous=False) as client:
+        node: Node = client.node  # type: ignore[attr-defined]
+        assert (await client.get("/metrics")).status_code == 401
+        for path, said in (("/healthz", "alive\n"), ("/readyz", "ready\n")):
+            answer = await client.get(path)
+            assert (answer.status_code, answer.text) == (200, said)
+        node.broker.keep_room("the disk has 1 MB left")
+        answer = await client.get("/readyz")
+        assert answer.status_code == 503 and "short of room" in answer.text
+        assert "1 MB" not in answer.text, "figures are for those who are let in"
+        node.broker.keep_room("")
+        assert node.journal is not None
+        node.journal.disk.trouble = "/somewhere: No space left on device"
+        answer = await client.get("/readyz")
+        assert answer.status_code == 503 and "cannot be written" in answer.text
+        assert (await client.get("/healthz")).status_code == 200
+        node.journal.disk.trouble = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -59,7 +60,7 @@ def serve(
         overrides.append(f"queue.socket={switch_socket}")
     if verbose:
         overrides.append("log.level=debug")
-    read = partial(sources.load, configuration, overrides)
+    read = partial(sources.load, configuration, overrides, os.environ)
     settings = read()
     from hubbub.server import run  # the hub's libraries, only once the options are known to be good
 

@@ -1,4 +1,6 @@
-"""Where settings come from: a file of ours or mosquitto's, and `key=value` on the command line.
+"""Where settings come from: a file of ours or mosquitto's, the environment, and `key=value`.
+
+    hubbub.toml  <  HUBBUB_JOURNAL__RECORD=none  <  --set journal.record=none
 
 `load` merges them into `Settings`; `manual` says all there are as the text of `hubbub.toml`. The
 command line calls both. Never opens a socket or a directory, and never guesses: what it does not
@@ -16,6 +18,7 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -28,18 +31,34 @@ from hubbub.errors import SettingError
 log = logging.getLogger("hubbub.config")
 
 
-def load(file: str | Path | None = None, overrides: Sequence[str] = ()) -> Settings:
+_PREFIX: Final = "HUBBUB_"
+# What container platforms put there for a service that is named hubbub.
+_NOT_OURS: Final = re.compile(r"HUBBUB_(SERVICE_|PORT)")
+_ELSEWHERE: Final = ("HUBBUB_TOKEN", "HUBBUB_URL", "HUBBUB_COMPILE")  # of clients, of the build
+
+
+def load(
+    file: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Settings:
     """The settings of a file, with `key=value` overrides on top (the last one wins).
 
-    `.toml` is ours, every other file is a mosquitto.conf.
+    `.toml` is ours, every other file is a mosquitto.conf. Of the `environment` what begins with
+    HUBBUB_ comes between them: `HUBBUB_JOURNAL__RECORD` is journal.record.
 
     SettingError says which setting, from where, what was expected and what to do.
     """
     tree = _read(Path(file)) if file is not None else {}
     _refuse_unknown(tree, Settings, "", str(file))
     settings = _convert(tree, str(file))
+    for name, value in sorted(environment.items()):
+        key = _key_of(name)
+        if key:
+            _override(tree, f"{key}={value}", name)
+            settings = _convert(tree, name)
     for override in overrides:
-        _override(tree, override)
+        _override(tree, override, f"--set {override}")
         settings = _convert(tree, f"--set {override}")
     refuse_open_doors(settings)
     return settings
@@ -118,14 +137,25 @@ def _no_such(name: str) -> str:
     return f"there is no setting {name}; {hint}"
 
 
-def _override(tree: dict[str, Any], override: str) -> None:
+def _key_of(name: str) -> str:
+    """The setting that a variable of the environment means, "" if it is for somebody else."""
+    if not name.startswith(_PREFIX) or name in _ELSEWHERE or _NOT_OURS.match(name):
+        return ""
+    key = name[len(_PREFIX) :].lower().replace("__", ".")
+    if key not in dict(_leaves()):
+        log.warning("%s in the environment is not looked at: %s", name, _no_such(key))
+        return ""
+    return key
+
+
+def _override(tree: dict[str, Any], override: str, origin: str) -> None:
     """Put `key=value` into the tree, the value read as the setting's type says."""
     key, equals, text = (part.strip() for part in override.partition("="))
     if not equals:
-        raise SettingError(f"--set {override}: expected key=value, for example journal.record=none")
+        raise SettingError(f"{origin}: expected key=value, for example journal.record=none")
     leaf = dict(_leaves()).get(key)
     if leaf is None:
-        raise SettingError(f"--set {override}: {_no_such(key)}")
+        raise SettingError(f"{origin}: {_no_such(key)}")
     *sections, name = key.split(".")
     for section in sections:
         tree = tree.setdefault(section, {})
@@ -212,7 +242,9 @@ def _unwrap(hint: Any) -> tuple[Any, str]:
 
 _HEAD = """\
 # Every setting of Hubbub: why it is there and its default, commented out.
-# Use a copy with `hubbub serve --config FILE`, or `--set key=value` for one setting.
+# Use a copy with `hubbub serve --config FILE`, or `--set key=value` for one setting, or the
+# environment: HUBBUB_JOURNAL__RECORD=none is journal.record. The later of these three wins over
+# the file, `--set` over all.
 # This text is what `hubbub config` prints.
 """
 

@@ -56,6 +56,7 @@ from hubbub.runtime.guests import Guest
 from hubbub.runtime.listener import Listener
 from hubbub.runtime.socket import Socket
 from hubbub.runtime.strangers import Strangers
+from hubbub.runtime.systemd import still_starting
 from hubbub.runtime.waiting import Waiting
 from hubbub.wire.http import Request
 
@@ -296,7 +297,9 @@ class Node:
             now = self.clock.now()
             if now - told >= PROGRESS_SECONDS:
                 told = now
-                log.info("reading the journal: %d of %d MB", done >> 20, total >> 20)
+                said = f"reading the journal: {done >> 20} of {total >> 20} MB"
+                log.info("%s", said)
+                still_starting(said)
 
         collects = gc.isenabled()
         gc.disable()  # nothing of this is garbage; looking for some takes a third of the time
@@ -609,6 +612,14 @@ class Node:
     def metrics(self) -> dict[str, Any]:
         """What of it `/metrics` prints."""
         return {**self._figures(), "queues": status.waiting(self.broker, SHOWN)}
+
+    def unready(self) -> str:
+        """Why another hub should be asked, in words for anybody; "" if this one is well."""
+        if self.journal is not None and self.journal.trouble:
+            return "the journal cannot be written"
+        if self.broker.no_room:
+            return "the disk is short of room: what would stay on it is refused"
+        return ""
 
     def _figures(self) -> dict[str, Any]:
         return {

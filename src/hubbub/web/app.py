@@ -32,7 +32,7 @@ from hubbub.core.clock import Clock
 from hubbub.core.gate import Opening
 from hubbub.core.limits import REFUSALS_KEPT
 from hubbub.web import prometheus, script
-from hubbub.web.guarded import JOURNAL, PUBLISH, Guarded, refused, token_of
+from hubbub.web.guarded import HEALTH, JOURNAL, OPEN, PUBLISH, READY, Guarded, refused, token_of
 from hubbub.web.journal import JournalApi
 from hubbub.web.mounted import Mounted
 from hubbub.web.numbers import number_in
@@ -42,7 +42,7 @@ from hubbub.wire.http import Request
 _DATE_SECONDS = 1.0
 _STOP_SECONDS = 2.0
 _PAGING = {"limit": 10_000, "offset": 999_999_999}  # of the status, and the most of each
-_OURS = ("/admin/", "/api/v1/", "/metrics", script.PATH)  # before a mounted application
+_OURS = ("/admin/", "/api/v1/", "/metrics", *OPEN)  # before a mounted application
 
 
 class Host(Inside, typing.Protocol):
@@ -52,6 +52,7 @@ class Host(Inside, typing.Protocol):
 
     def status(self, limit: int = ..., offset: int = ...) -> dict[str, Any]: ...
     def metrics(self) -> dict[str, Any]: ...
+    def unready(self) -> str: ...
 
 
 class Application:
@@ -78,6 +79,8 @@ class Application:
                 Route(PUBLISH, self._take, methods=["POST"]),
                 Route(PUBLISH + "/{query}", self._forget, methods=["DELETE"]),
                 Route("/metrics", self._metrics),
+                Route(HEALTH, self._alive),
+                Route(READY, self._ready),
                 Route(script.PATH, self._script),
             ],
             exception_handlers={404: _not_found},
@@ -186,6 +189,15 @@ class Application:
 
     async def _metrics(self, request: WebRequest) -> Response:
         return Response(prometheus.page(self._hub.metrics()), media_type=prometheus.CONTENT_TYPE)
+
+    async def _alive(self, request: WebRequest) -> Response:
+        """The loop turns: that is all it says."""
+        return PlainTextResponse("alive\n")
+
+    async def _ready(self, request: WebRequest) -> Response:
+        """Whether it takes all that is published; it listens once its journal is read."""
+        reason = self._hub.unready()
+        return PlainTextResponse(f"{reason or 'ready'}\n", 503 if reason else 200)
 
     async def _page(self, request: WebRequest) -> HTMLResponse:
         return HTMLResponse(self._status_page)

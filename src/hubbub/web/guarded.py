@@ -1,6 +1,7 @@
 """Who may ask the web application for what.
 
     /hubbub.js                 everybody: the JavaScript client is no secret
+    /healthz, /readyz          everybody: two words for what looks after the process
     /api/ with `api.token`     who shows that token, who then may everything
     all else                   whom the gate of the listener lets in, with the rights it gives
 
@@ -34,6 +35,9 @@ JOURNAL: Final = "/api/v1/journal"
 PUBLISH: Final = "/api/v1/publish"
 ADMISSION: Final = "hubbub.admission"  # where a scope keeps who its request comes from
 BROKEN_OFF: Final = "upload broken off"
+HEALTH: Final = "/healthz"
+READY: Final = "/readyz"
+OPEN: Final = (script.PATH, HEALTH, READY)  # without a login
 _SAFE: Final = ("GET", "HEAD", None)  # methods that change nothing; a WebSocket has none
 _SHOWN: Final = "$SYS/#"
 _EVERYTHING: Final = ("#", "$queue/#")
@@ -100,7 +104,7 @@ class Guarded:
         elsewhere = self._opening.site.refusal(headers, scope.get("method") not in _SAFE)
         if elsewhere is not None:
             return refused(*elsewhere)
-        if path == script.PATH:
+        if path in OPEN:
             return None
         token = self._token()
         if path.startswith(API) and token:

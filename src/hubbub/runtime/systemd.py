@@ -1,0 +1,32 @@
+"""What a service manager wants to hear: that the hub is ready, is still reading, or stops.
+
+systemd names a socket in NOTIFY_SOCKET where the unit says `Type=notify`; each message is one
+datagram of NAME=VALUE (sd_notify(3)). Without the variable nothing happens. Called by the server;
+an error here is never the hub's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from typing import Final
+
+PATIENCE: Final = 60.0  # seconds that a start asks for, each time it says how far it has read
+
+
+def notify(**said: str) -> None:
+    """`notify(READY="1", STATUS="…")`."""
+    place = os.environ.get("NOTIFY_SOCKET", "")
+    if not place:
+        return
+    message = "\n".join(f"{name}={value}" for name, value in said.items())
+    address = "\0" + place[1:] if place.startswith("@") else place
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.setblocking(False)
+        sock.sendto(message.encode(), address)
+
+
+def still_starting(status: str) -> None:
+    """A start that reads a large journal is no start that hangs."""
+    notify(STATUS=status, EXTEND_TIMEOUT_USEC=str(int(PATIENCE * 1e6)))
