@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import typer
 
-from hubbub.cli.status import fetch
+from hubbub.cli.status import HERE, AsJson, Token, Url, fetch
 from hubbub.terminal import for_stream
 
 app = typer.Typer(add_completion=False)
@@ -26,13 +26,9 @@ def refusals(
     limit: Annotated[
         int, typer.Option(metavar="N", min=1, max=1_000, help="At most so many, the newest.")
     ] = 20,
-    url: Annotated[
-        str, typer.Option(help="http://HOST:PORT of the hub, or http://USER:PASSWORD@HOST:PORT.")
-    ] = "http://127.0.0.1:8080",
-    token: Annotated[
-        str, typer.Option(envvar="HUBBUB_TOKEN", help="The hub's api.token, if it has one.")
-    ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as it came.")] = False,
+    url: Url = HERE,
+    token: Token = "",
+    as_json: AsJson = False,
 ) -> None:
     asked: dict[str, Any] = {"user": user, "client": client, "limit": limit}
     query = urlencode({name: value for name, value in asked.items() if value is not None})

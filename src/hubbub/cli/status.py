@@ -22,6 +22,16 @@ from hubbub.terminal import for_stream
 
 app = typer.Typer(add_completion=False)
 
+# What every command takes that asks a hub about itself.
+HERE: Final = "http://127.0.0.1:8080"
+Url = Annotated[
+    str, typer.Option(help="http://HOST:PORT of the hub, or http://USER:PASSWORD@HOST:PORT.")
+]
+Token = Annotated[
+    str, typer.Option(envvar="HUBBUB_TOKEN", help="The hub's api.token, if it has one.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as it came.")]
+
 _STAMPS: Final = ("started", "time")
 _SHOWN: Final = 100  # clients, and queues: as many as anybody reads in a terminal
 _SECONDS: Final = 10.0  # a hub that does not answer in this time is not well
@@ -29,16 +39,12 @@ _SECONDS: Final = 10.0  # a hub that does not answer in this time is not well
 
 @app.command()
 def status(
-    url: Annotated[
-        str, typer.Option(help="http://HOST:PORT of the hub, or http://USER:PASSWORD@HOST:PORT.")
-    ] = "http://127.0.0.1:8080",
-    token: Annotated[
-        str, typer.Option(envvar="HUBBUB_TOKEN", help="The hub's api.token, if it has one.")
-    ] = "",
+    url: Url = HERE,
+    token: Token = "",
     limit: Annotated[
         int, typer.Option(metavar="N", min=0, max=10_000, help="At most so many clients, queues.")
     ] = _SHOWN,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as it came.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     answer = fetch(url, token, f"status?limit={limit}")
     if as_json:
