@@ -8,7 +8,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast test-compiled compiled soak lint bench bench-retained bench-stock bench-topics clean
+.PHONY: help run serve test test-fast test-compiled compiled soak fuzz lint bench bench-retained bench-stock bench-topics clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -29,6 +29,10 @@ test-fast: .venv/dev ## Run the tests that need neither Spark nor other servers 
 
 soak: .venv/dev ## Run what the tests only sample: 100 rounds of `kill -9`, thousands of simulated schedules (minutes).
 	@HYPOTHESIS=random $(BIN)/pytest -m soak $(ARGS)
+
+fuzz: .venv/dev ## Say what nobody would to every parser (MINUTES=5, shared; ARGS="--plain TARGET …").
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || ./install.sh fuzz || true
+	@$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),5) $(ARGS)
 
 compiled: .venv/dev ## Compile the hot path with gcc into build/compiled (two minutes): PYTHONPATH=build/compiled.
 	@rm -rf build/compiled build/wheel

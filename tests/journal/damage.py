@@ -11,9 +11,10 @@ import shutil
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from hubbub.journal.content import HEADER_BYTES
 from hubbub.journal.segments import FORMAT, Directory
 from tests.journal.history import NEWEST_ROW
-from tests.journal.rows import flip
+from tests.journal.rows import flip, forged
 
 RIGHT, DAMAGED, REFUSED, UNREAD = 0, 1, 2, 3  # what `verify` ends with
 
@@ -64,6 +65,12 @@ def _committed_and_last(directory: Directory) -> None:
     flip(directory.segment(NEWEST_ROW), 4000)
 
 
+def _forge(directory: Directory, seq: int) -> None:
+    """Let the first frame say that it has 2^31 rows, with the checksum that belongs to that."""
+    path = directory.segment(seq)
+    path.write_bytes(forged(path.read_bytes(), HEADER_BYTES, 16, 1 << 31, "<I"))
+
+
 def _cut(path_size: int) -> Callable[[Directory], object]:
     return lambda directory: os.truncate(directory.segment(NEWEST_ROW), path_size)
 
@@ -90,6 +97,7 @@ DAMAGE: Final[dict[str, Damage]] = {
     ),
     "last segment cut": Damage(_cut(4000), DAMAGED, (NEWEST_ROW,)),
     "last segment empty": Damage(_cut(0), DAMAGED, (NEWEST_ROW,)),
+    "a forged frame": Damage(lambda d: _forge(d, MIDDLE), REFUSED),
     "no format": Damage(lambda d: os.unlink(d.path / "format"), REFUSED),
     "empty format": Damage(_format(""), REFUSED),
     "newer format": Damage(_format(FORMAT.replace("1", "2")), REFUSED),
@@ -110,5 +118,6 @@ DAMAGE: Final[dict[str, Damage]] = {
 }
 # What repair says no to: it is somebody else's, or to be done again.
 BEYOND_REPAIR: Final = {
+    "a forged frame",
     "newer format", "half restored", "a folder for a segment", "a segment that leads nowhere",
 }  # fmt: skip

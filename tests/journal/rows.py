@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import queue
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,15 @@ any_rows = st.lists(any_row, min_size=1, max_size=40).map(numbered)
 
 def message(payload: bytes, topic: bytes = b"room/temp", retain: bool = False) -> Row:
     return Row(0, 0, PUBLISH, b"mqtt", b"ann", topic, qos=1, retain=retain, payload=payload)
+
+
+def forged(data: bytes, at: int, place: int, number: int, form: str = "<q") -> bytes:
+    """A file whose frame at `at` has that number at a place of its own, and the right checksum."""
+    made = bytearray(data)
+    struct.pack_into(form, made, at + place, number)
+    (size,) = struct.unpack_from("<I", data, at)
+    struct.pack_into("<I", made, at + 4, zlib.crc32(memoryview(made)[at + 8 : at + size]))
+    return bytes(made)
 
 
 class Desk:

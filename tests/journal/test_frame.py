@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
+import struct
 from typing import Any
 
 import pyarrow
@@ -12,9 +15,10 @@ from hypothesis import strategies as st
 from hubbub import schema
 from hubbub.errors import JournalError
 from hubbub.journal import arrow, frame
-from hubbub.journal.table import SCHEMA
+from hubbub.journal.arrow import BATCH, BUFFERS, BUFFERS_AT, NODES_AT, ROWS_AT
+from hubbub.journal.table import SCHEMA, batch_of, frames_in, plain_column
 from hubbub.schema import COLUMNS, Row
-from tests.journal.rows import any_rows, message, numbered
+from tests.journal.rows import any_rows, forged, message, numbered
 
 FRAME = frame.encode(numbered([message(b"one"), message(b"two"), message(b"\0" * 9)]))
 
@@ -141,3 +145,54 @@ def test_what_cannot_be_written_is_found_before(wrong: dict[str, Any]) -> None:
     wrong_row = row._replace(**wrong)
     with pytest.raises((ValueError, TypeError)):
         frame.check(wrong_row)
+
+
+COUNTS = (
+    [(16, "<I"), (ROWS_AT + frame.HEADER.size, "<q")]
+    + [(frame.HEADER.size + NODES_AT + 8 * n, "<q") for n in range(2 * len(COLUMNS))]
+    + [(frame.HEADER.size + BUFFERS_AT + 8 * n, "<q") for n in range(2 * BUFFERS)]
+)
+
+
+@pytest.mark.parametrize("number", [1 << 31, (1 << 32) - 1, 1 << 40, (1 << 63) - 1, -1, -(1 << 63)])
+def test_a_forged_count_is_an_error_and_takes_no_memory(number: int) -> None:
+    """Each number of a frame by which something is counted or found, its checksum made right."""
+    rows = numbered([message(b"%d" % n, b"room/%d" % n, retain=n % 2 == 0) for n in range(20)])
+    data, errors = bytes(frame.encode(rows)), 0
+    for place, form in COUNTS:
+        value = number % (1 << 32) if form == "<I" else number
+        made = forged(data, 0, place, value, form)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        try:
+            assert frame.decode(memoryview(made), 0) == rows
+        except JournalError:
+            errors += 1
+        with contextlib.suppress(JournalError):
+            for found in frames_in(made):
+                for column in batch_of(made, found):
+                    plain_column(column)
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
+    assert errors >= len(COLUMNS)
+
+
+def test_values_that_lie_in_one_another_take_no_memory() -> None:
+    """A megabyte that each of some thousand rows claims as its own."""
+    rows = numbered([message(b"x" * 1000 + b"%d" % n) for n in range(1000)])
+    data = bytes(frame.encode(rows))
+    body = frame.HEADER.size + len(BATCH)
+    ends = data.index(struct.pack("<4i", 0, 1001, 2002, 3003), body)
+    largest = struct.unpack_from("<i", data, ends + 4000)[0]
+    for row in range(1, 1000):
+        data = forged(data, 0, ends + 4 * row, largest if row % 2 else 0, "<i")
+    with pytest.raises(JournalError, match="in one another"):
+        frame.decode(memoryview(data), 0)
+    (found,) = frames_in(data)
+    with pytest.raises(JournalError, match="right by their checksum, and no rows"):
+        batch_of(data, found)
+
+
+def test_a_frame_of_no_bytes_is_none() -> None:
+    """Its checksum is that of nothing, and who goes from frame to frame would not come on."""
+    head = bytearray(FRAME[: frame.HEADER.size + 8])
+    struct.pack_into("<II", head, 0, 0, 0)
+    assert frame.scan(memoryview(head), 0).verdict == frame.DAMAGED

@@ -11,6 +11,7 @@ from hubbub.wire import http
 from hubbub.wire.http import (
     Request,
     Requests,
+    authorization,
     parse_head,
     response,
 )
@@ -184,3 +185,8 @@ def test_a_response() -> None:
     said = response(403, b"", (("retry-after", "1"),), close=True)
     assert said.startswith(b"HTTP/1.1 403 Forbidden\r\nretry-after: 1\r\n")
     assert said.endswith(b"connection: close\r\n\r\n")
+
+
+@pytest.mark.parametrize("text", ["YW5uOn\xffsY3JldA==", "YW5uOg", "=", "\xe9"])
+def test_credentials_that_are_no_base64_are_none(text: str) -> None:
+    assert authorization(f"Basic {text}") == ("", b"")

@@ -187,8 +187,11 @@ class Content:
         return os.fstat(self._fd).st_ino
 
     def rows(self, found: Frame) -> list[Row]:
-        """The rows of a whole frame."""
-        return frame.decode(self.view(found.at, found.size), 0)
+        """The rows of a whole frame. JournalError if only its checksum is right."""
+        try:
+            return frame.decode(self.view(found.at, found.size), 0)
+        except JournalError as error:
+            raise JournalError(f"{self.path.name}, byte {found.at}: {error}") from None
 
     def frames(self, at: int = HEADER_BYTES, check: bool = True) -> Iterator[Frame]:
         """Frames in turn. A stretch that is no frame comes as one DAMAGED, one at the end as TORN.

@@ -16,7 +16,7 @@ from hubbub.errors import HubbubError, JournalError
 from hubbub.journal import frame
 from hubbub.journal.content import Content, told, unreadable
 from hubbub.journal.frame import TORN, WHOLE, Frame
-from hubbub.journal.healing import choose, whole_snapshot
+from hubbub.journal.healing import choose, forged, whole_snapshot
 from hubbub.journal.segments import Directory
 
 _NO_LIMIT: Final = 2**63  # of rows, where `committed` does not say one
@@ -125,6 +125,7 @@ class _Examination:
         self.verdict = Verdict([], [], [])
         self._progress = progress
         self._damaged: set[str] = set()  # snapshots of which that was said
+        self._snapshot = 0  # that a start begins with
         self.committed = 0
         try:
             self.committed = directory.committed()
@@ -140,6 +141,7 @@ class _Examination:
         except HubbubError as error:
             self._refused(str(error))
         else:
+            self._snapshot = choice.seq
             self.verdict.wrong.extend(choice.notes)
             self._damaged = {note.partition(":")[0] for note in choice.notes}
             self._refused(choice.refusal)
@@ -154,9 +156,11 @@ class _Examination:
     def snapshots(self) -> None:
         for seq in self.directory.snapshots():
             path = self.directory.snapshot(seq)
-            for one in self._walk(path, seq):
+            for content, one in self._walk(path, seq):
                 if one.verdict != WHOLE:
                     self._wrong(f"{path.name}: damaged at byte {one.at}")
+                else:
+                    self._look_into(content, one, seq == self._snapshot)
             if path.name in self._damaged:
                 continue
             try:
@@ -171,10 +175,12 @@ class _Examination:
         for first, following in spans:
             path = self.directory.segment(first)
             limit = following or (self.committed + 1 if self.committed else _NO_LIMIT)
-            for one in self._walk(path, first):
+            for content, one in self._walk(path, first):
                 if one.verdict == WHOLE and one.first >= limit:
                     continue  # left by a write that failed, or by one of just now
                 if one.verdict == WHOLE:
+                    read = not following or following > self._snapshot + 1
+                    self._look_into(content, one, read and bool(one.flags & frame.STATE))
                     self._lost(last, one.first - 1)
                     last = max(last, one.last)
                 elif last >= limit - 1 or (limit == _NO_LIMIT and one.verdict == TORN):
@@ -190,6 +196,20 @@ class _Examination:
         if spans and newest and spans[0][0] > newest + 1:
             self._lost(newest, spans[0][0] - 1)
 
+    def _look_into(self, content: Content, one: Frame, needed: bool) -> None:
+        """Whether a frame whose checksum is right has the rows that it says; `needed` by a start.
+
+        A compressed one is read by those who have Arrow, and by no start.
+        """
+        if one.flags & frame.COMPRESSED:
+            return
+        try:
+            content.rows(one)
+        except JournalError as error:
+            if needed:
+                self._refused(forged(error))
+            self._wrong(str(error))
+
     def _lost(self, last: int, before: int) -> None:
         if before > last:
             self._wrong(f"rows {last + 1} to {before} are lost")
@@ -197,9 +217,9 @@ class _Examination:
     def _wrong(self, text: str) -> None:
         self.verdict.wrong.append(text)
 
-    def _walk(self, path: Path, first: int) -> Iterator[Frame]:
-        """The frames of a file, its header looked at; `_cut_short` if that was not possible to its
-        end: the machine cannot read it now, or it went since it was listed.
+    def _walk(self, path: Path, first: int) -> Iterator[tuple[Content, Frame]]:
+        """The file, open, with each of its frames; its header is looked at. `_cut_short` if that
+        was not possible to its end: the machine cannot read it now, or it went since it was listed.
         """
         self._cut_short = True
         try:
@@ -208,7 +228,7 @@ class _Examination:
                 if header is None or header.first != first:
                     self._wrong(f"{path.name}: a damaged header")
                 for one in content.frames():
-                    yield one
+                    yield content, one
                     self._count(one)
                     self._progress(one.size)
             self._cut_short = False

@@ -183,21 +183,26 @@ def _bits(column: Sequence[bool]) -> bytes:
 
 
 def decode(view: memoryview, at: int) -> list[Row]:
-    """The rows of the whole frame at `at`; it must have been checked by `scan`.
+    """The rows of the whole frame at `at`.
 
-    Raises JournalError for a compressed frame: those are read with pyarrow (`table`).
+    Raises JournalError for a compressed frame: those are read with pyarrow (`table`). Also for one
+    that is right by its checksum only: nothing that it says takes memory before it is known to be
+    there.
     """
-    _, _, _, count, flags, _ = HEADER.unpack_from(view, at)
+    length, _, _, count, flags, _ = HEADER.unpack_from(view, at)
     if flags & COMPRESSED:
         raise JournalError("a compressed frame: read it with hubbub.journal.table")
     message = at + HEADER.size
     places = _BUFFERS.unpack_from(view, message + BUFFERS_AT)
-    body = message + len(BATCH)
+    body = view[message + len(BATCH) : at + length]
+    sizes = (8 * count, count, (count + 7) >> 3, 4 * count + 4)
     columns: list[Sequence[object]] = []
     index = 0
     for layout in _LAYOUTS:
-        start, length = places[index + 2], places[index + 3]
-        data = view[body + start : body + start + length]
+        start, size = places[index + 2], places[index + 3]
+        data = body[start : start + size]
+        if size != sizes[layout] or len(data) != size or start < 0:
+            raise _forged(f"a column of {size} bytes for {count} rows")
         index += 4
         if layout == _LONG:
             columns.append(data.cast("q").tolist())
@@ -206,27 +211,37 @@ def decode(view: memoryview, at: int) -> list[Row]:
         elif layout == _BIT:
             columns.append(_unbits(bytes(data), count))
         else:
-            start, length = places[index], places[index + 1]
-            columns.append(_values(data, bytes(view[body + start : body + start + length]), count))
+            start, size = places[index], places[index + 1]
+            columns.append(_values(data, bytes(body[start : start + size]), count))
             index += 2
     return list(map(_ROW, zip(*columns, strict=True)))
 
 
+def _forged(what: str) -> JournalError:
+    return JournalError(f"a frame that is right by its checksum, and none: it has {what}")
+
+
 def _unbits(data: bytes, count: int) -> list[object]:
     bits = int.from_bytes(data, "little")
+    if bits >> count:
+        raise _forged(f"bits of more than {count} rows")
     return [digit == "1" for digit in f"{bits:0{count}b}"[::-1]] if bits else [False] * count
 
 
 def _values(ends: memoryview, data: bytes, count: int) -> list[object]:
     """The values of a column of bytes. Where all are the same, as most are, they are one object."""
+    places = ends.cast("i")
+    if places[0] or places[count] != len(data):
+        raise _forged(f"values from {places[0]} to {places[count]} in {len(data)} bytes")
     if not data:
         return [b""] * count
-    places = ends.cast("i")
     first = data[: places[1]]
     same = len(first) * count == len(data) and data.endswith(first) and data == first * count
     if same and bytes(ends) == _even(len(first), count):
         return [first] * count
     at = places.tolist()
+    if at != sorted(at):
+        raise _forged("values that lie in one another")
     return [data[start:end] for start, end in zip(at, at[1:], strict=False)]
 
 
@@ -256,8 +271,10 @@ def _plausible(view: memoryview, at: int, length: int, flags: int) -> bool:
     marker, metadata = _METADATA.unpack_from(view, message)
     if marker != 0xFFFFFFFF or length & 7 or metadata < 0 or metadata & 7:
         return False
+    if length < HEADER.size + _METADATA.size + metadata:
+        return False
     if flags & COMPRESSED:
-        return bool(length >= HEADER.size + _METADATA.size + metadata)
+        return True
     if metadata + _METADATA.size != len(BATCH):
         return False
     if len(view) < message + BODY_AT + 8:

@@ -21,12 +21,20 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from hubbub.errors import DirectoryError
+from hubbub.errors import DirectoryError, JournalError
 from hubbub.journal import frame
 from hubbub.journal.content import HEADER_BYTES, UNREADABLE, Content, Header
 from hubbub.journal.files import Replacement, make_folder, sync_folder, write_at
 from hubbub.journal.frame import DAMAGED, TORN, WHOLE, Frame
 from hubbub.journal.segments import Directory
+
+
+def forged(error: JournalError) -> str:
+    """What a start says of a frame that it needs and whose checksum alone is right."""
+    return (
+        f"{error}. No damage leaves it so: put a backup back, or move that file away, and the rows "
+        "in it are lost"
+    )
 
 
 def whole_snapshot(path: Path) -> list[Frame] | None:

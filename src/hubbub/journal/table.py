@@ -62,11 +62,40 @@ def frames_in(data: bytes) -> Iterator[Frame]:
 
 
 def batch_of(data: bytes, found: Frame) -> pyarrow.RecordBatch:
-    """The rows of a whole frame as a view of these bytes, or decompressed."""
+    """The rows of a whole frame as a view of these bytes, or decompressed.
+
+    Raises JournalError for one that is right by its checksum only: Arrow believes what a batch
+    says of itself, and reads where that points to.
+    """
     message = pyarrow.py_buffer(data).slice(
         found.at + frame.HEADER.size, found.size - frame.HEADER.size
     )
-    return pyarrow.ipc.read_record_batch(message, SCHEMA)
+    try:
+        batch = pyarrow.ipc.read_record_batch(message, SCHEMA)
+        _check(batch)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise _forged(found, str(error)) from None
+    if batch.num_rows != found.rows:
+        raise _forged(found, f"it has {batch.num_rows} rows, and says {found.rows}")
+    return batch
+
+
+def _check(batch: pyarrow.RecordBatch) -> None:
+    """Raise ArrowInvalid unless every place in it lies in it. Texts may be any bytes."""
+    try:
+        batch.validate(full=True)
+    except pyarrow.ArrowInvalid:
+        for column in batch.columns:
+            if pyarrow.types.is_string(column.type):
+                column.validate()
+                column = column.view(pyarrow.binary())
+            column.validate(full=True)
+
+
+def _forged(found: Frame, why: str) -> JournalError:
+    return JournalError(
+        f"rows {found.first} to {found.last} are right by their checksum, and no rows: {why}"
+    )
 
 
 def plain_column(column: pyarrow.Array) -> list[Any]:

@@ -40,7 +40,7 @@ from hubbub.journal.content import HEADER_BYTES, Content, unreadable
 from hubbub.journal.disk import Disk
 from hubbub.journal.gathered import Gathered
 from hubbub.journal.group import Group, group_of, weight_of
-from hubbub.journal.healing import choose, heal, take_back
+from hubbub.journal.healing import choose, forged, heal, take_back
 from hubbub.journal.invariants import must
 from hubbub.journal.pulse import Pulse
 from hubbub.journal.readback import File, ReadBack, opened
@@ -162,6 +162,8 @@ class Journal(Log):
             self._continue(last, committed)
         except OSError as error:
             raise unreadable(error) from error
+        except JournalError as error:
+            raise DirectoryError(forged(error)) from error
         except MemoryError as error:
             raise UnreadableError(
                 f"there is not enough memory to read {self.directory.path}; nothing was changed: "

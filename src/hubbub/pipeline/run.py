@@ -49,7 +49,7 @@ EVERY: Final = 1.0  # seconds between batches
 # A batch costs a second of a processor, however few rows it has (Spark plans, and compiles): while
 # fewer rows than FEW wait it waits too, so long that it takes about a tenth of one.
 FEW: Final = 500
-IDLE: Final = 15  # seconds since the batch before; after a longer silence nothing waits
+IDLE: Final = 20  # seconds since the batch before; after a longer silence nothing waits
 ROWS: Final = 500_000  # of the journal in one batch: see docs/benchmarks.md, "The pipeline"
 HEAP_SHARE: Final = 16  # of it what the rows of a batch carry: Parquet copies a page some six times
 PATIENCE: Final = 15.0  # seconds a batch gets to end before it is cut short

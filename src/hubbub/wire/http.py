@@ -7,7 +7,6 @@ speak HTTP all the time use `Requests`. Parsing is httptools' (node's parser).
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -334,7 +333,7 @@ def authorization(header: str) -> tuple[str, bytes]:
         return "", b""
     try:
         name, _, secret = base64.b64decode(text).partition(b":")
-    except binascii.Error:
+    except ValueError:  # what base64 is not: other characters, or too few
         return "", b""
     return name.decode("utf-8", "replace"), secret
 

@@ -1,0 +1,152 @@
+"""Whole connections to a hub in this process: first bytes, and all that follows them.
+
+Each input is said to a listener twice, in one piece and byte by byte. What was spoken and whether
+the connection stayed must be the same, and nothing may break the hub's own code, which it would
+only say to its log. There is no kernel between: the loop's part is played by `Wire`. The hub keeps
+nothing on a disk and is made anew now and then, since what clients leave behind (sessions, retained
+messages) is theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final, NamedTuple
+
+from hubbub.config.settings import Journal, Settings
+from hubbub.runtime.node import Node
+from hubbub.runtime.socket import Socket
+
+LIVES: Final = 500  # connections to one hub
+LONGEST: Final = 4096  # bytes said one by one
+
+_LOOP: Final = asyncio.new_event_loop()
+_SETTINGS: Final = Settings(listen=("127.0.0.1:0",), journal=Journal(record="none"))
+
+
+class Outcome(NamedTuple):
+    spoken: str
+    closed: bool
+
+
+class Wire(asyncio.Transport):
+    """The transport of a client that reads everything."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 4711)})
+        self.closed = False
+
+    def write(self, data: Any) -> None:
+        assert not self.closed or data is not None
+
+    def writelines(self, list_of_data: Any) -> None:
+        for data in list_of_data:
+            self.write(data)
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def write_eof(self) -> None:
+        self.closed = True
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Who listens now does not matter: nothing more is said."""
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        """It says what it says."""
+
+    resume_reading = pause_reading
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing waits in it."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+class _Broken(logging.Handler):
+    """Notes that the hub's own code broke, which it only says to its log."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.record: logging.LogRecord | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self.record = record
+
+
+class _Hub:
+    """A hub for LIVES connections, then another one."""
+
+    def __init__(self) -> None:
+        self.node: Node | None = None
+        self.left = 0
+        self.broken = _Broken()
+
+    async def fresh(self) -> Node:
+        if self.node is None or not self.left:
+            await self.stop()
+            self.node, self.left = Node(_SETTINGS), LIVES
+            await self.node.start()
+        self.left -= 1
+        return self.node
+
+    async def hear(self, pieces: list[bytes]) -> Outcome:
+        node = await self.fresh()
+        log = logging.getLogger("hubbub")
+        log.addHandler(self.broken)
+        try:
+            outcome = await self._said(node, pieces)
+        finally:
+            log.removeHandler(self.broken)
+        if self.broken.record is not None:
+            record, self.broken.record = self.broken.record, None
+            assert record.exc_info
+            raise AssertionError(record.getMessage()) from record.exc_info[1]
+        return outcome
+
+    async def stop(self) -> None:
+        if self.node is not None:
+            await self.node.stop()
+            self.node = None
+
+    async def _said(self, node: Node, pieces: list[bytes]) -> Outcome:
+        sock, wire = Socket(node.listeners[0]), Wire()
+        sock.connection_made(wire)
+        for piece in pieces:
+            if wire.closed:
+                break
+            sock.data_received(piece)
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        spoken = sock.protocol.name if sock.protocol is not None else ""
+        outcome = Outcome(spoken, wire.closed)
+        wire.closed = True
+        sock.connection_lost(None)
+        await asyncio.sleep(0)
+        return outcome
+
+
+_HUB: Final = _Hub()
+
+
+def connection(data: bytes) -> None:
+    """A connection that says these bytes at once, and one that says them one by one."""
+    if not data:
+        return  # no loop says that nothing came
+    whole = _LOOP.run_until_complete(_HUB.hear([data]))
+    if len(data) <= LONGEST:
+        bytewise = [data[at : at + 1] for at in range(len(data))]
+        assert whole == _LOOP.run_until_complete(_HUB.hear(bytewise)), data
+
+
+def end() -> None:
+    """Stop the hub; the next connection has another one."""
+    _LOOP.run_until_complete(_HUB.stop())

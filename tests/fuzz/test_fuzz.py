@@ -1,0 +1,75 @@
+"""The parsers take what is in the corpus and what comes near it; the harness sees what is wrong."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.bounds import KIB, Costly, bounded
+from tests.fuzz.connections import end
+from tests.fuzz.mutate import LONGEST, mutated
+from tests.fuzz.targets import TARGETS, corpus
+from tests.process import ROOT
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ended() -> Iterator[None]:
+    yield
+    end()
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_corpus(name: str) -> None:
+    feed, inputs = bounded(TARGETS[name]), list(corpus(name))
+    assert inputs
+    for data in (b"", *inputs):
+        feed(data)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@settings(max_examples=150, deadline=None)
+@given(dice=st.randoms(use_true_random=False))
+def test_what_comes_near_it(name: str, dice: Random) -> None:
+    bounded(TARGETS[name])(mutated(dice, KNOWN[name]))
+
+
+KNOWN = {name: list(corpus(name)) for name in TARGETS}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_any_bytes(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(TARGETS)))
+    TARGETS[name](data.draw(st.binary(max_size=300)))
+
+
+def test_changes_are_bounded_and_reach_further() -> None:
+    dice = Random(1)
+    found = {mutated(dice, [b"abc", bytes(LONGEST)]) for _ in range(500)}
+    assert len(found) > 400
+    assert max(map(len, found)) <= LONGEST
+
+
+def greedy(data: bytes) -> None:
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert bytearray(b"x") * ((most + 2 * KIB) << 10)
+
+
+def test_too_much_memory_is_a_finding() -> None:
+    with pytest.raises(Costly, match="of memory"):
+        bounded(greedy)(b"")
+
+
+@pytest.mark.slow
+def test_the_harness_counts() -> None:
+    command = [sys.executable, "-m", "tests.fuzz", "--minutes", "0.05", "--plain", "smq"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 of 1 targets failed" in done.stdout
