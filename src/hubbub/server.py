@@ -33,7 +33,7 @@ log = logging.getLogger("hubbub")
 # What the hub looks at once, when it starts.
 _FIXED = (
     "listen", "listener", "data", "allow_anonymous", "bridge", "password_file", "acl_file", "tls",
-    "jwt",
+    "jwt", "dynamic_security",
 )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hubbub.auth.acl import Acl, Subject
+from hubbub.auth.dynamic import Dynamic
 from hubbub.auth.guesses import Guesses
 from hubbub.auth.logins import Logins
 from hubbub.auth.passwords import Account, Passwords
@@ -67,23 +68,26 @@ class Basis(NamedTuple):
 class Gates:
     """The gates of one hub, and the files behind them. Used on the loop; closed with the hub."""
 
-    def __init__(self, everything: Rights) -> None:
+    def __init__(self, everything: Rights, dynamic: str = "") -> None:
+        """`dynamic` names the file of who is managed while the hub runs."""
         self.everything = everything
         self._passwords: dict[str, Passwords] = {}
         self._acls: dict[str, Acl] = {}
         self._tokens: dict[Jwt, Tokens] = {}
         self._by_tokens_alone = Acl(None)
+        self.dynamic = Dynamic(Path(dynamic)) if dynamic else None
         self.logins = Logins(Guesses(time.monotonic))
 
     def gate(self, listener: Listener) -> Gate:
         """The gate of a listener, whose settings are filled in; SettingError names a bad file."""
-        passwords = acl = tokens = None
-        if listener.jwt.keys:
-            tokens = self._tokens.get(listener.jwt)
-            if tokens is None:
-                tokens = self._tokens[listener.jwt] = _tokens(listener.jwt)
-            if listener.jwt.acl_claim:
-                acl = self._by_tokens_alone
+        passwords: Passwords | None = None
+        acl: Acl | Dynamic | None = None
+        if self.dynamic is not None:
+            passwords, acl = self.dynamic.passwords, self.dynamic
+            return Guard(self, listener, passwords, acl, self._taken(listener))
+        tokens = self._taken(listener)
+        if tokens is not None and listener.jwt.acl_claim:
+            acl = self._by_tokens_alone
         if listener.password_file:
             passwords = self._passwords.get(listener.password_file)
             if passwords is None:
@@ -97,9 +101,20 @@ class Gates:
                 acl = self._acls[listener.acl_file] = Acl(Path(listener.acl_file))
         return Guard(self, listener, passwords, acl, tokens)
 
-    def files(self) -> list[Passwords | Acl | Tokens]:
+    def _taken(self, listener: Listener) -> Tokens | None:
+        """The keys of the tokens that are taken there, if any are."""
+        if not listener.jwt.keys:
+            return None
+        tokens = self._tokens.get(listener.jwt)
+        if tokens is None:
+            tokens = self._tokens[listener.jwt] = _tokens(listener.jwt)
+        return tokens
+
+    def files(self) -> list[Passwords | Acl | Tokens | Dynamic]:
         """The files behind the gates, each to be `read` again by itself."""
-        return [*self._passwords.values(), *self._acls.values(), *self._tokens.values()]
+        found: list[Passwords | Acl | Tokens | Dynamic] = [*self._passwords.values()]
+        found += [*self._acls.values(), *self._tokens.values()]
+        return [*found, self.dynamic] if self.dynamic is not None else found
 
     def close(self) -> None:
         self.logins.close()
@@ -109,7 +124,8 @@ class Guard(Gate):
     """The gate of one listener."""
 
     def __init__(
-        self, gates: Gates, listener: Listener, passwords: Passwords | None, acl: Acl | None,
+        self, gates: Gates, listener: Listener, passwords: Passwords | None,
+        acl: Acl | Dynamic | None,
         tokens: Tokens | None = None,
     ) -> None:  # fmt: skip
         super().__init__(gates.everything)
@@ -121,6 +137,7 @@ class Guard(Gate):
 
     def authenticate(self, credentials: Credentials, done: Done) -> None:
         def decide(reason: str) -> None:
+            reason = reason or self._wrong_client(credentials)
             if not reason and not self.still_in(credentials):  # the files changed meanwhile
                 reason = BAD_CREDENTIALS
             done(None if reason else self._rights(credentials), reason)
@@ -181,6 +198,13 @@ class Guard(Gate):
             return BAD_CLIENT
         return ""
 
+    def _wrong_client(self, credentials: Credentials) -> str:
+        """Said to who has proved its user only: an account may be for one client id."""
+        basis = credentials.basis
+        account = basis.account if isinstance(basis, Basis) else None
+        wrong = account is not None and account.client not in ("", credentials.client)
+        return BAD_CLIENT if wrong else ""
+
     def _by_certificate(self, credentials: Credentials) -> bool:
         return self._listener.tls.identity != "none" and bool(credentials.certificate)
 
@@ -212,6 +236,7 @@ class Guard(Gate):
         def admit(user: str) -> tuple[Rights | None, str]:
             complaint = self._complaint(credentials)
             credentials.basis = self._basis(credentials, True)
+            complaint = complaint or self._wrong_client(credentials)
             return (None, complaint) if complaint else (self._rights(credentials), "")
 
         guesses, address = self._gates.logins.guesses, source_of(credentials.address)

@@ -37,8 +37,11 @@ _HASHER: Final = argon2.PasswordHasher(time_cost=2, memory_cost=19_456, parallel
 
 
 class Account(NamedTuple):
+    """`client`: the only client id that it may come in with, "" for any."""
+
     hash: str
     verifier: Verifier | None
+    client: str = ""
 
 
 def _argon2(stored: str, secret: bytes) -> bool:
@@ -85,7 +88,11 @@ class Passwords(Accounts):
         self.read()
 
     def read(self) -> None:
-        self.users = read_users(self.file)
+        self._forget(read_users(self.file))
+
+    def _forget(self, users: dict[str, Account]) -> None:
+        """These are the users from now on."""
+        self.users = users
         self._right.clear()
         if not self.users:  # a secret nobody knows, for users that do not exist
             self._nobody = _HASHER.hash(os.urandom(32))
@@ -205,6 +212,10 @@ def _is_of(line: str, name: str) -> bool:
 
 
 def _write(file: Path, lines: list[str]) -> None:
+    write_whole(file, "".join(f"{line}\n" for line in lines))
+
+
+def write_whole(file: Path, text: str) -> None:
     """Whole or not at all, for the owner's eyes; a hub that reads it meanwhile sees either."""
     try:
         before = file.stat() if file.exists() else None
@@ -213,9 +224,19 @@ def _write(file: Path, lines: list[str]) -> None:
             if before is not None:  # it stays readable to whom it was
                 os.fchown(number, before.st_uid, before.st_gid)
                 os.fchmod(number, before.st_mode & 0o777)
-            beside.write("".join(f"{line}\n" for line in lines))
+            beside.write(text)
             beside.flush()
             os.fsync(number)
         os.replace(name, file)
+        _sync_folder(file.parent)
     except OSError as error:
-        raise SettingError(f"cannot write the password file {file}: {error.strerror}") from None
+        raise SettingError(f"cannot write {file}: {error.strerror}") from None
+
+
+def _sync_folder(folder: Path) -> None:
+    """The new name is safe too."""
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

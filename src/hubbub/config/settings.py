@@ -489,6 +489,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         str,
         _because("what users may publish and receive, in mosquitto's format; empty allows all"),
     ] = ""
+    dynamic_security: Annotated[
+        str,
+        _because(
+            "clients, groups and roles that `mosquitto_ctrl dynsec` manages while the hub runs, in "
+            "mosquitto's dynamic-security.json; instead of password_file and acl_file"
+        ),
+    ] = ""
     hosts: Annotated[
         tuple[str, ...],
         _because(
@@ -546,7 +553,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         allow = listener.allow_anonymous
         if allow is None:
             allow = self.allow_anonymous
-        if allow is None and (filled.password_file or filled.jwt.keys):
+        if allow is None and (filled.password_file or filled.jwt.keys or self.dynamic_security):
             allow = False
         if allow is None:
             allow = filled.checks or parse_address(listener.address).loopback

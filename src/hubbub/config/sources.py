@@ -191,13 +191,17 @@ def refuse_open_doors(settings: Settings) -> None:
             raise SettingError(f"{listener.address}: {complaint}")
         if networks(listener.proxies) and parse_address(listener.address).path:
             raise SettingError(f"{listener.address}: proxies come over a network, not to a file")
+        if settings.dynamic_security:
+            complaint = _beside_dynamic(listener)
+            if complaint:
+                raise SettingError(f"{listener.address}: {complaint}")
         if listener.mount_point and listener.protocols != ("mqtt",):
             raise SettingError(
                 f"{listener.address}: mount_point is for MQTT alone: add protocols = [\"mqtt\"]"
             )
         if "+" in listener.mount_point or "#" in listener.mount_point:
             raise SettingError(f"{listener.address}: mount_point is a name, without + and #")
-        if listener.allow_anonymous or listener.checks:
+        if listener.allow_anonymous or listener.checks or settings.dynamic_security:
             continue
         if closed.get(listener.address, settings.allow_anonymous) is False:
             log.warning(
@@ -211,6 +215,16 @@ def refuse_open_doors(settings: Settings) -> None:
             "FILE USER` and add --set password_file=FILE. If everybody is meant, say "
             "allow_anonymous = true in the configuration or --set allow_anonymous=true"
         )
+
+
+def _beside_dynamic(listener: Listener) -> str:
+    """What does not go with dynamic_security, which says itself who may what; "" if all does."""
+    beside = {
+        "password_file": listener.password_file, "acl_file": listener.acl_file,
+        "jwt.acl_claim": listener.jwt.acl_claim,
+    }  # fmt: skip
+    given = next((name for name, value in beside.items() if value), "")
+    return f"{given} and dynamic_security say both who may what: leave one out" if given else ""
 
 
 class _Leaf(NamedTuple):

@@ -382,7 +382,7 @@ class Broker(Context):
         """Whether what it publishes there is taken: into a queue, to a topic, now or later."""
         if name.startswith(DELAYED):
             seconds, name = delayed_topic(name)
-            if not seconds:
+            if not seconds or name in self.controls:  # commands have secrets in them
                 return False
         if name.startswith(SYSTEM) and not self._is_anothers_state(name):
             return False
@@ -434,6 +434,9 @@ class Broker(Context):
         elif name.startswith(DELAYED):
             route.delay = delayed_topic(name)[0] if may else 0
             route.bounded = True
+        elif name in self.controls:
+            route.control = self.controls[name] if may else None
+            route.allowed = False
         else:
             self._fill(route, sender)
         return route
@@ -530,6 +533,8 @@ class Broker(Context):
         if not route.allowed:
             if route.delay:
                 self.delays.take(run)
+            elif route.control is not None:
+                route.control(run)
             else:
                 metrics.drop("not allowed", run.count)
             return

@@ -51,6 +51,7 @@ class Context:
         self.readings: dict[str, Callable[[], str]] = {}
         self.open = Rights()
         self.gates: list[Gate] = []
+        self.controls: dict[str, Callable[[Run], None]] = {}
         self.itself: Session = Silent("", "hub", self.open)
         self.itself.number = HUB
         self.unsettled: list[Session] = []

@@ -17,6 +17,7 @@ CONNECT_BYTES: Final = 512 * KIB  # where the first packet brings a will, with a
 HANDSHAKES: Final = 500  # of TLS, under way at a listener: each holds 190 KB of buffers
 HALF_SECONDS: Final = 30.0  # without a byte of the rest of a request, or of a packet
 EARLY_BYTES: Final = 256 * KIB  # what comes while the gate thinks; a read of the socket
+CONTROL_BYTES: Final = 1 * MIB  # of commands in one message: some ten thousand clients
 TOKEN_BYTES: Final = 8 * KIB  # of a JWT: with the longest signature and 200 lines of permissions
 TOKEN_LINES: Final = 200  # of permissions in one; each name that its user says is held against them
 TOKEN_KEYS: Final = 100  # of who signs them: a token without a key's name is tried with all

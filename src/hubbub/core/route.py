@@ -6,9 +6,11 @@ message that can be known per route.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hubbub.core.message import Run
     from hubbub.core.session import SessionState, Subscription
 
 
@@ -19,14 +21,15 @@ class Route:
     the QoS of their subscription; `must` says that something durable needs every message
     (a bound queue). `shared`: a group chooses the receiver, who may be a lasting session, so
     messages of QoS 1 and 2 are recorded. `allowed` False: whatever is published here is dropped
-    and counted, or, where there is a `delay` in seconds, kept for later. `bounded`: what is
+    and counted, or, where there is a `delay` in seconds, kept for later; or done, by `control`, and
+    kept nowhere. `bounded`: what is
     published here waits at a place that may be full (`Broker.is_full`). `level`: what an answer to
     the publisher promises (`core.log`), 0 = as much as its listener's do.
     """
 
     __slots__ = (
         "name", "age", "allowed", "record", "must", "shared", "delay", "bounded", "subscriptions",
-        "audience", "audience_seq", "audience_segment", "level",
+        "audience", "audience_seq", "audience_segment", "level", "control",
     )  # fmt: skip
 
     def __init__(self, name: str, age: int) -> None:
@@ -39,10 +42,16 @@ class Route:
         self.delay = 0
         self.bounded = False
         self.level = 0
+        self.control: Callable[[Run], None] | None = None
         self.subscriptions: list[Subscription] = []
         self.audience: list[tuple[SessionState, int]] = []
         self.audience_seq = 0
         self.audience_segment = -1
+
+    @property
+    def takes(self) -> bool:
+        """Whether something becomes of what is published here."""
+        return self.allowed or self.delay > 0 or self.control is not None
 
     def succeed(self, old: Route) -> None:
         """Take over what the log already says of the audience, if it is still the same."""

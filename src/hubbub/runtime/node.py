@@ -50,6 +50,7 @@ from hubbub.protocols import registry
 from hubbub.runtime import child, descriptors, status
 from hubbub.runtime.binding import ServerSocket
 from hubbub.runtime.busypoll import BusyPoll
+from hubbub.runtime.control import Control
 from hubbub.runtime.deadlines import Deadlines
 from hubbub.runtime.dialer import Dialer, Line
 from hubbub.runtime.guests import Guest
@@ -226,7 +227,9 @@ class Node:
         rows = journal if journal is not None else Log(self.clock)
         broker = self.broker = Broker(self.clock, rows, record, settings.journal.exclude)
         self.waiting = Waiting(broker.metrics)
-        self.gates = Gates(broker.open)
+        self.gates = Gates(broker.open, settings.dynamic_security)
+        if self.gates.dynamic is not None:
+            Control(broker, self.gates.dynamic, self._hold_rights)
         broker.gates = [self.guard(self.gates.gate(one)) for one in settings.listeners()]
         self.system = System(broker, VERSION)
         self.protocols = registry.load(broker)
@@ -281,11 +284,15 @@ class Node:
                 read()
             except SettingError as error:
                 trouble.append(str(error))
+        self._hold_rights()
+        if trouble:
+            raise SettingError("; ".join(trouble))
+
+    def _hold_rights(self) -> None:
+        """Who may what was changed: routes are built again, and who may not stay goes."""
         self.broker.rules_changed()
         for sock in list(self.sockets):
             sock.look_again()
-        if trouble:
-            raise SettingError("; ".join(trouble))
 
     def _fold(self, journal: Journal) -> None:
         """Read the journal; whoever waits for a large one is told how far it is."""

@@ -178,7 +178,7 @@ class MqttConnection(Connection):
             return
         topic = codec.topic_of(part, body)
         route = self._routes.get(topic) or (self._route(topic) if topic else None)
-        if route is None or route.allowed or route.delay:
+        if route is None or route.takes:
             self._gathering.keep(part, size)
             return
         self._publish(part[0], part[body:header])

@@ -76,7 +76,7 @@ class Incoming:
         if code:
             return code
         if not route.allowed:
-            return spec.SUCCESS if route.delay else spec.NOT_ALLOWED
+            return spec.SUCCESS if route.takes else spec.NOT_ALLOWED
         return spec.SUCCESS if route.subscriptions or not packet.qos else spec.NO_SUBSCRIBERS
 
     def check_answer_address(

@@ -49,7 +49,10 @@ def asked_will(
 
 def permitted(will: Will | None, session: Session, broker: Broker) -> Will | None:
     """Asked now: after a restart nobody knows any more what the client may do."""
-    if will is None or broker.may_publish(session, will.message.topic):
+    if will is None:
+        return None
+    topic = will.message.topic  # a command is never kept: it may have secrets in it
+    if topic not in broker.controls and broker.may_publish(session, topic):
         return will
     broker.refuse(session, rights.PUBLISH, will.message.topic)
     broker.metrics.drop("not allowed")
