@@ -310,6 +310,7 @@ OPERATIONS: dict[str, dict[object, str]] = {
         "/api/v1/status": verbs.TRACE, "/metrics": verbs.TRACE, "/api/v1/refusals": verbs.TRACE,
         guarded.JOURNAL: verbs.TRACE, guarded.PUBLISH: verbs.PUBLISH,
         guarded.PUBLISH + "/{query}": "its own", script.PATH: "no secret",
+        guarded.HEALTH: "no secret", guarded.READY: "no secret",
     },
 }  # fmt: skip
 
@@ -330,7 +331,7 @@ def test_no_page_is_without_a_verb() -> None:
     routed = {cast(Route, route).path for route in application.asgi.routes}
     assert routed == set(OPERATIONS["web"])
     nobody = Admission("web", "", "eve", ruled(), None)
-    asked = routed - {script.PATH}  # which is served before anybody is asked
+    asked = routed - {script.PATH, guarded.HEALTH, guarded.READY}  # before anybody is asked
     refused = {path for path in asked if guarded._missing(path, nobody) is not None}
     assert refused == {path for path in asked if OPERATIONS["web"][path] == verbs.TRACE}
 
