@@ -1,5 +1,20 @@
-"""Run the command line as `python -m hubbub`."""
+"""Run the command line: `hubbub`, or `python -m hubbub`."""
 
-from hubbub.cli import main
+from __future__ import annotations
 
-main()
+import sys
+
+
+def main() -> None:
+    """The entry point of the `hubbub` script."""
+    if "serve" in sys.argv[1:2]:
+        from hubbub.hangup import remember
+
+        remember()  # first of all: the rest takes a while to load
+    from hubbub.cli import main
+
+    main()
+
+
+if __name__ == "__main__":
+    main()

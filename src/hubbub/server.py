@@ -2,7 +2,7 @@
 
 Called by `hubbub serve`. SIGTERM and SIGINT stop in order and exit with 0; SIGHUP reads the
 configuration again, and with it the files of users, permissions and certificates, and takes what
-can change while clients stay connected.
+can change while clients stay connected; one that came before the hub was ready, once it is.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from hubbub import hangup
 from hubbub.config.settings import Settings
 from hubbub.core import broker
 from hubbub.embed.hub import Hub
@@ -59,6 +61,8 @@ def run(
 async def _serve(
     settings: Settings, reload: Callable[[], Settings] | None, app: str | None
 ) -> None:
+    if reload is not None:
+        hangup.remember()
     hub = Hub(settings)
     node = hub.node
     node.web = Application(node, Mounted(load(app), hub) if app else None)
@@ -71,7 +75,10 @@ async def _serve(
     gc.collect()
     gc.freeze()  # what is here now stays; nobody need look at it again
     if reload is not None:
-        loop.add_signal_handler(signal.SIGHUP, _reload, node, reload)
+        hang_up = _Once(loop, partial(_reload, node, reload))
+        loop.add_signal_handler(signal.SIGHUP, hang_up)
+        if hangup.came():
+            hang_up()
     print(banner(node), flush=True)
     notify(READY="1", STATUS="listening")
     try:
@@ -80,6 +87,24 @@ async def _serve(
         log.info("stopping: connections are closed, the journal is committed")
     finally:
         await hub.stop()
+
+
+class _Once:
+    """Does something soon, once however often it is asked for meanwhile."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, action: Callable[[], None]) -> None:
+        self._loop = loop
+        self._action = action
+        self._asked = False
+
+    def __call__(self) -> None:
+        if not self._asked:
+            self._asked = True
+            self._loop.call_soon(self._do)
+
+    def _do(self) -> None:
+        self._asked = False
+        self._action()
 
 
 def _reload(hub: Node, read: Callable[[], Settings]) -> None:

@@ -24,7 +24,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from hubbub.config import mosquitto_conf
+from hubbub.config import exposed, mosquitto_conf
 from hubbub.config.settings import Bridge, Listener, Settings, networks, parse_address
 from hubbub.errors import SettingError
 
@@ -61,6 +61,10 @@ def load(
         _override(tree, override, f"--set {override}")
         settings = _convert(tree, f"--set {override}")
     refuse_open_doors(settings)
+    secret = settings.api.token or any(bridge.password for bridge in settings.bridge)
+    complaint = exposed.complaint("the configuration", file) if file is not None and secret else ""
+    if complaint:
+        log.warning(complaint)
     return settings
 
 

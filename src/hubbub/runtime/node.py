@@ -29,6 +29,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from hubbub.auth.gate import Gates
+from hubbub.config import exposed
 from hubbub.config.settings import Listener as PlaceSettings
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
@@ -131,6 +132,8 @@ class Node:
         """
         self.listeners, self.dialers = [], []
         self._loop = asyncio.get_running_loop()
+        for complaint in exposed.complaints(self.settings):
+            log.warning(complaint)
         try:
             self._bind()
             self._open_journal()
