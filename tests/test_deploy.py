@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,3 +42,56 @@ def test_what_the_roller_calls_is_allowed() -> None:
     """It lowers its priority, which is of @resources; the hub raises its limit of descriptors."""
     forbidden = re.findall(r"(?m)^SystemCallFilter=~(.*)$", UNIT.read_text())
     assert forbidden and all("@resources" not in one for one in forbidden)
+
+
+# The container
+
+CONTAINER = UNIT.with_name("Containerfile")
+ROOT = UNIT.parents[1]
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Each with its words; lines that go on are one."""
+    text = CONTAINER.read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [(line.split()[0], line.partition(" ")[2].strip()) for line in lines]
+
+
+def test_the_container_runs_as_nobody_in_particular() -> None:
+    found = instructions()
+    kinds = [kind for kind, _ in found]
+    last = kinds[len(kinds) - kinds[::-1].index("FROM") :]
+    assert last.index("USER") > last.index("RUN") and last.count("USER") == 1
+    assert dict(found)["USER"] == "10001:10001", "a number, so that it can be seen not to be root"
+    assert dict(found)["ENTRYPOINT"].startswith("["), "no shell between signals and the hub"
+    assert not {"ADD", "ENV", "ARG"} & set(kinds), "nothing from the network, no secret in a layer"
+    assert all(":" in words and ":latest" not in words for kind, words in found if kind == "FROM")
+
+
+def test_the_container_copies_what_a_wheel_is_built_from() -> None:
+    copied = [words.split()[:-1] for kind, words in instructions() if kind == "COPY"]
+    names = {name for words in copied for name in words if not words[0].startswith("--from")}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = {"pyproject.toml", "setup.py", project["project"]["readme"]}
+    wanted |= {*project["project"]["license-files"], *_packages(project)}
+    assert names == wanted and all((ROOT / name).exists() for name in names)
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().split() if line[0] == "!"}
+    assert kept == names, "else they are not there when the image is built, or more is"
+
+
+def _packages(project: dict[str, Any]) -> list[str]:
+    found: list[str] = project["tool"]["setuptools"]["packages"]["find"]["where"]
+    return found
+
+
+# What is installed
+
+
+def test_dependencies_whose_inside_is_used_are_pinned_below_their_next_minor() -> None:
+    lines = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    for name in ("uvicorn", "uvloop", "websockets"):
+        (line,) = [one for one in lines if one.startswith(name + ">")]
+        found = re.fullmatch(rf"{name}>=(\d+)\.(\d+),<(\d+)\.(\d+)", line)
+        assert found is not None, line
+        major, minor, below, next_minor = map(int, found.groups())
+        assert (below, next_minor) == (major, minor + 1)
