@@ -1,7 +1,7 @@
 """Whole connections to a hub in this process: first bytes, and all that follows them.
 
-Each input is said to a listener twice, in one piece and byte by byte. What was spoken and whether
-the connection stayed must be the same, and nothing may break the hub's own code, which it would
+Each input is said to a listener twice, in one piece and byte by byte. What was spoken, and whether
+the connection stayed, must be the same, and nothing may break the hub's own code, which it would
 only say to its log. There is no kernel between: the loop's part is played by `Wire`. The hub keeps
 nothing on a disk and is made anew now and then, since what clients leave behind (sessions, retained
 messages) is theirs.
@@ -18,6 +18,7 @@ from hubbub.runtime.node import Node
 from hubbub.runtime.socket import Socket
 
 LIVES: Final = 500  # connections to one hub
+WAITS: Final = ("switch",)  # where an answer may wait for seconds, and the end behind it too
 LONGEST: Final = 4096  # bytes said one by one
 
 _LOOP: Final = asyncio.new_event_loop()
@@ -127,7 +128,7 @@ class _Hub:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         spoken = sock.protocol.name if sock.protocol is not None else ""
-        outcome = Outcome(spoken, wire.closed)
+        outcome = Outcome(spoken, wire.closed and spoken not in WAITS)
         wire.closed = True
         sock.connection_lost(None)
         await asyncio.sleep(0)

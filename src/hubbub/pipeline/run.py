@@ -46,8 +46,9 @@ from hubbub.spark.start import died, heap
 __all__ = ["NAMES", "PATIENCE", "Publish", "Report", "Source", "run"]
 
 EVERY: Final = 1.0  # seconds between batches
-# A batch costs a second of a processor, however few rows it has (Spark plans, and compiles): while
-# fewer rows than FEW wait it waits too, so long that it takes about a tenth of one.
+# A batch costs a second of a processor, however few rows it has (Spark plans, and compiles), two of
+# a busy one: while fewer rows than FEW wait it waits too, so long that it takes less than a tenth
+# once Java has compiled what is hot (docs/benchmarks.md, "The pipeline").
 FEW: Final = 500
 IDLE: Final = 20  # seconds since the batch before; after a longer silence nothing waits
 ROWS: Final = 500_000  # of the journal in one batch: see docs/benchmarks.md, "The pipeline"

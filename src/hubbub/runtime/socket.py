@@ -45,7 +45,7 @@ from hubbub.runtime.handshake import FIRST, REFUSED, first_record, not_in_clear
 from hubbub.runtime.strangers import Stranger, Strangers
 from hubbub.runtime.waiting import Conversing, Waiting
 from hubbub.wire import proxy
-from hubbub.wire.http import Request, looks_like_http, parse_head, response
+from hubbub.wire.http import Request, bad_request, looks_like_http, parse_head, response
 from hubbub.wire.site import Site
 from hubbub.wire.source import is_among, source_of
 from hubbub.wire.websocket import Frames, handshake_response
@@ -479,15 +479,15 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
             undecided = undecided or opens is None
         if proxy.is_one(data):
             raise ProtocolError(f"a PROXY header, but {self.peer[0]} is none of `proxies` here")
-        request, data = None, data.lstrip(EMPTY_LINES)
+        request, said, data = None, data, data.lstrip(EMPTY_LINES)
         if looks_like_http(data):
             request = parse_head(data)
             undecided = True
         undecided = undecided or not data
         if request is not None:
             self._take_request(request, data)
-        elif undecided and len(data) <= HEAD_BYTES:
-            self.young = data
+        elif undecided and len(said) <= HEAD_BYTES:
+            self.young = said  # with empty lines: behind them no other protocol begins
         elif undecided:
             reason = f"a request head of more than {HEAD_BYTES} bytes"
             raise ProtocolError(reason, response(431, b"", close=True))
@@ -511,6 +511,8 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
         """The last request bound nobody; this one goes where it would have gone as the first."""
         assert self.link is not None and self.protocol is not None
         self.young = data = data.lstrip(EMPTY_LINES)
+        if data and not looks_like_http(data):
+            raise bad_request("no method to begin with")
         request = parse_head(data)
         if request is None and len(data) > HEAD_BYTES:
             raise ProtocolError("a request head without end", response(431, b"", close=True))
