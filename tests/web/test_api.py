@@ -156,9 +156,10 @@ async def test_without_a_token_the_permissions_of_users_hold(serve: Serve, tmp_p
         client.auth = httpx.BasicAuth("bob", "secret")
         assert await post(client, counted(0, 1, "in/bob")) == (200, {"taken": 1, "skipped": 0})
         both = counted(1, 1, "in/bob") + b"\n" + counted(2, 1, "in/ann")
+        why = "user 'bob' (client '') may not publish 'in/ann': no rule allows it"
         assert await post(client, both) == (
             403,
-            {"error": "user 'bob' (client '') may not publish 'in/ann': no rule allows it"},
+            {"title": "Forbidden", "status": 403, "detail": why, "error": why},
         )
     assert payloads(tmp_path) == [0]
 

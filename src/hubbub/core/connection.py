@@ -26,6 +26,7 @@ class Connection:
 
     While it is not `bound`, the next request decides again whose connection this is. While it is
     `restless`, what it reads may bring its next time-out nearer, and it is asked after each read.
+    `working`: it does what it was asked in turns, and nothing is read meanwhile.
     `asking`: the gate thinks about its credentials; what comes meanwhile is `early` (core.client).
     """
 
@@ -33,6 +34,7 @@ class Connection:
         self.bound = True
         self.restless = True
         self.asking = False
+        self.working = False
         self.early: list[bytes] | None = None  # most never have any
         self.broker = broker
         self.link = link
@@ -55,7 +57,25 @@ class Connection:
 
     def works(self) -> bool:
         """Whether it waits for the hub, so that nothing it keeps is the client's to complete."""
-        return self.asking
+        return self.asking or self.working
+
+    def put_off(self) -> None:
+        """This turn had its time: `proceed` is called in one of the next."""
+        if not self.working:
+            self.working = True
+            self.opening.listens(False)
+        self.broker.later(lambda: self.opening.run(self._go_on))
+
+    def _go_on(self) -> None:
+        self.working = False
+        try:
+            self.proceed()
+        finally:
+            if not self.working:
+                self.opening.listens(True)
+
+    def proceed(self) -> None:
+        """Go on with what was put off, as long as the link is not closing."""
 
     def crowded_out(self, reason: str) -> None:
         """It keeps more than all others, and the hub has no room for it: say so and close."""

@@ -126,6 +126,10 @@ def _goes_on() -> Callable[[], None] | None:
     return None
 
 
+def _reads_on(listens: bool) -> None:
+    """There is nothing to stop reading from."""
+
+
 def _not_at_all(reason: str) -> None:
     """There is no connection to close."""
 
@@ -150,15 +154,16 @@ class Opening:
     before those that its clients say. `let_in` is called when the gate has said yes, `refused`
     with user, client and a line of text when it has said no, `until` when its credentials are over
     at a time (seconds since 1970): the connection ends then. `hold` has nothing more heard of the
-    client until the function is called that it returns (None: it goes on). `gone`: nobody waits
-    for its answer any more. `site` says which requests of browsers it takes; who speaks HTTP asks
+    client until the function is called that it returns (None: it goes on), `listens(False)` until
+    `listens(True)`, for a connection that works in turns. `gone`: nobody waits for its answer any
+    more. `site` says which requests of browsers it takes; who speaks HTTP asks
     it about each.
     """
 
     __slots__ = (
         "address", "port", "secure", "certificate", "websocket", "request", "gate", "credentials",
         "run", "close", "protocol", "challenge", "info", "argument", "mount", "site", "let_in",
-        "refused", "until", "hold", "gone",
+        "refused", "until", "hold", "gone", "listens",
     )  # fmt: skip
 
     def __init__(
@@ -194,6 +199,7 @@ class Opening:
         self.until: Callable[[float], None] = _never_over
         self.hold: Callable[[], Callable[[], None] | None] = _goes_on
         self.gone = False
+        self.listens = _reads_on
 
     def ask(
         self, client: str, user: str, secret: bytes, decided: Decided,

@@ -52,6 +52,7 @@ NAME_BYTES: Final = 65_535  # what a u16 length can say
 NAME_LEVELS: Final = 200  # mosquitto's; a filter of 30,000 slashes must not make a deep tree
 PACKET_BYTES: Final = 1 * MIB  # of what is no message: 10,000 filters of a hundred characters
 PROPERTIES_BYTES: Final = 64 * KIB  # of a packet: what one string of it may be; a CONNECT has less
+USER_PROPERTIES: Final = 500  # of a packet: each takes 10 us, and with 64 KiB there could be 13,000
 CONNECT_PROPERTIES: Final = 4 * KIB  # of a CONNECT, beside those of its will
 LONG_BYTES: Final = 1_000  # a packet of which more is missing takes a while: its parts are heard
 
@@ -93,6 +94,7 @@ REFUSALS_KEPT: Final = 1_000  # the last ones, to say why somebody was refused: 
 REFUSALS_SAID: Final = 10  # log lines a second about who may not do what; a loop makes thousands
 
 # The tick.
+PACKETS_LOOKED: Final = 64  # of one client, from one look at the time to the next
 TURN_SECONDS: Final = 0.004  # of work for one client that asks for much; then others work
 COMMIT_ROWS: Final = 1_000  # a frame of this many rows takes 0.4 ms to build
 COMMIT_BYTES: Final = 256 * KIB

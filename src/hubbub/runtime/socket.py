@@ -113,7 +113,7 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
         "listener", "hub", "secure", "transport", "link", "connection", "protocol", "opening",
         "frames", "young", "deadline", "cut_off", "peer", "reason", "made", "argument", "blocked",
         "paused", "held", "unread", "unread_since", "hurried", "stranger", "said",
-        "counted", "waiting", "expiry", "announced", "received", "weighed",
+        "counted", "waiting", "expiry", "announced", "received", "weighed", "busy",
     )  # fmt: skip
 
     def __init__(self, listener: Place, secure: bool = False, argument: object = None) -> None:
@@ -145,6 +145,7 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
         self.blocked = False
         self.paused = False
         self.held = False  # nothing is read from it while the disk is behind
+        self.busy = False  # nor while its connection works in turns
         self.unread = 0
         self.unread_since = 0.0
         # How many bytes came in all, and when it was weighed last.
@@ -220,6 +221,20 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
 
     def _stay(self) -> None:
         self.hub.deadlines.add(self.hub.clock.now() + HEAD_SECONDS, self)
+
+    def _listens(self, listens: bool) -> None:
+        """Its connection works in turns, and hears no more until it is done; or it is."""
+        self.busy = not listens
+        if self.transport is None or self.transport.is_closing():
+            return
+        if self.busy:
+            self.transport.pause_reading()
+        else:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        if self.transport is not None and not (self.busy or self.held or self.paused):
+            self.transport.resume_reading()
 
     # Called by the room for strangers
 
@@ -314,7 +329,7 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
         self.held = False
         if self.transport is None or self.transport.is_closing():
             return
-        self.transport.resume_reading()
+        self._read_on()
         if self.connection is not None:
             self.connection.listens(self.hub.clock.now())
             self.schedule()
@@ -363,7 +378,7 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
         self.blocked = False
         if self.paused and self.transport is not None:
             self.paused = False
-            self.transport.resume_reading()
+            self._read_on()
             # What it said meanwhile is heard first, before it is asked for signs of life.
             self.hub.deadlines.add(self.hub.clock.now() + PAUSE_SECONDS, self)
         if self.link is not None:
@@ -585,6 +600,7 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
         self.opening.mount = self.listener.settings.mount_point
         self.opening.site = self.listener.site(self.secure)
         self.opening.let_in = self.settle
+        self.opening.listens = self._listens
         self.opening.refused = self.hub.broker.refusals.keep
         self.opening.until = self.until
         self.opening.hold = self._hold

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
@@ -136,8 +137,9 @@ class Guarded:
 
 
 def refused(status: int, text: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """How the API says no."""
-    return JSONResponse({"error": text}, status, headers)
+    """How the API says no (RFC 9457); `error` is `detail` by the name that it had before."""
+    said = {"title": HTTPStatus(status).phrase, "status": status, "detail": text, "error": text}
+    return JSONResponse(said, status, headers, "application/problem+json")
 
 
 def _shows(header: str, token: bytes) -> bool:

@@ -43,7 +43,7 @@ from hubbub.web.numbers import number_in
 TAKEN: Final = "$hub/taken/"
 SLICE: Final = 500  # messages of one turn of the loop and one frame: some milliseconds
 SLICE_BYTES: Final = 1 << 20
-LINES: Final = 10_000  # of a body: they are read in one turn of the loop
+LINES: Final = 10_000  # of a body
 REMEMBERED: Final = 30 * 86_400 * 1_000_000  # microseconds after which a silent query is forgotten
 QUERIES: Final = 100_000  # partitions of queries that are remembered
 PROTOCOL: Final = "http"
@@ -261,13 +261,13 @@ class PublishApi:
 
     async def _publish_body(self, request: Request, data: bytes, largest: int) -> Response:
         try:
-            body = _body(request, data)
+            body = await _body(request, data)
         except ValueError as error:
             return refused(400, str(error))
         admission: Admission = request.scope[ADMISSION]
         sender = Silent(PROTOCOL, body.query, admission.rights)
         sender.user = admission.user
-        complaint = _complaint(body, self._inside.broker, sender, largest)
+        complaint = await _complaint(body, self._inside.broker, sender, largest)
         return complaint or await self._take(body, sender)
 
     async def forget(self, request: Request) -> Response:
@@ -392,7 +392,7 @@ def _place(user: str, query: str) -> str:
     return f"{TAKEN}{owner}{query}/"
 
 
-def _body(request: Request, data: bytes) -> Body:
+async def _body(request: Request, data: bytes) -> Body:
     """The body and its headers. ValueError says what is wrong."""
     count = data.count(b"\n")  # before it is split: empty lines too take memory
     if count > LINES:
@@ -404,6 +404,8 @@ def _body(request: Request, data: bytes) -> Body:
             lines.append(_DECODER.decode(line))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"line {number}: {error}") from None
+        if not number % SLICE:
+            await asyncio.sleep(0)
     given = request.headers.get("hubbub-batch")
     if given is None:
         return Body(lines, raw, "", "", 0, 0)
@@ -416,13 +418,19 @@ def _body(request: Request, data: bytes) -> Body:
     return Body(lines, raw, name, query, int(batch), first)
 
 
-def _complaint(body: Body, broker: Broker, sender: Session, largest: int) -> Response | None:
+async def _complaint(
+    body: Body, broker: Broker, sender: Session, largest: int
+) -> Response | None:
     """The answer if something is wrong with a line; then nothing of the body is taken."""
     for number, line in enumerate(body.lines, 1):
         complaint = line.complaint(largest)
         if complaint:
             return refused(400, f"line {number}: {complaint}")
-    for topic in {line.topic for line in body.lines}:
+        if not number % SLICE:
+            await asyncio.sleep(0)
+    for number, topic in enumerate({line.topic for line in body.lines}, 1):
+        if not number % SLICE:
+            await asyncio.sleep(0)
         if not broker.may_publish(sender, topic):
             return refused(403, broker.refuse(sender, verb_of(topic), topic))
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+ENDLESS: Final = 1 << 62
 CHUNK: Final = 1 << 20  # the allocator gives back what is as large, wherever it lies
 
 
@@ -105,6 +106,17 @@ class Gathering:
     def skip(self, count: int) -> None:
         """The next `count` bytes are thrown away as they come."""
         self._pieces, self._need = Skipped(count), count
+
+    def block(self, rest: bytes) -> None:
+        """Nothing is complete until `unblock`."""
+        self._pieces, self._need = Pieces(), ENDLESS
+        if rest:
+            self._pieces.add(rest)
+
+    def unblock(self) -> bytes:
+        """What came meanwhile."""
+        pieces, self._pieces = self._pieces, None
+        return pieces.take() if pieces is not None else b""
 
     def discard(self) -> None:
         """Nothing is waited for any more."""

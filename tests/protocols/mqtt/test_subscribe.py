@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hubbub.core.gate import Gate
-from hubbub.core.limits import NAME_LEVELS
+from hubbub.core.limits import NAME_LEVELS, USER_PROPERTIES
 from hubbub.protocols.mqtt import codec
+from hubbub.protocols.mqtt.codec import Properties
 from tests.protocols.mqtt.conversation import Stage
 from tests.protocols.mqtt.modern import Modern
 from tests.rights import ruled
@@ -234,3 +235,51 @@ def test_nobody_publishes_to_all_by_subscribing_to_itself() -> None:
     ann.hear()
     bob.publish("$client/self")
     assert ann.hear() == []
+
+
+def test_nothing_overtakes_the_answer_to_very_many_filters() -> None:
+    """They are subscribed in turns, and between those others publish."""
+    stage = Stage()
+    ann, bob = stage.device("ann"), stage.device("bob")
+    ann.hear()
+    bob.hear()
+    ann.far.connection.feed(codec.subscribe(5, [(b"a/%d" % n, 1) for n in range(300)]))
+    assert ann.far.connection.working
+    bob.far.connection.feed(codec.publish(b"a/3", b"x", 1, packet_id=1))
+    ann.far.connection.feed(codec.PINGREQ_PACKET)
+    stage.tick()
+    words = ann.hear()
+    assert words[0] == "SUBACK 5: " + " ".join("1" * 300)
+    assert sorted(words[1:]) == ["PINGRESP", "a/3=x q1 #1"]
+
+
+@pytest.mark.parametrize("broken", [b"\0\2a/", b"\0\1\xff\1"])
+def test_a_packet_that_is_wrong_at_its_end_is_told_so(broken: bytes) -> None:
+    stage = Stage()
+    ann = Modern(stage)
+    ann.hear()
+    whole = codec.subscribe(5, [(b"a/%d" % n, 1) for n in range(900)], b"\0")
+    body = whole[3:] + broken
+    ann.far.connection.feed(codec.packet(codec.SUBSCRIBE, body))
+    stage.tick()
+    assert ann.hear() == ["DISCONNECT 0x81"] or ann.far.closed
+
+
+def test_who_leaves_in_the_middle_of_very_many_filters_leaves_nothing() -> None:
+    stage = Stage()
+    ann = stage.device("ann")
+    ann.far.connection.feed(codec.subscribe(5, [(b"a/%d" % n, 1) for n in range(500)]))
+    ann.far.hang_up("lost")
+    stage.tick()
+    assert not stage.broker.matching("a/3") and not stage.broker.matching("a/499")
+
+
+def test_so_many_user_properties_are_too_many() -> None:
+    stage = Stage()
+    ann = Modern(stage)
+    ann.hear()
+    few = Properties(user=[(b"k", b"v")] * USER_PROPERTIES)
+    ann.publish("a", qos=1, properties=few)
+    assert ann.hear() == ["PUBACK 1 0x10"]
+    ann.publish("a", qos=1, properties=Properties(user=[*few.user, (b"k", b"v")]))
+    assert ann.hear()[0].startswith("DISCONNECT 0x95")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from hubbub.core.limits import CONNECT_PROPERTIES
+from hubbub.core.limits import CONNECT_PROPERTIES, PROPERTIES_BYTES
 from hubbub.protocols.mqtt import specification as specification
 from hubbub.protocols.mqtt.fields import MAX_VARIABLE, variable
 from hubbub.protocols.mqtt.fields import NO_PROPERTIES as NO_PROPERTIES
@@ -125,13 +125,20 @@ def publish_header(data: bytes, body: int, v5: bool) -> int:
     """Where the payload of the PUBLISH that begins `data` does; 0 while that is not there yet."""
     at = body + 2 + int.from_bytes(data[body : body + 2], "big") + 2 * (data[0] & 6 != 0)
     size = shift = 0
-    known = len(data) >= body + 2 and not v5
+    known = len(data) >= body + 2 and not v5  # to have none
     while not known and shift < 28 and at < len(data):
         size |= (data[at] & 127) << shift
         known = data[at] < 128
         shift += 7
         at += 1
+    if size > PROPERTIES_BYTES:
+        raise _too_many_properties("PUBLISH", size)
     return at + size if known and at + size <= len(data) else 0
+
+
+def _too_many_properties(name: str, size: int) -> PacketError:
+    reason = f"a {name} with {size} bytes of properties; at most {PROPERTIES_BYTES} are taken"
+    return PacketError(reason, specification.TOO_LARGE)
 
 
 def publish(
@@ -302,21 +309,30 @@ class Subscribe(NamedTuple):
 def parse_subscribe(body: bytes, v5: bool = False) -> Subscribe:
     """A SUBSCRIBE (3.8)."""
     reader = Reader(body, "SUBSCRIBE")
+    found = begin_subscribe(reader, v5)
+    while reader.more():
+        found.wanted.append(wish_of(reader, v5))
+    return found
+
+
+def begin_subscribe(reader: Reader, v5: bool) -> Subscribe:
+    """The packet, but for its filters: there may be very many, and `wish_of` is each."""
     packet_id = reader.packet_id()
     properties = reader.properties(SUBSCRIBE) if v5 else None
     if properties is not None and len(properties.subscriptions) > 1:
         raise PacketError("a SUBSCRIBE with two subscription identifiers", specification.PROTOCOL)
-    wanted = []
-    while reader.more():
-        topic_filter = reader.string("topic filter")
-        options = reader.byte("options")
-        if options & 3 == 3 or options > (0x2F if v5 else 2):
-            code = specification.MALFORMED if options & 0xC0 else specification.PROTOCOL
-            raise PacketError(f"a SUBSCRIBE with the options {options:#04x}", code)
-        wanted.append((topic_filter, options))
-    if not wanted:
+    if not reader.more():
         raise PacketError("a SUBSCRIBE without a topic filter", specification.PROTOCOL)
-    return Subscribe(packet_id, wanted, properties)
+    return Subscribe(packet_id, [], properties)
+
+
+def wish_of(reader: Reader, v5: bool) -> tuple[bytes, int]:
+    topic_filter = reader.string("topic filter")
+    options = reader.byte("options")
+    if options & 3 == 3 or options > (0x2F if v5 else 2):
+        code = specification.MALFORMED if options & 0xC0 else specification.PROTOCOL
+        raise PacketError(f"a SUBSCRIBE with the options {options:#04x}", code)
+    return topic_filter, options
 
 
 class Unsubscribe(NamedTuple):
@@ -327,14 +343,19 @@ class Unsubscribe(NamedTuple):
 
 def parse_unsubscribe(body: bytes, v5: bool = False) -> Unsubscribe:
     reader = Reader(body, "UNSUBSCRIBE")
+    found = begin_unsubscribe(reader, v5)
+    while reader.more():
+        found.filters.append(reader.string("topic filter"))
+    return found
+
+
+def begin_unsubscribe(reader: Reader, v5: bool) -> Unsubscribe:
+    """The packet, but for its filters."""
     packet_id = reader.packet_id()
     properties = reader.properties(UNSUBSCRIBE) if v5 else None
-    filters = []
-    while reader.more():
-        filters.append(reader.string("topic filter"))
-    if not filters:
+    if not reader.more():
         raise PacketError("an UNSUBSCRIBE without a topic filter", specification.PROTOCOL)
-    return Unsubscribe(packet_id, filters, properties)
+    return Unsubscribe(packet_id, [], properties)
 
 
 def parse_packet_id(kind: int, body: bytes) -> int:

@@ -16,24 +16,31 @@ DISCONNECT with the reason code of the PacketError; before 5.0 the connection is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from hubbub.core.client import admit, keep
 from hubbub.core.connection import NEVER, Connection
 from hubbub.core.gate import Admission, Exchange, Opening
-from hubbub.core.limits import KIB, LONG_BYTES, PACKET_BYTES, ROUTES, WEIGHED_BYTES
+from hubbub.core.limits import (
+    CONNECT_BYTES,
+    LONG_BYTES,
+    PACKET_BYTES,
+    PACKETS_LOOKED,
+    ROUTES,
+    TURN_SECONDS,
+    WEIGHED_BYTES,
+)
 from hubbub.core.link import Link
 from hubbub.core.message import Run
 from hubbub.core.rights import kind_of, words_of
 from hubbub.core.route import Route
 from hubbub.core.session import row_about
-from hubbub.core.topics import is_name, is_plain
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError, Properties
-from hubbub.protocols.mqtt.dialect import PLAIN, SECOND, Dialect
-from hubbub.protocols.mqtt.incoming import Incoming, pubacks
+from hubbub.protocols.mqtt.dialect import PLAIN, Dialect
+from hubbub.protocols.mqtt.incoming import Incoming, pubacks, topic_name
 from hubbub.protocols.mqtt.session import ANY_PACKET, MqttSession
 from hubbub.protocols.mqtt.sessions import Sessions
 from hubbub.protocols.mqtt.subscribing import subscribe, unsubscribe
@@ -41,9 +48,11 @@ from hubbub.protocols.mqtt.welcome import (
     REFUSALS,
     UNANSWERED,
     asked_will,
+    bound,
     check,
     check_offered,
     greeting,
+    in_words,
     lifetime,
     new_client,
     permitted,
@@ -54,7 +63,6 @@ from hubbub.protocols.mqtt.wills import Will
 from hubbub.schema import RELEASE, name_from_wire
 from hubbub.wire.bytes import Gathering
 
-CONNECT_BYTES: Final = 512 * KIB  # its six strings have at most 64 KiB each
 CONNECT_SECONDS: Final = 10.0  # to send a whole CONNECT after the first byte
 # States
 NEW: Final = 0  # nothing was said, or the gate thinks about it
@@ -64,7 +72,6 @@ OVER: Final = 3
 
 QOS0: Final = 0x30
 QOS1: Final = 0x32
-REASON_OVERHEAD: Final = 16  # what a packet with a reason string has besides, at most
 
 
 class MqttConnection(Connection):
@@ -93,6 +100,7 @@ class MqttConnection(Connection):
         self._client = ""
         self._expiry = 0
         self._exchange: Exchange | None = None
+        self._work: Iterator[None] | None = None
         self._incoming = Incoming(protocol)
         self._bounded = protocol.message_rate > 0 or protocol.payload_bytes > 0
         self._will: Will | None = None
@@ -111,13 +119,18 @@ class MqttConnection(Connection):
             elif self.state != OVER and not self.link.closing:
                 self._feed(gathered)
         except PacketError as error:
-            if not error.reply:
-                self._say_last(error.code, error.reason)
+            self._blame(error)
             raise
+
+    def _blame(self, error: PacketError) -> None:
+        if not error.reply:
+            self._say_last(error.code, error.reason)
 
     def _feed(self, buf: bytes) -> None:
         n = len(buf)
         pos = 0
+        left = PACKETS_LOOKED
+        began = 0.0
         session = self.session
         short = min(self._limit - 2, 127)  # what needs no further look at its length
         now = self.broker.clock.now()
@@ -151,6 +164,15 @@ class MqttConnection(Connection):
             else:
                 self._packet(head, buf[body:end])
                 pos = end
+            left -= 1
+            if not left:
+                left, spent = PACKETS_LOOKED, self.broker.clock.spent()
+                began = began or spent
+                if spent - began > TURN_SECONDS and pos < n and self.state == CONNECTED:
+                    self.put_off()
+            if self.working:
+                self._gathering.block(buf[pos:])
+                return
             if self.state == OVER:
                 return
         if pos:
@@ -189,6 +211,28 @@ class MqttConnection(Connection):
         if self._gathering.missing > LONG_BYTES:
             self._heard = self.broker.clock.now()
 
+    def _begin(self, work: Iterator[None]) -> None:
+        """Do what may take several turns."""
+        self._routes = {}
+        for _ in work:
+            self._work = work
+            self.put_off()
+            return
+
+    def proceed(self) -> None:
+        if self.state == OVER:
+            return
+        self._heard = self.broker.clock.now()
+        try:
+            for _ in self._work or ():
+                self.put_off()
+                return
+            self._work = None
+            self._feed(self._gathering.unblock())
+        except PacketError as error:
+            self._blame(error)
+            raise
+
     def waiting(self) -> int:
         return self._gathering.size
 
@@ -224,12 +268,7 @@ class MqttConnection(Connection):
             self.link.hold(packet)
 
     def _reason(self, text: str) -> Properties:
-        """The reason in words, if the client wants to hear them and takes packets so large."""
-        numbers, said = self._wants.numbers, text.encode("utf-8", "replace")
-        room = numbers.get(spec.MAXIMUM_PACKET, ANY_PACKET) - REASON_OVERHEAD
-        if not said or len(said) > room or numbers.get(spec.REQUEST_PROBLEM) == 0:
-            return Properties()
-        return Properties(texts={spec.REASON_STRING: said})
+        return in_words(text, self._wants)
 
     # Connecting
 
@@ -304,12 +343,7 @@ class MqttConnection(Connection):
                 said.texts[spec.ASSIGNED_CLIENT] = session.client.encode()
             alive = said.numbers.get(spec.SERVER_KEEP_ALIVE, alive)
             properties = said.encode()
-            numbers = self._wants.numbers
-            session.limit(
-                numbers.get(spec.RECEIVE_MAXIMUM, 65_535),
-                numbers.get(spec.MAXIMUM_PACKET, session.packet_limit),
-                numbers.get(spec.TOPIC_ALIAS_MAXIMUM, 0),
-            )
+            bound(session, self._wants)
         self._patience = alive * 1.5 if alive else NEVER
         present = present and not self._old  # in 3.1 the byte is reserved
         self.link.hold(codec.connack(present, codec.ACCEPTED, properties), barrier=True)
@@ -374,17 +408,7 @@ class MqttConnection(Connection):
         """The route of a topic; its name is checked here, once."""
         session = self.session
         assert session is not None
-        try:
-            name = topic.decode()
-        except UnicodeDecodeError:
-            raise PacketError("a PUBLISH whose topic is not UTF-8") from None
-        if b"\0" in topic:
-            raise PacketError("a PUBLISH whose topic contains U+0000")
-        if not is_name(name):
-            reason = f"a PUBLISH to {name[:80]!r}, which is not a topic name"
-            raise PacketError(reason, spec.BAD_TOPIC)
-        if not is_plain(name):
-            raise PacketError(f"a PUBLISH to {name[:80]!r}, which has a control character")
+        name = topic_name(topic)
         route = self.broker.route(session, self._dialect.full(name))
         if not self._dialect.mount:
             self._routes = session.routes if session.no_local else session.rights.routes
@@ -566,13 +590,11 @@ class MqttConnection(Connection):
 
     def _subscribe(self, body: bytes) -> None:
         assert self.session is not None and self._asked is not None
-        subscribe(self.protocol, self.session, body, self._asked)
-        self._routes = {}
+        self._begin(subscribe(self.protocol, self.session, body, self._asked))
 
     def _unsubscribe(self, body: bytes) -> None:
         assert self.session is not None
-        unsubscribe(self.protocol, self.session, body)
-        self._routes = {}
+        self._begin(unsubscribe(self.protocol, self.session, body))
 
     # Life
 
@@ -645,27 +667,8 @@ class MqttConnection(Connection):
         session, self.session = self.session, None
         if session is not None:
             session.detach()
-            self._leave(session, reason)
-
-    def _leave(self, session: MqttSession, reason: str) -> None:
-        """The session ends now, or lasts as long as was said; with it, or before, the will."""
-        broker, stamp = self.broker, self.broker.clock.stamp()
-        ends = not session.lasting or not self._expiry
-        expires = 0 if self._expiry == spec.NEVER else stamp + self._expiry * SECOND
-        will, self._will = self._will, None
-        kept = session.state.will
-        if will is not None and (ends or not will.delay):
-            broker.post(will.published(stamp), session)
-            will = None
-        if not session.lasting:
-            self.protocol.sessions.pop(session.client, None)
-        broker.disconnect(session, reason, expires if session.lasting else 0)
-        if ends and session.lasting:
-            self.protocol.end(session)
-        elif session.lasting:
-            if will is not None and kept is not None:
-                broker.postpone(kept, stamp, expires)
-            self.protocol.expect(session.state)
+            will, self._will = self._will, None
+            self.protocol.leave(session, reason, self._expiry, will)
 
 
 Handler = Callable[[MqttConnection, bytes], None]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from hubbub.core.limits import PROPERTIES_BYTES
+from hubbub.core.limits import PROPERTIES_BYTES, USER_PROPERTIES
 from hubbub.errors import ProtocolError
 from hubbub.protocols.mqtt.specification import (
     BINARY,
@@ -217,6 +217,9 @@ class Reader:
         if packet not in known.packets:
             raise PacketError(f"a {NAMES[packet]} with the property {name}")
         if known.type == PAIR:
+            if len(found.user) >= USER_PROPERTIES:
+                reason = f"a {self.name} with more than {USER_PROPERTIES} user properties"
+                raise PacketError(reason, TOO_LARGE)
             found.user.append((self.string(name), self.string(name)))
             return
         if key in found.numbers or key in found.texts:

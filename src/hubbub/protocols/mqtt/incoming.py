@@ -105,6 +105,22 @@ class Incoming:
         return spec.QUOTA
 
 
+def topic_name(topic: bytes) -> str:
+    """What a PUBLISH may name; a PacketError says what is wrong."""
+    try:
+        name = topic.decode()
+    except UnicodeDecodeError:
+        raise PacketError("a PUBLISH whose topic is not UTF-8") from None
+    if b"\0" in topic:
+        raise PacketError("a PUBLISH whose topic contains U+0000")
+    if not is_name(name):
+        reason = f"a PUBLISH to {name[:80]!r}, which is not a topic name"
+        raise PacketError(reason, spec.BAD_TOPIC)
+    if not is_plain(name):
+        raise PacketError(f"a PUBLISH to {name[:80]!r}, which has a control character")
+    return name
+
+
 def check_message(properties: Properties, payload: bytes, qos: int = 0) -> int:
     """What a PUBLISH or a will may not say is a PacketError, with QoS 1 and 2 an answer."""
     topic = properties.texts.get(spec.RESPONSE_TOPIC)

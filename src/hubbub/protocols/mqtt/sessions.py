@@ -14,13 +14,13 @@ from hubbub.core.broker import Broker
 from hubbub.core.connection import Protocol
 from hubbub.core.limits import CONNECT_BYTES, EARLY_BYTES
 from hubbub.core.link import Link
-from hubbub.core.session import Session, SessionState, Silent, Subscription, row_about
-from hubbub.protocols.mqtt.dialect import PLAIN, Dialect, Dialect5
+from hubbub.core.session import FOR_EVER, Session, SessionState, Silent, Subscription, row_about
+from hubbub.protocols.mqtt.dialect import PLAIN, SECOND, Dialect, Dialect5
 from hubbub.protocols.mqtt.options import unpack
 from hubbub.protocols.mqtt.rate import Rate
 from hubbub.protocols.mqtt.serial import CLIENTS, Serial
 from hubbub.protocols.mqtt.session import NAME, MqttSession
-from hubbub.protocols.mqtt.wills import will_of
+from hubbub.protocols.mqtt.wills import Will, will_of
 from hubbub.schema import WILL, Row, name_of
 
 
@@ -118,6 +118,27 @@ class Sessions(Protocol):
             if 0 < away.state.expires <= stamp:
                 self.broker.metrics.expired += 1
                 self.end(away)
+
+    def leave(self, session: MqttSession, reason: str, expiry: int, will: Will | None) -> None:
+        """Its connection is over: it ends now, or lasts `expiry` seconds; with it, or before, the
+        will.
+        """
+        broker, stamp = self.broker, self.broker.clock.stamp()
+        ends = not session.lasting or not expiry
+        expires = 0 if expiry == FOR_EVER else stamp + expiry * SECOND
+        kept = session.state.will
+        if will is not None and (ends or not will.delay):
+            broker.post(will.published(stamp), session)
+            will = None
+        if not session.lasting:
+            self.sessions.pop(session.client, None)
+        broker.disconnect(session, reason, expires if session.lasting else 0)
+        if ends and session.lasting:
+            self.end(session)
+        elif session.lasting:
+            if will is not None and kept is not None:
+                broker.postpone(kept, stamp, expires)
+            self.expect(session.state)
 
     def end(self, session: MqttSession) -> None:
         """A lasting session is over: its will, if it still waits, is published now."""

@@ -1,14 +1,18 @@
 """SUBSCRIBE and UNSUBSCRIBE: what a client may have, what it is told, and what it then gets first.
 
 A SUBACK leaves before anything of the new subscriptions (3.8.4); that of a lasting session leaves
-when its rows are durable. Called by the connection. No I/O.
+when its rows are durable. A packet may have 100,000 filters: what both do is an iterator that stops
+behind each PIECE of them, and everything else to the client stays aside meanwhile. The connection
+calls it, now and in later turns. No I/O.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from hubbub.core import client
+from hubbub.core.link import Link
 from hubbub.core.session import Subscription
 from hubbub.core.topics import CLIENT, SELF, SHARE, is_plain, is_well_formed
 from hubbub.protocols.mqtt import codec
@@ -19,27 +23,57 @@ from hubbub.protocols.mqtt.session import ANY_PACKET, MqttSession
 from hubbub.protocols.mqtt.sessions import Sessions
 from hubbub.schema import name_from_wire
 
+PIECE: Final = 50  # filters of one turn: a millisecond or two
 
-def subscribe(mqtt: Sessions, session: MqttSession, body: bytes, asked: codec.Connect) -> None:
+
+def subscribe(
+    mqtt: Sessions, session: MqttSession, body: bytes, asked: codec.Connect
+) -> Iterator[None]:
     """Take a SUBSCRIBE and answer it. Nothing comes back to a bridge that came from it.
 
     `asked`: how the client introduced itself.
     """
-    v5 = session.dialect.v5
-    packet_id, wanted, properties = codec.parse_subscribe(body, v5)
+    v5, reader = session.dialect.v5, codec.Reader(body, "SUBSCRIBE")
+    packet_id, wanted, properties = codec.begin_subscribe(reader, v5)
+    while reader.more():
+        wanted.append(codec.wish_of(reader, v5))
+        if not len(wanted) % (8 * PIECE):
+            yield
     _check_answer(session, len(wanted))
     identifier = sum(properties.subscriptions) if properties is not None else 0
     codes, offers = [], []
-    for name, wish in wanted:
-        options = wish | codec.NO_LOCAL if asked.bridge else wish
-        code, offered = _subscribe_one(mqtt, session, name_from_wire(name), options, identifier)
-        codes.append(code if v5 else _before_5(code, wish, asked.version))
-        if offered is not None:
-            offers.append(offered)
-    session.subscribed()
-    _answer(session, codec.suback(packet_id, codes, codec.NO_PROPERTIES if v5 else b""), True)
-    for subscription in offers:
+    link = _shut(session, len(wanted))
+    try:
+        for number, (name, wish) in enumerate(wanted, 1):
+            options = wish | codec.NO_LOCAL if asked.bridge else wish
+            code, offered = _subscribe_one(mqtt, session, name_from_wire(name), options, identifier)
+            codes.append(code if v5 else _before_5(code, wish, asked.version))
+            if offered is not None:
+                offers.append(offered)
+            if not number % PIECE:
+                yield
+        session.subscribed()
+        answer = codec.suback(packet_id, codes, codec.NO_PROPERTIES if v5 else b"")
+        if link is not None:
+            link.pass_aside(answer, barrier=session.lasting)
+        else:
+            _answer(session, answer, True)
+    finally:
+        if link is not None:
+            link.reopen()
+    for number, subscription in enumerate(offers, 1):
         client.catch_up(mqtt.broker, subscription)
+        if not number % PIECE:
+            yield
+
+
+def _shut(session: MqttSession, filters: int) -> Link | None:
+    """Keep everything else aside until the answer, if that takes more than this turn."""
+    link = session.link
+    if link is None or filters < PIECE or link.aside is not None:
+        return None
+    link.shut()
+    return link
 
 
 def _before_5(code: int, asked: int, version: str) -> int:
@@ -102,13 +136,19 @@ def _refused(session: MqttSession, refusal: client.Refused) -> int:
     return code
 
 
-def unsubscribe(mqtt: Sessions, session: MqttSession, body: bytes) -> None:
+def unsubscribe(mqtt: Sessions, session: MqttSession, body: bytes) -> Iterator[None]:
     """Take an UNSUBSCRIBE and answer it."""
-    v5 = session.dialect.v5
-    packet_id, names, _ = codec.parse_unsubscribe(body, v5)
+    v5, reader = session.dialect.v5, codec.Reader(body, "UNSUBSCRIBE")
+    packet_id, names, _ = codec.begin_unsubscribe(reader, v5)
+    while reader.more():
+        names.append(reader.string("topic filter"))
+        if not len(names) % (8 * PIECE):
+            yield
     _check_answer(session, len(names))
     codes = []
-    for name in names:
+    for number, name in enumerate(names, 1):
+        if not number % PIECE:
+            yield
         meant = _meant(session, name_from_wire(name), "an UNSUBSCRIBE from")
         session.changes(meant)
         found = mqtt.broker.unsubscribe(session, meant)

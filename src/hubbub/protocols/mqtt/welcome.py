@@ -17,7 +17,7 @@ from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError, Properties
 from hubbub.protocols.mqtt.dialect import Dialect
 from hubbub.protocols.mqtt.incoming import check_message
-from hubbub.protocols.mqtt.session import ANY_PACKET
+from hubbub.protocols.mqtt.session import ANY_PACKET, MqttSession
 from hubbub.protocols.mqtt.sessions import Sessions
 from hubbub.protocols.mqtt.wills import Will
 from hubbub.schema import name_from_wire, name_to_wire
@@ -28,6 +28,7 @@ REFUSALS: Final = {
     rights.BAD_CLIENT: spec.BAD_CLIENT,
     rights.TOO_BUSY: spec.BUSY,
 }
+REASON_OVERHEAD: Final = 16  # what a packet with a reason string has besides, at most
 # What is wrong with a CONNECT that ends the connection without a CONNACK, as mosquitto has it.
 UNANSWERED: Final = (spec.MALFORMED, spec.PROTOCOL, spec.BAD_TOPIC, spec.BAD_PAYLOAD)
 
@@ -178,11 +179,30 @@ def greeting(mqtt: Sessions, asked: codec.Connect, number: int) -> Properties:
     return found
 
 
+def in_words(text: str, wants: Properties) -> Properties:
+    """A reason in words, if the client wants to hear them and takes packets so large."""
+    numbers, said = wants.numbers, text.encode("utf-8", "replace")
+    room = numbers.get(spec.MAXIMUM_PACKET, ANY_PACKET) - REASON_OVERHEAD
+    if not said or len(said) > room or numbers.get(spec.REQUEST_PROBLEM) == 0:
+        return Properties()
+    return Properties(texts={spec.REASON_STRING: said})
+
+
 def refusal(v5: bool, code: int, properties: Properties) -> bytes:
     """A CONNACK that refuses."""
     if v5:
         return codec.connack(False, code, properties.encode())
     return codec.connack(False, spec.RETURN_CODE_OF.get(code, codec.NOT_AUTHORISED))
+
+
+def bound(session: MqttSession, wants: Properties) -> None:
+    """What the client takes (3.1.2.11.3 to 3.1.2.11.5)."""
+    numbers = wants.numbers
+    session.limit(
+        numbers.get(spec.RECEIVE_MAXIMUM, 65_535),
+        numbers.get(spec.MAXIMUM_PACKET, session.packet_limit),
+        numbers.get(spec.TOPIC_ALIAS_MAXIMUM, 0),
+    )
 
 
 def referral(mqtt: Sessions) -> tuple[int, Properties]:

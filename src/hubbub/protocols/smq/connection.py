@@ -24,7 +24,7 @@ from hubbub.core import rights as gate
 from hubbub.core.broker import Broker
 from hubbub.core.connection import NEVER, Connection, Protocol
 from hubbub.core.gate import Admission, Opening
-from hubbub.core.limits import ROUTES
+from hubbub.core.limits import PACKETS_LOOKED, ROUTES, TURN_SECONDS
 from hubbub.core.link import Link
 from hubbub.core.message import Run
 from hubbub.core.rights import OBSERVE, verb_of
@@ -202,8 +202,12 @@ class SmqConnection(Connection):
         if self._rest:
             data = self._rest + data
             self._rest = b""
+        if self.working:  # what was read before reading stopped
+            self._rest = data
+            return
         at, size = 0, len(data)
-        while not self.link.closing and not self.asking:
+        left, began, late = PACKETS_LOOKED, 0.0, False
+        while not (self.link.closing or self.asking or late):
             end = codec.next_frame(data, at)
             if not end:
                 break
@@ -219,10 +223,20 @@ class SmqConnection(Connection):
             else:
                 self._handle(data[at + 2], data[at + 3 : end])
             at = end
+            left -= 1
+            if not left:
+                left, spent = PACKETS_LOOKED, self.broker.clock.spent()
+                began = began or spent
+                late = spent - began > TURN_SECONDS
+        if late and at < size and not (self.asking or self.link.closing):
+            self.put_off()
         if at < size and self.asking:
             client.keep(self, data[at:])
         elif at < size:
             self._rest = data[at:]
+
+    def proceed(self) -> None:
+        self.feed(b"")
 
     def _take_message(self, data: bytes) -> None:
         """One message of a WebSocket."""

@@ -330,14 +330,6 @@ def transferred(deliveries: Iterable[Delivery], cursor: str) -> bytes:
     return b'{"messages":[%b],"next":%b}' % (messages, quoted(cursor.encode()))
 
 
-def names(found: Iterable[str]) -> bytes:
-    """A list of queues, in descending order of bytes as ever."""
-    raw = sorted(map(name_to_wire, found), reverse=True)
-    if raw and not _SPECIAL.search(b"".join(raw)):
-        return b'["%b"]' % b'","'.join(raw)  # there may be very many
-    return b"[%b]" % b",".join(map(quoted, raw))
-
-
 # The client's side
 
 

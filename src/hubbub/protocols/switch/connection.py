@@ -29,6 +29,7 @@ from hubbub.errors import ProtocolError
 from hubbub.protocols.switch import codec, operations, readme, readme_operations, topics, trace
 from hubbub.protocols.switch.codec import Call, Refused
 from hubbub.protocols.switch.diagnostics import Diagnosis
+from hubbub.protocols.switch.listing import Listing
 from hubbub.protocols.switch.operations import (
     Answer,
     Shared,
@@ -248,6 +249,8 @@ class SwitchConnection(Connection):
                 self._finish(operation(self.shared, session, call, request))
             elif name == "diagnostics":
                 self._diagnose(session)
+            elif name in ("list", "list_alive"):
+                self._list(call, session, name == "list_alive")
             elif name == "trace":
                 self._trace(call, session)
             else:
@@ -373,6 +376,12 @@ class SwitchConnection(Connection):
         self.bound = True  # while it is made; which protocol comes next is open as before
         self._wait_for(Diagnosis(self.shared.diagnostics, readme), 0.0)
         self.bound = bound or self.wait is not None
+
+    def _list(self, call: Call, session: Visitor, alive: bool) -> None:
+        shared, prefix = self.shared, call.arguments[0]
+        self._wait_for(
+            Listing(shared.trace.wakeups, self.broker, session, prefix, alive), 0.0
+        )
 
     def _wait_for(self, wait: Wait, now: float) -> None:
         """Answer at once if there is something or no time to wait, else when there is."""

@@ -14,13 +14,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from hubbub.core.broker import Broker
-from hubbub.core.connection import NEVER
-from hubbub.core.limits import TURN_SECONDS
 from hubbub.core.message import Message
 from hubbub.core.queue import Queue
 from hubbub.protocols.switch import codec, readme
 from hubbub.protocols.switch.address import delivery_of
-from hubbub.protocols.switch.wait import Wait, Wakeups, nobody
+from hubbub.protocols.switch.wait import Report, Wakeups
 from hubbub.schema import name_to_wire
 
 ENTRIES: Final = 100  # of one queue
@@ -86,44 +84,27 @@ def _by_name(queue: Queue) -> bytes:
     return name_to_wire(queue.name)
 
 
-class Diagnosis(Wait):
+class Diagnosis(Report):
     """One answer on its way. In dialect A (`old`) it is the queues and what is in them."""
 
     def __init__(self, desk: Diagnostics, old: bool) -> None:
-        super().__init__(desk.wakeups, NEVER)
+        super().__init__(desk.wakeups, desk.broker)
         self._desk = desk
         self._old = old
         self._queues = desk.sorted()
         self._said: list[bytes] = []
         self._left = MOST
-        self._work = self._pieces()
-        self._body: bytes | None = None
-
-    def begin(self) -> None:
-        self._desk.broker.later(self.look)
-
-    def answer(self) -> bytes | None:
-        """Go on for as long as one turn may take."""
-        clock = self._desk.broker.clock
-        began = clock.spent()
-        for _ in self._work:
-            if clock.spent() - began > TURN_SECONDS:
-                if self.look is not nobody:
-                    self._desk.broker.later(self.look)
-                return None
-        return self._whole()
 
     def empty(self) -> bytes:
-        """The hub is stopping: what there is so far."""
         del self._queues[len(self._said) :]
-        return self._whole()
+        return self.whole()
 
-    def _whole(self) -> bytes:
+    def whole(self) -> bytes:
         if self._old:
             return b"{%b}" % b",".join(self._said)
         return self._desk.whole(self._queues, self._said)
 
-    def _pieces(self) -> Iterator[None]:
+    def pieces(self) -> Iterator[None]:
         """One queue after the other, with a stop behind each message."""
         for queue in self._queues:
             entries: list[bytes] = []

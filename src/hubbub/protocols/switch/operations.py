@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from hubbub.config.settings import UNIX
@@ -307,26 +307,6 @@ def take_out(shared: Shared, session: Visitor, queue: Queue, number: int) -> boo
     return True
 
 
-def list_all(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
-    prefix = call.arguments[0]
-    return Answer(codec.names(queue.name for queue in _listed(shared.broker, session, prefix)))
-
-
-def _listed(broker: Broker, session: Visitor, prefix: str) -> Iterator[Queue]:
-    """The queues that a client may know of."""
-    for queue in broker.state.queues.values():
-        if queue.name.startswith(prefix):
-            if session.rights is broker.open or broker.may(session, LIST, queue.client):
-                yield queue
-
-
-def list_alive(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
-    """Only the queues somebody ever read, which is what the original calls alive."""
-    prefix = call.arguments[0]
-    listed = _listed(shared.broker, session, prefix)
-    return Answer(codec.names(queue.name for queue in listed if queue.polled is not None))
-
-
 def shutdown(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     """End the hub as SIGTERM does, where it is a process of its own and the client is near."""
     if shared.broker.stop is None:
@@ -362,6 +342,4 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "configure": configure,
     "shutdown": shutdown,
     "admin": admin,
-    "list": list_all,
-    "list_alive": list_alive,
 }

@@ -8,9 +8,11 @@ this tick, in one answer.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from hubbub.core.broker import Broker
+from hubbub.core.connection import NEVER
+from hubbub.core.limits import TURN_SECONDS
 from hubbub.core.queue import Queue, Reader
 from hubbub.core.session import Silent
 
@@ -88,3 +90,38 @@ class Wait(Reader):
     def empty(self) -> bytes:
         """The answer when time is up."""
         raise NotImplementedError
+
+
+class Report(Wait):
+    """An answer about very much: it is made a piece a turn, so that nobody else waits for it."""
+
+    def __init__(self, wakeups: Wakeups, broker: Broker) -> None:
+        super().__init__(wakeups, NEVER)
+        self._broker = broker
+        self._work = self.pieces()
+
+    def pieces(self) -> Iterator[None]:
+        """Find what is to be said, with a stop behind each little of it."""
+        raise NotImplementedError
+
+    def whole(self) -> bytes:
+        """What there is so far."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        self._broker.later(self.look)
+
+    def answer(self) -> bytes | None:
+        """Go on for as long as one turn may take."""
+        clock = self._broker.clock
+        began = clock.spent()
+        for _ in self._work:
+            if clock.spent() - began > TURN_SECONDS:
+                if self.look is not nobody:
+                    self._broker.later(self.look)
+                return None
+        return self.whole()
+
+    def empty(self) -> bytes:
+        """The hub is stopping."""
+        return self.whole()

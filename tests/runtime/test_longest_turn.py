@@ -1,0 +1,124 @@
+"""Who asks for much keeps nobody waiting: the longest turn of the loop, in time of the processor.
+
+Each of these was one turn of 120 ms to 1.3 s. A turn is 4 ms of work for one and as much for all
+that goes on in turns, and what the machine adds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hubbub.config.settings import Settings
+from hubbub.core.turns import Turns
+from hubbub.protocols.mqtt import codec
+from hubbub.runtime.node import Node
+from hubbub.runtime.socket import Socket
+from hubbub.wire.http import response
+
+MOST = 0.06  # seconds; on a quiet machine they are below 0.01
+
+
+class Longest:
+    """Measures each call of what it wraps."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def of(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def measured(*arguments: Any) -> Any:
+            began = time.thread_time()
+            try:
+                return function(*arguments)
+            finally:
+                self.seconds = max(self.seconds, time.thread_time() - began)
+
+        return measured
+
+
+@pytest.fixture
+def longest(monkeypatch: pytest.MonkeyPatch) -> Longest:
+    longest = Longest()
+    monkeypatch.setattr(Socket, "data_received", longest.of(Socket.data_received))
+    monkeypatch.setattr(Turns, "settle", longest.of(Turns.settle))
+    return longest
+
+
+@pytest.fixture
+async def hub(tmp_path: Path, longest: Longest) -> AsyncIterator[Node]:
+    gc.disable()  # a hub of its own process freezes what it has
+    async with Node(Settings(listen=("127.0.0.1:0",), data=str(tmp_path / "data"))) as hub:
+        yield hub
+    gc.enable()
+
+
+async def asked(hub: Node, *said: bytes, until: int) -> bytes:
+    """Everything that comes, until so many bytes are there."""
+    address = hub.listeners[0].address
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    for one in said:
+        writer.write(one)
+        await asyncio.sleep(0.2)
+    async with asyncio.timeout(60):
+        heard = await reader.readexactly(until)
+    writer.close()
+    return heard
+
+
+def framed(kind: int, body: bytes) -> bytes:
+    return (len(body) + 3).to_bytes(2, "big") + bytes((kind,)) + body
+
+
+NAMES = [b"a/%d/b" % number for number in range(10_000)]
+CONNECT = codec.connect(b"ann", True, 0)
+LASTING = codec.connect(b"ann", False, 0)
+SUBSCRIBE = codec.subscribe(1, [(name, 0) for name in NAMES])
+MANY = b"".join(codec.subscribe(1, [(b"a", 0)]) for _ in range(20_000))
+
+
+@pytest.mark.parametrize(
+    ("said", "until"),
+    [
+        ((CONNECT, SUBSCRIBE), 4 + 10_005),
+        ((LASTING, SUBSCRIBE), 4 + 10_005),
+        ((CONNECT, codec.unsubscribe(1, NAMES)), 4 + 4),
+        ((LASTING, MANY), 4 + 5 * 20_000),
+    ],
+    ids=["subscribe", "lasting", "unsubscribe", "many packets"],
+)
+async def test_many_filters(
+    hub: Node, longest: Longest, said: tuple[bytes, ...], until: int
+) -> None:
+    heard = await asked(hub, *said, codec.PINGREQ_PACKET, until=until + 2)
+    assert heard.endswith(codec.PINGRESP_PACKET), "what came behind it is heard behind it"
+    assert longest.seconds < MOST
+
+
+async def test_many_names_of_smq(hub: Node, longest: Longest) -> None:
+    head = b"GET / HTTP/1.0\r\nHost: localhost\r\nSimpleMQ: 1\r\n\r\n"
+    names = b"".join(framed(6, b"x/%05d" % number) for number in range(8_000))
+    init, connack, ack = 3 + 5 + len("127.0.0.1"), 8, 3 + 5 + 7
+    said = (head, framed(2, b"\1\6device\0"), names, framed(12, b""))
+    heard = await asked(hub, *said, until=init + connack + 8_000 * ack + 3)
+    assert heard.endswith(framed(13, b""))
+    assert longest.seconds < MOST
+
+
+async def test_a_list_of_many_queues(hub: Node, longest: Longest) -> None:
+    for number in range(30_000):
+        hub.broker.queues.named(f"q{number:05}")
+    await asyncio.sleep(1)
+    longest.seconds = 0.0
+    said = b"GET /login/me HTTP/1.1\r\n\r\n", b"GET /list/q HTTP/1.1\r\n\r\n"
+    size = 1 + 30_000 * 9
+    heads = response(200, b"") + response(200, bytes(size))[:-size]
+    heard = await asked(hub, *said, until=len(heads) + size)
+    assert heard.startswith(heads + b'["q29999","q29998",')
+    assert heard.endswith(b'"q00000"]')
+    assert longest.seconds < MOST
