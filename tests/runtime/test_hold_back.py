@@ -134,6 +134,15 @@ async def test_a_reader_that_reads_nothing_is_waited_for_a_while(hub: Node) -> N
     assert hub.broker.metrics.dropped["slow consumer"] == dropped + 10
 
 
+async def test_who_reads_what_it_says_itself_does_not_wait_for_itself(hub: Node) -> None:
+    """A program that reads only when it has said everything would stand still."""
+    echo = await mqtt(hub, b"echo", b"file")
+    echo.writer.write(FRAME * COUNT + b"\xc0\0")
+    await until(lambda: hub.broker.metrics.messages_in == COUNT)
+    assert hub.broker.metrics.held_back == 0
+    assert hub.broker.metrics.dropped["slow consumer"] > 0
+
+
 async def test_a_reader_that_goes_lets_its_publisher_go_on(hub: Node) -> None:
     reader, sender = await mqtt(hub, b"asleep", b"file"), await mqtt(hub, b"sender")
     other = await mqtt(hub, b"other", b"news")

@@ -197,7 +197,7 @@ class Client(Session):
         self.link = link
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
-        if self.link.choked and not self.broker.patience.has(self.link, run):
+        if self.link.choked and not self.broker.patience.has(self, self.link, run):
             drop(self.broker, self, "slow consumer", run.count)
         else:
             self.link.write(run.seen_as(subscription.encodings[run.qos]))

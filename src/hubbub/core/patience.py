@@ -24,6 +24,7 @@ from hubbub.core.limits import HOLD_BACK_BYTES, HOLD_BACK_SECONDS
 from hubbub.core.link import Link
 from hubbub.core.message import Run
 from hubbub.core.metrics import Metrics
+from hubbub.core.session import Session
 from hubbub.core.topics import matches
 
 
@@ -47,14 +48,15 @@ class Patience:
         self._metrics = metrics
         self._slow: dict[Link, Slow] = {}
 
-    def has(self, link: Link, run: Run) -> bool:
+    def has(self, reader: Session, link: Link, run: Run) -> bool:
         """Whether a run may still be written to a choked link, for its publisher waits from now on.
 
-        False: drop it. What one read of the publisher's socket brought is written, too, unless
-        there is too much already: a thousand publishers may be heard in one turn.
+        False: drop it. Who reads what it says itself would wait for itself. What one read of the
+        publisher's socket brought is written, too, unless there is too much already: a thousand
+        publishers may be heard in one turn.
         """
         opening = run.sender.opening
-        if opening is None or not self.seconds:
+        if opening is None or not self.seconds or run.sender is reader:
             return False
         route = run.route
         if len(route.subscriptions) > 1 and not any(matches(f, route.name) for f in self.filters):

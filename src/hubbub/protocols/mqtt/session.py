@@ -236,7 +236,7 @@ class MqttSession(Session):
             self._deliver_acknowledged(run, subscription, qos)
         elif link is None:
             return
-        elif link.choked and not self.broker.patience.has(link, run):
+        elif link.choked and not self.broker.patience.has(self, link, run):
             drop(self.broker, self, "slow consumer", run.count)
         else:
             self._pass_on(link, run, subscription.encodings[run.qos])

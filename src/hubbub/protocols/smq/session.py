@@ -203,7 +203,7 @@ class SmqSession(Session):
         self.write(self.encoding.wrap(codec.message(kind, *numbers, rest=rest)))
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
-        if self.link.choked and not self.broker.patience.has(self.link, run):
+        if self.link.choked and not self.broker.patience.has(self, self.link, run):
             drop(self.broker, self, "slow reader", run.count)
             return
         encoding = self.encoding
