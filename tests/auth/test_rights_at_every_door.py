@@ -483,6 +483,7 @@ def wake_delays(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
         house.broker.delays.wake()
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("way", ["delayed", "dead letter"])
 def test_a_copy_of_a_request_was_asked_by_who_sent_the_first(
     way: str, monkeypatch: pytest.MonkeyPatch

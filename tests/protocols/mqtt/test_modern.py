@@ -671,6 +671,7 @@ def test_its_own_message_has_no_identifier_of_a_subscription_that_leaves_it_out(
     assert ann.hear()[1:] == [word.format(" dup") for word in heard]
 
 
+@pytest.mark.pure
 def test_changes_while_something_waits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hubbub.protocols.mqtt.wishes.SUBSCRIPTIONS", 10)
     stage = Stage()

@@ -127,6 +127,7 @@ def test_a_session_of_another_mount_point_is_another_one(first: str, again: bool
     assert stage.broker.state.sessions["mqtt", "ann"].mount == other
 
 
+@pytest.mark.pure
 def test_what_is_published_stays_under_it(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage()
     ann = connected(stage, "ann", True)

@@ -367,6 +367,7 @@ def test_what_is_too_large_waits_without_stopping_the_others(town: Town) -> None
     assert town.waiting("jobs") == []
 
 
+@pytest.mark.pure
 def test_many_that_are_too_large_are_looked_at_in_turns(
     town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -700,6 +700,7 @@ def test_a_transfer_takes_no_more_than_a_turn(monkeypatch: pytest.MonkeyPatch) -
         assert int(cursor) == found - 1
 
 
+@pytest.mark.pure
 def test_of_very_many_queues_those_that_hold_something_are_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
