@@ -17,8 +17,10 @@ import pytest
 from hubbub.auth.passwords import add_user, remove_user
 from hubbub.config.settings import Journal, Settings
 from hubbub.errors import SettingError
+from hubbub.protocols.switch import Switch
 from hubbub.runtime.node import Node
 from hubbub.web.app import Application
+from tests.client.smq.here import until
 
 WEBSOCKET = (
     b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
@@ -280,8 +282,8 @@ async def test_a_trace_that_waits_is_asked_again(hub: Node, files: Path) -> None
     assert b"200 OK" in await ann.ask(request(b"/login/me", basic(b"ann", b"secret")))
     assert b"200 OK" in await ann.ask(request(b"/persistent/q"))
     eve.writer.write(request(b"/trace/0/1", basic(b"eve", b"nosy")))
-    await eve.writer.drain()
-    await asyncio.sleep(0.2)
+    [switch] = [one for one in hub.protocols if isinstance(one, Switch)]
+    await until(lambda: bool(switch._desk.trace.watches))
     (files / "acl").write_text("user ann\ntopic $queue/#\nuser eve\ntopic read none\n")
     hub.read_credentials()
     told = b"Content-Length: 6\r\n"
