@@ -87,6 +87,17 @@ def _packages(project: dict[str, Any]) -> list[str]:
 # What is installed
 
 
+def test_the_lock_has_a_hash_of_everything_and_no_place_of_this_machine() -> None:
+    text = (ROOT / "requirements-dev.lock").read_text()
+    assert "://" not in text and "file:" not in text and "/home" not in text
+    found = re.findall(r"(?m)^([a-z0-9-]+)==(\S+).*((?:\n    --hash=sha256:[0-9a-f]{64}.*)*)", text)
+    assert len(found) > 80 and all(hashes for _, _, hashes in found)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lists = [project["dependencies"], *project["optional-dependencies"].values()]
+    wanted = {re.split(r"[<>=\[;]", line)[0] for one in lists for line in one} - {"hubbub"}
+    assert wanted <= {name for name, _, _ in found}, "uv pip compile …: the head of the file"
+
+
 def test_dependencies_whose_inside_is_used_are_pinned_below_their_next_minor() -> None:
     lines = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     for name in ("uvicorn", "uvloop", "websockets"):
