@@ -35,6 +35,17 @@ def test_too_many_users_from_an_address() -> None:
     assert guesses.blocked("a", "honest") and not guesses.blocked("b", "honest")
 
 
+def test_who_says_no_name_is_a_user_of_its_own() -> None:
+    guesses = Guesses(Time())
+    for number in range(int(OF_USER)):
+        guesses.wrong("a", f"user{number}")
+    assert not guesses.blocked("a", ""), "the others' are not its own"
+    for _ in range(int(OF_USER)):
+        assert not guesses.blocked("a", ""), "each counts once"
+        guesses.wrong("a", "")
+    assert guesses.blocked("a", "") and not guesses.blocked("a", "ann")
+
+
 def test_a_right_one_forgives_typing_errors() -> None:
     guesses = Guesses(Time())
     for _ in range(100):

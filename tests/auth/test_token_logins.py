@@ -191,11 +191,23 @@ async def test_forged_tokens_count_as_guesses(hub: Node) -> None:
     words = b""
     for _ in range(12):
         words = await (await Peer.dial(hub)).ask(connect5(b"ann", forged), 99)
-    assert words[3] == 0x89, "busy: it is not looked at any more"
+    assert words[3] == 0x89, "busy: too many guesses"
     old = signed(exp=1_000_000, sub="old", acl=[])
     for _ in range(12):
         words = await (await Peer.dial(hub)).ask(connect5(b"old", old), 99)
     assert words[3] == 0x86, "a device whose token expired is no guesser"
+
+
+async def test_forged_tokens_keep_no_right_one_out(hub: Node) -> None:
+    """All of them may come from one address, and with no user name: a signature is no guess."""
+    forged, right = signed(acl=[])[:-6] + b"AAAAAA", signed(acl=MAY)
+    for user in (b"", b"ann"):
+        for _ in range(60):
+            await (await Peer.dial(hub)).ask(connect5(user, forged), 99)
+        peer = await Peer.dial(hub)
+        assert (await peer.ask(connect5(user, right), 4))[3] == 0
+    answer = await (await Peer.dial(hub)).ask(request(b"/api/v1/status", bearer(right)), 200)
+    assert answer.startswith(b"HTTP/1.1 200")
 
 
 async def test_keys_that_were_taken_away_end_connections(hub: Node, tmp_path: Path) -> None:

@@ -167,25 +167,32 @@ class Guard(Gate):
             self._gates.logins.verify(passwords, credentials, decide)
 
     def _by_token(self, credentials: Credentials) -> str:
-        """Let in whom its token names: "", or why not."""
+        """Let in whom its token names: "", or why not.
+
+        Looked at however many forged ones came from there: it is little work, and a signature
+        cannot be guessed.
+        """
         from hubbub.auth.tokens import BadToken
 
         assert self._tokens is not None
-        guesses, address = self._gates.logins.guesses, source_of(credentials.address)
-        if guesses.blocked(address, credentials.user):
-            return TOO_BUSY
         try:
             token = self._tokens.check(credentials.secret)
         except BadToken as error:
-            if error.forged:
-                guesses.wrong(address, credentials.user)
-            return worded(BAD_CREDENTIALS, str(error))
+            busy = error.forged and self._forged(credentials)
+            return TOO_BUSY if busy else worded(BAD_CREDENTIALS, str(error))
         if credentials.user not in ("", token.user):
             return worded(BAD_CREDENTIALS, f"the token is for another user, {token.user!r}")
         credentials.user = token.user
         credentials.expires = token.expires
         credentials.basis = self._basis(credentials, False, token)
         return ""
+
+    def _forged(self, credentials: Credentials) -> bool:
+        """Count it as a guess; return whether there were too many before."""
+        guesses, address = self._gates.logins.guesses, source_of(credentials.address)
+        busy = guesses.blocked(address, credentials.user)
+        guesses.wrong(address, credentials.user)
+        return busy
 
     def _complaint(self, credentials: Credentials) -> str:
         """What is wrong whatever the password, "" if nothing is."""
