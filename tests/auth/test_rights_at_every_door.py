@@ -22,6 +22,7 @@ from hubbub.config.settings import Settings
 from hubbub.core import rights as verbs
 from hubbub.core.gate import Admission, Gate
 from hubbub.core.message import Message, message_of, row_of
+from hubbub.core.quotas import SUBTOPICS, TOPICS
 from hubbub.core.replies import asker_of
 from hubbub.core.rights import VERBS
 from hubbub.protocols.mqtt import Mqtt
@@ -562,12 +563,13 @@ def test_one_user_does_not_take_the_numbers_of_all(kind: int) -> None:
     """They are durable: who could take them all would end them for ever."""
     house = House()
     house.let_in(ruled("write #"))
-    house.broker.topic_ids = 10
+    house.broker.quotas.most[TOPICS] = house.broker.quotas.most[SUBTOPICS] = 10
     ann = house.device(b"annika")
     for name in (b"a", b"b", b"c"):
         ann.say(kind, rest=name)
     assert [one[1] for one in ann.hear()] == [0, 0, 1]
-    house.broker.sessions["smq", "annika"].user = "bob"
+    session = house.broker.sessions["smq", "annika"]
+    session.user, session.payer = "bob", ""
     ann.say(kind, rest=b"c")
     assert ann.hear()[0][1] == 0
 

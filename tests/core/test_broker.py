@@ -9,6 +9,7 @@ from hubbub.core.clock import Clock
 from hubbub.core.limits import ROUTES
 from hubbub.core.log import Log
 from hubbub.core.message import Message
+from hubbub.core.quotas import TOPICS
 from hubbub.core.session import Silent
 from tests.core.recording import Ear, folded, recording, shape
 from tests.rights import ruled
@@ -395,7 +396,7 @@ def test_an_observed_client_that_leaves_is_told_once() -> None:
 
 def test_ids_are_made_once_and_bounded() -> None:
     broker, log = recording()
-    broker.topic_ids = 2
+    broker.quotas.most[TOPICS] = 2
     ear = Ear(broker, "ann")
     first = broker.topic_id("a", ear)
     assert broker.topic_id("a", ear) == first

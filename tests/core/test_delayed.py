@@ -8,6 +8,7 @@ from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.log import Log
 from hubbub.core.message import Message
+from hubbub.core.quotas import DELAYED
 from hubbub.core.session import Silent
 from hubbub.core.topics import DELAY_SECONDS, delayed_topic
 from hubbub.schema import changes_state
@@ -135,7 +136,7 @@ def test_what_expires_before_is_dropped() -> None:
 
 def test_their_number_is_bounded() -> None:
     broker, _ = recording()
-    broker.delays.most = 2
+    broker.quotas.most[DELAYED] = 2
     for _ in range(3):
         broker.post(Message("$delayed/5/a", b"x"))
     assert len(broker.state.delayed) == 2

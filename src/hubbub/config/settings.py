@@ -351,10 +351,10 @@ class Mqtt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_session_expiry: Annotated[
         Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)],
         _because(
-            "the longest time in seconds that a session outlives its connection; the default is "
-            "what 5.0 says for ever with"
+            "the longest time in seconds that a session outlives its connection; clients of 5.0 "
+            "that ask for more are told; 4_294_967_295 is for ever"
         ),
-    ] = 0xFFFF_FFFF
+    ] = 28 * 86_400
     receive_maximum: Annotated[
         Annotated[int, Meta(ge=1, le=65_535)],
         _because(

@@ -28,7 +28,6 @@ from hubbub.core.limits import (
     ROUTE_NAME_BYTES,
     ROUTES,
     SUBSCRIPTIONS,
-    TOPIC_IDS,
 )
 from hubbub.core.link import Outgoing
 from hubbub.core.log import Log
@@ -38,15 +37,10 @@ from hubbub.core.observing import Observers
 from hubbub.core.patience import Patience
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
 from hubbub.core.queues import Queues
+from hubbub.core.quotas import BEFORE, SESSIONS, SUBSCRIBED, SUBTOPICS, TOPICS, size_of
 from hubbub.core.replies import Replies
 from hubbub.core.retained import Retained
-from hubbub.core.rights import (
-    OF_ITS_OWN,
-    RECEIVE,
-    Refusals,
-    refusal,
-    verb_of,
-)
+from hubbub.core.rights import OF_ITS_OWN, RECEIVE, refusal, verb_of
 from hubbub.core.route import Route
 from hubbub.core.session import (
     FOR_EVER,
@@ -104,9 +98,7 @@ class Broker(Context):
         self.sharing = True  # and share subscriptions
         self.inflight = INFLIGHT
         self.inflight_bytes = 0  # of payload on their way to one client; 0 = any number
-        self.topic_ids = TOPIC_IDS
         self.stop: Callable[[], None] | None = None  # where a client may end the whole process
-        self.refusals = Refusals(clock)
         self.replies = Replies(self, self.queues, self.observers)
         self.patience = Patience(clock, self.metrics)
         self.hooks: Hooks | None = None
@@ -174,6 +166,8 @@ class Broker(Context):
         properties = properties_column({"address": session.address})
         first = 0
         before = self.state.sessions.get(key)
+        if session.lasting and before is None:
+            self.quotas.take(SESSIONS, session)
         if session.lasting:
             properties = lasting_properties(expiry, session.address, session.user, session.mount)
             first = before.backlog.next if before is not None else 0
@@ -221,6 +215,7 @@ class Broker(Context):
     def end(self, session: Session) -> None:
         """A lasting session is over for good."""
         self._forget(session)
+        self.quotas.give(SESSIONS, session.payer)
         self.sessions.pop((session.protocol, session.client), None)
         self.change(row_about(session, schema.END))
 
@@ -228,6 +223,8 @@ class Broker(Context):
         """Take all subscriptions of a session out of the routes."""
         subscriptions = list(session.subscriptions.values())
         session.subscriptions = {}
+        size = sum(size_of(one.filter) for one in subscriptions)
+        self.quotas.give(SUBSCRIBED, session.payer, size)
         for subscription in subscriptions:
             self._leave(subscription)
         self.age += 1
@@ -236,6 +233,10 @@ class Broker(Context):
         shared, session.shared = session.shared, {}
         for seq, name in shared.items():
             self.groups.give_again(seq, name)
+
+    def may_last(self, session: Session) -> bool:
+        """Whether there is room for one more session that outlives its connection."""
+        return not self.quotas.lacks(SESSIONS, session, len(self.state.sessions))
 
     # Subscriptions
 
@@ -248,6 +249,8 @@ class Broker(Context):
         session, name = subscription.session, subscription.filter
         old = session.subscriptions.get(name)
         session.subscriptions[name] = subscription
+        if old is None:
+            self.quotas.take(SUBSCRIBED, session, size_of(name))
         row = row_about(session, schema.SUBSCRIBE, name)
         row = row._replace(qos=subscription.qos, properties=subscription.options)
         self._write(session, row)
@@ -264,6 +267,7 @@ class Broker(Context):
         subscription = session.subscriptions.pop(name, None)
         if subscription is None:
             return False
+        self.quotas.give(SUBSCRIBED, session.payer, size_of(name))
         self._leave(subscription)
         self._write(session, row_about(session, schema.UNSUBSCRIBE, name))
         self._hear(session, -subscription.no_local)
@@ -327,6 +331,7 @@ class Broker(Context):
     def revive(self, session: Session) -> None:
         """A session that is away takes its place in the routes again."""
         self.sessions[session.protocol, session.client] = session
+        self._count(session)
         session.since = self.log.position
         for subscription in session.subscriptions.values():
             name = subscription.filter.removeprefix(QUEUE)
@@ -335,6 +340,12 @@ class Broker(Context):
             else:
                 self.enter(subscription)
         self._hear(session, sum(one.no_local for one in session.subscriptions.values()))
+
+    def _count(self, session: Session) -> None:
+        """What a session of before this start has counts as its user's."""
+        session.payer = "" if session.user else BEFORE
+        self.quotas.take(SESSIONS, session)
+        self.quotas.take(SUBSCRIBED, session, sum(map(size_of, session.subscriptions)))
 
     def _interrupt(self, state: SessionState) -> None:
         """A lasting session was connected when the hub ended.
@@ -410,7 +421,8 @@ class Broker(Context):
             if old is not None:
                 route.succeed(old)
             # Reply ids come and go too fast to be worth a place.
-            if len(key) <= ROUTE_NAME_BYTES and self.replies.entrance not in route.subscriptions:
+            fleeting = route.full or self.replies.entrance in route.subscriptions
+            if len(key) <= ROUTE_NAME_BYTES and not fleeting:
                 routes[key] = route
                 self.queues.cached(name, routes)
         return route
@@ -428,7 +440,7 @@ class Broker(Context):
             self.refuse(sender, verb_of(name), name)
         route.allowed = may and not name.startswith(DELAYED)
         if name.startswith(QUEUE):
-            self._lead_to_queue(route)
+            self._lead_to_queue(route, sender)
         elif name.startswith(CLIENT):
             self._lead_to_client(route, number)
         elif name.startswith(DELAYED):
@@ -441,12 +453,14 @@ class Broker(Context):
             self._fill(route, sender)
         return route
 
-    def _lead_to_queue(self, route: Route) -> None:
+    def _lead_to_queue(self, route: Route, sender: Session) -> None:
         name = route.name[len(QUEUE) :]
-        route.allowed = route.allowed and self.queues.may_begin(name)
+        if route.allowed and self.queues.lacks(name, sender):
+            route.allowed, route.full = False, True
         if route.allowed:
-            route.subscriptions = [self.queues.entrance(self.queues.named(name), route.name)]
-            route.bounded = True
+            queue = self.queues.named(name, asker=sender)
+            route.subscriptions = [self.queues.entrance(queue, route.name)]
+        route.bounded = route.allowed or route.full
 
     def _lead_to_client(self, route: Route, number: int) -> None:
         route.record = self.record == "all"
@@ -507,14 +521,18 @@ class Broker(Context):
 
     # Publishing
 
-    def is_full(self, route: Route, count: int, retain: bool, qos: int = 1) -> bool:
+    def is_full(
+        self, sender: Session, route: Route, count: int, retain: bool, qos: int = 1
+    ) -> bool:
         """Whether a bound would lose some of `count` more messages there, or not retain them.
 
         For protocols that can say so to the publisher; `publish` itself drops and counts.
         """
         name = route.name
+        if route.full:
+            return True
         if route.delay:
-            return not self.delays.has_room(count)
+            return not self.delays.has_room(sender, count)
         if name.startswith(QUEUE):
             queue = self.state.queue_at(name)
             return self.queues.room(queue) < count if queue is not None else self.no_room != ""
@@ -629,6 +647,13 @@ class Broker(Context):
 
     # Names
 
+    def _may_name(self, pool: str, names: Names, session: Session) -> bool:
+        """Whether there is a number for one more name of a client's."""
+        if self.quotas.lacks(pool, session, len(names.numbers)):
+            return False
+        self.quotas.take(pool, session)
+        return True
+
     def topic_id(self, name: str, session: Session, wanted: int = 0) -> int:
         """The durable number of a topic name, made if it is new; 0 when there are too many.
 
@@ -636,7 +661,7 @@ class Broker(Context):
         """
         wanted = _number(wanted)
         number = self.state.topics.numbers.get(name, 0)
-        if not number and self._may_name(self.state.topics, session):
+        if not number and self._may_name(TOPICS, self.state.topics, session):
             taken = wanted in self.state.topics.names or self.reachable(wanted)
             number = wanted if is_number(wanted) and not taken else self.address()
             row = row_about(session, schema.CREATE, name)
@@ -650,22 +675,13 @@ class Broker(Context):
         number = names.numbers.get(name, 0)
         if number or (self.hooks is not None and not self.hooks.may_name(name, session)):
             return number
-        if self._may_name(names, session):
+        if self._may_name(SUBTOPICS, names, session):
             free = is_number(wanted) and wanted not in names.names
             number = wanted if free else free_number(names.names)
             row = row_about(session, schema.CREATE)._replace(number=number)
             properties = subtopic_properties(name)
             self.change(row._replace(subtopic=column_of(name), properties=properties))
         return number
-
-    def _may_name(self, names: Names, session: Session) -> bool:
-        """Whether there is a number for one more name of a client's, which counts as its user's."""
-        if session.rights is self.open:
-            return len(names.numbers) < self.topic_ids
-        room = names.has_room(self.topic_ids, session.user)
-        if room:
-            names.count(session.user)
-        return room
 
 
 def _stays(route: Route) -> bool:

@@ -23,6 +23,7 @@ from hubbub.core.gate import Admission, Decided
 from hubbub.core.limits import EARLY_BYTES, INFLIGHT
 from hubbub.core.link import Link
 from hubbub.core.message import Message, Run
+from hubbub.core.quotas import SUBSCRIBED, size_of
 from hubbub.core.rights import CONSUME, RECEIVE, SUBSCRIBE, verb_of, words_of
 from hubbub.core.session import Session, Subscription
 from hubbub.core.topics import (
@@ -101,11 +102,19 @@ def subscribe(broker: Broker, subscription: Subscription) -> bool:
     full = len(session.subscriptions) >= most and session is not broker.itself
     if full and name not in session.subscriptions:
         raise Refused(TOO_MANY, f"{most} subscriptions are the most")
+    if name not in session.subscriptions and session is not broker.itself:
+        _check_quota(broker, session, name)
     if subscription.literal:
         _check_name(broker, session, name)
     else:
         _check_filter(broker, session, name)
     return broker.subscribe(subscription)
+
+
+def _check_quota(broker: Broker, session: Session, name: str) -> None:
+    lacks = broker.quotas.lacks(SUBSCRIBED, session, more=size_of(name))
+    if lacks:
+        raise Refused(TOO_MANY, lacks)
 
 
 def _check_name(broker: Broker, session: Session, name: str) -> None:
@@ -148,6 +157,9 @@ def _check_queue(broker: Broker, session: Session, name: str) -> None:
     if len(name) == len(QUEUE) or not is_name(name):
         raise Refused(MALFORMED, f"{name[:80]!r} is not the name of a queue")
     _demand(broker, session, CONSUME, name)
+    lacks = broker.queues.lacks(name[len(QUEUE) :], session)
+    if lacks:
+        raise Refused(TOO_MANY, lacks)
 
 
 def _demand(broker: Broker, session: Session, verb: str, name: str) -> None:

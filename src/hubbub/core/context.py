@@ -16,7 +16,8 @@ from hubbub.core.log import Log
 from hubbub.core.message import Message, Run
 from hubbub.core.metrics import Metrics
 from hubbub.core.names import HUB
-from hubbub.core.rights import Absent, Rights
+from hubbub.core.quotas import Quotas
+from hubbub.core.rights import Absent, Refusals, Rights
 from hubbub.core.route import Route
 from hubbub.core.session import Session, Silent, Subscription
 from hubbub.core.state import Key, State
@@ -50,6 +51,8 @@ class Context:
         self.no_room = ""
         self.readings: dict[str, Callable[[], str]] = {}
         self.open = Rights()
+        self.refusals = Refusals(clock)
+        self.quotas = Quotas(clock, self.metrics, self.refusals)
         self.gates: list[Gate] = []
         self.controls: dict[str, Callable[[Run], None]] = {}
         self.itself: Session = Silent("", "hub", self.open)

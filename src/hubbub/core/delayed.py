@@ -16,8 +16,9 @@ from typing import Final
 
 from hubbub import schema
 from hubbub.core.context import Context
-from hubbub.core.limits import DELAYED_MESSAGES
 from hubbub.core.message import Message, Run, copied_properties, run_of
+from hubbub.core.quotas import DELAYED as LATER
+from hubbub.core.session import Session
 from hubbub.core.topics import DELAYED, delayed_topic
 from hubbub.errors import UnreadableError
 from hubbub.schema import Row
@@ -31,24 +32,25 @@ class Delays:
 
     def __init__(self, broker: Context) -> None:
         self.broker = broker
-        self.most = DELAYED_MESSAGES
         self._heap: list[tuple[int, int]] = []
+        self._payers: dict[int, str] = {}
 
-    def has_room(self, count: int) -> bool:
-        """Whether so many more may wait."""
-        broker = self.broker
-        return len(broker.state.delayed) + count <= self.most and not broker.no_room
+    def has_room(self, sender: Session, count: int) -> bool:
+        """Whether so many more of this client may wait."""
+        broker, there = self.broker, len(self.broker.state.delayed)
+        return not (broker.no_room or broker.quotas.lacks(LATER, sender, there, count))
 
     def take(self, run: Run) -> None:
         """Record a run that was published under `$delayed/`; its publisher is promised that."""
         broker, state, log = self.broker, self.broker.state, self.broker.log
-        if not self.has_room(run.count):
+        if not self.has_room(run.sender, run.count):
             broker.metrics.drop("too many delayed", run.count)
             return
         run.first = log.append_run(run, 0) if log.records else log.keep(run)
         time = run.time or broker.clock.stamp()
         for seq in range(run.first, run.first + run.count):
             log.pin(seq)
+            self._payers[seq] = broker.quotas.take(LATER, run.sender)
             due = time + run.route.delay * SECOND
             state.delay(seq, due)
             heappush(self._heap, (due, seq))
@@ -81,6 +83,7 @@ class Delays:
         else:
             made = _for_now(message)
             broker.publish(run_of(made, broker.itself, broker.route(broker.itself, made.topic)))
+        broker.quotas.give(LATER, self._payers.pop(seq, ""))
         broker.change(Row(0, 0, schema.ACK, topic=DELAYED.encode(), ref=seq))
         broker.log.unpin(seq)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 
 class Metrics:
-    """Plain numbers; `dropped` is by reason. Read by the status page and by `$SYS`.
+    """Plain numbers; `dropped` is by reason, `refused` by pool (`core.quotas`). Read
+    by the status page and by `$SYS`.
 
     `bytes_in` are those of published messages, `bytes_received` all that sockets brought.
     `clients`: how often one was let in, `expired`: lasting sessions that ended while it was away,
@@ -13,7 +14,8 @@ class Metrics:
 
     __slots__ = (
         "messages_in", "bytes_in", "messages_out", "bytes_received", "connections",
-        "connections_ended", "connections_refused", "dropped", "started", "clients", "expired",
+        "connections_ended", "connections_refused", "dropped", "refused",
+        "started", "clients", "expired",
         "held_back",
     )  # fmt: skip
 
@@ -29,6 +31,7 @@ class Metrics:
         self.expired = 0
         self.held_back = 0
         self.dropped: dict[str, int] = {}
+        self.refused: dict[str, int] = {}
         self.started = started
 
     def drop(self, reason: str, count: int = 1) -> None:

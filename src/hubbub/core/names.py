@@ -11,7 +11,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Container
 
-from hubbub.core.limits import SHARE
 from hubbub.errors import HubbubError
 
 BITS = 32
@@ -21,23 +20,15 @@ TRIES = 100  # of so many names as may be, not one of 10^12 calls needs five
 
 
 class Names:
-    """One space of names and numbers, both ways. `made`: by user, how many since the start."""
+    """One space of names and numbers, both ways."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
         self.names: dict[int, str] = {}
-        self.made: dict[str, int] = {}
 
     def add(self, name: str, number: int) -> None:
         self.numbers[name] = number
         self.names[number] = name
-
-    def has_room(self, most: int, user: str) -> bool:
-        """Whether this user may make one more, of `most` in all."""
-        return len(self.numbers) < most and self.made.get(user, 0) < most // SHARE
-
-    def count(self, user: str) -> None:
-        self.made[user] = self.made.get(user, 0) + 1
 
 
 def is_number(number: int) -> bool:

@@ -106,6 +106,7 @@ class Queue(Session):
         self.enter: Entrance | None = None
         self.cached_in: dict[int, dict[bytes, Route]] = {}
         self.row = 0
+        self.payer = ""  # for whom it counts
         self._ids = array("q")
         self._seqs = array("q")
         self._sizes = array("q")

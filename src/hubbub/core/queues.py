@@ -21,12 +21,12 @@ from hubbub.core.limits import (
     ENDED_QUEUES,
     QUEUE_BYTES,
     QUEUE_MESSAGES,
-    QUEUES,
     READER_SECONDS,
 )
 from hubbub.core.message import SPELLED, Message, Run, row_of, run_of
 from hubbub.core.overdue import Overdue
 from hubbub.core.queue import PLAIN, PROTOCOL, Queue, QueueSettings, Reader
+from hubbub.core.quotas import NAMED
 from hubbub.core.route import Route
 from hubbub.core.session import Session, Subscription, row_about
 from hubbub.core.state import queue_properties
@@ -60,8 +60,13 @@ class Queues:
         self.awaiting: dict[str, dict[Reader, None]] = {}
         self._looking: set[Queue] = set()
 
-    def named(self, name: str, maker: Session | None = None) -> Queue:
-        """The queue of that name; it begins, persistent or its maker's, if it does not exist."""
+    def named(
+        self, name: str, maker: Session | None = None, asker: Session | None = None
+    ) -> Queue:
+        """The queue of that name; it begins, persistent or its maker's, if it does not exist.
+
+        It counts as that of `asker`, or its maker (`core.quotas`).
+        """
         queue = self.broker.state.queues.get(name)
         if queue is None:
             number = self.broker.state.ended_queues.get(name, self.broker.state.queue_floor)
@@ -69,6 +74,7 @@ class Queues:
             self._create(name, number, queue_properties(owner, user, PLAIN, read=False))
             queue = self.adopt(self.broker.state.queues[name])
             queue.made_for(maker)
+            queue.payer = self.broker.quotas.take(NAMED, asker or maker)
             queue.row = self.broker.log.position
         return queue
 
@@ -151,8 +157,10 @@ class Queues:
             return 0.0
         return -1.0 if queue.polled is None else max(0.0, self.broker.clock.now() - queue.polled)
 
-    def may_begin(self, name: str) -> bool:
-        return name in self.broker.state.queues or len(self.broker.state.queues) < QUEUES
+    def lacks(self, name: str, asker: Session) -> str:
+        """Why this client may not have a queue of that name begin; "" if it may, or is there."""
+        queues = self.broker.state.queues
+        return "" if name in queues else self.broker.quotas.lacks(NAMED, asker, len(queues))
 
     def adopt(self, queue: Queue) -> Queue:
         """Make a queue of the fold a living one; who consumed one of that name does again."""
@@ -180,6 +188,7 @@ class Queues:
         for number, seq in queue.messages.items():
             queue.end_lease(number, seq)
             self.broker.log.unpin(seq)
+        self.broker.quotas.give(NAMED, queue.payer)
         floor = 0
         if len(self.broker.state.ended_queues) >= ENDED_QUEUES:
             floor = max(queue.next, *self.broker.state.ended_queues.values())
@@ -280,7 +289,7 @@ class Queues:
 
     def consume(self, name: str, subscription: Subscription) -> None:
         """A session takes part in the competition for a queue, which begins if there is none."""
-        queue = self.named(name)
+        queue = self.named(name, asker=subscription.session)
         queue.consumers.append(subscription)
         queue.recall()
 

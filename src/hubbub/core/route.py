@@ -22,14 +22,14 @@ class Route:
     (a bound queue). `shared`: a group chooses the receiver, who may be a lasting session, so
     messages of QoS 1 and 2 are recorded. `allowed` False: whatever is published here is dropped
     and counted, or, where there is a `delay` in seconds, kept for later; or done, by `control`, and
-    kept nowhere. `bounded`: what is
-    published here waits at a place that may be full (`Broker.is_full`). `level`: what an answer to
-    the publisher promises (`core.log`), 0 = as much as its listener's do.
+    kept nowhere. `bounded`: what is published here waits at a place that may be full
+    (`Broker.is_full`). `full`: it would begin a queue, for which its publisher has no quota.
+    `level`: what an answer to the publisher promises (`core.log`), 0 = as its listener's do.
     """
 
     __slots__ = (
         "name", "age", "allowed", "record", "must", "shared", "delay", "bounded", "subscriptions",
-        "audience", "audience_seq", "audience_segment", "level", "control",
+        "audience", "audience_seq", "audience_segment", "level", "control", "full",
     )  # fmt: skip
 
     def __init__(self, name: str, age: int) -> None:
@@ -41,6 +41,7 @@ class Route:
         self.shared = False
         self.delay = 0
         self.bounded = False
+        self.full = False
         self.level = 0
         self.control: Callable[[Run], None] | None = None
         self.subscriptions: list[Subscription] = []

@@ -249,6 +249,7 @@ class Feed:
 class Session:
     """A receiver of messages.
 
+    `payer`: for whom counts what it takes of what is for all (`core.quotas`).
     `asks_by_number`: its protocol names no place for answers, they go to its number.
     `user` is whom the gate let in ("" = nobody in particular), with `rights`; the client's name is
     this session's `since` that seq, and what came before may be another user's. `number` is its
@@ -272,6 +273,7 @@ class Session:
         self.number = 0
         self.asks_by_number = False
         self.address = ""
+        self.payer = ""
         self.opening: Opening | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.direct: Subscription | None = None

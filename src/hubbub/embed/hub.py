@@ -547,7 +547,7 @@ class Hub:
         )  # fmt: skip
         message.answers_sender = sender.asks_by_number
         route = broker.route(self._me, name)
-        if route.bounded and broker.is_full(route, 1, False, message.qos):
+        if route.bounded and broker.is_full(sender, route, 1, False, message.qos):
             return False
         run = self._program.passed = run_of(message, sender, route)
         seq = self._me.answered(name)

@@ -44,6 +44,7 @@ from hubbub.core.limits import (
 )
 from hubbub.core.link import Link
 from hubbub.core.log import LEVELS, Log
+from hubbub.core.quotas import DELAYED
 from hubbub.core.system import System
 from hubbub.errors import HubbubError, SettingError
 from hubbub.journal.writer import Journal
@@ -262,7 +263,7 @@ class Node:
         broker.retained.most = settings.limits.retained_messages
         broker.queues.max_messages = settings.queue.max_messages
         broker.queues.max_bytes = settings.queue.max_bytes
-        broker.delays.most = settings.limits.delayed_messages
+        broker.quotas.most[DELAYED] = settings.limits.delayed_messages
         broker.patience.seconds = settings.limits.hold_back_seconds
         broker.patience.filters = settings.limits.hold_back
         self._busy_poll = BusyPoll(self._loop.call_soon, settings.limits.busy_poll_us / 1e6)

@@ -35,6 +35,7 @@ def traffic(broker: Broker) -> dict[str, Any]:
         "connections": metrics.connections - metrics.connections_ended,
         "connections_made": metrics.connections,
         "dropped": metrics.dropped,
+        "refused": metrics.refused,
         "held_back": metrics.held_back,
     }
 

@@ -38,6 +38,7 @@ FAMILIES: Final = (
     Family("messages_sent", True, "messages_out", "Messages that were delivered."),
     Family("publishers_held_back", True, "held_back", "Waits for the only reader, a slow one."),
     Family("messages_dropped", True, "dropped", "Messages that were lost.", "reason"),
+    Family("quota_refused", True, "refused", "What a user got no more of.", "pool"),
     Family("clients", False, "client_protocols", "Clients that are connected.", "protocol"),
     Family("sessions_away", False, "sessions_away", "Lasting sessions whose client is away."),
     Family("retained_messages", False, "retained", "Retained messages."),

@@ -267,6 +267,7 @@ class PublishApi:
         admission: Admission = request.scope[ADMISSION]
         sender = Silent(PROTOCOL, body.query, admission.rights)
         sender.user = admission.user
+        sender.address = admission.opening.address if admission.opening is not None else ""
         complaint = await _complaint(body, self._inside.broker, sender, largest)
         return complaint or await self._take(body, sender)
 
@@ -383,7 +384,7 @@ def _ahead(body: Body, known: Taken) -> int:
 def _is_full(broker: Broker, sender: Session, line: Line) -> bool:
     route = broker.route(sender, line.topic)
     kept = line.retain and (line.payload or line.base64) != ""
-    return (kept or route.bounded) and broker.is_full(route, 1, kept, line.qos)
+    return (kept or route.bounded) and broker.is_full(sender, route, 1, kept, line.qos)
 
 
 def _place(user: str, query: str) -> str:

@@ -522,7 +522,7 @@ CODES: Final = """
 94 a topic alias that is 0 or too large
 95 a packet or its properties over their bound, or an answer that the client could not take
 96 more publishes in a second than `mqtt.message_rate`
-97 a bound is reached: queues, delayed and retained messages, subscriptions of one client
+97 a bound is reached: of a client, or of what one user may have of what is there for all
 98 the program that the hub is part of ends the client
 99 a payload that is not UTF-8 though it says so
 9a a retained message where `limits.retained_messages` is 0

@@ -215,6 +215,9 @@ def test_disconnect_may_change_the_expiry_but_not_from_nothing() -> None:
 
 def test_a_session_that_never_ends_and_one_that_the_hub_shortens() -> None:
     stage = Stage()
+    month = Modern(stage, "cat", properties=told({spec.SESSION_EXPIRY: spec.NEVER}))
+    assert month.hear() == ["CONNACK 0x00 session-expiry-interval=2419200"]
+    stage.mqtt.max_session_expiry = spec.NEVER
     Modern(stage, properties=told({spec.SESSION_EXPIRY: spec.NEVER})).far.hang_up("lost")
     assert stage.broker.state.sessions["mqtt", "ann"].expires == 0
     stage.mqtt.max_session_expiry = 60

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hubbub.core.message import Message
+from hubbub.core.quotas import DELAYED
 from hubbub.protocols.mqtt import codec
 from tests.protocols.mqtt.conversation import Device, Stage, restarted
 from tests.protocols.mqtt.modern import Modern
@@ -290,7 +291,7 @@ def test_of_several_messages_as_many_as_fit_are_taken() -> None:
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_what_waits_for_later_is_bounded_too(qos: int) -> None:
     stage = Stage()
-    stage.broker.delays.most = 1
+    stage.broker.quotas.most[DELAYED] = 1
     bob, old = Modern(stage, "bob"), stage.device("old")
     bob.publish("$delayed/5/a", qos=qos)
     bob.publish("$delayed/5/a", qos=qos, packet_id=2)

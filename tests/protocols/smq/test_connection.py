@@ -12,6 +12,7 @@ from hubbub.core import rights
 from hubbub.core.gate import Credentials, Gate
 from hubbub.core.log import Log
 from hubbub.core.message import Message
+from hubbub.core.quotas import TOPICS
 from hubbub.core.rights import Rights
 from hubbub.core.session import Session
 from hubbub.protocols.smq import codec
@@ -274,7 +275,7 @@ def test_names_that_cannot_be_a_topic_are_denied(hub: Hub, name: bytes) -> None:
 
 
 def test_too_many_names_are_denied(hub: Hub) -> None:
-    hub.broker.topic_ids = 1
+    hub.broker.quotas.most[TOPICS] = 1
     a = hub.device(b"client-a")
     a.subscribe(b"alpha")
     a.say(codec.SUBSCRIBE, rest=b"beta")

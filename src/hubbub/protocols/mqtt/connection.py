@@ -55,6 +55,7 @@ from hubbub.protocols.mqtt.welcome import (
     in_words,
     lifetime,
     new_client,
+    new_session,
     permitted,
     referral,
     refusal,
@@ -317,8 +318,7 @@ class MqttConnection(Connection):
             session = None
         present = session is not None
         if session is None:
-            session = MqttSession(broker, client, admission.rights, self._expiry > 0)
-            mqtt.sessions[client] = session
+            session = new_session(mqtt, client, admission, self._expiry, self._v5)
         mqtt.publish_due_will(session)
         broker.connect(session, admission, self._expiry)
         serial = mqtt.serial(client, self.link, self._v5)
@@ -450,7 +450,7 @@ class MqttConnection(Connection):
             lengths = buf[start:stop:step]
             count -= len(lengths.lstrip(b"\0"))  # from the first one with properties on
             stop = pos + count * step
-        if qos and route.bounded and self.broker.is_full(route, count, False):
+        if qos and route.bounded and self.broker.is_full(session, route, count, False):
             self._publish(buf[pos], buf[body:end])
             return end
         if self._bounded:
@@ -501,7 +501,7 @@ class MqttConnection(Connection):
             self._incoming.check_answer_address(session, packet.properties, route)
             code = self._incoming.verdict(packet, packet.properties, route)
         if code < spec.UNSPECIFIED and packet.qos:
-            code = self._incoming.room(packet, route) or code
+            code = self._incoming.room(session, packet, route) or code
         if packet.qos == 2 and any(one.session is session for one in route.subscriptions):
             session.put_aside()
         if code < spec.UNSPECIFIED:

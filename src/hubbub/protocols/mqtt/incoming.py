@@ -75,6 +75,8 @@ class Incoming:
         code = check_message(properties, packet.payload, packet.qos)
         if code:
             return code
+        if route.full:
+            return spec.QUOTA
         if not route.allowed:
             return spec.SUCCESS if route.takes else spec.NOT_ALLOWED
         return spec.SUCCESS if route.subscriptions or not packet.qos else spec.NO_SUBSCRIBERS
@@ -90,14 +92,14 @@ class Incoming:
         if not broker.replies.possible(session, address, route):
             del properties.texts[spec.RESPONSE_TOPIC]
 
-    def room(self, packet: Publish, route: Route) -> int:
+    def room(self, sender: MqttSession, packet: Publish, route: Route) -> int:
         """0x97 if a bound would lose the message, 0 if not.
 
         Before 5.0 a PUBACK cannot refuse, and one for what was lost would be a lie: the
         connection is closed, and the client repeats the message on its next one (4.4).
         """
         broker, retain = self._mqtt.broker, packet.retain and packet.payload != b""
-        if not (retain or route.bounded) or not broker.is_full(route, 1, retain):
+        if not (retain or route.bounded) or not broker.is_full(sender, route, 1, retain):
             return spec.SUCCESS
         if packet.properties is None:
             broker.metrics.drop(spec.REASONS[spec.QUOTA].name)

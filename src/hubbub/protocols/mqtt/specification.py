@@ -250,5 +250,5 @@ REASONS: Final = {
 # Return codes of CONNACK before 5.0 (MQTT 3.1.1, 3.2.2.3), by the reason code that means it.
 RETURN_CODE_OF: Final = {
     SUCCESS: 0, BAD_LEVEL: 1, BAD_CLIENT: 2, UNREACHABLE: 3, BUSY: 3, USE_ANOTHER: 3, MOVED: 3,
-    TOO_MANY_CLIENTS: 3, BAD_LOGIN: 4, NOT_ALLOWED: 5, BAD_METHOD: 5,
+    TOO_MANY_CLIENTS: 3, QUOTA: 3, BAD_LOGIN: 4, NOT_ALLOWED: 5, BAD_METHOD: 5,
 }  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Final
 
 from hubbub.core import rights
 from hubbub.core.broker import Broker
+from hubbub.core.gate import Admission
 from hubbub.core.session import FOR_EVER, Session
 from hubbub.core.topics import is_name, is_plain
 from hubbub.protocols.mqtt import codec
@@ -131,6 +132,20 @@ def _check_size(mqtt: Sessions, asked: codec.Connect) -> None:
 def new_client() -> str:
     """For a client that leaves the choice of its id to the hub."""
     return f"auto-{secrets.randbits(64):016x}"
+
+
+def new_session(
+    mqtt: Sessions, client: str, admission: Admission, expiry: int, v5: bool
+) -> MqttSession:
+    """A session begins; a PacketError if it is to last and there is no room for it."""
+    session = MqttSession(mqtt.broker, client, admission.rights, expiry > 0)
+    session.user = admission.user
+    session.address = admission.opening.address if admission.opening is not None else ""
+    if expiry and not mqtt.broker.may_last(session):
+        reply = refusal(v5, spec.QUOTA, Properties())
+        raise PacketError("no room for a session that lasts", spec.QUOTA, reply)
+    mqtt.sessions[client] = session
+    return session
 
 
 def lifetime(asked: codec.Connect, most: int) -> int:

@@ -27,6 +27,7 @@ from hubbub.core.gate import Admission, Opening
 from hubbub.core.limits import PACKETS_LOOKED, ROUTES, TURN_SECONDS
 from hubbub.core.link import Link
 from hubbub.core.message import Run
+from hubbub.core.quotas import SUBTOPICS, TOPICS
 from hubbub.core.rights import OBSERVE, verb_of
 from hubbub.core.route import Route
 from hubbub.core.session import Subscription
@@ -82,7 +83,8 @@ class Smq(Protocol):
         self.newest = 0
 
     def apply(self, settings: Settings) -> None:
-        self.broker.topic_ids = settings.smq.max_topics
+        for pool in (TOPICS, SUBTOPICS):
+            self.broker.quotas.most[pool] = settings.smq.max_topics
         self.retained = settings.smq.retained
         self.connect_seconds = settings.smq.connect_seconds
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from hubbub.config.settings import UNIX
 from hubbub.core.broker import Broker
-from hubbub.core.limits import QUEUES, QUEUES_PER_TOKEN
+from hubbub.core.limits import QUEUES_PER_TOKEN
 from hubbub.core.log import MEMORY
 from hubbub.core.message import Message
 from hubbub.core.queue import PLAIN, Queue
@@ -160,9 +160,10 @@ def make(shared: Shared, session: Visitor, name: str, maker: Visitor | None = No
     made = shared.logins.made.get(session.client, 0)
     if made >= QUEUES_PER_TOKEN:
         raise Refused(429, f"You have made {made} queues, no more are allowed.")
-    if len(queues) >= QUEUES:
-        raise Refused(507, "There are too many queues.")
-    queue = shared.broker.queues.named(name, maker)
+    lacks = shared.broker.queues.lacks(name, session)
+    if lacks:
+        raise Refused(507, f"No more queues: {lacks}.")
+    queue = shared.broker.queues.named(name, maker, session)
     shared.logins.begun(queue, session)
     return queue
 

@@ -1,0 +1,132 @@
+"""What there is for all, and what one user may take of it: a fifth of each pool.
+
+    pool                  counts                              asked when
+    queues                queues, by any door                 one begins
+    delayed messages      messages under $delayed/            one is taken
+    topic ids             names that have a number            one is given
+    sub-topic ids         the same of sub-topics              one is given
+    lasting sessions      sessions that outlive a connection  a client begins one
+    bytes of subscriptions  SUBSCRIPTION_BYTES and the filter  a client subscribes
+
+Who is nobody in particular counts as its address. What the hub does by itself counts for nobody.
+What was taken is given back when it ends; what is there since before the start counts for the pool,
+and for nobody. A refusal is counted, kept for who asks why, and logged once a minute for each pool
+and user. The protocols have codes for it. Called by the broker and its parts. No I/O.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from hubbub.core.clock import Clock
+from hubbub.core.limits import (
+    DELAYED_MESSAGES,
+    LASTING_SESSIONS,
+    QUEUES,
+    SHARE,
+    SUBSCRIBED_BYTES,
+    SUBSCRIPTION_BYTES,
+    TOPIC_IDS,
+)
+from hubbub.core.metrics import Metrics
+from hubbub.core.rights import Refusals
+from hubbub.core.session import Session
+from hubbub.wire.source import source_of
+
+DELAYED: Final = "delayed messages"
+NAMED: Final = "queues"
+SESSIONS: Final = "lasting sessions"
+SUBSCRIBED: Final = "bytes of subscriptions"
+SUBTOPICS: Final = "sub-topic ids"
+TOPICS: Final = "topic ids"
+
+POOLS: Final = {
+    DELAYED: DELAYED_MESSAGES, NAMED: QUEUES, SESSIONS: LASTING_SESSIONS,
+    SUBSCRIBED: SUBSCRIBED_BYTES, SUBTOPICS: TOPIC_IDS, TOPICS: TOPIC_IDS,
+}  # fmt: skip
+BEFORE: Final = "before the start"  # whose address nobody knows; counts for nobody
+MINUTE: Final = 60.0  # from one line about a pool and a user to the next
+TOLD: Final = 1_000  # pools and users that are remembered for that
+
+log = logging.getLogger("hubbub.quotas")
+
+
+class Quotas:
+    """All pools of one hub. `most`: how much there is of each, `used`: how much users have."""
+
+    def __init__(self, clock: Clock, metrics: Metrics, refusals: Refusals) -> None:
+        self.most = dict(POOLS)
+        self.used: dict[str, dict[str, int]] = {pool: {} for pool in POOLS}
+        self.total = dict.fromkeys(POOLS, 0)
+        self._clock = clock
+        self._metrics = metrics
+        self._refusals = refusals
+        self._told: dict[tuple[str, str], float] = {}
+
+    def lacks(self, pool: str, session: Session, there: int = -1, more: int = 1) -> str:
+        """Why this client gets no more of a pool, "" if it does.
+
+        `there`: how much is taken, where somebody knows better than what users have together.
+        """
+        most, who = self.most[pool], payer(session)
+        there = self.total[pool] if there < 0 else there
+        have = self.used[pool].get(who, 0) if who else 0
+        if there + more > most:
+            why = f"there are {there} {pool}, and {most} are the most"
+        elif have + more > max(1, most // SHARE):
+            why = f"{who} has {have} {pool}, and {max(1, most // SHARE)} of {most} are the most"
+        else:
+            return ""
+        self._refuse(pool, session, who, why)
+        return why
+
+    def _refuse(self, pool: str, session: Session, who: str, why: str) -> None:
+        refused = self._metrics.refused
+        refused[pool] = refused.get(pool, 0) + 1
+        now = self._clock.now()
+        if now < self._told.get((pool, who), 0.0):
+            return
+        if len(self._told) >= TOLD:
+            self._told.clear()
+        self._told[pool, who] = now + MINUTE
+        text = f"refused for want of room: {why} (client {session.client!r})"
+        self._refusals.keep(session.user, session.client, text)
+        log.warning("%s", text)
+
+    def take(self, pool: str, session: Session | None, more: int = 1) -> str:
+        """This client has so much more; return who is to `give` it back."""
+        who = payer(session) if session is not None else ""
+        if who:
+            users = self.used[pool]
+            users[who] = users.get(who, 0) + more
+            self.total[pool] += more
+        return who
+
+    def give(self, pool: str, who: str, less: int = 1) -> None:
+        """Somebody has so much less."""
+        if not who or who == BEFORE:
+            return
+        users = self.used[pool]
+        self.total[pool] -= less
+        left = users.get(who, 0) - less
+        if left > 0:
+            users[who] = left
+        else:
+            users.pop(who, None)
+
+
+def size_of(topic_filter: str) -> int:
+    """What a subscription takes."""
+    return SUBSCRIPTION_BYTES + len(topic_filter)
+
+
+def payer(session: Session) -> str:
+    """For whom it counts what a client takes; "" is the hub itself."""
+    if session.payer:
+        return "" if session.payer == BEFORE else session.payer
+    if session.user:
+        session.payer = f"user {session.user!r}"
+    elif session.address:
+        session.payer = f"address {source_of(session.address)}"
+    return session.payer

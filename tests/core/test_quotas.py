@@ -1,0 +1,204 @@
+"""What one user may take of what is there for all: asked at each door, given back, said."""
+
+from __future__ import annotations
+
+import pytest
+
+from hubbub.core.clock import Clock
+from hubbub.core.metrics import Metrics
+from hubbub.core.quotas import (
+    BEFORE,
+    DELAYED,
+    NAMED,
+    POOLS,
+    SESSIONS,
+    SUBSCRIBED,
+    SUBTOPICS,
+    TOPICS,
+    Quotas,
+)
+from hubbub.core.rights import Refusals, Rights
+from hubbub.core.session import Session, Silent
+from hubbub.protocols.mqtt import codec
+from hubbub.protocols.smq import codec as codes
+from tests.protocols.mqtt.conversation import Stage, restarted
+from tests.protocols.mqtt.modern import Modern
+from tests.protocols.smq.device import Hub as SmqHub
+from tests.protocols.switch.journaled import Hub, get, said
+
+
+def client(user: str = "", address: str = "") -> Session:
+    one = Silent("any", f"client of {user or address}", Rights())
+    one.user, one.address = user, address
+    return one
+
+
+def quotas(most: int = 50) -> Quotas:
+    clock = Clock()
+    found = Quotas(clock, Metrics(), Refusals(clock))
+    found.most[NAMED] = most
+    return found
+
+
+def test_a_user_has_a_fifth_and_others_have_theirs() -> None:
+    pools, ann, bob = quotas(), client("ann"), client("bob")
+    for _ in range(10):
+        assert not pools.lacks(NAMED, ann)
+        pools.take(NAMED, ann)
+    assert "user 'ann' has 10 queues, and 10 of 50 are the most" in pools.lacks(NAMED, ann)
+    assert not pools.lacks(NAMED, bob)
+    pools.give(NAMED, ann.payer)
+    assert not pools.lacks(NAMED, ann) and pools.total[NAMED] == 9
+
+
+def test_who_is_nobody_counts_as_its_address() -> None:
+    pools = quotas()
+    for number in range(10):
+        assert not pools.lacks(NAMED, client(address=f"2001:db8::{number}"))
+        pools.take(NAMED, client(address=f"2001:db8::{number}"))
+    assert "address" in pools.lacks(NAMED, client(address="2001:db8::99")), "one /64 is one"
+    assert not pools.lacks(NAMED, client(address="192.0.2.1"))
+
+
+def test_the_pool_ends_for_all_and_the_hub_itself_has_no_share() -> None:
+    pools = quotas()
+    assert not pools.lacks(NAMED, client(), there=49)
+    assert "there are 50 queues" in pools.lacks(NAMED, client("ann"), there=50)
+    before = client("ann")
+    before.payer = BEFORE
+    assert pools.take(NAMED, before, 40) == "" and pools.total[NAMED] == 0
+
+
+def test_a_refusal_is_counted_and_said_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    pools, ann, bob = quotas(5), client("ann"), client("bob")
+    for one in (ann, bob):
+        pools.take(NAMED, one)
+    for _ in range(20):
+        assert pools.lacks(NAMED, ann)
+    assert pools.lacks(NAMED, bob)
+    assert pools._metrics.refused == {NAMED: 21}
+    assert len(caplog.records) == 2
+    [kept] = pools._refusals.last("ann", None)
+    assert "for want of room: user 'ann' has 1 queues" in kept.text
+
+
+# At the doors: what comes and goes leaves the pools as they were
+
+
+def bounded(stage: Stage, **most: int) -> Stage:
+    for pool, number in most.items():
+        stage.broker.quotas.most[pool.replace("_", " ")] = number
+    return stage
+
+
+def test_queues_by_mqtt() -> None:
+    stage = bounded(Stage(), queues=10)
+    ann = Modern(stage)
+    ann.hear()
+    for number, name in enumerate(("$queue/a", "$queue/b", "$queue/c", "$queue/a"), 1):
+        ann.publish(name, qos=1, packet_id=number)
+    refused = [word.split()[1] for word in ann.hear() if "0x97" in word]
+    assert refused == ["3"]
+    ann.subscribe("$queue/c", 1)
+    assert "0x97" in ann.hear()[0]
+    stage.broker.queues.destroy("a")
+    ann.publish("$queue/c", qos=1, packet_id=5)
+    assert "0x97" not in ann.hear()[0]
+
+
+def test_a_refused_queue_is_refused_to_its_asker_alone() -> None:
+    """Clients with equal rights share their routes."""
+    stage = bounded(Stage(), queues=5)
+    ann, bob = Modern(stage, "ann"), Modern(stage, "bob")
+    for one, user in ((ann, "ann"), (bob, "bob")):
+        session = stage.mqtt.sessions[user]
+        session.user, session.payer = user, ""
+        one.hear()
+    ann.publish("$queue/a", qos=1)
+    ann.publish("$queue/x", qos=1, packet_id=2)
+    bob.publish("$queue/x", qos=1)
+    assert [("0x97" in word) for word in ann.hear()] == [False, True]
+    assert "0x97" not in bob.hear()[0]
+
+
+def test_queues_by_message_switch() -> None:
+    hub = Hub()
+    hub.broker.quotas.most[NAMED] = 5
+    a = hub.log_in("a")
+    said(a, get("/persistent/q"))
+    a.say(get("/persistent/r"))
+    assert a.hear().startswith(b"HTTP/1.1 507 ")
+    said(a, get("/destroy/q"))
+    assert said(a, get("/persistent/r")) == b"r"
+
+
+def test_what_is_for_later() -> None:
+    stage = bounded(Stage(), delayed_messages=5)
+    ann = Modern(stage)
+    ann.hear()
+    ann.publish("$delayed/5/a", qos=1)
+    ann.publish("$delayed/5/b", qos=1, packet_id=2)
+    assert [("0x97" in word) for word in ann.hear()] == [False, True]
+    stage.pass_time(6)
+    stage.broker.delays.wake()
+    assert not stage.broker.quotas.used[DELAYED]
+    ann.publish("$delayed/5/b", qos=1, packet_id=3)
+    assert "0x97" not in ann.hear()[0]
+
+
+def test_ids_of_names() -> None:
+    hub = SmqHub()
+    hub.broker.quotas.most[TOPICS] = hub.broker.quotas.most[SUBTOPICS] = 5
+    device = hub.device(b"device")
+    for kind in (codes.CREATE, codes.CREATESUB):
+        for name in (b"a", b"b", b"a"):
+            device.say(kind, rest=name)
+        assert [one[1] for one in device.hear()] == [0, 1, 0]
+
+
+def test_subscriptions_in_bytes() -> None:
+    stage = bounded(Stage())
+    stage.broker.quotas.most[SUBSCRIBED] = 5 * 1_200
+    ann = stage.device("ann")
+    ann.subscribe("a", 0, "b", 0, "c" * 900, 0)
+    assert ann.hear()[-1] == "SUBACK 5: 0 0 128"
+    ann.say(codec.unsubscribe(6, [b"a", b"b"]))
+    ann.subscribe("c" * 700, 0)
+    assert ann.hear()[-1] == "SUBACK 5: 0"
+    ann.far.hang_up()
+    assert not stage.broker.quotas.used[SUBSCRIBED] and not stage.broker.quotas.total[SUBSCRIBED]
+
+
+@pytest.mark.parametrize("v5", [True, False])
+def test_sessions_that_last(v5: bool) -> None:
+    stage = bounded(Stage())
+    stage.broker.quotas.most[SESSIONS] = 5
+    first = stage.device("first", clean=False)
+    assert first.hear() == ["CONNACK 0"]
+    first.far.hang_up("lost")
+    again = stage.device("first", clean=False)
+    assert again.hear() == ["CONNACK 0 present"]
+    if v5:
+        asked = codec.Properties({17: 60})
+        second = Modern(stage, "second", clean=False, properties=asked)
+        assert second.hear()[0].startswith("CONNACK 0x97")
+    else:
+        assert stage.device("second", clean=False).hear() == ["CONNACK 3"]
+    assert stage.device("third").hear() == ["CONNACK 0"], "that one does not last"
+    again.far.hang_up("lost")
+    stage.device("first", clean=True)
+    assert not stage.broker.quotas.used[SESSIONS]
+    assert stage.device("second", clean=False).hear() == ["CONNACK 0"]
+
+
+def test_after_a_restart_what_users_left_counts_and_what_others_left_does_not() -> None:
+    stage = Stage()
+    ann, other = stage.device("ann", clean=False), stage.device("other", clean=False)
+    stage.broker.state.sessions["mqtt", "ann"].user = "ann"
+    ann.subscribe("a", 1)
+    other.subscribe("b", 1)
+    after = restarted(stage)
+    assert after.broker.quotas.total[SESSIONS] in (0, 1)
+    assert set(POOLS) == set(after.broker.quotas.used)
+    stage.device("other", clean=True)
+    assert after.broker.quotas.total[SUBSCRIBED] >= 0
