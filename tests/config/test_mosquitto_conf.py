@@ -236,7 +236,6 @@ topic uptime out 0 $SYS/broker/
         ("pid_file /run/x", "what starts the hub"),
         ("log_dest syslog", "stderr"),
         ("queue_qos0_messages true", "QoS 0"),
-        ("check_retain_source true", "not again"),
         ("connection x\naddress y\nnotifications false", "$SYS/broker/connection/"),
         ("connection x\naddress y\nstart_type lazy", "connect when the hub starts"),
         ("certfile x\nlistener 1 127.0.0.1\nallow_anonymous true", "before any listener"),

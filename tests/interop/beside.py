@@ -43,8 +43,8 @@ def program() -> str:
 
 
 @contextlib.contextmanager
-def running(command: list[str], port: int) -> Iterator[int]:
-    """The port of a broker that takes connections."""
+def running(command: list[str], port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A broker that takes connections."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
@@ -57,7 +57,7 @@ def running(command: list[str], port: int) -> Iterator[int]:
                 break
             assert process.poll() is None and time.monotonic() < until, command
             time.sleep(0.05)
-        yield port
+        yield process
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(WAIT)

@@ -58,8 +58,9 @@ class Subject(NamedTuple):
 class AclRights(Rights):
     """The permissions of one subject, refusals before permissions in each part of the file."""
 
-    def __init__(self, rules: list[Rule]) -> None:
+    def __init__(self, rules: list[Rule], by_token: bool = False) -> None:
         super().__init__()
+        self.found_by_name = not by_token
         self._rules = rules
         self._verdicts: dict[tuple[str, str], bool] = {}
 
@@ -75,6 +76,9 @@ class AclRights(Rights):
                 self._verdicts.clear()
             verdict = self._verdicts[verb, name] = self.explain(verb, name)[0]
         return verdict
+
+    def ask(self, verb: str, name: str) -> bool:
+        return self.explain(verb, name)[0]
 
     def decided_by(self, verb: str, name: str) -> str:
         permitted, place = self.explain(verb, name)
@@ -205,7 +209,8 @@ class Acl:
         subject = self._rules.subject(user, client, lines)
         rights = self._given.get(subject)
         if rights is None:
-            rights = self._given[subject] = AclRights(self._rules.of(subject))
+            rights = AclRights(self._rules.of(subject), lines is not None)
+            self._given[subject] = rights
         return rights
 
     def subject(self, user: str, client: str, lines: tuple[str, ...] | None = None) -> Subject:

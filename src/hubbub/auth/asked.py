@@ -51,7 +51,7 @@ class AskingGate(Gate):
     def __init__(
         self, inner: Gate, authenticate: Authenticate | None, permit: Permit | None
     ) -> None:
-        super().__init__(inner.rights)
+        super().__init__(inner.rights, inner.place)
         self._inner = inner
         self._authenticate = authenticate
         self._permit = permit
@@ -96,6 +96,9 @@ class AskingGate(Gate):
         """The program is asked about who is here."""
         return self._inner.rights_of(user, client)
 
+    def permissions(self, user: str, client: str) -> Rights:
+        return self._inner.permissions(user, client)
+
     def still_in(self, credentials: Credentials) -> bool:
         return self._inner.still_in(credentials)
 
@@ -126,6 +129,7 @@ class PermittedRights(Rights):
         self._inner = inner
         self._permit = permit
         self._answers: dict[tuple[str, bool], bool] = {}
+        self.found_by_name = inner.found_by_name
         # Who asks, until the client has a session; some requests over HTTP never have one.
         opening = credentials.opening
         protocol = opening.protocol if opening is not None else ""

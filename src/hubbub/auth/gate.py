@@ -128,7 +128,7 @@ class Guard(Gate):
         acl: Acl | Dynamic | None,
         tokens: Tokens | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(gates.everything)
+        super().__init__(gates.everything, listener.address)
         self._gates = gates
         self._listener = listener
         self._passwords = passwords
@@ -231,6 +231,9 @@ class Guard(Gate):
         by_token = self._tokens is not None and not self._listener.jwt.acl_claim
         if not (known or unchecked or ((by_certificate or by_token) and user)):
             return None
+        return self.permissions(user, client)
+
+    def permissions(self, user: str, client: str) -> Rights:
         return self.rights if self._acl is None else self._acl.rights(user, client)
 
     def exchange(self, method: str, credentials: Credentials) -> Exchange | None:

@@ -167,6 +167,7 @@ _HUB: Final[dict[str, _Setting]] = {
     "max_inflight_bytes": _Setting("session.inflight_bytes", _whole),
     "upgrade_outgoing_qos": _Setting("mqtt.upgrade_qos", _truth),
     "retain_available": _Setting("limits.retained_messages", _none_if_false),
+    "check_retain_source": _Setting("check_retain_source", _truth),
     "sys_interval": _Setting("sys.interval", _whole),
 }
 
@@ -243,7 +244,6 @@ _NOTED: Final[dict[str, str]] = {
     "bridge_tcp_keepalive": "the nearest is `keep_alive` of [[bridge]]",
     "bridge_tcp_user_timeout": "the nearest is `keep_alive` of [[bridge]]",
     "bridge_tls_version": "OpenSSL's own choice is taken",
-    "check_retain_source true": "who publishes is asked when it does, and not again: acl_file",
     "ciphers_tls1.3": "the nearest is tls.ciphers, which is about 1.2",
     "disable_client_cert_date_checks true": "certificates that are out of date are refused",
     "http_dir": "mount a web application on a Hub object instead",

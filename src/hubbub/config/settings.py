@@ -496,6 +496,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "mosquitto's dynamic-security.json; instead of password_file and acl_file"
         ),
     ] = ""
+    check_retain_source: Annotated[
+        bool,
+        _because(
+            "a retained message is given to a new subscriber only if its publisher may still "
+            "write there, as the rules say now; false gives it whatever they say"
+        ),
+    ] = True
     hosts: Annotated[
         tuple[str, ...],
         _because(

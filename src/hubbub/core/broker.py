@@ -597,8 +597,9 @@ class Broker(Context):
 
     def _record(self, run: Run) -> None:
         audience = run.route.audience if run.qos else []
+        kept = self.signed(run) if run.retain else run
         if self.log.records:
-            run.first = self.log.append_run(run, self._audience(run.route) if audience else 0)
+            run.first = self.log.append_run(kept, self._audience(run.route) if audience else 0)
         else:
             run.first = self.log.keep(run)
         if audience:

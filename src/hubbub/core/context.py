@@ -13,15 +13,15 @@ from collections.abc import Callable
 from hubbub.core.clock import Clock
 from hubbub.core.gate import Gate
 from hubbub.core.log import Log
-from hubbub.core.message import Message, Run
+from hubbub.core.message import PUBLISHER, SPELLED, Message, Run
 from hubbub.core.metrics import Metrics
 from hubbub.core.names import HUB
 from hubbub.core.quotas import Quotas
-from hubbub.core.rights import Absent, Refusals, Rights
+from hubbub.core.rights import PUBLISH, Absent, Refusals, Rights
 from hubbub.core.route import Route
 from hubbub.core.session import Session, Silent, Subscription
 from hubbub.core.state import Key, State
-from hubbub.core.topics import Filters
+from hubbub.core.topics import DELAYED, Filters, delayed_topic
 from hubbub.core.turns import Turns
 from hubbub.schema import Row
 
@@ -35,7 +35,8 @@ class Context:
     `unsettled`: whose `settle` the tick calls at its end; `later` calls something in another turn.
     `readings`: what each name under `$SYS` says now. `no_room`: why nothing is taken that would
     stay on the disk (in queues, for sessions that are away, delayed, under a new retained name), ""
-    as long as there is room. `gates`: those of the listeners.
+    as long as there is room. `gates`: those of the listeners; `rules`: how often they changed.
+    `check_source`: a retained message is given only if its publisher may still write there.
     """
 
     def __init__(self, clock: Clock, log: Log, record: str) -> None:
@@ -59,7 +60,8 @@ class Context:
         self.itself.number = HUB
         self.unsettled: list[Session] = []
         self.later = Turns(clock, self.open, self._unsettle).later
-        self._rules = 0  # how often they changed
+        self.rules = 0
+        self.check_source = True
         self._again: dict[object, Callable[[], object]] = {}
 
     def absent(self, user: str, client: str) -> Rights:
@@ -71,14 +73,22 @@ class Context:
             asked = (gate.rights_of(user, client) for gate in self.gates)
             return [rights for rights in asked if rights is not None]
 
-        return Absent(find, lambda: self._rules)
+        return Absent(find, lambda: self.rules)
+
+    def permissions(self, user: str, client: str, place: str) -> list[Rights]:
+        """What the rules let somebody do who came in at that listener, each of them.
+
+        If it is no more, or nobody knows which it was, those of all listeners.
+        """
+        gates = [gate for gate in self.gates if gate.place == place] or self.gates
+        return [gate.permissions(user, client) for gate in gates]
 
     def _unsettle(self, session: Session) -> None:
         self.unsettled.append(session)
 
     def rules_changed(self) -> None:
         """Who may do what is asked anew."""
-        self._rules += 1
+        self.rules += 1
         self.age += 1
 
     def change(self, row: Row) -> int:
@@ -112,6 +122,28 @@ class Context:
     def reading(self, name: str) -> Message:
         """What a name under `$SYS` says now."""
         return Message(name, self.readings[name]().encode(), sender=HUB)
+
+    def signed(self, run: Run) -> Run:
+        """A run that is retained, as the log keeps it: it says who must be permitted to write.
+
+        Nobody, where the hub itself or what it lets do everything sent it; where the rules cannot
+        be asked about somebody by name; or where it could not write there by itself (an answer).
+        """
+        sender, name = run.sender, run.route.name
+        rights = sender.rights
+        if not self.check_source or not (sender.user or rights is not self.open):
+            return run
+        if name.startswith(DELAYED):
+            name = delayed_topic(name)[1]
+        if not rights.found_by_name or not rights.may(PUBLISH, name):
+            return run
+        place = sender.opening.gate.place if sender.opening is not None else ""
+        for message in run.messages():
+            message.properties = {**(message.properties or {}), PUBLISHER: [sender.user, place]}
+        kept = Run(sender, run.route, run.qos, run.count, SPELLED, b"", run.retain)
+        kept.number = run.number
+        kept.replace(run.messages())
+        return kept
 
     # What the broker decides
 

@@ -46,8 +46,9 @@ class Delays:
         if not self.has_room(run.sender, run.count):
             broker.metrics.drop("too many delayed", run.count)
             return
-        run.first = log.append_run(run, 0) if log.records else log.keep(run)
-        time = run.time or broker.clock.stamp()
+        kept = broker.signed(run) if run.retain else run
+        run.first = log.append_run(kept, 0) if log.records else log.keep(run)
+        time = kept.time or broker.clock.stamp()
         for seq in range(run.first, run.first + run.count):
             log.pin(seq)
             self._payers[seq] = broker.quotas.take(LATER, run.sender)

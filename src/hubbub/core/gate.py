@@ -81,10 +81,14 @@ class Exchange:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Gate:
-    """Lets everybody in with the same rights; `auth` has stricter ones."""
+    """Lets everybody in with the same rights; `auth` has stricter ones.
 
-    def __init__(self, rights: Rights) -> None:
+    `place`: the address of its listener, as the settings say it; "" if it has none.
+    """
+
+    def __init__(self, rights: Rights, place: str = "") -> None:
         self.rights = rights
+        self.place = place
 
     def authenticate(
         self, credentials: Credentials, done: Callable[[Rights | None, str], None]
@@ -98,6 +102,10 @@ class Gate:
 
     def rights_of(self, user: str, client: str) -> Rights | None:
         """What somebody who is away has, who came in before; None if it could not come in now."""
+        return self.rights
+
+    def permissions(self, user: str, client: str) -> Rights:
+        """What the rules let somebody do who came in before, even if it could not come in now."""
         return self.rights
 
     def still_in(self, credentials: Credentials) -> bool:

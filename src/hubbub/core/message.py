@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 
 ASKED: Final = "asked"  # the property of a copy: the seq of the request that it is one of
+# The property of a retained message: the user who published it, and at which listener.
+PUBLISHER: Final = "hub-publisher"
+# json.dumps and json.loads make them anew for each message, or look what bytes they were given.
+_write: Final = json.JSONEncoder(separators=(",", ":")).encode
+_read: Final = json.JSONDecoder().decode
 
 
 class Message:
@@ -98,7 +103,7 @@ def copied_properties(message: Message) -> dict[str, object] | None:
 
 
 def properties_column(properties: dict[str, object] | None) -> bytes:
-    return json.dumps(properties, separators=(",", ":")).encode() if properties else b""
+    return _write(properties).encode() if properties else b""
 
 
 def message_of(row: Row) -> Message:
@@ -111,7 +116,7 @@ def message_of(row: Row) -> Message:
         name_of(topic), payload, qos, retain, protocol.decode(), name_of(client), 0,
         name_of(subtopic) if subtopic else "", name_of(content_type) if content_type else "",
         name_of(reply_to) if reply_to else "", correlation,
-        json.loads(properties) if properties else None, expires, seq, time,
+        _read(properties.decode()) if properties else None, expires, seq, time,
     )  # fmt: skip
 
 

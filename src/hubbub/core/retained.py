@@ -6,7 +6,8 @@
 A wildcard may match a hundred thousand messages. They leave in slices, one a tick, and only as
 fast as the subscriber takes them, so nobody else waits and no buffer overflows; a look at a name
 that does not match counts like a message. What is published after the subscription comes as a
-live message, and the feed leaves it out. An expired message goes when it is next looked at. No I/O.
+live message, and the feed leaves it out. An expired message goes when it is next looked at. One
+whose publisher may no longer write there stays, and nobody is given it. No I/O.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from typing import Final
 
 from hubbub import schema
 from hubbub.core.context import Context
-from hubbub.core.limits import RETAINED
-from hubbub.core.message import Message, Run
-from hubbub.core.rights import RECEIVE
+from hubbub.core.limits import PUBLISHERS, RETAINED
+from hubbub.core.message import PUBLISHER, Message, Run
+from hubbub.core.rights import PUBLISH, RECEIVE, Rights
 from hubbub.core.session import Feed, Session, Subscription
 from hubbub.core.topics import OWN, has_wildcard, is_bridge_state, is_name, matches
 from hubbub.errors import UnreadableError
@@ -135,6 +136,8 @@ class Retained:
         self.broker = broker
         self.feeding: dict[Session, None] = {}
         self.most = RETAINED
+        self._publishers: dict[tuple[str, str, str], list[Rights]] = {}
+        self._found_after = -1  # so many changes of the rules
         self._names = NameList()
 
     def recover(self) -> None:
@@ -235,6 +238,8 @@ class Retained:
         message = self._read(name, newest) if self._may(session, name) else None
         if message is None or (subscription.no_local and _is_from(session, message)):
             return
+        if message.properties and not self._stands(message, name):
+            return
         qos = min(message.qos, subscription.qos)
         if session.lasting and qos:
             row = Row(
@@ -246,6 +251,28 @@ class Retained:
 
     def _may(self, session: Session, name: str) -> bool:
         return session.rights is self.broker.open or session.rights.may(RECEIVE, name)
+
+    def _stands(self, message: Message, name: str) -> bool:
+        """Whether its publisher may still write there, if that is known and asked."""
+        broker = self.broker
+        source = (message.properties or {}).get(PUBLISHER)
+        if not (broker.check_source and isinstance(source, list) and len(source) == 2):
+            return True
+        for rights in self._permissions((str(source[0]), message.client, str(source[1]))):
+            if rights is not broker.open and not rights.ask(PUBLISH, name):
+                return False
+        return True
+
+    def _permissions(self, who: tuple[str, str, str]) -> list[Rights]:
+        """Those of a user and client of a listener: many messages are of the same one."""
+        known, rules = self._publishers, self.broker.rules
+        if self._found_after != rules or len(known) >= PUBLISHERS:
+            self._found_after = rules
+            known.clear()
+        found = known.get(who)
+        if found is None:
+            found = known[who] = self.broker.permissions(*who)
+        return found
 
     def _read(self, name: str, newest: int) -> Message | None:
         """The message, unless it is newer, gone or expired."""

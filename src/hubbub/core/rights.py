@@ -170,15 +170,21 @@ class Rights:
     """Permissions of a group of clients; this one allows everything.
 
     `routes` is the cache of the broker's answers, keyed by the name's UTF-8 bytes; a route is
-    valid while its age is the broker's.
+    valid while its age is the broker's. `found_by_name`: user and client are all that they depend
+    on, so a gate can say them of somebody who is gone.
     """
 
     def __init__(self) -> None:
         self.routes: dict[bytes, Any] = {}  # of `core.route`; only the broker makes them
+        self.found_by_name = True
 
     def may(self, verb: str, name: str) -> bool:
         """Whether one of VERBS may be done with a name, or with what a filter means."""
         return True
+
+    def ask(self, verb: str, name: str) -> bool:
+        """The same, for what is asked about many names and once about each: no answer is kept."""
+        return self.may(verb, name)
 
     def decided_by(self, verb: str, name: str) -> str:
         """The rule that refuses, with its place; "" if there is none and that is why."""

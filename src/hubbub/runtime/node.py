@@ -260,6 +260,7 @@ class Node:
         broker.subscriptions = settings.session.subscriptions
         broker.backlog_bytes = settings.session.backlog_bytes
         broker.inflight_bytes = settings.session.inflight_bytes
+        broker.check_source = settings.check_retain_source
         broker.retained.most = settings.limits.retained_messages
         broker.queues.max_messages = settings.queue.max_messages
         broker.queues.max_bytes = settings.queue.max_bytes
