@@ -267,7 +267,7 @@ def test_what_makes_no_difference_is_not(tmp_path: Path, caplog: pytest.LogCaptu
     [
         ("plugin /usr/lib/x.so", "password_file and acl_file"),
         ("auth_plugin x.so\nauth_opt_a b", "password_file"),
-        ("psk_file x", "certfile"),
+        ("connection x\naddress y\nbridge_psk 0011", "bridge_cafile"),
         ("use_username_as_clientid true", "%u"),
         ("bind_interface eth0", "listener PORT ADDRESS"),
         ("listener 7 /run/socket", "listener 0 /PATH"),
@@ -393,3 +393,17 @@ def test_the_reference_says_what_every_option_becomes() -> None:
     assert not missing, "\n".join(missing)
     shown = re.findall(r"^\| `([a-z_0-9.]+)[^`]*` \|", page, re.MULTILINE)
     assert set(shown) == mosquitto_conf.options()
+
+
+def test_shared_keys_are_for_the_listeners_with_a_hint(tmp_path: Path) -> None:
+    """And the identity is the user's name where the file says so, without a `cafile`."""
+    settings = loaded(
+        tmp_path,
+        "persistence true\npsk_file keys\nlistener 1 127.0.0.1\npsk_hint here\n"
+        "use_identity_as_username true\nlistener 2 127.0.0.1\nallow_anonymous true\n",
+    )
+    keyed, plain = settings.listeners()
+    assert keyed.tls == Tls(psk_file="keys", psk_hint="here", identity="common_name", only=True)
+    assert plain.tls == Tls()
+    with pytest.raises(SettingError, match="listener 1: psk_hint needs psk_file"):
+        loaded(tmp_path, "listener 1 127.0.0.1\npsk_hint here\n")

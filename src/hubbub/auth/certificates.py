@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from hubbub.auth.keys import keyed_context
 from hubbub.config.settings import Tls
 from hubbub.errors import SettingError
 
@@ -28,18 +30,23 @@ Subject = Iterable[Iterable[tuple[str, str]]]
 
 def context(tls: Tls) -> ssl.SSLContext:
     """The server's context; SettingError names the file or setting that cannot be used."""
-    found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if tls.psk_file:
+        found: ssl.SSLContext = keyed_context(tls.psk_file, tls.psk_hint)
+    else:
+        found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     found.minimum_version = _VERSIONS[tls.version]
     key = tls.key or tls.certificate
-    _load("tls.certificate", tls.certificate, lambda f: found.load_cert_chain(f, key, _no_password))
+    if tls.certificate:
+        load = partial(found.load_cert_chain, keyfile=key, password=_no_password)
+        _load("tls.certificate", tls.certificate, load)
     if tls.chain:
-        load = _folder(found) if Path(tls.chain).is_dir() else found.load_verify_locations
-        _load("tls.chain", tls.chain, load)
+        take = _folder(found) if Path(tls.chain).is_dir() else found.load_verify_locations
+        _load("tls.chain", tls.chain, take)
     if tls.ciphers:
         _load("tls.ciphers", tls.ciphers, found.set_ciphers)
     if tls.client_ca:
-        load = _folder(found) if Path(tls.client_ca).is_dir() else found.load_verify_locations
-        _load("tls.client_ca", tls.client_ca, load)
+        take = _folder(found) if Path(tls.client_ca).is_dir() else found.load_verify_locations
+        _load("tls.client_ca", tls.client_ca, take)
         found.verify_mode = ssl.CERT_REQUIRED if tls.require_certificate else ssl.CERT_OPTIONAL
     if tls.crl:
         _load("tls.crl", tls.crl, found.load_verify_locations)

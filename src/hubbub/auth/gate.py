@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hubbub.auth.acl import Acl, Subject
 from hubbub.auth.dynamic import Dynamic
 from hubbub.auth.guesses import Guesses
+from hubbub.auth.keys import Keys
 from hubbub.auth.logins import Logins
 from hubbub.auth.passwords import Account, Passwords
 from hubbub.auth.scram import METHOD, Scram
@@ -56,13 +57,15 @@ class Basis(NamedTuple):
     """What lets a client in, as the files say it: if they say otherwise, it may not stay.
 
     `account`: its user's, None if there is none or it came in without a password; `subject`: whose
-    permissions it has; `token`: what it showed instead, None if it is not good any more.
+    permissions it has; `token`: what it showed instead, None if it is not good any more. `key`:
+    that of the identity its TLS began with.
     """
 
     by_password: bool
     account: Account | None
     subject: Subject | None
     token: Token | None = None
+    key: bytes | None = None
 
 
 class Gates:
@@ -74,6 +77,7 @@ class Gates:
         self._passwords: dict[str, Passwords] = {}
         self._acls: dict[str, Acl] = {}
         self._tokens: dict[Jwt, Tokens] = {}
+        self._keys: dict[str, Keys] = {}
         self._by_tokens_alone = Acl(None)
         self.dynamic = Dynamic(Path(dynamic)) if dynamic else None
         self.logins = Logins(Guesses(time.monotonic))
@@ -82,9 +86,10 @@ class Gates:
         """The gate of a listener, whose settings are filled in; SettingError names a bad file."""
         passwords: Passwords | None = None
         acl: Acl | Dynamic | None = None
+        keys = self._shared(listener)
         if self.dynamic is not None:
             passwords, acl = self.dynamic.passwords, self.dynamic
-            return Guard(self, listener, passwords, acl, self._taken(listener))
+            return Guard(self, listener, passwords, acl, self._taken(listener), keys)
         tokens = self._taken(listener)
         if tokens is not None and listener.jwt.acl_claim:
             acl = self._by_tokens_alone
@@ -94,12 +99,19 @@ class Gates:
                 passwords = Passwords(Path(listener.password_file))
                 self._passwords[listener.password_file] = passwords
         if listener.acl_file:
-            if not listener.checks:
+            if not (listener.checks or listener.tls.names):
                 log.warning("%s: acl_file without password_file: %s", listener.address, _BELIEVED)
             acl = self._acls.get(listener.acl_file)
             if acl is None:
                 acl = self._acls[listener.acl_file] = Acl(Path(listener.acl_file))
-        return Guard(self, listener, passwords, acl, tokens)
+        return Guard(self, listener, passwords, acl, tokens, keys)
+
+    def _shared(self, listener: Listener) -> Keys | None:
+        """The keys that clients share with it, if any do."""
+        file = listener.tls.psk_file
+        if file and file not in self._keys:
+            self._keys[file] = Keys(Path(file))
+        return self._keys.get(file)
 
     def _taken(self, listener: Listener) -> Tokens | None:
         """The keys of the tokens that are taken there, if any are."""
@@ -110,10 +122,10 @@ class Gates:
             tokens = self._tokens[listener.jwt] = _tokens(listener.jwt)
         return tokens
 
-    def files(self) -> list[Passwords | Acl | Tokens | Dynamic]:
+    def files(self) -> list[Passwords | Acl | Tokens | Keys | Dynamic]:
         """The files behind the gates, each to be `read` again by itself."""
-        found: list[Passwords | Acl | Tokens | Dynamic] = [*self._passwords.values()]
-        found += [*self._acls.values(), *self._tokens.values()]
+        found: list[Passwords | Acl | Tokens | Keys | Dynamic] = [*self._passwords.values()]
+        found += [*self._acls.values(), *self._tokens.values(), *self._keys.values()]
         return [*found, self.dynamic] if self.dynamic is not None else found
 
     def close(self) -> None:
@@ -125,8 +137,7 @@ class Guard(Gate):
 
     def __init__(
         self, gates: Gates, listener: Listener, passwords: Passwords | None,
-        acl: Acl | Dynamic | None,
-        tokens: Tokens | None = None,
+        acl: Acl | Dynamic | None, tokens: Tokens | None = None, keys: Keys | None = None,
     ) -> None:  # fmt: skip
         super().__init__(gates.everything, listener.address)
         self._gates = gates
@@ -134,6 +145,7 @@ class Guard(Gate):
         self._passwords = passwords
         self._acl = acl
         self._tokens = tokens
+        self._keys = keys
 
     def authenticate(self, credentials: Credentials, done: Done) -> None:
         def decide(reason: str) -> None:
@@ -146,7 +158,7 @@ class Guard(Gate):
         complaint = self._complaint(credentials)
         by_certificate = self._by_certificate(credentials)
         if by_certificate:
-            credentials.user = credentials.certificate
+            credentials.user = credentials.certificate or _shared(credentials)
         by_token = not by_certificate and self._tokens is not None and is_jwt(secret)
         credentials.basis = self._basis(credentials, not (by_certificate or by_token))
         if complaint:
@@ -213,7 +225,8 @@ class Guard(Gate):
         return BAD_CLIENT if wrong else ""
 
     def _by_certificate(self, credentials: Credentials) -> bool:
-        return self._listener.tls.identity != "none" and bool(credentials.certificate)
+        named = credentials.certificate or _shared(credentials)
+        return self._listener.tls.identity != "none" and bool(named)
 
     def _rights(self, credentials: Credentials) -> Rights:
         if self._acl is None:
@@ -262,6 +275,7 @@ class Guard(Gate):
             passwords.users.get(user) if by_password and passwords is not None else None,
             acl.subject(user, credentials.client, _lines(token)) if acl is not None else None,
             token,
+            self._keys.by_identity.get(_shared(credentials)) if self._keys is not None else None,
         )
 
     def still_in(self, credentials: Credentials) -> bool:
@@ -275,6 +289,11 @@ class Guard(Gate):
         if token is not None and (tokens is None or not tokens.still(token)):
             return False
         return self._basis(credentials, before.by_password, token) == before
+
+
+def _shared(credentials: Credentials) -> str:
+    """The identity of the key that its TLS began with, "" if none did."""
+    return credentials.opening.shared if credentials.opening is not None else ""
 
 
 def _lines(token: Token | None) -> tuple[str, ...] | None:

@@ -66,6 +66,17 @@ class Tls(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     crl: Annotated[
         str, because("a PEM file of revocation lists, one of each of these authorities")
     ] = ""
+    psk_file: Annotated[
+        str,
+        because(
+            "keys that clients share with the hub instead of certificates, as `IDENTITY:HEX` "
+            "lines; read again by SIGHUP. Needs Python 3.13. The identity is the user name if "
+            "`identity` is not none"
+        ),
+    ] = ""
+    psk_hint: Annotated[
+        str, because("what clients of 1.2 are told, so that they choose a key of theirs")
+    ] = ""
     version: Annotated[
         Literal["1.2", "1.3"], because("the oldest version; 1.2 is what many devices have")
     ] = "1.2"
@@ -75,17 +86,25 @@ class Tls(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def complaint(self) -> str:
         """What does not fit together, "" if all does."""
-        if not self.certificate:
-            unused = [f for f in self.__struct_fields__ if getattr(self, f) != getattr(Tls(), f)]
-            return f"tls.{unused[0]} needs tls.certificate" if unused else ""
-        if not self.client_ca:
-            unused = [
-                name
-                for name in ("require_certificate", "identity", "crl")
-                if getattr(self, name) != getattr(Tls(), name)
-            ]
-            return f"tls.{unused[0]} needs tls.client_ca" if unused else ""
-        return ""
+        given = [f for f in self.__struct_fields__ if getattr(self, f) != getattr(Tls(), f)]
+        if not self.offered:
+            return f"tls.{given[0]} needs tls.certificate" if given else ""
+        needs = {"key": "certificate", "chain": "certificate", "client_ca": "certificate"}
+        needs |= dict.fromkeys(("require_certificate", "crl"), "client_ca")
+        if not self.psk_file:
+            needs |= {"identity": "client_ca", "psk_hint": "psk_file"}
+        missing = ((name, needs[name]) for name in given if name in needs)
+        return next((f"tls.{a} needs tls.{b}" for a, b in missing if not getattr(self, b)), "")
+
+    @property
+    def offered(self) -> bool:
+        """Whether there is TLS."""
+        return bool(self.certificate or self.psk_file)
+
+    @property
+    def names(self) -> bool:
+        """Whether it says who a client is that has a key."""
+        return bool(self.psk_file) and self.identity != "none"
 
 
 class Jwt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -185,6 +185,7 @@ _LISTENER: Final[dict[str, _Setting]] = {
     "keyfile": _Setting("tls.key", _text),
     "cafile": _Setting("tls.client_ca", _text),
     "capath": _Setting("tls.client_ca", _text),
+    "psk_hint": _Setting("tls.psk_hint", _text),
     "crlfile": _Setting("tls.crl", _text),
     "ciphers": _Setting("tls.ciphers", _text),
     "tls_version": _Setting("tls.version", _one_of({"tlsv1.2": "1.2", "tlsv1.3": "1.3"})),
@@ -269,15 +270,13 @@ _NOTED: Final[dict[str, str]] = {
 _REFUSED: Final[dict[str, str]] = {
     "auth_plugin": "plugins cannot be loaded; use password_file, or `authenticate` of a Hub object",
     "bind_interface": "say the address of that interface: listener PORT ADDRESS",
-    "bridge_identity": "TLS with shared keys is not spoken here; use bridge_cafile",
-    "bridge_psk": "TLS with shared keys is not spoken here; use bridge_cafile",
+    "bridge_identity": "bridges have no shared keys here; use bridge_cafile",
+    "bridge_psk": "bridges have no shared keys here; use bridge_cafile",
     "bridge_require_ocsp true": "OCSP is not asked; use a short-lived certificate over there",
     "enable_proxy_protocol": "it names no balancers; `proxies` of a [[listener]] of ours does",
     "global_plugin": "plugins cannot be loaded; use password_file and acl_file",
     "plugin": "plugins cannot be loaded; use password_file and acl_file",
     "plugin_load": "plugins cannot be loaded; use password_file and acl_file",
-    "psk_file": "TLS with shared keys is not spoken here; use certfile and password_file",
-    "psk_hint": "TLS with shared keys is not spoken here; use certfile and password_file",
     "tls_engine": "keys are read from files only; use keyfile",
     "tls_engine_kpass_sha1": "keys are read from files only; use keyfile",
     "tls_keyform engine": "keys are read from files only; use keyfile",
@@ -325,6 +324,7 @@ class _Reader:
             "max_keepalive": self._keep_alive,
             "log_type": self._log_type,
             "log_dest": self._log_dest,
+            "psk_file": self._psk_file,
             "user": self._user,
         }
 
@@ -388,6 +388,10 @@ class _Reader:
 
     def _per_listener(self, line: _Line) -> None:
         self.apart = _truth(line)
+
+    def _psk_file(self, line: _Line) -> None:
+        """The hub's, for the listeners that have a hint; or one listener's."""
+        (self.listener if self.apart else self.tree)["keys"] = _text(line)
 
     def _prefixes(self, line: _Line) -> None:
         self.tree["prefixes"] = _words(line)
@@ -461,24 +465,24 @@ class _Reader:
         if "record" not in self.tree.setdefault("journal", {}):
             self.tree["journal"]["record"] = "none"
             self.notes.append(_NOT_KEPT)
-        prefixes = self.tree.pop("prefixes", [])
+        prefixes, keys = self.tree.pop("prefixes", []), self.tree.pop("keys", "")
         if self.listeners:
             # Only without any listener does it let everybody in, and listens on loopback.
             closed = self.listeners if self.apart else [self.tree]
             for one in closed:
                 one.setdefault("allow_anonymous", False)
             self.tree["listen"] = []
-            self.tree["listener"] = [_finished(one, prefixes) for one in self.listeners]
+            self.tree["listener"] = [_finished(one, prefixes, keys) for one in self.listeners]
         else:
             of_all = {name for name in self.default if name == "tls" or name in _ADMISSION}
             self.tree |= {name: self.default[name] for name in of_all}
-            _finish_tls(self.tree, "1883")
+            _finish_tls(self.tree, "1883", keys)
         if self.bridges:
             self.tree["bridge"] = [_with_tls(bridge) for bridge in self.bridges]
         return Reading(self.tree, self.notes)
 
 
-def _finished(listener: dict[str, Any], prefixes: list[str]) -> dict[str, Any]:
+def _finished(listener: dict[str, Any], prefixes: list[str], keys: str) -> dict[str, Any]:
     """A listener whose address is put together."""
     domain = listener.pop("domain", "::")
     host, port = listener.pop("host") or domain, listener.pop("port")
@@ -490,24 +494,32 @@ def _finished(listener: dict[str, Any], prefixes: list[str]) -> dict[str, Any]:
     listener.setdefault("websocket", "never")
     if prefixes:
         listener["client_prefixes"] = prefixes
-    _finish_tls(listener, port)
+    _finish_tls(listener, port, keys)
     return listener
 
 
-def _finish_tls(tree: dict[str, Any], port: str) -> None:
+def _finish_tls(tree: dict[str, Any], port: str, keys: str) -> None:
     """TLS as mosquitto means it: no other way in, and certificates of clients only if required.
 
     Its authorities complete the chain of the server's own certificate in any case: clients may
     trust no more than the root.
     """
     tls = tree.get("tls", {})
+    keys = tree.pop("keys", keys)
+    if "psk_hint" in tls:
+        if not keys:
+            raise SettingError(f"listener {port}: psk_hint needs psk_file")
+        tls["psk_file"] = keys
     required = tls.get("require_certificate", False)
     if not required:
         if "client_ca" in tls:
             tls["chain"] = tls["client_ca"]
+        identity = tls.get("identity")
         for name in ("client_ca", "crl", "require_certificate", "identity"):
             tls.pop(name, None)
-    if tls.get("certificate"):
+        if "psk_file" in tls and identity:
+            tls["identity"] = identity
+    if tls.get("certificate") or tls.get("psk_file"):
         tls["only"] = True
     elif required or tls.get("key"):
         raise SettingError(f"listener {port}: keyfile and require_certificate need certfile")

@@ -205,7 +205,8 @@ def refuse_open_doors(settings: Settings) -> None:
             )
         if "+" in listener.mount_point or "#" in listener.mount_point:
             raise SettingError(f"{listener.address}: mount_point is a name, without + and #")
-        if listener.allow_anonymous or listener.checks or settings.dynamic_security:
+        named = listener.checks or listener.tls.names or settings.dynamic_security
+        if listener.allow_anonymous or named:
             continue
         if closed.get(listener.address, settings.allow_anonymous) is False:
             log.warning(

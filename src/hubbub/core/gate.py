@@ -149,7 +149,8 @@ class Opening:
     """How a connection began: who is at the other end, and its HTTP head if it had one.
 
     `address` is the peer's IP address as text, `port` its port, `secure` whether TLS protects
-    it, `certificate` the name in its TLS certificate (empty if it has none),
+    it, `certificate` the name in its TLS certificate (empty if it has none), `shared` the identity
+    of the key that it shares with the hub (the same),
     `websocket` whether it is a WebSocket (the listener has answered the handshake and hands
     over unmasked messages), `gate` decides who may come in on this listener. `credentials` is
     what the client whose connection this is showed the gate, None before (`Admission.stays`); the
@@ -171,7 +172,7 @@ class Opening:
     __slots__ = (
         "address", "port", "secure", "certificate", "websocket", "request", "gate", "credentials",
         "run", "close", "protocol", "challenge", "info", "argument", "mount", "site", "let_in",
-        "refused", "until", "hold", "gone", "listens",
+        "refused", "until", "hold", "gone", "listens", "shared",
     )  # fmt: skip
 
     def __init__(
@@ -208,6 +209,7 @@ class Opening:
         self.hold: Callable[[], Callable[[], None] | None] = _goes_on
         self.gone = False
         self.listens = _reads_on
+        self.shared = ""
 
     def ask(
         self, client: str, user: str, secret: bytes, decided: Decided,

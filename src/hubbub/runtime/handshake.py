@@ -16,6 +16,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final, cast
 
+from hubbub.auth.keys import KeyedContext
 from hubbub.core.limits import TLS_CLOSE_SECONDS, TLS_SECONDS
 from hubbub.errors import ProtocolError
 from hubbub.wire.http import looks_like_http, response
@@ -35,14 +36,23 @@ def first_record(data: bytes) -> bool:
 
 
 class Announcing(ssl.SSLObject):
-    """The server's side of one connection; `tell` is given the alert of a handshake that fails."""
+    """The server's side of one connection; `tell` is given the alert of a handshake that fails.
+
+    `identity`: whose key its client has, "" if it has none (`auth.keys`).
+    """
 
     outgoing: ssl.MemoryBIO
     tell: Callable[[bytes], None]
+    identity = ""
 
     def do_handshake(self) -> None:
+        context = self.context
+        if isinstance(context, KeyedContext):
+            context.asking = self
         try:
             super().do_handshake()
+            if isinstance(context, KeyedContext):
+                context.shaken(self)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLSyscallError):
             raise
         except ssl.SSLError:
@@ -50,6 +60,9 @@ class Announcing(ssl.SSLObject):
             if alert:
                 self.tell(alert)
             raise
+        finally:
+            if isinstance(context, KeyedContext):
+                context.asking = None
 
 
 class _Context:

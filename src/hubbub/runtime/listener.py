@@ -113,7 +113,7 @@ class Listener:
 
     def read_certificates(self) -> None:
         """For new connections; SettingError leaves what was read before."""
-        if self.settings.tls.certificate:
+        if self.settings.tls.offered:
             self.tls = certificates.context(self.settings.tls)
 
     def site(self, secure: bool) -> Site:

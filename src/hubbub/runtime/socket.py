@@ -586,16 +586,18 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
         return self.listener.protocols if self.listener.settings.websocket != excluded else ()
 
     def _opening(self, request: Request | None) -> Opening:
-        certificate = ""
+        certificate = shared = ""
         if self.secure and self.transport is not None:
             shown = self.transport.get_extra_info("peercert")
             certificate = certificates.identity(self.listener.settings.tls.identity, shown)
+            shared = self.transport.get_extra_info("ssl_object").identity
         websocket = self.frames is not None
         self.opening = Opening(
             self.listener.gate, *self.peer, self.secure, websocket, request, certificate, self.run,
             self.close,
         )  # fmt: skip
         self.opening.protocol = self.protocol.name if self.protocol is not None else "http"
+        self.opening.shared = shared
         self.opening.argument = self.argument
         self.opening.mount = self.listener.settings.mount_point
         self.opening.site = self.listener.site(self.secure)

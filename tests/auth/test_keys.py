@@ -1,0 +1,80 @@
+"""Keys that clients share with the hub: the file, and what a Python without them says."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from hubbub.auth import certificates
+from hubbub.auth.gate import Gates
+from hubbub.auth.keys import Keys
+from hubbub.config.settings import Listener, Tls
+from hubbub.core.gate import Credentials, Opening
+from hubbub.core.rights import Rights
+from hubbub.errors import SettingError
+
+
+def test_a_file_of_mosquittos(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("# devices\nann:00ff\n\nof:house:0A0b\n")
+    keys = Keys(file)
+    assert keys.by_identity == {"ann": b"\x00\xff", "of:house": b"\x0a\x0b"}
+    file.write_text("ann:xyz\n")
+    with pytest.raises(SettingError, match="keys:1: expected IDENTITY:KEY"):
+        keys.read()
+    assert len(keys.by_identity) == 2, "it goes on with the old"
+    for wrong in ("ann", "ann:", ":00ff", "ann:0", f"ann:{'00' * 65}"):
+        file.write_text(wrong)
+        with pytest.raises(SettingError, match="expected IDENTITY:KEY"):
+            Keys(file)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"keys: No such file"):
+        Keys(tmp_path / "keys")
+
+
+@pytest.mark.skipif(getattr(ssl, "HAS_PSK", False), reason="this Python has shared keys")
+def test_an_older_python_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"need Python 3\.13 or later; start the hub with"):
+        certificates.context(Tls(psk_file=str(tmp_path / "keys")))
+
+
+@pytest.mark.parametrize(
+    ("tls", "complaint"),
+    [
+        (Tls(psk_file="x", psk_hint="y", identity="common_name", only=True), ""),
+        (Tls(psk_hint="y"), "tls.psk_hint needs tls.certificate"),
+        (Tls(certificate="x", psk_hint="y"), "tls.psk_hint needs tls.psk_file"),
+        (Tls(psk_file="x", key="y"), "tls.key needs tls.certificate"),
+        (Tls(psk_file="x", client_ca="y"), "tls.client_ca needs tls.certificate"),
+        (Tls(psk_file="x", crl="y"), "tls.crl needs tls.client_ca"),
+        (Tls(certificate="x", identity="subject"), "tls.identity needs tls.client_ca"),
+    ],
+)
+def test_what_fits_together(tls: Tls, complaint: str) -> None:
+    assert tls.complaint() == complaint
+
+
+def test_the_identity_is_the_user_until_its_key_is_another(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("ann:00ff\n")
+    gates = Gates(Rights())
+    gate = gates.gate(Listener(
+        address="127.0.0.1:1", tls=Tls(psk_file=str(file), identity="common_name"),
+        allow_anonymous=False,
+    ))  # fmt: skip
+    opening = Opening(gate)
+    opening.shared = "ann"
+    shown = Credentials("c", "", b"", "", opening=opening)
+    answers: list[tuple[Rights | None, str]] = []
+    gate.authenticate(shown, lambda rights, reason: answers.append((rights, reason)))
+    assert answers == [(gates.everything, "")] and shown.user == "ann"
+    assert gate.still_in(shown)
+    for text in ("ann:0000\n", "bob:00ff\n"):
+        file.write_text(text)
+        for one in gates.files():
+            one.read()
+        assert not gate.still_in(shown)

@@ -1,0 +1,120 @@
+"""TLS with shared keys: mosquitto's clients and OpenSSL's, at a hub that runs on Python 3.13."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop.beside import WAIT, free_port, program, running
+from tests.process import ROOT
+
+pytestmark = pytest.mark.interop
+
+KEY = "00112233445566778899aabbccddeeff"
+CONF = """listener PORT 127.0.0.1
+psk_hint house
+psk_file FOLDER/keys
+use_identity_as_username true
+acl_file FOLDER/acl
+user root
+"""
+
+
+def python() -> str:
+    """One that has shared keys, and what the hub needs."""
+    found = shutil.which("python3.13")
+    if found is None:
+        pytest.skip("no python3.13 here: only from 3.13 on ssl has shared keys")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    tried = subprocess.run(
+        [found, "-c", "import hubbub.server"], env=environment, capture_output=True, text=True
+    )
+    if tried.returncode:
+        why = " ".join(tried.stderr.split())[-200:]
+        pytest.skip(f"{found} cannot run the hub: {why}")
+    return found
+
+
+@pytest.fixture(params=["mosquitto", "hubbub"])
+def house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
+    tmp_path.chmod(0o755)
+    (tmp_path / "keys").write_text(f"ann:{KEY}\nbob:{KEY}\n")
+    (tmp_path / "acl").write_text("user ann\ntopic readwrite a/#\nuser bob\ntopic read a/#\n")
+    port, file = free_port(), tmp_path / "broker.conf"
+    file.write_text(CONF.replace("PORT", str(port)).replace("FOLDER", str(tmp_path)))
+    command = [program(), "-c", str(file)]
+    if request.param == "hubbub":
+        command = [python(), "-m", "hubbub", "serve", "-c", str(file)]
+    with running(command, port) as broker:
+        yield House(tmp_path, port, broker)
+
+
+class House:
+    """A broker, hubbub or mosquitto, whose clients have keys."""
+
+    def __init__(self, folder: Path, port: int, broker: subprocess.Popen[bytes]) -> None:
+        self.folder = folder
+        self.port = port
+        self.broker = broker
+
+    def run(
+        self, tool: str, user: str, *options: str, key: str = KEY
+    ) -> subprocess.CompletedProcess[str]:
+        where = (f"mosquitto_{tool}", "-p", str(self.port), "--psk", key, "--psk-identity", user)
+        return subprocess.run((*where, *options), timeout=WAIT, capture_output=True, text=True)
+
+    def publish(self, user: str, text: str, *options: str, key: str = KEY) -> bool:
+        done = self.run("pub", user, "-t", "a/b", "-m", text, "-r", "-q", "1", *options, key=key)
+        return done.returncode == 0
+
+    def retained(self, user: str) -> str:
+        return self.run("sub", user, "-t", "a/#", "-C", "1", "-W", "5").stdout
+
+
+@pytest.mark.parametrize("version", ["tlsv1.2", "tlsv1.3"])
+def test_who_has_the_key_is_that_user(house: House, version: str) -> None:
+    assert house.publish("ann", "hers", "--tls-version", version)
+    assert house.retained("bob") == "hers\n"
+    house.publish("bob", "his", "--tls-version", version)  # he may not
+    assert house.retained("bob") == "hers\n"
+    assert not house.publish("ann", "x", "--tls-version", version, key=KEY[:-2])
+    assert not house.publish("zoe", "x", "--tls-version", version)
+    assert house.retained("ann") == "hers\n"
+
+
+@pytest.mark.parametrize("house", ["hubbub"], indirect=True)
+def test_a_session_of_tls_1_2_that_is_resumed_has_its_user(house: House) -> None:
+    """OpenSSL asks for no key then; without a user it would not be let in."""
+    client = (
+        "openssl", "s_client", "-connect", f"127.0.0.1:{house.port}", "-psk", KEY,
+        "-psk_identity", "ann", "-tls1_2", "-ign_eof", "-reconnect",
+    )  # fmt: skip
+    said = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01x" + b"\xe0\x00"
+    heard = subprocess.run(client, input=said, capture_output=True, timeout=WAIT).stdout
+    assert heard.count(b"Reused, TLSv1.2") == 5
+    assert b"\x20\x02\x00\x00" in heard and b"\x20\x02\x00\x05" not in heard
+
+
+@pytest.mark.parametrize("house", ["hubbub"], indirect=True)
+def test_who_was_taken_out_of_the_file_is_ended(house: House) -> None:
+    client = ("stdbuf", "-oL", "mosquitto_sub", "-p", str(house.port), "-t", "a/#", "-d")
+    command = (*client, "--psk", KEY, "--psk-identity", "bob")
+    bob = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert bob.stdout is not None
+    while "SUBACK" not in bob.stdout.readline():
+        pass
+    (house.folder / "keys").write_text(f"ann:{KEY}\n")
+    house.broker.send_signal(signal.SIGHUP)
+    until = time.monotonic() + WAIT
+    while house.publish("bob", "x"):
+        assert time.monotonic() < until
+    assert house.publish("ann", "hers")
+    bob.kill()
+    assert "hers" not in bob.communicate(timeout=WAIT)[0]
