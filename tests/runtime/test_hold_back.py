@@ -164,3 +164,32 @@ async def test_many_publishers_do_not_fill_the_memory_of_one_reader(hub: Node) -
     assert link.size < HOLD_BACK_BYTES + 2 * LINK_CHOKED
     assert len(hub.sockets) == 41, "nobody was ended"
     asleep.writer.close()
+
+
+async def test_a_small_message_waits_for_nobody(hub: Node) -> None:
+    """A reader that chokes itself with its own messages does not stop a service that answers it."""
+    eve, service = await mqtt(hub, b"eve", b"answers"), await mqtt(hub, b"service", b"asked")
+    eve.writer.write(codec.publish(b"answers", b"x" * 3_000_000, 0, False, 0) * 3)
+    await until(lambda: any(s.link is not None and s.link.choked for s in hub.sockets))
+    for _ in range(100):
+        service.writer.write(codec.publish(b"answers", b"here", 0, False, 0))
+    service.writer.write(b"\xc0\0")
+    async with asyncio.timeout(2):
+        assert await service.read(2) == b"\xd0\0"
+    assert hub.broker.metrics.held_back == 0
+
+
+async def test_who_waited_in_vain_does_not_wait_again_at_once(hub: Node) -> None:
+    """Many readers that read nothing cost a publisher one wait a minute, not one each."""
+    hub.broker.patience.seconds = 0.5
+    readers = [await mqtt(hub, b"r%d" % n, b"file/%d" % n) for n in range(5)]
+    sender = await mqtt(hub, b"sender")
+    for number in range(5):
+        frame = codec.publish(b"file/%d" % number, b"x" * SIZE, 0, False, 0)
+        sender.writer.write(frame * 400)
+    sender.writer.write(b"\xc0\0")
+    began = asyncio.get_running_loop().time()
+    assert await sender.read(2) == b"\xd0\0"
+    assert asyncio.get_running_loop().time() - began < 2
+    assert hub.broker.metrics.held_back == 1
+    assert all(reader.writer.transport is not None for reader in readers)

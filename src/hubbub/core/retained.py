@@ -139,6 +139,7 @@ class Retained:
         self._publishers: dict[tuple[str, str, str], list[Rights]] = {}
         self._found_after = -1  # so many changes of the rules
         self._names = NameList()
+        self._left = SLICE  # looks of this turn, for all that subscribe in it
 
     def recover(self) -> None:
         """After a restart: know the names of what the journal remembers."""
@@ -196,16 +197,22 @@ class Retained:
     def feed_on(self) -> None:
         """A slice for each feed that waits for the tick. Called once a tick."""
         sessions, self.feeding = self.feeding, {}
+        self._left = SLICE
         for session in sessions:
             self.feed(session, max(1, SLICE // len(sessions)))
 
     def feed(self, session: Session, most: int = SLICE) -> None:
         """Go on with the feeds of a session, as far as it has room and a slice allows.
 
-        One that had its slice waits for the tick.
+        One that had its slice waits for the tick, and so do all when a turn has had its own: ten
+        thousand filters of one packet are ten thousand feeds.
         """
         feeds = session.feeds
+        most = min(most, self._left)
         while feeds and session not in self.feeding and session.hungry():
+            if most <= 0:
+                self.feeding[session] = None
+                return
             feed, subscription = feeds[0], feeds[0].subscription
             if session.subscriptions.get(subscription.filter) is not subscription:
                 feeds.popleft()
@@ -214,6 +221,7 @@ class Retained:
                 if name:
                     self._offer_or_later(name, subscription, feed.newest)
                 most -= 1
+                self._left -= 1
                 if not most:
                     self.feeding[session] = None
                 if not (most and session.hungry()):

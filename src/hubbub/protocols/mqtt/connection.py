@@ -92,8 +92,7 @@ class MqttConnection(Connection):
         self._limit = CONNECT_BYTES
         self._heard = self.broker.clock.now()
         self._patience = CONNECT_SECONDS
-        self._v5 = False
-        self._old = False
+        self._v5 = self._old = self._costly = False
         self._dialect: Dialect = PLAIN
         self._encodings = PLAIN.encodings(2)
         self._asked: codec.Connect | None = None
@@ -166,8 +165,8 @@ class MqttConnection(Connection):
                 self._packet(head, buf[body:end])
                 pos = end
             left -= 1
-            if not left:
-                left, spent = PACKETS_LOOKED, self.broker.clock.spent()
+            if not left or self._costly:
+                left, self._costly, spent = PACKETS_LOOKED, False, self.broker.clock.spent()
                 began = began or spent
                 if spent - began > TURN_SECONDS and pos < n and self.state == CONNECTED:
                     self.put_off()
@@ -410,6 +409,7 @@ class MqttConnection(Connection):
         assert session is not None
         name = topic_name(topic)
         route = self.broker.route(session, self._dialect.full(name))
+        self._costly = True  # a name that thousands of filters match takes longer than a turn
         if not self._dialect.mount:
             self._routes = session.routes if session.no_local else session.rights.routes
             return route

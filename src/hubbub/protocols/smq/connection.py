@@ -132,6 +132,7 @@ class SmqConnection(Connection):
         # What arrived and is not worked on yet. Most connections are idle, so what is empty
         # takes no memory.
         self._rest = b""
+        self._costly = False
         self._body_left = _body_bytes(opening.request)
         # Connecting.
         self._deadline = self.broker.clock.now() + smq.connect_seconds
@@ -226,7 +227,8 @@ class SmqConnection(Connection):
                 self._handle(data[at + 2], data[at + 3 : end])
             at = end
             left -= 1
-            if not left:
+            if not left or self._costly:
+                self._costly = False
                 left, spent = PACKETS_LOOKED, self.broker.clock.spent()
                 began = began or spent
                 late = spent - began > TURN_SECONDS
@@ -438,6 +440,7 @@ class SmqConnection(Connection):
         if len(self._routes) >= ROUTES:
             self._routes.clear()
         route = self.broker.route(self._me(), name)
+        self._costly = True  # a name that thousands of filters match takes longer than a turn
         if number not in self.broker.replies:
             self._routes[tid] = route
         return route
