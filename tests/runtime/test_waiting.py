@@ -12,7 +12,8 @@ import pytest
 
 from hubbub.client import mqtt
 from hubbub.config.settings import Limits, Settings
-from hubbub.core.limits import HALF_SECONDS, KIB, MIB
+from hubbub.core.gate import KNOWN, STRANGER, VISITOR, Whose
+from hubbub.core.limits import HALF_SECONDS, KIB, MIB, STRANGE_BYTES
 from hubbub.core.metrics import Metrics
 from hubbub.protocols.mqtt import codec
 from hubbub.runtime.node import Node
@@ -26,8 +27,9 @@ BUDGET = 32 * MIB
 class Kept:
     """`piece` bytes are on their way to others too."""
 
-    def __init__(self, size: int, piece: int = 0) -> None:
+    def __init__(self, size: int, piece: int = 0, user: str = "", standing: int = KNOWN) -> None:
         self.size, self.piece = size, piece
+        self.user, self.standing = user or str(id(self)), standing
         self.ended = ""
         self.since: float | None = None
 
@@ -37,6 +39,9 @@ class Kept:
         known = 7 in shared
         shared.add(7)
         return self.size - self.piece * known
+
+    def whose(self) -> Whose:
+        return Whose(self.standing, self.user)
 
     def crowd_out(self, reason: str) -> None:
         assert not self.ended
@@ -57,6 +62,36 @@ def test_the_heaviest_go_until_an_eighth_is_free() -> None:
     assert [bool(one.ended) for one in [*some, late]] == [False, False, False, True, False, False]
     assert "300 bytes" in some[3].ended and waiting.total == 510
     assert waiting._metrics.dropped == {CROWDED_OUT: 1}
+
+
+def test_of_the_user_who_has_most_the_heaviest_goes() -> None:
+    """Before, one user with 600 of 0.85 MiB had all others ended that had one of 20 MiB."""
+    waiting = Waiting(Metrics(), 800)
+    honest = Kept(200, user="ann")
+    many = [Kept(size, user="bob") for size in (40, 42, 41, *[40] * 12)]
+    for one in (honest, *many):
+        waiting.weigh(one)
+    assert not honest.ended and sum(bool(one.ended) for one in many) == 3
+    assert many[1].ended and many[2].ended and waiting.total <= 700
+
+
+def test_who_was_not_let_in_spends_nothing_of_who_was() -> None:
+    """Before, 1,080 halves of a login ended every message of more than half a MiB."""
+    waiting = Waiting(Metrics(), 64 * MIB)
+    honest = Kept(40 * MIB, user="ann")
+    visitor = Kept(20 * MIB, user="::1", standing=VISITOR)
+    strangers = [Kept(MIB // 2, user="::1", standing=STRANGER) for _ in range(200)]
+    for one in (honest, visitor, *strangers):
+        waiting.weigh(one)
+        assert waiting.strange.total <= STRANGE_BYTES
+    assert not honest.ended and not visitor.ended and sum(bool(one.ended) for one in strangers) > 99
+    late = next(one for one in strangers if not one.ended)
+    late.standing = KNOWN  # it was let in
+    waiting.weigh(late)
+    assert waiting.total == 60 * MIB + MIB // 2
+    more = Kept(5 * MIB, user="eve")
+    waiting.weigh(more)
+    assert visitor.ended and not honest.ended and not more.ended
 
 
 def test_what_became_less_meanwhile_ends_nobody() -> None:
@@ -156,6 +191,27 @@ async def test_who_sends_half_is_ended_with_quota_and_the_others_go_on(hub: Node
     assert hub.broker.metrics.dropped[CROWDED_OUT] >= ended
     small.write(whole[4 * MIB :])
     assert (await small_reader.readexactly(2))[:1] == b"\x40"
+
+
+async def test_halves_of_logins_end_no_message(hub: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub.waiting.strange, "most", 4 * MIB)
+    reader, honest = await greeted(hub, b"honest")
+    whole = codec.publish(b"a", bytes(5 * MIB), 1, packet_id=9, properties=b"\0")
+    honest.write(whole[: 4 * MIB])
+    half = b"\x10\x80\xf0\x1f" + b"\0\4MQTT\4\6\0\0" + b"\0\1x" + b"\0\1w\xff\xf0" + bytes(450_000)
+    strangers = []
+    for _ in range(100):
+        _, writer = await dial(hub)
+        writer.write(half)
+        strangers.append(writer)
+    async with asyncio.timeout(10):
+        while hub.broker.metrics.dropped.get(CROWDED_OUT, 0) < 50:
+            await asyncio.sleep(0.01)
+    assert hub.waiting.total < 5 * MIB and hub.waiting.strange.total <= 4 * MIB
+    honest.write(whole[4 * MIB :])
+    assert (await reader.readexactly(2))[:1] == b"\x40"
+    for writer in strangers:
+        writer.close()
 
 
 async def test_who_reads_no_answers_is_ended_and_who_reads_is_not(hub: Node) -> None:

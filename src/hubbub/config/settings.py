@@ -234,8 +234,8 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Count,
         _because(
             "what all connections together may keep waiting: messages half sent, requests not "
-            "answered, answers not read. Over it the one with the most is ended, and so on until "
-            "an eighth is free"
+            "answered, answers not read. Over it the heaviest of the user with the most is ended, "
+            "and so on until an eighth is free"
         ),
     ] = 512 * 1024 * 1024
     hold_back_seconds: Annotated[

@@ -11,12 +11,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
 from hubbub.core.rights import Rights, words_of
 from hubbub.wire.http import Request
 from hubbub.wire.site import Site
+from hubbub.wire.source import source_of
 
 
 class Credentials:
@@ -111,6 +113,22 @@ class Gate:
     def still_in(self, credentials: Credentials) -> bool:
         """Whether a client that was let in with these may stay, after the rules changed."""
         return True
+
+
+STRANGER: Final = 0  # was not let in, and what it makes the hub keep has a budget apart
+VISITOR: Final = 1  # was not let in, and needs to be only when its request is whole (HTTP)
+KNOWN: Final = 2
+
+
+class Whose(NamedTuple):
+    """To whom it is put down what somebody makes the hub keep: a user, or an address."""
+
+    standing: int
+    name: str
+
+    @classmethod
+    def known(cls, user: str, address: str) -> Whose:
+        return cls(KNOWN, f"user {user}" if user else source_of(address))
 
 
 def at_once(action: Callable[[], None]) -> None:

@@ -44,6 +44,7 @@ KEEP_ALIVE_SECONDS: Final = 230.0  # TCP's own: routers forget silent connection
 # What connections make the hub keep: what is half sent, asked but not answered, answered but not
 # read. Of QoS 0 a slow reader has no more than LINK_CHOKED, so that is not counted.
 WAITING_BYTES: Final = 512 * MIB  # of all together: eight messages of the largest size
+STRANGE_BYTES: Final = 32 * MIB  # of who was not let in: 64 of the largest logins, half there
 WEIGHED_BYTES: Final = 16 * KIB  # from one look at a connection that sends to the next
 RELIEVED: Final = 8  # over the bound they are ended until an eighth is free: one look for many
 ASKED_BYTES: Final = 600  # what a request that waits takes beside its body; measured

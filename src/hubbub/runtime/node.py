@@ -254,7 +254,7 @@ class Node:
             promised += [listener.durability for listener in settings.listeners()]
             listens = settings.durability == "disk" and "os" in promised
             self.journal.on_written = self._written if listens else None
-        self.waiting.most = settings.limits.waiting_bytes
+        self.waiting.apply(settings.limits.waiting_bytes)
         broker.inflight = settings.session.inflight
         broker.backlog_messages = settings.session.backlog_messages
         broker.subscriptions = settings.session.subscriptions

@@ -2,8 +2,10 @@
 
 A client may send half of a message, ask much and read none of the answers. Each connection has a
 bound of its own for that, but a thousand of them fill the memory of any machine. So they are
-weighed as they grow; over the budget the heaviest goes, with a reason, until an eighth is free.
-And half a message whose rest does not come in HALF_SECONDS is no message.
+weighed as they grow; over the budget the heaviest of the user who has the most goes, with a
+reason, until an eighth is free. Who was not let in has a small budget apart, so that nobody without
+a login can spend that of the others. And half a message whose rest does not come in HALF_SECONDS is
+no message.
 
     a socket was read, or its link grew ──> weigh ──> over the budget? ──> relieve
     a few times a second, some of all ────> look ───> half a message too old? ──> end
@@ -15,14 +17,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Final, Protocol
 
 from hubbub.core.connection import Connection
-from hubbub.core.limits import HALF_SECONDS, LINK_CHOKED, MIB, RELIEVED, WAITING_BYTES
+from hubbub.core.connection import Protocol as Spoken
+from hubbub.core.gate import STRANGER, VISITOR, Opening, Whose
+from hubbub.core.limits import (
+    HALF_SECONDS,
+    LINK_CHOKED,
+    MIB,
+    RELIEVED,
+    STRANGE_BYTES,
+    WAITING_BYTES,
+)
 from hubbub.core.link import Link
 from hubbub.core.metrics import Metrics
+from hubbub.runtime.strangers import Stranger
+from hubbub.wire.source import source_of
 from hubbub.wire.websocket import Frames
 
 CROWDED_OUT: Final = "no room for what it keeps waiting"
@@ -34,6 +49,8 @@ log = logging.getLogger("hubbub.listener")
 
 class Holder(Protocol):
     """A connection that may make the hub keep something."""
+
+    def whose(self) -> Whose: ...
 
     def weight(self, shared: set[int] | None = None) -> int:
         """Bytes. With `shared`, what is sent to many counts for the first of them only."""
@@ -54,6 +71,10 @@ class Conversing:
     connection: Connection | None
     frames: Frames | None
     transport: asyncio.Transport | None
+    opening: Opening | None
+    protocol: Spoken | None
+    stranger: Stranger | None
+    peer: tuple[str, int]
     secure: bool
     held: bool
     paused: bool
@@ -65,6 +86,13 @@ class Conversing:
 
     def run(self, action: Callable[[], None]) -> None:
         raise NotImplementedError
+
+    def whose(self) -> Whose:
+        if self.stranger is not None:
+            http = self.protocol is not None and self.protocol.raw_head
+            return Whose(VISITOR if http else STRANGER, source_of(self.peer[0]))
+        shown = self.opening.credentials if self.opening is not None else None
+        return Whose.known(shown.user if shown is not None else "", self.peer[0])
 
     def weight(self, shared: set[int] | None = None) -> int:
         link, half = self.link, self._half()
@@ -104,55 +132,115 @@ class Conversing:
             transport.abort()
 
 
-class Waiting:
-    """All of one hub. `most`: bytes, `total`: those that were found at the last looks."""
+class Budget:
+    """What some may keep together. `most`: bytes, `total`: those that were found at the last
+    looks. `name`: how it is told to who is ended.
+    """
 
-    def __init__(self, metrics: Metrics, most: int = WAITING_BYTES) -> None:
+    def __init__(self, name: str, most: int) -> None:
+        self.name = name
         self.most = most
         self.total = 0
-        self._metrics = metrics
-        self._weights: dict[Holder, int] = {}
-        self._round: Iterator[Holder] = iter(())
-        self._told_again = 0.0
+        self.weights: dict[Holder, int] = {}
         self._ended = 0
+        self._told_again = 0.0
+
+    def set(self, holder: Holder, weight: int) -> None:
+        before = self.weights.get(holder, 0)
+        if weight:
+            self.weights[holder] = weight
+        elif before:
+            del self.weights[holder]
+        self.total += weight - before
+
+    def heaviest(self) -> Iterator[Holder]:
+        """Of who was not let in before others, then of who has the most: one, and again."""
+        sums: defaultdict[Whose, int] = defaultdict(int)
+        own: defaultdict[Whose, list[Holder]] = defaultdict(list)
+        for holder in sorted(self.weights, key=self.weights.__getitem__):
+            whose = holder.whose()
+            sums[whose] += self.weights[holder]
+            own[whose].append(holder)
+        row = [(whose.standing, -size, whose) for whose, size in sums.items()]
+        heapify(row)
+        while row:
+            standing, size, whose = heappop(row)
+            holder = own[whose].pop()
+            weight = self.weights.get(holder, 0)
+            if weight:  # others may have gone with one that was ended
+                yield holder
+            if own[whose]:
+                heappush(row, (standing, size + weight, whose))
+
+    def end(self, holder: Holder) -> None:
+        weight = self.weights[holder]
+        self.set(holder, 0)
+        self._ended += 1
+        holder.crowd_out(
+            f"{weight} bytes that it keeps waiting are the most here, and all connections "
+            f"together may keep {self.most} ({self.name})"
+        )
+
+    def tell(self, now: float) -> None:
+        if self._ended and now >= self._told_again:
+            self._told_again = now + MINUTE
+            log.warning(
+                "ended %d connections: what all keep waiting is more than %s = %d MiB",
+                self._ended, self.name, self.most // MIB,
+            )  # fmt: skip
+            self._ended = 0
+
+
+class Waiting:
+    """All of one hub. `most`: bytes of those who were let in."""
+
+    def __init__(self, metrics: Metrics, most: int = WAITING_BYTES) -> None:
+        self._metrics = metrics
+        self._all = Budget("limits.waiting_bytes", most)
+        self.strange = Budget("before they are let in", 0)
+        self.apply(most)
+        self._round: Iterator[Holder] = iter(())
+
+    def apply(self, most: int) -> None:
+        """A setting has changed."""
+        self._all.most = most
+        self.strange.most = min(STRANGE_BYTES, most)
+
+    @property
+    def total(self) -> int:
+        """Bytes of those who were let in, as they were found at the last looks."""
+        return self._all.total
 
     def weigh(self, holder: Holder) -> None:
         """It may keep more than before, or less."""
-        self._set(holder, holder.weight())
-        if self.total > self.most:
-            self._relieve()
+        budget = self._set(holder, holder.weight())
+        if budget.total > budget.most:
+            self._relieve(budget)
 
     def forget(self, holder: Holder) -> None:
         """It is gone, with all that it kept."""
         self._set(holder, 0)
 
-    def _set(self, holder: Holder, weight: int) -> None:
-        before = self._weights.get(holder, 0)
-        if weight:
-            self._weights[holder] = weight
-        elif before:
-            del self._weights[holder]
-        self.total += weight - before
+    def _set(self, holder: Holder, weight: int) -> Budget:
+        """Where it belongs now: it may have been let in since."""
+        strange = weight > 0 and holder.whose().standing == STRANGER
+        self.strange.set(holder, weight if strange else 0)
+        self._all.set(holder, 0 if strange else weight)
+        return self.strange if strange else self._all
 
-    def _relieve(self) -> None:
+    def _relieve(self, budget: Budget) -> None:
         """Look at all that keep something as they are now, then end the heaviest."""
         shared: set[int] = set()
-        for holder in list(self._weights):
+        for holder in list(budget.weights):
             self._set(holder, holder.weight(shared))
-        if self.total <= self.most:
+        if budget.total <= budget.most:
             return
-        enough = self.most - self.most // RELIEVED
-        for holder in sorted(self._weights, key=self._weights.__getitem__, reverse=True):
-            if self.total <= enough:
-                break
-            weight = self._weights.get(holder, 0)
-            self._set(holder, 0)
-            self._ended += 1
+        enough = budget.most - budget.most // RELIEVED
+        for holder in budget.heaviest():
             self._metrics.drop(CROWDED_OUT)
-            holder.crowd_out(
-                f"{weight} bytes that it keeps waiting are the most here, and all connections "
-                f"together may keep {self.most} (limits.waiting_bytes)"
-            )
+            budget.end(holder)
+            if budget.total <= enough:
+                break
 
     def look(self, now: float, holders: Iterable[Holder]) -> None:
         """Some of all, in turns: weigh them, and end who left something half sent."""
@@ -162,13 +250,8 @@ class Waiting:
             self._look_at(holder, now)
         if seen < LOOKED_AT:
             self._round = iter(list(holders))
-        if self._ended and now >= self._told_again:
-            self._told_again = now + MINUTE
-            log.warning(
-                "ended %d connections: what all keep waiting is more than limits.waiting_bytes = "
-                "%d MiB", self._ended, self.most // MIB,
-            )  # fmt: skip
-            self._ended = 0
+        self._all.tell(now)
+        self.strange.tell(now)
 
     def _look_at(self, holder: Holder, now: float) -> None:
         self.weigh(holder)

@@ -29,7 +29,7 @@ from starlette.responses import JSONResponse, Response
 from hubbub import schema
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
-from hubbub.core.gate import Admission
+from hubbub.core.gate import Admission, Whose
 from hubbub.core.limits import SHARE
 from hubbub.core.link import Link
 from hubbub.core.message import Message
@@ -127,9 +127,13 @@ class Room(Protocol):
 class Upload:
     """A body that comes in. `refusal`: why the rest of it is not waited for."""
 
-    def __init__(self) -> None:
+    def __init__(self, user: str, address: str) -> None:
         self.data = bytearray()
         self.refusal = ""
+        self._whose = Whose.known(user, address)
+
+    def whose(self) -> Whose:
+        return self._whose
 
     def weight(self, shared: set[int] | None = None) -> int:
         return len(self.data)
@@ -240,7 +244,8 @@ class PublishApi:
     async def publish(self, request: Request) -> Response:
         """POST: publish the body."""
         largest = self._inside.settings.limits.message_bytes
-        upload = Upload()
+        client = request.client
+        upload = Upload(request.scope[ADMISSION].user, client.host if client is not None else "")
         try:
             refusal = await self._receive(request, upload, 2 * largest)
             if refusal is not None:
