@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +17,10 @@ from hubbub.config.identity import Jwt
 from hubbub.config.settings import Journal, Settings
 from hubbub.core.gate import Credentials
 from hubbub.core.rights import BAD_CREDENTIALS, PUBLISH, RECEIVE
+from hubbub.runtime.expiry import Expiry
 from hubbub.runtime.node import Node
 from hubbub.web.app import Application
+from hubbub.web.publish import SLICE, PublishApi
 from tests.auth.test_every_door import (
     SMQ,
     WEBSOCKET,
@@ -144,6 +148,63 @@ async def test_the_api_asks_with_each_request(hub: Node) -> None:
     few = signed("EdDSA", acl=["read a/#"])
     answer = await (await Peer.dial(hub)).ask(request(b"/api/v1/status", bearer(few)), 100)
     assert answer.startswith(b"HTTP/1.1 403") and b"user 'ann'" in answer
+
+
+def upload(secret: bytes) -> bytes:
+    """The head of one that comes in chunks."""
+    head = b"POST /api/v1/publish HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+    return head + bearer(secret) + b"\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def timers() -> int:
+    return sum(isinstance(one, Expiry) for one in gc.get_objects())
+
+
+@pytest.mark.parametrize("end", [b"0\r\n\r\n", chunk(b"\n")])
+async def test_an_upload_until_it_expires(hub: Node, end: bytes) -> None:
+    """Also one that comes byte by byte for ever."""
+    before = timers()
+    peer, token = await Peer.dial(hub), signed("EdDSA", exp=int(time.time()) + 2, acl=MAY)
+    peer.writer.write(upload(token) + chunk(b'{"topic": "late", "retain": true, "payload": "x"}\n'))
+    await asyncio.sleep(0.1)
+    assert timers() == before, "who has one of its own is a connection, not a request"
+    await asyncio.sleep(2)
+    answer = await peer.ask(end, 200)
+    assert answer.startswith(b"HTTP/1.1 401") and b"have expired" in answer
+    assert "late" not in hub.broker.state.retained
+
+
+async def test_an_upload_ends_with_its_key(hub: Node, tmp_path: Path) -> None:
+    token = signed("RS256", acl=MAY)
+    peer = await Peer.dial(hub)
+    peer.writer.write(upload(token) + chunk(b'{"topic": "late", "retain": true, "payload": "x"}\n'))
+    await asyncio.sleep(0.1)
+    write(tmp_path / "jwks.json", "EdDSA", "HS256")
+    hub.read_credentials()
+    answer = await peer.ask(b"0\r\n\r\n", 200)
+    assert answer.startswith(b"HTTP/1.1 401") and b"changed" in answer
+
+
+async def test_an_upload_ends_between_its_slices(
+    hub: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish, done = PublishApi._publish, []
+
+    def once(self: PublishApi, *args: Any) -> tuple[int, str]:
+        done.append(publish(self, *args))
+        write(tmp_path / "jwks.json", "EdDSA", "HS256")
+        hub.read_credentials()
+        return done[-1]
+
+    monkeypatch.setattr(PublishApi, "_publish", once)
+    lines = b'{"topic": "late"}\n' * (2 * SLICE)
+    peer = await Peer.dial(hub)
+    answer = await peer.ask(upload(signed("RS256", acl=MAY)) + chunk(lines) + b"0\r\n\r\n", 200)
+    assert answer.startswith(b"HTTP/1.1 401") and done == [(SLICE, "")]
 
 
 async def test_what_it_says_is_what_its_user_may(hub: Node) -> None:

@@ -120,7 +120,7 @@ class Guarded:
             return refused(401, words_of(reason), {CHALLENGE[0]: CHALLENGE[1]})
         if admission is None:
             return PlainTextResponse(words_of(reason) + "\n", 401, {CHALLENGE[0]: CHALLENGE[1]})
-        admission.stays()  # one request at a time: what streams ends with its credentials
+        # Not `stays`: the next request may be somebody else's. What takes long asks `outdated`.
         scope[ADMISSION] = admission
         return _missing(path, admission)
 
@@ -140,6 +140,14 @@ def refused(status: int, text: str, headers: dict[str, str] | None = None) -> JS
     """How the API says no (RFC 9457); `error` is `detail` by the name that it had before."""
     said = {"title": HTTPStatus(status).phrase, "status": status, "detail": text, "error": text}
     return JSONResponse(said, status, headers, "application/problem+json")
+
+
+def outdated(admission: Admission) -> JSONResponse | None:
+    """How to end a request whose credentials hold no more, None while they do."""
+    if admission.holds():
+        return None
+    words = "the credentials of this request have expired, or what they allow was changed"
+    return refused(401, words, {CHALLENGE[0]: CHALLENGE[1]})
 
 
 def _shows(header: str, token: bytes) -> bool:

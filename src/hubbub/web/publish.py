@@ -37,7 +37,7 @@ from hubbub.core.rights import verb_of
 from hubbub.core.session import Session, Silent
 from hubbub.core.topics import SYSTEM, is_name, is_text
 from hubbub.schema import Row, column_of
-from hubbub.web.guarded import ADMISSION, refused
+from hubbub.web.guarded import ADMISSION, outdated, refused
 from hubbub.web.numbers import number_in
 
 TAKEN: Final = "$hub/taken/"
@@ -262,6 +262,9 @@ class PublishApi:
             self._inside.waiting.weigh(upload)
             if upload.refusal:
                 return refused(503, upload.refusal)
+            late = outdated(request.scope[ADMISSION])
+            if late is not None:
+                return late
         return None
 
     async def _publish_body(self, request: Request, data: bytes, largest: int) -> Response:
@@ -274,7 +277,7 @@ class PublishApi:
         sender.user = admission.user
         sender.address = admission.opening.address if admission.opening is not None else ""
         complaint = await _complaint(body, self._inside.broker, sender, largest)
-        return complaint or await self._take(body, sender)
+        return complaint or await self._take(body, sender, admission)
 
     async def forget(self, request: Request) -> Response:
         """DELETE: a query is over."""
@@ -283,7 +286,7 @@ class PublishApi:
         await self._safe()
         return JSONResponse({"forgotten": count})
 
-    async def _take(self, body: Body, sender: Session) -> Response:
+    async def _take(self, body: Body, sender: Session, admission: Admission) -> Response:
         """Slice by slice, a turn of the loop for each; what was taken before is skipped."""
         taken = skipped = at = 0
         refusal = self._unfit(body, self._registry.of(body.name), sender) if body.name else None
@@ -298,6 +301,7 @@ class PublishApi:
             if full:
                 refusal = refused(507, f"{full} is full; send the same again later")
             await asyncio.sleep(0)
+            refusal = refusal or (outdated(admission) if at < len(body.lines) else None)
         await self._safe()
         return refusal or JSONResponse({"taken": taken, "skipped": skipped})
 
