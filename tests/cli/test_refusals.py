@@ -94,3 +94,18 @@ def test_the_last_ones_are_kept_and_take_little_memory() -> None:
     assert json.dumps([one._asdict() for one in last], ensure_ascii=False).encode()
     assert [one.user for one in refusals.last("u7", None)] == ["u7"]
     assert refusals.last(None, "c") == []
+
+
+def test_strangers_push_out_nothing_of_what_users_might_not_do() -> None:
+    clock = StillClock()
+    refusals = Refusals(clock)
+    refusals.say("ann", "panel", "ann may not publish")
+    for _ in range(REFUSALS_KEPT + 5):
+        clock.seconds += 1.0
+        refusals.keep("", "s", "not let in")
+    clock.seconds += 1.0
+    refusals.say("ann", "panel", "ann may not subscribe")
+    last = refusals.last(None, None)
+    assert len(last) == REFUSALS_KEPT + 2
+    assert [last[at].text[:7] for at in (0, 1, -1)] == ["ann may", "not let", "ann may"]
+    assert [one.text.split()[-1] for one in refusals.last("ann", None)] == ["subscribe", "publish"]

@@ -67,6 +67,7 @@ def test_who_opened_it_is_who_it_is(header: bytes) -> None:
         b"PROXY TCP4 1.1.1 2.2.2.2 1 2\r\n", b"PROXY TCP4 1.1.1.1 2.2.2.2 65536 2\r\n",
         b"PROXY TCP4 1.1.1.1 2.2.2.2 -1 2\r\n", b"PROXY TCP4 1.1.1.1 2.2.2.2 +1 2\r\n",
         "PROXY TCP4 1.1.1.1 2.2.2.2 \u0661 2\r\n".encode(), b"PROXY TCP4 " + b"1" * 96,
+        b"PROXY TCP6 fe80::1%\x1b[2J ::1 1 2\r\n", b"PROXY TCP6 ::1 fe80::1%eth0 1 2\r\n",
         binary(0x11, bytes(11)), binary(0x21, bytes(35)), binary(0x12, bytes(12)),
         binary(0x11, bytes(12), 0x22), binary(0x11, bytes(12), 0x11), binary(0x41, bytes(12)),
         binary(0x11, b"", size=MOST_BYTES), binary(0x11, b"", size=65_535),

@@ -24,7 +24,7 @@ def refusals(
         str | None, typer.Option("--client", "-i", help="Only of this client id.")
     ] = None,
     limit: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1_000, help="At most so many, the newest.")
+        int, typer.Option(metavar="N", min=1, max=2_000, help="At most so many, the newest.")
     ] = 20,
     url: Url = HERE,
     token: Token = "",
@@ -40,4 +40,4 @@ def refusals(
         when = datetime.fromtimestamp(one["time"] / 1e6).astimezone().isoformat(" ", "seconds")
         print(when, for_stream(one["text"], lines=False))
     if not found:
-        print("nobody was refused anything, as far as the hub remembers: the last 1,000")
+        print("nobody was refused anything, as far as the hub remembers (1,000 of each kind)")

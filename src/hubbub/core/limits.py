@@ -97,7 +97,7 @@ READER_SECONDS: Final = 30.0  # a service that read so long ago is busy, not gon
 OPEN_REPLIES: Final = 100_000  # requests that others answer by number; each is a small object
 REPLY_SECONDS: Final = 60.0  # nobody waits longer for an answer, as a rule
 
-REFUSALS_KEPT: Final = 1_000  # the last ones, to say why somebody was refused: 300 KB
+REFUSALS_KEPT: Final = 1_000  # the last of logins and of actions, to say why: 300 KB each
 REFUSALS_SAID: Final = 10  # log lines a second about who may not do what; a loop makes thousands
 
 # The tick.

@@ -25,7 +25,7 @@ from hubbub.core.limits import REFUSALS_KEPT, REFUSALS_SAID
 
 log = logging.getLogger("hubbub.rights")
 
-# Of a refusal that is kept: names may be 64 KiB long, and a thousand are kept.
+# Of a refusal that is kept: names may be 64 KiB long, and two thousand are kept.
 NAME_KEPT: Final = 100
 TEXT_KEPT: Final = 300
 
@@ -101,36 +101,47 @@ class Refused(NamedTuple):
 class Refusals:
     """Who was refused what, and by which rule: in the log so many lines a second at most, and the
     last ones for who asks why.
+
+    Logins are kept apart: anybody can fail to log in, and would push out what users asked for.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._second = 0.0
         self._said = 0
-        self._last: deque[Refused] = deque(maxlen=REFUSALS_KEPT)
+        self._logins: deque[Refused] = deque(maxlen=REFUSALS_KEPT)
+        self._actions: deque[Refused] = deque(maxlen=REFUSALS_KEPT)
 
     def last(self, user: str | None, client: str | None) -> list[Refused]:
         """The last refusals of that user and client (None: of all), the newest first."""
-        return [
+        found = [
             one
-            for one in reversed(self._last)
+            for one in (*reversed(self._logins), *reversed(self._actions))
             if user in (None, one.user) and client in (None, one.client)
         ]
+        return sorted(found, key=_time, reverse=True)
 
     def keep(self, user: str, client: str, text: str) -> None:
-        """Remember one that is logged elsewhere."""
-        who, what, why = user[:NAME_KEPT], client[:NAME_KEPT], text[:TEXT_KEPT]
-        stamp = self._clock.stamp()
-        self._last.append(Refused(stamp, _printable(who), _printable(what), _printable(why)))
+        """Remember a login that failed; it is logged elsewhere."""
+        self._logins.append(self._refused(user, client, text))
 
     def say(self, user: str, client: str, text: str) -> None:
-        self.keep(user, client, text)
+        """Remember what somebody who was let in might not do, and log it."""
+        self._actions.append(self._refused(user, client, text))
         now = self._clock.now()
         if now - self._second >= 1.0:
             self._second, self._said = now, 0
         self._said += 1
         if self._said <= REFUSALS_SAID:
             log.info("%s", text)
+
+    def _refused(self, user: str, client: str, text: str) -> Refused:
+        who, what, why = user[:NAME_KEPT], client[:NAME_KEPT], text[:TEXT_KEPT]
+        return Refused(self._clock.stamp(), _printable(who), _printable(what), _printable(why))
+
+
+def _time(one: Refused) -> int:
+    return one.time
 
 
 def _printable(text: str) -> str:

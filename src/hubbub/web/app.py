@@ -181,7 +181,7 @@ class Application:
         """Why was somebody refused? The last ones, the newest first, of one user or client."""
         given = request.query_params
         try:
-            limit = number_in(given, "limit", REFUSALS_KEPT) if "limit" in given else 100
+            limit = number_in(given, "limit", 2 * REFUSALS_KEPT) if "limit" in given else 100
         except ValueError as error:
             return refused(400, str(error))
         last = self._hub.broker.refusals.last(given.get("user"), given.get("client"))

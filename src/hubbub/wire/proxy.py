@@ -59,6 +59,8 @@ def _line(data: bytes) -> Header | None:
     if len(words) != 6 or words[1] not in _FAMILIES:
         raise _bad(f"cannot read {data[:end]!r}")
     kind = _FAMILIES[words[1]]
+    if b"%" in data[:end]:  # the zone of an address may be any text, and is no part of this format
+        raise _bad(f"an address with a zone: {data[:end]!r}")
     try:
         source, _ = kind(words[2]), kind(words[3])
     except ValueError:
