@@ -40,6 +40,35 @@ def test_what_would_stay_is_refused_with_the_code_for_it(topic: str) -> None:
     assert len(heard) == 1 and heard[0].startswith("PUBACK 2") and "0x97" not in heard[0]
 
 
+def test_what_is_retained_does_not_grow() -> None:
+    """A thousand small ones, each replaced by one of 64 MiB, are a disk full."""
+    stage = Stage()
+    bob = Modern(stage, "bob")
+    bob.publish("old", b"12345", 1, retain=True)
+    stage.broker.keep_room(WHY)
+    for number, payload in enumerate((b"123456", b"1234", b"12345", b""), 2):
+        bob.publish("old", payload, 1, retain=True, packet_id=number)
+    codes = ["0x97" in word for word in bob.hear() if word.startswith("PUBACK")]
+    assert codes == [False, True, False, True, False]
+
+
+def test_nothing_that_lasts_begins() -> None:
+    """Neither sessions nor their subscriptions; who does not last comes in as ever."""
+    stage = Stage()
+    ann = Modern(stage, "ann", False, told({spec.SESSION_EXPIRY: 1000}))
+    ann.subscribe("a", 1)
+    stage.broker.keep_room(WHY)
+    ann.hear()
+    ann.subscribe("a", 1, "b", 1)
+    assert ann.hear() == ["SUBACK 5: 0x01 0x97"]
+    new = Modern(stage, "new", False, told({spec.SESSION_EXPIRY: 1000}))
+    assert "0x97" in new.hear()[0]
+    brief = Modern(stage, "brief")
+    brief.subscribe("c", 1)
+    assert len(brief.hear()) == 2
+    assert set(stage.broker.state.sessions) == {("mqtt", "ann")}
+
+
 def test_a_new_retained_name_is_refused_and_one_that_is_there_changes() -> None:
     stage = Stage()
     bob = Modern(stage, "bob")
@@ -56,9 +85,9 @@ def test_a_new_retained_name_is_refused_and_one_that_is_there_changes() -> None:
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_who_is_there_gets_what_is_published(qos: int) -> None:
     stage = Stage()
-    stage.broker.keep_room(WHY)
     ann = stage.device("ann", clean=False)
     ann.subscribe("a", qos)
+    stage.broker.keep_room(WHY)
     bob = Modern(stage, "bob")
     ann.hear()
     bob.publish("a", b"1", qos)

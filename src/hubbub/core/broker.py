@@ -236,7 +236,8 @@ class Broker(Context):
 
     def may_last(self, session: Session) -> bool:
         """Whether there is room for one more session that outlives its connection."""
-        return not self.quotas.lacks(SESSIONS, session, len(self.state.sessions))
+        lacks = self.no_room or self.quotas.lacks(SESSIONS, session, len(self.state.sessions))
+        return lacks == ""
 
     # Subscriptions
 
@@ -522,7 +523,7 @@ class Broker(Context):
     # Publishing
 
     def is_full(
-        self, sender: Session, route: Route, count: int, retain: bool, qos: int = 1
+        self, sender: Session, route: Route, count: int, retain: bool, qos: int = 1, size: int = 0
     ) -> bool:
         """Whether a bound would lose some of `count` more messages there, or not retain them.
 
@@ -538,7 +539,7 @@ class Broker(Context):
             return self.queues.room(queue) < count if queue is not None else self.no_room != ""
         if self.no_room and (route.must or (qos and _stays(route))):
             return True
-        return retain and not self.retained.has_room(name)
+        return retain and not self.retained.has_room(name, size)
 
     def publish(self, run: Run) -> None:
         """The one door. Afterwards `run.first` is its seq, if it was recorded."""

@@ -112,7 +112,8 @@ def subscribe(broker: Broker, subscription: Subscription) -> bool:
 
 
 def _check_quota(broker: Broker, session: Session, name: str) -> None:
-    lacks = broker.quotas.lacks(SUBSCRIBED, session, more=size_of(name))
+    lacks = broker.no_room if session.lasting else ""
+    lacks = lacks or broker.quotas.lacks(SUBSCRIBED, session, more=size_of(name))
     if lacks:
         raise Refused(TOO_MANY, lacks)
 

@@ -147,12 +147,25 @@ class Retained:
 
     def may_keep(self, run: Run) -> bool:
         name = run.route.name
-        return may_be_kept(name) and is_name(name) and self.has_room(name)
+        return may_be_kept(name) and is_name(name) and self.has_room(name, run.payload_size())
 
-    def has_room(self, name: str) -> bool:
-        broker, retained = self.broker, self.broker.state.retained
-        more = len(retained) < self.most and not broker.no_room
-        return more or name in retained or not may_be_kept(name)
+    def has_room(self, name: str, size: int = 0) -> bool:
+        """Whether a message of that size may be kept there. On a disk that is short of room only
+        one that is no larger than what it replaces.
+        """
+        retained = self.broker.state.retained
+        if not may_be_kept(name):
+            return True
+        if self.broker.no_room:
+            return name in retained and size <= self._size_of(retained[name])
+        return len(retained) < self.most or name in retained
+
+    def _size_of(self, seq: int) -> int:
+        try:
+            message = self.broker.log.read(seq)
+        except UnreadableError:
+            return 0
+        return len(message.payload) if message is not None else 0
 
     def keep(self, run: Run) -> None:
         """The last message of the run replaces the retained one; an empty one clears it."""

@@ -552,8 +552,9 @@ class Node:
             return
         if reason:
             log.warning(
-                "%s: what would stay there is refused (for queues, sessions that are away, later, "
-                "new retained names) until there is more; all else goes on", reason,
+                "%s: what would stay there is refused (queues, sessions that are away, later, new "
+                "or larger retained messages, new lasting sessions) until there is more",
+                reason,
             )  # fmt: skip
         else:
             log.warning("the disk has room again: everything is taken")

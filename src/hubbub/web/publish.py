@@ -393,7 +393,9 @@ def _ahead(body: Body, known: Taken) -> int:
 def _is_full(broker: Broker, sender: Session, line: Line) -> bool:
     route = broker.route(sender, line.topic)
     kept = line.retain and (line.payload or line.base64) != ""
-    return (kept or route.bounded) and broker.is_full(sender, route, 1, kept, line.qos)
+    return (kept or route.bounded) and broker.is_full(
+        sender, route, 1, kept, line.qos, len(line.payload or line.base64)
+    )
 
 
 def _place(user: str, query: str) -> str:

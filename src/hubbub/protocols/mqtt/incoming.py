@@ -99,7 +99,8 @@ class Incoming:
         connection is closed, and the client repeats the message on its next one (4.4).
         """
         broker, retain = self._mqtt.broker, packet.retain and packet.payload != b""
-        if not (retain or route.bounded) or not broker.is_full(sender, route, 1, retain):
+        size = len(packet.payload)
+        if not (retain or route.bounded) or not broker.is_full(sender, route, 1, retain, size=size):
             return spec.SUCCESS
         if packet.properties is None:
             broker.metrics.drop(spec.REASONS[spec.QUOTA].name)
