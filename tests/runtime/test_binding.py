@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import socket
+import tomllib
+from itertools import combinations
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from hubbub.config.settings import Listener, Settings
+from hubbub.config.settings import Listener, Settings, parse_address
 from hubbub.errors import SettingError
-from hubbub.runtime.binding import ServerSocket
+from hubbub.runtime.binding import ServerSocket, _overlap
 from hubbub.runtime.node import Node
 
 
@@ -50,3 +54,35 @@ async def test_nobody_can_connect_before_the_journal_is_read(tmp_path: Path) -> 
     await node.start(recovered)
     socket.create_connection(address).close()
     await node.stop()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("127.0.0.1", "0.0.0.0"), ("127.0.0.1", "[::]"), ("0.0.0.0", "127.0.0.1"),
+     ("127.0.0.1", "127.0.0.1")],
+)  # fmt: skip
+async def test_two_addresses_of_this_hub_are_no_other_program(
+    first: str, second: str, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    places = tuple(Listener(address=f"{host}:{port}") for host in (first, second))
+    node = Node(Settings(listen=(), listener=places, data=str(tmp_path / "data")))
+    with pytest.raises(SettingError, match="are both addresses of this hub.*`listen` is 127") as no:
+        await node.start()
+    assert all(place.address in str(no.value) for place in places)
+
+
+def test_the_examples_of_the_documents_can_listen() -> None:
+    """A listener on every address and the default one on loopback cannot both."""
+    blocks = [
+        block
+        for path in (Path(__file__).parents[2] / "docs").glob("**/*.md")
+        for block in re.findall(r"```toml\n(.*?)```", path.read_text("utf-8"), re.DOTALL)
+        if "[[listener]]" in block
+    ]
+    assert len(blocks) > 2
+    for block in blocks:
+        places = msgspec.convert(tomllib.loads(block), Settings).listeners()
+        ends = [parse_address(place.address) for place in places]
+        assert not any(_overlap(one, other) for one, other in combinations(ends, 2)), block

@@ -13,9 +13,10 @@ import os
 import select
 import socket
 import stat
+from collections.abc import Sequence
 from typing import Final
 
-from hubbub.config.settings import UNIX, Address, Listener, parse_address
+from hubbub.config.settings import DEFAULT_LISTEN, UNIX, Address, Listener, parse_address
 from hubbub.core.limits import KEEP_ALIVE_SECONDS, SEND_BUFFER
 from hubbub.errors import SettingError
 
@@ -25,17 +26,21 @@ BACKLOG: Final = 4096  # connections that wait to be accepted
 class ServerSocket:
     """What one listener accepts on: bound from the beginning, listening when it is told to.
 
-    `address` says the real port. Whoever made it closes it.
+    `address` says the real port. Whoever made it closes it. `beside` are the others of this hub.
     """
 
-    def __init__(self, place: Listener) -> None:
+    def __init__(self, place: Listener, beside: Sequence[ServerSocket] = ()) -> None:
         address = parse_address(place.address)
+        self._beside = beside
         self._file: os.stat_result | None = None
         if address.path:
             self.socket = _bound_path(address.path, int(place.mode, 8))
             self._file = os.stat(address.path)
         else:
-            self.socket = _bound_socket(address)
+            try:
+                self.socket = _bound_socket(address)
+            except OSError as error:
+                raise SettingError(self._trouble(address, error)) from None
             keep_alive(self.socket, KEEP_ALIVE_SECONDS)
             address = address._replace(port=self.socket.getsockname()[1])
         self.address = address
@@ -45,7 +50,18 @@ class ServerSocket:
         try:
             self.socket.listen(BACKLOG)
         except OSError as error:
-            raise SettingError(_bind_trouble(self.address, error)) from None
+            raise SettingError(self._trouble(self.address, error)) from None
+
+    def _trouble(self, address: Address, error: OSError) -> str:
+        ours = [one.address for one in self._beside if one is not self]
+        for other in ours if error.errno == errno.EADDRINUSE else ():
+            if _overlap(address, other):
+                return (
+                    f"{address} and {other} are both addresses of this hub, and one is part of the "
+                    f"other. Leave one out: `listen` is {', '.join(DEFAULT_LISTEN)} unless it is "
+                    "set, and may be []"
+                )
+        return _bind_trouble(address, error)
 
     def close(self) -> None:
         self.socket.close()
@@ -61,7 +77,7 @@ def _bound_socket(address: Address) -> socket.socket:
     except OSError as error:
         missing = error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
         if not (missing and address.host == "::"):
-            raise SettingError(_bind_trouble(address, error)) from None
+            raise
     return _bound_socket(address._replace(host="0.0.0.0"))
 
 
@@ -77,6 +93,13 @@ def _bound(address: Address) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def _overlap(one: Address, other: Address) -> bool:
+    """Whether connections to one may be connections to the other: 0.0.0.0 and [::] are several."""
+    hosts = {one.host, other.host}
+    every = "::" in hosts or ("0.0.0.0" in hosts and ":" not in one.host + other.host)
+    return one.port == other.port and (every or len(hosts) == 1)
 
 
 def _bind_trouble(address: Address, error: OSError) -> str:

@@ -210,7 +210,7 @@ class Node:
     def _bind(self) -> None:
         """A port that is taken is found out before anything is written, or read for a minute."""
         for place in self.settings.listeners():
-            self._bound.append(ServerSocket(place))
+            self._bound.append(ServerSocket(place, self._bound))
 
     def _open_journal(self) -> None:
         wanted = self.settings.journal
