@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -209,6 +210,87 @@ async def test_one_user_does_not_take_the_room_of_all_queries(
         assert codes == [200, 200, 507]
         client.auth = httpx.BasicAuth("bob", "secret")
         assert (await post(client, counted(0, 1), "q/0/0"))[0] == 200
+
+
+def with_properties(count: int, topic: str = "a/b") -> dict[str, Any]:
+    return {"topic": topic, "properties": {"user": [["a1", "b2"]] * count}}
+
+
+async def test_a_body_is_never_decoded_as_a_whole(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, it took twenty times its bytes, and nobody else was heard for seconds."""
+    monkeypatch.setattr(publishing, "TURN_SECONDS", 0.0005)
+    turns, body = 0, lines(*[with_properties(500)] * 600)
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with serve() as client:
+        counting = asyncio.create_task(count())
+        tracemalloc.start()
+        try:
+            answer = await post(client, body[:-1] + b"!")
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+            counting.cancel()
+    assert answer[0] == 400 and "line 600: " in answer[1]["error"]
+    assert peak < 6 * len(body) and turns > 100
+
+
+async def test_rights_are_asked_before_a_line_is_decoded(serve: Serve, tmp_path: Path) -> None:
+    users, acl = tmp_path / "users", tmp_path / "acl"
+    add_user(users, "ann", b"secret")
+    acl.write_text("user ann\ntopic read only/this\n")
+    async with serve(password_file=str(users), acl_file=str(acl)) as client:
+        client.auth = httpx.BasicAuth("ann", "secret")
+        assert (await post(client, lines({"topic": "a", "qos": "what"})))[0] == 403
+        assert (await post(client, lines({"topic": "a/+"})))[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("user", "words"),
+    [
+        ([["", ""]] * 501, "501 user properties, expected no more than 500"),
+        ([["", ""]] * 70_000, "properties of more than 393216 bytes"),
+        ([["\0", ""]], "NUL in a text"),
+        ([["", 1]], "Expected `str`"),
+    ],
+)
+async def test_properties_have_their_bounds(serve: Serve, user: list[Any], words: str) -> None:
+    async with serve() as client:
+        found = await post(client, lines({"topic": "a", "properties": {"user": user}}))
+        assert found[0] == 400 and words in found[1]["error"]
+        assert (await post(client, lines(with_properties(500))))[0] == 200
+        assert (await post(client, lines({"topic": "a", "properties": None})))[0] == 200
+
+
+async def test_who_is_ended_while_it_is_taken_sends_the_same_again(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = publishing.PublishApi._publish
+    async with serve() as client:
+        waiting = client.node.waiting  # type: ignore[attr-defined]
+
+        def crowded(*args: Any) -> tuple[int, str]:
+            found = taken(*args)
+            for upload in list(waiting._all.weights):
+                upload.crowd_out("no room")
+            return found
+
+        body = counted(0, 3 * SLICE)
+        monkeypatch.setattr(publishing.PublishApi, "_publish", crowded)
+        code, found = await post(client, body, "q/0/0")
+        assert code == 503 and "no room; send the same again later" in found["error"]
+        monkeypatch.undo()
+        code, found = await post(client, body, "q/0/0")
+        assert code == 200 and found["skipped"] > 0
+        assert found["taken"] + found["skipped"] == 3 * SLICE
+    assert payloads(tmp_path) == list(range(3 * SLICE))
 
 
 @pytest.mark.parametrize("header", [{"Origin": "http://evil"}, {"Sec-Fetch-Site": "cross-site"}])

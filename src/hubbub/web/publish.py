@@ -7,6 +7,10 @@ How far a partition was taken is a retained row `$hub/taken/QUERY/PARTITION` in 
 the messages: after a crash both are there or neither. It also keeps a checksum of the lines, so
 that a sender whose messages come in another order when it repeats them is told so instead of
 being believed. Each user has rows of its own, below $hub/taken/USER/, and cannot touch another's.
+
+A body is kept as its lines, and each is decoded twice: to see that nothing is wrong with any, and
+to publish it. All decoded at once they took twenty times their bytes. All bodies together work for
+TURN_SECONDS in a turn of the loop.
 The answer leaves when all is durable. docs/reference/http-api.md is the contract.
 """
 
@@ -16,7 +20,7 @@ import asyncio
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Annotated, Final, NamedTuple, Protocol
 from urllib.parse import quote
@@ -30,7 +34,13 @@ from hubbub import schema
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
 from hubbub.core.gate import Admission, Whose
-from hubbub.core.limits import SHARE
+from hubbub.core.limits import (
+    PROPERTIES_BYTES,
+    ROUTE_NAME_BYTES,
+    SHARE,
+    TURN_SECONDS,
+    USER_PROPERTIES,
+)
 from hubbub.core.link import Link
 from hubbub.core.message import Message
 from hubbub.core.rights import verb_of
@@ -43,6 +53,7 @@ from hubbub.web.numbers import number_in
 TAKEN: Final = "$hub/taken/"
 SLICE: Final = 500  # messages of one turn of the loop and one frame: some milliseconds
 SLICE_BYTES: Final = 1 << 20
+PROPERTIES_JSON: Final = 6 * PROPERTIES_BYTES  # every character of them may be six, as \u0041
 LINES: Final = 10_000  # of a body
 REMEMBERED: Final = 30 * 86_400 * 1_000_000  # microseconds after which a silent query is forgotten
 QUERIES: Final = 100_000  # partitions of queries that are remembered
@@ -60,6 +71,21 @@ class Properties(Struct, frozen=True):
     user: list[tuple[Text, Text]] = []
 
 
+class Topic(Struct, frozen=True):
+    """What of a line is asked first; nothing else of it is made then."""
+
+    topic: str
+
+    def complaint(self) -> str:
+        if not is_name(self.topic) or self.topic.startswith((SYSTEM, "$hub/")):
+            return f"{self.topic!r} is no topic to publish to"
+        return ""
+
+
+_NONE: Final = msgspec.Raw(b"null")
+_PROPERTIES: Final = msgspec.json.Decoder(Properties | None)
+
+
 class Line(Struct, frozen=True, forbid_unknown_fields=True):
     """One message of a body."""
 
@@ -73,11 +99,16 @@ class Line(Struct, frozen=True, forbid_unknown_fields=True):
     correlation: Annotated[bytes, Meta(max_length=65_535)] = b""
     subtopic: Text = ""
     expires: Annotated[float, Meta(ge=0, le=2**32)] = 0.0
-    properties: Properties | None = None
+    properties: msgspec.Raw = _NONE  # decoded when their size is known to be small
+
+    def user(self) -> list[tuple[str, str]]:
+        """Its user properties, decoded anew. msgspec.DecodeError if they are something else."""
+        found = _PROPERTIES.decode(self.properties)
+        return found.user if found is not None else []
 
     def message(self, now: int) -> Message:
         expires = now + int(self.expires * 1_000_000) if self.expires else 0
-        user = [list(pair) for pair in self.properties.user] if self.properties else []
+        user = [list(pair) for pair in self.user()]
         return Message(
             self.topic, self.base64 or self.payload.encode(), self.qos, self.retain,
             subtopic=self.subtopic, content_type=self.content_type, reply_to=self.reply_to,
@@ -89,24 +120,27 @@ class Line(Struct, frozen=True, forbid_unknown_fields=True):
         """What is wrong with it, "" if nothing is: a client that is sent what MQTT forbids leaves,
         and is sent it again when it returns.
         """
-        if not is_name(self.topic) or self.topic.startswith((SYSTEM, "$hub/")):
-            return f"{self.topic!r} is no topic to publish to"
+        if memoryview(self.properties).nbytes > PROPERTIES_JSON:
+            return f"properties of more than {PROPERTIES_JSON} bytes"
+        user = self.user()
+        if len(user) > USER_PROPERTIES:
+            return f"{len(user)} user properties, expected no more than {USER_PROPERTIES}"
         if self.reply_to and not is_name(self.reply_to):
             return f"{self.reply_to!r} is no topic to answer to"
-        if any(text and not is_text(text) for text in self._texts()):
+        if any(text and not is_text(text) for text in self._texts(user)):
             return "NUL in a text other than the payload"
         if max(len(self.base64), len(self.payload.encode())) > largest:
             return f"the payload is larger than limits.message_bytes = {largest}"
         return ""
 
-    def _texts(self) -> Iterator[str]:
+    def _texts(self, user: list[tuple[str, str]]) -> Iterator[str]:
         yield self.content_type
         yield self.subtopic
-        if self.properties is not None:
-            yield from chain.from_iterable(self.properties.user)
+        yield from chain.from_iterable(user)
 
 
-_DECODER: Final = msgspec.json.Decoder(Line)
+_TOPIC: Final = msgspec.json.Decoder(Topic)
+_LINE: Final = msgspec.json.Decoder(Line)
 
 
 class Taken(NamedTuple):
@@ -125,10 +159,12 @@ class Room(Protocol):
 
 
 class Upload:
-    """A body that comes in. `refusal`: why the rest of it is not waited for."""
+    """A body that comes in, then its lines. `refusal`: why the rest of it is not waited for."""
 
     def __init__(self, user: str, address: str) -> None:
         self.data = bytearray()
+        self.lines: list[bytearray] = []
+        self.kept = 0  # bytes of the lines
         self.refusal = ""
         self._whose = Whose.known(user, address)
 
@@ -136,11 +172,21 @@ class Upload:
         return self._whose
 
     def weight(self, shared: set[int] | None = None) -> int:
-        return len(self.data)
+        return len(self.data) + self.kept
 
     def crowd_out(self, reason: str) -> None:
         self.refusal = reason
-        self.data = bytearray()
+        self.data, self.kept = bytearray(), 0
+        self.lines.clear()
+
+    def split(self) -> None:
+        """Into its lines; ValueError if they are too many."""
+        count = self.data.count(b"\n")  # before it is split: empty lines too take memory
+        if count > LINES:
+            raise ValueError(f"{count} lines in one request, expected no more than {LINES}")
+        data, self.data = self.data, bytearray()
+        self.lines = [line for line in data.split(b"\n") if line and not line.isspace()]
+        self.kept = len(data)
 
     def half_since(self, now: float) -> float | None:
         """Its listener knows (`runtime.guests`)."""
@@ -224,10 +270,9 @@ class Registry:
 
 
 class Body(NamedTuple):
-    """A body read: its messages, the bytes of each line, and what the headers say of them."""
+    """A body read: its lines, and what the headers say of them."""
 
-    lines: list[Line]
-    raw: list[bytes]
+    raw: list[bytearray]
     name: str  # where it is remembered, "" if it is not
     query: str
     batch: int
@@ -240,6 +285,7 @@ class PublishApi:
     def __init__(self, inside: Inside) -> None:
         self._inside = inside
         self._registry = Registry(inside.broker)
+        self._turn = asyncio.Lock()  # whose body is worked on in this turn of the loop
 
     async def publish(self, request: Request) -> Response:
         """POST: publish the body."""
@@ -250,7 +296,7 @@ class PublishApi:
             refusal = await self._receive(request, upload, 2 * largest)
             if refusal is not None:
                 return refusal
-            return await self._publish_body(request, bytes(upload.data), largest)
+            return await self._publish_body(request, upload, largest)
         finally:
             self._inside.waiting.forget(upload)
 
@@ -267,17 +313,45 @@ class PublishApi:
                 return late
         return None
 
-    async def _publish_body(self, request: Request, data: bytes, largest: int) -> Response:
+    async def _publish_body(self, request: Request, upload: Upload, largest: int) -> Response:
+        admission: Admission = request.scope[ADMISSION]
         try:
-            body = await _body(request, data)
+            upload.split()
+            body = _body(request, upload.lines)
+            sender = Silent(PROTOCOL, body.query, admission.rights)
+            sender.user = admission.user
+            sender.address = admission.opening.address if admission.opening is not None else ""
+            refusal = await self._check(upload, sender, largest)
         except ValueError as error:
             return refused(400, str(error))
-        admission: Admission = request.scope[ADMISSION]
-        sender = Silent(PROTOCOL, body.query, admission.rights)
-        sender.user = admission.user
-        sender.address = admission.opening.address if admission.opening is not None else ""
-        complaint = await _complaint(body, self._inside.broker, sender, largest)
-        return complaint or await self._take(body, sender, admission)
+        refusal = refusal or outdated(admission)
+        return refusal or await self._take(upload, body, sender, admission)
+
+    async def _check(self, upload: Upload, sender: Session, largest: int) -> Response | None:
+        """The answer if something is wrong with a line; then nothing of the body is taken."""
+        broker, at, allowed = self._inside.broker, 0, set[str]()
+
+        def may(topic: str) -> bool:
+            found = topic in allowed or broker.may_publish(sender, topic)
+            if found and len(topic) <= ROUTE_NAME_BYTES:
+                allowed.add(topic)
+            return found
+
+        while at < len(upload.lines):
+            async with self._turn:
+                began = self._spent()
+                while at < len(upload.lines) and self._spent() - began < TURN_SECONDS:
+                    complaint, topic = _complaint(upload.lines[at], largest, may)
+                    if complaint:
+                        return refused(400, f"line {at + 1}: {complaint}")
+                    if topic:
+                        return refused(403, broker.refuse(sender, verb_of(topic), topic))
+                    at += 1
+                await asyncio.sleep(0)
+        return refused(503, upload.refusal) if upload.refusal else None
+
+    def _spent(self) -> float:
+        return self._inside.broker.clock.spent()
 
     async def forget(self, request: Request) -> Response:
         """DELETE: a query is over."""
@@ -286,22 +360,28 @@ class PublishApi:
         await self._safe()
         return JSONResponse({"forgotten": count})
 
-    async def _take(self, body: Body, sender: Session, admission: Admission) -> Response:
+    async def _take(
+        self, upload: Upload, body: Body, sender: Session, admission: Admission
+    ) -> Response:
         """Slice by slice, a turn of the loop for each; what was taken before is skipped."""
         taken = skipped = at = 0
+        whole = len(body.raw)  # who is ended for all that it keeps has none then
         refusal = self._unfit(body, self._registry.of(body.name), sender) if body.name else None
-        while at < len(body.lines) and refusal is None:
-            known = self._registry.of(body.name) if body.name else Taken(-1)
-            ahead = _ahead(body, known) - at
-            if ahead > 0:
-                at, skipped = at + ahead, skipped + ahead
-                continue
-            count, full = self._publish(body, at, known, sender)
-            at, taken = at + count, taken + count
-            if full:
-                refusal = refused(507, f"{full} is full; send the same again later")
-            await asyncio.sleep(0)
-            refusal = refusal or (outdated(admission) if at < len(body.lines) else None)
+        while at < len(body.raw) and refusal is None:
+            async with self._turn:
+                known = self._registry.of(body.name) if body.name else Taken(-1)
+                ahead = _ahead(body, known) - at
+                if ahead > 0:
+                    at, skipped = at + ahead, skipped + ahead
+                    continue
+                count, full = self._publish(body, at, known, sender)
+                at, taken = at + count, taken + count
+                if full:
+                    refusal = refused(507, f"{full} is full; send the same again later")
+                await asyncio.sleep(0)
+            refusal = refusal or (outdated(admission) if at < len(body.raw) else None)
+        if upload.refusal and at < whole:
+            refusal = refused(503, f"{upload.refusal}; send the same again later")
         await self._safe()
         return refusal or JSONResponse({"taken": taken, "skipped": skipped})
 
@@ -328,24 +408,25 @@ class PublishApi:
 
     def _publish(self, body: Body, start: int, known: Taken, sender: Session) -> tuple[int, str]:
         """Publish a slice and note it, all in one frame; what is full ends it."""
-        broker = self._inside.broker
+        broker, began = self._inside.broker, self._spent()
         begun, now = broker.log.position + 1, broker.clock.stamp()
-        at, size, full = start, 0, ""
-        while at < len(body.lines) and at - start < SLICE and size < SLICE_BYTES:
-            line = body.lines[at]
+        lines = body.raw[start : start + SLICE]
+        at, size, full = 0, 0, ""
+        while at < len(lines) and size < SLICE_BYTES and self._spent() - began < TURN_SECONDS:
+            line = _LINE.decode(lines[at])
             if _is_full(broker, sender, line):
                 full = line.topic
                 break
             broker.post(line.message(now), sender)
-            size += len(body.raw[at])
+            size += len(lines[at])
             at += 1
-        if body.name and at > start:
+        if body.name and at:
             crc = known.crc if known.batch == body.batch else 0
-            crc = _crc(body.raw[start:at], crc)
-            self._registry.note(body.name, Taken(body.batch, body.first + at, crc))
+            crc = _crc(lines[:at], crc)
+            self._registry.note(body.name, Taken(body.batch, body.first + start + at, crc))
             broker.log.together(begun)
         self._inside.schedule()
-        return at - start, full
+        return at, full
 
     async def _safe(self) -> None:
         """Wait until all rows made so far are durable."""
@@ -375,7 +456,7 @@ class _Waiting:
         return 0
 
 
-def _crc(lines: list[bytes], crc: int) -> int:
+def _crc(lines: list[bytearray], crc: int) -> int:
     for line in lines:
         crc = zlib.crc32(line, crc)
     return crc
@@ -386,8 +467,8 @@ def _ahead(body: Body, known: Taken) -> int:
     if not body.name or body.batch > known.batch:
         return 0
     if body.batch < known.batch:
-        return len(body.lines)
-    return min(max(known.rows - body.first, 0), len(body.lines))
+        return len(body.raw)
+    return min(max(known.rows - body.first, 0), len(body.raw))
 
 
 def _is_full(broker: Broker, sender: Session, line: Line) -> bool:
@@ -404,45 +485,29 @@ def _place(user: str, query: str) -> str:
     return f"{TAKEN}{owner}{query}/"
 
 
-async def _body(request: Request, data: bytes) -> Body:
-    """The body and its headers. ValueError says what is wrong."""
-    count = data.count(b"\n")  # before it is split: empty lines too take memory
-    if count > LINES:
-        raise ValueError(f"{count} lines in one request, expected no more than {LINES}")
-    raw = [line for line in data.split(b"\n") if line.strip()]
-    lines = []
-    for number, line in enumerate(raw, 1):
-        try:
-            lines.append(_DECODER.decode(line))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ValueError(f"line {number}: {error}") from None
-        if not number % SLICE:
-            await asyncio.sleep(0)
+def _body(request: Request, lines: list[bytearray]) -> Body:
+    """The lines with what the headers say of them. ValueError says what is wrong."""
     given = request.headers.get("hubbub-batch")
     if given is None:
-        return Body(lines, raw, "", "", 0, 0)
+        return Body(lines, "", "", 0, 0)
     found = _BATCH.fullmatch(given)
     if found is None or not is_name(found[1]):
         raise ValueError(f"Hubbub-Batch: expected QUERY/BATCH/PARTITION, got {given!r}")
     first = number_in(request.headers, _FIRST) if _FIRST in request.headers else 0
     query, batch, partition = found.groups()
     name = f"{_place(request.scope[ADMISSION].user, query)}{int(partition)}"
-    return Body(lines, raw, name, query, int(batch), first)
+    return Body(lines, name, query, int(batch), first)
 
 
-async def _complaint(
-    body: Body, broker: Broker, sender: Session, largest: int
-) -> Response | None:
-    """The answer if something is wrong with a line; then nothing of the body is taken."""
-    for number, line in enumerate(body.lines, 1):
-        complaint = line.complaint(largest)
+def _complaint(line: bytearray, largest: int, may: Callable[[str], bool]) -> tuple[str, str]:
+    """What is wrong with a line ("" = nothing), and the topic to which it may not be published."""
+    try:
+        topic = _TOPIC.decode(line)
+        complaint = topic.complaint()
         if complaint:
-            return refused(400, f"line {number}: {complaint}")
-        if not number % SLICE:
-            await asyncio.sleep(0)
-    for number, topic in enumerate({line.topic for line in body.lines}, 1):
-        if not number % SLICE:
-            await asyncio.sleep(0)
-        if not broker.may_publish(sender, topic):
-            return refused(403, broker.refuse(sender, verb_of(topic), topic))
-    return None
+            return complaint, ""
+        if not may(topic.topic):
+            return "", topic.topic
+        return _LINE.decode(line).complaint(largest), ""
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return str(error), ""
