@@ -104,17 +104,18 @@ def half_messages(port: int, count: int) -> None:
 
 
 def unread_answers(port: int, count: int) -> None:
-    """Each asks for a queue of 32 MiB again and again, and reads nothing."""
-    sock = dial(port, _post("/persistent/q"))
+    """Each asks 40 times for what is in a queue of 32 MiB, and reads nothing."""
+    sock = dial(port, _post("/login/mal") + _post("/persistent/q"))
+    sock.recv(1000)
     for _ in range(32):
         with suffered():
-            sock.sendall(_post("/request/q/r", bytes(MIB)))
+            sock.sendall(_post("/request/q/q", bytes(MIB)))
             sock.recv(1000)
-    wanted = b'{"from": -1, "timeout": 0, "queues": ["q"]}'
+    wanted = b'{"timeout": 0, "queues": ["q"]}'
     socks = []
-    for _ in range(count):
+    for number in range(count):
         with suffered():
-            socks.append(dial(port, _post("/transfer", wanted) * 2))
+            socks.append(dial(port, _post(f"/login/mal{number}") + _post("/transfer", wanted) * 40))
     time.sleep(3)
 
 
@@ -250,7 +251,7 @@ def pipelined(port: int, count: int) -> None:
 
 ATTACKS: Final = {
     "half a message": Attack("PUBLISH of 63 MiB less one", 40, half_messages),
-    "answers not read": Attack("/transfer of 32 MiB", 50, unread_answers),
+    "answers not read": Attack("40 times /transfer of 32 MiB", 50, unread_answers),
     "empty user properties": Attack("MiB of them, five kinds of packet", 60, user_properties),
     "properties before the login": Attack("CONNECT with 500 kB of them", 500, connect_properties),
     "filters in one packet": Attack("SUBSCRIBE, UNSUBSCRIBE", 10_000, many_filters),
