@@ -16,6 +16,7 @@ from hubbub.core.gate import KNOWN, STRANGER, VISITOR, Whose
 from hubbub.core.limits import HALF_SECONDS, KIB, MIB, STRANGE_BYTES
 from hubbub.core.metrics import Metrics
 from hubbub.protocols.mqtt import codec
+from hubbub.protocols.mqtt import specification as spec
 from hubbub.runtime.node import Node
 from hubbub.runtime.waiting import CROWDED_OUT, LOOKED_AT, Waiting
 from hubbub.wire.bytes import CHUNK, Gathering, Pieces
@@ -212,6 +213,40 @@ async def test_halves_of_logins_end_no_message(hub: Node, monkeypatch: pytest.Mo
     assert (await reader.readexactly(2))[:1] == b"\x40"
     for writer in strangers:
         writer.close()
+
+
+def aliased(count: int) -> bytes:
+    """As many messages, each with an alias for a topic of 60 kB."""
+    said = (codec.Properties(numbers={spec.TOPIC_ALIAS: one + 1}) for one in range(count))
+    return b"".join(codec.publish(b"t" * 60_000, b"", 0, properties=one.encode()) for one in said)
+
+
+async def test_what_a_connection_keeps_for_long_counts_and_is_not_half_sent(hub: Node) -> None:
+    """Before, 40 connections with 100 aliases of 65 kB took 250 MiB that nobody had counted."""
+    _, writer = await greeted(hub, b"one")
+    for _ in range(2):  # the same again takes no more
+        writer.write(aliased(20))
+        await writer.drain()
+    async with asyncio.timeout(10):
+        while hub.waiting.total != 20 * 60_000:
+            await asyncio.sleep(0.01)
+    will = codec.Will(b"w", bytes(50_000), 0, False)
+    other = await dial(hub)
+    other[1].write(codec.connect(b"two", True, 0, will))
+    async with asyncio.timeout(10):
+        while hub.waiting.total != 20 * 60_000 + 50_000:
+            await asyncio.sleep(0.01)
+    assert len(hub.sockets) == 2
+    assert not [one for one in hub.sockets if one.half_since(hub.clock.now()) is not None]
+    many = [await greeted(hub, b"many%d" % number) for number in range(10)]
+    for _, each in many:
+        each.write(aliased(80))
+    async with asyncio.timeout(10):
+        while hub.broker.metrics.dropped.get(CROWDED_OUT, 0) < 3:
+            await asyncio.sleep(0.01)
+    assert hub.waiting.total <= BUDGET
+    for each in (writer, other[1], *[one for _, one in many]):
+        each.close()
 
 
 async def test_who_reads_no_answers_is_ended_and_who_reads_is_not(hub: Node) -> None:

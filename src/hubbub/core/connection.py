@@ -28,6 +28,7 @@ class Connection:
     `restless`, what it reads may bring its next time-out nearer, and it is asked after each read.
     `working`: it does what it was asked in turns, and nothing is read meanwhile.
     `asking`: the gate thinks about its credentials; what comes meanwhile is `early` (core.client).
+    `lasting`: bytes that it makes the hub keep as long as it is open, beside what is `waiting`.
     """
 
     def __init__(self, broker: Broker, link: Link, opening: Opening) -> None:
@@ -35,6 +36,7 @@ class Connection:
         self.restless = True
         self.asking = False
         self.working = False
+        self.lasting = 0
         self.early: list[bytes] | None = None  # most never have any
         self.broker = broker
         self.link = link

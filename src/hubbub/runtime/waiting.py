@@ -33,6 +33,7 @@ from hubbub.core.limits import (
     RELIEVED,
     STRANGE_BYTES,
     WAITING_BYTES,
+    WEIGHED_BYTES,
 )
 from hubbub.core.link import Link
 from hubbub.core.metrics import Metrics
@@ -96,6 +97,9 @@ class Conversing:
 
     def weight(self, shared: set[int] | None = None) -> int:
         link, half = self.link, self._half()
+        connection = self.connection
+        if connection is not None and connection.lasting > WEIGHED_BYTES:
+            half += connection.lasting
         if link is None:
             return half
         unread = link.size + link.held_bytes

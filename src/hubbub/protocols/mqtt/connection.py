@@ -97,8 +97,7 @@ class MqttConnection(Connection):
         self._encodings = PLAIN.encodings(2)
         self._asked: codec.Connect | None = None
         self._wants = Properties()
-        self._client = ""
-        self._expiry = 0
+        self._client, self._expiry = "", 0
         self._exchange: Exchange | None = None
         self._work: Iterator[None] | None = None
         self._incoming = Incoming(protocol)
@@ -328,6 +327,7 @@ class MqttConnection(Connection):
         self._will = permitted(asked_will(mqtt, asked, self._dialect, session), session, broker)
         if self._will is not None:
             broker.change(self._will.row())
+            self.lasting = self._incoming.kept = len(self._will.message.payload)
         self._welcome(session, present, asked, proof)
         session.resume()
 
@@ -488,13 +488,13 @@ class MqttConnection(Connection):
         check_offered(self.protocol, "a PUBLISH", packet.qos, packet.retain)
         if packet.properties is not None:
             packet = self._incoming.named(packet, packet.properties)
+            self.lasting = self._incoming.kept
         route = self._routes.get(packet.topic)
         if route is None or route.age != self.broker.age:
             route = self._route(packet.topic)
         if packet.qos == 2 and packet.packet_id in session.state.open_ids:
-            session.receive(
-                packet.packet_id, codec.acknowledgement(codec.PUBREC, packet.packet_id)
-            )
+            answer = codec.acknowledgement(codec.PUBREC, packet.packet_id)
+            session.receive(packet.packet_id, answer)
             return
         code = spec.QUOTA if 0 < self.protocol.payload_bytes < len(packet.payload) else spec.SUCCESS
         if packet.properties is not None and not code:

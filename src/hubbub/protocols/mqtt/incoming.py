@@ -18,12 +18,14 @@ from hubbub.schema import name_from_wire
 
 
 class Incoming:
-    """Of one connection. `unreleased`: its QoS 2 publishes that wait for a PUBREL."""
+    """Of one connection. `unreleased`: its QoS 2 publishes that wait for a PUBREL. `kept`: bytes of
+    its will, and of the topics that it has aliases for.
+    """
 
-    __slots__ = ("_aliases", "_due", "_log", "_mqtt", "_owed", "_rate", "unreleased")
+    __slots__ = ("_aliases", "_due", "_log", "_mqtt", "_owed", "_rate", "kept", "unreleased")
 
     def __init__(self, mqtt: Sessions) -> None:
-        self.unreleased = 0
+        self.unreleased = self.kept = 0
         self._mqtt = mqtt
         self._log = mqtt.broker.log
         self._aliases: dict[int, bytes] = {}
@@ -61,6 +63,7 @@ class Incoming:
             if not 0 < alias <= self._mqtt.topic_alias_maximum:
                 raise PacketError(f"a PUBLISH with topic alias {alias}", spec.BAD_ALIAS)
             if packet.topic:
+                self.kept += len(packet.topic) - len(self._aliases.get(alias, b""))
                 self._aliases[alias] = packet.topic
             elif alias in self._aliases:
                 return packet._replace(topic=self._aliases[alias])
