@@ -204,7 +204,9 @@ async def test_an_upload_ends_between_its_slices(
     lines = b'{"topic": "late"}\n' * (2 * SLICE)
     peer = await Peer.dial(hub)
     answer = await peer.ask(upload(signed("RS256", acl=MAY)) + chunk(lines) + b"0\r\n\r\n", 200)
-    assert answer.startswith(b"HTTP/1.1 401") and done == [(SLICE, "")]
+    assert answer.startswith(b"HTTP/1.1 401")
+    [(count, full)] = done  # as many as a turn has time for
+    assert 0 < count <= SLICE and not full
 
 
 async def test_what_it_says_is_what_its_user_may(hub: Node) -> None:

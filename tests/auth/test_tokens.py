@@ -114,7 +114,7 @@ NOW = int(time.time())
         ({"exp": True}, "its claim 'exp' is no time"),
         ({"exp": 1e300}, "its claim 'exp' is no time"),
         ({"exp": -1}, "its claim 'exp' is no time"),
-        ({"nbf": NOW + 600}, "the token of 'ann' is not valid yet"),
+        ({"nbf": NOW + 86_400}, "the token of 'ann' is not valid yet"),
         ({"nbf": []}, "its claim 'nbf' is no time"),
         ({"sub": None}, "its claim 'sub' is no user name"),
         ({"sub": ""}, "its claim 'sub' is no user name"),

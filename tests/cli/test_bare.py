@@ -61,6 +61,7 @@ async def test_what_is_missing_is_said_in_one_line(data: Path, words: str) -> No
 @pytest.mark.interop
 def test_tokens_need_a_package_that_is_named(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("{}")
+    (tmp_path / "keys").chmod(0o600)  # or a line about that comes first
     words = ["serve", "--set", f"jwt.keys={tmp_path / 'keys'}", "--data", str(tmp_path / "data")]
     code, _, complaint = bare(*words, "--listen", "127.0.0.1:0")
     assert code == 2 and complaint.startswith("hubbub: jwt.keys: ")

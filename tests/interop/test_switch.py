@@ -249,8 +249,8 @@ def test_a_thousand_polls_and_a_hundred_thousand_queues(hub: RunningHub) -> None
     for first in range(0, 24_000, batch):
         names = range(first, first + batch)
         bad.send(b"".join(b"GET /persistent/bad%d HTTP/1.1\r\n\r\n" % name for name in names))
-        refused += sum(bad.answer()[0] == 429 for _ in names)
-    assert refused == 4_000
+        refused += sum(bad.answer()[0] in (429, 507) for _ in names)
+    assert refused == 4_001, "an address has 20,000 queues, and one is the other client's"
     polls = [Client(hub, "bad") for _ in range(300)]
     for number, poll in enumerate(polls):
         body = b'{"timeout":60,"queues":["wait%d"]}' % number

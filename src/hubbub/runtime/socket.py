@@ -590,7 +590,8 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
         if self.secure and self.transport is not None:
             shown = self.transport.get_extra_info("peercert")
             certificate = certificates.identity(self.listener.settings.tls.identity, shown)
-            shared = self.transport.get_extra_info("ssl_object").identity
+            tls = self.transport.get_extra_info("ssl_object")  # of another server's it has none
+            shared = getattr(tls, "identity", "")
         websocket = self.frames is not None
         self.opening = Opening(
             self.listener.gate, *self.peer, self.secure, websocket, request, certificate, self.run,
