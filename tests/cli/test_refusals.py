@@ -102,7 +102,7 @@ def test_strangers_push_out_nothing_of_what_users_might_not_do() -> None:
     refusals.say("ann", "panel", "ann may not publish")
     for _ in range(REFUSALS_KEPT + 5):
         clock.seconds += 1.0
-        refusals.keep("", "s", "not let in")
+        refusals.keep_login("", "s", "not let in")
     clock.seconds += 1.0
     refusals.say("ann", "panel", "ann may not subscribe")
     last = refusals.last(None, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hubbub.core.clock import Clock
+from hubbub.core.limits import REFUSALS_KEPT
 from hubbub.core.metrics import Metrics
 from hubbub.core.quotas import (
     BEFORE,
@@ -16,6 +17,7 @@ from hubbub.core.quotas import (
     SUBTOPICS,
     TOPICS,
     Quotas,
+    size_of,
 )
 from hubbub.core.rights import Refusals, Rights
 from hubbub.core.session import Session, Silent
@@ -202,3 +204,41 @@ def test_after_a_restart_what_users_left_counts_and_what_others_left_does_not() 
     assert set(POOLS) == set(after.broker.quotas.used)
     stage.device("other", clean=True)
     assert after.broker.quotas.total[SUBSCRIBED] >= 0
+
+
+def test_who_is_nobody_and_was_there_before_counts_once_it_is_back() -> None:
+    """Else a lasting session could subscribe for ever to what counts for nobody."""
+    stage = Stage()
+    stage.device("other", clean=False).subscribe("b", 1)
+    after = restarted(stage)
+    pools = after.broker.quotas
+    assert pools.total[SESSIONS] == pools.total[SUBSCRIBED] == 0
+    other = after.device("other", clean=False)
+    other.subscribe("c", 1)
+    assert pools.used[SESSIONS] == {"address 127.0.0.1": 1}
+    assert pools.used[SUBSCRIBED] == {"address 127.0.0.1": size_of("b") + size_of("c")}
+    other.far.hang_up("lost")
+    assert pools.total[SESSIONS] == 1, "it lasts"
+    after.device("other", clean=True)
+    assert pools.total[SESSIONS] == pools.total[SUBSCRIBED] == 0
+
+
+def test_what_is_refused_for_want_of_room_is_not_pushed_out_by_strangers() -> None:
+    clock = Clock()
+    refusals = Refusals(clock)
+    pools = Quotas(clock, Metrics(), refusals)
+    pools.most[NAMED] = 0
+    assert pools.lacks(NAMED, client("ann"))
+    for _ in range(REFUSALS_KEPT + 1):
+        refusals.keep_login("", "stranger", "was not let in")
+    assert [one.user for one in refusals.last("ann", None)] == ["ann"]
+
+
+def test_a_queue_refused_is_counted_once_over_mqtt() -> None:
+    stage = Stage()
+    stage.broker.quotas.most[NAMED] = 0
+    ann = Modern(stage)
+    for number in range(1, 4):
+        ann.publish(f"$queue/q{number}", qos=1, packet_id=number)
+    assert sum("0x97" in word for word in ann.hear()) == 3
+    assert stage.broker.metrics.refused == {NAMED: 3}

@@ -92,11 +92,29 @@ async def test_flush_waits_until_what_was_published_is_on_the_disk(tmp_path: Pat
             await asyncio.wait_for(hub.flush(), 0)
         hub.publish(b"later", "a", qos=1)
         waiting = hub.flush()
-    with pytest.raises(HubbubError, match="ended"):
-        await waiting
+    await waiting  # the last commit
     async with Hub() as hub:
         hub.publish(b"nowhere", "a")
         await hub.flush()
+
+
+@pytest.mark.pure
+async def test_flush_of_a_hub_that_could_not_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = Hub(data=tmp_path)
+    await hub.start()
+    log = hub.node.journal
+    assert log is not None
+    monkeypatch.setattr(type(log), "commit", lambda *_: None)
+    monkeypatch.setattr(type(log), "close", lambda *_: None)
+    hub.publish(b"lost", "a", qos=1)
+    waiting = hub.flush()
+    await hub.stop()
+    with pytest.raises(HubbubError, match="ended before it was on the disk"):
+        await waiting
+    monkeypatch.undo()
+    log.close()
 
 
 def test_flush_from_another_thread(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from hubbub.spark.filters import pattern_of
 from hubbub.wire.http import Request, Requests, authorization, parse_head
 from hubbub.wire.websocket import Frames
 from tests.fuzz.connections import connection
+from tests.protocols.mqtt.whole import parse_subscribe, parse_unsubscribe
 
 Feed = Callable[[bytes], None]
 
@@ -72,9 +73,9 @@ def _mqtt_packet(head: int, body: bytes, v5: bool) -> None:
     elif kind == 3:
         mqtt_codec.parse_publish(head, body, v5)
     elif kind == 8:
-        mqtt_codec.parse_subscribe(body, v5)
+        parse_subscribe(body, v5)
     elif kind == 10:
-        mqtt_codec.parse_unsubscribe(body, v5)
+        parse_unsubscribe(body, v5)
     elif kind in (4, 5, 6, 7):
         mqtt_codec.parse_answer(kind, body) if v5 else mqtt_codec.parse_packet_id(kind, body)
     elif kind in (14, 15) and v5:

@@ -32,7 +32,7 @@ from hubbub.core.limits import (
 from hubbub.core.link import Outgoing
 from hubbub.core.log import Log
 from hubbub.core.message import Message, Run, properties_column, run_of
-from hubbub.core.names import LARGEST, Names, free_number, is_number
+from hubbub.core.names import LARGEST, free_number, is_number
 from hubbub.core.observing import Observers
 from hubbub.core.patience import Patience
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
@@ -156,6 +156,8 @@ class Broker(Context):
             admission.stays()
         session.opening, session.mount = admission.opening, admission.mount
         session.address = admission.opening.address if admission.opening is not None else ""
+        if session.payer == BEFORE and session.address:
+            self._count(session)
         session.number = admission.number or self.address()
         self.clients[session.number] = session
         self.metrics.clients += 1
@@ -343,8 +345,10 @@ class Broker(Context):
         self._hear(session, sum(one.no_local for one in session.subscriptions.values()))
 
     def _count(self, session: Session) -> None:
-        """What a session of before this start has counts as its user's."""
-        session.payer = "" if session.user else BEFORE
+        """What a session of before this start has counts as its user's, or once it is back as its
+        address's.
+        """
+        session.payer = "" if session.user or session.address else BEFORE
         self.quotas.take(SESSIONS, session)
         self.quotas.take(SUBSCRIBED, session, sum(map(size_of, session.subscriptions)))
 
@@ -649,13 +653,6 @@ class Broker(Context):
 
     # Names
 
-    def _may_name(self, pool: str, names: Names, session: Session) -> bool:
-        """Whether there is a number for one more name of a client's."""
-        if self.quotas.lacks(pool, session, len(names.numbers)):
-            return False
-        self.quotas.take(pool, session)
-        return True
-
     def topic_id(self, name: str, session: Session, wanted: int = 0) -> int:
         """The durable number of a topic name, made if it is new; 0 when there are too many.
 
@@ -663,7 +660,7 @@ class Broker(Context):
         """
         wanted = _number(wanted)
         number = self.state.topics.numbers.get(name, 0)
-        if not number and self._may_name(TOPICS, self.state.topics, session):
+        if not number and self.quotas.grants(TOPICS, session, len(self.state.topics.numbers)):
             taken = wanted in self.state.topics.names or self.reachable(wanted)
             number = wanted if is_number(wanted) and not taken else self.address()
             row = row_about(session, schema.CREATE, name)
@@ -677,7 +674,7 @@ class Broker(Context):
         number = names.numbers.get(name, 0)
         if number or (self.hooks is not None and not self.hooks.may_name(name, session)):
             return number
-        if self._may_name(SUBTOPICS, names, session):
+        if self.quotas.grants(SUBTOPICS, session, len(names.numbers)):
             free = is_number(wanted) and wanted not in names.names
             number = wanted if free else free_number(names.names)
             row = row_about(session, schema.CREATE)._replace(number=number)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
-from hubbub.core.rights import Rights, words_of
+from hubbub.core.rights import Rights, named, words_of
 from hubbub.wire.http import Request
 from hubbub.wire.site import Site
 from hubbub.wire.source import source_of
@@ -120,15 +120,22 @@ VISITOR: Final = 1  # was not let in, and needs to be only when its request is w
 KNOWN: Final = 2
 
 
+def owner(user: str, address: str) -> str:
+    """To whom it is put down what somebody takes: its user, else its address; "" is the hub."""
+    if user:
+        return f"user {user!r}"
+    return f"address {source_of(address)}" if address else ""
+
+
 class Whose(NamedTuple):
-    """To whom it is put down what somebody makes the hub keep: a user, or an address."""
+    """To whom it is put down what somebody makes the hub keep, and what that is to the hub."""
 
     standing: int
     name: str
 
     @classmethod
     def known(cls, user: str, address: str) -> Whose:
-        return cls(KNOWN, f"user {user}" if user else source_of(address))
+        return cls(KNOWN, owner(user, address))
 
 
 def at_once(action: Callable[[], None]) -> None:
@@ -262,9 +269,8 @@ class Opening:
 
     def turn_away(self, user: str, client: str, reason: str) -> None:
         """Somebody was not let in: remembered for who asks why."""
-        who = f"user {user!r}" if user else "a client without a user name"
         where, why = self.address or "this host", words_of(reason)
-        text = f"{who} (client {client!r}) at {where} was not let in: {why}"
+        text = f"{named(user)} (client {client!r}) at {where} was not let in: {why}"
         self.refused(user, client, text)
 
     def exchange(self, method: str, client: str) -> Exchange | None:

@@ -36,13 +36,13 @@ LINK_BYTES: Final = 32 * MIB  # what one tick may gather; one message more may b
 HOLD_BACK_SECONDS: Final = 5.0  # for the only reader to take a MiB: 200 KB/s, a poor phone's
 HOLD_BACK_FROM: Final = 256 * KIB  # from one publisher since then: a file, and not an answer
 HOLD_BACK_AGAIN: Final = 60.0  # seconds in which who waited in vain is not made to wait again
-HOLD_BACK_BYTES: Final = 2 * MIB  # beyond LINK_CHOKED, what the publishers that wait said before
+HOLD_BACK_BYTES: Final = 2 * MIB  # on the link: what publishers said before they had to wait
 STALLED_SECONDS: Final = 120.0  # without taking a byte of a choked link: longer than any bad line
 SEND_BUFFER: Final = 64 * KIB  # SO_SNDBUF: bounds what the kernel holds for a dead reader
 KEEP_ALIVE_SECONDS: Final = 230.0  # TCP's own: routers forget silent connections after 240
 
 # What connections make the hub keep: what is half sent, asked but not answered, answered but not
-# read. Of QoS 0 a slow reader has no more than LINK_CHOKED, so that is not counted.
+# read. A link up to LINK_CHOKED is a slow reader of QoS 0 and has that bound; it is not counted.
 WAITING_BYTES: Final = 512 * MIB  # of all together: eight messages of the largest size
 STRANGE_BYTES: Final = 32 * MIB  # of who was not let in: 64 of the largest logins, half there
 WEIGHED_BYTES: Final = 16 * KIB  # from one look at a connection that sends to the next

@@ -20,6 +20,7 @@ import logging
 from typing import Final
 
 from hubbub.core.clock import Clock
+from hubbub.core.gate import owner
 from hubbub.core.limits import (
     DELAYED_MESSAGES,
     LASTING_SESSIONS,
@@ -32,7 +33,6 @@ from hubbub.core.limits import (
 from hubbub.core.metrics import Metrics
 from hubbub.core.rights import Refusals
 from hubbub.core.session import Session
-from hubbub.wire.source import source_of
 
 DELAYED: Final = "delayed messages"
 NAMED: Final = "queues"
@@ -94,6 +94,13 @@ class Quotas:
         self._refusals.keep(session.user, session.client, text)
         log.warning("%s", text)
 
+    def grants(self, pool: str, session: Session, there: int) -> bool:
+        """Whether this client gets one more, which then is taken."""
+        granted = not self.lacks(pool, session, there)
+        if granted:
+            self.take(pool, session)
+        return granted
+
     def take(self, pool: str, session: Session | None, more: int = 1) -> str:
         """This client has so much more; return who is to `give` it back."""
         who = payer(session) if session is not None else ""
@@ -123,10 +130,7 @@ def size_of(topic_filter: str) -> int:
 
 def payer(session: Session) -> str:
     """For whom it counts what a client takes; "" is the hub itself."""
-    if session.payer:
-        return "" if session.payer == BEFORE else session.payer
-    if session.user:
-        session.payer = f"user {session.user!r}"
-    elif session.address:
-        session.payer = f"address {source_of(session.address)}"
+    if session.payer == BEFORE:
+        return ""
+    session.payer = session.payer or owner(session.user, session.address)
     return session.payer

@@ -121,13 +121,17 @@ class Refusals:
         ]
         return sorted(found, key=_time, reverse=True)
 
-    def keep(self, user: str, client: str, text: str) -> None:
+    def keep_login(self, user: str, client: str, text: str) -> None:
         """Remember a login that failed; it is logged elsewhere."""
         self._logins.append(self._refused(user, client, text))
 
-    def say(self, user: str, client: str, text: str) -> None:
-        """Remember what somebody who was let in might not do, and log it."""
+    def keep(self, user: str, client: str, text: str) -> None:
+        """Remember what somebody who was let in did not get; it is logged elsewhere."""
         self._actions.append(self._refused(user, client, text))
+
+    def say(self, user: str, client: str, text: str) -> None:
+        """Remember it, and log it."""
+        self.keep(user, client, text)
         now = self._clock.now()
         if now - self._second >= 1.0:
             self._second, self._said = now, 0
@@ -154,9 +158,14 @@ def verb_of(name: str) -> str:
     return ENQUEUE if name.startswith("$queue/") else PUBLISH
 
 
+def named(user: str) -> str:
+    """A user, or that there is none, as the log and whoever asked read it."""
+    return f"user {user!r}" if user else "a client without a user name"
+
+
 def refusal(user: str, client: str, verb: str, name: str, rule: str) -> str:
     """Why somebody may not do something, as the log and whoever asked read it."""
-    who = f"user {user!r}" if user else "a client without a user name"
+    who = named(user)
     why = f"refused by {rule}" if rule else "no rule allows it"
     return f"{who} (client {client!r}) may not {verb} {name!r}: {why}"
 

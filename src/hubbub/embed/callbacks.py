@@ -173,14 +173,25 @@ class _Several(Subscription):
 
 
 class Flushed:
-    """The far end of a link: `done` as soon as something held leaves, which is when it is safe."""
+    """The far end of a link: `done` as soon as something held leaves, which is when it is safe.
 
-    def __init__(self) -> None:
+    `position`: the last row that it waits for.
+    """
+
+    def __init__(self, position: int) -> None:
+        self.position = position
         self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
 
     def write(self, data: bytes) -> None:
         if not self.done.done():  # nobody waits any more
             self.done.set_result(None)
+
+    def end(self, durable: int) -> None:
+        """The hub ended; its last commit may have come so far."""
+        if durable >= self.position:
+            self.done.set_result(None)
+        else:
+            self.done.set_exception(HubbubError("the hub ended before it was on the disk"))
 
     def writelines(self, data: list[bytes]) -> None:
         self.write(b"".join(data))

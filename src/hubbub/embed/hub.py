@@ -147,7 +147,7 @@ class Hub:
         self._wishes: dict[str, dict[str | int | None, _Wish]] = {}
         self._observing: dict[str, tuple[Function, str | int]] = {}
         self._upgrades: Upgrades | None = None
-        self._flushing: list[concurrent.futures.Future[None]] = []
+        self._flushing: list[Flushed] = []
         self._ending: asyncio.Event | None = None
         self._runner: threading.Thread | None = None
 
@@ -195,7 +195,7 @@ class Hub:
         self._handed.close()
         self._calls.cancel()
         for waiting in list(self._flushing):
-            waiting.set_exception(HubbubError("the hub ended"))
+            waiting.end(self.node.broker.log.durable)
         self._thread = -1
         if self._log is not None:
             logging.getLogger("hubbub").removeHandler(self._log)
@@ -340,17 +340,17 @@ class Hub:
         """Wait until all that was published so far is on the disk, if it is recorded at all.
 
         `await hub.flush()`; from another thread `hub.flush()`. While the disk is full it waits;
-        HubbubError if the hub ends before.
+        HubbubError if the hub ends and could not write it.
         """
         if threading.get_ident() == self._thread:
             return asyncio.wrap_future(self._flush())
         return self._handed.ask(self._flush).result()
 
     def _flush(self) -> concurrent.futures.Future[None]:
-        flushed = Flushed()
+        flushed = Flushed(self.node.broker.log.position)
+        self._flushing.append(flushed)
+        flushed.done.add_done_callback(lambda _: self._flushing.remove(flushed))
         Link(self.node.broker.outgoing, flushed).hold(b"")
-        self._flushing.append(flushed.done)
-        flushed.done.add_done_callback(self._flushing.remove)
         self.node.schedule()
         return flushed.done
 

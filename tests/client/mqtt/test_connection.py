@@ -11,6 +11,7 @@ from hubbub.errors import CallTimeout, Refused, SettingError
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt.codec import specification
 from tests.client.mqtt.transcript import CONNACK, CONNACK_5, Broker, Peer
+from tests.protocols.mqtt.whole import parse_subscribe
 
 SOON = (0.01, 0.05)
 
@@ -243,7 +244,7 @@ async def test_a_call_finds_its_reply_and_gives_up() -> None:
         peer = await opened(broker, client, CONNACK_5)
         calling = asyncio.create_task(client.call("svc", b"?", user={"k": "v"}))
         _, body = await peer.expect(codec.SUBSCRIBE)
-        asked = codec.parse_subscribe(body, v5=True)
+        asked = parse_subscribe(body, v5=True)
         assert asked.wanted == [(b"reply/c", 0)]
         peer.say(codec.suback(asked.packet_id, [0], b"\0"))
         request = codec.parse_publish(*await peer.expect(codec.PUBLISH), v5=True)

@@ -11,6 +11,7 @@ from hubbub.client.mqtt.message import Limits, Message
 from hubbub.client.mqtt.packets import Options
 from hubbub.errors import ProtocolError
 from hubbub.protocols.mqtt import codec
+from tests.protocols.mqtt.whole import parse_subscribe
 
 text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 head = (text.filter(bool), st.binary(max_size=50), st.integers(0, 2), st.booleans())
@@ -77,7 +78,7 @@ def test_limits_that_the_broker_does_not_name_are_those_of_the_standard() -> Non
 def test_subscriptions(level: int) -> None:
     filters = [("a/#", Options(1)), ("b", Options(2, True, True, 2))]
     sent = packets.subscribe(level, 7, filters, 9)
-    read = codec.parse_subscribe(body_of(sent), level == 5)
+    read = parse_subscribe(body_of(sent), level == 5)
     assert read.packet_id == 7
     assert read.wanted == [(b"a/#", 1), (b"b", 2 | 4 | 8 | 32 if level == 5 else 2)]
     if level == 5:

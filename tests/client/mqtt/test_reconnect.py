@@ -16,6 +16,7 @@ from tests.client import mosquitto
 from tests.client.mqtt.cutting import Cutting
 from tests.client.mqtt.transcript import CONNACK, CONNACK_5, CONNACK_PRESENT, Broker, Peer
 from tests.process import RunningHub
+from tests.protocols.mqtt.whole import parse_subscribe
 
 SOON = (0.01, 0.05)
 
@@ -91,14 +92,14 @@ async def test_subscriptions_are_made_again_if_they_are_lost(present: bool) -> N
         client = connect(broker.url, version=4, backoff=SOON)
         peer = await opened(broker, client)
         subscribing = asyncio.create_task(client.subscribe("a/#", 1))
-        packet_id, wanted, _ = codec.parse_subscribe((await peer.expect(codec.SUBSCRIBE))[1])
+        packet_id, wanted, _ = parse_subscribe((await peer.expect(codec.SUBSCRIBE))[1])
         peer.say(codec.suback(packet_id, [1]))
         assert await subscribing == 1
         unanswered = asyncio.create_task(client.subscribe("b", 2))
         await peer.expect(codec.SUBSCRIBE)
         peer.hang_up()
         peer = await again(broker, CONNACK_PRESENT if present else CONNACK)
-        packet_id, wanted, _ = codec.parse_subscribe((await peer.expect(codec.SUBSCRIBE))[1])
+        packet_id, wanted, _ = parse_subscribe((await peer.expect(codec.SUBSCRIBE))[1])
         assert wanted == ([] if present else [(b"a/#", 1)]) + [(b"b", 2)]
         peer.say(codec.suback(packet_id, [code for _, code in wanted]))
         assert await unanswered == 2

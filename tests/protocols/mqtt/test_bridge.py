@@ -18,6 +18,7 @@ from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.bridge import Bridge, BridgeConnection, open_bridges
 from tests.core.recording import Ear, StillClock, folded, shape, snapshot
 from tests.protocols.mqtt.conversation import Stage, in_words
+from tests.protocols.mqtt.whole import parse_subscribe
 from tests.wire import Recorder
 
 TOPICS = ("up/# out 2 '' far/", "down/# in 2 here/ ''", "both/# both 1")
@@ -102,7 +103,7 @@ def test_the_first_words_of_5_0() -> None:
     assert asked.properties == codec.Properties({spec.SESSION_EXPIRY: 0xFFFF_FFFF})
     end.accept()
     packet = end.heard()
-    wanted = codec.parse_subscribe(packet[2:], True).wanted
+    wanted = parse_subscribe(packet[2:], True).wanted
     options = codec.NO_LOCAL | codec.AS_PUBLISHED | 1 << codec.HANDLING_SHIFT
     assert wanted == [(b"down/#", 2 | options), (b"both/#", 1 | options)]
 
@@ -469,7 +470,7 @@ def test_its_packet_ids_go_on_after_a_reconnection() -> None:
     for number in (1, 2):
         end.accept()
         packets = end.heard()
-        used.append(codec.parse_subscribe(packets[2 : 2 + packets[1]]).packet_id)
+        used.append(parse_subscribe(packets[2 : 2 + packets[1]]).packet_id)
         end.post("up/a")
         assert codec.acknowledgement(codec.PUBACK, number)[2:] in end.heard()
         end.say(codec.acknowledgement(codec.PUBACK, number))

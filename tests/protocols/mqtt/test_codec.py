@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hubbub.errors import ProtocolError
 from hubbub.protocols.mqtt import codec
 from tests.protocols.mqtt.conversation import Stage
+from tests.protocols.mqtt.whole import parse_subscribe, parse_unsubscribe
 
 TEXT = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=30)
 STRINGS = TEXT.map(str.encode)
@@ -61,11 +62,11 @@ def test_connect(
 def test_subscribe_and_unsubscribe(packet_id: int, wishes: list[tuple[bytes, int]]) -> None:
     data = codec.subscribe(packet_id, wishes)
     ((_, body, end),) = codec.packets(data)
-    assert codec.parse_subscribe(data[body:end]) == (packet_id, wishes, None)
+    assert parse_subscribe(data[body:end]) == (packet_id, wishes, None)
     names = [name for name, _ in wishes]
     data = codec.unsubscribe(packet_id, names)
     ((_, body, end),) = codec.packets(data)
-    assert codec.parse_unsubscribe(data[body:end]) == (packet_id, names, None)
+    assert parse_unsubscribe(data[body:end]) == (packet_id, names, None)
 
 
 @pytest.mark.parametrize("kind", [codec.PUBACK, codec.PUBREC, codec.PUBREL, codec.PUBCOMP])
@@ -128,8 +129,8 @@ def test_a_stream_split_anywhere_is_the_same_stream(
 
 PARSERS = (
     codec.parse_connect,
-    codec.parse_subscribe,
-    codec.parse_unsubscribe,
+    parse_subscribe,
+    parse_unsubscribe,
     lambda body: codec.parse_packet_id(codec.PUBACK, body),
     lambda body: codec.parse_publish(0x30, body),
     lambda body: codec.parse_publish(0x3D, body),

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hubbub.auth.acl import AclRights, Rule
 from hubbub.core.gate import Credentials, Gate
-from hubbub.core.rights import Rights
+from hubbub.core.rights import READ, WRITE, Rights
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt.session import MqttSession
 from tests.protocols.mqtt.conversation import Device, Stage, restarted
@@ -360,3 +361,26 @@ def test_a_large_message_that_is_allowed_comes_whole(cut: int) -> None:
         ann.say(whole[at : at + max(cut, 1000 * (cut == 1))])
     assert bob.hear() == ["a/b=" + "y" * 300_000]
     assert ann.hear()[-1] == "PINGRESP"
+
+
+@pytest.mark.parametrize("retain", [False, True])
+def test_a_large_message_is_asked_about_by_the_rules_of_now(retain: bool) -> None:
+    """It was refused there before: taken for refused still, it would be published empty."""
+    stage = Stage()
+    stage.gate = Ruled(stage.broker.open)
+    ann = Modern(stage)
+    stage.gate = Gate(stage.broker.open)
+    bob = stage.device("bob")
+    bob.subscribe("theirs", 0)
+    bob.hear()
+    ann.publish("theirs", qos=1)
+    assert ann.hear()[1:] == ["PUBACK 1 0x87"]
+    [session] = [one for one in stage.broker.clients.values() if one.client == "ann"]
+    assert isinstance(session.rights, AclRights)
+    session.rights.follow([Rule(READ | WRITE, "#")])
+    stage.broker.rules_changed()
+    whole = codec.publish(b"theirs", b"y" * 100_000, 1, retain, 2, False, b"\0")
+    for at in range(0, len(whole), 30_000):
+        ann.say(whole[at : at + 30_000])
+    assert [len(word) for word in bob.hear()] == [len("theirs=") + 100_000]
+    assert ann.hear() == ["PUBACK 2"]

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from hubbub.core.limits import CONNECT_PROPERTIES, PROPERTIES_BYTES
+from hubbub.core.limits import CONNECT_PROPERTIES, PACKET_BYTES
 from hubbub.protocols.mqtt import specification as specification
-from hubbub.protocols.mqtt.fields import MAX_VARIABLE, variable
+from hubbub.protocols.mqtt.fields import MAX_VARIABLE, check_properties, variable
 from hubbub.protocols.mqtt.fields import NO_PROPERTIES as NO_PROPERTIES
 from hubbub.protocols.mqtt.fields import PacketError as PacketError
 from hubbub.protocols.mqtt.fields import Properties as Properties
@@ -116,6 +116,11 @@ def extent(data: bytes, at: int, limit: int = MAX_PACKET) -> tuple[int, int]:
     return 0, -1
 
 
+def most(head: int, limit: int) -> int:
+    """How large a packet may be that begins so, where a PUBLISH may have `limit` bytes."""
+    return limit if head >> 4 == PUBLISH else min(limit, PACKET_BYTES)
+
+
 def topic_of(data: bytes, body: int) -> bytes:
     """The topic of a PUBLISH whose body begins there."""
     return data[body + 2 : body + 2 + int.from_bytes(data[body : body + 2], "big")]
@@ -131,14 +136,8 @@ def publish_header(data: bytes, body: int, v5: bool) -> int:
         known = data[at] < 128
         shift += 7
         at += 1
-    if size > PROPERTIES_BYTES:
-        raise _too_many_properties("PUBLISH", size)
+    check_properties("PUBLISH", size)
     return at + size if known and at + size <= len(data) else 0
-
-
-def _too_many_properties(name: str, size: int) -> PacketError:
-    reason = f"a {name} with {size} bytes of properties; at most {PROPERTIES_BYTES} are taken"
-    return PacketError(reason, specification.TOO_LARGE)
 
 
 def publish(
@@ -306,15 +305,6 @@ class Subscribe(NamedTuple):
     properties: Properties | None = None
 
 
-def parse_subscribe(body: bytes, v5: bool = False) -> Subscribe:
-    """A SUBSCRIBE (3.8)."""
-    reader = Reader(body, "SUBSCRIBE")
-    found = begin_subscribe(reader, v5)
-    while reader.more():
-        found.wanted.append(wish_of(reader, v5))
-    return found
-
-
 def begin_subscribe(reader: Reader, v5: bool) -> Subscribe:
     """The packet, but for its filters: there may be very many, and `wish_of` is each."""
     packet_id = reader.packet_id()
@@ -339,14 +329,6 @@ class Unsubscribe(NamedTuple):
     packet_id: int
     filters: list[bytes]
     properties: Properties | None = None
-
-
-def parse_unsubscribe(body: bytes, v5: bool = False) -> Unsubscribe:
-    reader = Reader(body, "UNSUBSCRIBE")
-    found = begin_unsubscribe(reader, v5)
-    while reader.more():
-        found.filters.append(reader.string("topic filter"))
-    return found
 
 
 def begin_unsubscribe(reader: Reader, v5: bool) -> Unsubscribe:

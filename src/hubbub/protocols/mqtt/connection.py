@@ -25,7 +25,6 @@ from hubbub.core.gate import Admission, Exchange, Opening
 from hubbub.core.limits import (
     CONNECT_BYTES,
     LONG_BYTES,
-    PACKET_BYTES,
     PACKETS_LOOKED,
     ROUTES,
     TURN_SECONDS,
@@ -139,7 +138,7 @@ class MqttConnection(Connection):
             body = pos + 2
             end = body + size
             if size > short:
-                body, end = codec.extent(buf, pos, self._most(head))
+                body, end = codec.extent(buf, pos, codec.most(head, self._limit))
                 if end < 0:
                     break
                 if self._v5 and size > 127 and not buf[body - 1]:
@@ -177,16 +176,12 @@ class MqttConnection(Connection):
         if pos:
             self._heard = now
         if pos < n:
-            body, end = codec.extent(buf, pos, self._most(buf[pos]))
+            body, end = codec.extent(buf, pos, codec.most(buf[pos], self._limit))
             if end - n > WEIGHED_BYTES and session is not None and buf[pos] >> 4 == codec.PUBLISH:
                 self._begun(buf[pos:], body - pos, end - pos)
             else:
                 self._gathering.keep(buf[pos:], end - pos)
             self._hear_part()
-
-    def _most(self, head: int) -> int:
-        """How large a packet may be that begins so."""
-        return self._limit if head >> 4 == codec.PUBLISH else min(self._limit, PACKET_BYTES)
 
     def _begun(self, part: bytes, body: int, size: int) -> None:
         """A large PUBLISH begins. Its rights are asked before its payload comes.
@@ -198,11 +193,11 @@ class MqttConnection(Connection):
             self._gathering.keep(part, min(size, len(part) + 1))
             return
         topic = codec.topic_of(part, body)
-        route = self._routes.get(topic) or (self._route(topic) if topic else None)
+        route = self._route_to(topic) if topic else None
         if route is None or route.takes:
             self._gathering.keep(part, size)
             return
-        self._publish(part[0], part[body:header])
+        self._publish(part[0], part[body:header], route)
         self._gathering.skip(size - len(part))
 
     def _hear_part(self) -> None:
@@ -212,22 +207,23 @@ class MqttConnection(Connection):
 
     def _begin(self, work: Iterator[None]) -> None:
         """Do what may take several turns."""
-        self._routes = {}
-        for _ in work:
-            self._work = work
+        self._routes, self._work = {}, work
+        self._work_on()
+
+    def _work_on(self) -> None:
+        for _ in self._work or ():
             self.put_off()
             return
+        self._work = None
 
     def proceed(self) -> None:
         if self.state == OVER:
             return
         self._heard = self.broker.clock.now()
         try:
-            for _ in self._work or ():
-                self.put_off()
-                return
-            self._work = None
-            self._feed(self._gathering.unblock())
+            self._work_on()
+            if not self.working:
+                self._feed(self._gathering.unblock())
         except PacketError as error:
             self._blame(error)
             raise
@@ -403,6 +399,11 @@ class MqttConnection(Connection):
 
     # Publishing
 
+    def _route_to(self, topic: bytes) -> Route:
+        """The route of a topic as it is now: rules and subscriptions may have changed."""
+        route = self._routes.get(topic)
+        return route if route is not None and route.age == self.broker.age else self._route(topic)
+
     def _route(self, topic: bytes) -> Route:
         """The route of a topic; its name is checked here, once."""
         session = self.session
@@ -436,7 +437,7 @@ class MqttConnection(Connection):
         if route is None or route.age != self.broker.age:
             route = self._route(topic)
         if v5 and qos and not (route.allowed and route.subscriptions):
-            self._publish(buf[pos], buf[body:end])
+            self._publish(buf[pos], buf[body:end], route)
             return end
         step = end - pos
         stop = end
@@ -451,11 +452,11 @@ class MqttConnection(Connection):
             count -= len(lengths.lstrip(b"\0"))  # from the first one with properties on
             stop = pos + count * step
         if qos and route.bounded and self.broker.is_full(session, route, count, False):
-            self._publish(buf[pos], buf[body:end])
+            self._publish(buf[pos], buf[body:end], route)
             return end
         if self._bounded:
             if 0 < self.protocol.payload_bytes < end - start - v5:
-                self._publish(buf[pos], buf[body:end])
+                self._publish(buf[pos], buf[body:end], route)
                 return end
             self._incoming.count(count)
         as_qos = self.protocol.counts_as[qos]
@@ -476,8 +477,8 @@ class MqttConnection(Connection):
             self._incoming.owe(count, route.level or self.link.level)
         return stop
 
-    def _publish(self, head: int, body: bytes) -> None:
-        """Any other PUBLISH: retained, repeated, QoS 2, with properties. One at a time."""
+    def _publish(self, head: int, body: bytes, route: Route | None = None) -> None:
+        """Any other PUBLISH: retained, repeated, QoS 2, with properties. Its `route` if known."""
         session = self.session
         assert session is not None
         if not session.talks:
@@ -489,9 +490,7 @@ class MqttConnection(Connection):
         if packet.properties is not None:
             packet = self._incoming.named(packet, packet.properties)
             self.lasting = self._incoming.kept
-        route = self._routes.get(packet.topic)
-        if route is None or route.age != self.broker.age:
-            route = self._route(packet.topic)
+        route = route or self._route_to(packet.topic)
         if packet.qos == 2 and packet.packet_id in session.state.open_ids:
             answer = codec.acknowledgement(codec.PUBREC, packet.packet_id)
             session.receive(packet.packet_id, answer)

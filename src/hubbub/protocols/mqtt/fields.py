@@ -124,6 +124,13 @@ _WRITERS: Final[dict[str, Callable[[int], bytes]]] = {
 }
 
 
+def check_properties(name: str, size: int, most: int = PROPERTIES_BYTES) -> None:
+    """PacketError if a packet of that name says that it has more bytes of properties."""
+    if size > most:
+        reason = f"a {name} with {size} bytes of properties; at most {most} are taken"
+        raise PacketError(reason, TOO_LARGE)
+
+
 class Reader:
     """Takes a packet's body apart; whatever is missing or too much is a PacketError."""
 
@@ -196,9 +203,7 @@ class Reader:
         """The properties that follow, checked against the table for this type of packet."""
         found = Properties()
         size = self.variable("length of properties")
-        if size > most:
-            reason = f"a {self.name} with {size} bytes of properties; at most {most} are taken"
-            raise PacketError(reason, TOO_LARGE)
+        check_properties(self.name, size, most)
         stop = self.at + size
         if stop > self.end_at:
             raise PacketError(f"a {self.name} that ends inside its properties")

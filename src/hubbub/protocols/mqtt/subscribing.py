@@ -13,6 +13,7 @@ from typing import Final
 
 from hubbub.core import client
 from hubbub.core.link import Link
+from hubbub.core.log import MEMORY
 from hubbub.core.session import Subscription
 from hubbub.core.topics import CLIENT, SELF, SHARE, is_plain, is_well_formed
 from hubbub.protocols.mqtt import codec
@@ -55,9 +56,9 @@ def subscribe(
         session.subscribed()
         answer = codec.suback(packet_id, codes, codec.NO_PROPERTIES if v5 else b"")
         if link is not None:
-            link.pass_aside(answer, barrier=session.lasting)
+            link.pass_aside(answer, barrier=session.lasting, level=_level(session))
         else:
-            _answer(session, answer, True)
+            _answer(session, answer, session.lasting)
     finally:
         if link is not None:
             link.reopen()
@@ -169,9 +170,10 @@ def _check_answer(session: MqttSession, filters: int) -> None:
 
 
 def _answer(session: MqttSession, packet: bytes, barrier: bool) -> None:
-    link = session.link
-    assert link is not None
-    if session.lasting:
-        link.hold(packet, barrier=barrier)
-    else:
-        link.write(packet)
+    assert session.link is not None
+    session.link.hold(packet, barrier, _level(session))
+
+
+def _level(session: MqttSession) -> int:
+    """What is not durable has nothing to wait for but the answers before it."""
+    return 0 if session.lasting else MEMORY
