@@ -63,7 +63,7 @@ async def test_of_every_protocol(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         assert hub.broker.metrics.clients >= 8, "some came in"
         refusals = hub.broker.refusals.last(None, None)
         assert len(refusals) > 8, "and some did not"
-        said = repr((hub.status(), refusals))
+        said = repr((await hub.status(), refusals))
         known = repr(http._KNOWN)
     secrets = [RIGHT, WRONG, *(base64.b64encode(b"ann:" + one) for one in (RIGHT, WRONG)), *tokens]
     files = [one for one in (tmp_path / "data").rglob("*") if one.is_file()]
@@ -87,7 +87,8 @@ async def test_of_the_api(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
             peer = await Peer.dial(hub)
             answer = await peer.ask(request(b"/api/v1/status", bearer(token)), 15)
             assert answer.startswith(b"HTTP/1.1 " + (b"200" if token is API else b"401"))
-        assert WRONG.decode() not in repr((hub.status(), hub.broker.refusals.last(None, None)))
+        refusals = hub.broker.refusals.last(None, None)
+        assert WRONG.decode() not in repr((await hub.status(), refusals))
     for text in (caplog.text, repr(http._KNOWN)):
         assert API.decode() not in text and WRONG.decode() not in text
 

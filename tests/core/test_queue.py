@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hubbub.core.broker import Broker
 from hubbub.core.message import Message
 from hubbub.core.queue import Queue, Reader
+from hubbub.core.queues import LOOKED
 from hubbub.core.session import Session
 from tests.core.recording import Ear, StillClock, folded, recording, shape, snapshot
 
@@ -227,6 +228,23 @@ def test_where_ended_queues_stood_is_bounded_and_still_no_id_is_used_again(
     assert shape(folded(snapshot(broker.state, log.rows))) == live
 
 
+def shown(broker: Broker, most: int) -> list[str]:
+    found: list[Queue] = []
+    for _ in broker.queues.shown(most, found):
+        pass
+    return [queue.name for queue in found]
+
+
+def test_the_look_at_very_many_queues_stops_now_and_then() -> None:
+    broker, _ = recording()
+    for number in range(2 * LOOKED + 1):
+        broker.queues.named(f"q{number}")
+    send(broker, f"q{2 * LOOKED}", b"the last one holds something")
+    found: list[Queue] = []
+    assert sum(1 for _ in broker.queues.shown(2, found)) == 2
+    assert [queue.name for queue in found] == [f"q{2 * LOOKED}", "q0"]
+
+
 def test_what_people_are_shown() -> None:
     """Of many queues those that hold something; for how long; and since when nobody reads."""
     broker, log = recording()
@@ -237,8 +255,8 @@ def test_what_people_are_shown() -> None:
     send(broker, "c", b"old")
     clock.seconds += 10
     send(broker, "c", b"new")
-    assert [queue.name for queue in broker.queues.shown(2)] == ["c", "a"]
-    assert [queue.name for queue in broker.queues.shown(3)] == ["a", "b", "c"]
+    assert shown(broker, 2) == ["c", "a"]
+    assert shown(broker, 3) == ["a", "b", "c"]
     a, c = broker.queues.named("a"), broker.queues.named("c")
     assert (broker.queues.waits(a), broker.queues.waits(c)) == (0, 10)
     assert broker.queues.away(c) == -1

@@ -109,11 +109,11 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
         yield path
 
 
-def all_say(node: Node, caplog: pytest.LogCaptureFixture, what: str) -> bool:
+async def all_say(node: Node, caplog: pytest.LogCaptureFixture, what: str) -> bool:
     """The log, `$SYS` and the status, which is that of `/api/v1/status`."""
     assert what in caplog.text
     assert what in node.broker.readings["$SYS/broker/journal/trouble"]()
-    return what in node.status()["journal"]["trouble"]
+    return what in (await node.status())["journal"]["trouble"]
 
 
 async def test_a_full_disk(tiny_disk: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -123,14 +123,14 @@ async def test_a_full_disk(tiny_disk: Path, caplog: pytest.LogCaptureFixture) ->
         for number in range(1, 41):
             ann.publish(number, f"r/{number}", 50_000, retain=True)
         await until(lambda: journal_of(node).trouble, "no trouble")
-        assert all_say(node, caplog, "No space left")
+        assert await all_say(node, caplog, "No space left")
         await asyncio.sleep(0.2)  # what was synced before may be on its way still
         before = len(ann.acknowledged())
         await asyncio.sleep(0.3)
         assert before < 40 and len(ann.acknowledged()) == before
         ballast.unlink()
         await ann.hear("PUBACK 40")
-        assert node.status()["journal"]["trouble"] == ""
+        assert (await node.status())["journal"]["trouble"] == ""
     async with running(tiny_disk / "data") as node:
         assert retained(node) == set(range(1, 41))
 
@@ -145,7 +145,7 @@ async def test_a_permission_that_is_lost(tmp_path: Path, caplog: pytest.LogCaptu
         ann.publish(2, "r/2", retain=True)
         await until(lambda: journal.trouble, "no trouble")
         assert ann.acknowledged() == {1}
-        assert all_say(node, caplog, "Bad file descriptor")
+        assert await all_say(node, caplog, "Bad file descriptor")
         journal.disk._fd = writable
         os.close(read_only)
         await ann.hear("PUBACK 2")
@@ -168,7 +168,7 @@ async def test_syncs_that_fail(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         for number in range(2, 10):
             ann.publish(number, f"r/{number}", retain=True)
         await ann.hear("PUBACK 9")
-        status = node.status()["journal"]
+        status = (await node.status())["journal"]
         assert status["failures"] == 3 and not status["trouble"]
     assert "cannot be written: injected" in caplog.text and "can be written again" in caplog.text
     assert len(Directory(tmp_path / "data").segments()) == 2, "a suspect file is not written on"
@@ -195,13 +195,13 @@ async def test_a_slow_disk_slows_publishers(
             ann.publish(number, "a", 100_000)
             most = max(most, journal.pending_bytes)
             said = said or (
-                node.congested and all_say(node, caplog, "publishers wait for the disk")
+                node.congested and await all_say(node, caplog, "publishers wait for the disk")
             )
             await asyncio.sleep(0.002)
         await until(lambda: len(ann.acknowledged()) == 100, "not all were acknowledged")
         # One more read of a socket may come in after the limit was passed.
         assert most < 4 << 20, f"{most} bytes waited for the disk"
-        status = node.status()["journal"]
+        status = (await node.status())["journal"]
         assert said and status["sync_ms_50"] >= 300 and status["slowed"] and not status["trouble"]
 
 
@@ -287,7 +287,7 @@ async def test_a_disk_that_fills_refuses_what_stays_and_recovers_by_itself(
             number += 1
             ann.publish(number, "$queue/q", 20_000)
             await until(partial(answered, ann, number, broker), "no PUBACK")
-        assert all_say(node, caplog, "are kept free")
+        assert await all_say(node, caplog, "are kept free")
         queued = len(broker.state.queues["q"].messages)
         assert queued >= 200, "a tenth of the disk is little to ask"
         for other in range(1, 501):  # as much as is free

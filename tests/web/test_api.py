@@ -97,7 +97,7 @@ async def test_clients_and_queues_come_in_pages(serve: Serve) -> None:
             assert (status["connections"], status["connections_made"]) == (1, 1), "this one"
 
 
-@pytest.mark.parametrize("asked", ["limit=x", "limit=-1", "limit=10001", "offset=", "offset=1e9"])
+@pytest.mark.parametrize("asked", ["limit=x", "limit=-1", "limit=1001", "offset=", "offset=1e9"])
 async def test_a_page_that_cannot_be(serve: Serve, asked: str) -> None:
     async with serve() as client:
         answer = await client.get(f"/api/v1/status?{asked}")
@@ -348,7 +348,7 @@ async def test_the_largest_numbers(serve: Serve) -> None:
         await post(client, counted(0, 1))
         answer = await client.get(JOURNAL, params={"from": 2**63 - 1, "to": 2**63 - 1})
         assert (answer.status_code, answer.content) == (200, b"")
-        answer = await client.get("/api/v1/status", params={"limit": 10_000, "offset": 999_999_999})
+        answer = await client.get("/api/v1/status", params={"limit": 1_000, "offset": 999_999_999})
         assert answer.json()["clients"] == []
 
 

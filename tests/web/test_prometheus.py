@@ -17,7 +17,7 @@ async def test_every_metric_is_in_the_status(tmp_path: Path) -> None:
     async with Node(settings) as node:
         node.broker.queues.named("jobs")
         node.broker.metrics.drop("slow consumer", 3)
-        status = node.metrics()
+        status = await node.metrics()
     page = prometheus.page(status).decode()
     found = {one.name: one for one in text_string_to_metric_families(page)}
     assert set(found) == {f"hubbub_{family.name}" for family in prometheus.FAMILIES}

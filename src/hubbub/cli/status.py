@@ -42,7 +42,7 @@ def status(
     url: Url = HERE,
     token: Token = "",
     limit: Annotated[
-        int, typer.Option(metavar="N", min=0, max=10_000, help="At most so many clients, queues.")
+        int, typer.Option(metavar="N", min=0, max=1_000, help="At most so many clients, queues.")
     ] = _SHOWN,
     as_json: AsJson = False,
 ) -> None:

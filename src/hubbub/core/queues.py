@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain, islice
 from typing import Final
 
 from hubbub import schema
@@ -36,6 +35,7 @@ from hubbub.schema import Row, column_of, name_to_wire
 
 log = logging.getLogger("hubbub.queues")
 
+LOOKED: Final = 5_000  # queues that are looked at in a turn: half a millisecond
 TOO_LARGE: Final = "too large for all who take from the queue"
 
 # A request that nobody can take, its queue and id there, and who was offered it.
@@ -132,14 +132,23 @@ class Queues:
         waiting = len(queue.messages)
         return most - waiting if waiting < most and queue.bytes < largest else 0
 
-    def shown(self, most: int) -> list[Queue]:
-        """For people who look: at most so many queues, those that hold something first."""
-        queues = self.broker.state.queues.values()
+    def shown(self, most: int, found: list[Queue]) -> Iterator[None]:
+        """For people who look: find at most so many queues, those that hold something first.
+
+        With a stop behind each LOOKED of all, for there may be very many.
+        """
+        queues = list(self.broker.state.queues.values())
         if len(queues) <= most:
-            return list(queues)
-        filled = (queue for queue in queues if queue.messages)
-        empty = (queue for queue in queues if not queue.messages)
-        return list(islice(chain(filled, empty), most))
+            found += queues
+            return
+        empty: list[Queue] = []
+        for number, queue in enumerate(queues, 1):
+            row = found if queue.messages else empty
+            if len(row) < most:
+                row.append(queue)
+            if not number % LOOKED:
+                yield
+        found += empty[: most - len(found)]
 
     def waits(self, queue: Queue) -> float:
         """For how many seconds its oldest message has been there, 0 if it is empty."""

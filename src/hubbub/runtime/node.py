@@ -44,6 +44,7 @@ from hubbub.core.limits import (
 )
 from hubbub.core.link import Link
 from hubbub.core.log import LEVELS, Log
+from hubbub.core.queue import Queue
 from hubbub.core.quotas import DELAYED
 from hubbub.core.system import System
 from hubbub.errors import HubbubError, SettingError
@@ -610,7 +611,7 @@ class Node:
 
     # What it says about itself
 
-    def status(self, limit: int = SHOWN, offset: int = 0) -> dict[str, Any]:
+    async def status(self, limit: int = SHOWN, offset: int = 0) -> dict[str, Any]:
         """The state of the hub in plain values, for `/api/v1/status` and `hubbub status`.
 
         Of clients and of queues at most `limit`, without the first `offset`.
@@ -619,12 +620,18 @@ class Node:
             **self._figures(),
             "listeners": [str(listener.address) for listener in self.listeners],
             "clients": status.clients(self.broker, limit, offset),
-            "queues": status.queues(self.broker, limit, offset),
+            "queues": status.queues(self.broker, (await self._queues(offset + limit))[offset:]),
         }
 
-    def metrics(self) -> dict[str, Any]:
+    async def metrics(self) -> dict[str, Any]:
         """What of it `/metrics` prints."""
-        return {**self._figures(), "queues": status.waiting(self.broker, SHOWN)}
+        return {**self._figures(), "queues": status.waiting(await self._queues(SHOWN))}
+
+    async def _queues(self, most: int) -> list[Queue]:
+        found: list[Queue] = []
+        for _ in self.broker.queues.shown(most, found):
+            await asyncio.sleep(0)
+        return found
 
     def unready(self) -> str:
         """Why another hub should be asked, in words for anybody; "" if this one is well."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hubbub.core.broker import Broker
+from hubbub.core.queue import Queue
 from hubbub.journal.writer import Journal
 
 _AGED: Final = 200  # queues; the oldest message of each is read back
@@ -54,7 +55,7 @@ def clients(broker: Broker, limit: int, offset: int) -> list[dict[str, Any]]:
     ]
 
 
-def queues(broker: Broker, limit: int, offset: int) -> list[dict[str, Any]]:
+def queues(broker: Broker, shown: list[Queue]) -> list[dict[str, Any]]:
     return [
         {
             "name": _shown(queue.name),
@@ -64,16 +65,13 @@ def queues(broker: Broker, limit: int, offset: int) -> list[dict[str, Any]]:
             "waits": round(broker.queues.waits(queue) if index < _AGED else 0.0, 3),
             "away": round(broker.queues.away(queue), 3),
         }
-        for index, queue in enumerate(broker.queues.shown(offset + limit)[offset:])
+        for index, queue in enumerate(shown)
     ]
 
 
-def waiting(broker: Broker, limit: int) -> list[dict[str, Any]]:
+def waiting(shown: list[Queue]) -> list[dict[str, Any]]:
     """Of the queues no more than what they hold."""
-    return [
-        {"name": _shown(queue.name), "messages": len(queue.messages)}
-        for queue in broker.queues.shown(limit)
-    ]
+    return [{"name": _shown(queue.name), "messages": len(queue.messages)} for queue in shown]
 
 
 def recorded(broker: Broker, journal: Journal | None) -> dict[str, Any]:

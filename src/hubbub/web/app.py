@@ -41,7 +41,7 @@ from hubbub.wire.http import Request
 
 _DATE_SECONDS = 1.0
 _STOP_SECONDS = 2.0
-_PAGING = {"limit": 10_000, "offset": 999_999_999}  # of the status, and the most of each
+_PAGING = {"limit": 1_000, "offset": 999_999_999}  # of the status, and the most of each
 _OURS = ("/admin/", "/api/v1/", "/metrics", *OPEN)  # before a mounted application
 
 
@@ -50,8 +50,8 @@ class Host(Inside, typing.Protocol):
 
     clock: Clock
 
-    def status(self, limit: int = ..., offset: int = ...) -> dict[str, Any]: ...
-    def metrics(self) -> dict[str, Any]: ...
+    async def status(self, limit: int = ..., offset: int = ...) -> dict[str, Any]: ...
+    async def metrics(self) -> dict[str, Any]: ...
     def unready(self) -> str: ...
 
 
@@ -175,7 +175,7 @@ class Application:
             wanted = {n: number_in(given, n, most) for n, most in _PAGING.items() if n in given}
         except ValueError as error:
             return refused(400, str(error))
-        return JSONResponse(self._hub.status(**wanted))
+        return JSONResponse(await self._hub.status(**wanted))
 
     async def _refusals(self, request: WebRequest) -> JSONResponse:
         """Why was somebody refused? The last ones, the newest first, of one user or client."""
@@ -188,7 +188,8 @@ class Application:
         return JSONResponse({"refusals": [one._asdict() for one in last[:limit]]})
 
     async def _metrics(self, request: WebRequest) -> Response:
-        return Response(prometheus.page(self._hub.metrics()), media_type=prometheus.CONTENT_TYPE)
+        said = prometheus.page(await self._hub.metrics())
+        return Response(said, media_type=prometheus.CONTENT_TYPE)
 
     async def _alive(self, request: WebRequest) -> Response:
         """The loop turns: that is all it says."""

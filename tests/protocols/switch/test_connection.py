@@ -924,3 +924,19 @@ def test_the_trace_waits_for_events() -> None:
     watcher.say(get("/trace/1/5"))
     assert watcher.connection.wake(LATER) == float("inf")
     assert watcher.hear() == ok(b'{"events":[]}')
+
+
+def test_the_kernel_is_hurried_only_while_a_request_is_half_there() -> None:
+    """Then its rest may wait for the acknowledgement; behind a whole one comes the answer."""
+    hub = Hub()
+    far = hub.log_in("me")
+    said(far, get("/persistent/q"))
+    hub.journal.slow = True
+    request = post("/request/q/me", b"body")
+    far.say(request[:-4])
+    assert far.link.prompt
+    far.say(request[-4:])
+    assert far.hear() == b"" and not far.link.prompt, "its answer waits for the disk"
+    hub.journal.sync()
+    hub.tick()
+    assert far.hear() == ok(b'[["q",0]]')

@@ -124,7 +124,7 @@ class SwitchConnection(Connection):
             if self.requests.expected:
                 self._encourage()
             # A body that comes apart from its head may wait; after a whole request nothing does.
-            self.link.prompt = not self.busy
+            self.link.prompt = not (self.busy or self.requests.between)
         except ProtocolError as error:
             while self.pending and not (self.busy or self.over):
                 self._start(self._next())

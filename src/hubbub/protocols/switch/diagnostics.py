@@ -36,10 +36,6 @@ class Diagnostics:
         self._started = broker.clock.now()
         self._started_stamp = broker.clock.stamp()
 
-    def sorted(self) -> list[Queue]:
-        """As many as are shown, by name."""
-        return sorted(self.broker.queues.shown(QUEUES), key=_by_name)
-
     def whole(self, queues: list[Queue], said: list[bytes]) -> bytes:
         """The answer, of what is said of each queue."""
         permanent = [one for queue, one in zip(queues, said, strict=True) if not queue.owner]
@@ -91,7 +87,7 @@ class Diagnosis(Report):
         super().__init__(desk.wakeups, desk.broker)
         self._desk = desk
         self._old = old
-        self._queues = desk.sorted()
+        self._queues: list[Queue] = []
         self._said: list[bytes] = []
         self._left = MOST
 
@@ -105,7 +101,10 @@ class Diagnosis(Report):
         return self._desk.whole(self._queues, self._said)
 
     def pieces(self) -> Iterator[None]:
-        """One queue after the other, with a stop behind each message."""
+        """One queue after the other by name, with a stop behind each message."""
+        yield from self._desk.broker.queues.shown(QUEUES, self._queues)
+        self._queues.sort(key=_by_name)
+        yield
         for queue in self._queues:
             entries: list[bytes] = []
             most = min(ENTRIES, self._left)
