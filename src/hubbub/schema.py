@@ -88,6 +88,8 @@ ACK: Final = b"ack"
 DROP: Final = b"drop"
 HELD: Final = b"held"
 TAKEN: Final = b"taken"
+REFUSED: Final = b"refused"
+MANAGED: Final = b"managed"
 
 KINDS: Final[dict[bytes, str]] = {
     CONNECT: "a client took its session; number = next delivery number of a durable one",
@@ -109,6 +111,8 @@ KINDS: Final[dict[bytes, str]] = {
     DROP: "lost: ref = message, number = how many, its id for a queue; no client = a retained one",
     HELD: "snapshot only: an open QoS 2 packet id (number) of a durable publisher",
     TAKEN: "cluster only: how far (ref) another log was taken in",
+    REFUSED: "who did not get in, or may not do that with topic; no client: number = how many more",
+    MANAGED: "a client did that to topic, which is not its own alone",
 }
 
 
@@ -116,7 +120,9 @@ def changes_state(row: Row) -> bool:
     """Whether folding the row has an effect; a start-up skips frames where no row has."""
     if row.kind == PUBLISH:
         return row.ref != 0 or row.retain or row.number != 0 or row.topic.startswith(b"$delayed/")
-    return row.kind != DELIVER or row.properties != b""
+    if row.kind == DELIVER:
+        return row.properties != b""
+    return row.kind not in _TOLD
 
 
 def any_changes_state(columns: Sequence[Sequence[Any]]) -> bool:
@@ -128,9 +134,11 @@ def any_changes_state(columns: Sequence[Sequence[Any]]) -> bool:
             or any(topic.startswith(b"$delayed/") for topic in set(columns[_TOPIC]))
         )  # fmt: skip
     rows = map(Row._make, zip(*columns, strict=True))
-    return not kinds <= {PUBLISH, DELIVER} or any(map(changes_state, rows))
+    return not kinds <= _OFTEN_NONE or any(map(changes_state, rows))
 
 
+_TOLD: Final = frozenset((REFUSED, MANAGED))  # for people only
+_OFTEN_NONE: Final = _TOLD | {PUBLISH, DELIVER}
 _KIND, _TOPIC, _RETAIN, _REF, _NUMBER = map(
     Row._fields.index, ("kind", "topic", "retain", "ref", "number")
 )

@@ -120,7 +120,8 @@ def _reload(hub: Node, read: Callable[[], Settings]) -> None:
             log.warning("%s changed; that needs a restart of the hub", name)
     if fresh.journal != old.journal:
         log.warning(
-            "journal: only `exclude`, `topic_durability` and retention change without a restart"
+            "journal: only `exclude`, `topic_durability`, `audit` and retention change without a "
+            "restart"
         )
     logging.getLogger().setLevel(fresh.log.level.upper())
     hub.apply(fresh)
@@ -130,6 +131,7 @@ def _reload(hub: Node, read: Callable[[], Settings]) -> None:
         hub.read_credentials()
     except HubbubError as error:
         log.error("what it said before goes on: %s", error)
+    hub.broker.audit.managed(hub.broker.itself, "read the configuration again", "")
     log.info("the configuration was read again")
 
 

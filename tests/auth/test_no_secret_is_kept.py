@@ -61,7 +61,7 @@ async def test_of_every_protocol(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         for secret in (RIGHT, WRONG):
             await try_every_door(hub, secret, tokens)
         assert hub.broker.metrics.clients >= 8, "some came in"
-        refusals = hub.broker.refusals.last(None, None)
+        refusals = hub.broker.audit.refusals.last(None, None)
         assert len(refusals) > 8, "and some did not"
         said = repr((await hub.status(), refusals))
         known = repr(http._KNOWN)
@@ -87,7 +87,7 @@ async def test_of_the_api(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
             peer = await Peer.dial(hub)
             answer = await peer.ask(request(b"/api/v1/status", bearer(token)), 15)
             assert answer.startswith(b"HTTP/1.1 " + (b"200" if token is API else b"401"))
-        refusals = hub.broker.refusals.last(None, None)
+        refusals = hub.broker.audit.refusals.last(None, None)
         assert WRONG.decode() not in repr((await hub.status(), refusals))
     for text in (caplog.text, repr(http._KNOWN)):
         assert API.decode() not in text and WRONG.decode() not in text

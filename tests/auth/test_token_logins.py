@@ -243,7 +243,7 @@ async def test_bad_tokens_say_why(hub: Node, caplog: pytest.LogCaptureFixture) -
     for token, reason in bad.items():
         answer = await (await Peer.dial(hub)).ask(connect5(b"ann", token), 99)
         assert answer[0] == 0x20 and answer[3] == 0x86 and reason.encode() in answer
-        (last, *_) = hub.broker.refusals.last("ann", "c")
+        (last, *_) = hub.broker.audit.refusals.last("ann", "c")
         assert last.text.endswith(f"was not let in: {reason}")
         assert token.decode() not in caplog.text
     assert "Traceback" not in caplog.text and not users(hub)

@@ -87,7 +87,7 @@ def test_a_wrong_password_is_there_whatever_was_spoken(
 def test_the_last_ones_are_kept_and_take_little_memory() -> None:
     refusals = Refusals(StillClock())
     for number in range(REFUSALS_KEPT + 5):
-        refusals.say(f"u{number}", "c" * 65_535, "\udcff" * 65_535)
+        refusals.keep(f"u{number}", "c" * 65_535, "\udcff" * 65_535)
     last = refusals.last(None, None)
     assert len(last) == REFUSALS_KEPT and last[0].user == f"u{REFUSALS_KEPT + 4}"
     assert all(len(one.client) <= 100 and len(one.text) <= 300 for one in last)
@@ -99,12 +99,12 @@ def test_the_last_ones_are_kept_and_take_little_memory() -> None:
 def test_strangers_push_out_nothing_of_what_users_might_not_do() -> None:
     clock = StillClock()
     refusals = Refusals(clock)
-    refusals.say("ann", "panel", "ann may not publish")
+    refusals.keep("ann", "panel", "ann may not publish")
     for _ in range(REFUSALS_KEPT + 5):
         clock.seconds += 1.0
         refusals.keep_login("", "s", "not let in")
     clock.seconds += 1.0
-    refusals.say("ann", "panel", "ann may not subscribe")
+    refusals.keep("ann", "panel", "ann may not subscribe")
     last = refusals.last(None, None)
     assert len(last) == REFUSALS_KEPT + 2
     assert [last[at].text[:7] for at in (0, 1, -1)] == ["ann may", "not let", "ann may"]

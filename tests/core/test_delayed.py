@@ -11,7 +11,7 @@ from hubbub.core.message import Message
 from hubbub.core.quotas import DELAYED
 from hubbub.core.session import Silent
 from hubbub.core.topics import DELAY_SECONDS, delayed_topic
-from hubbub.schema import changes_state
+from hubbub.schema import REFUSED, changes_state
 from tests.core.recording import Ear, StillClock, folded, recording, snapshot
 from tests.rights import ruled
 
@@ -108,7 +108,7 @@ def test_what_is_no_delay_is_dropped(name: str) -> None:
     broker, log = recording()
     broker.post(Message(name, b"x", 1))
     assert broker.metrics.dropped == {"not allowed": 1}
-    assert log.rows == []
+    assert [row.kind for row in log.rows] == [REFUSED]
 
 
 def test_the_longest() -> None:

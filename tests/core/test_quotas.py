@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from hubbub.core.audit import Audit
 from hubbub.core.clock import Clock
 from hubbub.core.limits import REFUSALS_KEPT
+from hubbub.core.log import Log
 from hubbub.core.metrics import Metrics
 from hubbub.core.quotas import (
     BEFORE,
@@ -19,7 +21,7 @@ from hubbub.core.quotas import (
     Quotas,
     size_of,
 )
-from hubbub.core.rights import Refusals, Rights
+from hubbub.core.rights import Rights
 from hubbub.core.session import Session, Silent
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.smq import codec as codes
@@ -37,7 +39,7 @@ def client(user: str = "", address: str = "") -> Session:
 
 def quotas(most: int = 50) -> Quotas:
     clock = Clock()
-    found = Quotas(clock, Metrics(), Refusals(clock))
+    found = Quotas(clock, Metrics(), Audit(clock, Log(clock)))
     found.most[NAMED] = most
     return found
 
@@ -80,7 +82,7 @@ def test_a_refusal_is_counted_and_said_once_a_minute(caplog: pytest.LogCaptureFi
     assert pools.lacks(NAMED, bob)
     assert pools._metrics.refused == {NAMED: 21}
     assert len(caplog.records) == 2
-    [kept] = pools._refusals.last("ann", None)
+    [kept] = pools._audit.refusals.last("ann", None)
     assert "for want of room: user 'ann' has 1 queues" in kept.text
 
 
@@ -225,8 +227,8 @@ def test_who_is_nobody_and_was_there_before_counts_once_it_is_back() -> None:
 
 def test_what_is_refused_for_want_of_room_is_not_pushed_out_by_strangers() -> None:
     clock = Clock()
-    refusals = Refusals(clock)
-    pools = Quotas(clock, Metrics(), refusals)
+    audit = Audit(clock, Log(clock))
+    pools, refusals = Quotas(clock, Metrics(), audit), audit.refusals
     pools.most[NAMED] = 0
     assert pools.lacks(NAMED, client("ann"))
     for _ in range(REFUSALS_KEPT + 1):

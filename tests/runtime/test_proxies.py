@@ -133,7 +133,7 @@ async def test_its_address_is_used_for_guesses_and_refusals(tmp_path: Path) -> N
         for _ in range(11):
             guess = await Peer.dial(node)
             await guess.ask(says("192.0.2.66") + connect(b"ann", b"guess"), 4)
-        (last, *_) = node.broker.refusals.last("ann", None)
+        (last, *_) = node.broker.audit.refusals.last("ann", None)
         assert "at 192.0.2.66 was not let in" in last.text
         assert node.gates.logins.guesses.blocked("192.0.2.66", "ann")
         assert not node.gates.logins.guesses.blocked("127.0.0.1", "ann")

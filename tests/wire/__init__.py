@@ -81,7 +81,7 @@ class Far:
         opening = Opening(table.gate, "127.0.0.1", 4711, False, websocket, request)
         opening.mount = table.mount
         opening.protocol = protocol.name
-        opening.refused = table.broker.refusals.keep_login
+        opening.refused = table.broker.audit.turned_away
         self.connection: Connection = protocol.connect(self.link, opening)
         self.reason: str | None = None
         self.connection.start()

@@ -54,7 +54,8 @@ def sql(
     master: Master = "local[*]",
     remote: Remote = "",
 ) -> None:
-    """Ask the tables: messages, readings, quarantine, traffic, calls, sessions, deliveries, alerts.
+    """Ask the tables: messages, readings, quarantine, traffic, calls, sessions, deliveries, audit
+    and alerts.
 
     Their rows are final; rows of traffic, calls, sessions and deliveries that will still change
     are in traffic_open and so on. All stand at the same row of the journal.

@@ -188,6 +188,13 @@ class Journal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         tuple[str, ...],
         _because("messages whose topic matches one of these filters are never recorded"),
     ] = ()
+    audit: Annotated[
+        bool,
+        _because(
+            "who was refused and who managed what are rows too, whatever is recorded: at most 4 a "
+            "second of 250 bytes however many are refused. Who came in is a row as record says"
+        ),
+    ] = True
     segment_bytes: Annotated[
         Annotated[int, Meta(ge=64 * 1024)],
         _because("a segment of this size is closed, folded into a snapshot and compressed"),

@@ -15,6 +15,7 @@ from operator import index
 from typing import Final
 
 from hubbub import schema
+from hubbub.core.audit import who
 from hubbub.core.clock import Clock
 from hubbub.core.context import Context
 from hubbub.core.delayed import Delays
@@ -40,7 +41,7 @@ from hubbub.core.queues import Queues
 from hubbub.core.quotas import BEFORE, SESSIONS, SUBSCRIBED, SUBTOPICS, TOPICS, size_of
 from hubbub.core.replies import Replies
 from hubbub.core.retained import Retained
-from hubbub.core.rights import OF_ITS_OWN, RECEIVE, refusal, verb_of
+from hubbub.core.rights import OF_ITS_OWN, RECEIVE, verb_of
 from hubbub.core.route import Route
 from hubbub.core.session import (
     FOR_EVER,
@@ -52,7 +53,7 @@ from hubbub.core.session import (
     row_about,
 )
 from hubbub.core.share import Group, Groups
-from hubbub.core.state import id_properties, lasting_properties, subtopic_properties
+from hubbub.core.state import came_in, id_properties, lasting_properties, subtopic_properties
 from hubbub.core.topics import (
     CLIENT,
     DELAYED,
@@ -165,18 +166,21 @@ class Broker(Context):
         if self.sessions.get(key) is not session:
             session.since = self.log.position
         self.sessions[key] = session
-        properties = properties_column({"address": session.address})
+        came = session.address, session.user, who(session).listener
+        properties = properties_column(came_in(*came))
         first = 0
         before = self.state.sessions.get(key)
         if session.lasting and before is None:
             self.quotas.take(SESSIONS, session)
         if session.lasting:
-            properties = lasting_properties(expiry, session.address, session.user, session.mount)
+            properties = lasting_properties(expiry, *came, session.mount)
             first = before.backlog.next if before is not None else 0
         elif before is not None:
             self.change(row_about(session, schema.END))
         row = row_about(session, schema.CONNECT)
         self._write(session, row._replace(number=first, properties=properties))
+        if admission.credentials is not None:
+            self.audit.connected(session)
         self.observers.tell_all(session)
         self.queues.back(session)
         if self.hooks is not None:
@@ -389,10 +393,7 @@ class Broker(Context):
 
     def refuse(self, session: Session, verb: str, name: str) -> str:
         """Say in the log that a client may not do this; returns the reason for its own ears."""
-        rule = session.rights.decided_by(verb, name)
-        text = refusal(session.user, session.client, verb, name, rule)
-        self.refusals.say(session.user, session.client, text)
-        return text
+        return self.audit.refused(session, verb, name)
 
     def may_publish(self, session: Session, name: str) -> bool:
         """Whether what it publishes there is taken: into a queue, to a topic, now or later."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hubbub.core.audit import Audit
 from hubbub.core.clock import Clock
 from hubbub.core.gate import Gate
 from hubbub.core.log import Log
@@ -17,7 +18,7 @@ from hubbub.core.message import PUBLISHER, SPELLED, Message, Run
 from hubbub.core.metrics import Metrics
 from hubbub.core.names import HUB
 from hubbub.core.quotas import Quotas
-from hubbub.core.rights import PUBLISH, Absent, Refusals, Rights
+from hubbub.core.rights import PUBLISH, Absent, Rights
 from hubbub.core.route import Route
 from hubbub.core.session import Session, Silent, Subscription
 from hubbub.core.state import Key, State
@@ -52,8 +53,8 @@ class Context:
         self.no_room = ""
         self.readings: dict[str, Callable[[], str]] = {}
         self.open = Rights()
-        self.refusals = Refusals(clock)
-        self.quotas = Quotas(clock, self.metrics, self.refusals)
+        self.audit = Audit(clock, log)
+        self.quotas = Quotas(clock, self.metrics, self.audit)
         self.gates: list[Gate] = []
         self.controls: dict[str, Callable[[Run], None]] = {}
         self.itself: Session = Silent("", "hub", self.open)

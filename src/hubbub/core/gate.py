@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
-from hubbub.core.rights import Rights, named, words_of
+from hubbub.core.rights import Rights
 from hubbub.wire.http import Request
 from hubbub.wire.site import Site
 from hubbub.wire.source import source_of
@@ -146,7 +146,7 @@ def _nobody_waits() -> None:
     """There is no room for strangers that it could leave."""
 
 
-def _nobody_asks(user: str, client: str, text: str) -> None:
+def _nobody_asks(opening: Opening, user: str, client: str, reason: str) -> None:
     """Nobody remembers who was not let in."""
 
 
@@ -186,11 +186,11 @@ class Opening:
     told the client (0 = none), `info` what the client said about itself, and `argument` what the
     program said that handed the connection over. `mount` is what the names of this listener have
     before those that its clients say. `let_in` is called when the gate has said yes, `refused`
-    with user, client and a line of text when it has said no, `until` when its credentials are over
-    at a time (seconds since 1970): the connection ends then. `hold` has nothing more heard of the
-    client until the function is called that it returns (None: it goes on), `listens(False)` until
-    `listens(True)`, for a connection that works in turns. `gone`: nobody waits for its answer any
-    more. `site` says which requests of browsers it takes; who speaks HTTP asks
+    with this, user, client and the reason when it has said no, `until` when its credentials are
+    over at a time (seconds since 1970): the connection ends then. `hold` has nothing more heard of
+    the client until the function is called that it returns (None: it goes on), `listens(False)`
+    until `listens(True)`, for a connection that works in turns. `gone`: nobody waits for its answer
+    any more. `site` says which requests of browsers it takes; who speaks HTTP asks
     it about each.
     """
 
@@ -268,10 +268,8 @@ class Opening:
         return admission
 
     def turn_away(self, user: str, client: str, reason: str) -> None:
-        """Somebody was not let in: remembered for who asks why."""
-        where, why = self.address or "this host", words_of(reason)
-        text = f"{named(user)} (client {client!r}) at {where} was not let in: {why}"
-        self.refused(user, client, text)
+        """Somebody was not let in: told, and remembered for who asks why."""
+        self.refused(self, user, client, reason)
 
     def exchange(self, method: str, client: str) -> Exchange | None:
         """Begin a conversation about credentials; None if the gate does not know the method."""

@@ -98,7 +98,8 @@ OPEN_REPLIES: Final = 100_000  # requests that others answer by number; each is 
 REPLY_SECONDS: Final = 60.0  # nobody waits longer for an answer, as a rule
 
 REFUSALS_KEPT: Final = 1_000  # the last of logins and of actions, to say why: 300 KB each
-REFUSALS_SAID: Final = 10  # log lines a second about who may not do what; a loop makes thousands
+REFUSALS_TOLD: Final = 120  # a minute, of logins and of actions: a line and 250 bytes of journal
+SAID_A_SECOND: Final = 100  # log lines about who came in; more is a storm, and its rows say all
 
 # The tick.
 PACKETS_LOOKED: Final = 64  # of one client, from one look at the time to the next

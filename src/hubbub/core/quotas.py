@@ -16,9 +16,9 @@ and user. The protocols have codes for it. Called by the broker and its parts. N
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
+from hubbub.core.audit import Audit
 from hubbub.core.clock import Clock
 from hubbub.core.gate import owner
 from hubbub.core.limits import (
@@ -31,7 +31,6 @@ from hubbub.core.limits import (
     TOPIC_IDS,
 )
 from hubbub.core.metrics import Metrics
-from hubbub.core.rights import Refusals
 from hubbub.core.session import Session
 
 DELAYED: Final = "delayed messages"
@@ -49,19 +48,17 @@ BEFORE: Final = "before the start"  # whose address nobody knows; counts for nob
 MINUTE: Final = 60.0  # from one line about a pool and a user to the next
 TOLD: Final = 1_000  # pools and users that are remembered for that
 
-log = logging.getLogger("hubbub.quotas")
-
 
 class Quotas:
     """All pools of one hub. `most`: how much there is of each, `used`: how much users have."""
 
-    def __init__(self, clock: Clock, metrics: Metrics, refusals: Refusals) -> None:
+    def __init__(self, clock: Clock, metrics: Metrics, audit: Audit) -> None:
         self.most = dict(POOLS)
         self.used: dict[str, dict[str, int]] = {pool: {} for pool in POOLS}
         self.total = dict.fromkeys(POOLS, 0)
         self._clock = clock
         self._metrics = metrics
-        self._refusals = refusals
+        self._audit = audit
         self._told: dict[tuple[str, str], float] = {}
 
     def lacks(self, pool: str, session: Session, there: int = -1, more: int = 1) -> str:
@@ -91,8 +88,7 @@ class Quotas:
             self._told.clear()
         self._told[pool, who] = now + MINUTE
         text = f"refused for want of room: {why} (client {session.client!r})"
-        self._refusals.keep(session.user, session.client, text)
-        log.warning("%s", text)
+        self._audit.lacked(session, pool, text)
 
     def grants(self, pool: str, session: Session, there: int) -> bool:
         """Whether this client gets one more, which then is taken."""

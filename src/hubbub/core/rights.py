@@ -13,7 +13,6 @@ and with it the broker's cached routes, so that none is asked per message. `auth
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -21,9 +20,7 @@ from typing import Any, Final, NamedTuple
 from mypy_extensions import mypyc_attr
 
 from hubbub.core.clock import Clock
-from hubbub.core.limits import REFUSALS_KEPT, REFUSALS_SAID
-
-log = logging.getLogger("hubbub.rights")
+from hubbub.core.limits import REFUSALS_KEPT
 
 # Of a refusal that is kept: names may be 64 KiB long, and two thousand are kept.
 NAME_KEPT: Final = 100
@@ -99,16 +96,14 @@ class Refused(NamedTuple):
 
 
 class Refusals:
-    """Who was refused what, and by which rule: in the log so many lines a second at most, and the
-    last ones for who asks why.
+    """Who was refused what, and by which rule: the last ones, for who asks why.
 
     Logins are kept apart: anybody can fail to log in, and would push out what users asked for.
+    Filled by `core.audit`, which tells of them too.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._second = 0.0
-        self._said = 0
         self._logins: deque[Refused] = deque(maxlen=REFUSALS_KEPT)
         self._actions: deque[Refused] = deque(maxlen=REFUSALS_KEPT)
 
@@ -122,22 +117,12 @@ class Refusals:
         return sorted(found, key=_time, reverse=True)
 
     def keep_login(self, user: str, client: str, text: str) -> None:
-        """Remember a login that failed; it is logged elsewhere."""
+        """Remember a login that failed."""
         self._logins.append(self._refused(user, client, text))
 
     def keep(self, user: str, client: str, text: str) -> None:
-        """Remember what somebody who was let in did not get; it is logged elsewhere."""
+        """Remember what somebody who was let in did not get."""
         self._actions.append(self._refused(user, client, text))
-
-    def say(self, user: str, client: str, text: str) -> None:
-        """Remember it, and log it."""
-        self.keep(user, client, text)
-        now = self._clock.now()
-        if now - self._second >= 1.0:
-            self._second, self._said = now, 0
-        self._said += 1
-        if self._said <= REFUSALS_SAID:
-            log.info("%s", text)
 
     def _refused(self, user: str, client: str, text: str) -> Refused:
         who, what, why = user[:NAME_KEPT], client[:NAME_KEPT], text[:TEXT_KEPT]

@@ -49,12 +49,18 @@ def id_properties(name: str) -> bytes:
     return ID_OF_QUEUE if name.startswith(QUEUE) else b""
 
 
-def lasting_properties(expiry: int, address: str = "", user: str = "", mount: str = "") -> bytes:
+def came_in(address: str, user: str, place: str) -> dict[str, object]:
+    """What each `connect` row says: from where, as whom, at which listener."""
+    said = {"address": address, "user": user, "listener": place}
+    return {name: value for name, value in said.items() if value}
+
+
+def lasting_properties(
+    expiry: int, address: str = "", user: str = "", place: str = "", mount: str = ""
+) -> bytes:
     """The properties of the `connect` row of a session that outlives its connection."""
-    properties: dict[str, object] = {"address": address} if address else {}
+    properties = came_in(address, user, place)
     properties["lasting"] = True
-    if user:
-        properties["user"] = user
     if mount:
         properties["mount"] = mount
     if expiry != FOR_EVER:
@@ -113,6 +119,8 @@ class State:
             schema.DROP: self._drop,
             schema.HELD: self._held,
             schema.TAKEN: self._taken,
+            schema.REFUSED: _nothing,
+            schema.MANAGED: _nothing,
         }
 
     def apply(self, row: Row) -> None:
@@ -435,6 +443,10 @@ class State:
         return row._replace(ref=0, number=0, retain=retain)
 
 
+def _nothing(row: Row) -> None:
+    """What it says is for people: no state comes of it."""
+
+
 def _delivery(session: SessionState, row: Row) -> int:
     """The number of the delivery that a row is about; see Backlog.name_of."""
     if row.properties:
@@ -448,7 +460,7 @@ def session_rows(session: SessionState) -> Iterator[Row]:
     backlog = session.backlog
     yield Row(
         0, 0, schema.CONNECT, protocol, client, number=backlog.first, expires=session.expires,
-        properties=lasting_properties(session.expiry, "", session.user, session.mount),
+        properties=lasting_properties(session.expiry, "", session.user, "", session.mount),
     )  # fmt: skip
     for topic_filter, (qos, options) in session.subscriptions.items():
         topic = column_of(topic_filter)

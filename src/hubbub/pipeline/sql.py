@@ -3,9 +3,9 @@
 Called by `hubbub pipeline sql`, and by programs with a Spark session. All tables are shown as of
 one moment, the last whole batch:
 
-    messages, readings, quarantine, alerts        all rows
-    traffic, calls, sessions, deliveries          closed rows: final, they never change
-    traffic_open, calls_open, sessions_open, …    rows that a later batch will close
+    messages, readings, quarantine, audit, alerts  all rows
+    traffic, calls, sessions, deliveries           closed rows: final, they never change
+    traffic_open, calls_open, sessions_open, …     rows that a later batch will close
 
 Reads the Parquet files only, never the journal.
 """

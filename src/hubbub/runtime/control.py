@@ -49,10 +49,7 @@ class Control:
             trouble = self._keep()
         for command, about, why in done.told:
             why = why or trouble
-            log.info(
-                "user %r (client %r) at %s: %s %s: %s", asks.user, asks.client,
-                asks.address or "this host", command, about, why or "done",
-            )  # fmt: skip
+            self._broker.audit.managed(asks, command, about, why)
         if trouble:
             answers = [{**one, "error": trouble} if "data" not in one else one for one in answers]
         return answers

@@ -178,6 +178,7 @@ class Node:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, Exception):
                     await task
+        self.broker.audit.close()
         if self._commit_timer is not None:
             self._commit_timer.cancel()
         if self.journal is not None:
@@ -262,6 +263,7 @@ class Node:
         broker.backlog_bytes = settings.session.backlog_bytes
         broker.inflight_bytes = settings.session.inflight_bytes
         broker.check_source = settings.check_retain_source
+        broker.audit.rows = settings.journal.audit and broker.log.records
         broker.retained.most = settings.limits.retained_messages
         broker.queues.max_messages = settings.queue.max_messages
         broker.queues.max_bytes = settings.queue.max_bytes
@@ -524,6 +526,7 @@ class Node:
         for call in self.broker.to_try_again():
             _safely(call)
         _safely(self._steer)
+        _safely(self.broker.audit.wake)
         _safely(self.broker.delays.wake)
         _safely(self.broker.queues.overdue.wake)
         _safely(self.broker.replies.wake)

@@ -604,7 +604,7 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
         self.opening.site = self.listener.site(self.secure)
         self.opening.let_in = self.settle
         self.opening.listens = self._listens
-        self.opening.refused = self.hub.broker.refusals.keep_login
+        self.opening.refused = self.hub.broker.audit.turned_away
         self.opening.until = self.until
         self.opening.hold = self._hold
         return self.opening

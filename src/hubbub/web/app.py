@@ -123,7 +123,7 @@ class Application:
         protocol = cast(Any, self._config.http_protocol_class)(self._config, self._state, state)
         broker = self._hub.broker
         protocol.app = Guarded(
-            self.asgi, opening, broker.own(PROTOCOL, ""), lambda: self._token, broker.metrics
+            self.asgi, opening, broker.own(PROTOCOL, ""), lambda: self._token, broker
         )
         if self.mounted is not None:
             protocol.app = _Beside(protocol.app, self._config.loaded_app, opening)
@@ -184,7 +184,7 @@ class Application:
             limit = number_in(given, "limit", 2 * REFUSALS_KEPT) if "limit" in given else 100
         except ValueError as error:
             return refused(400, str(error))
-        last = self._hub.broker.refusals.last(given.get("user"), given.get("client"))
+        last = self._hub.broker.audit.refusals.last(given.get("user"), given.get("client"))
         return JSONResponse({"refusals": [one._asdict() for one in last[:limit]]})
 
     async def _metrics(self, request: WebRequest) -> Response:

@@ -24,9 +24,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hubbub.config.settings import Api
+from hubbub.core.broker import Broker
 from hubbub.core.gate import Admission, Opening, at_once
-from hubbub.core.metrics import Metrics
-from hubbub.core.rights import TRACE, refusal, words_of
+from hubbub.core.rights import TRACE, words_of
+from hubbub.core.session import Session, Silent
 from hubbub.errors import SettingError
 from hubbub.web import script
 from hubbub.wire.http import CHALLENGE, authorization
@@ -73,13 +74,13 @@ class Guarded:
         opening: Opening,
         everything: Admission,
         token: Callable[[], bytes],
-        metrics: Metrics,
+        broker: Broker,
     ) -> None:
         self._app = app
         self._opening = opening
         self._everything = everything
         self._token = token
-        self._metrics = metrics
+        self._broker = broker
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
@@ -93,7 +94,7 @@ class Guarded:
         try:
             await self._app(scope, receive, send)
         except ClientDisconnect:
-            self._metrics.drop(BROKEN_OFF)  # nobody is there to be told
+            self._broker.metrics.drop(BROKEN_OFF)  # nobody is there to be told
         except asyncio.CancelledError:
             await refused(503, "the hub is stopping")(scope, receive, send)
 
@@ -122,7 +123,7 @@ class Guarded:
             return PlainTextResponse(words_of(reason) + "\n", 401, {CHALLENGE[0]: CHALLENGE[1]})
         # Not `stays`: the next request may be somebody else's. What takes long asks `outdated`.
         scope[ADMISSION] = admission
-        return _missing(path, admission)
+        return _missing(self._broker, path, session_of(admission))
 
     async def _ask(self, user: str, secret: bytes) -> tuple[Admission | None, str]:
         answer = asyncio.get_running_loop().create_future()
@@ -134,6 +135,14 @@ class Guarded:
         self._opening.ask("", user, secret, decided, at_once)
         found: tuple[Admission | None, str] = await answer
         return found
+
+
+def session_of(admission: Admission, client: str = "") -> Session:
+    """Whoever makes one request, as the broker knows clients."""
+    session = Silent(admission.protocol, client, admission.rights)
+    session.user, session.opening = admission.user, admission.opening
+    session.address = admission.opening.address if admission.opening is not None else ""
+    return session
 
 
 def refused(status: int, text: str, headers: dict[str, str] | None = None) -> JSONResponse:
@@ -165,23 +174,16 @@ def _wants_token() -> JSONResponse:
     )
 
 
-def _missing(path: str, admission: Admission) -> Response | None:
+def _missing(broker: Broker, path: str, asks: Session) -> Response | None:
     """What a client that was let in lacks for this path, if anything."""
     if path.startswith(PUBLISH):
         return None
-    rights = admission.rights
     if path == JOURNAL:
         for name in _EVERYTHING:
-            if not rights.may(TRACE, name):
-                why = _no(admission, TRACE, name)
+            if not broker.may(asks, TRACE, name):
+                why = broker.refuse(asks, TRACE, name)
                 return refused(403, f"reading the journal means every topic and queue: {why}")
         return None
-    if rights.may(TRACE, _SHOWN):
+    if broker.may(asks, TRACE, _SHOWN):
         return None
-    return PlainTextResponse(_no(admission, TRACE, _SHOWN) + "\n", 403)
-
-
-def _no(admission: Admission, verb: str, name: str) -> str:
-    rule = admission.rights.decided_by(verb, name)
-    return refusal(admission.user, admission.client, verb, name, rule)
-
+    return PlainTextResponse(broker.refuse(asks, TRACE, _SHOWN) + "\n", 403)

@@ -44,10 +44,10 @@ from hubbub.core.limits import (
 from hubbub.core.link import Link
 from hubbub.core.message import Message
 from hubbub.core.rights import verb_of
-from hubbub.core.session import Session, Silent
+from hubbub.core.session import Session
 from hubbub.core.topics import SYSTEM, is_name, is_text
 from hubbub.schema import Row, column_of
-from hubbub.web.guarded import ADMISSION, outdated, refused
+from hubbub.web.guarded import ADMISSION, outdated, refused, session_of
 from hubbub.web.numbers import number_in
 
 TAKEN: Final = "$hub/taken/"
@@ -318,9 +318,7 @@ class PublishApi:
         try:
             upload.split()
             body = _body(request, upload.lines)
-            sender = Silent(PROTOCOL, body.query, admission.rights)
-            sender.user = admission.user
-            sender.address = admission.opening.address if admission.opening is not None else ""
+            sender = session_of(admission, body.query)
             refusal = await self._check(upload, sender, largest)
         except ValueError as error:
             return refused(400, str(error))
@@ -356,7 +354,9 @@ class PublishApi:
     async def forget(self, request: Request) -> Response:
         """DELETE: a query is over."""
         query = request.path_params["query"]
-        count = self._registry.forget(_place(request.scope[ADMISSION].user, query))
+        asks = session_of(request.scope[ADMISSION])
+        count = self._registry.forget(_place(asks.user, query))
+        self._inside.broker.audit.managed(asks, "forget query", query)
         await self._safe()
         return JSONResponse({"forgotten": count})
 

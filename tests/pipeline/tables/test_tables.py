@@ -14,7 +14,7 @@ from hubbub import schema
 from hubbub.pipeline.carry import Whole
 from hubbub.pipeline.event_time import timed
 from hubbub.pipeline.rules import NO_RULES, Decode, Rules
-from hubbub.pipeline.tables import TABLES, messages, quarantine, readings, traffic
+from hubbub.pipeline.tables import TABLES, audit, messages, quarantine, readings, traffic
 from hubbub.pipeline.tables.table import Folded, Moment, Spanning, Table, arrow, ddl
 from hubbub.schema import Row
 from tests.spark.fixtures import Writer, publish
@@ -104,6 +104,33 @@ def test_traffic_counts_in_the_minute_of_the_event(
     until = F.lit("2026-01-01 12:03:00").cast("timestamp")
     found = traffic.rows(rows, nothing, Moment(until, rules)).where("NOT open")
     assert [row.messages for row in found.collect()] == [1]
+
+
+def test_audit(spark: SparkSession, writer: Writer, tmp_path: Path) -> None:
+    came = b'{"address":"192.0.2.7","user":"ann","listener":"[::]:1883","lasting":true}'
+    no = b'{"verb":"publish","user":"ann","address":"192.0.2.7","rule":"acl:3 (deny safe)"}'
+    out = b'{"verb":"connect","user":"eve","address":"192.0.2.8","reason":"wrong password"}'
+    writer.write(
+        Row(0, 0, schema.CONNECT, b"mqtt", b"old"),
+        Row(0, 0, schema.CONNECT, b"mqtt", b"panel", number=9, properties=came),
+        publish(0, "a", b"1"),
+        Row(0, 0, schema.REFUSED, b"mqtt", b"panel", b"safe", properties=no),
+        Row(0, 0, schema.REFUSED, b"smq", b"x", properties=out),
+        Row(0, 0, schema.REFUSED, number=40, properties=b'{"verb":"connect"}'),
+        Row(0, 0, schema.MANAGED, b"switch", b"me", b"$queue/q", properties=b'{"verb":"destroy"}'),
+    )  # fmt: skip
+    frame = spark.read.format("hubbub").load(str(tmp_path / "data"))
+    found = audit.rows(frame, NO_RULES).orderBy("seq").drop("seq", "time")
+    assert [column.name for column in audit.COLUMNS][2:] == found.columns
+    assert [tuple(row) for row in found.collect()] == [
+        ("connect", "mqtt", "", "old", "", "", "connect", "", "", 0),
+        ("connect", "mqtt", "ann", "panel", "192.0.2.7", "[::]:1883", "connect", "", "", 0),
+        ("refused", "mqtt", "ann", "panel", "192.0.2.7", "", "publish", "safe",
+         "acl:3 (deny safe)", 0),
+        ("refused", "smq", "eve", "x", "192.0.2.8", "", "connect", "", "wrong password", 0),
+        ("refused", "", "", "", "", "", "connect", "", "", 40),
+        ("managed", "switch", "", "me", "", "", "destroy", "$queue/q", "", 0),
+    ]  # fmt: skip
 
 
 def test_quarantine_has_what_was_declared_and_is_not_so(batch: DataFrame) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from hubbub.pipeline.tables import (
     alerts,
+    audit,
     calls,
     deliveries,
     messages,
@@ -28,5 +29,6 @@ TABLES: Final[tuple[Table | Spanning | Folded, ...]] = (
     calls.TABLE,
     sessions.TABLE,
     deliveries.TABLE,
+    audit.TABLE,
 )
 ALL: Final[tuple[Table | Spanning | Folded | Derived, ...]] = (*TABLES, alerts.TABLE)

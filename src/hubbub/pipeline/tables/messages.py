@@ -30,7 +30,7 @@ COLUMNS: Final = (
     Column("ref", "bigint", "send: seq of the request it answers, 0 if none"),
     Column("number", "bigint", "send: id of the message in its queue"),
     Column("expires", "timestamp", "when it ends by itself; null if it does not"),
-    Column("properties", "string", "a JSON object with everything else"),
+    Column("properties", "string", "a JSON object with everything else, see below"),
     Column("day", "date", "the day of time, in UTC"),
 )
 

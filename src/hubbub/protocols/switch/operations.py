@@ -185,8 +185,12 @@ def configure(shared: Shared, session: Visitor, call: Call, request: Request) ->
 
 
 def destroy(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
-    name = call.arguments[0]
-    return _done(call, end_queue(shared, name))
+    name, broker = call.arguments[0], shared.broker
+    others = name in broker.state.queues and not broker.owns(session, QUEUE + name)
+    ended = end_queue(shared, name)
+    if others:
+        broker.audit.managed(session, "destroy", QUEUE + name)
+    return _done(call, ended)
 
 
 def end_queue(shared: Shared, name: str) -> bool:
@@ -314,6 +318,7 @@ def shutdown(shared: Shared, session: Visitor, call: Call, request: Request) -> 
         raise Refused(403, "This hub is part of a program, which has to end it.")
     if not is_near(session.address):
         raise Refused(403, "A hub is shut down from its own machine only.")
+    shared.broker.audit.managed(session, "shutdown", "")
     shared.broker.stop()
     return Answer()
 
