@@ -13,6 +13,7 @@ command -v chromium >/dev/null || missing="$missing chromium"
 command -v node >/dev/null || missing="$missing nodejs"
 command -v npm >/dev/null || missing="$missing npm"
 command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] || missing="$missing haproxy"
+command -v nats-server >/dev/null || [ -x /usr/sbin/nats-server ] || missing="$missing nats-server"
 [ -n "$missing" ] || exit 0
 
 skip() {
@@ -40,6 +41,6 @@ export DEBIAN_FRONTEND=noninteractive
 # shellcheck disable=SC2086  # one word a package
 { apt-get -qq update && apt-get -qq -y install --no-install-recommends $missing; } >/dev/null ||
     skip "apt-get failed"
-# The package enables its service for the next boot; nobody asked for that.
-if [ -d /run/systemd/system ]; then systemctl -q disable mosquitto.service 2>/dev/null; fi
+# The packages enable their services for the next boot; nobody asked for that.
+if [ -d /run/systemd/system ]; then systemctl -q disable mosquitto.service nats-server.service 2>/dev/null; fi
 exit 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from hubbub.client import connect as connect
+    from hubbub.cluster.switchboard import Switchboard as Switchboard
     from hubbub.config.settings import Settings as Settings
     from hubbub.embed.hub import Hub as Hub
     from hubbub.embed.hub import is_smq as is_smq
@@ -23,6 +24,7 @@ _PUBLIC: Final = {
     "Hub": "hubbub.embed.hub",
     "Settings": "hubbub.config.settings",
     "connect": "hubbub.client",
+    "Switchboard": "hubbub.cluster.switchboard",
     "Info": "hubbub.embed.peer",
     "Peer": "hubbub.embed.peer",
     "is_smq": "hubbub.embed.hub",

@@ -35,7 +35,7 @@ log = logging.getLogger("hubbub")
 # What the hub looks at once, when it starts.
 _FIXED = (
     "listen", "listener", "data", "allow_anonymous", "bridge", "password_file", "acl_file", "tls",
-    "jwt", "dynamic_security",
+    "jwt", "dynamic_security", "cluster",
 )  # fmt: skip
 
 

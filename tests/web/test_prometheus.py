@@ -6,6 +6,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from hubbub.cluster.switchboard import Switchboard
 from hubbub.config.settings import Listener, Settings
 from hubbub.runtime.node import Node
 from hubbub.web import prometheus
@@ -14,7 +15,7 @@ from hubbub.web import prometheus
 async def test_every_metric_is_in_the_status(tmp_path: Path) -> None:
     listener = Listener(address="127.0.0.1:0")
     settings = Settings(data=str(tmp_path), listen=(), listener=(listener,))
-    async with Node(settings) as node:
+    async with Node(settings, engine=Switchboard().join("a")) as node:
         node.broker.queues.named("jobs")
         node.broker.metrics.drop("slow consumer", 3)
         status = await node.metrics()

@@ -46,6 +46,13 @@ def serve(
         str | None,
         typer.Option("--app", metavar="MODULE:NAME", help="An ASGI application, on these ports."),
     ] = None,
+    cluster: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL", help="A NATS server that joins hubs to one; may be repeated."),
+    ] = None,
+    cluster_name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of this node in the cluster.")
+    ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Log each connection and what it does.")
     ] = False,
@@ -58,6 +65,10 @@ def serve(
         overrides.append(f"data={data}")
     if switch_socket is not None:
         overrides.append(f"queue.socket={switch_socket}")
+    if cluster:
+        overrides.append("cluster.url=" + ",".join(cluster))
+    if cluster_name is not None:
+        overrides.append(f"cluster.name={cluster_name}")
     if verbose:
         overrides.append("log.level=debug")
     read = partial(sources.load, configuration, overrides, os.environ)

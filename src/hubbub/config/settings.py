@@ -15,6 +15,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
+from hubbub.config.cluster import Cluster
 from hubbub.config.identity import Jwt as Jwt
 from hubbub.config.identity import Tls as Tls
 from hubbub.config.identity import because as _because
@@ -543,6 +544,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rpc: Rpc = Rpc()
     sys: Sys = Sys()
     api: Api = Api()
+    cluster: Cluster = Cluster()
     log: Log = Log()
 
     def listeners(self) -> list[Listener]:

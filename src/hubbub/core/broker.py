@@ -116,8 +116,8 @@ class Broker(Context):
     def address(self) -> int:
         """A free number for a client; addresses and topic ids share one space."""
         replies = self.replies
-        taken = (self.itself.number,)
-        return free_number(self.clients, self.state.topics.names, replies.open, replies.late, taken)
+        taken = self.clients, self.phantoms, self.state.topics.names, (self.itself.number,)
+        return free_number(*taken, replies.open, replies.late)
 
     def own(self, protocol: str, client: str, opening: Opening | None = None) -> Admission:
         """For what the hub itself connects, and no gate has to let in: it may everything."""
@@ -470,14 +470,15 @@ class Broker(Context):
 
     def _lead_to_client(self, route: Route, number: int) -> None:
         route.record = self.record == "all"
-        client = self.itself if number == self.itself.number else self.clients.get(number)
+        client = self.itself if number == self.itself.number else self.client(number)
+        route.age = route.age if client is not None else -1  # who has it may come at another node
         if client is not None and client.direct is not None:
             route.subscriptions = [client.direct]
             self._add_audience(route, client.direct)
 
     def reachable(self, number: int) -> bool:
         """Whether an address is somebody's: a client's, an open request's or the hub's own."""
-        return number in self.clients or number in self.replies or number == self.itself.number
+        return number in self.replies or number == self.itself.number or bool(self.client(number))
 
     def level(self, name: str) -> int:
         """How safe what is published there must be before its publisher hears so; 0 = no rule."""
@@ -499,7 +500,8 @@ class Broker(Context):
         found: dict[Session, list[Subscription]] = {}
         for subscription in self.matching(route.name):
             session = subscription.session
-            if session is not sender or not subscription.no_local:
+            own = session is sender and subscription.no_local
+            if not (own or (sender.far and session.once)):
                 found.setdefault(session, []).append(subscription)
         best = {
             session: many[0] if len(many) == 1 else session.merge(many)

@@ -30,7 +30,8 @@ from hubbub.schema import Row
 class Context:
     """Log, state, clock and counters of one hub, who is there and what they subscribed to.
 
-    `clients`: who is connected, by number; `sessions`: the same and those that are away and last,
+    `clients`: who is connected, by number; `phantoms`: who is connected to another node of the
+    cluster, by number; `sessions`: the same and those that are away and last,
     by protocol and id. `age` grows with every change of subscriptions; routes of another age are
     rebuilt when next used. `open`: the rights to everything, `itself`: the hub as a client.
     `unsettled`: whose `settle` the tick calls at its end; `later` calls something in another turn.
@@ -49,6 +50,7 @@ class Context:
         self.metrics = Metrics(clock.stamp())
         self.age = 0
         self.clients: dict[int, Session] = {}
+        self.phantoms: dict[int, Session] = {}
         self.sessions: dict[Key, Session] = {}
         self.no_room = ""
         self.readings: dict[str, Callable[[], str]] = {}
@@ -64,6 +66,10 @@ class Context:
         self.rules = 0
         self.check_source = True
         self._again: dict[object, Callable[[], object]] = {}
+
+    def client(self, number: int) -> Session | None:
+        """Who has this number, here or at another node."""
+        return self.clients.get(number) or self.phantoms.get(number)
 
     def absent(self, user: str, client: str) -> Rights:
         """What a client of before this start may do, until it is here again."""

@@ -121,3 +121,11 @@ GROWTH_MOST: Final = 1 * MIB  # more was no faster; a sync that carries them tak
 RESERVE_BYTES: Final = 4 * MIB  # kept free for the next snapshot, beside the size of the last
 FRAME_BYTES: Final = 4 * MIB  # of one frame of many rows; a reader takes a frame whole
 FRAME_CACHE_BYTES: Final = 8 * MIB  # frames read back: an offline client's backlog is in order
+
+# Between the nodes of a cluster.
+CLUSTER_FRAME_BYTES: Final = 256 * KIB  # of records in one frame; NATS takes a MiB as it comes
+CLUSTER_RECORD_BYTES: Final = 2 * MESSAGE_BYTES  # of one record that comes in parts
+CLUSTER_BEAT_SECONDS: Final = 1.0  # from one sign of life to the next
+CLUSTER_DEAD_SECONDS: Final = 5.0  # without one a node is gone: a busy machine stalls for two
+CLUSTER_CLOCK_SECONDS: Final = 60.0  # clocks farther apart would mix old and new retained messages
+CLUSTER_FEED: Final = 2_000  # retained messages a look, to who missed them: some 10,000 a second

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import takewhile
 from typing import Final
@@ -129,13 +129,14 @@ def _next(name: str, wanted: list[str]) -> str:
 class Retained:
     """The retained messages of a broker, at `most` so many.
 
-    `feeding`: sessions whose feeds go on with the tick.
+    `feeding`: sessions whose feeds go on with the tick. `told`: called with what is kept.
     """
 
     def __init__(self, broker: Context) -> None:
         self.broker = broker
         self.feeding: dict[Session, None] = {}
         self.most = RETAINED
+        self.told: Callable[[Run], None] | None = None
         self._publishers: dict[tuple[str, str, str], list[Rights]] = {}
         self._found_after = -1  # so many changes of the rules
         self._names = NameList()
@@ -180,6 +181,8 @@ class Retained:
         state.retain(name, seq if message.payload else 0)
         if known != bool(message.payload):
             self.note(name)
+        if self.told is not None:
+            self.told(run)
 
     def note(self, name: str) -> None:
         """There is a retained message of that name now, or none any more."""

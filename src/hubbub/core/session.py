@@ -263,6 +263,9 @@ class Session:
     subscriptions are so; if there is one, its own `routes` leave it out.
     """
 
+    far = False  # another node of the cluster, or a client there
+    once = False  # who sends from there has chosen: nothing that a node sent is given to it here
+
     def __init__(self, protocol: str, client: str, rights: Rights) -> None:
         self.protocol = protocol
         self.client = client

@@ -32,7 +32,12 @@ from hubbub.schema import Row, column_of
 
 
 class Group(Session):
-    """The members of one group with one filter, by their subscriptions."""
+    """The members of one group with one filter, by their subscriptions.
+
+    Where members are at another node, that node is a member here; it chooses among its own.
+    """
+
+    once = True
 
     def __init__(self, broker: Context, name: str, loan: Callable[[int, str, bool], None]) -> None:
         super().__init__(SHARED, name, Rights())
@@ -85,6 +90,8 @@ class Group(Session):
             members.rotate(-1)
             member = members[-1]
             session = member.session
+            if session.far and run.sender.far:
+                continue
             if not session.rights.may(RECEIVE, run.route.name):
                 continue
             if session.ready():
@@ -123,10 +130,14 @@ class Groups:
             group = self.by_filter[name] = Group(self.broker, name, self.loan)
             self.broker.filters.add(group.entrance)
         group.members.append(subscription)
+        if self.broker.filters.told is not None:
+            self.broker.filters.told(subscription, 1)
 
     def leave(self, subscription: Subscription) -> None:
         group = self.by_filter[subscription.filter]
         group.members.remove(subscription)
+        if self.broker.filters.told is not None:
+            self.broker.filters.told(subscription, -1)
         if not group.members:
             self.broker.filters.remove(group.entrance)
             del self.by_filter[subscription.filter]

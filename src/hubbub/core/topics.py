@@ -13,6 +13,7 @@ Linear in the length of the name, whatever the filters. No I/O.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from hubbub.core.limits import NAME_BYTES, NAME_LEVELS
@@ -141,15 +142,18 @@ class Filters:
     """All subscriptions of a hub, by filter.
 
     Literal subscriptions (of protocols without wildcards) are kept apart: there `+` and `#` are
-    ordinary characters.
+    ordinary characters. `told`: called with each that is added (1) or removed (-1).
     """
 
     def __init__(self) -> None:
+        self.told: Callable[[Subscription, int], None] | None = None
         self._root = _Level()
         self._literal: dict[str, dict[Session, Subscription]] = {}
 
     def add(self, subscription: Subscription) -> None:
         name = subscription.filter
+        if self.told is not None:
+            self.told(subscription, 1)
         if subscription.literal or not has_wildcard(name):
             self._literal.setdefault(name, {})[subscription.session] = subscription
             return
@@ -163,6 +167,8 @@ class Filters:
 
     def remove(self, subscription: Subscription) -> None:
         name, session = subscription.filter, subscription.session
+        if self.told is not None:
+            self.told(subscription, -1)
         if subscription.literal or not has_wildcard(name):
             here = self._literal.get(name)
             if here is not None:

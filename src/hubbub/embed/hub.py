@@ -24,6 +24,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
+from hubbub.cluster.engine import Engine
 from hubbub.config import sources
 from hubbub.config.settings import Journal, Settings
 from hubbub.core import client
@@ -34,6 +35,7 @@ from hubbub.core.names import HUB
 from hubbub.core.session import Subscription
 from hubbub.core.topics import CLIENT, QUEUE, is_name
 from hubbub.embed.callbacks import SELF, TOO_SLOW, Calls, Flushed, Function, HandOver, HubSession
+from hubbub.embed.cluster import Cluster
 from hubbub.embed.peer import SUBTID, Info, Peer, Peers, Sock
 from hubbub.embed.program import Program
 from hubbub.errors import HubbubError
@@ -98,7 +100,8 @@ class Hub:
     * `log(text)`: gets the warnings and errors of every hub in this process.
     * `readtmo`: milliseconds until an SMQ client has sent its Connect. `queuesize`: calls from
       other threads that may wait. `keepidle`, `keepintv`: see `setkeepalive`. `rndtid`: the hub's
-      own number is random instead of 1.
+      own number is random instead of 1. `cluster`: its place on a `Switchboard`, where several
+      hubs of one process are nodes; over NATS the settings `cluster.…` say where.
     """
 
     def __init__(
@@ -123,6 +126,7 @@ class Hub:
         keepidle: float | None = None,
         keepintv: float = 0.0,
         rndtid: bool = False,
+        cluster: Engine | None = None,
     ) -> None:
         self._calls = Calls()
         self._program = Program(
@@ -141,7 +145,9 @@ class Hub:
                 authenticate is not None,
             ),
             self._program.guard,
+            cluster,
         )  # fmt: skip
+        self.cluster: Cluster | None = None  # the other nodes, once it runs as one of several
         self._handed = HandOver(queuesize)
         self._thread = -1
         self._wishes: dict[str, dict[str | int | None, _Wish]] = {}
@@ -182,6 +188,8 @@ class Hub:
         self._me = broker.itself = HubSession(broker, number, self._take, self._changed)
         self._peers = Peers(broker, self._me)
         self._program.begin(broker, self._peers)
+        if self.node.membership is not None:
+            self.cluster = Cluster(self, self.node.membership, _payload)
         broker.age += 1
 
     async def stop(self) -> None:
@@ -357,7 +365,7 @@ class Hub:
     @_on_the_loop
     def pubon(self, data: Any, totid: int, fromtid: int, subtopic: str | int = 0) -> bool:
         """Publish from one connected client to another; False if either is not connected."""
-        if totid not in self.node.broker.clients:
+        if self.node.broker.client(totid) is None:
             return False
         payload, kind = _payload(data)
         message = Message("", payload, content_type=kind)

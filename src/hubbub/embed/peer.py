@@ -96,8 +96,6 @@ class Peer:
     another node.
     """
 
-    phantom = False
-
     def __init__(self, session: Session, names: Names) -> None:
         opening = session.opening
         self._session = session
@@ -105,6 +103,7 @@ class Peer:
         self.tid = session.number
         self.uid = session.client
         self.protocol = session.protocol
+        self.phantom = session.far
         self.sock = Sock(opening)
         self.info: Info | None = None
         if opening is not None:
@@ -135,7 +134,10 @@ class Peers:
         self._made: dict[int, Peer] = {}
 
     def _new(self, session: Session) -> Peer:
-        return Peer(session, self.broker.state.topics)
+        peer = Peer(session, self.broker.state.topics)
+        if session.far and not session.protocol:
+            peer.uid = SERVER_UID  # of the hub at that node
+        return peer
 
     def of(self, session: Session) -> Peer:
         """Of a client; who is not connected (a single HTTP request) gets a new one each time."""
@@ -149,13 +151,13 @@ class Peers:
     def by_number(self, number: int) -> Peer | None:
         if number == self.me.number:
             return self._server
-        session = self.broker.clients.get(number)
+        session = self.broker.client(number)
         return self.of(session) if session is not None else None
 
     def all(self) -> list[Peer]:
-        """The hub's own, then the clients; bridges are none."""
-        sessions = list(self.broker.clients.values())
-        return [self._server, *(self.of(one) for one in sessions if one.opening is not None)]
+        """The hub's own, then the clients, then phantoms; bridges are none."""
+        clients = [one for one in self.broker.clients.values() if one.opening is not None]
+        return [self._server, *map(self.of, [*clients, *self.broker.phantoms.values()])]
 
     def left(self, session: Session, number: int) -> Peer:
         """The peer of a client that had this number until now; it is forgotten."""

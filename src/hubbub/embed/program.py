@@ -153,8 +153,9 @@ class Program(Hooks):
 
     def passes(self, run: Run) -> bool:
         """A run of which some may not pass goes on in parts, each of which comes here again."""
-        if self._onpublish is None or run is self.passed or run.sender is self.peers.me:
-            return True
+        sender = run.sender
+        if self._onpublish is None or run is self.passed or sender is self.peers.me or sender.far:
+            return True  # what came from another node was asked about there
         if not run.route.allowed:
             return True  # it is dropped anyway
         peers, peer = self.peers, self.peers.of(run.sender)
@@ -171,7 +172,7 @@ class Program(Hooks):
         return False
 
     def undelivered(self, run: Run) -> None:
-        if self._ondrop is None or run.sender is self.peers.me or run.retain:
+        if self._ondrop is None or run.sender is self.peers.me or run.sender.far or run.retain:
             return
         peer = self.peers.of(run.sender)
         for message in run.messages():

@@ -29,6 +29,8 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from hubbub.auth.gate import Gates
+from hubbub.cluster.engine import Engine
+from hubbub.cluster.membership import Membership
 from hubbub.config import exposed
 from hubbub.config.settings import Listener as PlaceSettings
 from hubbub.config.settings import Settings
@@ -50,7 +52,7 @@ from hubbub.core.system import System
 from hubbub.errors import HubbubError, SettingError
 from hubbub.journal.writer import Journal
 from hubbub.protocols import registry
-from hubbub.runtime import child, descriptors, status
+from hubbub.runtime import child, cluster, descriptors, status
 from hubbub.runtime.binding import ServerSocket
 from hubbub.runtime.busypoll import BusyPoll
 from hubbub.runtime.control import Control
@@ -90,15 +92,18 @@ class Node:
 
     `settings.journal.record = "none"` keeps everything in memory; otherwise the journal lies in
     `settings.data`, which belongs to one hub at a time (DirectoryError). `guard` may put a gate
-    before that of a listener.
+    before that of a listener; `engine` joins it to a cluster, if the settings name none.
     """
 
     def __init__(
         self,
         settings: Settings | None = None,
         guard: Callable[[Gate], Gate] = lambda gate: gate,
+        engine: Engine | None = None,
     ) -> None:
         self.settings = settings or Settings()
+        self.engine = engine
+        self.membership: Membership | None = None
         self.guard = guard
         self.clock = Clock()
         self.journal: Journal | None = None
@@ -144,6 +149,8 @@ class Node:
             host = socket.gethostname()
             self.bridges = registry.open_bridges(self.broker, self.settings.bridge, host)
             recovered()
+            if self.membership is not None:
+                await cluster.join(self.membership, self.schedule)
             if self.web is not None:
                 await self.web.start()
             self._make_room()
@@ -166,6 +173,8 @@ class Node:
             dialer.stop()
         self.schedule()
         await self._drain()
+        if self.membership is not None:
+            await cluster.leave(self.membership)
         for dialer in self.dialers:
             await dialer.ended(STOP_SECONDS)
         if self.web is not None:
@@ -239,6 +248,7 @@ class Node:
         broker.gates = [self.guard(self.gates.gate(one)) for one in settings.listeners()]
         self.system = System(broker, VERSION)
         self.protocols = registry.load(broker)
+        self.membership = cluster.member(broker, settings, self.engine, VERSION)
         self.apply(settings)
 
     def apply(self, settings: Settings) -> None:
@@ -523,6 +533,8 @@ class Node:
         for dialer in self.dialers:
             _safely(dialer.wake, now)
         _safely(self.system.wake, now)
+        if self.membership is not None:
+            _safely(self.membership.wake, now)
         for call in self.broker.to_try_again():
             _safely(call)
         _safely(self._steer)
@@ -651,6 +663,7 @@ class Node:
             **status.traffic(self.broker),
             "bridges": [{"name": one.settings.name, "up": one.up} for one in self.bridges],
             "journal": status.recorded(self.broker, self.journal),
+            **({"cluster": self.membership.status()} if self.membership is not None else {}),
         }
 
 

@@ -1,0 +1,37 @@
+"""What carries frames between the nodes of a cluster: a port, which NATS and a process fill in.
+
+An engine keeps the order of what one node sends to another. It may lose frames and repeat them:
+the membership notices both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+Heard = Callable[[bytes], None]
+
+
+class Engine(Protocol):
+    """`name`: of this node; `up`: whether what is sent now leaves. `settle_seconds`: how long a
+    node of the same name needs to say that it is there. `trouble`: why it is not up, in words.
+    """
+
+    name: str
+    up: bool
+    trouble: str
+    settle_seconds: float
+
+    async def open(self, heard: Heard, changed: Callable[[], None]) -> None:
+        """Connect, and go on trying. `heard` gets each frame, `changed` is called when `up` is
+        another one, or when much that waited has left.
+        """
+
+    def send(self, node: str, frame: bytes) -> bool:
+        """To one node, or with "" to all others. False if it was not taken. Never waits."""
+
+    def waiting(self) -> int:
+        """The bytes that were taken and have not left."""
+
+    async def close(self) -> None:
+        """Send what waits, and end."""

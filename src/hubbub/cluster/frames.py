@@ -1,0 +1,223 @@
+"""The bytes between nodes.
+
+    frame    "HBC" version, CRC-32 of the rest | boot, life, seq, name of the node | pieces
+    piece    length, record        records are arrays of MessagePack, the first item is their kind
+
+`boot` is when the node started, `life` when it met the one it speaks to, `seq` counts the frames
+of a life; a frame to all has life 0. A frame of another version, a damaged one and one that is
+not ours are `Foreign`. Names are bytes: they may be no UTF-8. No I/O.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Annotated, Final, NamedTuple
+
+import msgspec
+from msgspec import Meta, Struct
+
+from hubbub.core.limits import CLUSTER_FRAME_BYTES
+
+MAGIC: Final = b"HBC"
+VERSION: Final = 1
+_HEAD: Final = struct.Struct(">3sBI")
+_ORIGIN: Final = struct.Struct(">QQQB")
+_LENGTH: Final = struct.Struct(">I")
+
+Number = Annotated[int, Meta(ge=0, lt=1 << 32)]
+
+
+class Foreign(Exception):
+    """A frame that is not taken; the text says why."""
+
+
+class Beat(Struct, array_like=True, tag=0):
+    """It is there. `stamp` is what its clock says, `version` its program's."""
+
+    version: str
+    stamp: int
+
+
+class Wants(Struct, array_like=True, tag=1):
+    """Somebody there subscribes to this filter now, and nobody did before."""
+
+    filter: bytes
+    literal: bool
+
+
+class Leaves(Struct, array_like=True, tag=2):
+    filter: bytes
+    literal: bool
+
+
+class Came(Struct, array_like=True, tag=3):
+    """A client connected there, under a number that nobody else has; since when."""
+
+    number: Number
+    protocol: str
+    client: bytes
+    since: int
+
+
+class Left(Struct, array_like=True, tag=4):
+    number: Number
+
+
+class Whole(Struct, array_like=True, tag=5):
+    """All that holds of the node now; what is not in it is over. `number`: the hub's own."""
+
+    number: Number
+    wants: list[tuple[bytes, bool]]
+    clients: list[tuple[Number, str, bytes, int]]
+    watches: list[bytes]
+
+
+class Ask(Struct, array_like=True, tag=6):
+    """Say all of that, and what is retained."""
+
+
+class Rest(Struct, array_like=True):
+    """What a message has beside its payload; `properties` are JSON."""
+
+    subtopic: bytes
+    content_type: bytes
+    reply_to: bytes
+    correlation: bytes
+    expires: int
+    properties: bytes
+
+
+class Said(Struct, array_like=True, tag=7):
+    """Messages of one sender to one topic. `group`: for one member of this group, "" = for all.
+
+    `rests` is empty where there is nothing but payloads. `stamp`: of a retained message, when it
+    was published; `again`: it is told to who missed it.
+    """
+
+    sender: Number
+    protocol: str
+    client: bytes
+    topic: bytes
+    group: bytes
+    qos: Annotated[int, Meta(ge=0, le=2)]
+    retain: bool
+    asks: bool
+    payloads: list[bytes]
+    rests: list[Rest]
+    stamp: int
+    node: str
+    again: bool
+
+
+class Part(Struct, array_like=True, tag=8):
+    """A piece of a record that is larger than a frame may be."""
+
+    last: bool
+    data: bytes
+
+
+class Shut(Struct, array_like=True, tag=9):
+    """End every connection, as `Hub.shutdown` does."""
+
+    text: str | None
+
+
+class Bye(Struct, array_like=True, tag=10):
+    """The node stops."""
+
+
+class Watch(Struct, array_like=True, tag=11):
+    """Say how many clients a publish to this name reaches there, now and when it changes."""
+
+    name: bytes
+    on: bool
+
+
+class Count(Struct, array_like=True, tag=12):
+    name: bytes
+    count: Annotated[int, Meta(ge=0)]
+
+
+Record = (
+    Beat | Wants | Leaves | Came | Left | Whole | Ask | Said | Part | Shut | Bye | Watch | Count
+)
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decoder: Final = msgspec.msgpack.Decoder[Record](Record)
+
+
+class Frame(NamedTuple):
+    node: str
+    boot: int
+    life: int
+    seq: int
+    records: list[Record]
+
+
+def piece(record: Record) -> bytes:
+    data = _encode(record)
+    return _LENGTH.pack(len(data)) + data
+
+
+def frame(node: str, boot: int, life: int, seq: int, pieces: bytes) -> bytes:
+    name = node.encode()
+    rest = _ORIGIN.pack(boot, life, seq, len(name)) + name + pieces
+    return _HEAD.pack(MAGIC, VERSION, zlib.crc32(rest)) + rest
+
+
+def opened(data: bytes) -> Frame:
+    """Foreign says what is wrong with it."""
+    if len(data) < _HEAD.size + _ORIGIN.size or not data.startswith(MAGIC):
+        raise Foreign("a frame that is none of ours")
+    _, version, crc = _HEAD.unpack_from(data)
+    if version != VERSION:
+        raise Foreign(f"a frame of version {version}, this node speaks {VERSION}")
+    if zlib.crc32(memoryview(data)[_HEAD.size :]) != crc:
+        raise Foreign("a damaged frame")
+    boot, life, seq, length = _ORIGIN.unpack_from(data, _HEAD.size)
+    at = _HEAD.size + _ORIGIN.size + length
+    try:
+        node = data[at - length : at].decode()
+        records = [_decoder.decode(one) for one in _pieces(data, at)]
+    except (ValueError, struct.error, msgspec.MsgspecError) as error:
+        raise Foreign(f"a frame that cannot be read: {error}") from None
+    return Frame(node, boot, life, seq, records)
+
+
+def whole(data: bytes) -> Record:
+    """A record whose parts have come; Foreign if it is none."""
+    try:
+        record: Record = _decoder.decode(data)
+        return record
+    except msgspec.MsgspecError as error:
+        raise Foreign(f"a record that cannot be read: {error}") from None
+
+
+def _pieces(data: bytes, at: int) -> Iterator[memoryview]:
+    view = memoryview(data)
+    while at < len(data):
+        (length,) = _LENGTH.unpack_from(data, at)
+        at += _LENGTH.size + length
+        if at > len(data):
+            raise ValueError("a piece that ends behind its frame")
+        yield view[at - length : at]
+
+
+def cut(pieces: bytes, most: int = CLUSTER_FRAME_BYTES) -> Iterator[bytes]:
+    """The same pieces in portions for one frame each; one that is too large goes in parts."""
+    begin = at = 0
+    while at < len(pieces):
+        (length,) = _LENGTH.unpack_from(pieces, at)
+        end = at + _LENGTH.size + length
+        if end - begin > most and at > begin:
+            yield pieces[begin:at]
+            begin = at
+        if end - at > most:
+            for part in range(at + _LENGTH.size, end, most):
+                yield piece(Part(part + most >= end, pieces[part : min(part + most, end)]))
+            begin = end
+        at = end
+    if at > begin:
+        yield pieces[begin:at]

@@ -1,0 +1,610 @@
+"""Which nodes there are, what each wants and who is connected to it.
+
+    a beat of an unknown node -> meet it: tell it all that holds here, ask what holds there
+    a frame is missing        -> count it, ask again
+    five seconds of silence   -> it is gone, with its filters and its clients: Change 0, once
+
+What changes here is told to each node over its own link, before the messages that follow, so that
+one order holds for everything between two nodes. What a node sent is delivered to clients here and
+never to a node: loops cannot be. Rights are asked where a client is: to publish at its node, to
+receive at the reader's.
+
+The broker calls it by its hooks, the hub's node calls `hear` and `wake`. No I/O.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from hubbub.cluster import frames
+from hubbub.cluster.engine import Engine
+from hubbub.cluster.node import Crossing, FarRights, Node, Phantom
+from hubbub.cluster.retained import STAMP, Stamps
+from hubbub.core.broker import Broker
+from hubbub.core.hooks import Hooks
+from hubbub.core.limits import (
+    CLUSTER_BEAT_SECONDS,
+    CLUSTER_CLOCK_SECONDS,
+    CLUSTER_DEAD_SECONDS,
+    CLUSTER_FEED,
+    CLUSTER_RECORD_BYTES,
+    LINK_CHOKED,
+)
+from hubbub.core.message import SPELLED, Message, Run, run_of
+from hubbub.core.route import Route
+from hubbub.core.session import Session, Subscription
+from hubbub.core.topics import CLIENT, DELAYED, OWN, QUEUE, SHARE, SYSTEM, has_wildcard
+from hubbub.schema import name_from_wire, name_to_wire
+
+LOST: Final = "frames lost between nodes"
+
+log = logging.getLogger("hubbub.cluster")
+
+
+class Membership(Hooks):
+    """This node of a cluster. `excluded`: why it takes no part any more, "" as long as it does.
+
+    `shut` is called when another node ends all connections of the cluster. `counts_all`: who
+    observes a topic is told how many it reaches on all nodes, not only here.
+    """
+
+    def __init__(
+        self, broker: Broker, engine: Engine, version: str, counts_all: bool = False
+    ) -> None:
+        self.broker = broker
+        self.engine = engine
+        self.name = engine.name
+        self.version = version
+        self.boot = broker.clock.stamp()
+        self.nodes: dict[str, Node] = {}
+        self.shunned: dict[str, str] = {}
+        self.excluded = ""
+        self.rights = FarRights()
+        self.stamps = Stamps(broker, self.name)
+        self.number = broker.address()
+        self.crossing = Crossing(broker, self.number)
+        self.shut: Callable[[str | None], None] = lambda text: None
+        self.counts_all = counts_all
+        self.inner = Hooks()
+        self.messages_in = self.messages_out = self.frames_lost = 0
+        self.refused: dict[str, int] = {}
+        self._wants: dict[tuple[str, bool], set[Session]] = {}
+        self._since: dict[int, int] = {}
+        self._beat_at = 0.0
+        self._life = 0
+        self._said: dict[str, float] = {}
+        self._groups: dict[str, Crossing] = {}
+        broker.filters.told = self._filtered
+        broker.retained.told = self._retained
+
+    def begin(self) -> None:
+        """The state is recovered and nobody is connected: hear of clients from now on."""
+        self.inner = self.broker.hooks or self.inner
+        self.broker.hooks = self
+        if self.counts_all:
+            self.broker.observers.elsewhere = self._elsewhere
+            self.broker.observers.watched = self._watched
+
+    # What changes here
+
+    def connected(self, session: Session) -> None:
+        self.inner.connected(session)
+        if session.opening is not None:
+            self._since[session.number] = self.broker.clock.stamp()
+            self._tell_all(frames.Came(*self._came(session)))
+
+    def disconnected(self, session: Session, number: int, reason: str) -> None:
+        self.inner.disconnected(session, number, reason)
+        if self._since.pop(number, None) is not None:
+            self._tell_all(frames.Left(number))
+
+    def entitled(self, session: Session) -> None:
+        self.inner.entitled(session)
+
+    def may_name(self, subtopic: str, session: Session) -> bool:
+        return self.inner.may_name(subtopic, session)
+
+    def _came(self, session: Session) -> tuple[int, str, bytes, int]:
+        client = name_to_wire(session.client)
+        return session.number, session.protocol, client, self._since[session.number]
+
+    def _filtered(self, subscription: Subscription, change: int) -> None:
+        """A subscription came or went; the first and the last of a filter are told."""
+        name, session = subscription.filter, subscription.session
+        shared = name.startswith(SHARE) and not subscription.literal
+        if session.far or session.once or (name.startswith(OWN) and not shared):
+            return
+        # A name without wildcards is the same wish, whoever has it.
+        key = name, not shared and (subscription.literal or not has_wildcard(name))
+        here = self._wants.setdefault(key, set())
+        before = bool(here)
+        if change > 0:
+            here.add(session)
+        else:
+            here.discard(session)
+        if not here:
+            del self._wants[key]
+        if before != bool(here):
+            kind = frames.Wants if here else frames.Leaves
+            self._tell_all(kind(name_to_wire(name), key[1]))
+
+    def _retained(self, run: Run) -> None:
+        """A message was retained here: all nodes keep it, whoever subscribes there."""
+        if run.sender.far:
+            return
+        name = run.route.name
+        stamp = self.stamps.next(name)
+        self.stamps.keep(name, stamp, not run.messages()[-1].payload)
+        piece = b""
+        for node in self.nodes.values():
+            piece = piece or self.crossing.spelled(run, *stamp)
+            node.link.write(piece)
+            self.messages_out += run.count
+
+    def _tell_all(self, record: frames.Record) -> None:
+        if self.nodes:
+            piece = frames.piece(record)
+            for node in self.nodes.values():
+                node.link.write(piece)
+
+    # Frames
+
+    def send(self, node: Node, pieces: bytes) -> None:
+        """One frame of a node's link; one that is lost here is missed there."""
+        node.sent += 1
+        frame = frames.frame(self.name, self.boot, node.life, node.sent, pieces)
+        self.engine.send(node.client, frame)
+
+    def beat(self) -> None:
+        """Tell everybody that this node is there."""
+        beat = frames.piece(frames.Beat(self.version, self.broker.clock.stamp()))
+        self.engine.send("", frames.frame(self.name, self.boot, 0, 0, beat))
+        for node in self.nodes.values():
+            node.link.write(beat)
+
+    def hear(self, data: bytes) -> None:
+        """A frame came. What is wrong with it is logged and counted, and it is let go."""
+        if self.excluded:
+            return
+        try:
+            frame = frames.opened(data)
+            if frame.node == self.name:
+                self._namesake(frame)
+                return
+            node = self._from(frame)
+            if node is not None:
+                for record in frame.records:
+                    self._take(node, record)
+        except frames.Foreign as error:
+            self._refuse(str(error))
+
+    def _from(self, frame: frames.Frame) -> Node | None:
+        """The node of a frame, None if there is nothing more to do with it."""
+        self._check_clock(frame)
+        node = self.nodes.get(frame.node)
+        if node is not None and frame.boot > node.boot:
+            self._forget(node, "it was started again")
+            node = None
+        if node is not None and frame.boot < node.boot:
+            raise frames.Foreign(f"a frame that {frame.node!r} sent before it was started again")
+        if node is None:
+            if any(isinstance(record, frames.Bye) for record in frame.records):
+                return None
+            node = self._meet(frame)
+        node.heard = self.broker.clock.now()
+        return node if not frame.life or self._in_order(node, frame) else None
+
+    def _in_order(self, node: Node, frame: frames.Frame) -> bool:
+        """Frames of one life come in order, each once; what is missing is asked for."""
+        if frame.life < node.their_life:
+            return False
+        if frame.life > node.their_life:
+            first = node.their_life == 0
+            node.their_life, node.seen = frame.life, frame.seq
+            node.parts.clear()
+            if not first or frame.seq > 1:
+                node.tell(frames.Ask())
+            return True
+        missing = frame.seq - node.seen - 1
+        if missing < 0:
+            return False
+        node.seen = frame.seq
+        if missing:
+            node.parts.clear()
+            self.frames_lost += missing
+            self.broker.metrics.drop(LOST, missing)
+            self._warn("lost", f"{missing} frames of node {node.client!r} were lost on the way")
+            node.tell(frames.Ask())
+        return True
+
+    def _check_clock(self, frame: frames.Frame) -> None:
+        for record in frame.records:
+            if isinstance(record, frames.Beat):
+                apart = (record.stamp - self.broker.clock.stamp()) / 1_000_000
+                if abs(apart) <= CLUSTER_CLOCK_SECONDS:
+                    self.shunned.pop(frame.node, None)
+                    continue
+                self.shunned[frame.node] = f"its clock is {apart:+.0f} s from this one"
+                if frame.node in self.nodes:
+                    self._forget(self.nodes[frame.node], self.shunned[frame.node])
+        if frame.node in self.shunned:
+            raise frames.Foreign(f"node {frame.node!r} is shut out: {self.shunned[frame.node]}")
+
+    def _namesake(self, frame: frames.Frame) -> None:
+        """Of two nodes with one name the younger takes no part."""
+        if frame.boot == self.boot:
+            return
+        stamps = [record.stamp for record in frame.records if isinstance(record, frames.Beat)]
+        now = self.broker.clock.stamp()
+        if not stamps or abs(now - stamps[0]) > CLUSTER_DEAD_SECONDS * 1_000_000:
+            return  # of this node's own life before, which was on its way for long
+        text = f"another node of the cluster has the name {self.name!r}"
+        if frame.boot > self.boot:
+            self._refuse(f"{text}, and was started later")
+            self._beat_at = 0.0  # it hears soon why
+            return
+        self.excluded = f"{text}: give each node its own (cluster.name, --cluster-name)"
+        log.error("%s; this node goes on alone", self.excluded)
+        for node in list(self.nodes.values()):
+            self._forget(node, "this node takes no part any more")
+
+    def _refuse(self, reason: str) -> None:
+        self.refused[reason] = self.refused.get(reason, 0) + 1 if len(self.refused) < 100 else 1
+        self.broker.metrics.drop("frames refused between nodes")
+        self._warn(reason, f"refused: {reason}")
+
+    def _warn(self, kind: str, text: str) -> None:
+        """Once a minute of a kind."""
+        now = self.broker.clock.now()
+        if now >= self._said.get(kind, 0.0):
+            if len(self._said) >= 100:
+                self._said.clear()
+            self._said[kind] = now + 60
+            log.warning("%s", text)
+
+    # Who is there
+
+    def _meet(self, frame: frames.Frame) -> Node:
+        self._life = max(self._life + 1, self.broker.clock.stamp())
+        node = Node(self, frame.node, frame.boot, self._life)
+        self.nodes[frame.node] = node
+        log.info("node %r is there", frame.node)
+        self._tell_whole(node)
+        node.tell(frames.Ask())
+        return node
+
+    def _tell_whole(self, node: Node) -> None:
+        wants = [(name_to_wire(name), literal) for name, literal in self._wants]
+        clients = self.broker.clients
+        here = [self._came(clients[number]) for number in self._since if number in clients]
+        watches = list(map(name_to_wire, self.broker.observers.names)) if self.counts_all else []
+        node.tell(frames.Whole(self.number, wants, here, watches))
+
+    def _forget(self, node: Node, why: str) -> None:
+        """It is gone: its filters, and each of its clients once."""
+        log.warning("node %r is gone, and its %d clients: %s", node.client, len(node.clients), why)
+        del self.nodes[node.client]
+        for key in list(node.wants):
+            self._leaves(node, key)
+        for number in list(node.clients):
+            self._gone(node, number)
+        for name in [name for name, by in self.broker.observers.names.items() if node in by]:
+            self.broker.observers.unobserve(node, name)
+        for name in list(node.counts):
+            self._counted(node, name, 0)
+        self.broker.age += 1
+        node.relieve()
+
+    def wake(self, now: float) -> None:
+        """A few times a second."""
+        if self.excluded:
+            return
+        for node in list(self.nodes.values()):
+            if now - node.heard > CLUSTER_DEAD_SECONDS:
+                self._forget(node, f"silent for {CLUSTER_DEAD_SECONDS:g} s")
+        if now >= self._beat_at:
+            self._beat_at = now + CLUSTER_BEAT_SECONDS
+            self.beat()
+        self.relieve()
+        for node in self.nodes.values():
+            self._feed(node)
+
+    def relieve(self) -> None:
+        """The engine may have room again."""
+        if self.engine.waiting() < LINK_CHOKED // 2:
+            for node in self.nodes.values():
+                if node.link.choked:
+                    node.relieve()
+
+    def goodbye(self) -> None:
+        """The hub stops: others need not wait for its silence."""
+        bye = frames.piece(frames.Bye())
+        self.engine.send("", frames.frame(self.name, self.boot, 0, 0, bye))
+
+    # What nodes say
+
+    def _take(self, node: Node, record: frames.Record) -> None:
+        _TAKES[type(record)](self, node, record)
+
+    def _beats(self, node: Node, record: frames.Beat) -> None:
+        node.version = record.version
+
+    def _wanted(self, node: Node, record: frames.Wants) -> None:
+        self._want(node, (name_from_wire(record.filter), record.literal))
+        self.broker.age += 1
+
+    def _want(self, node: Node, key: tuple[str, bool]) -> None:
+        if key in node.wants:
+            return
+        name, literal = key
+        encodings = self._crossing_of(name).by_qos
+        # A group asks for QoS 0: what a node is given needs no acknowledgement.
+        subscription = Subscription(node, name, 0, encodings, literal=literal)
+        node.wants[key] = subscription
+        if name.startswith(SHARE) and not literal:
+            self.broker.groups.join(subscription)
+        else:
+            self.broker.filters.add(subscription)
+
+    def _crossing_of(self, name: str) -> Crossing:
+        if not name.startswith(SHARE):
+            return self.crossing
+        return self._groups.setdefault(name, Crossing(self.broker, self.number, name))
+
+    def _left_alone(self, node: Node, record: frames.Leaves) -> None:
+        self._leaves(node, (name_from_wire(record.filter), record.literal))
+        self.broker.age += 1
+
+    def _leaves(self, node: Node, key: tuple[str, bool]) -> None:
+        subscription = node.wants.pop(key, None)
+        if subscription is None:
+            return
+        if subscription.filter.startswith(SHARE) and not subscription.literal:
+            self.broker.groups.leave(subscription)
+            self._groups.pop(subscription.filter, None)
+        else:
+            self.broker.filters.remove(subscription)
+
+    def _came_there(self, node: Node, record: frames.Came) -> None:
+        self._there(node, record.number, record.protocol, record.client, record.since)
+
+    def _there(self, node: Node, number: int, protocol: str, wire: bytes, since: int) -> None:
+        """A client is at that node; the same one here, if it came before, is taken over."""
+        client = name_from_wire(wire)
+        known = node.clients.get(number)
+        if known is not None and (known.protocol, known.client) == (protocol, client):
+            return
+        if known is not None:
+            self._gone(node, number)
+        if self.broker.client(number) is not None:
+            self._refuse(f"node {node.client!r} has a client under a number of another one")
+            return
+        if number in self.broker.state.topics.names:
+            self._warn("number", f"the number {number} of {client!r} is a topic's here")
+        phantom = Phantom(protocol, client, self.rights, number)
+        phantom.direct = node.direct
+        node.clients[number] = self.broker.phantoms[number] = phantom
+        if since:
+            self._take_over(node, protocol, client, since)
+
+    def _take_over(self, node: Node, protocol: str, client: str, since: int) -> None:
+        session = self.broker.sessions.get((protocol, client))
+        if session is None or not session.number or not client:
+            return
+        if (self._since.get(session.number, 0), self.name) < (since, node.client):
+            log.info("%s is taken over by node %r", client, node.client)
+            session.taken_over()
+
+    def _went(self, node: Node, record: frames.Left) -> None:
+        self._gone(node, record.number)
+
+    def _gone(self, node: Node, number: int) -> None:
+        phantom = node.clients.pop(number, None)
+        if phantom is None or self.broker.phantoms.get(number) is not phantom:
+            return
+        del self.broker.phantoms[number]
+        self.broker.age += 1  # routes lead to it
+        self.broker.observers.left(number)
+        self.inner.disconnected(phantom, number, "")
+
+    def _all_of_it(self, node: Node, record: frames.Whole) -> None:
+        wants = {(name_from_wire(name), literal) for name, literal in record.wants}
+        for key in set(node.wants) - wants:
+            self._leaves(node, key)
+        for key in wants:
+            self._want(node, key)
+        clients = {number: (protocol, name) for number, protocol, name, _ in record.clients}
+        clients[record.number] = "", b"hub"
+        for number, phantom in list(node.clients.items()):
+            if clients.get(number) != (phantom.protocol, name_to_wire(phantom.client)):
+                self._gone(node, number)
+        node.number_there = record.number
+        self._there(node, record.number, "", b"hub", 0)
+        for client in record.clients:
+            self._there(node, *client)
+        for name in record.watches:
+            self._watches(node, frames.Watch(name, True))
+        self.broker.age += 1
+
+    def _asked(self, node: Node, record: frames.Ask) -> None:
+        self._tell_whole(node)
+        node.feed = deque([*self.broker.state.retained, *self.stamps.cleared])
+
+    def _ends(self, node: Node, record: frames.Bye) -> None:
+        self._forget(node, "it stopped")
+
+    def _shuts(self, node: Node, record: frames.Shut) -> None:
+        log.warning("node %r ends every connection of the cluster", node.client)
+        self.shut(record.text)
+
+    def _part(self, node: Node, record: frames.Part) -> None:
+        node.parts += record.data
+        if len(node.parts) > CLUSTER_RECORD_BYTES:
+            node.parts.clear()
+            raise frames.Foreign(f"a record of more than {CLUSTER_RECORD_BYTES} bytes")
+        if record.last:
+            data = bytes(node.parts)
+            node.parts.clear()
+            if data:
+                self._take(node, frames.whole(data))
+
+    # Messages from there
+
+    def _said_there(self, node: Node, said: frames.Said) -> None:
+        topic = name_from_wire(said.topic)
+        if topic == f"{CLIENT}{self.number}":
+            topic = f"{CLIENT}{self.broker.itself.number}"
+        if not said.payloads or topic.startswith((SYSTEM, QUEUE, DELAYED, SHARE)):
+            raise frames.Foreign(f"messages to {topic[:80]!r}, which does not cross")
+        if said.retain and not self._keeps(said, topic):
+            if said.again:
+                return
+            said.retain = False
+        sender = self._sender(node, said)
+        self.messages_in += len(said.payloads)
+        run = Run(sender, self._route(said, topic, sender), said.qos, len(said.payloads), SPELLED,
+                  b"", said.retain)  # fmt: skip
+        run.replace(_messages(said, topic, sender))
+        if run.route.takes:
+            self.broker.publish(run)
+
+    def _sender(self, node: Node, said: frames.Said) -> Session:
+        phantom = node.clients.get(said.sender) if said.sender else None
+        if phantom is None:  # an HTTP request, a client that is gone
+            client = name_from_wire(said.client)
+            phantom = Phantom(said.protocol, client, self.rights, said.sender)
+        phantom.asks_by_number = said.asks
+        return phantom
+
+    def _route(self, said: frames.Said, topic: str, sender: Session) -> Route:
+        if not said.group:
+            return self.broker.route(sender, topic)
+        group = self.broker.groups.by_filter.get(name_from_wire(said.group))
+        route = Route(topic, self.broker.age)
+        route.record = self.broker.record == "all"
+        if group is not None:
+            route.subscriptions, route.shared = [group.entrance], group.lasts()
+        return route
+
+    def _keeps(self, said: frames.Said, topic: str) -> bool:
+        """Whether it is the last one of its name; then its stamp goes with it."""
+        stamp = said.stamp, said.node
+        if stamp <= self.stamps.of(topic):
+            return False
+        if not said.payloads[-1] and topic not in self.broker.state.retained:
+            self.stamps.keep(topic, stamp, True)
+            return not said.again
+        self.stamps.keep(topic, stamp, not said.payloads[-1])
+        return True
+
+    def _feed(self, node: Node) -> None:
+        """Go on telling a node what is retained here, as far as there is room."""
+        if not node.ready():
+            return
+        state, log_ = self.broker.state.retained, self.broker.log
+        for _ in range(min(CLUSTER_FEED, len(node.feed))):
+            name = node.feed.popleft()
+            message = log_.look(state[name]) if name in state else Message(name, b"", retain=True)
+            if message is None or name.startswith(SYSTEM):
+                continue
+            stamp = self.stamps.of(name)
+            author = Phantom(message.protocol, message.client, self.rights, message.sender)
+            run = run_of(message, author, Route(name, 0))
+            node.link.write(self.crossing.spelled(run, *stamp, again=True))
+            if node.link.size > LINK_CHOKED // 2:
+                break
+
+    # Counts of all nodes
+
+    def _elsewhere(self, name: str) -> int:
+        return sum(node.counts.get(name, 0) for node in self.nodes.values())
+
+    def _watched(self, name: str, on: bool) -> None:
+        if not name.startswith(CLIENT):
+            self._tell_all(frames.Watch(name_to_wire(name), on))
+
+    def _watches(self, node: Node, record: frames.Watch) -> None:
+        name, observers = name_from_wire(record.name), self.broker.observers
+        if record.on:
+            node.changed(name, observers.observe(node, name))
+        else:
+            observers.unobserve(node, name)
+
+    def _counts(self, node: Node, record: frames.Count) -> None:
+        self._counted(node, name_from_wire(record.name), record.count)
+
+    def _counted(self, node: Node, name: str, count: int) -> None:
+        if count:
+            node.counts[name] = count
+        else:
+            node.counts.pop(name, None)
+        self.broker.observers.tell(name, literal=True)
+
+    # What it says about itself
+
+    def trouble(self) -> str:
+        return self.excluded or self.engine.trouble
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "up": self.engine.up and not self.excluded,
+            "trouble": self.trouble(),
+            "messages_in": self.messages_in,
+            "messages_out": self.messages_out,
+            "frames_lost": self.frames_lost,
+            "frames_refused": sum(self.refused.values()),
+            "phantoms": len(self.broker.phantoms),
+            "nodes": [
+                {
+                    "name": node.client,
+                    "up": True,
+                    "version": node.version,
+                    "clients": len(node.clients) - 1,
+                    "filters": len(node.wants),
+                }
+                for node in self.nodes.values()
+            ],
+        }
+
+
+def _messages(said: frames.Said, topic: str, sender: Session) -> list[Message]:
+    protocol, client, number = said.protocol, name_from_wire(said.client), said.sender
+    found = [
+        Message(topic, payload, said.qos, said.retain, protocol, client, number)
+        for payload in said.payloads
+    ]
+    for message, rest in zip(found, said.rests, strict=False):
+        message.subtopic = name_from_wire(rest.subtopic)
+        message.content_type = name_from_wire(rest.content_type)
+        message.reply_to = name_from_wire(rest.reply_to)
+        message.correlation, message.expires = rest.correlation, rest.expires
+        message.properties = json.loads(rest.properties) if rest.properties else None
+    if said.asks:
+        for message in found:
+            message.answers_sender = True
+    if said.stamp and said.retain:
+        last = found[-1]
+        last.properties = {**(last.properties or {}), STAMP: [said.stamp, said.node]}
+    return found
+
+
+_TAKES: Final[dict[type, Callable[[Membership, Node, Any], None]]] = {
+    frames.Beat: Membership._beats,
+    frames.Wants: Membership._wanted,
+    frames.Leaves: Membership._left_alone,
+    frames.Came: Membership._came_there,
+    frames.Left: Membership._went,
+    frames.Whole: Membership._all_of_it,
+    frames.Ask: Membership._asked,
+    frames.Said: Membership._said_there,
+    frames.Part: Membership._part,
+    frames.Shut: Membership._shuts,
+    frames.Bye: Membership._ends,
+    frames.Watch: Membership._watches,
+    frames.Count: Membership._counts,
+}

@@ -1,0 +1,187 @@
+"""NATS as the engine of a cluster: core subjects only, so any nats-server since 2.2 will do.
+
+    GROUP.all         beats, to every node
+    GROUP.to.NAME     everything for one node
+
+The client of `nats-py` connects, speaks TLS, logs in and comes back by itself. What is sent while
+there is no connection is let go: the other side misses it and asks. asyncio is here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from hubbub.cluster.engine import Heard
+from hubbub.config.cluster import Cluster as Settings
+from hubbub.core.limits import LINK_CHOKED
+from hubbub.errors import SettingError
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+
+CONNECT_SECONDS: Final = 2  # for which a start waits; then it goes on trying beside
+RETRY_SECONDS: Final = 0.25  # a server of several that died is left for another at once
+PING_SECONDS: Final = 2  # a server that hangs is noticed after two of these
+RECEIVED_BYTES: Final = 64 * 1024 * 1024  # that wait for the loop; nats-py's own bound drops less
+
+log = logging.getLogger("hubbub.cluster")
+
+
+class Nats:
+    """`server`: the version of the server that it is connected to, "" if it is to none."""
+
+    settle_seconds = 0.5
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.name = settings.name
+        self.up = False
+        self.trouble = "not connected to NATS yet"
+        self.server = ""
+        self._client: Client | None = None
+        self._queue: deque[tuple[str, bytes]] = deque()
+        self._bytes = 0
+        self._full = False
+        self._woken = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._changed: Callable[[], None] = lambda: None
+        self._tls = _context(settings)
+
+    async def open(self, heard: Heard, changed: Callable[[], None]) -> None:
+        try:
+            from nats.aio.client import Client
+        except ModuleNotFoundError:
+            raise SettingError("cluster.url needs nats-py: pip install 'hubbub[cluster]'") from None
+        self._client, self._changed = Client(), changed
+        connected = asyncio.Event()
+        self._tasks = [
+            asyncio.create_task(self._connect(self._client, heard, connected)),
+            asyncio.create_task(self._send(self._client)),
+        ]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await connected.wait()
+
+    async def _connect(self, client: Client, heard: Heard, connected: asyncio.Event) -> None:
+        while True:
+            try:
+                await self._attempt(client)
+                break
+            except Exception as error:  # nats-py has many kinds, and passes those of sockets on
+                self._down(f"cannot connect to NATS: {error or type(error).__name__}")
+                await asyncio.sleep(4 * RETRY_SECONDS)
+
+        async def take(message: Msg) -> None:
+            heard(message.data)
+
+        group = self.settings.group
+        for subject in (f"{group}.all", f"{group}.to.{self.name}"):
+            await client.subscribe(
+                subject, cb=take, pending_msgs_limit=-1, pending_bytes_limit=RECEIVED_BYTES
+            )
+        await client.flush()
+        await self._came_up()
+        connected.set()
+
+    async def _attempt(self, client: Client) -> None:
+        settings = self.settings
+        options: dict[str, Any] = {"reconnect_time_wait": RETRY_SECONDS}  # typed as whole seconds
+        if settings.credentials:
+            options["user_credentials"] = settings.credentials
+        if self._tls is not None:
+            options["tls"] = self._tls
+        await client.connect(
+            servers=list(settings.url), name=f"hubbub {self.name}", no_echo=True,
+            max_reconnect_attempts=-1, allow_reconnect=True,
+            ping_interval=PING_SECONDS, error_cb=self._complain, connect_timeout=CONNECT_SECONDS,
+            disconnected_cb=self._went_down, reconnected_cb=self._came_up, pending_size=LINK_CHOKED,
+            **options,
+        )  # fmt: skip
+
+    async def _complain(self, error: Exception) -> None:
+        if self.up:
+            log.warning("NATS: %s", error or type(error).__name__)
+
+    async def _went_down(self) -> None:
+        self._down("the connection to NATS is lost")
+
+    def _down(self, trouble: str) -> None:
+        if self.up or trouble != self.trouble:
+            log.warning("%s: each side goes on with its own clients; trying again", trouble)
+        self.up, self.trouble = False, trouble
+        self._queue.clear()
+        self._bytes = 0
+        self._changed()
+
+    async def _came_up(self) -> None:
+        assert self._client is not None
+        self.server = str(self._client.connected_server_version)
+        log.info("connected to NATS %s", self.server)
+        self.up, self.trouble = True, ""
+        self._changed()
+
+    def send(self, node: str, frame: bytes) -> bool:
+        if not self.up:
+            return False
+        subject = f"{self.settings.group}.to.{node}" if node else f"{self.settings.group}.all"
+        self._queue.append((subject, frame))
+        self._bytes += len(frame)
+        self._full = self._full or self._bytes > LINK_CHOKED
+        self._woken.set()
+        return True
+
+    async def _send(self, client: Client) -> None:
+        """What was taken, in order; `publish` waits while the socket is full."""
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            while self._queue:
+                subject, frame = self._queue.popleft()
+                self._bytes -= len(frame)
+                try:
+                    await client.publish(subject, frame)
+                except Exception as error:  # the connection is gone, or the server's bound is small
+                    log.warning("NATS did not take %d bytes: %s", len(frame), error)
+                if self._full and self.waiting() < LINK_CHOKED // 2:
+                    self._full = False
+                    self._changed()
+
+    def waiting(self) -> int:
+        pending = self._client.pending_data_size if self._client is not None else 0
+        return self._bytes + pending
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        while self.up and self._queue:
+            await asyncio.sleep(0.01)
+        for task in self._tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self.up = False
+        if client is not None:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await client.flush()
+            with contextlib.suppress(Exception):
+                await client.close()
+
+
+def _context(settings: Settings) -> ssl.SSLContext | None:
+    """TLS as the settings say; None leaves it to the URL."""
+    if not (settings.ca or settings.certificate):
+        return None
+    try:
+        context = ssl.create_default_context(cafile=settings.ca or None)
+        if settings.certificate:
+            context.load_cert_chain(settings.certificate, settings.key or None)
+    except (OSError, ssl.SSLError) as error:
+        raise SettingError(f"cluster.ca, cluster.certificate: {error}") from None
+    return context

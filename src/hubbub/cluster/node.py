@@ -1,0 +1,190 @@
+"""Another node as a session: its filters are subscriptions here, what it is given goes there.
+
+    publish -> route -> Node.deliver -> link -> Wire -> the engine        once a tick, in frames
+    a frame from there -> Phantom as the sender -> publish                 never to a node again
+
+Made by the membership. No I/O.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from hubbub.cluster import frames
+from hubbub.core.broker import Broker
+from hubbub.core.link import Link
+from hubbub.core.message import Encoding, Message, Run, properties_column
+from hubbub.core.rights import Rights
+from hubbub.core.session import Session, Subscription
+from hubbub.core.topics import CLIENT
+from hubbub.schema import name_to_wire
+
+if TYPE_CHECKING:
+    from hubbub.cluster.membership import Membership
+
+UNREACHABLE: Final = "the cluster cannot be reached"
+SLOW: Final = "slow node"
+
+log = logging.getLogger("hubbub.cluster")
+
+
+class FarRights(Rights):
+    """Of who was asked at another node: rights to publish are asked where a client is.
+
+    One for all of them, so that their routes are not those of local senders.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found_by_name = False
+
+
+class Phantom(Session):
+    """A client of another node, or the hub there: as a sender, and to be written to."""
+
+    far = True
+
+    def __init__(self, protocol: str, client: str, rights: Rights, number: int) -> None:
+        super().__init__(protocol, client, rights)
+        self.number = number
+
+    def deliver(self, run: Run, subscription: Subscription) -> None:
+        raise AssertionError("what is for a phantom goes to its node")
+
+
+class Crossing(Encoding):
+    """How messages look between nodes. `group`: for one member of this group there."""
+
+    def __init__(self, broker: Broker, number: int, group: str = "") -> None:
+        self.broker = broker
+        self.number = number  # by which others know the hub itself
+        self.group = name_to_wire(group)
+        self.by_qos = (self, self, self)
+
+    def encode(self, run: Run) -> bytes:
+        payloads = run.encoding.payloads(run)
+        if payloads is None:
+            return self.spelled(run)
+        return self._record(run, payloads, [])
+
+    def spelled(self, run: Run, stamp: int = 0, node: str = "", again: bool = False) -> bytes:
+        """The same with all that the messages have, and of a retained one whose it is."""
+        messages = run.messages()
+        payloads = [message.payload for message in messages]
+        return self._record(run, payloads, list(map(self._rest, messages)), stamp, node, again)
+
+    def _record(
+        self, run: Run, payloads: list[bytes], rests: list[frames.Rest], stamp: int = 0,
+        node: str = "", again: bool = False,
+    ) -> bytes:  # fmt: skip
+        sender, number = run.sender, run.sender.number
+        if number == self.broker.itself.number:
+            number = self.number
+        return frames.piece(
+            frames.Said(
+                number, sender.protocol, name_to_wire(sender.client), name_to_wire(run.route.name),
+                self.group, run.qos, run.retain, sender.asks_by_number, payloads, rests, stamp,
+                node, again,
+            )  # fmt: skip
+        )
+
+    def _rest(self, message: Message) -> frames.Rest:
+        reply_to = message.reply_to
+        if reply_to == f"{CLIENT}{self.broker.itself.number}":
+            reply_to = f"{CLIENT}{self.number}"
+        return frames.Rest(
+            name_to_wire(message.subtopic), name_to_wire(message.content_type),
+            name_to_wire(reply_to), message.correlation, message.expires,
+            properties_column(message.properties),
+        )  # fmt: skip
+
+    def decode(self, run: Run) -> list[Message]:
+        raise AssertionError("what comes from a node is made with its messages")
+
+
+class Wire:
+    """The transport of a node's link: what a tick gathered becomes frames."""
+
+    def __init__(self, membership: Membership, node: Node) -> None:
+        self.membership = membership
+        self.node = node
+
+    def write(self, data: bytes) -> None:
+        for pieces in frames.cut(data):
+            self.membership.send(self.node, pieces)
+
+    def writelines(self, data: list[bytes]) -> None:
+        self.write(b"".join(data))
+
+    def get_write_buffer_size(self) -> int:
+        return self.membership.engine.waiting()
+
+    def close(self) -> None:
+        """It ends with the membership."""
+
+    abort = close
+
+
+class Node(Session):
+    """`boot`: when it started; `life`: when this node met it; `sent` and `seen` count frames.
+
+    `their_life` is its own of us, 0 before its first frame. `heard` (monotonic seconds): when it
+    last said something. `wants`: its filters; `clients`: its phantoms by number, `number_there`:
+    of the hub itself. `counts`: how many a publish there reaches, by observed name. `feed`: names
+    of retained messages that it is still to be told.
+    """
+
+    far = True
+    once = True
+
+    def __init__(self, membership: Membership, name: str, boot: int, life: int) -> None:
+        broker = membership.broker
+        super().__init__("node", name, broker.open)
+        self.membership = membership
+        self.broker = broker
+        self.boot = boot
+        self.life = life
+        self.sent = 0
+        self.their_life = 0
+        self.seen = 0
+        self.heard = broker.clock.now()
+        self.version = ""
+        self.wants: dict[tuple[str, bool], Subscription] = {}
+        self.clients: dict[int, Phantom] = {}
+        self.number_there = 0
+        self.counts: dict[str, int] = {}
+        self.parts = bytearray()
+        self.feed: deque[str] = deque()
+        self.link = Link(broker.outgoing, Wire(membership, self))
+        self.link.relieved = self.relieve
+        encodings = membership.crossing.by_qos
+        self.direct = Subscription(self, CLIENT, 2, encodings, literal=True)
+
+    def tell(self, record: frames.Record) -> None:
+        self.link.write(frames.piece(record))
+
+    def deliver(self, run: Run, subscription: Subscription) -> None:
+        """Nothing that came from a node; and what is retained goes to all nodes another way."""
+        if run.sender.far or run.retain:
+            return
+        membership, link = self.membership, self.link
+        if not membership.engine.up:
+            self.broker.metrics.drop(UNREACHABLE, run.count)
+        elif link.choked and not self.broker.patience.has(self, link, run):
+            self.broker.metrics.drop(SLOW, run.count)
+        else:
+            link.write(run.seen_as(subscription.encodings[run.qos]))
+            membership.messages_out += run.count
+
+    def relieve(self) -> None:
+        """There is room again."""
+        self.link.choked = False
+        self.broker.patience.drained(self.link)
+
+    def ready(self) -> bool:
+        return self.membership.engine.up and not self.link.choked
+
+    def changed(self, name: str, count: int) -> None:
+        self.tell(frames.Count(name_to_wire(name), count))

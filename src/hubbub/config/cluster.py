@@ -1,0 +1,47 @@
+"""Settings of a hub that is a node of a cluster.
+
+Part of `settings`, which has all others; declared here because the cluster reads them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from hubbub.config.identity import because
+
+Word = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{0,60}$")]
+
+
+class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Several hubs as one, over NATS."""
+
+    url: Annotated[
+        tuple[str, ...],
+        because(
+            "the NATS servers, nats://HOST:PORT or tls://USER:PASSWORD@HOST:PORT; several of one "
+            "NATS cluster are tried in turn. Empty: this hub is alone"
+        ),
+    ] = ()
+    name: Annotated[
+        Word, because("of this node, its own in the cluster, always the same: letters, digits")
+    ] = ""
+    group: Annotated[
+        Word, because("of the cluster: hubs of one group find one another, others do not")
+    ] = "hubbub"
+    credentials: Annotated[
+        str, because("a file with the credentials of a NATS account, as `nsc` writes it")
+    ] = ""
+    ca: Annotated[
+        str, because("the authority of the servers' certificates, instead of the system's")
+    ] = ""
+    certificate: Annotated[str, because("this node's own, for servers that ask for one")] = ""
+    key: Annotated[str, because("its private key; empty means in the same file")] = ""
+    counts: Annotated[
+        Literal["node", "cluster"],
+        because(
+            'whom "how many subscribe to this topic" counts: the clients of this node, as SMQ\'s '
+            "reference does, or those of all nodes"
+        ),
+    ] = "node"

@@ -1,0 +1,63 @@
+"""A hub's part in a cluster, as its node drives it: made, opened, heard, left.
+
+    made with the broker -> begins when the state is recovered -> joins before clients are heard
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from hubbub.cluster.engine import Engine
+from hubbub.cluster.membership import Membership
+from hubbub.config.settings import Settings
+from hubbub.core.broker import Broker
+from hubbub.errors import SettingError
+
+
+def member(
+    broker: Broker, settings: Settings, engine: Engine | None, version: str
+) -> Membership | None:
+    """The membership of this hub, None if it is alone. SettingError for what cannot be."""
+    wanted = settings.cluster
+    if engine is None and not wanted.url:
+        return None
+    if engine is None:
+        if not wanted.name:
+            raise SettingError(
+                "cluster.name is missing: each node of a cluster has its own (--cluster-name)"
+            )
+        from hubbub.cluster.nats import Nats
+
+        engine = Nats(wanted)
+    return Membership(broker, engine, version, wanted.counts == "cluster")
+
+
+async def join(membership: Membership, schedule: Callable[[], None]) -> None:
+    """Be one of the nodes from now on. SettingError if another one has this name."""
+    engine = membership.engine
+
+    def heard(frame: bytes) -> None:
+        membership.hear(frame)
+        schedule()
+
+    def changed() -> None:
+        if engine.up:
+            membership.beat()
+        membership.relieve()
+        schedule()
+
+    membership.begin()
+    await engine.open(heard, changed)
+    membership.beat()
+    schedule()
+    if engine.up:
+        await asyncio.sleep(engine.settle_seconds)
+    if membership.excluded:
+        await engine.close()
+        raise SettingError(membership.excluded)
+
+
+async def leave(membership: Membership) -> None:
+    membership.goodbye()
+    await membership.engine.close()
