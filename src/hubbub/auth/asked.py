@@ -53,6 +53,7 @@ class AskingGate(Gate):
     ) -> None:
         super().__init__(inner.rights, inner.place)
         self._inner = inner
+        self.checks = inner.checks or authenticate is not None
         self._authenticate = authenticate
         self._permit = permit
 
@@ -71,6 +72,7 @@ class AskingGate(Gate):
         def answered(reason: str) -> None:
             if not reason and not self._inner.still_in(shown):
                 reason = BAD_CREDENTIALS
+            shown.proved = not reason
             if reason:
                 done(None, reason)
             else:
@@ -135,6 +137,7 @@ class PermittedRights(Rights):
         protocol = opening.protocol if opening is not None else ""
         self.session: Session = Silent(protocol, credentials.client, self)
         self.session.opening, self.session.user = opening, credentials.user
+        self.session.payer = credentials.owner
 
     def may(self, verb: str, name: str) -> bool:
         if not self._inner.may(verb, name):

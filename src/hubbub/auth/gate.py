@@ -140,6 +140,8 @@ class Guard(Gate):
         acl: Acl | Dynamic | None, tokens: Tokens | None = None, keys: Keys | None = None,
     ) -> None:  # fmt: skip
         super().__init__(gates.everything, listener.address)
+        by_tls = listener.tls.identity != "none"
+        self.checks = passwords is not None or tokens is not None or by_tls
         self._gates = gates
         self._listener = listener
         self._passwords = passwords
@@ -160,6 +162,7 @@ class Guard(Gate):
         if by_certificate:
             credentials.user = credentials.certificate or _shared(credentials)
         by_token = not by_certificate and self._tokens is not None and is_jwt(secret)
+        credentials.proved = by_certificate or by_token or passwords is not None
         credentials.basis = self._basis(credentials, not (by_certificate or by_token))
         if complaint:
             decide(complaint)
@@ -258,6 +261,7 @@ class Guard(Gate):
 
         def admit(user: str) -> tuple[Rights | None, str]:
             complaint = self._complaint(credentials)
+            credentials.proved = True
             credentials.basis = self._basis(credentials, True)
             complaint = complaint or self._wrong_client(credentials)
             return (None, complaint) if complaint else (self._rights(credentials), "")

@@ -20,6 +20,7 @@ from hubbub.config.identity import Jwt as Jwt
 from hubbub.config.identity import Tls as Tls
 from hubbub.config.identity import because as _because
 from hubbub.config.identity import networks as networks
+from hubbub.config.limits import Limits as Limits
 from hubbub.errors import SettingError
 
 DEFAULT_DATA: Final = "./hubbub-data"
@@ -224,48 +225,6 @@ class Journal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 0
 
 
-class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Bounds of every connection, and of what waits for none."""
-
-    message_bytes: Annotated[
-        Count, _because("the largest payload taken from a client: people queue whole files")
-    ] = 64 * 1024 * 1024
-    delayed_messages: Annotated[
-        CountOrNone,
-        _because("messages that wait under `$delayed/`; one more is dropped and counted"),
-    ] = 100_000
-    retained_messages: Annotated[
-        CountOrNone,
-        _because("retained messages; one more is not kept. 0 keeps none and tells MQTT clients so"),
-    ] = 1_000_000
-    waiting_bytes: Annotated[
-        Count,
-        _because(
-            "what all connections together may keep waiting: messages half sent, requests not "
-            "answered, answers not read. Over it the heaviest of the user with the most is ended, "
-            "and so on until an eighth is free"
-        ),
-    ] = 512 * 1024 * 1024
-    hold_back_seconds: Annotated[
-        Annotated[float, Meta(ge=0, le=60)],
-        _because(
-            "for so long a publisher waits for the only reader of its messages of QoS 0, when that "
-            "is slower; what comes after is dropped until the reader has caught up. 0 always drops"
-        ),
-    ] = 5.0
-    hold_back: Annotated[
-        tuple[str, ...],
-        _because("topic filters where publishers wait for the slowest of many readers, too"),
-    ] = ()
-    busy_poll_us: Annotated[
-        Annotated[int, Meta(ge=0, le=1_000)],
-        _because(
-            "microseconds in which the next message is looked for before the hub sleeps, while "
-            "messages follow so closely; waking takes longer. 0 always sleeps; so does one core."
-        ),
-    ] = 100
-
-
 class Session(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bounds of what one client may leave unacknowledged."""
 
@@ -384,13 +343,6 @@ class Mqtt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     shared_subscriptions: Annotated[
         bool, _because("whether they may share one: `$share/GROUP/FILTER`")
     ] = True
-    message_rate: Annotated[
-        CountOrNone,
-        _because(
-            "publishes of one client in a second; one more ends its connection, for those of 5.0 "
-            "with 0x96. 0 sets no bound"
-        ),
-    ] = 0
     connect_rate: Annotated[
         CountOrNone,
         _because(

@@ -19,7 +19,7 @@ from hubbub.core.audit import who
 from hubbub.core.clock import Clock
 from hubbub.core.context import Context
 from hubbub.core.delayed import Delays
-from hubbub.core.gate import Admission, Opening
+from hubbub.core.gate import Admission, Opening, owner
 from hubbub.core.hooks import Hooks
 from hubbub.core.limits import (
     AUDIENCES,
@@ -138,6 +138,7 @@ class Broker(Context):
     def entitle(self, session: Session, admission: Admission) -> None:
         """From now on a session has the rights of this admission."""
         session.user, session.rights = admission.user, admission.rights
+        session.payer = session.payer or admission.owner
         session.routes = {}
         admission.stays()
         if session.subscriptions:
@@ -158,7 +159,7 @@ class Broker(Context):
         session.opening, session.mount = admission.opening, admission.mount
         session.address = admission.opening.address if admission.opening is not None else ""
         if session.payer == BEFORE and session.address:
-            self._count(session)
+            self._count(session, admission.owner)
         session.number = admission.number or self.address()
         self.clients[session.number] = session
         self.metrics.clients += 1
@@ -338,7 +339,7 @@ class Broker(Context):
     def revive(self, session: Session) -> None:
         """A session that is away takes its place in the routes again."""
         self.sessions[session.protocol, session.client] = session
-        self._count(session)
+        self._count(session, owner(session.user, "") if self.checks_names() else "")
         session.since = self.log.position
         for subscription in session.subscriptions.values():
             name = subscription.filter.removeprefix(QUEUE)
@@ -348,11 +349,9 @@ class Broker(Context):
                 self.enter(subscription)
         self._hear(session, sum(one.no_local for one in session.subscriptions.values()))
 
-    def _count(self, session: Session) -> None:
-        """What a session of before this start has counts as its user's, or once it is back as its
-        address's.
-        """
-        session.payer = "" if session.user or session.address else BEFORE
+    def _count(self, session: Session, whose: str) -> None:
+        """What a session of before this start has counts as its user's, or its address's."""
+        session.payer = whose or BEFORE
         self.quotas.take(SESSIONS, session)
         self.quotas.take(SUBSCRIBED, session, sum(map(size_of, session.subscriptions)))
 

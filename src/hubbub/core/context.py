@@ -71,6 +71,10 @@ class Context:
         """Who has this number, here or at another node."""
         return self.clients.get(number) or self.phantoms.get(number)
 
+    def checks_names(self) -> bool:
+        """Whether somebody checks users here, so that one whom the journal names was that user."""
+        return any(gate.checks for gate in self.gates)
+
     def absent(self, user: str, client: str) -> Rights:
         """What a client of before this start may do, until it is here again."""
         if not self.gates:

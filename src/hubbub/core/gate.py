@@ -26,11 +26,13 @@ class Credentials:
 
     `certificate` is the name in its TLS certificate, empty if it has none; `opening` how its
     connection began, if it has one; `basis` what the gate's decision rests on, for the gate alone.
+    `proved`: the gate saw that the user is who it says.
     `expires`: when they are over, in seconds since 1970, 0.0 = never; the gate sets it.
     """
 
     __slots__ = (
         "client", "user", "secret", "address", "certificate", "opening", "basis", "expires",
+        "proved",
     )  # fmt: skip
 
     def __init__(
@@ -50,6 +52,14 @@ class Credentials:
         self.opening = opening
         self.basis: object = None
         self.expires = 0.0
+        self.proved = False
+
+    @property
+    def owner(self) -> str:
+        """To whom it is put down what it takes. A user name that nobody checked is no user's: who
+        says another one on each connection would have the share of many.
+        """
+        return owner(self.user if self.proved else "", self.address)
 
 
 class Step:
@@ -85,8 +95,11 @@ class Exchange:
 class Gate:
     """Lets everybody in with the same rights; `auth` has stricter ones.
 
-    `place`: the address of its listener, as the settings say it; "" if it has none.
+    `place`: the address of its listener, as the settings say it; "" if it has none. `checks`:
+    whether it can tell that a user is who it says.
     """
+
+    checks = False
 
     def __init__(self, rights: Rights, place: str = "") -> None:
         self.rights = rights
@@ -134,15 +147,15 @@ class Whose(NamedTuple):
     name: str
 
     @classmethod
-    def known(cls, user: str, address: str) -> Whose:
-        return cls(KNOWN, owner(user, address))
+    def known(cls, name: str) -> Whose:
+        return cls(KNOWN, name)
 
 
 def at_once(action: Callable[[], None]) -> None:
     action()
 
 
-def _nobody_waits() -> None:
+def _nobody_waits(whose: str, client: str) -> None:
     """There is no room for strangers that it could leave."""
 
 
@@ -185,12 +198,13 @@ class Opening:
     for the log. `protocol` is the name of what is spoken, `challenge` the random number the hub
     told the client (0 = none), `info` what the client said about itself, and `argument` what the
     program said that handed the connection over. `mount` is what the names of this listener have
-    before those that its clients say. `let_in` is called when the gate has said yes, `refused`
-    with this, user, client and the reason when it has said no, `until` when its credentials are
-    over at a time (seconds since 1970): the connection ends then. `hold` has nothing more heard of
-    the client until the function is called that it returns (None: it goes on), `listens(False)`
-    until `listens(True)`, for a connection that works in turns. `gone`: nobody waits for its answer
-    any more. `site` says which requests of browsers it takes; who speaks HTTP asks
+    before those that its clients say. `let_in` is called when the gate has said yes, with whose it
+    is (`owner`; "" = its address's) and the client, `refused` with this, user, client and the
+    reason when it has said no, `until` when its credentials are over at a time (seconds since
+    1970): the connection ends then. `hold` has nothing more heard of the client until the function
+    is called that it returns (None: it goes on), `listens(False)` until `listens(True)`, for a
+    connection that works in turns. `gone`: nobody waits for its answer any more. `site` says which
+    requests of browsers it takes; who speaks HTTP asks
     it about each.
     """
 
@@ -262,9 +276,10 @@ class Opening:
         if rights is None:
             self.turn_away(credentials.user, credentials.client, reason)
             return None
-        self.let_in()
+        self.let_in(credentials.owner, credentials.client)
         admission = Admission(self.protocol, credentials.client, credentials.user, rights, self)
         admission.credentials = credentials
+        admission.owner = credentials.owner
         return admission
 
     def turn_away(self, user: str, client: str, reason: str) -> None:
@@ -297,10 +312,12 @@ class Admission:
     """Who was let in, as whom, and with which rights: what a session begins with.
 
     `number`: the address of a connection that it takes over, 0 if there is none. `credentials`:
-    what it showed the gate, None if no gate was asked.
+    what it showed the gate, None if no gate was asked; `owner`: to whom is put down what it takes.
     """
 
-    __slots__ = ("protocol", "client", "user", "rights", "opening", "number", "credentials")
+    __slots__ = (
+        "protocol", "client", "user", "rights", "opening", "number", "credentials", "owner",
+    )  # fmt: skip
 
     def __init__(
         self, protocol: str, client: str, user: str, rights: Rights, opening: Opening | None = None
@@ -312,6 +329,7 @@ class Admission:
         self.opening = opening
         self.number = 0
         self.credentials: Credentials | None = None
+        self.owner = ""
 
     @property
     def mount(self) -> str:

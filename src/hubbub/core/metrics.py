@@ -9,14 +9,15 @@ class Metrics:
 
     `bytes_in` are those of published messages, `bytes_received` all that sockets brought.
     `clients`: how often one was let in, `expired`: lasting sessions that ended while it was away,
-    `held_back`: how often a publisher began to wait for a slow reader.
+    `held_back`: how often a publisher began to wait for a slow reader; `slowed`: how often a client
+    waited because of its rate, by the setting (`runtime.rates`).
     """
 
     __slots__ = (
         "messages_in", "bytes_in", "messages_out", "bytes_received", "connections",
         "connections_ended", "connections_refused", "dropped", "refused",
         "started", "clients", "expired",
-        "held_back",
+        "held_back", "slowed",
     )  # fmt: skip
 
     def __init__(self, started: int = 0) -> None:
@@ -32,6 +33,7 @@ class Metrics:
         self.held_back = 0
         self.dropped: dict[str, int] = {}
         self.refused: dict[str, int] = {}
+        self.slowed: dict[str, int] = {}
         self.started = started
 
     def drop(self, reason: str, count: int = 1) -> None:

@@ -8,10 +8,11 @@
     lasting sessions      sessions that outlive a connection  a client begins one
     bytes of subscriptions  SUBSCRIPTION_BYTES and the filter  a client subscribes
 
-Who is nobody in particular counts as its address. What the hub does by itself counts for nobody.
-What was taken is given back when it ends; what is there since before the start counts for the pool,
-and for nobody. A refusal is counted, kept for who asks why, and logged once a minute for each pool
-and user. The protocols have codes for it. Called by the broker and its parts. No I/O.
+Who is nobody in particular counts as its address, and so does a user whose name nobody checked.
+What the hub does by itself counts for nobody. What was taken is given back when it ends; what is
+there since before the start counts for the pool, and for nobody. A refusal is counted, kept for who
+asks why, and logged once a minute for each pool and user. The protocols have codes for it. Called
+by the broker and its parts. No I/O.
 """
 
 from __future__ import annotations

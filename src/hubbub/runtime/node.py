@@ -60,6 +60,7 @@ from hubbub.runtime.deadlines import Deadlines
 from hubbub.runtime.dialer import Dialer, Line
 from hubbub.runtime.guests import Guest
 from hubbub.runtime.listener import Listener
+from hubbub.runtime.rates import Rates
 from hubbub.runtime.socket import Socket
 from hubbub.runtime.strangers import Strangers
 from hubbub.runtime.systemd import still_starting
@@ -119,6 +120,7 @@ class Node:
         self.broker = Broker(self.clock, Log(self.clock), "none")
         self.strangers = Strangers(STRANGERS, self.broker.metrics)
         self.waiting = Waiting(self.broker.metrics)
+        self.rates = Rates(self.clock, self.broker.metrics)
         self.gates = Gates(self.broker.open)
         self._held_back: set[Socket | Line] = set()
         self._scheduled = False
@@ -242,6 +244,7 @@ class Node:
         rows = journal if journal is not None else Log(self.clock)
         broker = self.broker = Broker(self.clock, rows, record, settings.journal.exclude)
         self.waiting = Waiting(broker.metrics)
+        self.rates = Rates(self.clock, broker.metrics)
         self.gates = Gates(broker.open, settings.dynamic_security)
         if self.gates.dynamic is not None:
             Control(broker, self.gates.dynamic, self._hold_rights)
@@ -267,6 +270,7 @@ class Node:
             listens = settings.durability == "disk" and "os" in promised
             self.journal.on_written = self._written if listens else None
         self.waiting.apply(settings.limits.waiting_bytes)
+        self.rates.apply(settings.limits, self.sockets)
         broker.inflight = settings.session.inflight
         broker.backlog_messages = settings.session.backlog_messages
         broker.subscriptions = settings.session.subscriptions
@@ -526,6 +530,7 @@ class Node:
             _safely(sock.woken, now)
         _safely(self.strangers.sweep, now)
         _safely(self.waiting.look, now, self.sockets)
+        _safely(self.rates.sweep, now)
         for listener in self.listeners:
             _safely(listener.sweep, now)
         for protocol in self.protocols:

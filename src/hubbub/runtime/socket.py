@@ -21,10 +21,9 @@ from hubbub.config.settings import Listener as ListenerSettings
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.connection import NEVER, Connection, Protocol
-from hubbub.core.gate import Gate, Opening
+from hubbub.core.gate import Gate, Opening, owner
 from hubbub.core.limits import (
     CLOSE_SECONDS,
-    GONE_SECONDS,
     HEAD_BYTES,
     HEAD_SECONDS,
     LINK_CHOKED,
@@ -35,19 +34,21 @@ from hubbub.core.limits import (
 )
 from hubbub.core.link import Link
 from hubbub.errors import ProtocolError
-from hubbub.runtime.binding import acknowledge, unheard
+from hubbub.runtime.arriving import Arriving
+from hubbub.runtime.binding import acknowledge
 from hubbub.runtime.deadlines import Deadlines
 from hubbub.runtime.expiry import Expiring, Expiry
 from hubbub.runtime.farewell import Leaving, leave
 from hubbub.runtime.framing import WebSocketFraming
 from hubbub.runtime.guests import Guest, Guests, Visit
 from hubbub.runtime.handshake import FIRST, REFUSED, first_record, not_in_clear
+from hubbub.runtime.rates import Paying, Rates, Toll
 from hubbub.runtime.strangers import Stranger, Strangers
-from hubbub.runtime.waiting import Conversing, Waiting
+from hubbub.runtime.waiting import Waiting
 from hubbub.wire import proxy
 from hubbub.wire.http import Request, bad_request, looks_like_http, parse_head, response
 from hubbub.wire.site import Site
-from hubbub.wire.source import is_among, source_of
+from hubbub.wire.source import is_among
 from hubbub.wire.websocket import Frames, handshake_response
 
 log = logging.getLogger("hubbub.listener")
@@ -70,6 +71,7 @@ class Host(typing.Protocol):
     sockets: set[Socket]
     strangers: Strangers
     waiting: Waiting
+    rates: Rates
     most_connections: int
     congested: bool
 
@@ -106,14 +108,14 @@ class Place(typing.Protocol):
     ) -> None: ...  # fmt: skip
 
 
-class Socket(asyncio.Protocol, Conversing, Expiring):
+class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
     """One accepted connection, from its first byte to its last."""
 
     __slots__ = (
         "listener", "hub", "secure", "transport", "link", "connection", "protocol", "opening",
         "frames", "young", "deadline", "cut_off", "peer", "reason", "made", "argument", "blocked",
-        "paused", "held", "unread", "unread_since", "hurried", "stranger", "said",
-        "counted", "waiting", "expiry", "announced", "received", "weighed", "busy",
+        "paused", "held", "unread", "unread_since", "hurried", "expiry", "announced",
+        "received", "weighed", "busy", "toll",
     )  # fmt: skip
 
     def __init__(self, listener: Place, secure: bool = False, argument: object = None) -> None:
@@ -133,24 +135,20 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
         self.peer: tuple[str, int] = ("", 0)
         self.reason = ""
         self.made = False
-        self.counted = True
-        self.waiting = False  # for room
         self.expiry: Expiry | None = None  # of its credentials, if they have one
         self.announced = True  # who it is; a balancer has to say so first
-        # Until it is let in, and how many bytes it said so far.
-        self.stranger: Stranger | None = None
-        self.said = 0
         # Of a reader that is behind: whether the loop's buffer is full, whether nothing is read
         # from it, the least that it left unread, and since when it takes nothing more.
         self.blocked = False
         self.paused = False
         self.held = False  # nothing is read from it while the disk is behind
         self.busy = False  # nor while its connection works in turns
+        self.toll: Toll | None = None  # where a rate is set
         self.unread = 0
         self.unread_since = 0.0
         # How many bytes came in all, and when it was weighed last.
         self.received = self.weighed = 0
-        Conversing.__init__(self)
+        Arriving.__init__(self)
         self.hurried: list[bytes] | None = None  # the out-buffer when the kernel was told to hurry
 
     # Called by the loop
@@ -171,54 +169,6 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
             self.announced = not proxies or bool(peer and not is_among(peer[0], proxies))
             self._arrive()
 
-    def _arrive(self) -> None:
-        """Count a connection, once however it is wrapped.
-
-        Where it is one too many the others may be gone: a network that was away for a moment ends
-        all connections and brings them back, and the loop hears of both in any order.
-        """
-        listener, metrics = self.listener, self.hub.broker.metrics
-        metrics.connections += 1
-        listener.connections += 1
-        if listener.connections > self._most() and not self._out_of_files():
-            self.waiting = True
-            asyncio.get_running_loop().call_later(GONE_SECONDS, self._judge)
-        else:
-            self._judge()
-
-    def _most(self) -> float:
-        return max(self.listener.settings.max_connections, 0) or NEVER
-
-    def _out_of_files(self) -> bool:
-        metrics = self.hub.broker.metrics
-        return metrics.connections - metrics.connections_ended > self.hub.most_connections
-
-    def _judge(self) -> None:
-        """Let it in, or say why not."""
-        listener, transport = self.listener, self.transport
-        self.waiting = False
-        if transport is None or transport.is_closing():
-            return
-        if listener.connections > self._most() or self._out_of_files():
-            listener.guests.sweep()  # some may have gone a moment ago
-        if listener.connections > self._most():
-            self._turn_back(f"more than max_connections = {self._most()} here")
-        elif self._out_of_files():
-            self._turn_back(listener.full())
-        else:
-            self._be_stranger()
-            self._stay()
-            if self.young:  # what it said meanwhile
-                transport.resume_reading()
-                self.data_received(b"")
-
-    def _turn_back(self, complaint: str) -> None:
-        """Counted out at once, or the next one would be refused for it."""
-        self.hub.broker.metrics.connections_refused += 1
-        self.counted = False
-        self.listener.departed()
-        self._end(complaint)
-
     def _stay(self) -> None:
         self.hub.deadlines.add(self.hub.clock.now() + HEAD_SECONDS, self)
 
@@ -230,44 +180,15 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
         if self.busy:
             self.transport.pause_reading()
         else:
-            self._read_on()
-
-    def _read_on(self) -> None:
-        if self.transport is not None and not (self.busy or self.held or self.paused):
-            self.transport.resume_reading()
-
-    # Called by the room for strangers
-
-    def occupied(self) -> bool:
-        if self.connection is not None:
-            return self.held or self.connection.asking
-        return self.held or (not self.young and unheard(self.transport))
-
-    def turn_away(self) -> None:
-        self.stranger = None
-        if self.transport is not None:
-            self.transport.abort()
-
-    def _be_stranger(self) -> None:
-        self.stranger = Stranger(self, source_of(self.peer[0]), self.hub.clock.now())
-        self.hub.strangers.add(self.stranger)
-
-    def settle(self) -> None:
-        """It is no stranger any more: it was let in, or is gone."""
-        if self.stranger is not None:
-            self.hub.strangers.discard(self.stranger)
-            self.stranger = None
-
-    def _spend(self, size: int) -> None:
-        """What a stranger may say at most. Of HTTP it is the parser that knows."""
-        self.said += size
-        protocol = self.protocol
-        if protocol is not None and not protocol.raw_head and self.said > protocol.login_bytes:
-            raise ProtocolError(f"more than {protocol.login_bytes} bytes before it was let in")
+            self.read_on()
 
     # Called by the loop
 
     def data_received(self, data: bytes) -> None:
+        if self.toll is not None:
+            data = self.part_of(self.toll, data)
+            if not data:
+                return
         metrics = self.hub.broker.metrics
         metrics.bytes_received += len(data)
         published = metrics.messages_in
@@ -301,6 +222,8 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
         self.received += len(data)
         if self.received - self.weighed > WEIGHED_BYTES:
             self._weigh()
+        if self.toll is not None:
+            self.pay(metrics.messages_in - published, len(data))
         if self.hub.congested and self.hub.crowded(metrics.messages_in != published):
             self.hub.hold_back(self)
 
@@ -329,7 +252,7 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
         self.held = False
         if self.transport is None or self.transport.is_closing():
             return
-        self._read_on()
+        self.read_on()
         if self.connection is not None:
             self.connection.listens(self.hub.clock.now())
             self.schedule()
@@ -338,6 +261,8 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
 
     def run(self, action: Callable[[], None]) -> None:
         """Let the connection do something that no bytes of its own have caused."""
+        metrics = self.hub.broker.metrics
+        published = metrics.messages_in
         try:
             action()
         except ProtocolError as error:
@@ -345,6 +270,8 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
         except Exception:
             log.exception("%s:%d broke the hub's own code; closed", *self.peer)
             self._end("internal error")
+        if self.toll is not None and metrics.messages_in != published:
+            self.pay(metrics.messages_in - published, 0)
         self.schedule()
         self.hub.schedule()
 
@@ -378,7 +305,7 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
         self.blocked = False
         if self.paused and self.transport is not None:
             self.paused = False
-            self._read_on()
+            self.read_on()
             # What it said meanwhile is heard first, before it is asked for signs of life.
             self.hub.deadlines.add(self.hub.clock.now() + PAUSE_SECONDS, self)
         if self.link is not None:
@@ -420,6 +347,8 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
             log.info("%s:%d closed: %s", *self.peer, reason)
         self.hub.deadlines.forget(self)
         self.hub.waiting.forget(self)
+        if self.toll is not None:
+            self.hub.rates.leave(self.toll)
         # The heap of deadlines may hold this object for a while: let go of what is large.
         self.transport = self.link = self.frames = None
         self.young = b""
@@ -435,7 +364,7 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
         if self.connection is None:
             return
         now = self.hub.clock.now()
-        if not self.cut_off and not self.paused and not self.held:
+        if not (self.cut_off or self.paused or self.held or self.slowed()):
             self.hub.deadlines.add(self.connection.wake(now), self)
         if self.blocked and not self.cut_off:
             self.hub.deadlines.add(now + STALLED_SECONDS / 4, self)
@@ -453,8 +382,8 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
             link.close(f"it has read nothing for {STALLED_SECONDS:g} s")
             self.schedule()
             self.hub.schedule()
-        elif self.held:
-            pass  # its deadline comes back with `go_on`
+        elif self.held or self.slowed():
+            pass  # its deadline comes back when it is heard again
         elif self.connection is not None:
             self.schedule()
         elif self.opening is None:
@@ -602,7 +531,7 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
         self.opening.argument = self.argument
         self.opening.mount = self.listener.settings.mount_point
         self.opening.site = self.listener.site(self.secure)
-        self.opening.let_in = self.settle
+        self.opening.let_in = self._let_in
         self.opening.listens = self._listens
         self.opening.refused = self.hub.broker.audit.turned_away
         self.opening.until = self.until
@@ -669,6 +598,18 @@ class Socket(asyncio.Protocol, Conversing, Expiring):
                 self.transport.abort()
         if frames.closed and self.link is not None:
             self.link.close("")
+
+    def _let_in(self, whose: str, client: str) -> None:
+        self.settle()
+        if self.connection is not None:  # else the web application has it
+            whose = whose or owner("", self.peer[0])
+            self.toll = self.toll_of(self.hub.rates, whose, client)
+
+    def look_at_rates(self) -> None:
+        """The settings have changed."""
+        shown = self.opening.credentials if self.opening is not None else None
+        if shown is not None and self.connection is not None and self.toll is None:
+            self.toll = self.toll_of(self.hub.rates, shown.owner, shown.client)
 
     # Ending
 

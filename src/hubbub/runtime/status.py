@@ -38,6 +38,7 @@ def traffic(broker: Broker) -> dict[str, Any]:
         "dropped": metrics.dropped,
         "refused": metrics.refused,
         "held_back": metrics.held_back,
+        "slowed": metrics.slowed,
     }
 
 

@@ -25,7 +25,7 @@ from typing import Final, Protocol
 
 from hubbub.core.connection import Connection
 from hubbub.core.connection import Protocol as Spoken
-from hubbub.core.gate import STRANGER, VISITOR, Opening, Whose
+from hubbub.core.gate import STRANGER, VISITOR, Opening, Whose, owner
 from hubbub.core.limits import (
     HALF_SECONDS,
     LINK_CHOKED,
@@ -37,6 +37,7 @@ from hubbub.core.limits import (
 )
 from hubbub.core.link import Link
 from hubbub.core.metrics import Metrics
+from hubbub.runtime.rates import Toll
 from hubbub.runtime.strangers import Stranger
 from hubbub.wire.source import source_of
 from hubbub.wire.websocket import Frames
@@ -79,6 +80,7 @@ class Conversing:
     secure: bool
     held: bool
     paused: bool
+    toll: Toll | None
     received: int
 
     def __init__(self) -> None:
@@ -93,10 +95,12 @@ class Conversing:
             http = self.protocol is not None and self.protocol.raw_head
             return Whose(VISITOR if http else STRANGER, source_of(self.peer[0]))
         shown = self.opening.credentials if self.opening is not None else None
-        return Whose.known(shown.user if shown is not None else "", self.peer[0])
+        return Whose.known(shown.owner if shown is not None else owner("", self.peer[0]))
 
     def weight(self, shared: set[int] | None = None) -> int:
         link, half = self.link, self._half()
+        if self.toll is not None:
+            half += self.toll.left
         connection = self.connection
         if connection is not None and connection.lasting > WEIGHED_BYTES:
             half += connection.lasting
@@ -118,7 +122,8 @@ class Conversing:
 
     def half_since(self, now: float) -> float | None:
         works = self.connection is not None and self.connection.works()
-        if works or self.held or self.paused or not self._half():
+        slowed = self.toll is not None and self.toll.slowed
+        if works or self.held or self.paused or slowed or not self._half():
             self.half = 0
             return None
         if self.half != self.received:

@@ -114,7 +114,7 @@ class Guarded:
                 self._opening.turn_away("", "", f"{path[:100]} wants the token of the API")
                 return _wants_token()
             scope[ADMISSION] = self._everything
-            self._opening.let_in()
+            self._opening.let_in("", "")
             return None
         admission, reason = await self._ask(*authorization(shown))
         if admission is None and path.startswith(API):
@@ -141,6 +141,7 @@ def session_of(admission: Admission, client: str = "") -> Session:
     """Whoever makes one request, as the broker knows clients."""
     session = Silent(admission.protocol, client, admission.rights)
     session.user, session.opening = admission.user, admission.opening
+    session.payer = admission.owner
     session.address = admission.opening.address if admission.opening is not None else ""
     return session
 

@@ -37,6 +37,7 @@ FAMILIES: Final = (
     Family("bytes_received", True, "bytes_in", "Bytes of published messages."),
     Family("messages_sent", True, "messages_out", "Messages that were delivered."),
     Family("publishers_held_back", True, "held_back", "Waits for the only reader, a slow one."),
+    Family("slowed", True, "slowed", "Waits of clients that send too fast.", "setting"),
     Family("messages_dropped", True, "dropped", "Messages that were lost.", "reason"),
     Family("quota_refused", True, "refused", "What a user got no more of.", "pool"),
     Family("clients", False, "client_protocols", "Clients that are connected.", "protocol"),

@@ -33,8 +33,9 @@ from starlette.responses import JSONResponse, Response
 from hubbub import schema
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
-from hubbub.core.gate import Admission, Whose
+from hubbub.core.gate import Admission, Whose, owner
 from hubbub.core.limits import (
+    HALF_SECONDS,
     PROPERTIES_BYTES,
     ROUTE_NAME_BYTES,
     SHARE,
@@ -46,6 +47,7 @@ from hubbub.core.message import Message
 from hubbub.core.rights import verb_of
 from hubbub.core.session import Session
 from hubbub.core.topics import SYSTEM, is_name, is_text
+from hubbub.runtime.rates import Rates, Toll
 from hubbub.schema import Row, column_of
 from hubbub.web.guarded import ADMISSION, outdated, refused, session_of
 from hubbub.web.numbers import number_in
@@ -55,6 +57,7 @@ SLICE: Final = 500  # messages of one turn of the loop and one frame: some milli
 SLICE_BYTES: Final = 1 << 20
 PROPERTIES_JSON: Final = 6 * PROPERTIES_BYTES  # every character of them may be six, as \u0041
 LINES: Final = 10_000  # of a body
+PIECE_SECONDS: Final = HALF_SECONDS / 3  # a body is not read, and not ended for being late
 REMEMBERED: Final = 30 * 86_400 * 1_000_000  # microseconds after which a silent query is forgotten
 QUERIES: Final = 100_000  # partitions of queries that are remembered
 PROTOCOL: Final = "http"
@@ -159,14 +162,17 @@ class Room(Protocol):
 
 
 class Upload:
-    """A body that comes in, then its lines. `refusal`: why the rest of it is not waited for."""
+    """A body that comes in, then its lines. `refusal`: why the rest of it is not waited for;
+    `toll`: what it pays, if there are rates.
+    """
 
-    def __init__(self, user: str, address: str) -> None:
+    def __init__(self, whose: str) -> None:
         self.data = bytearray()
         self.lines: list[bytearray] = []
         self.kept = 0  # bytes of the lines
         self.refusal = ""
-        self._whose = Whose.known(user, address)
+        self.toll: Toll | None = None
+        self._whose = Whose.known(whose)
 
     def whose(self) -> Whose:
         return self._whose
@@ -178,6 +184,12 @@ class Upload:
         self.refusal = reason
         self.data, self.kept = bytearray(), 0
         self.lines.clear()
+
+    async def pay(self, messages: int, size: int, most: float | None = None) -> None:
+        """Pay for what came or was published, and wait until it may go on (`runtime.rates`)."""
+        if self.toll is not None and (messages or size):
+            self.toll.spend(messages, size)
+            await self.toll.wait(most)
 
     def split(self) -> None:
         """Into its lines; ValueError if they are too many."""
@@ -201,6 +213,8 @@ class Inside(Protocol):
 
     @property
     def waiting(self) -> Room: ...
+    @property
+    def rates(self) -> Rates: ...
 
     def schedule(self) -> None: ...
 
@@ -291,7 +305,11 @@ class PublishApi:
         """POST: publish the body."""
         largest = self._inside.settings.limits.message_bytes
         client = request.client
-        upload = Upload(request.scope[ADMISSION].user, client.host if client is not None else "")
+        address = client.host if client is not None else ""
+        upload = Upload(request.scope[ADMISSION].owner or owner("", address))
+        rates = self._inside.rates
+        if rates.on:
+            upload.toll = rates.toll(upload.whose().name, PROTOCOL, lambda: None)
         try:
             refusal = await self._receive(request, upload, 2 * largest)
             if refusal is not None:
@@ -299,10 +317,13 @@ class PublishApi:
             return await self._publish_body(request, upload, largest)
         finally:
             self._inside.waiting.forget(upload)
+            if upload.toll is not None:
+                rates.leave(upload.toll)
 
     async def _receive(self, request: Request, upload: Upload, most: int) -> Response | None:
         async for piece in request.stream():
             upload.data += piece
+            await upload.pay(0, len(piece), PIECE_SECONDS)
             if len(upload.data) > most:
                 return refused(413, f"a body of more than {most} bytes; send it in parts")
             self._inside.waiting.weigh(upload)
@@ -379,6 +400,7 @@ class PublishApi:
                 if full:
                     refusal = refused(507, f"{full} is full; send the same again later")
                 await asyncio.sleep(0)
+            await upload.pay(count, 0)
             refusal = refusal or (outdated(admission) if at < len(body.raw) else None)
         if upload.refusal and at < whole:
             refusal = refused(503, f"{upload.refusal}; send the same again later")

@@ -521,7 +521,7 @@ CODES: Final = """
 93 more unanswered publishes than `mqtt.receive_maximum`
 94 a topic alias that is 0 or too large
 95 a packet or its properties over their bound, or an answer that the client could not take
-96 more publishes in a second than `mqtt.message_rate`
+96 - who sends too fast is read more slowly, not ended (`limits.client_messages_per_second`)
 97 a bound is reached: of a client, or of what one user may have of what is there for all
 98 the program that the hub is part of ends the client
 99 a payload that is not UTF-8 though it says so

@@ -112,28 +112,6 @@ def test_subscriptions_that_are_not_offered(
     assert not old.far.closed
 
 
-@pytest.mark.parametrize("qos", [0, 1, 2])
-def test_who_publishes_too_fast_is_ended(qos: int) -> None:
-    stage = narrow(message_rate=10)
-    ann = Modern(stage)
-    for second in range(2):
-        for number in range(10):
-            ann.publish("a", qos=qos, packet_id=1 + number + 10 * second)
-        stage.pass_time(1)
-    assert not ann.far.closed
-    packets = [codec.publish(b"a", b"x", 0) for _ in range(11)]
-    old = stage.device("old")
-    old.say(*packets[:10])
-    assert not old.far.closed
-    old.say(packets[10])
-    assert (old.hear(), old.far.closed) == (["CONNACK 0"], True)
-    ann.hear()
-    for number in range(11):
-        ann.publish("a", qos=qos, packet_id=100 + number)
-    assert ann.hear()[-1] == "DISCONNECT 0x96"
-    assert stage.broker.metrics.messages_in == 20 + 10 + 10
-
-
 def test_clients_that_come_too_fast_are_told_to_try_again() -> None:
     stage = narrow(connect_rate=2)
     assert Modern(stage, "a").hear() == ["CONNACK 0x00"]

@@ -100,7 +100,7 @@ class MqttConnection(Connection):
         self._exchange: Exchange | None = None
         self._work: Iterator[None] | None = None
         self._incoming = Incoming(protocol)
-        self._bounded = protocol.message_rate > 0 or protocol.payload_bytes > 0
+        self._bounded = protocol.payload_bytes > 0
         self._will: Will | None = None
         self.state = NEW
 
@@ -454,11 +454,9 @@ class MqttConnection(Connection):
         if qos and route.bounded and self.broker.is_full(session, route, count, False):
             self._publish(buf[pos], buf[body:end], route)
             return end
-        if self._bounded:
-            if 0 < self.protocol.payload_bytes < end - start - v5:
-                self._publish(buf[pos], buf[body:end], route)
-                return end
-            self._incoming.count(count)
+        if self._bounded and 0 < self.protocol.payload_bytes < end - start - v5:
+            self._publish(buf[pos], buf[body:end], route)
+            return end
         as_qos = self.protocol.counts_as[qos]
         run = Run(session, route, as_qos, count, self._encodings[qos], buf[pos:stop])
         if not qos:
@@ -484,8 +482,6 @@ class MqttConnection(Connection):
         if not session.talks:
             session.speak()
         packet = codec.parse_publish(head, body, self._v5)
-        if self._bounded:
-            self._incoming.count(1)
         check_offered(self.protocol, "a PUBLISH", packet.qos, packet.retain)
         if packet.properties is not None:
             packet = self._incoming.named(packet, packet.properties)

@@ -1,4 +1,4 @@
-"""What a client publishes: how fast, and in 5.0 topic aliases, the receive maximum, what it says.
+"""What a client publishes: in 5.0 topic aliases, the receive maximum, what it says.
 
 Called by the connection. No I/O.
 """
@@ -11,7 +11,6 @@ from hubbub.core.route import Route
 from hubbub.core.topics import is_name, is_plain
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError, Properties, Publish
-from hubbub.protocols.mqtt.rate import Rate
 from hubbub.protocols.mqtt.session import MqttSession
 from hubbub.protocols.mqtt.sessions import Sessions
 from hubbub.schema import name_from_wire
@@ -22,7 +21,7 @@ class Incoming:
     its will, and of the topics that it has aliases for.
     """
 
-    __slots__ = ("_aliases", "_due", "_log", "_mqtt", "_owed", "_rate", "kept", "unreleased")
+    __slots__ = ("_aliases", "_due", "_log", "_mqtt", "_owed", "kept", "unreleased")
 
     def __init__(self, mqtt: Sessions) -> None:
         self.unreleased = self.kept = 0
@@ -31,7 +30,6 @@ class Incoming:
         self._aliases: dict[int, bytes] = {}
         self._due: deque[tuple[int, int, int]] = deque()
         self._owed = 0
-        self._rate = Rate(mqtt.message_rate)
 
     def check_window(self, count: int) -> None:
         """A client may leave so many publishes unanswered and no more (3.3.4)."""
@@ -48,11 +46,6 @@ class Incoming:
         if log.position > log.safe(level):
             self._due.append((log.position, level, count))
             self._owed += count
-
-    def count(self, publishes: int) -> None:
-        """A client may publish so many messages in a second and no more."""
-        if not self._rate.takes(self._mqtt.broker.clock.now(), publishes):
-            raise PacketError(f"more than {self._rate.most} publishes in a second", spec.TOO_FAST)
 
     def named(self, packet: Publish, properties: Properties) -> Publish:
         """The packet with its topic instead of an alias (3.3.2.3.4)."""

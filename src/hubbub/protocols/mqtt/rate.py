@@ -1,4 +1,4 @@
-"""How often something may be done in a second: connecting, publishing. No I/O."""
+"""How often something may be done in a second: connecting. No I/O."""
 
 from __future__ import annotations
 

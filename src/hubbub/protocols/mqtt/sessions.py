@@ -61,7 +61,6 @@ class Sessions(Protocol):
         self.max_session_expiry = mqtt.max_session_expiry
         self.broker.wildcards = mqtt.wildcard_subscriptions
         self.broker.sharing = mqtt.shared_subscriptions
-        self.message_rate = mqtt.message_rate
         self.connects = Rate(mqtt.connect_rate)
         self.server_reference = mqtt.server_reference
         self.server_moved = mqtt.server_moved

@@ -172,7 +172,6 @@ ID_UNKNOWN: Final = 0x92
 TOO_MANY: Final = 0x93
 BAD_ALIAS: Final = 0x94
 TOO_LARGE: Final = 0x95
-TOO_FAST: Final = 0x96
 QUOTA: Final = 0x97
 ADMINISTRATIVE: Final = 0x98
 BAD_PAYLOAD: Final = 0x99
@@ -232,7 +231,7 @@ REASONS: Final = {
     TOO_MANY: Reason("receive maximum exceeded", _in(DISCONNECT)),
     BAD_ALIAS: Reason("topic alias invalid", _in(DISCONNECT)),
     TOO_LARGE: Reason("packet too large", _in(CONNACK, DISCONNECT)),
-    TOO_FAST: Reason("message rate too high", _in(DISCONNECT)),
+    0x96: Reason("message rate too high", _in(DISCONNECT)),
     QUOTA: Reason("quota exceeded", _in(CONNACK, *_ACKS, SUBACK, DISCONNECT)),
     ADMINISTRATIVE: Reason("administrative action", _in(DISCONNECT)),
     BAD_PAYLOAD: Reason("payload format invalid", _in(CONNACK, *_ACKS, DISCONNECT)),

@@ -139,7 +139,7 @@ def new_session(
 ) -> MqttSession:
     """A session begins; a PacketError if it is to last and there is no room for it."""
     session = MqttSession(mqtt.broker, client, admission.rights, expiry > 0)
-    session.user = admission.user
+    session.user, session.payer = admission.user, admission.owner
     session.address = admission.opening.address if admission.opening is not None else ""
     if expiry and not mqtt.broker.may_last(session):
         reply = refusal(v5, spec.QUOTA, Properties())

@@ -36,6 +36,7 @@ class Visitor(Silent):
         super().__init__(PROTOCOL, admission.client, admission.rights)
         self.admission = admission
         self.user, self.opening = admission.user, admission.opening
+        self.payer = admission.owner
         self.address = self.opening.address if self.opening is not None else ""
 
 

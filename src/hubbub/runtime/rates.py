@@ -1,0 +1,346 @@
+"""How fast clients may send: messages and bytes a second, of each client and of each user.
+
+Who is too fast is read from more slowly. Nobody is ended for it and nothing is lost: what was heard
+over the rate is a debt, and until that is paid nothing more is read of the connection. What it says
+meanwhile waits in the kernels, then in the sender; one read of it at most waits here.
+
+    read ──> a part is heard ──> paid for, by its client and by its user ──> in debt?
+                ^                                                               │
+                └────────── its turn ────────── a line, one for all of a user <─┘
+
+A part is worth about PART_SECONDS of the rate, whatever the messages are. Connections of one user
+stand in one line and are heard in turns, so ten of them get together what one would get.
+
+Sockets pay here, and what is published over HTTP. Where no rate is set nobody has a `Toll`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from hubbub.config.limits import Limits
+from hubbub.core.clock import Clock
+from hubbub.core.connection import Connection
+from hubbub.core.gate import Opening
+from hubbub.core.metrics import Metrics
+
+PART_LEAST: Final = 64  # bytes: what is heard at once of who may send ten messages a second
+PART_MOST: Final = 256 * 1024  # a read of the socket
+PART_SECONDS: Final = 0.1  # of the rate, in a part
+FORGOTTEN: Final = 1_000  # buckets that are looked at in a turn, to forget them
+MINUTE: Final = 60.0  # from one line of the log about somebody to the next
+
+CLIENT: Final = "client"
+USER: Final = "user"
+MESSAGES: Final = "messages_per_second"
+BYTES: Final = "bytes_per_second"
+
+log = logging.getLogger("hubbub.rates")
+
+
+class Bucket:
+    """What one client or user has sent. `due`: when it is paid, by MESSAGES and by BYTES.
+
+    `line`: who waits for that; `held`: connections that pay here. `key` is empty if nobody else
+    ever can.
+    """
+
+    __slots__ = ("kind", "key", "whose", "due", "line", "held", "told_again", "serving")
+
+    def __init__(self, kind: str, whose: str, key: tuple[str, ...] = ()) -> None:
+        self.kind = kind
+        self.key = key
+        self.whose = whose
+        self.due = {MESSAGES: 0.0, BYTES: 0.0}
+        self.line: deque[Toll] = deque()
+        self.held = 0
+        self.told_again = 0.0
+        self.serving = False  # there is a timer for the first in line
+
+    def paid(self) -> float:
+        return max(self.due.values())
+
+
+class Toll:
+    """What one connection pays, and where it stands in line. `turn` is called when it may go on.
+
+    `rest`: what was read of it and not heard yet, from `at` on. `step`: how much it hears at once.
+    `slowed`: it stands in line. `entered`: it had its turn, and hears the next part without
+    standing in line again.
+    """
+
+    __slots__ = (
+        "rates", "buckets", "turn", "rest", "at", "step", "stage", "slowed", "entered",
+        "gone",
+    )  # fmt: skip
+
+    def __init__(self, rates: Rates, buckets: tuple[Bucket, ...], turn: Callable[[], None]) -> None:
+        self.rates = rates
+        self.buckets = buckets
+        self.turn = turn
+        self.rest = b""
+        self.at = 0
+        self.step = 4 * PART_LEAST
+        self.stage = 0
+        self.slowed = self.entered = self.gone = False
+
+    @property
+    def left(self) -> int:
+        """Bytes that wait here."""
+        return len(self.rest) - self.at
+
+    def keep(self, data: bytes) -> None:
+        self.rest, self.at = self.rest[self.at :] + data if self.left else data, 0
+
+    def cut(self) -> bytes:
+        """The part that is heard next."""
+        self.entered = False
+        part = self.rest[self.at : self.at + self.step]
+        self.at += len(part)
+        if not self.left:
+            self.rest, self.at = b"", 0
+        return part
+
+    def enter(self, stage: int = 0) -> bool:
+        """Whether it may be heard now; else it stands in line, and `turn` is called later."""
+        now = self.rates.clock.now()
+        for number in range(stage, len(self.buckets)):
+            bucket = self.buckets[number]
+            if bucket.line or bucket.paid() > now:
+                self.stage, self.slowed = number, True
+                bucket.line.append(self)
+                self.rates.slow_down(bucket, now)
+                return False
+        self.slowed, self.entered = False, True
+        return True
+
+    def spend(self, messages: int, size: int) -> None:
+        """Pay for what was heard; the next part is worth more nearly what it should be."""
+        now = self.rates.clock.now()
+        worth = max(self.rates.charge(one, messages, size, now) for one in self.buckets)
+        if worth > 2 * PART_SECONDS:
+            self.step = max(PART_LEAST, self.step // 2)
+        elif worth < PART_SECONDS / 2:
+            self.step = min(PART_MOST, self.step * 2)
+
+    async def wait(self, most: float | None = None) -> None:
+        """For those who can: return when it may go on, or after so many seconds."""
+        if self.enter():
+            return
+        turn = asyncio.get_running_loop().create_future()
+
+        def come() -> None:
+            if not turn.done():
+                turn.set_result(None)
+
+        self.turn = come
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(most):
+                await turn
+
+
+class Rates:
+    """The buckets of one hub. `most`: what the settings allow, by kind and what is counted."""
+
+    def __init__(self, clock: Clock, metrics: Metrics) -> None:
+        self.on = False
+        self.most: dict[tuple[str, str], int] = {}
+        self.clock = clock
+        self._metrics = metrics
+        self._burst = 0.0
+        self._buckets: dict[tuple[str, ...], Bucket] = {}
+        self._left: deque[Bucket] = deque()  # nobody pays there any more, perhaps for a while
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def apply(self, limits: Limits, sockets: Iterable[Paying] = ()) -> None:
+        """The settings have changed. They hold from now on for who is here, too."""
+        self.most = {
+            (CLIENT, MESSAGES): limits.client_messages_per_second,
+            (CLIENT, BYTES): limits.client_bytes_per_second,
+            (USER, MESSAGES): limits.user_messages_per_second,
+            (USER, BYTES): limits.user_bytes_per_second,
+        }
+        self.on = any(self.most.values())
+        self._burst = limits.burst_seconds
+        for sock in sockets if self.on else ():
+            sock.look_at_rates()
+
+    def toll(self, whose: str, client: str, turn: Callable[[], None]) -> Toll:
+        """What a connection of that user and client pays."""
+        own = f"client {client!r} of {whose}" if client else f"a client of {whose}"
+        # Without a name nobody could come back and be known.
+        one = self._bucket(CLIENT, own, (whose, client)) if client else Bucket(CLIENT, own)
+        return Toll(self, (one, self._bucket(USER, whose, (whose,))), turn)
+
+    def _bucket(self, kind: str, whose: str, key: tuple[str, ...]) -> Bucket:
+        found = self._buckets.get(key)
+        if found is None:
+            found = self._buckets[key] = Bucket(kind, whose, key)
+        found.held += 1
+        return found
+
+    def leave(self, toll: Toll) -> None:
+        """A connection is gone. What it owes is remembered, for it may come back."""
+        if toll.gone:
+            return
+        toll.gone, toll.rest, toll.at = True, b"", 0
+        for bucket in toll.buckets:
+            bucket.held -= 1
+            if bucket.key and not bucket.held:
+                self._left.append(bucket)
+
+    def sweep(self, now: float) -> None:
+        """Forget those who owe nothing and have nobody here; a few times a second."""
+        for _ in range(min(FORGOTTEN, len(self._left))):
+            bucket = self._left.popleft()
+            if bucket.held or self._buckets.get(bucket.key) is not bucket:
+                continue
+            if max(bucket.paid(), bucket.told_again) > now:
+                self._left.append(bucket)
+            else:
+                del self._buckets[bucket.key]
+
+    def charge(self, bucket: Bucket, messages: int, size: int, now: float) -> float:
+        """Add to what is owed there; how many seconds of the rate that was."""
+        worth, earliest = 0.0, now - self._burst
+        for what, amount in ((MESSAGES, messages), (BYTES, size)):
+            most = self.most[bucket.kind, what]
+            if most:
+                seconds = amount / most
+                bucket.due[what] = max(bucket.due[what], earliest) + seconds
+                worth = max(worth, seconds)
+            else:
+                bucket.due[what] = 0.0
+        return worth
+
+    def slow_down(self, bucket: Bucket, now: float) -> None:
+        """Somebody stands in line there."""
+        if not bucket.serving:
+            self._come_back(bucket, now)
+        what = max(bucket.due, key=bucket.due.__getitem__)
+        name = f"{bucket.kind}_{what}"
+        self._metrics.slowed[name] = self._metrics.slowed.get(name, 0) + 1
+        if now >= bucket.told_again:
+            bucket.told_again = now + MINUTE
+            log.warning(
+                "%s sends more than limits.%s = %d and is read from more slowly",
+                bucket.whose, name, self.most[bucket.kind, what],
+            )  # fmt: skip
+
+    def _come_back(self, bucket: Bucket, now: float) -> None:
+        bucket.serving = True
+        wait = max(bucket.paid() - now, 0.0)
+        asyncio.get_running_loop().call_later(wait, self._serve, bucket)
+
+    def _serve(self, bucket: Bucket) -> None:
+        """Who is first in line goes on, and the next if nothing is owed then."""
+        bucket.serving = False
+        for _ in range(len(bucket.line)):
+            now = self.clock.now()
+            if bucket.paid() > now:
+                break
+            toll = bucket.line.popleft()
+            if not toll.gone and toll.enter(toll.stage + 1):
+                toll.turn()
+        if bucket.line and not bucket.serving:
+            self._come_back(bucket, self.clock.now())
+
+
+class Paying:
+    """What a socket does about its rates."""
+
+    __slots__ = ()
+    transport: asyncio.Transport | None
+    connection: Connection | None
+    opening: Opening | None
+    toll: Toll | None
+    busy: bool
+    held: bool
+    paused: bool
+
+    def data_received(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def schedule(self) -> None:
+        raise NotImplementedError
+
+    def look_at_rates(self) -> None:
+        raise NotImplementedError
+
+    def toll_of(self, rates: Rates, whose: str, client: str) -> Toll | None:
+        """Somebody was let in on it, or a rate was set. HTTP may bring another one each time."""
+        old = self.toll
+        if not (whose and rates.on) or (old is not None and old.buckets[1].whose == whose):
+            return old
+        new = rates.toll(whose, client, self._turn)
+        if old is not None:
+            new.keep(old.rest[old.at :])
+            rates.leave(old)
+        return new
+
+    def part_of(self, toll: Toll, data: bytes) -> bytes:
+        """What of the bytes that came is heard now; the rest is kept."""
+        if data:
+            toll.keep(data)
+        if toll.slowed or self.busy or self.held or self.paused or not toll.left:
+            return b""
+        if not (toll.entered or toll.enter()):
+            self._stop()
+            return b""
+        return toll.cut()
+
+    def pay(self, messages: int, size: int) -> None:
+        """Pay for what was heard, and stand in line if that is too much."""
+        toll = self.toll
+        if toll is None:
+            return
+        toll.spend(messages, size)
+        if toll.slowed or self.transport is None or self.transport.is_closing():
+            return
+        if not toll.enter():
+            self._stop()
+            return
+        toll.entered = False  # asked again when it says more: others may have paid meanwhile
+        if toll.left:
+            self._stop()
+        self.read_on()
+
+    def _stop(self) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def _turn(self) -> None:
+        """It is heard again. That nothing came meanwhile was our own doing."""
+        toll = self.toll
+        if toll is None or toll.gone:
+            return
+        if self.connection is not None:
+            self.connection.listens(toll.rates.clock.now())
+        if toll.left:
+            self.data_received(b"")
+        else:
+            self.read_on()
+        self.schedule()
+
+    def slowed(self) -> bool:
+        """Whether nothing is read of it, because it sends too fast."""
+        return self.toll is not None and self.toll.slowed
+
+    def read_on(self) -> None:
+        """Unless there is another reason not to."""
+        if self.transport is None or self.transport.is_closing():
+            return
+        toll = self.toll
+        if self.busy or self.held or self.paused or self.slowed():
+            return
+        if toll is not None and toll.left:
+            asyncio.get_running_loop().call_soon(self.data_received, b"")
+        else:
+            self.transport.resume_reading()

@@ -1,0 +1,337 @@
+"""How fast clients may send, over real sockets: slower, never ended, nothing lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from msgspec.structs import replace
+
+from hubbub.auth.passwords import add_user
+from hubbub.config.settings import Journal, Limits, Listener, Settings, Tls
+from hubbub.core.clock import Clock
+from hubbub.core.limits import MIB
+from hubbub.core.metrics import Metrics
+from hubbub.protocols.mqtt import codec
+from hubbub.protocols.smq import codec as smq
+from hubbub.runtime.node import Node
+from hubbub.runtime.rates import BYTES, MESSAGES, Rates, Toll
+from hubbub.web.app import Application
+from hubbub.wire.websocket import masked_frame as masked
+from tests.certificates import Authority
+from tests.client.smq.here import until
+from tests.protocols.smq.device import HEAD
+
+SHORT = codec.publish(b"t", b"x" * 20, 0)
+
+
+@asynccontextmanager
+async def serving(limits: Limits, *places: Listener, **more: Any) -> AsyncIterator[Node]:
+    places = places or (Listener(address="127.0.0.1:0"),)
+    settings = Settings(
+        listen=(), listener=places, limits=limits, journal=Journal(record="none"), **more
+    )
+    async with Node(settings) as node:
+        yield node
+
+
+class Peer:
+    """A client that writes as fast as it can; `said` is how much the kernel took."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def open(cls, node: Node, tls: ssl.SSLContext | None = None) -> Peer:
+        address = node.listeners[0].address
+        if address.path:
+            return cls(*await asyncio.open_unix_connection(address.path))
+        return cls(*await asyncio.open_connection("127.0.0.1", address.port, ssl=tls))
+
+    async def log_in(
+        self, client: bytes, user: bytes = b"", secret: bytes = b"", alive: int = 1
+    ) -> Peer:
+        shown = (user, secret) if user else (None, None)
+        self.writer.write(codec.connect(client, True, alive, None, *shown))
+        assert await asyncio.wait_for(self.reader.readexactly(4), 5) == b"\x20\x02\0\0"
+        return self
+
+    async def push(self, piece: bytes) -> None:
+        """Until it is cancelled, or ended by the hub."""
+        while True:
+            self.writer.write(piece)
+            await self.writer.drain()
+
+
+async def heard(node: Node, seconds: float) -> int:
+    before = node.broker.metrics.messages_in
+    await asyncio.sleep(seconds)
+    return node.broker.metrics.messages_in - before
+
+
+@pytest.fixture
+def pushing() -> Any:
+    tasks: list[asyncio.Task[None]] = []
+
+    def push(peer: Peer, piece: bytes) -> asyncio.Task[None]:
+        tasks.append(asyncio.create_task(peer.push(piece)))
+        return tasks[-1]
+
+    yield push
+    for task in tasks:
+        task.cancel()
+
+
+async def test_a_client_is_heard_at_its_rate(pushing: Any, caplog: Any) -> None:
+    """It asked for a keep alive of one second and sends nothing else: it stays."""
+    async with serving(Limits(client_messages_per_second=500)) as node:
+        peer = await (await Peer.open(node)).log_in(b"ann")
+        with caplog.at_level(logging.WARNING, "hubbub.rates"):
+            task = pushing(peer, SHORT * 1_000)
+            await asyncio.sleep(1.5)  # its burst
+            assert 0.8 * 1_500 < await heard(node, 3.0) < 1.2 * 1_500
+        assert not task.done()
+        name = "client_messages_per_second"
+        assert node.broker.metrics.slowed[name] > 10 and len(node.broker.metrics.slowed) == 1
+        said = [one.getMessage() for one in caplog.records if one.name == "hubbub.rates"]
+        assert said == [
+            f"client 'ann' of address 127.0.0.1 sends more than limits.{name} = 500 and is read "
+            "from more slowly"
+        ]
+
+
+async def test_bytes_are_counted_whatever_they_say(pushing: Any) -> None:
+    async with serving(Limits(client_bytes_per_second=200_000)) as node:
+        peer = await (await Peer.open(node)).log_in(b"ann")
+        task = pushing(peer, codec.publish(b"t", b"x" * 50_000, 0))
+        await asyncio.sleep(1.5)
+        before = node.broker.metrics.bytes_received
+        await asyncio.sleep(3)
+        assert 0.7 * 600_000 < node.broker.metrics.bytes_received - before < 1.3 * 600_000 + MIB / 4
+        assert not task.done()
+
+
+async def test_nothing_is_lost_and_all_is_in_order() -> None:
+    async with serving(Limits(client_messages_per_second=2_000, burst_seconds=0)) as node:
+        reader = await (await Peer.open(node)).log_in(b"reader", alive=60)
+        reader.writer.write(codec.subscribe(1, [(b"t", 0)]))
+        await reader.reader.readexactly(5)
+        peer = await (await Peer.open(node)).log_in(b"ann")
+        sent = b"".join(codec.publish(b"t", b"%08d" % one, 0) for one in range(4_000))
+        began = time.monotonic()
+        peer.writer.write(sent + codec.DISCONNECT_PACKET)
+        peer.writer.close()
+        assert await asyncio.wait_for(reader.reader.readexactly(len(sent)), 10) == sent
+        assert 1.5 < time.monotonic() - began < 4
+
+
+async def test_a_burst_may_be_sent_at_once() -> None:
+    async with serving(Limits(client_messages_per_second=100, burst_seconds=10)) as node:
+        peer = await (await Peer.open(node)).log_in(b"ann")
+        peer.writer.write(SHORT * 1_000)
+        await until(lambda: node.broker.metrics.messages_in == 1_000)
+        assert node.broker.metrics.slowed == {}
+
+
+async def test_what_waits_is_not_the_memory_of_the_hub(pushing: Any) -> None:
+    async with serving(Limits(client_messages_per_second=10)) as node:
+        for number in range(5):
+            pushing(await (await Peer.open(node)).log_in(b"c%d" % number), SHORT * 10_000)
+        await asyncio.sleep(1)
+        kept = [sock.toll.left for sock in node.sockets if sock.toll is not None]
+        assert len(kept) == 5 and max(kept) <= 256 * 1024
+        assert sum(sock.weight() for sock in node.sockets) >= sum(kept) > 0
+
+
+async def test_one_user_has_its_rate_with_ten_connections_and_another_is_not_slowed(
+    pushing: Any, tmp_path: Path
+) -> None:
+    users = tmp_path / "users"
+    for name in ("ann", "bob"):
+        add_user(users, name, b"secret")
+    limits = Limits(user_messages_per_second=500)
+    async with serving(limits, password_file=str(users)) as node:
+        counts: dict[str, int] = {}
+        publish = node.broker.publish
+
+        def counting(run: Any) -> Any:
+            counts[run.sender.client] = counts.get(run.sender.client, 0) + run.count
+            return publish(run)
+
+        node.broker.publish = counting  # type: ignore[method-assign]
+        for number in range(10):
+            one = await (await Peer.open(node)).log_in(b"a%d" % number, b"ann", b"secret")
+            pushing(one, SHORT * 1_000)
+        bob = await (await Peer.open(node)).log_in(b"b", b"bob", b"secret", 60)
+        await asyncio.sleep(3)
+        counts.clear()
+        began = time.monotonic()
+        for _ in range(400):
+            bob.writer.write(SHORT)
+            await asyncio.sleep(0.01)
+        await until(lambda: counts.get("b") == 400)
+        seconds = time.monotonic() - began
+        anns = [counts.get(f"a{number}", 0) for number in range(10)]
+        assert 0.7 * 500 * seconds < sum(anns) < 1.3 * 500 * seconds
+        assert min(anns) > 0.4 * sum(anns) / 10, anns
+
+
+async def test_names_that_nobody_checks_share_the_rate_of_their_address(pushing: Any) -> None:
+    async with serving(Limits(user_messages_per_second=500)) as node:
+        for number in range(10):
+            name = b"made-up-%d" % number
+            pushing(await (await Peer.open(node)).log_in(name, name, b""), SHORT * 1_000)
+        await asyncio.sleep(3)
+        assert await heard(node, 3.0) < 1.3 * 1_500
+        assert len(node.rates) == 11  # clients and the address
+
+
+async def test_who_comes_back_owes_what_it_owed(pushing: Any) -> None:
+    async with serving(Limits(client_messages_per_second=100)) as node:
+        for _ in range(5):
+            peer = await (await Peer.open(node)).log_in(b"ann")
+            task = pushing(peer, SHORT * 1_000)
+            await asyncio.sleep(0.3)
+            task.cancel()
+            peer.writer.transport.abort()
+        # A second's worth at once, that of the time, and a few parts.
+        assert node.broker.metrics.messages_in < 100 + 150 + 5 * 30
+
+
+async def test_smq(pushing: Any) -> None:
+    async with serving(Limits(client_messages_per_second=500)) as node:
+        peer = await Peer.open(node)
+        peer.writer.write(HEAD + smq.framed(smq.build_connect(b"device-1")))
+        await peer.reader.readexactly(17)
+        number = int.from_bytes((await peer.reader.readexactly(8))[4:], "big")
+        frame = smq.framed(smq.message(smq.PUBLISH, number, number, 0, rest=b"x" * 20))
+        pushing(peer, frame * 1_000)
+        await asyncio.sleep(1.5)
+        assert 0.8 * 1_500 < await heard(node, 3.0) < 1.2 * 1_500
+
+
+async def test_message_switch(pushing: Any) -> None:
+    async with serving(Limits(client_messages_per_second=300)) as node:
+        peer = await Peer.open(node)
+        peer.writer.write(b"GET /login/ann HTTP/1.1\r\n\r\n")
+        await peer.reader.readuntil(b"\r\n\r\n")
+        body = b"x" * 20
+        peer.writer.write(b"GET /create/q HTTP/1.1\r\n\r\n")
+        head = b"POST /send/q/1 HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body)
+        pushing(peer, (head + body) * 100)
+
+        async def drain() -> None:
+            while await peer.reader.read(100_000):
+                pass
+
+        task = asyncio.create_task(drain())
+        await asyncio.sleep(2)
+        assert 0.7 * 900 < await heard(node, 3.0) < 1.3 * 900
+        task.cancel()
+
+
+async def test_tls(pushing: Any, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    tls = Tls(certificate=str(authority.sign("localhost", server=True)))
+    async with serving(Limits(client_messages_per_second=500), tls=tls) as node:
+        peer = await (await Peer.open(node, authority.client())).log_in(b"ann")
+        task = pushing(peer, SHORT * 1_000)
+        await asyncio.sleep(1.5)
+        assert 0.8 * 1_500 < await heard(node, 3.0) < 1.2 * 1_500
+        assert not task.done()
+
+
+async def test_websocket(pushing: Any) -> None:
+    async with serving(Limits(client_messages_per_second=500)) as node:
+        peer = await Peer.open(node)
+        peer.writer.write(
+            b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+            b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+            b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n"
+        )
+        await peer.reader.readuntil(b"\r\n\r\n")
+        peer.writer.write(masked(codec.connect(b"ann", True, 1)))
+        await peer.reader.readexactly(6)
+        task = pushing(peer, masked(SHORT * 50) * 20)
+        await asyncio.sleep(1.5)
+        assert 0.8 * 1_500 < await heard(node, 3.0) < 1.2 * 1_500
+        assert not task.done()
+
+
+async def test_unix_socket(pushing: Any, tmp_path: Path) -> None:
+    place = Listener(address=f"unix:{tmp_path}/s")
+    async with serving(Limits(user_messages_per_second=500), place) as node:
+        for name in (b"a", b"b"):
+            pushing(await (await Peer.open(node)).log_in(name), SHORT * 1_000)
+        await asyncio.sleep(1.5)
+        assert 0.8 * 1_500 < await heard(node, 3.0) < 1.3 * 1_500
+
+
+async def test_publishing_over_http() -> None:
+    settings = Settings(
+        listen=("127.0.0.1:0",), limits=Limits(user_messages_per_second=1_000, burst_seconds=0),
+        journal=Journal(record="none"),
+    )  # fmt: skip
+    node = Node(settings)
+    node.web = Application(node)
+    async with node, httpx.AsyncClient(timeout=20) as client:
+        url = f"http://127.0.0.1:{node.listeners[0].address.port}/api/v1/publish"
+        began = time.monotonic()
+        for _ in range(3):
+            answer = await client.post(url, content=b'{"topic":"t"}\n' * 1_000)
+            assert answer.json() == {"taken": 1_000, "skipped": 0}
+        assert 2.5 < time.monotonic() - began < 6
+        assert node.broker.metrics.slowed["user_messages_per_second"] > 2
+
+
+async def test_a_rate_that_is_set_later_holds_for_who_is_here(pushing: Any) -> None:
+    async with serving(Limits()) as node:
+        peer = await (await Peer.open(node)).log_in(b"ann")
+        assert [sock.toll for sock in node.sockets] == [None]
+        node.apply(replace(node.settings, limits=Limits(client_messages_per_second=500)))
+        pushing(peer, SHORT * 1_000)
+        await asyncio.sleep(1.5)
+        assert 0.8 * 1_000 < await heard(node, 2.0) < 1.2 * 1_000
+        node.apply(replace(node.settings, limits=Limits()))
+        await asyncio.sleep(0.5)
+        assert await heard(node, 1.0) > 10_000
+
+
+def rates(most: Limits) -> tuple[Rates, list[float]]:
+    now = [1_000.0]
+    clock = Clock()
+    clock.now = lambda: now[0]  # type: ignore[method-assign]
+    found = Rates(clock, Metrics())
+    found.apply(most)
+    return found, now
+
+
+async def test_buckets_of_who_left_are_forgotten_when_all_is_paid() -> None:
+    found, now = rates(Limits(client_messages_per_second=10))
+    for number in range(3_000):
+        toll = found.toll(f"user {number}", "c", lambda: None)
+        toll.spend(30, 0)
+        found.leave(toll)
+        found.leave(toll)
+    assert len(found) == 6_000
+    now[0] += 3.1
+    for _ in range(6):
+        found.sweep(now[0])
+    assert len(found) == 0
+
+
+async def test_messages_and_bytes_are_owed_apart() -> None:
+    found, now = rates(Limits(user_messages_per_second=10, user_bytes_per_second=1_000))
+    toll: Toll = found.toll("user 'ann'", "", lambda: None)
+    toll.spend(20, 0)
+    toll.spend(0, 2_000)
+    bucket = toll.buckets[1]
+    assert bucket.due == {MESSAGES: now[0] + 1, BYTES: now[0] + 1}
