@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from hubbub import __version__
+from hubbub.build import is_compiled
 from hubbub.errors import DirectoryError, HubbubError, SettingError, UnreadableError
 
 _FAILED: Final = 1
@@ -49,6 +50,7 @@ _COMMANDS: Final[dict[str, _Command]] = {
     "passwd": _Command("hubbub.cli.passwd", "Say who may connect: add, list and remove users."),
     "acl": _Command("hubbub.cli.acl", "Explain what a user may do, and which line says so."),
     "refusals": _Command("hubbub.cli.refusals", "Say why somebody was refused: the last ones."),
+    "doctor": _Command("hubbub.cli.doctor", "Look whether this machine is fit for a hub."),
     "config": _Command("hubbub.cli.config", "Print every setting, its reason and its default."),
 }
 
@@ -77,7 +79,7 @@ app = typer.Typer(cls=_Lazy, no_args_is_help=True, pretty_exceptions_enable=Fals
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"hubbub {__version__}")
+        print(f"hubbub {__version__} ({'compiled' if is_compiled() else 'plain Python'})")
         raise typer.Exit
 
 

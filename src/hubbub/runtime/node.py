@@ -29,6 +29,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from hubbub.auth.gate import Gates
+from hubbub.build import is_compiled
 from hubbub.cluster.engine import Engine
 from hubbub.cluster.membership import Membership
 from hubbub.config import exposed
@@ -664,6 +665,7 @@ class Node:
     def _figures(self) -> dict[str, Any]:
         return {
             "version": VERSION,
+            "compiled": is_compiled(),
             "time": self.clock.stamp(),
             **status.traffic(self.broker),
             "bridges": [{"name": one.settings.name, "up": one.up} for one in self.bridges],

