@@ -31,6 +31,7 @@ def test_the_command_line_loads_one_command_only() -> None:
     )
     loaded = set(done.stdout.split())
     assert not {name for name in loaded if name.startswith("hubbub.")} - {
+        "hubbub.build",
         "hubbub.cli",
         "hubbub.errors",
     }

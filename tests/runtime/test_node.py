@@ -339,11 +339,11 @@ async def test_a_full_disk_is_rolled_once_a_minute_or_when_less_is_to_be_kept(
     assert hub.journal is not None
     hub.journal.disk.full = True
     for _ in range(5):
-        hub._roll_if_due()
+        hub.upkeep.roll(hub.journal)
         await asyncio.sleep(0.01)
     assert rolls == ["--make-room"]
     hub.apply(hub.settings)
-    hub._roll_if_due()
+    hub.upkeep.roll(hub.journal)
     await asyncio.sleep(0.01)
     assert len(rolls) == 2
 

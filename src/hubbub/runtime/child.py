@@ -1,4 +1,4 @@
-"""A child process of the hub, and what it said if it failed. The node folds and scrubs with it.
+"""A child process of the hub, and what it said if it failed. The upkeep folds and scrubs with it.
 
 Not the loop's own: where uvloop cannot make a pipe, it prints a traceback from which no caller can
 keep it. Here that is OSError, as for a fork that fails.

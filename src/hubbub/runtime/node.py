@@ -53,7 +53,7 @@ from hubbub.core.system import System
 from hubbub.errors import HubbubError, SettingError
 from hubbub.journal.writer import Journal
 from hubbub.protocols import registry
-from hubbub.runtime import child, cluster, descriptors, status
+from hubbub.runtime import cluster, descriptors, status
 from hubbub.runtime.binding import ServerSocket
 from hubbub.runtime.busypoll import BusyPoll
 from hubbub.runtime.control import Control
@@ -65,6 +65,7 @@ from hubbub.runtime.rates import Rates
 from hubbub.runtime.socket import Socket
 from hubbub.runtime.strangers import Strangers
 from hubbub.runtime.systemd import still_starting
+from hubbub.runtime.upkeep import Upkeep
 from hubbub.runtime.waiting import Waiting
 from hubbub.wire.http import Request
 
@@ -74,8 +75,6 @@ SWEEP_SECONDS = 0.25
 STOP_SECONDS = 5.0
 PROGRESS_SECONDS = 1.0
 SLOW_SECONDS = 60.0  # from one line about a slow disk to the next
-ROLL_RETRY_SECONDS = 60.0
-FULL_RETRY_SECONDS = 5.0  # on a full disk, where there is more to remove with each roll
 VERSION = version("hubbub")
 SHOWN = 1_000  # clients in the status, and queues, unless it is asked for more or fewer
 
@@ -123,13 +122,11 @@ class Node:
         self.waiting = Waiting(self.broker.metrics)
         self.rates = Rates(self.clock, self.broker.metrics)
         self.gates = Gates(self.broker.open)
+        self.upkeep = Upkeep(self.clock)
         self._held_back: set[Socket | Line] = set()
         self._scheduled = False
         self._commit_timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.Task[None] | None = None
-        self._roll: asyncio.Task[None] | None = None
-        self._scrub: asyncio.Task[None] | None = None
-        self._roll_again = 0.0
         self._astray = False
         self._slow_again = 0.0
 
@@ -185,11 +182,11 @@ class Node:
         for listener in self.listeners:
             listener.guests.end()
         self.gates.close()
-        for task in (self._sweeper, self._roll, self._scrub):
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, Exception):
-                    await task
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await self._sweeper
+        await self.upkeep.end()
         self.broker.audit.close()
         if self._commit_timer is not None:
             self._commit_timer.cancel()
@@ -259,7 +256,7 @@ class Node:
         """Take what may change while the hub runs: bounds, exclusions."""
         broker = self.broker
         broker.exclude = settings.journal.exclude
-        self._roll_again = 0.0  # less may be kept now
+        self.upkeep.hurry()
         levels = settings.topic_durability()
         broker.levels = [(topic_filter, LEVELS[level]) for topic_filter, level in levels]
         if self.journal is not None:
@@ -522,8 +519,9 @@ class Node:
             await asyncio.sleep(SWEEP_SECONDS)
             self._sweep_once()
             _safely(self._keep_room)
-            _safely(self._roll_if_due)
-            _safely(self._scrub_if_due)
+            if self.journal is not None:
+                _safely(self.upkeep.roll, self.journal)
+                _safely(self.upkeep.scrub, self.journal, self.settings.journal.scrub_days)
 
     def _sweep_once(self) -> None:
         now = self.clock.now()
@@ -581,54 +579,6 @@ class Node:
         else:
             log.warning("the disk has room again: everything is taken")
         self.broker.keep_room(reason)
-
-    def _roll_if_due(self) -> None:
-        if self.journal is None or (self._roll is not None and not self._roll.done()):
-            return
-        if self.clock.now() < self._roll_again:
-            return
-        try:
-            command = self.journal.roll_due()
-        except OSError as error:
-            self._roll_ended(self.journal, f"{self.settings.data}: {error.strerror or error}")
-            return
-        if command is not None:
-            self._roll = asyncio.create_task(self._run_roll(self.journal, command))
-
-    def _scrub_if_due(self) -> None:
-        """Beside the rolls: it may take a day, and retention must go on meanwhile."""
-        if self.journal is None or (self._scrub is not None and not self._scrub.done()):
-            return
-        if self.journal.scrub_due(self.settings.journal.scrub_days):
-            self._scrub = asyncio.create_task(self._run_scrub(self.journal))
-
-    async def _run_scrub(self, journal: Journal) -> None:
-        journal.scrub_ended(await self._run_child(journal.scrub_command()))
-
-    async def _run_roll(self, journal: Journal, command: list[str]) -> None:
-        """Fold a finished segment in a child process, so that the loop never stalls."""
-        self._roll_ended(journal, await self._run_child(command, journal.rolled))
-
-    def _roll_ended(self, journal: Journal, complaint: str) -> None:
-        journal.roll_ended(complaint)
-        if complaint or journal.disk.full:  # which would make it due again at once
-            pause = ROLL_RETRY_SECONDS if complaint else FULL_RETRY_SECONDS
-            self._roll_again = self.clock.now() + pause
-
-    async def _run_child(
-        self, command: list[str], then: Callable[[], None] = lambda: None
-    ) -> str:
-        """Run one of the journal's commands, and what follows if it works; what failed, else ""."""
-        try:
-            ended = await child.run(command)
-            if ended.code:
-                return ended.said or f"{command[3]} ended with {ended.code}"
-            then()
-        except OSError as error:
-            return f"{error.filename or command[0]}: {error.strerror or error}"
-        if ended.said:
-            log.warning("journal: %s", ended.said)
-        return ""
 
     # What it says about itself
 

@@ -1,0 +1,93 @@
+"""The slow work on a journal that is in use: finished segments are folded, old files read again.
+
+Each runs in a child process, so that the loop never stalls, and the two beside each other: reading
+everything again may take a day, and retention must go on meanwhile. The node asks every second;
+what is due the journal knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from hubbub.core.clock import Clock
+from hubbub.journal.writer import Journal
+from hubbub.runtime import child
+
+RETRY_SECONDS: Final = 60.0
+FULL_RETRY_SECONDS: Final = 5.0  # on a full disk, where there is more to remove with each roll
+
+log = logging.getLogger("hubbub")
+
+
+class Upkeep:
+    """At most one fold and one scrub at a time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._roll: asyncio.Task[None] | None = None
+        self._scrub: asyncio.Task[None] | None = None
+        self._roll_again = 0.0
+
+    def roll(self, journal: Journal) -> None:
+        """Fold what is finished, if anything is and the last fold has ended."""
+        if _runs(self._roll) or self._clock.now() < self._roll_again:
+            return
+        try:
+            command = journal.roll_due()
+        except OSError as error:
+            path = error.filename or journal.directory.path
+            self._roll_ended(journal, f"{path}: {error.strerror or error}")
+            return
+        if command is not None:
+            self._roll = asyncio.create_task(self._run_roll(journal, command))
+
+    def hurry(self) -> None:
+        """Settings changed: less may be kept, so what failed is tried again now."""
+        self._roll_again = 0.0
+
+    def scrub(self, journal: Journal, days: float) -> None:
+        """Read everything again, if the last time was so many days ago."""
+        if not _runs(self._scrub) and journal.scrub_due(days):
+            self._scrub = asyncio.create_task(self._run_scrub(journal))
+
+    async def end(self) -> None:
+        """The hub is stopping: what runs is broken off, and is due again at the next start."""
+        for task in (self._roll, self._scrub):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await task
+
+    async def _run_scrub(self, journal: Journal) -> None:
+        journal.scrub_ended(await _run(journal.scrub_command()))
+
+    async def _run_roll(self, journal: Journal, command: list[str]) -> None:
+        self._roll_ended(journal, await _run(command, journal.rolled))
+
+    def _roll_ended(self, journal: Journal, complaint: str) -> None:
+        journal.roll_ended(complaint)
+        if complaint or journal.disk.full:  # which would make it due again at once
+            pause = RETRY_SECONDS if complaint else FULL_RETRY_SECONDS
+            self._roll_again = self._clock.now() + pause
+
+
+def _runs(task: asyncio.Task[None] | None) -> bool:
+    return task is not None and not task.done()
+
+
+async def _run(command: list[str], then: Callable[[], None] = lambda: None) -> str:
+    """Run one of the journal's commands, and what follows if it works; what failed, else ""."""
+    try:
+        ended = await child.run(command)
+        if ended.code:
+            return ended.said or f"{command[3]} ended with {ended.code}"
+        then()
+    except OSError as error:
+        return f"{error.filename or command[0]}: {error.strerror or error}"
+    if ended.said:
+        log.warning("journal: %s", ended.said)
+    return ""
