@@ -24,7 +24,8 @@ from hubbub.core import broker
 from hubbub.embed.hub import Hub
 from hubbub.errors import HubbubError
 from hubbub.runtime.allocator import give_back
-from hubbub.runtime.node import VERSION, Node, new_event_loop
+from hubbub.runtime.loop import new_event_loop
+from hubbub.runtime.node import VERSION, Node
 from hubbub.runtime.systemd import notify
 from hubbub.terminal import log_to_stderr
 from hubbub.web.app import Application

@@ -76,6 +76,34 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "in bursts"
         ),
     ] = 1.0
+    address_connections: Annotated[
+        CountOrNone,
+        _because(
+            "open connections of one address (IPv6: of one network of 64 bits), whatever they "
+            "speak; one more is refused. 0 sets no bound: there may be a whole company behind one"
+        ),
+    ] = 0
+    address_connections_per_second: Annotated[
+        Rate,
+        _because(
+            "connections that one address may open, a second's worth of them at once; one more is "
+            "refused and may try again. 0 sets no bound"
+        ),
+    ] = 0
+    user_connections: Annotated[
+        CountOrNone,
+        _because(
+            "open connections of one user whose name was checked; a client that comes back is let "
+            "in, and its older connection ends. Web pages count by address alone. 0 sets no bound"
+        ),
+    ] = 0
+    unbounded_addresses: Annotated[
+        tuple[str, ...],
+        _because(
+            "addresses or networks to which the bounds by address do not apply: what runs on this "
+            "machine is not what they are for. Leave none where a balancer here says no PROXY"
+        ),
+    ] = ("127.0.0.0/8", "::1")
     busy_poll_us: Annotated[
         Annotated[int, Meta(ge=0, le=1_000)],
         _because(

@@ -163,6 +163,11 @@ def _nobody_asks(opening: Opening, user: str, client: str, reason: str) -> None:
     """Nobody remembers who was not let in."""
 
 
+def _enough_room(shown: Credentials) -> str:
+    """Nobody counts who is here."""
+    return ""
+
+
 def _never_over(when: float) -> None:
     """There is no connection that could end then."""
 
@@ -205,12 +210,14 @@ class Opening:
     is called that it returns (None: it goes on), `listens(False)` until `listens(True)`, for a
     connection that works in turns. `gone`: nobody waits for its answer any more. `site` says which
     requests of browsers it takes; who speaks HTTP asks
-    it about each.
+    it about each. `unwelcome`: why its address may have no such connection, whoever it is; `lacks`
+    says why one more of that user may not be.
     """
 
     __slots__ = (
         "address", "port", "secure", "certificate", "websocket", "request", "gate", "credentials",
         "run", "close", "protocol", "challenge", "info", "argument", "mount", "site", "let_in",
+        "unwelcome", "lacks",
         "refused", "until", "hold", "gone", "listens", "shared",
     )  # fmt: skip
 
@@ -243,6 +250,8 @@ class Opening:
         self.mount = ""
         self.site = _EVERYWHERE
         self.let_in = _nobody_waits
+        self.unwelcome = ""
+        self.lacks: Callable[[Credentials], str] = _enough_room
         self.refused = _nobody_asks
         self.until: Callable[[float], None] = _never_over
         self.hold: Callable[[], Callable[[], None] | None] = _goes_on
@@ -261,26 +270,31 @@ class Opening:
 
         def judged(rights: Rights | None, reason: str) -> None:
             credentials.secret = b""
-            admission = self._decided(credentials, rights, reason)
+            admission, reason = self._decided(credentials, rights, reason)
             if asking:
                 decided(admission, reason)
             else:
                 run(lambda: decided(admission, reason))
 
-        self.gate.authenticate(credentials, judged)
+        if self.unwelcome:
+            judged(None, self.unwelcome)
+        else:
+            self.gate.authenticate(credentials, judged)
         asking = False
 
     def _decided(
         self, credentials: Credentials, rights: Rights | None, reason: str
-    ) -> Admission | None:
-        if rights is None:
+    ) -> tuple[Admission | None, str]:
+        if rights is not None:
+            reason = self.lacks(credentials)
+        if rights is None or reason:
             self.turn_away(credentials.user, credentials.client, reason)
-            return None
+            return None, reason
         self.let_in(credentials.owner, credentials.client)
         admission = Admission(self.protocol, credentials.client, credentials.user, rights, self)
         admission.credentials = credentials
         admission.owner = credentials.owner
-        return admission
+        return admission, ""
 
     def turn_away(self, user: str, client: str, reason: str) -> None:
         """Somebody was not let in: told, and remembered for who asks why."""
@@ -302,9 +316,11 @@ class _Exchange(Exchange):
         self._inner = inner
 
     def step(self, data: bytes) -> Step:
-        step = self._inner.step(data)
+        unwelcome = self._opening.unwelcome
+        step = Step(True, reason=unwelcome) if unwelcome else self._inner.step(data)
         if step.done:
-            step.admission = self._opening._decided(self._credentials, step.rights, step.reason)
+            found = self._opening._decided(self._credentials, step.rights, step.reason)
+            step.admission, step.reason = found
         return step
 
 

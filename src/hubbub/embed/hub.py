@@ -39,7 +39,8 @@ from hubbub.embed.cluster import Cluster
 from hubbub.embed.peer import SUBTID, Info, Peer, Peers, Sock
 from hubbub.embed.program import Program
 from hubbub.errors import HubbubError
-from hubbub.runtime.node import Node, new_event_loop
+from hubbub.runtime.loop import new_event_loop
+from hubbub.runtime.node import Node
 from hubbub.web.upgrade import Upgrades, is_smq
 
 __all__ = ["Hub", "Info", "Peer", "Sock", "is_smq"]

@@ -26,10 +26,11 @@ if typing.TYPE_CHECKING:
 class Arriving(Conversing):
     """What a socket does until it is let in. `said`: bytes of a stranger; `counted`: it is open."""
 
-    __slots__ = ("waiting", "said", "stranger", "counted")
+    __slots__ = ("waiting", "said", "stranger", "counted", "source", "unwelcome")
     listener: Place
     hub: Host
     young: bytes
+    announced: bool
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,6 +38,8 @@ class Arriving(Conversing):
         self.said = 0
         self.stranger: Stranger | None = None
         self.counted = True
+        self.source = ""  # the address that it is counted to
+        self.unwelcome = ""  # why that may have no such connection
 
     def data_received(self, data: bytes) -> None:
         raise NotImplementedError
@@ -92,7 +95,7 @@ class Arriving(Conversing):
         """Counted out at once, or the next one would be refused for it."""
         self.hub.broker.metrics.connections_refused += 1
         self.counted = False
-        self.listener.departed()
+        self.listener.departed(self.source)
         self._end(complaint)
 
     # Called by the room for strangers
@@ -108,6 +111,8 @@ class Arriving(Conversing):
             self.transport.abort()
 
     def _be_stranger(self) -> None:
+        if self.announced:
+            self.source, self.unwelcome = self.hub.arrivals.come(self.peer[0])
         self.stranger = Stranger(self, source_of(self.peer[0]), self.hub.clock.now())
         self.hub.strangers.add(self.stranger)
 

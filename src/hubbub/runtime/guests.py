@@ -38,22 +38,23 @@ class Visit:
 class Guests:
     """Those of one listener; `departed` is told of each that is gone."""
 
-    def __init__(self, departed: Callable[[], None]) -> None:
+    def __init__(self, departed: Callable[[str], None]) -> None:
         self._departed = departed
-        self._all: dict[asyncio.Transport, Guest] = {}
+        self._all: dict[asyncio.Transport, tuple[Guest, str]] = {}
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def add(self, transport: asyncio.Transport, guest: Guest) -> None:
-        self._all[transport] = guest
+    def add(self, transport: asyncio.Transport, guest: Guest, source: str = "") -> None:
+        """`source`: the address that it is counted to."""
+        self._all[transport] = guest, source
 
     def sweep(self, now: float = NEVER) -> None:
         """Count out who left; with a time, end those whose request does not go on."""
-        for transport, guest in list(self._all.items()):
+        for transport, (guest, source) in list(self._all.items()):
             if transport.is_closing():
                 del self._all[transport]
-                self._departed()
+                self._departed(source)
             elif now != NEVER:
                 since = guest.waits_since()
                 if since is not None and now - since > HALF_SECONDS:

@@ -129,9 +129,11 @@ class Listener:
                 "name to the setting `hosts`", self.address, host,
             )  # fmt: skip
 
-    def departed(self) -> None:
-        """A connection is gone."""
+    def departed(self, source: str = "") -> None:
+        """A connection is gone, which was counted to that address."""
         self.connections -= 1
+        if source:
+            self.hub.arrivals.leave(source)
         self.hub.broker.metrics.connections_ended += 1
 
     def full(self) -> str:
@@ -152,12 +154,12 @@ class Listener:
 
     def shake_hands(
         self, transport: asyncio.Transport, context: ssl.SSLContext, data: bytes,
-        stranger: Stranger | None = None, peer: tuple[str, int] = ("", 0),
+        stranger: Stranger | None = None, peer: tuple[str, int] = ("", 0), source: str = "",
     ) -> None:  # fmt: skip
         """Begin TLS on a connection of `peer` whose first bytes were `data`."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         inner = Socket(self, secure=True)
-        inner.peer = peer
+        inner.peer, inner.source = peer, source
         inner.stranger = stranger
         if stranger is not None:
             stranger.visitor = Visit(transport)
@@ -170,7 +172,7 @@ class Listener:
             if not inner.made:
                 log.info("%s:%d closed: TLS handshake: %s", *peer, reason_of(error))
                 inner.settle()
-                self.departed()
+                self.departed(source)
             elif inner.stranger is not None:
                 inner.stranger.visitor = inner
 

@@ -19,7 +19,6 @@ import gc
 import logging
 import shutil
 import socket
-import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -50,10 +49,11 @@ from hubbub.core.log import LEVELS, Log
 from hubbub.core.queue import Queue
 from hubbub.core.quotas import DELAYED
 from hubbub.core.system import System
-from hubbub.errors import HubbubError, SettingError
+from hubbub.errors import SettingError
 from hubbub.journal.writer import Journal
 from hubbub.protocols import registry
 from hubbub.runtime import cluster, descriptors, status
+from hubbub.runtime.arrivals import Arrivals
 from hubbub.runtime.binding import ServerSocket
 from hubbub.runtime.busypoll import BusyPoll
 from hubbub.runtime.control import Control
@@ -121,6 +121,7 @@ class Node:
         self.strangers = Strangers(STRANGERS, self.broker.metrics)
         self.waiting = Waiting(self.broker.metrics)
         self.rates = Rates(self.clock, self.broker.metrics)
+        self.arrivals = Arrivals(self.clock, self.broker.metrics)
         self.gates = Gates(self.broker.open)
         self.upkeep = Upkeep(self.clock)
         self._held_back: set[Socket | Line] = set()
@@ -243,6 +244,7 @@ class Node:
         broker = self.broker = Broker(self.clock, rows, record, settings.journal.exclude)
         self.waiting = Waiting(broker.metrics)
         self.rates = Rates(self.clock, broker.metrics)
+        self.arrivals = Arrivals(self.clock, broker.metrics)
         self.gates = Gates(broker.open, settings.dynamic_security)
         if self.gates.dynamic is not None:
             Control(broker, self.gates.dynamic, self._hold_rights)
@@ -269,6 +271,7 @@ class Node:
             self.journal.on_written = self._written if listens else None
         self.waiting.apply(settings.limits.waiting_bytes)
         self.rates.apply(settings.limits, self.sockets)
+        self.arrivals.apply(settings.limits)
         broker.inflight = settings.session.inflight
         broker.backlog_messages = settings.session.backlog_messages
         broker.subscriptions = settings.session.subscriptions
@@ -641,12 +644,3 @@ def _safely(step: Callable[..., object], *arguments: object) -> None:
 def _fifth_of_disk(directory: str) -> int:
     """What the journal may take where no setting says it, in bytes."""
     return shutil.disk_usage(directory).total // 5
-
-
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's, whose sockets cost a third less. HubbubError on anything but Linux."""
-    if sys.platform != "linux":
-        raise HubbubError(f"Hubbub runs on Linux, this is {sys.platform}")
-    import uvloop
-
-    return uvloop.new_event_loop()

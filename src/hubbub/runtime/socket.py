@@ -33,7 +33,9 @@ from hubbub.core.limits import (
     WEIGHED_BYTES,
 )
 from hubbub.core.link import Link
+from hubbub.core.rights import words_of
 from hubbub.errors import ProtocolError
+from hubbub.runtime.arrivals import Arrivals
 from hubbub.runtime.arriving import Arriving
 from hubbub.runtime.binding import acknowledge
 from hubbub.runtime.deadlines import Deadlines
@@ -46,7 +48,14 @@ from hubbub.runtime.rates import Paying, Rates, Toll
 from hubbub.runtime.strangers import Stranger, Strangers
 from hubbub.runtime.waiting import Waiting
 from hubbub.wire import proxy
-from hubbub.wire.http import Request, bad_request, looks_like_http, parse_head, response
+from hubbub.wire.http import (
+    RETRY_LATER,
+    Request,
+    bad_request,
+    looks_like_http,
+    parse_head,
+    response,
+)
 from hubbub.wire.site import Site
 from hubbub.wire.source import is_among
 from hubbub.wire.websocket import Frames, handshake_response
@@ -72,6 +81,7 @@ class Host(typing.Protocol):
     strangers: Strangers
     waiting: Waiting
     rates: Rates
+    arrivals: Arrivals
     most_connections: int
     congested: bool
 
@@ -100,11 +110,11 @@ class Place(typing.Protocol):
     level: int
 
     def site(self, secure: bool) -> Site: ...
-    def departed(self) -> None: ...
+    def departed(self, source: str) -> None: ...
     def full(self) -> str: ...
     def shake_hands(
         self, transport: asyncio.Transport, context: ssl.SSLContext, data: bytes,
-        stranger: Stranger | None = None, peer: tuple[str, int] = ("", 0),
+        stranger: Stranger | None = None, peer: tuple[str, int] = ("", 0), source: str = "",
     ) -> None: ...  # fmt: skip
 
 
@@ -334,9 +344,10 @@ class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
             self.expiry.cancel()
         if self.opening is not None:
             self.opening.gone = True
+            self.hub.arrivals.exit(self.opening)
         self.hub.sockets.discard(self)
         if self.counted:
-            self.listener.departed()
+            self.listener.departed(self.source)
         link, connection = self.link, self.connection
         if link is not None:
             link.transport = None
@@ -475,6 +486,9 @@ class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
         """Step aside for the loop's TLS; another socket of ours begins young inside it."""
         if self.listener.tls is None:
             raise ProtocolError("TLS, but this listener has no tls.certificate", REFUSED)
+        if self.unwelcome:  # nothing can be said yet, and a handshake costs more than all else
+            self._end("")
+            return
         if not first_record(data):
             self.young = data
             return
@@ -482,7 +496,8 @@ class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
         self.hub.sockets.discard(self)
         self.hub.deadlines.forget(self)
         stranger, self.stranger = self.stranger, None
-        self.listener.shake_hands(self.transport, self.listener.tls, data, stranger, self.peer)
+        peer, source = self.peer, self.source
+        self.listener.shake_hands(self.transport, self.listener.tls, data, stranger, peer, source)
 
     def _take_request(self, request: Request, data: bytes) -> None:
         refusal = self.listener.site(self.secure).refusal(request.headers)
@@ -532,6 +547,9 @@ class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
         self.opening.mount = self.listener.settings.mount_point
         self.opening.site = self.listener.site(self.secure)
         self.opening.let_in = self._let_in
+        self.opening.unwelcome = self.unwelcome
+        if self.protocol is not None:  # web pages count by address
+            self.opening.lacks = self.hub.arrivals.lacks
         self.opening.listens = self._listens
         self.opening.refused = self.hub.broker.audit.turned_away
         self.opening.until = self.until
@@ -574,12 +592,16 @@ class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
     def _hand_over(self, request: Request, data: bytes) -> None:
         """Give the socket to the web application, for good; the listener counts it from now on."""
         assert self.transport is not None
+        if self.unwelcome:
+            words = words_of(self.unwelcome)
+            said = response(429, words.encode() + b"\n", RETRY_LATER, close=True)
+            raise ProtocolError(words, said)
         if self.listener.adopt is None:
             raise ProtocolError("no web pages here", response(404, b"Please log in.", close=True))
         self.hub.sockets.discard(self)
         self.hub.deadlines.forget(self)
         guest = self.listener.adopt(self.transport, data, self._opening(request))
-        self.listener.guests.add(self.transport, guest)
+        self.listener.guests.add(self.transport, guest, self.source)
         if self.stranger is not None:
             self.stranger.visitor = Visit(self.transport, guest)
 
@@ -604,6 +626,8 @@ class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
         if self.connection is not None:  # else the web application has it
             whose = whose or owner("", self.peer[0])
             self.toll = self.toll_of(self.hub.rates, whose, client)
+            if self.opening is not None:
+                self.hub.arrivals.enter(self.opening, whose, client)
 
     def look_at_rates(self) -> None:
         """The settings have changed."""

@@ -347,6 +347,9 @@ def bad_request(reason: str) -> ProtocolError:
     return ProtocolError(f"not a valid HTTP request: {reason}", response(400, b"", close=True))
 
 
+RETRY_LATER: Final = (("retry-after", "10"),)  # with 429: in so many seconds
+
+
 def response(
     status: int, body: bytes, headers: tuple[tuple[str, str], ...] = (), close: bool = False
 ) -> bytes:

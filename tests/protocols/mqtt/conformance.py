@@ -530,7 +530,7 @@ CODES: Final = """
 9c clients shall go to `mqtt.server_reference`
 9d the same with `mqtt.server_moved`
 9e a shared subscription where `mqtt.shared_subscriptions` is false
-9f more clients in a second than `mqtt.connect_rate`
+9f more clients in a second than `mqtt.connect_rate`, or of one address (`limits`)
 a0 - no connection is too old
 a1 - subscription identifiers are always offered
 a2 a filter with wildcards where `mqtt.wildcard_subscriptions` is false

@@ -385,7 +385,8 @@ class MqttConnection(Connection):
         self._exchange = None
         admission, session = step.admission, self.session
         if admission is None:
-            raise PacketError(step.reason, REFUSALS.get(step.reason, spec.NOT_ALLOWED))
+            code = REFUSALS.get(kind_of(step.reason), spec.NOT_ALLOWED)
+            raise PacketError(words_of(step.reason), code)
         if session is None:
             self.broker.take_over(admission)
             self._accept(admission, proof)

@@ -28,6 +28,8 @@ REFUSALS: Final = {
     rights.BAD_CREDENTIALS: spec.BAD_LOGIN,
     rights.BAD_CLIENT: spec.BAD_CLIENT,
     rights.TOO_BUSY: spec.BUSY,
+    rights.TOO_MANY: spec.QUOTA,
+    rights.TOO_FAST: spec.TOO_MANY_CLIENTS,
 }
 REASON_OVERHEAD: Final = 16  # what a packet with a reason string has besides, at most
 # What is wrong with a CONNECT that ends the connection without a CONNACK, as mosquitto has it.

@@ -23,7 +23,15 @@ from hubbub.core.connection import NEVER, Connection
 from hubbub.core.gate import Admission, Opening
 from hubbub.core.limits import ASKED_BYTES, HEAD_BYTES, MIB, POLLS_PER_TOKEN, TURN_SECONDS
 from hubbub.core.link import Link
-from hubbub.core.rights import BAD_CREDENTIALS, CONSUME, TRACE, words_of
+from hubbub.core.rights import (
+    BAD_CREDENTIALS,
+    CONSUME,
+    TOO_FAST,
+    TOO_MANY,
+    TRACE,
+    kind_of,
+    words_of,
+)
 from hubbub.core.topics import QUEUE
 from hubbub.errors import ProtocolError
 from hubbub.protocols.switch import codec, operations, readme, readme_operations, topics, trace
@@ -48,6 +56,7 @@ from hubbub.schema import name_to_wire
 from hubbub.wire.http import (
     CHALLENGE,
     CONTINUE,
+    RETRY_LATER,
     Request,
     Requests,
     authorization,
@@ -328,7 +337,7 @@ class SwitchConnection(Connection):
         def decided(admission: Admission | None, reason: str) -> None:
             try:
                 if admission is None:
-                    self._finish(Answer(name_to_wire(words_of(reason)), 401))
+                    self._finish(_not_let_in(reason))
                 else:
                     let_in(admission)
             except codec.INVALID:
@@ -456,3 +465,10 @@ class SwitchConnection(Connection):
 
 def _token(session: SwitchSession) -> str:
     return session.client
+
+
+def _not_let_in(reason: str) -> Answer:
+    words = name_to_wire(words_of(reason))
+    if kind_of(reason) in (TOO_FAST, TOO_MANY):
+        return Answer(words, 429, RETRY_LATER)
+    return Answer(words, 401)
