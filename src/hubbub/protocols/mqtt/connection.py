@@ -157,8 +157,12 @@ class MqttConnection(Connection):
                 short = min(self._limit - 2, 127)
             elif head == QOS0 or head == QOS1:
                 pos = self._publishes(session, buf, pos, body, end)
+                if pos == n:  # as a rule: nothing is left that might wait for another turn
+                    break
             elif head == 0x40 and size == 2:
                 pos = session.acknowledge_run(buf, pos)
+                if pos == n:
+                    break
             else:
                 self._packet(head, buf[body:end])
                 pos = end

@@ -228,6 +228,8 @@ class SmqConnection(Connection):
             else:
                 self._handle(data[at + 2], data[at + 3 : end])
             at = end
+            if at == size:  # as a rule: nothing is left that might wait for another turn
+                break
             left -= 1
             if not left or self._costly:
                 self._costly = False

@@ -1,0 +1,221 @@
+"""Every bound of the hub in one table, for `hubbub config --bounds`.
+
+One row a bound: of whom it is, what happens at it, and the setting that changes it, if one does.
+Values are those of `core.limits`, or what the settings say. A test fails if a constant of
+`core.limits` or a number of `config.limits` has no row here.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+from hubbub.config.settings import Settings
+from hubbub.core import limits
+
+# Of whom.
+ADDRESS: Final = "address"
+ALL: Final = "all"
+CLIENT: Final = "client"
+CONNECTION: Final = "connection"
+PACKET: Final = "packet"
+QUEUE: Final = "queue"
+SELF: Final = "hub itself"
+STRANGER: Final = "not logged in"
+USER: Final = "user"
+
+
+class Bound(NamedTuple):
+    """`name`: a constant of `core.limits`, in small letters, or what a setting alone says. `zero`:
+    what 0 means there.
+    """
+
+    name: str
+    whose: str
+    at_it: str
+    setting: str = ""
+    zero: str = "none"
+
+    def value(self, settings: Settings) -> Any:
+        if self.setting and not self.setting.startswith("listener"):
+            return attrgetter(self.setting)(settings)
+        return getattr(limits, self.name.upper(), 0)
+
+
+# What is one of these is no bound, but a unit or a size that others are counted with.
+UNITS: Final = ("KIB", "MIB")
+
+BOUNDS: Final = (
+    Bound("head_bytes", STRANGER, "closed, HTTP 431"),
+    Bound("head_seconds", STRANGER, "closed"),
+    Bound("strangers", ALL, "the oldest goes; of one address a fourth"),
+    Bound("stranger_seconds", STRANGER, "closed"),
+    Bound("login_bytes", STRANGER, "closed"),
+    Bound("connect_bytes", STRANGER, "closed, MQTT 0x95"),
+    Bound("handshakes", ALL, "the oldest TLS handshake goes"),
+    Bound("half_seconds", CONNECTION, "a packet or request without a rest: closed"),
+    Bound("early_bytes", STRANGER, "closed"),
+    Bound("control_bytes", PACKET, "the command is answered with an error"),
+    Bound("token_bytes", STRANGER, "refused"),
+    Bound("token_lines", STRANGER, "refused"),
+    Bound("token_keys", SELF, "does not start"),
+    Bound("tls_seconds", STRANGER, "closed"),
+    Bound("tls_close_seconds", CONNECTION, "cut off"),
+    Bound("close_seconds", CONNECTION, "cut off"),
+    Bound("gone_seconds", SELF, "others are counted out until then"),
+    Bound("linger_seconds", CONNECTION, "cut off"),
+    Bound("max_connections", ALL, "one more is closed", "listener.max_connections"),
+    Bound("address_connections", ADDRESS, "refused: 0x97, 429", "limits.address_connections"),
+    Bound(
+        "address_connections_per_second", ADDRESS, "refused: 0x9F, 429",
+        "limits.address_connections_per_second",
+    ),
+    Bound("user_connections", USER, "refused: 0x97, 429", "limits.user_connections"),
+    Bound("connect_rate", ALL, "refused: MQTT 0x9F", "mqtt.connect_rate"),
+    Bound(
+        "client_messages_per_second", CLIENT, "read more slowly",
+        "limits.client_messages_per_second",
+    ),
+    Bound(
+        "client_bytes_per_second", CLIENT, "read more slowly", "limits.client_bytes_per_second"
+    ),
+    Bound(
+        "user_messages_per_second", USER, "read more slowly", "limits.user_messages_per_second"
+    ),
+    Bound("user_bytes_per_second", USER, "read more slowly", "limits.user_bytes_per_second"),
+    Bound("burst_seconds", CLIENT, "of a rate at once", "limits.burst_seconds"),
+    Bound("link_choked", CONNECTION, "QoS 0 is dropped, backlogs wait"),
+    Bound("link_paused", CONNECTION, "nothing more is read of it"),
+    Bound("link_bytes", CONNECTION, "ended, beside the largest piece"),
+    Bound(
+        "hold_back_seconds", CLIENT, "waits no longer for its only reader",
+        "limits.hold_back_seconds", "0 s",
+    ),
+    Bound("hold_back_from", CLIENT, "who sent less does not wait"),
+    Bound("hold_back_again", CLIENT, "does not wait again so soon"),
+    Bound("hold_back_bytes", CONNECTION, "QoS 0 is dropped"),
+    Bound("stalled_seconds", CONNECTION, "ended: it reads nothing"),
+    Bound("send_buffer", CONNECTION, "the rest waits in the hub"),
+    Bound("keep_alive_seconds", CONNECTION, "TCP asks whether it is there"),
+    Bound("waiting_bytes", ALL, "the heaviest of the user with the most", "limits.waiting_bytes"),
+    Bound("strange_bytes", ALL, "the heaviest that is not logged in goes"),
+    Bound("weighed_bytes", CONNECTION, "weighed again"),
+    Bound("relieved", ALL, "ended until one part of so many is free"),
+    Bound("asked_bytes", CONNECTION, "what a waiting request counts"),
+    Bound("message_bytes", PACKET, "MQTT 0x95, HTTP 413, closed", "limits.message_bytes"),
+    Bound("payload_bytes", PACKET, "dropped, MQTT 0x97", "mqtt.payload_bytes"),
+    Bound("name_bytes", PACKET, "refused"),
+    Bound("name_levels", PACKET, "refused"),
+    Bound("packet_bytes", PACKET, "closed, MQTT 0x95"),
+    Bound("properties_bytes", PACKET, "closed, MQTT 0x95"),
+    Bound("user_properties", PACKET, "closed, MQTT 0x95; HTTP 400"),
+    Bound("connect_properties", PACKET, "refused, MQTT 0x95"),
+    Bound("long_bytes", PACKET, "parts of it are signs of life"),
+    Bound("topic_alias_maximum", CLIENT, "closed, MQTT 0x94", "mqtt.topic_alias_maximum"),
+    Bound("receive_maximum", CLIENT, "closed, MQTT 0x93", "mqtt.receive_maximum"),
+    Bound("max_session_expiry", CLIENT, "told this one", "mqtt.max_session_expiry", "0 s"),
+    Bound("inflight", CLIENT, "the next delivery waits", "session.inflight"),
+    Bound("inflight_bytes", CLIENT, "the next delivery waits", "session.inflight_bytes"),
+    Bound("backlog_messages", CLIENT, "dropped, counted", "session.backlog_messages"),
+    Bound("backlog_bytes", CLIENT, "dropped, counted", "session.backlog_bytes"),
+    Bound("memory_log_bytes", ALL, "the oldest unrecorded are dropped"),
+    Bound("kept_bytes", PACKET, "what a kept message counts"),
+    Bound("subscriptions", CLIENT, "refused, MQTT 0x97", "session.subscriptions"),
+    Bound("callbacks", ALL, "messages for the program are dropped"),
+    Bound("handed_over", ALL, "calling threads wait"),
+    Bound("route_name_bytes", PACKET, "its route is not remembered"),
+    Bound("audiences", ALL, "forgotten, named again"),
+    Bound("routes", ALL, "forgotten, built again"),
+    Bound("clients", ALL, "as many as there may be files"),
+    Bound("topic_ids", ALL, "status 1; of one user a fifth", "smq.max_topics"),
+    Bound(
+        "delayed_messages", ALL, "0x97, counted; of one user a fifth", "limits.delayed_messages"
+    ),
+    Bound("retained", ALL, "not kept", "limits.retained_messages", "0"),
+    Bound("publishers", ALL, "their permissions are read again"),
+    Bound("queue_messages", QUEUE, "507, MQTT 0x97", "queue.max_messages"),
+    Bound("queue_bytes", QUEUE, "507, MQTT 0x97", "queue.max_bytes"),
+    Bound("queues", ALL, "507, MQTT 0x97; of one user a fifth"),
+    Bound("share", USER, "one part of so many of what is for all"),
+    Bound("lasting_sessions", ALL, "MQTT 0x97; of one user a fifth"),
+    Bound("subscribed_bytes", ALL, "MQTT 0x97; of one user a fifth"),
+    Bound("subscription_bytes", CLIENT, "what a subscription counts"),
+    Bound("queues_per_token", CLIENT, "429"),
+    Bound("ended_queues", ALL, "their next ids are one number for all"),
+    Bound("tokens", ALL, "429"),
+    Bound("polls_per_token", CLIENT, "429"),
+    Bound("reader_seconds", CLIENT, "a service counts as away"),
+    Bound("open_replies", ALL, "one more waits in its queue", "rpc.max_open"),
+    Bound("reply_seconds", CLIENT, "an answer is too late", "rpc.reply_ttl"),
+    Bound("refusals_kept", ALL, "the oldest are forgotten"),
+    Bound("refusals_told", ALL, "counted, not told one by one"),
+    Bound("said_a_second", ALL, "counted, not logged"),
+    Bound("packets_looked", CONNECTION, "the clock is looked at"),
+    Bound("turn_seconds", CONNECTION, "the rest waits for another turn"),
+    Bound("commit_rows", SELF, "committed"),
+    Bound("commit_bytes", SELF, "committed"),
+    Bound("commit_seconds", SELF, "committed"),
+    Bound("congested_bytes", ALL, "publishers wait"),
+    Bound("flooded_bytes", ALL, "everybody waits"),
+    Bound("segment_bytes", SELF, "a new segment begins", "journal.segment_bytes"),
+    Bound("segment_seconds", SELF, "a new segment begins", "journal.segment_seconds"),
+    Bound("retain_seconds", SELF, "older rows go", "journal.retain_seconds"),
+    Bound(
+        "retain_bytes", SELF, "the oldest segments go", "journal.retain_bytes", "1/5 of the disk"
+    ),
+    Bound(
+        "keep_free_bytes", SELF, "what stays is refused: 0x97, 507", "journal.keep_free_bytes",
+        "3 segments, 5 %",
+    ),
+    Bound("clock_behind", SELF, "time begins again"),
+    Bound("growth_least", SELF, "zeros ahead"),
+    Bound("growth_most", SELF, "zeros ahead"),
+    Bound("reserve_bytes", SELF, "kept free"),
+    Bound("frame_bytes", SELF, "another frame begins"),
+    Bound("frame_cache_bytes", SELF, "the oldest are read again"),
+    Bound("cluster_frame_bytes", SELF, "another frame begins"),
+    Bound("cluster_record_bytes", SELF, "refused"),
+    Bound("cluster_beat_seconds", SELF, "a sign of life"),
+    Bound("cluster_dead_seconds", SELF, "a node counts as gone"),
+    Bound("cluster_clock_seconds", SELF, "a node is refused"),
+    Bound("cluster_feed", SELF, "the rest comes later"),
+)  # fmt: skip
+
+HEAD: Final = ("bound", "value", "of one", "at it", "setting")
+
+
+def table(settings: Settings) -> list[tuple[str, ...]]:
+    """The head and the rows, as they are printed."""
+    rows = [
+        (one.name, _said(one, settings), one.whose, one.at_it, one.setting or "fixed")
+        for one in BOUNDS
+    ]
+    return [HEAD, *rows]
+
+
+def _said(one: Bound, settings: Settings) -> str:
+    value = one.value(settings)
+    if not value and one.setting:
+        return one.zero
+    if one.name.endswith(("_seconds", "_again", "_expiry")):
+        return f"{value:g} s" if value < 1_000_000 else f"{value:,.0f} s"
+    for unit, size in (("MiB", limits.MIB), ("KiB", limits.KIB)):
+        if _is_size(one.name) and value >= size and not value % size:
+            return f"{value // size:,} {unit}"
+    return f"{value:,}"
+
+
+def _is_size(name: str) -> bool:
+    sizes = ("link_choked", "link_paused", "hold_back_from", "send_buffer")
+    return name.endswith(("_bytes", "_properties", "_least", "_most")) or name in sizes
+
+
+def text(settings: Settings) -> str:
+    """The table in columns."""
+    rows = table(settings)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    return "\n".join(lines) + "\n"
