@@ -77,6 +77,7 @@ UNSUBSCRIBE: Final = b"unsubscribe"
 WILL: Final = b"will"
 CREATE: Final = b"create"
 DESTROY: Final = b"destroy"
+FORGET: Final = b"forget"
 AUDIENCE: Final = b"audience"
 PUBLISH: Final = b"publish"
 RELEASE: Final = b"release"
@@ -100,6 +101,7 @@ KINDS: Final[dict[bytes, str]] = {
     WILL: "the client's will, in the message columns; expires = due then; no topic = taken back",
     CREATE: "a (sub-)topic gets its id (number); a queue begins or changes (number = next id)",
     DESTROY: "a queue ends with all it holds",
+    FORGET: "a (sub-)topic loses its id (number), which is nobody's then",
     AUDIENCE: "the durable sessions of a route: payload = [[protocol, client, qos], ...] (JSON)",
     PUBLISH: "a message; ref = its audience; number = packet id of a durable QoS 2 publisher",
     RELEASE: "that packet id (number) of that publisher is free again",

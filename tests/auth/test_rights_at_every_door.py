@@ -313,7 +313,7 @@ OPERATIONS: dict[str, dict[object, str]] = {
         "/api/v1/status": verbs.TRACE, "/metrics": verbs.TRACE, "/api/v1/refusals": verbs.TRACE,
         guarded.JOURNAL: verbs.TRACE, guarded.PUBLISH: verbs.PUBLISH,
         guarded.PUBLISH + "/{query}": "its own", script.PATH: "no secret",
-        guarded.HEALTH: "no secret", guarded.READY: "no secret",
+        guarded.IDS: verbs.MANAGE, guarded.HEALTH: "no secret", guarded.READY: "no secret",
     },
 }  # fmt: skip
 

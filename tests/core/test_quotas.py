@@ -14,6 +14,8 @@ from hubbub.core.quotas import (
     DELAYED,
     NAMED,
     POOLS,
+    REQUESTS,
+    RETAINED,
     SESSIONS,
     SUBSCRIBED,
     SUBTOPICS,
@@ -28,7 +30,7 @@ from hubbub.protocols.smq import codec as codes
 from tests.protocols.mqtt.conversation import Stage, restarted
 from tests.protocols.mqtt.modern import Modern
 from tests.protocols.smq.device import Hub as SmqHub
-from tests.protocols.switch.journaled import Hub, get, said
+from tests.protocols.switch.journaled import Hub, get, post, said
 
 
 def client(user: str = "", address: str = "") -> Session:
@@ -193,6 +195,112 @@ def test_sessions_that_last(v5: bool) -> None:
     stage.device("first", clean=True)
     assert not stage.broker.quotas.used[SESSIONS]
     assert stage.device("second", clean=False).hear() == ["CONNACK 0"]
+
+
+def refused(one: Modern) -> list[str]:
+    """The packet ids that were refused for want of room."""
+    return [word.split()[1] for word in one.hear() if "0x97" in word]
+
+
+def named(stage: Stage, client: str) -> Modern:
+    """A client whose user has its name."""
+    one = Modern(stage, client)
+    session = stage.mqtt.sessions[client]
+    session.user, session.payer = client, ""
+    one.hear()
+    return one
+
+
+def test_retained_bytes_are_their_publishers() -> None:
+    stage = bounded(Stage())
+    pools = stage.broker.quotas
+    pools.most[RETAINED] = 500
+    ann, bob = named(stage, "ann"), named(stage, "bob")
+    ann.publish("a", b"x" * 60, 1, True, 1)
+    ann.publish("b", b"x" * 50, 1, True, 2)
+    bob.publish("b", b"x" * 50, 1, True, 3)
+    assert (refused(ann), refused(bob)) == (["2"], [])
+    ann.publish("a", b"x" * 100, 1, True, 4)  # the same name: what it had counts no more
+    ann.publish("a", b"x" * 101, 1, True, 5)
+    assert refused(ann) == ["5"] and pools.used[RETAINED] == {"user 'ann'": 100, "user 'bob'": 50}
+    bob.publish("a", b"yyy", 1, True, 6)  # replaced: it is bob's now
+    assert pools.used[RETAINED] == {"user 'bob'": 53} and stage.broker.state.kept_bytes == 53
+    for number, name in enumerate(("a", "b"), 7):
+        ann.publish(name, b"", 1, True, number)
+    assert not pools.used[RETAINED] and not stage.broker.state.kept_bytes
+    assert not refused(bob) and stage.broker.metrics.refused == {RETAINED: 2}
+
+
+def test_a_retained_message_of_qos_0_over_the_quota_is_delivered_and_not_kept() -> None:
+    stage = bounded(Stage())
+    stage.broker.quotas.most[RETAINED] = 50
+    ann, ear = named(stage, "ann"), stage.device("ear")
+    ear.subscribe("a", 0)
+    ear.hear()
+    ann.publish("a", b"x" * 11, 0, True)
+    assert len(ear.hear()) == 1
+    assert "a" not in stage.broker.state.retained and stage.broker.metrics.refused[RETAINED] == 1
+
+
+def test_what_expires_gives_back_its_bytes_by_itself() -> None:
+    stage = bounded(Stage())
+    ann = named(stage, "ann")
+    for number in range(3):
+        ann.publish(f"a{number}", b"xyz", 1, True, 1, properties=codec.Properties({2: 10 + number}))
+    ann.publish("a0", b"new", 1, True, 2)
+    stage.pass_time(11.5)
+    stage.broker.retained.wake()
+    assert sorted(stage.broker.state.retained) == ["a0", "a2"], "one that was replaced stays"
+    assert stage.broker.quotas.used[RETAINED] == {"user 'ann'": 6}
+    for _ in range(3_000):
+        ann.publish("a0", b"new", 0, True, properties=codec.Properties({2: 1000}))
+    assert len(stage.broker.retained._expiring) < 1_100, "those that are replaced are forgotten"
+
+
+@pytest.mark.parametrize("from_snapshot", [False, True])
+def test_a_restart_knows_whose_bytes_they_are(from_snapshot: bool) -> None:
+    stage = bounded(Stage())
+    ann, nobody = named(stage, "ann"), Modern(stage, "nobody")
+    ann.publish("a", b"x" * 60, 1, True, properties=codec.Properties({2: 10}))
+    nobody.publish("b", b"x" * 40, 1, True)
+    used = stage.broker.quotas.used[RETAINED]
+    assert used == {"user 'ann'": 60, "address 127.0.0.1": 40}
+    after = restarted(stage, from_snapshot)
+    pools = after.broker.quotas
+    assert pools.used[RETAINED] == {"user 'ann'": 60} and after.broker.state.kept_bytes == 100
+    after.pass_time(11)
+    after.broker.retained.wake()
+    assert not pools.used[RETAINED] and after.broker.state.kept_bytes == 40
+    Modern(after, "other").publish("b", b"", 1, True)
+    assert after.broker.state.kept_bytes == pools.total[RETAINED] == 0
+
+
+def test_open_requests() -> None:
+    """Who has too many that nobody answered is refused the next one, and nobody else is."""
+    stage = bounded(Stage())
+    pools = stage.broker.quotas
+    pools.most[REQUESTS] = 5
+    ann, bob = named(stage, "ann"), named(stage, "bob")
+    where = codec.Properties(texts={8: b"answers"})
+    pools.take(REQUESTS, stage.mqtt.sessions["ann"])
+    for one in (ann, bob):
+        one.publish("$queue/q", b"?", 1, packet_id=7, properties=where)
+    assert (refused(ann), refused(bob)) == (["7"], [])
+    ann.publish("$queue/q", b"no request", 1, packet_id=8)
+    pools.give(REQUESTS, "user 'ann'")
+    ann.publish("$queue/q", b"?", 1, packet_id=9, properties=where)
+    assert refused(ann) == []
+
+
+def test_open_requests_of_message_switch() -> None:
+    hub = Hub()
+    hub.broker.quotas.most[REQUESTS] = 5
+    a = hub.log_in("a")
+    for name in ("q", "r"):
+        said(a, get(f"/persistent/{name}"))
+    hub.broker.quotas.take(REQUESTS, hub.broker.sessions["switch", "a"])
+    a.say(post("/request/q/r", b"?"))
+    assert a.hear().startswith(b"HTTP/1.1 507 ")
 
 
 def test_after_a_restart_what_users_left_counts_and_what_others_left_does_not() -> None:

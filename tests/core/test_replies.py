@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from hubbub.auth.acl import AclRights
 from hubbub.core.broker import Broker
 from hubbub.core.gate import Admission, Gate, Opening
 from hubbub.core.message import Message
+from hubbub.core.quotas import REQUESTS
 from hubbub.core.replies import LATE, NOT_ASKED, UNCLAIMED
 from hubbub.core.session import Subscription
 from tests.core.recording import Ear, Recording, StillClock
@@ -24,6 +27,31 @@ class Consumer(Ear):
 
     def offer(self, message: Message, subscription: Subscription, retained: bool) -> None:
         self.asked.append(self.broker.replies.id_of(message, self))
+
+
+def test_one_user_takes_no_more_than_a_fifth_of_the_ids() -> None:
+    """Of what it asks a topic; in a queue a request waits for who answers, some at a time."""
+    office = Office()
+    broker = office.broker
+    broker.quotas.most[REQUESTS] = 10
+    ann, bob = Ear(broker, "ann"), Ear(broker, "bob")
+    ann.user, bob.user = "ann", "bob"
+    worker, seqs = Consumer(broker, "hears"), count(1_000)
+
+    def ask(asker: Ear) -> int:
+        message = Message("t", b"?", reply_to="answers", protocol="test", client=asker.client)
+        message.seq = next(seqs)
+        return broker.replies.id_of(message, worker)
+
+    assert [ask(ann) > 0 for _ in range(3)] == [True, True, False]
+    assert "user 'ann' has 2 open requests" in broker.replies.lacks(ann)
+    assert ask(bob) and not broker.replies.lacks(bob)
+    office.clock.seconds += 61
+    broker.replies.wake()
+    assert not broker.quotas.used[REQUESTS] and ask(ann)
+    assert broker.quotas.used[REQUESTS] == {"user 'ann'": 1}
+    broker.post(Message(f"$client/{next(iter(broker.replies.open))}", b"!"), worker)
+    assert not broker.quotas.used[REQUESTS]
 
 
 class Office:

@@ -169,6 +169,22 @@ async def test_a_payload_too_large_for_raw_sockets_is_for_all_others(hub: Hub) -
         assert (await message(device)).payload == b"small"
 
 
+async def test_numbers_can_be_taken_away_but_of_what_is_in_use(hub: Hub) -> None:
+    number, sub = hub.create("a"), hub.createsub("s")
+    async with smq(hub) as device:
+        await device.subscribe("a")
+        with pytest.raises(HubbubError, match="stays: a client is subscribed"):
+            hub.remove("a")
+        assert hub.tid2topic(number) == "a"
+    async with asyncio.timeout(PATIENCE):
+        while device.number in hub.node.broker.clients:
+            await asyncio.sleep(0.01)
+    assert hub.remove("a") and hub.removesub("s")
+    assert not hub.remove("a") and not hub.removesub("s")
+    assert hub.tid2topic(number) is None and hub.tid2subtopic(sub) is None
+    assert hub.create("a") != number
+
+
 async def test_pubon_needs_two_connected_clients(hub: Hub) -> None:
     async with smq(hub) as one, smq(hub, "device-2") as other:
         assert hub.pubon(b"x", one.number, other.number, 0)

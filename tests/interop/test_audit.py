@@ -141,3 +141,32 @@ def test_without_rows_there_are_lines(tmp_path: Path, start_hub: StartHub) -> No
     assert hub.stop() == 0
     assert not [row for row in told(hub) if row["kind"] in ("refused", "managed")]
     assert "was not let in" in (tmp_path / "hub.log").read_text()
+
+
+def test_ids_are_removed_by_who_may_and_a_restart_knows_it(
+    tmp_path: Path, start_hub: StartHub
+) -> None:
+    hub = guarded(tmp_path, start_hub)
+    for topic in ("house/a", "house/b"):
+        hubbub("pub", topic, "-m", "1", "--url", url(hub, "smq", f"ann:{RIGHT}"))
+    ann, boss = (url(hub, "http", f"{user}:{RIGHT}") for user in ("ann", "boss"))
+    nosy = hubbub("remove-id", "house/a", "--url", ann)
+    assert nosy.returncode == 1 and "may not manage 'house/a'" in nosy.stderr
+    (tmp_path / "acl").write_text(ACL + "topic manage house/#\n")
+    hub.process.send_signal(1)
+    done = hubbub("remove-id", "house/a", "--url", boss)
+    assert done.stdout == "house/a: removed\n", done.stderr
+    assert "there is no such id" in hubbub("remove-id", "house/a", "--url", boss).stderr
+    assert "no such id" in hubbub("remove-id", "--subtopic", "x", "--url", boss).stderr
+    hub.process.kill()
+    hub.process.wait(20)
+    hub = start_hub("--set", "allow_anonymous=true")
+    api = hub.url("http") + "/api/v1/ids"
+    assert httpx.delete(api, params={"topic": "house/a"}).status_code == 404
+    assert httpx.delete(api, params={"topic": "house/b"}).json() == {"removed": "house/b"}
+    assert httpx.delete(api).status_code == httpx.delete(api, params={"x": "y"}).status_code == 400
+    assert hub.stop() == 0
+    managed = [row for row in told(hub) if row["kind"] == "managed"]
+    said = [(row["verb"], row["topic"], row.get("user")) for row in managed]
+    assert ("remove topic id", "house/a", "boss") in said
+    assert ("remove topic id", "house/b", None) in said

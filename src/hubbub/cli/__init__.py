@@ -51,6 +51,7 @@ _COMMANDS: Final[dict[str, _Command]] = {
     "acl": _Command("hubbub.cli.acl", "Explain what a user may do, and which line says so."),
     "refusals": _Command("hubbub.cli.refusals", "Say why somebody was refused: the last ones."),
     "doctor": _Command("hubbub.cli.doctor", "Look whether this machine is fit for a hub."),
+    "remove-id": _Command("hubbub.cli.remove_id", "Take ids of topics away that nobody uses."),
     "config": _Command("hubbub.cli.config", "Print every setting, its reason and its default."),
 }
 

@@ -55,8 +55,10 @@ def status(
         console.print(table)
 
 
-def fetch(url: str, token: str = "", what: str = f"status?limit={_SHOWN}") -> dict[str, Any]:
-    """The answer of GET /api/v1/WHAT; HubbubError if there is none."""
+def fetch(
+    url: str, token: str = "", what: str = f"status?limit={_SHOWN}", method: str = "GET"
+) -> dict[str, Any]:
+    """The answer of /api/v1/WHAT; HubbubError if there is none."""
     if not url.startswith(("http://", "https://")):
         raise SettingError(f"cannot ask {url!r}: expected http://HOST:PORT")
     parts = split_url(url)
@@ -67,7 +69,7 @@ def fetch(url: str, token: str = "", what: str = f"status?limit={_SHOWN}") -> di
     elif parts.username is not None:
         shown = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         headers["Authorization"] = "Basic " + b64encode(shown.encode()).decode()
-    request = Request(f"{where.rstrip('/')}/api/v1/{what}", headers=headers)
+    request = Request(f"{where.rstrip('/')}/api/v1/{what}", headers=headers, method=method)
     try:
         with urlopen(request, timeout=_SECONDS) as response:
             answer = json.load(response)

@@ -30,6 +30,13 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         CountOrNone,
         _because("retained messages; one more is not kept. 0 keeps none and tells MQTT clients so"),
     ] = 1_000_000
+    retained_bytes: Annotated[
+        CountOrNone,
+        _because(
+            "of payload of all retained messages, one user a fifth; what is over is not kept, and "
+            "who can be told is told. Each snapshot is written with all of them"
+        ),
+    ] = 4096 * 1024 * 1024
     waiting_bytes: Annotated[
         Count,
         _because(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from operator import index
 from typing import Final
 
 from hubbub import schema
@@ -21,6 +20,7 @@ from hubbub.core.context import Context
 from hubbub.core.delayed import Delays
 from hubbub.core.gate import Admission, Opening, owner
 from hubbub.core.hooks import Hooks
+from hubbub.core.ids import Ids
 from hubbub.core.limits import (
     AUDIENCES,
     BACKLOG_BYTES,
@@ -33,12 +33,12 @@ from hubbub.core.limits import (
 from hubbub.core.link import Outgoing
 from hubbub.core.log import Log
 from hubbub.core.message import Message, Run, properties_column, run_of
-from hubbub.core.names import LARGEST, free_number, is_number
+from hubbub.core.names import free_number
 from hubbub.core.observing import Observers
 from hubbub.core.patience import Patience
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
 from hubbub.core.queues import Queues
-from hubbub.core.quotas import BEFORE, SESSIONS, SUBSCRIBED, SUBTOPICS, TOPICS, size_of
+from hubbub.core.quotas import BEFORE, SESSIONS, SUBSCRIBED, size_of
 from hubbub.core.replies import Replies
 from hubbub.core.retained import Retained
 from hubbub.core.rights import OF_ITS_OWN, RECEIVE, verb_of
@@ -53,7 +53,7 @@ from hubbub.core.session import (
     row_about,
 )
 from hubbub.core.share import Group, Groups
-from hubbub.core.state import came_in, id_properties, lasting_properties, subtopic_properties
+from hubbub.core.state import came_in, lasting_properties
 from hubbub.core.topics import (
     CLIENT,
     DELAYED,
@@ -102,7 +102,7 @@ class Broker(Context):
         self.stop: Callable[[], None] | None = None  # where a client may end the whole process
         self.replies = Replies(self, self.queues, self.observers)
         self.patience = Patience(clock, self.metrics)
-        self.hooks: Hooks | None = None
+        self.ids = Ids(self, self.observers)
         self.inspector: Hooks | None = None
 
     def _write(self, session: Session, row: Row) -> None:
@@ -545,7 +545,7 @@ class Broker(Context):
             return self.queues.room(queue) < count if queue is not None else self.no_room != ""
         if self.no_room and (route.must or (qos and _stays(route))):
             return True
-        return retain and not self.retained.has_room(name, size)
+        return retain and not self.retained.has_room(sender, name, size)
 
     def publish(self, run: Run) -> None:
         """The one door. Afterwards `run.first` is its seq, if it was recorded."""
@@ -656,44 +656,15 @@ class Broker(Context):
     # Names
 
     def topic_id(self, name: str, session: Session, wanted: int = 0) -> int:
-        """The durable number of a topic name, made if it is new; 0 when there are too many.
-
-        `wanted`: a new one gets this number if it is nobody's (ValueError if it can be no number).
-        """
-        wanted = _number(wanted)
-        number = self.state.topics.numbers.get(name, 0)
-        if not number and self.quotas.grants(TOPICS, session, len(self.state.topics.numbers)):
-            taken = wanted in self.state.topics.names or self.reachable(wanted)
-            number = wanted if is_number(wanted) and not taken else self.address()
-            row = row_about(session, schema.CREATE, name)
-            self.change(row._replace(number=number, properties=id_properties(name)))
-        return number
+        """The durable number of a topic name (`core.ids`); 0 when there are too many."""
+        return self.ids.topic(name, session, wanted)
 
     def subtopic_id(self, name: str, session: Session, wanted: int = 0) -> int:
         """The same for a sub-topic; their numbers have a space of their own."""
-        wanted = _number(wanted)
-        names = self.state.subtopics
-        number = names.numbers.get(name, 0)
-        if number or (self.hooks is not None and not self.hooks.may_name(name, session)):
-            return number
-        if self.quotas.grants(SUBTOPICS, session, len(names.numbers)):
-            free = is_number(wanted) and wanted not in names.names
-            number = wanted if free else free_number(names.names)
-            row = row_about(session, schema.CREATE)._replace(number=number)
-            properties = subtopic_properties(name)
-            self.change(row._replace(subtopic=column_of(name), properties=properties))
-        return number
+        return self.ids.subtopic(name, session, wanted)
 
 
 def _stays(route: Route) -> bool:
     """Whether a message there waits on the disk for a session that does not take it now."""
     groups = [one.session for one in route.subscriptions if isinstance(one.session, Group)]
     return any(state.keeps() for state, _ in route.audience) or any(one.keeps() for one in groups)
-
-
-def _number(wanted: int) -> int:
-    """0 asks for none; 1 is the hub's own, also while that goes by another."""
-    number = index(wanted)  # a program may say anything
-    if not 0 <= number <= LARGEST:
-        raise ValueError(f"expected a number from 0 to {LARGEST}, got {number}")
-    return number

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from hubbub.core.audit import Audit
 from hubbub.core.clock import Clock
 from hubbub.core.gate import Gate
+from hubbub.core.hooks import Hooks
 from hubbub.core.log import Log
 from hubbub.core.message import PUBLISHER, SPELLED, Message, Run
 from hubbub.core.metrics import Metrics
@@ -58,6 +59,7 @@ class Context:
         self.audit = Audit(clock, log)
         self.quotas = Quotas(clock, self.metrics, self.audit)
         self.gates: list[Gate] = []
+        self.hooks: Hooks | None = None
         self.controls: dict[str, Callable[[Run], None]] = {}
         self.itself: Session = Silent("", "hub", self.open)
         self.itself.number = HUB

@@ -79,6 +79,7 @@ CLIENTS: Final = 1_000_000  # connections: more than the descriptors of any mach
 TOPIC_IDS: Final = 1_000_000  # durable names that have a number; the setting allows two million
 DELAYED_MESSAGES: Final = 100_000  # waiting under $delayed/; each is read back when it is due
 RETAINED: Final = 1_000_000  # retained messages
+RETAINED_BYTES: Final = 4096 * MIB  # of their payloads: each snapshot is written with all of them
 PUBLISHERS: Final = 10_000  # of them, whose permissions are at hand: a few hundred bytes each
 
 # Queues.

@@ -30,6 +30,9 @@ class Names:
         self.numbers[name] = number
         self.names[number] = name
 
+    def remove(self, name: str) -> None:
+        self.names.pop(self.numbers.pop(name, 0), None)
+
 
 def is_number(number: int) -> bool:
     """Whether a client can say it, and it is not one of those that mean something else."""

@@ -7,6 +7,8 @@
     sub-topic ids         the same of sub-topics              one is given
     lasting sessions      sessions that outlive a connection  a client begins one
     bytes of subscriptions  SUBSCRIPTION_BYTES and the filter  a client subscribes
+    retained bytes        payloads of retained messages       one is to be retained
+    open requests         requests with a reply id            one is published, and is to get its id
 
 Who is nobody in particular counts as its address, and so does a user whose name nobody checked.
 What the hub does by itself counts for nobody. What was taken is given back when it ends; what is
@@ -25,7 +27,9 @@ from hubbub.core.gate import owner
 from hubbub.core.limits import (
     DELAYED_MESSAGES,
     LASTING_SESSIONS,
+    OPEN_REPLIES,
     QUEUES,
+    RETAINED_BYTES,
     SHARE,
     SUBSCRIBED_BYTES,
     SUBSCRIPTION_BYTES,
@@ -36,13 +40,16 @@ from hubbub.core.session import Session
 
 DELAYED: Final = "delayed messages"
 NAMED: Final = "queues"
+REQUESTS: Final = "open requests"
+RETAINED: Final = "retained bytes"
 SESSIONS: Final = "lasting sessions"
 SUBSCRIBED: Final = "bytes of subscriptions"
 SUBTOPICS: Final = "sub-topic ids"
 TOPICS: Final = "topic ids"
 
 POOLS: Final = {
-    DELAYED: DELAYED_MESSAGES, NAMED: QUEUES, SESSIONS: LASTING_SESSIONS,
+    DELAYED: DELAYED_MESSAGES, NAMED: QUEUES, REQUESTS: OPEN_REPLIES, RETAINED: RETAINED_BYTES,
+    SESSIONS: LASTING_SESSIONS,
     SUBSCRIBED: SUBSCRIBED_BYTES, SUBTOPICS: TOPIC_IDS, TOPICS: TOPIC_IDS,
 }  # fmt: skip
 BEFORE: Final = "before the start"  # whose address nobody knows; counts for nobody
@@ -101,11 +108,15 @@ class Quotas:
     def take(self, pool: str, session: Session | None, more: int = 1) -> str:
         """This client has so much more; return who is to `give` it back."""
         who = payer(session) if session is not None else ""
+        self.put_down(pool, who, more)
+        return who
+
+    def put_down(self, pool: str, who: str, more: int) -> None:
+        """The same for somebody of whom only the name is known; "" is nobody."""
         if who:
             users = self.used[pool]
             users[who] = users.get(who, 0) + more
             self.total[pool] += more
-        return who
 
     def give(self, pool: str, who: str, less: int = 1) -> None:
         """Somebody has so much less."""

@@ -4,9 +4,9 @@
     asker <--- to A, with C, `answers` the request ----  consumer     publishes to N
 
 N is of the space of client numbers. It is made when a consumer must see one; an asker that can
-be reached by its own number needs none. It lives until its first reply or until its time is
-over; then it stands only as long as its request is still in a queue, so that a late reply can
-take it from there. Called by the broker and by sessions; no I/O.
+be reached by its own number needs none. One user has a fifth of all at most. It lives until its
+first reply or until its time is over; then it stands only as long as its request is still in a
+queue, so that a late reply can take it from there. Called by the broker and by sessions; no I/O.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from hubbub.core.message import SPELLED, Message, Run, asked_in
 from hubbub.core.observing import Observers
 from hubbub.core.queue import Queue
 from hubbub.core.queues import Queues
+from hubbub.core.quotas import REQUESTS
 from hubbub.core.rights import PUBLISH
 from hubbub.core.route import Route
 from hubbub.core.session import Session, Subscription
@@ -61,6 +62,7 @@ class Reply:
 
     __slots__ = (
         "address", "correlation", "request", "until", "queue", "number", "asker", "handed", "qos",
+        "payer",
     )  # fmt: skip
 
     def __init__(self, message: Message, until: float) -> None:
@@ -73,6 +75,7 @@ class Reply:
         self.asker = asker_of(message)
         self.handed: set[Who] = set()
         self.qos = message.qos
+        self.payer = ""
 
     def waits(self) -> bool:
         """Whether its request is still in a queue."""
@@ -115,12 +118,21 @@ class Replies(Session):
             return client_number(message.reply_to)
         number = message.reply_id or self._by_request.get(message.seq, 0)
         if number not in self:
-            if self.full():
+            asker = self.broker.sessions.get((message.protocol, message.client))
+            queued = message.seq in reader.leases  # a reader takes few of these at a time
+            if self.full() or (asker is not None and not queued and self.lacks(asker)):
                 return 0
-            number = self._make(message)
+            number = self._make(message, asker)
         message.reply_id = number
         self.hand(message, reader)
         return number
+
+    def lacks(self, asker: Session) -> str:
+        """Why this client may ask nothing more now, "" if it may: others could not ask.
+
+        With no room for anybody what it asks of a queue waits there.
+        """
+        return self.broker.quotas.lacks(REQUESTS, asker, 0)
 
     def hand(self, message: Message, reader: Session) -> None:
         """This client gets to see the request under its id, and may answer it."""
@@ -165,12 +177,13 @@ class Replies(Session):
         same = asker.seq > session.since if asker.seq else asker.number == session.number
         return session if same or self.broker.owns(session, address) else None
 
-    def _make(self, message: Message) -> int:
+    def _make(self, message: Message, asker: Session | None) -> int:
         broker = self.broker
         number = broker.address()
         if message.seq:
             self._by_request[message.seq] = number
-        self.open[number] = Reply(message, broker.clock.now() + self.ttl)
+        reply = self.open[number] = Reply(message, broker.clock.now() + self.ttl)
+        reply.payer = broker.quotas.take(REQUESTS, asker)
         return number
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
@@ -191,6 +204,7 @@ class Replies(Session):
         if reply is not None and reply.request:
             self._by_request.pop(reply.request, None)
         if reply is not None:
+            self.broker.quotas.give(REQUESTS, reply.payer)
             self._observers.left(number)
         return reply
 

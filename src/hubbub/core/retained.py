@@ -6,8 +6,9 @@
 A wildcard may match a hundred thousand messages. They leave in slices, one a tick, and only as
 fast as the subscriber takes them, so nobody else waits and no buffer overflows; a look at a name
 that does not match counts like a message. What is published after the subscription comes as a
-live message, and the feed leaves it out. An expired message goes when it is next looked at. One
-whose publisher may no longer write there stays, and nobody is given it. No I/O.
+live message, and the feed leaves it out. An expired message goes when it is next looked at, at the
+latest a moment after its time. What one takes is put down to its publisher until it goes. One whose
+publisher may no longer write there stays, and nobody is given it. No I/O.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from heapq import heapify, heappop, heappush
 from itertools import takewhile
 from typing import Final
 
@@ -23,8 +25,11 @@ from hubbub import schema
 from hubbub.core.context import Context
 from hubbub.core.limits import PUBLISHERS, RETAINED
 from hubbub.core.message import PUBLISHER, Message, Run
+from hubbub.core.quotas import RETAINED as RETAINED_BYTES
+from hubbub.core.quotas import payer
 from hubbub.core.rights import PUBLISH, RECEIVE, Rights
 from hubbub.core.session import Feed, Session, Subscription
+from hubbub.core.state import NOTHING, Kept
 from hubbub.core.topics import OWN, has_wildcard, is_bridge_state, is_name, matches
 from hubbub.errors import UnreadableError
 from hubbub.schema import Row, column_of
@@ -140,33 +145,50 @@ class Retained:
         self._publishers: dict[tuple[str, str, str], list[Rights]] = {}
         self._found_after = -1  # so many changes of the rules
         self._names = NameList()
+        self._expiring: list[tuple[int, str]] = []
         self._left = SLICE  # looks of this turn, for all that subscribe in it
 
     def recover(self) -> None:
         """After a restart: know the names of what the journal remembers."""
         self._names = NameList(self.broker.state.retained)
+        for kept in self.broker.state.kept.values():
+            self.broker.quotas.put_down(RETAINED_BYTES, kept.whose, kept.size)
+        self._watch_all()
+
+    def _watch_all(self) -> None:
+        kept = self.broker.state.kept
+        self._expiring = [(one.expires, name) for name, one in kept.items() if one.expires]
+        heapify(self._expiring)
+
+    def _watch(self, expires: int, name: str) -> None:
+        """One that is replaced stays in the heap until its time, but not too many do."""
+        heappush(self._expiring, (expires, name))
+        if len(self._expiring) > 2 * len(self.broker.state.kept) + SLICE:
+            self._watch_all()
 
     def may_keep(self, run: Run) -> bool:
         name = run.route.name
-        return may_be_kept(name) and is_name(name) and self.has_room(name, run.payload_size())
+        if not (may_be_kept(name) and is_name(name)):
+            return False
+        return self.has_room(run.sender, name, run.payload_size())
 
-    def has_room(self, name: str, size: int = 0) -> bool:
-        """Whether a message of that size may be kept there. On a disk that is short of room only
-        one that is no larger than what it replaces.
+    def has_room(self, sender: Session, name: str, size: int = 0) -> bool:
+        """Whether a message of that size of this client may be kept there. On a disk that is short
+        of room only one that is no larger than what it replaces.
         """
-        retained = self.broker.state.retained
+        broker, state = self.broker, self.broker.state
         if not may_be_kept(name):
             return True
-        if self.broker.no_room:
-            return name in retained and size <= self._size_of(retained[name])
-        return len(retained) < self.most or name in retained
-
-    def _size_of(self, seq: int) -> int:
-        try:
-            message = self.broker.log.read(seq)
-        except UnreadableError:
-            return 0
-        return len(message.payload) if message is not None else 0
+        before = state.kept.get(name, NOTHING)
+        if broker.no_room:
+            return name in state.retained and size <= before.size
+        if len(state.retained) >= self.most and name not in state.retained:
+            return False
+        own = before.size if before.whose == payer(sender) else 0
+        if size <= own:
+            return True
+        there = state.kept_bytes - before.size + own
+        return not broker.quotas.lacks(RETAINED_BYTES, sender, there, size - own)
 
     def keep(self, run: Run) -> None:
         """The last message of the run replaces the retained one; an empty one clears it."""
@@ -178,11 +200,44 @@ class Retained:
             if message.payload:
                 log.pin(seq)
         known = name in state.retained
-        state.retain(name, seq if message.payload else 0)
+        self._give(name)
+        if message.payload:
+            size, expires = len(message.payload), message.expires
+            whose = self.broker.quotas.take(RETAINED_BYTES, run.sender, size)
+            state.retain(name, seq, Kept(size, expires, whose))
+            if expires:
+                self._watch(expires, name)
+        else:
+            state.retain(name, 0)
         if known != bool(message.payload):
             self.note(name)
         if self.told is not None:
             self.told(run)
+
+    def _give(self, name: str) -> None:
+        """Whose retained message goes has room for others."""
+        kept = self.broker.state.kept.get(name)
+        if kept is not None:
+            self.broker.quotas.give(RETAINED_BYTES, kept.whose, kept.size)
+
+    def wake(self) -> None:
+        """Let go of what has expired, so many in one turn."""
+        now, kept = self.broker.clock.stamp(), self.broker.state.kept
+        for _ in range(SLICE):
+            if not self._expiring or self._expiring[0][0] > now:
+                return
+            expires, name = heappop(self._expiring)
+            if kept.get(name, NOTHING).expires == expires:
+                self._expire(name)
+
+    def _expire(self, name: str) -> None:
+        broker = self.broker
+        seq = broker.state.retained[name]
+        self._give(name)
+        broker.metrics.drop("expired")
+        broker.change(Row(0, 0, schema.DROP, topic=column_of(name), ref=seq, number=1))
+        broker.log.unpin(seq)
+        self.note(name)
 
     def note(self, name: str) -> None:
         """There is a retained message of that name now, or none any more."""
@@ -307,10 +362,7 @@ class Retained:
         message = broker.log.read(seq)
         if message is None or not 0 < message.expires <= broker.clock.stamp():
             return message
-        broker.metrics.drop("expired")
-        broker.change(Row(0, 0, schema.DROP, topic=column_of(name), ref=seq, number=1))
-        broker.log.unpin(seq)
-        self.note(name)
+        self._expire(name)
         return None
 
 

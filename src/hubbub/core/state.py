@@ -13,9 +13,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
 
 from hubbub import schema
-from hubbub.core.message import properties_column
+from hubbub.core.gate import owner
+from hubbub.core.message import PUBLISHER, properties_column
 from hubbub.core.names import Names, is_number
 from hubbub.core.queue import PLAIN, Queue, QueueSettings
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
@@ -47,6 +49,19 @@ def subtopic_properties(name: str) -> bytes:
 def id_properties(name: str) -> bytes:
     """The properties of the `create` row that gives a topic name its number."""
     return ID_OF_QUEUE if name.startswith(QUEUE) else b""
+
+
+class Kept(NamedTuple):
+    """What a retained message takes: bytes of payload, when it expires (UTC microseconds, 0 =
+    never), and whose it is; "" is nobody's, or of before a start and of who had no user name.
+    """
+
+    size: int
+    expires: int
+    whose: str
+
+
+NOTHING: Final = Kept(0, 0, "")
 
 
 def came_in(address: str, user: str, place: str) -> dict[str, object]:
@@ -82,8 +97,8 @@ def queue_properties(owner: str, user: str, settings: QueueSettings, read: bool)
 class State:
     """Sessions by (protocol, client), queues by name, retained messages by topic, and names.
 
-    `on_loan`: messages of a shared subscription, by seq and filter, that members have who end with
-    the hub.
+    `kept`: what each retained message takes, `kept_bytes` all of them. `on_loan`: messages of a
+    shared subscription, by seq and filter, that members have who end with the hub.
     """
 
     def __init__(self) -> None:
@@ -92,6 +107,8 @@ class State:
         self.ended_queues: dict[str, int] = {}
         self.queue_floor = 0
         self.retained: dict[str, int] = {}
+        self.kept: dict[str, Kept] = {}
+        self.kept_bytes = 0
         self.delayed: dict[int, int] = {}
         self.on_loan: set[tuple[int, str]] = set()
         self.wills: dict[Key, Row] = {}  # of connected sessions that do not last
@@ -108,6 +125,7 @@ class State:
             schema.WILL: self._will,
             schema.CREATE: self._create,
             schema.DESTROY: self._destroy,
+            schema.FORGET: self._forget,
             schema.AUDIENCE: self._audience,
             schema.PUBLISH: self._publish,
             schema.RELEASE: self._release,
@@ -150,10 +168,13 @@ class State:
         """Keep a message until then, UTC microseconds."""
         self.delayed[seq] = due
 
-    def retain(self, topic: str, seq: int) -> None:
+    def retain(self, topic: str, seq: int, kept: Kept = NOTHING) -> None:
         """Make a message the retained one of its topic (0 = none)."""
+        before = self.kept.pop(topic, NOTHING)
+        self.kept_bytes += kept.size - before.size
         if seq:
             self.retained[topic] = seq
+            self.kept[topic] = kept
         else:
             self.retained.pop(topic, None)
 
@@ -239,6 +260,13 @@ class State:
         else:
             self.topics.add(topic, row.number)
 
+    def _forget(self, row: Row) -> None:
+        """A name has no number any more."""
+        if row.subtopic or row.properties == ID_OF_SUBTOPIC:
+            self.subtopics.remove(name_of(row.subtopic))
+        else:
+            self.topics.remove(name_of(row.topic))
+
     def _create_queue(self, name: str, row: Row) -> None:
         """One that exists gets other settings, and no more than that."""
         properties = json.loads(row.properties or b"{}")
@@ -290,7 +318,8 @@ class State:
         if row.topic.startswith(_DELAYED):
             self._delay(row)
         elif row.retain:
-            self.retain(name_of(row.topic), row.seq if row.payload else 0)
+            kept = Kept(len(row.payload), row.expires, _publisher(row)) if row.payload else NOTHING
+            self.retain(name_of(row.topic), row.seq if row.payload else 0, kept)
         if row.number:
             self.opened(self._key(row), row.number)
 
@@ -441,6 +470,14 @@ class State:
         current = self.retained.get(name_of(row.topic)) == row.seq
         retain = row.retain and (current or row.seq in self.delayed)
         return row._replace(ref=0, number=0, retain=retain)
+
+
+def _publisher(row: Row) -> str:
+    """To whom a retained message is put down, as far as its row knows."""
+    if b'"hub-publisher"' not in row.properties:
+        return ""
+    said = json.loads(row.properties).get(PUBLISHER)
+    return owner(str(said[0]), "") if isinstance(said, list) and len(said) == 2 else ""
 
 
 def _nothing(row: Row) -> None:

@@ -266,3 +266,14 @@ def _logged(call: Callable[[], object]) -> None:
         call()
     except Exception:
         log.exception("a call from another thread failed")
+
+
+class LogTo(logging.Handler):
+    """Hands warnings and errors to a function of the program, as text."""
+
+    def __init__(self, function: Callable[[str], object]) -> None:
+        super().__init__(logging.WARNING)
+        self._function = function
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._function(self.format(record))

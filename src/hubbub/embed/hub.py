@@ -22,20 +22,28 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-import msgspec
-
 from hubbub.cluster.engine import Engine
-from hubbub.config import sources
-from hubbub.config.settings import Journal, Settings
+from hubbub.config.settings import Settings
 from hubbub.core import client
+from hubbub.core.ids import IN_USE
 from hubbub.core.limits import HANDED_OVER
 from hubbub.core.link import Link
 from hubbub.core.message import SPELLED, Message, run_of
 from hubbub.core.names import HUB
 from hubbub.core.session import Subscription
 from hubbub.core.topics import CLIENT, QUEUE, is_name
-from hubbub.embed.callbacks import SELF, TOO_SLOW, Calls, Flushed, Function, HandOver, HubSession
+from hubbub.embed.callbacks import (
+    SELF,
+    TOO_SLOW,
+    Calls,
+    Flushed,
+    Function,
+    HandOver,
+    HubSession,
+    LogTo,
+)
 from hubbub.embed.cluster import Cluster
+from hubbub.embed.options import settings_of
 from hubbub.embed.peer import SUBTID, Info, Peer, Peers, Sock
 from hubbub.embed.program import Program
 from hubbub.errors import HubbubError
@@ -135,13 +143,13 @@ class Hub:
             onclose,
         )  # fmt: skip
         self._onmsg = onmsg
-        self._log = _LogTo(log) if log is not None else None
+        self._log = LogTo(log) if log is not None else None
         self._keep_alive = (keepidle, keepintv)
         self._random_number = rndtid
         self._origins = tuple(origins)
         places = (listen,) if isinstance(listen, str) else listen
         self.node = Node(
-            _settings(
+            settings_of(
                 settings, places, data, max_connections, self._origins, readtmo,
                 authenticate is not None,
             ),
@@ -304,6 +312,20 @@ class Hub:
         if not subtopic:
             return 0
         return _made(self.node.broker.subtopic_id(subtopic, self._me, stid or 0), subtopic)
+
+    @_on_the_loop
+    def remove(self, topic: str) -> bool:
+        """Take the number of a topic away, which is nobody's then; False if it has none.
+
+        HubbubError if a client is subscribed to the topic by its number, or observes it. Who only
+        publishes by it reaches nobody until it asks for the topic again. What is retained stays.
+        """
+        return _removed(self.node.broker.ids.remove(topic, self._me), topic)
+
+    @_on_the_loop
+    def removesub(self, subtopic: str) -> bool:
+        """The same for a sub-topic. Clients that know its number go on with it."""
+        return _removed(self.node.broker.ids.remove_subtopic(subtopic, self._me), subtopic)
 
     def publish(
         self,
@@ -625,53 +647,6 @@ class Hub:
         self._calls.soon(onchange, count, topic)
 
 
-class _LogTo(logging.Handler):
-    """Hands warnings and errors to a function of the program, as text."""
-
-    def __init__(self, function: Callable[[str], object]) -> None:
-        super().__init__(logging.WARNING)
-        self._function = function
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._function(self.format(record))
-
-
-def _settings(
-    settings: Settings | None,
-    listen: Iterable[str] | None,
-    data: str | PathLike[str] | None,
-    max_connections: int,
-    origins: tuple[str, ...],
-    readtmo: int | None,
-    asks: bool,
-) -> Settings:
-    """The settings of a hub, from those given and the options of `Hub`."""
-    replace = msgspec.structs.replace
-    if settings is None:
-        record: Any = "all" if data is not None else "none"
-        settings = Settings(listen=(), journal=Journal(record=record))
-    if listen is not None:
-        settings = replace(settings, listen=tuple(listen))
-    if data is not None:
-        settings = replace(settings, data=str(data))
-    if readtmo is not None:
-        settings = replace(settings, smq=replace(settings.smq, connect_seconds=readtmo / 1000))
-    if asks and settings.allow_anonymous is None and not settings.password_file:
-        settings = replace(settings, allow_anonymous=True)  # the function decides
-    if max_connections or origins:
-        places = [
-            replace(
-                one,
-                max_connections=max_connections or one.max_connections,
-                origins=origins + one.origins,
-            )
-            for one in settings.listeners()
-        ]
-        settings = replace(settings, listen=(), listener=tuple(places))
-    sources.refuse_open_doors(settings)
-    return settings
-
-
 def _payload(data: Any) -> tuple[bytes, str]:
     """Bytes, and their content type where we know it."""
     if isinstance(data, bytes | bytearray | memoryview):
@@ -679,6 +654,12 @@ def _payload(data: Any) -> tuple[bytes, str]:
     if isinstance(data, str):
         return data.encode(), ""
     return json.dumps(data, separators=(",", ":")).encode(), "application/json"
+
+
+def _removed(why: str, name: str) -> bool:
+    if why == IN_USE:
+        raise HubbubError(f"the id of {name!r} stays: {why}")
+    return not why
 
 
 def _made(number: int, name: str) -> int:

@@ -47,7 +47,7 @@ from hubbub.core.limits import (
 from hubbub.core.link import Link
 from hubbub.core.log import LEVELS, Log
 from hubbub.core.queue import Queue
-from hubbub.core.quotas import DELAYED
+from hubbub.core.quotas import DELAYED, REQUESTS, RETAINED
 from hubbub.core.system import System
 from hubbub.errors import SettingError
 from hubbub.journal.writer import Journal
@@ -283,6 +283,8 @@ class Node:
         broker.queues.max_messages = settings.queue.max_messages
         broker.queues.max_bytes = settings.queue.max_bytes
         broker.quotas.most[DELAYED] = settings.limits.delayed_messages
+        broker.quotas.most[RETAINED] = settings.limits.retained_bytes
+        broker.quotas.most[REQUESTS] = settings.rpc.max_open
         broker.patience.seconds = settings.limits.hold_back_seconds
         broker.patience.filters = settings.limits.hold_back
         self._busy_poll = BusyPoll(self._loop.call_soon, settings.limits.busy_poll_us / 1e6)
@@ -547,6 +549,7 @@ class Node:
         _safely(self._steer)
         _safely(self.broker.audit.wake)
         _safely(self.broker.delays.wake)
+        _safely(self.broker.retained.wake)
         _safely(self.broker.queues.overdue.wake)
         _safely(self.broker.replies.wake)
         _safely(self.broker.patience.wake)

@@ -30,9 +30,23 @@ from uvicorn.server import ServerState
 from hubbub.config.settings import Settings
 from hubbub.core.clock import Clock
 from hubbub.core.gate import Opening
+from hubbub.core.ids import UNKNOWN
 from hubbub.core.limits import REFUSALS_KEPT
+from hubbub.core.rights import MANAGE
 from hubbub.web import prometheus, script
-from hubbub.web.guarded import HEALTH, JOURNAL, OPEN, PUBLISH, READY, Guarded, refused, token_of
+from hubbub.web.guarded import (
+    ADMISSION,
+    HEALTH,
+    IDS,
+    JOURNAL,
+    OPEN,
+    PUBLISH,
+    READY,
+    Guarded,
+    refused,
+    session_of,
+    token_of,
+)
 from hubbub.web.journal import JournalApi
 from hubbub.web.mounted import Mounted
 from hubbub.web.numbers import number_in
@@ -42,6 +56,7 @@ from hubbub.wire.http import Request
 _DATE_SECONDS = 1.0
 _STOP_SECONDS = 2.0
 _PAGING = {"limit": 1_000, "offset": 999_999_999}  # of the status, and the most of each
+SUBTOPICS = "$SYS/#"  # who may manage the hub may manage them: no rule knows their names
 _OURS = ("/admin/", "/api/v1/", "/metrics", *OPEN)  # before a mounted application
 
 
@@ -78,6 +93,7 @@ class Application:
                 Route(JOURNAL, self._rows),
                 Route(PUBLISH, self._take, methods=["POST"]),
                 Route(PUBLISH + "/{query}", self._forget, methods=["DELETE"]),
+                Route(IDS, self._remove_id, methods=["DELETE"]),
                 Route("/metrics", self._metrics),
                 Route(HEALTH, self._alive),
                 Route(READY, self._ready),
@@ -166,6 +182,23 @@ class Application:
 
     async def _forget(self, request: WebRequest) -> Response:
         return await self._publish.forget(request)
+
+    async def _remove_id(self, request: WebRequest) -> Response:
+        """A topic or a sub-topic has no number any more; what is retained there stays."""
+        given, broker = request.query_params, self._hub.broker
+        asks = session_of(request.scope[ADMISSION])
+        if len(given) != 1 or not given.keys() <= {"topic", "subtopic"}:
+            return refused(400, "expected ?topic=NAME or ?subtopic=NAME")
+        [(which, name)] = given.items()
+        about = name if which == "topic" else SUBTOPICS
+        if not broker.may(asks, MANAGE, about):
+            return refused(403, broker.refuse(asks, MANAGE, about))
+        remove = broker.ids.remove if which == "topic" else broker.ids.remove_subtopic
+        why = remove(name, asks)
+        if why:
+            return refused(404 if why == UNKNOWN else 409, why)
+        await self._publish.safe()
+        return JSONResponse({"removed": name})
 
     # Pages
 

@@ -35,6 +35,7 @@ from hubbub.wire.http import CHALLENGE, authorization
 API: Final = "/api/"
 JOURNAL: Final = "/api/v1/journal"
 PUBLISH: Final = "/api/v1/publish"
+IDS: Final = "/api/v1/ids"
 ADMISSION: Final = "hubbub.admission"  # where a scope keeps who its request comes from
 BROKEN_OFF: Final = "upload broken off"
 HEALTH: Final = "/healthz"
@@ -177,7 +178,7 @@ def _wants_token() -> JSONResponse:
 
 def _missing(broker: Broker, path: str, asks: Session) -> Response | None:
     """What a client that was let in lacks for this path, if anything."""
-    if path.startswith(PUBLISH):
+    if path.startswith((PUBLISH, IDS)):  # they ask by themselves, name by name
         return None
     if path == JOURNAL:
         for name in _EVERYTHING:

@@ -378,7 +378,7 @@ class PublishApi:
         asks = session_of(request.scope[ADMISSION])
         count = self._registry.forget(_place(asks.user, query))
         self._inside.broker.audit.managed(asks, "forget query", query)
-        await self._safe()
+        await self.safe()
         return JSONResponse({"forgotten": count})
 
     async def _take(
@@ -404,7 +404,7 @@ class PublishApi:
             refusal = refusal or (outdated(admission) if at < len(body.raw) else None)
         if upload.refusal and at < whole:
             refusal = refused(503, f"{upload.refusal}; send the same again later")
-        await self._safe()
+        await self.safe()
         return refusal or JSONResponse({"taken": taken, "skipped": skipped})
 
     def _unfit(self, body: Body, known: Taken, sender: Session) -> Response | None:
@@ -450,7 +450,7 @@ class PublishApi:
         self._inside.schedule()
         return at, full
 
-    async def _safe(self) -> None:
+    async def safe(self) -> None:
         """Wait until all rows made so far are durable."""
         waiting = _Waiting()
         link = Link(self._inside.broker.outgoing, waiting)
@@ -494,6 +494,8 @@ def _ahead(body: Body, known: Taken) -> int:
 
 
 def _is_full(broker: Broker, sender: Session, line: Line) -> bool:
+    if line.reply_to and broker.replies.lacks(sender):
+        return True
     route = broker.route(sender, line.topic)
     kept = line.retain and (line.payload or line.base64) != ""
     return (kept or route.bounded) and broker.is_full(

@@ -131,6 +131,10 @@ NAMES: Final[tuple[Row, ...]] = (
     ("Subscribe again", "the same Suback, no Change",
      _in(CONNECTION, "a_second_subscribe_is_acknowledged_again_without_a_change")
      + _raw("dup subscribe", "C resubscribes")),
+    ("ids taken away", "by `hubbub remove-id`, the API or the hub: unknown from then on, and not "
+     "while somebody is subscribed by it (the original cannot)",
+     _in("test_ids", "who_only_publishes_by_a_number_that_is_gone_reaches_nobody",
+         "one_that_is_in_use_stays")),
     ("empty and wild names", "are literal; a sub-topic without a name has a number too",
      _raw("empty topic subscribe", "topic with wildcard")
      + _in(CONNECTION, "createsub_without_a_name_gets_a_number_too")),

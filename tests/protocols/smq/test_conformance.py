@@ -11,7 +11,7 @@ from tests.protocols.smq.test_raw_probes import PROBES
 ROOT = Path(__file__).parents[3]
 FOLDERS = (
     "tests", "tests/embed", "tests/runtime", "tests/protocols/smq", "tests/client/smq",
-    "tests/auth", "tests/web",
+    "tests/auth", "tests/web", "tests/core",
 )  # fmt: skip
 NAMED = [test for rows in PARTS.values() for _, _, tests in rows for test in tests]
 

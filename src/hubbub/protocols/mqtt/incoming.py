@@ -95,7 +95,10 @@ class Incoming:
         connection is closed, and the client repeats the message on its next one (4.4).
         """
         broker, retain = self._mqtt.broker, packet.retain and packet.payload != b""
-        size = len(packet.payload)
+        size, properties = len(packet.payload), packet.properties
+        if properties is not None and spec.RESPONSE_TOPIC in properties.texts:
+            if broker.replies.lacks(sender):
+                return spec.QUOTA
         if not (retain or route.bounded) or not broker.is_full(sender, route, 1, retain, size=size):
             return spec.SUCCESS
         if packet.properties is None:

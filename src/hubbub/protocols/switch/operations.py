@@ -214,6 +214,9 @@ def send_request(shared: Shared, session: Visitor, call: Call, request: Request)
     queue = shared.broker.state.queues.get(name)
     if queue is None:
         return Answer(codec.NOT_SENT)
+    lacks = shared.broker.replies.lacks(session)
+    if lacks:
+        raise Refused(507, f"No more may be asked until some is answered: {lacks}.")
     message = Message(queue.client, request.body, qos=1, reply_to=reply_address(reply_to))
     return enqueue(shared, session, queue, message)
 

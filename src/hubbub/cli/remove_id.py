@@ -1,0 +1,28 @@
+"""`hubbub remove-id`: has a running hub take ids of topics and sub-topics away."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlencode
+
+import typer
+
+from hubbub.cli.status import HERE, Token, Url, fetch
+from hubbub.terminal import say
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def remove_id(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Topics that have an id.")],
+    subtopic: Annotated[
+        bool, typer.Option("--subtopic", help="They are sub-topics instead.")
+    ] = False,
+    url: Url = HERE,
+    token: Token = "",
+) -> None:
+    which = "subtopic" if subtopic else "topic"
+    for name in names:
+        fetch(url, token, f"ids?{urlencode({which: name})}", "DELETE")
+        say(f"{name}: removed", lines=False)
