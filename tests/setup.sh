@@ -14,6 +14,7 @@ command -v node >/dev/null || missing="$missing nodejs"
 command -v npm >/dev/null || missing="$missing npm"
 command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] || missing="$missing haproxy"
 command -v nats-server >/dev/null || [ -x /usr/sbin/nats-server ] || missing="$missing nats-server"
+command -v promtool >/dev/null || missing="$missing prometheus"
 [ -n "$missing" ] || exit 0
 
 skip() {
@@ -42,5 +43,7 @@ export DEBIAN_FRONTEND=noninteractive
 { apt-get -qq update && apt-get -qq -y install --no-install-recommends $missing; } >/dev/null ||
     skip "apt-get failed"
 # The packages enable their services for the next boot; nobody asked for that.
-if [ -d /run/systemd/system ]; then systemctl -q disable mosquitto.service nats-server.service 2>/dev/null; fi
+if [ -d /run/systemd/system ]; then
+    systemctl -q disable mosquitto.service nats-server.service prometheus.service 2>/dev/null
+fi
 exit 0

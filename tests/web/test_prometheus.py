@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
+import subprocess
 from pathlib import Path
+from typing import Final
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hubbub.cluster.switchboard import Switchboard
 from hubbub.config.settings import Listener, Settings
-from hubbub.runtime.node import Node
+from hubbub.core.metrics import Histogram
+from hubbub.core.rights import Rights
+from hubbub.core.session import Session
+from hubbub.runtime.node import VERSION, Node
 from hubbub.web import prometheus
+
+DEPLOY: Final = Path(__file__).parents[2] / "deploy"
+ANY: Final = Rights()
 
 
 async def test_every_metric_is_in_the_status(tmp_path: Path) -> None:
@@ -17,15 +29,22 @@ async def test_every_metric_is_in_the_status(tmp_path: Path) -> None:
     settings = Settings(data=str(tmp_path), listen=(), listener=(listener,))
     async with Node(settings, engine=Switchboard().join("a")) as node:
         node.broker.queues.named("jobs")
+        for number in range(2):
+            queue = node.broker.queues.named(f"jobs.{number}", maker=Session("other", "ann", ANY))
+            queue.messages[1] = 0
         node.broker.metrics.drop("slow consumer", 3)
         status = await node.metrics()
     page = prometheus.page(status).decode()
     found = {one.name: one for one in text_string_to_metric_families(page)}
-    assert set(found) == {f"hubbub_{family.name}" for family in prometheus.FAMILIES}
+    names = {f"hubbub_{family.name}" for family in prometheus.FAMILIES}
+    assert {name for name in found if name.startswith("hubbub_")} == names
+    assert found["process_resident_memory_bytes"].samples[0].value > 1e6
+    (build,) = found["hubbub_build_info"].samples
+    assert build.labels["version"].startswith(VERSION + " (")
     (dropped,) = found["hubbub_messages_dropped"].samples
     assert (dropped.labels, dropped.value) == ({"reason": "slow consumer"}, 3)
-    (queue,) = found["hubbub_queue_messages"].samples
-    assert (queue.labels, queue.value) == ({"name": "jobs"}, 0)
+    queues = {one.labels["name"]: one.value for one in found["hubbub_queue_messages"].samples}
+    assert queues == {"jobs": 0, "(of clients)": 2}, "no series for a name that is gone tomorrow"
     assert found["hubbub_journal_trouble"].samples[0].value == 0
 
 
@@ -37,7 +56,59 @@ def test_trouble_is_1() -> None:
 def test_the_document_has_every_metric() -> None:
     text = (Path(__file__).parents[2] / "docs/reference/metrics.md").read_text("utf-8")
     for family in prometheus.FAMILIES:
-        name = f"hubbub_{family.name}" + "_total" * family.counter
+        name = f"hubbub_{family.name}" + "_total" * (family.kind == prometheus.COUNT)
         label = f"{{{family.label}}}" if family.label else ""
-        kind = "counter" if family.counter else "gauge"
-        assert f"| `{name}{label}` | {kind} | {family.says} |" in text
+        assert f"| `{name}{label}` | {family.kind} | {family.says} |" in text
+
+
+def test_a_histogram() -> None:
+    took = Histogram()
+    for seconds in (0.00005, 0.0001, 0.002, 7.0):
+        took.add(seconds)
+    page = prometheus.page({"commit_seconds": took}).decode()
+    found = {one.name: one for one in text_string_to_metric_families(page)}
+    samples = found["hubbub_journal_commit_seconds"].samples
+    buckets = {one.labels["le"]: one.value for one in samples if "le" in one.labels}
+    assert (buckets["0.0001"], buckets["0.001"], buckets["0.0025"]) == (2, 2, 3)
+    assert (buckets["2.5"], buckets["+Inf"]) == (3, 4)
+    assert samples[-1].name.endswith("_sum") and samples[-1].value == pytest.approx(7.00215)
+    assert took.BOUNDS == tuple(sorted(took.BOUNDS))
+
+
+def promtool(*words: str, said: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("no promtool: on Debian, apt install prometheus")
+    return subprocess.run([program, *words], input=said, capture_output=True, timeout=30)
+
+
+@pytest.mark.interop
+async def test_its_own_tool_finds_nothing(tmp_path: Path) -> None:
+    settings = Settings(data=str(tmp_path), listen=(), listener=(Listener(address="127.0.0.1:0"),))
+    async with Node(settings, engine=Switchboard().join("a")) as node:
+        node.broker.queues.named("jobs")
+        page = prometheus.page(await node.metrics())
+    done = promtool("check", "metrics", said=page)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+@pytest.mark.interop
+def test_the_alerts_are_rules() -> None:
+    done = promtool("check", "rules", str(DEPLOY / "prometheus-alerts.yml"))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("file", ["prometheus-alerts.yml", "grafana-dashboard.json"])
+def test_what_watches_asks_for_metrics_that_are(file: str) -> None:
+    text = (DEPLOY / file).read_text("utf-8")
+    endings = {prometheus.COUNT: ("_total",), prometheus.GAUGE: ("",),
+               prometheus.HISTOGRAM: ("_bucket", "_sum", "_count")}  # fmt: skip
+    known = {
+        f"hubbub_{family.name}{ending}"
+        for family in prometheus.FAMILIES
+        for ending in endings[family.kind]
+    }
+    asked = set(re.findall(r"\bhubbub_[a-z_]+", text)) - {"hubbub_pipeline_behind_seconds"}
+    assert asked and asked <= known
+    if file.endswith(".json"):
+        assert json.loads(text)["title"] == "Hubbub"

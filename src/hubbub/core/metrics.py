@@ -2,6 +2,26 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from typing import Final
+
+
+class Histogram:
+    """How long things took: how many within each of `BOUNDS`, and all together in seconds."""
+
+    __slots__ = ("counts", "seconds")
+    BOUNDS: Final = (
+        0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(self.BOUNDS) + 1)
+        self.seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect_left(self.BOUNDS, seconds)] += 1
+        self.seconds += seconds
+
 
 class Metrics:
     """Plain numbers; `dropped` is by reason, `refused` by pool (`core.quotas`). Read

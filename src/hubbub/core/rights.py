@@ -101,13 +101,15 @@ class Refusals:
     """Who was refused what, and by which rule: the last ones, for who asks why.
 
     Logins are kept apart: anybody can fail to log in, and would push out what users asked for.
-    Filled by `core.audit`, which tells of them too.
+    `logins` and `actions`: how many there were since the start. Filled by `core.audit`, which tells
+    of them too.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._logins: deque[Refused] = deque(maxlen=REFUSALS_KEPT)
         self._actions: deque[Refused] = deque(maxlen=REFUSALS_KEPT)
+        self.logins = self.actions = 0
 
     def last(self, user: str | None, client: str | None) -> list[Refused]:
         """The last refusals of that user and client (None: of all), the newest first."""
@@ -120,10 +122,12 @@ class Refusals:
 
     def keep_login(self, user: str, client: str, text: str) -> None:
         """Remember a login that failed."""
+        self.logins += 1
         self._logins.append(self._refused(user, client, text))
 
     def keep(self, user: str, client: str, text: str) -> None:
         """Remember what somebody who was let in did not get."""
+        self.actions += 1
         self._actions.append(self._refused(user, client, text))
 
     def _refused(self, user: str, client: str, text: str) -> Refused:

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from hubbub.core.metrics import Histogram
+
 LATEST: Final = 1000  # commits of which the times are kept: some seconds under load
 
 
@@ -19,22 +21,24 @@ class Pulse:
         self.commits = 0
         self.rows = 0
         self.bytes = 0
-        self.seconds = 0.0
         self.failures = 0
         self.slowed = 0  # how often publishers had to wait for the disk
+        self.commit_seconds = Histogram()
+        self.sync_seconds = Histogram()
         self._commits: deque[float] = deque(maxlen=LATEST)
         self._syncs: deque[float] = deque(maxlen=LATEST)
         self._rows: deque[int] = deque(maxlen=LATEST)
 
     def synced(self, seconds: float) -> None:
         self._syncs.append(seconds)
+        self.sync_seconds.add(seconds)
 
     def committed(self, seconds: float, rows: int, size: int) -> None:
         """A group is durable, so long after it was handed over."""
         self.commits += 1
         self.rows += rows
         self.bytes += size
-        self.seconds += seconds
+        self.commit_seconds.add(seconds)
         self._commits.append(seconds)
         self._rows.append(rows)
 

@@ -46,6 +46,7 @@ from hubbub.core.limits import (
 )
 from hubbub.core.link import Link
 from hubbub.core.log import LEVELS, Log
+from hubbub.core.metrics import Histogram
 from hubbub.core.queue import Queue
 from hubbub.core.quotas import DELAYED, REQUESTS, RETAINED
 from hubbub.core.system import System
@@ -124,6 +125,7 @@ class Node:
         self.arrivals = Arrivals(self.clock, self.broker.metrics)
         self.gates = Gates(self.broker.open)
         self.upkeep = Upkeep(self.clock)
+        self.delay = Histogram()
         self._held_back: set[Socket | Line] = set()
         self._scheduled = False
         self._commit_timer: asyncio.TimerHandle | None = None
@@ -521,7 +523,9 @@ class Node:
     async def _sweep(self) -> None:
         """Deadlines, time-outs of protocols, rolling. What fails is logged; the rest goes on."""
         while True:
+            began = self.clock.now()
             await asyncio.sleep(SWEEP_SECONDS)
+            self.delay.add(max(0.0, self.clock.now() - began - SWEEP_SECONDS))
             self._sweep_once()
             _safely(self._keep_room)
             if self.journal is not None:
@@ -602,7 +606,15 @@ class Node:
 
     async def metrics(self) -> dict[str, Any]:
         """What of it `/metrics` prints."""
-        return {**self._figures(), "queues": status.waiting(await self._queues(SHOWN))}
+        build = f"{VERSION} ({'compiled' if is_compiled() else 'plain Python'})"
+        return {
+            **self._figures(),
+            "builds": {build: 1},
+            "loop_delay": self.delay,
+            "commit_seconds": self.journal.pulse.commit_seconds if self.journal else None,
+            "sync_seconds": self.journal.pulse.sync_seconds if self.journal else None,
+            "queues": status.waiting(self.broker, await self._queues(SHOWN)),
+        }
 
     async def _queues(self, most: int) -> list[Queue]:
         found: list[Queue] = []
@@ -625,7 +637,7 @@ class Node:
             "time": self.clock.stamp(),
             **status.traffic(self.broker),
             "bridges": [{"name": one.settings.name, "up": one.up} for one in self.bridges],
-            "journal": status.recorded(self.broker, self.journal),
+            "journal": status.recorded(self.broker, self.journal, self.upkeep),
             **({"cluster": self.membership.status()} if self.membership is not None else {}),
         }
 

@@ -16,8 +16,10 @@ from typing import Any, Final
 from hubbub.core.broker import Broker
 from hubbub.core.queue import Queue
 from hubbub.journal.writer import Journal
+from hubbub.runtime.upkeep import Upkeep
 
 _AGED: Final = 200  # queues; the oldest message of each is read back
+OF_CLIENTS: Final = "(of clients)"  # the name of all queues that end with whoever made them
 
 
 def traffic(broker: Broker) -> dict[str, Any]:
@@ -35,6 +37,11 @@ def traffic(broker: Broker) -> dict[str, Any]:
         "messages_out": metrics.messages_out,
         "connections": metrics.connections - metrics.connections_ended,
         "connections_made": metrics.connections,
+        "connections_refused": metrics.connections_refused,
+        "logins_refused": broker.audit.refusals.logins,
+        "actions_refused": broker.audit.refusals.actions,
+        "bytes_received": metrics.bytes_received,
+        "bytes_sent": broker.outgoing.bytes_sent,
         "dropped": metrics.dropped,
         "refused": metrics.refused,
         "held_back": metrics.held_back,
@@ -70,12 +77,30 @@ def queues(broker: Broker, shown: list[Queue]) -> list[dict[str, Any]]:
     ]
 
 
-def waiting(shown: list[Queue]) -> list[dict[str, Any]]:
-    """Of the queues no more than what they hold."""
-    return [{"name": _shown(queue.name), "messages": len(queue.messages)} for queue in shown]
+def waiting(broker: Broker, shown: list[Queue]) -> list[dict[str, Any]]:
+    """What `/metrics` prints of the queues. Those of clients, named at random, are one together."""
+    lasting = [queue for queue in shown if not queue.owner]
+    found = [
+        {
+            "name": _shown(queue.name),
+            "messages": len(queue.messages),
+            "waits": round(broker.queues.waits(queue) if index < _AGED else 0.0, 3),
+            "takers": _takers(queue),
+        }
+        for index, queue in enumerate(lasting)
+    ]
+    own = [queue for queue in shown if queue.owner]
+    if own:
+        messages, takers = sum(len(queue.messages) for queue in own), sum(map(_takers, own))
+        found.append({"name": OF_CLIENTS, "messages": messages, "waits": 0.0, "takers": takers})
+    return found
 
 
-def recorded(broker: Broker, journal: Journal | None) -> dict[str, Any]:
+def _takers(queue: Queue) -> int:
+    return len(queue.readers) + len(queue.consumers)
+
+
+def recorded(broker: Broker, journal: Journal | None, upkeep: Upkeep) -> dict[str, Any]:
     """How the journal is. Without one everything is kept in memory."""
     found: dict[str, Any] = {
         "directory": "",
@@ -91,6 +116,7 @@ def recorded(broker: Broker, journal: Journal | None) -> dict[str, Any]:
         found["bytes"] = _size(journal.directory.path)
         found["trouble"] = journal.complaint()
         found["waiting_bytes"] = journal.pending_bytes
+        found.update(upkeep.figures())
         for name, figure in journal.pulse.figures().items():
             found[re.sub("[ /]", "_", name)] = round(figure(), 3)
     return found

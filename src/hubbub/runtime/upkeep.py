@@ -24,13 +24,20 @@ log = logging.getLogger("hubbub")
 
 
 class Upkeep:
-    """At most one fold and one scrub at a time."""
+    """At most one fold and one scrub at a time. `seconds`: what all folds took."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._roll: asyncio.Task[None] | None = None
         self._scrub: asyncio.Task[None] | None = None
         self._roll_again = 0.0
+        self.folds = self.failed = 0
+        self.seconds = 0.0
+
+    def figures(self) -> dict[str, float]:
+        """What the status says of it."""
+        seconds = round(self.seconds, 3)
+        return {"folds": self.folds, "folds_failed": self.failed, "fold_seconds": seconds}
 
     def roll(self, journal: Journal) -> None:
         """Fold what is finished, if anything is and the last fold has ended."""
@@ -66,9 +73,13 @@ class Upkeep:
         journal.scrub_ended(await _run(journal.scrub_command()))
 
     async def _run_roll(self, journal: Journal, command: list[str]) -> None:
+        began = self._clock.now()
         self._roll_ended(journal, await _run(command, journal.rolled))
+        self.seconds += self._clock.now() - began
 
     def _roll_ended(self, journal: Journal, complaint: str) -> None:
+        self.folds += not complaint
+        self.failed += complaint != ""
         journal.roll_ended(complaint)
         if complaint or journal.disk.full:  # which would make it due again at once
             pause = RETRY_SECONDS if complaint else FULL_RETRY_SECONDS

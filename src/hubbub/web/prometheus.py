@@ -7,22 +7,35 @@ what it says. Lists become one sample an item. The application calls `page`; not
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
+
+from hubbub.core.metrics import Histogram
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
+COUNT: Final = "counter"
+GAUGE: Final = "gauge"
+HISTOGRAM: Final = "histogram"
+
+
 class Family(NamedTuple):
     """`path`: keys of the status, a `.` apart. `label`: the key that names an item of a list,
-    or "by" for a table of numbers; `value`: the key of its number.
+    or what names the numbers of a table; `value`: the key of its number.
     """
 
     name: str
-    counter: bool
+    kind: str
     path: str
     says: str
     label: str = ""
@@ -30,44 +43,54 @@ class Family(NamedTuple):
 
 
 FAMILIES: Final = (
-    Family("started_seconds", False, "started", "When the hub started, Unix time."),
-    Family("connections", True, "connections_made", "Connections that were accepted."),
-    Family("connections_open", False, "connections", "Connections of clients that are open."),
-    Family("messages_received", True, "messages_in", "Messages that were published."),
-    Family("bytes_received", True, "bytes_in", "Bytes of published messages."),
-    Family("messages_sent", True, "messages_out", "Messages that were delivered."),
-    Family("publishers_held_back", True, "held_back", "Waits for the only reader, a slow one."),
-    Family("slowed", True, "slowed", "Waits of clients that send too fast.", "setting"),
-    Family("messages_dropped", True, "dropped", "Messages that were lost.", "reason"),
-    Family("quota_refused", True, "refused", "What a user got no more of.", "pool"),
-    Family("clients", False, "client_protocols", "Clients that are connected.", "protocol"),
-    Family("sessions_away", False, "sessions_away", "Lasting sessions whose client is away."),
-    Family("retained_messages", False, "retained", "Retained messages."),
-    Family("queue_messages", False, "queues", "Messages in a queue.", "name", "messages"),
-    Family("bridge_up", False, "bridges", "Whether a bridge is connected.", "name", "up"),
-    Family("cluster_up", False, "cluster.up", "1 while NATS is reached, 0 while it is not."),
-    Family("cluster_node", False, "cluster.nodes", "1 for a node that is there.", "name", "up"),
-    Family("cluster_phantoms", False, "cluster.phantoms", "Clients of other nodes, and the hubs."),
-    Family("cluster_received", True, "cluster.messages_in", "Messages from other nodes."),
-    Family("cluster_sent", True, "cluster.messages_out", "Messages to other nodes, once for each."),
-    Family("cluster_frames_lost", True, "cluster.frames_lost", "Frames lost between nodes."),
-    Family("cluster_frames_refused", True, "cluster.frames_refused", "Foreign and damaged frames."),
-    Family("journal_position", False, "journal.position", "The newest row."),
-    Family("journal_committed", False, "journal.committed", "The newest durable row."),
-    Family("journal_bytes", False, "journal.bytes", "Bytes of the journal's files."),
-    Family("journal_waiting_bytes", False, "journal.waiting_bytes", "Rows not yet committed."),
-    Family("journal_trouble", False, "journal.trouble", "1 while the journal cannot be written."),
-    Family("journal_commits", True, "journal.commits", "Groups of rows made durable."),
-    Family("journal_rows", True, "journal.rows", "Rows made durable."),
-    Family("journal_written_bytes", True, "journal.bytes_written", "Bytes of these groups."),
-    Family("journal_failures", True, "journal.failures", "Writes and syncs that failed."),
-    Family("journal_slowed", True, "journal.slowed", "Times that publishers waited for the disk."),
-    Family("journal_group_rows", False, "journal.group_rows", "Rows of a group, on average."),
-    Family("journal_syncs_per_second", False, "journal.syncs_per_second", "What the disk can do."),
-    Family("journal_commit_p50_ms", False, "journal.commit_ms_50", "Half of the commits, ms."),
-    Family("journal_commit_p99_ms", False, "journal.commit_ms_99", "99 % of the commits, ms."),
-    Family("journal_sync_p50_ms", False, "journal.sync_ms_50", "Half of the syncs, ms."),
-    Family("journal_sync_p99_ms", False, "journal.sync_ms_99", "99 % of the syncs, ms."),
+    Family("build_info", GAUGE, "builds", "1, with the version and how it was made.", "version"),
+    Family("start_time_seconds", GAUGE, "started", "When the hub started, Unix time."),
+    Family("loop_delay_seconds", HISTOGRAM, "loop_delay", "How late the hub comes to what is due."),
+    Family("connections", COUNT, "connections_made", "Connections that were accepted."),
+    Family("connections_open", GAUGE, "connections", "Connections of clients that are open."),
+    Family("connections_refused", COUNT, "connections_refused", "Connections turned back."),
+    Family("logins_refused", COUNT, "logins_refused", "Logins that failed."),
+    Family("actions_refused", COUNT, "actions_refused", "What clients might not do."),
+    Family("network_received_bytes", COUNT, "bytes_received", "Bytes that sockets brought."),
+    Family("network_sent_bytes", COUNT, "bytes_sent", "Bytes that were given to sockets."),
+    Family("messages_received", COUNT, "messages_in", "Messages that were published."),
+    Family("bytes_received", COUNT, "bytes_in", "Bytes of published messages."),
+    Family("messages_sent", COUNT, "messages_out", "Messages that were delivered."),
+    Family("publishers_held_back", COUNT, "held_back", "Waits for the only reader, a slow one."),
+    Family("slowed", COUNT, "slowed", "Waits of clients that send too fast.", "setting"),
+    Family("messages_dropped", COUNT, "dropped", "Messages that were lost.", "reason"),
+    Family("quota_refused", COUNT, "refused", "What a user got no more of.", "pool"),
+    Family("clients", GAUGE, "client_protocols", "Clients that are connected.", "protocol"),
+    Family("sessions_away", GAUGE, "sessions_away", "Lasting sessions whose client is away."),
+    Family("retained_messages", GAUGE, "retained", "Retained messages."),
+    Family("queue_messages", GAUGE, "queues", "Messages in a queue.", "name", "messages"),
+    Family("queue_oldest_seconds", GAUGE, "queues", "Age of its oldest message.", "name", "waits"),
+    Family("queue_consumers", GAUGE, "queues", "Who takes from a queue now.", "name", "takers"),
+    Family("bridge_up", GAUGE, "bridges", "Whether a bridge is connected.", "name", "up"),
+    Family("cluster_up", GAUGE, "cluster.up", "1 while NATS is reached, 0 while it is not."),
+    Family("cluster_node", GAUGE, "cluster.nodes", "1 for a node that is there.", "name", "up"),
+    Family("cluster_phantoms", GAUGE, "cluster.phantoms", "Clients of other nodes, and the hubs."),
+    Family("cluster_received", COUNT, "cluster.messages_in", "Messages from other nodes."),
+    Family("cluster_sent", COUNT, "cluster.messages_out", "Messages to other nodes, once each."),
+    Family("cluster_frames_lost", COUNT, "cluster.frames_lost", "Frames lost between nodes."),
+    Family("cluster_frames_refused", COUNT, "cluster.frames_refused", "Foreign or damaged frames."),
+    Family("journal_position", GAUGE, "journal.position", "The newest row."),
+    Family("journal_committed", GAUGE, "journal.committed", "The newest durable row."),
+    Family("journal_bytes", GAUGE, "journal.bytes", "Bytes of the journal's files."),
+    Family("journal_waiting_bytes", GAUGE, "journal.waiting_bytes", "Rows not yet committed."),
+    Family("journal_trouble", GAUGE, "journal.trouble", "1 while the journal cannot be written."),
+    Family("journal_commits", COUNT, "journal.commits", "Groups of rows made durable."),
+    Family("journal_rows", COUNT, "journal.rows", "Rows made durable."),
+    Family("journal_written_bytes", COUNT, "journal.bytes_written", "Bytes of these groups."),
+    Family("journal_failures", COUNT, "journal.failures", "Writes and syncs that failed."),
+    Family("journal_slowed", COUNT, "journal.slowed", "Times that publishers waited for the disk."),
+    Family("journal_group_rows", GAUGE, "journal.group_rows", "Rows of a group, on average."),
+    Family("journal_syncs_per_second", GAUGE, "journal.syncs_per_second", "What the disk can do."),
+    Family("journal_commit_seconds", HISTOGRAM, "commit_seconds", "How long commits took."),
+    Family("journal_sync_seconds", HISTOGRAM, "sync_seconds", "How long the disk took."),
+    Family("journal_folds", COUNT, "journal.folds", "Segments folded into a snapshot."),
+    Family("journal_folds_failed", COUNT, "journal.folds_failed", "Folds that failed."),
+    Family("journal_fold_seconds", COUNT, "journal.fold_seconds", "Time spent on folds."),
 )
 
 
@@ -85,12 +108,21 @@ class _Status(Collector):
 
 
 def _metric(family: Family, value: Any) -> Metric:
-    kind = CounterMetricFamily if family.counter else GaugeMetricFamily
+    if family.kind == HISTOGRAM:
+        return _histogram(family, value)
+    kind = CounterMetricFamily if family.kind == COUNT else GaugeMetricFamily
     labels = [family.label] if family.label else []
     metric = kind(f"hubbub_{family.name}", family.says, labels=labels)
     for label, number in _samples(family, value):
         metric.add_metric([label] if labels else [], number)
     return metric
+
+
+def _histogram(family: Family, value: Histogram) -> Metric:
+    bounds = (*map(str, value.BOUNDS), "+Inf")
+    buckets = list(zip(bounds, accumulate(value.counts), strict=True))
+    name = f"hubbub_{family.name}"
+    return HistogramMetricFamily(name, family.says, buckets=buckets, sum_value=value.seconds)
 
 
 def _samples(family: Family, value: Any) -> Iterator[tuple[str, float]]:
@@ -108,7 +140,8 @@ def _samples(family: Family, value: Any) -> Iterator[tuple[str, float]]:
 
 
 def page(status: dict[str, Any]) -> bytes:
-    """The answer of `/metrics`."""
+    """The answer of `/metrics`, and what the library knows of any process."""
     registry = CollectorRegistry(auto_describe=False)
+    ProcessCollector(registry=registry)
     registry.register(_Status(status))
     return generate_latest(registry)
