@@ -1,0 +1,200 @@
+"""`hubbub top`: what a running hub does now, in figures a second, again and again.
+
+On a terminal one screen that is drawn anew; elsewhere one line a time, for files and pipes. It asks
+for the status and subtracts; the hub keeps nothing for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from hubbub.cli.status import HERE, Token, Url, fetch
+from hubbub.terminal import for_stream, say
+
+app = typer.Typer(add_completion=False)
+
+Answer = dict[str, Any]
+
+_SHOWN: Final = 15  # queues, and clients that lose something: a screen's worth
+_HEADER_EACH: Final = 20  # lines
+_SIZES: Final = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+_TIMES: Final = (("d", 86400), ("h", 3600), ("min", 60))
+
+# What a line says: the head, its width, where it is in the status, whether a second.
+COLUMNS: Final = (
+    ("in/s", 9, "messages_in", True),
+    ("out/s", 9, "messages_out", True),
+    ("kB in/s", 9, "bytes_received", True),
+    ("kB out/s", 9, "bytes_sent", True),
+    ("clients", 8, "client_count", False),
+    ("away", 7, "sessions_away", False),
+    ("lost/s", 8, "dropped", True),
+    ("queues", 7, "queue_count", False),
+    ("commit ms", 9, "journal.commit_ms_99", False),
+)
+
+
+@app.command()
+def top(
+    url: Url = HERE,
+    token: Token = "",
+    interval: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, help="From one look to the next.")
+    ] = 2.0,
+    count: Annotated[
+        int, typer.Option("--count", "-n", metavar="N", min=0, help="Looks; 0 goes on for ever.")
+    ] = 0,
+) -> None:
+    with contextlib.suppress(KeyboardInterrupt):
+        _show(url, looks(url, token, interval, count), screen=count == 0)
+
+
+def _show(url: str, answers: Iterator[tuple[Answer, Answer]], screen: bool) -> None:
+    """`screen`: take the whole terminal, and give it back at the end."""
+    if sys.stdout.isatty():
+        with Live(console=Console(markup=False), screen=screen, auto_refresh=False) as live:
+            for before, now in answers:
+                live.update(view(url, before, now), refresh=True)
+    else:
+        for number, (before, now) in enumerate(answers):
+            if not number % _HEADER_EACH:
+                say(" ".join(f"{head:>{width}}" for head, width, _, _ in COLUMNS))
+            say(line(before, now))
+
+
+def looks(url: str, token: str, interval: float, count: int) -> Iterator[tuple[Answer, Answer]]:
+    """Each answer with the one before it."""
+    before = fetch(url, token, f"status?limit={_SHOWN}")
+    for number in itertools.count(1):
+        time.sleep(interval)
+        now = fetch(url, token, f"status?limit={_SHOWN}")
+        yield before, now
+        if number == count:
+            return
+        before = now
+
+
+def value(answer: Answer, path: str) -> float:
+    """A number of the status; a table of counts is their sum. 0 for what is not there."""
+    found: Any = answer
+    for key in path.split("."):
+        found = found.get(key) if isinstance(found, dict) else None
+    if isinstance(found, dict):
+        return float(sum(number for number in found.values() if isinstance(number, int)))
+    return float(found) if isinstance(found, (int, float)) else 0.0
+
+
+def rate(before: Answer, now: Answer, path: str) -> float:
+    """How many a second; a hub that was started again begins anew."""
+    seconds = (value(now, "time") - value(before, "time")) / 1e6
+    if value(before, "started") != value(now, "started"):
+        return value(now, path) / max((value(now, "time") - value(now, "started")) / 1e6, 0.001)
+    return max(0.0, value(now, path) - value(before, path)) / max(seconds, 0.001)
+
+
+def line(before: Answer, now: Answer) -> str:
+    """One look as one line, below the heads of COLUMNS."""
+    said = []
+    for head, width, path, by_second in COLUMNS:
+        number = rate(before, now, path) if by_second else value(now, path)
+        if head.startswith("kB"):
+            number /= 1e3
+        shown = f"{number:,.1f}" if "." in path else f"{number:,.0f}"
+        said.append(f"{shown:>{width}}")
+    return " ".join(said)
+
+
+# The screen
+
+
+def view(url: str, before: Answer, now: Answer) -> RenderableType:
+    figures = Table(box=None, show_header=False, pad_edge=False)
+    for name, said in _figures(before, now):
+        figures.add_row(name, for_stream(said, lines=False))
+    return Group(Text(_title(url, now), style="bold"), figures, *_lists(now))
+
+
+def _title(url: str, now: Answer) -> str:
+    how = "compiled" if now.get("compiled") else "plain Python"
+    up = _span((value(now, "time") - value(now, "started")) / 1e6)
+    where = url.rpartition("@")[2] or url
+    return for_stream(f"Hubbub {now.get('version', '')} ({how}) at {where}, up {up}", lines=False)
+
+
+def _figures(before: Answer, now: Answer) -> Iterator[tuple[str, str]]:
+    def each(path: str) -> str:
+        return f"{rate(before, now, path):,.0f}/s"
+
+    def size(path: str) -> str:
+        return f"{_size(rate(before, now, path))}/s"
+
+    journal = now.get("journal") or {}
+    yield "messages", f"{each('messages_in')} in, {each('messages_out')} out"
+    yield "network", f"{size('bytes_received')} in, {size('bytes_sent')} out"
+    yield "clients", f"{value(now, 'client_count'):,.0f} ({_counts(now, 'client_protocols')})"
+    yield "away", f"{value(now, 'sessions_away'):,.0f} lasting sessions"
+    yield "connections", (
+        f"{value(now, 'connections'):,.0f}, {each('connections_made')} new, "
+        f"{each('connections_refused')} turned back"
+    )
+    yield "refused", f"{each('logins_refused')} logins, {each('actions_refused')} actions"
+    yield "lost", f"{each('dropped')} ({_counts(now, 'dropped')})"
+    if journal.get("directory"):
+        yield "journal", (
+            f"{_size(value(now, 'journal.bytes'))}, commits within "
+            f"{value(now, 'journal.commit_ms_50'):.1f} ms (99 %: "
+            f"{value(now, 'journal.commit_ms_99'):.1f} ms), "
+            f"trouble {journal.get('trouble') or 'none'}"
+        )
+
+
+def _counts(now: Answer, key: str) -> str:
+    found = now.get(key)
+    counts = found.items() if isinstance(found, dict) else ()
+    return ", ".join(f"{name} {number:,}" for name, number in counts) or "none"
+
+
+def _lists(now: Answer) -> Iterator[Table]:
+    """Queues that hold something, and clients that lose something."""
+    queues = [one for one in now.get("queues", ()) if one.get("messages")]
+    if queues:
+        table = Table("queue", "waiting", "oldest", title="queues", title_justify="left", box=None)
+        for one in sorted(queues, key=_depth, reverse=True)[:_SHOWN]:
+            name = for_stream(str(one["name"]), lines=False)
+            table.add_row(name, f"{one['messages']:,}", _span(one.get("waits", 0.0)))
+        yield table
+    losing = [one for one in now.get("clients", ()) if one.get("dropped")]
+    if losing:
+        table = Table("client", "lost", title="clients that lose", title_justify="left", box=None)
+        for one in losing[:_SHOWN]:
+            table.add_row(for_stream(str(one["client"]), lines=False), _counts(one, "dropped"))
+        yield table
+
+
+def _depth(queue: dict[str, Any]) -> int:
+    return int(queue["messages"])
+
+
+def _size(number: float) -> str:
+    for unit, size in _SIZES:
+        if number >= size:
+            return f"{number / size:,.1f} {unit}"
+    return f"{number:,.0f} B"
+
+
+def _span(seconds: float) -> str:
+    for unit, size in _TIMES:
+        if seconds >= size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:,.0f} s"

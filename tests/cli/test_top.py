@@ -1,0 +1,101 @@
+"""`hubbub top`: rates of a hub that runs."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from hubbub.cli import top
+from hubbub.client import blocking
+from tests.process import StartHub
+
+COMMAND = (sys.executable, "-m", "hubbub", "top")
+
+
+def answer(seconds: float, **values: Any) -> dict[str, Any]:
+    return {"started": 1_000_000, "time": 1_000_000 + round(seconds * 1e6), **values}
+
+
+def test_rates_are_of_the_time_between() -> None:
+    before = answer(10, messages_in=100, dropped={"slow consumer": 5})
+    now = answer(12, messages_in=300, dropped={"slow consumer": 6, "no room": 3})
+    assert top.rate(before, now, "messages_in") == 100
+    assert top.rate(before, now, "dropped") == 2
+    assert top.rate(before, now, "nothing") == top.value(now, "time.no") == 0
+
+
+def test_a_hub_that_was_started_again_begins_anew() -> None:
+    before = answer(1000, messages_in=1_000_000)
+    now = {"started": 2_000_000_000, "time": 2_004_000_000, "messages_in": 40}
+    assert top.rate(before, now, "messages_in") == 10
+
+
+def test_the_screen_says_words_and_units() -> None:
+    queues = [{"name": "jobs", "messages": 12_000, "waits": 90}, {"name": "idle", "messages": 0}]
+    lost = {"slow consumer": 7}
+    clients = [{"client": "slow[red]", "dropped": lost}, {"client": "b", "dropped": {}}]
+    journal = {"directory": "/d", "bytes": 2_500_000, "commit_ms_50": 0.4, "commit_ms_99": 2.0}
+    now = answer(
+        7200, client_count=3, client_protocols={"mqtt": 2, "smq": 1}, bytes_received=4_000_000,
+        queues=queues, clients=clients, journal=journal, version="1.0", compiled=True,
+    )  # fmt: skip
+    console = Console(markup=False, width=100, file=open(os.devnull, "w"), record=True)
+    console.print(top.view("http://ann:secret@hub:8080", answer(7198), now))
+    said = console.export_text()
+    assert "Hubbub 1.0 (compiled) at hub:8080, up 2.0 h" in said and "secret" not in said
+    assert "2.0 MB/s in, 0 B/s out" in said
+    assert "3 (mqtt 2, smq 1)" in said
+    assert "2.5 MB, commits within 0.4 ms (99 %: 2.0 ms), trouble none" in said
+    assert re.search(r"jobs +12,000 +1.5 min", said) and "idle" not in said
+    assert re.search(r"slow\[red\] +slow consumer 7", said)
+
+
+@pytest.mark.interop
+def test_a_line_a_look_for_a_pipe(start_hub: StartHub) -> None:
+    hub = start_hub()
+    with blocking.connect(f"mqtt://{hub.address}") as ann:
+        watch = subprocess.Popen(
+            [*COMMAND, "--url", f"http://{hub.address}", "-n", "3", "--interval", "0.4"],
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        while watch.poll() is None:
+            ann.publish("a", b"x", qos=1)
+            time.sleep(0.02)
+        assert watch.stdout is not None
+        head, *lines = watch.stdout.read().splitlines()
+    assert head.split()[:2] == ["in/s", "out/s"] and len(lines) == 3
+    assert any(int(line.split()[0]) > 1 for line in lines)
+    assert len(lines[0]) == len(head)
+
+
+@pytest.mark.interop
+def test_a_screen_that_ctrl_c_ends(start_hub: StartHub) -> None:
+    hub = start_hub()
+    near, far = pty.openpty()
+    watch = subprocess.Popen(
+        [*COMMAND, "--url", f"http://{hub.address}", "--interval", "0.2"],
+        stdin=far, stdout=far, stderr=far, env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+    )  # fmt: skip
+    os.close(far)
+    said = b""
+    until = time.monotonic() + 20
+    while b"B/s out" not in said and time.monotonic() < until:
+        said += os.read(near, 4096)
+    watch.send_signal(signal.SIGINT)
+    assert watch.wait(10) == 0
+    os.close(near)
+    assert b"Hubbub 0" in said and b"B/s out" in said
+
+
+def test_no_hub() -> None:
+    done = subprocess.run([*COMMAND, "--url", "http://127.0.0.1:9"], capture_output=True, text=True)
+    assert done.returncode == 1 and "no hub answers" in done.stderr
