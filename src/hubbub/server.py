@@ -14,6 +14,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,10 +25,11 @@ from hubbub.core import broker
 from hubbub.embed.hub import Hub
 from hubbub.errors import HubbubError
 from hubbub.runtime.allocator import give_back
+from hubbub.runtime.logs import SPAN, Repeats, log_to_stderr
 from hubbub.runtime.loop import new_event_loop
 from hubbub.runtime.node import VERSION, Node
 from hubbub.runtime.systemd import notify
-from hubbub.terminal import log_to_stderr
+from hubbub.runtime.trace import Trace
 from hubbub.web.app import Application
 from hubbub.web.mounted import Mounted, load
 
@@ -47,20 +49,17 @@ def run(
 
     `app` is MODULE:NAME of an ASGI application that is to run on the same ports.
     """
-    log_to_stderr(
-        settings.log.level.upper(),
-        "%(asctime)s %(levelname).1s %(name)s: %(message)s",
-        datefmt="%H:%M:%S",
-    )
+    repeats = log_to_stderr(settings.log.level, settings.log.format)
     for talkative in ("asyncio", "uvicorn"):  # an application's start-up is three lines otherwise
         logging.getLogger(talkative).setLevel(logging.WARNING)
     give_back()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_serve(settings, reload, app))
+        runner.run(_serve(settings, reload, app, repeats))
+    repeats.tell()
 
 
 async def _serve(
-    settings: Settings, reload: Callable[[], Settings] | None, app: str | None
+    settings: Settings, reload: Callable[[], Settings] | None, app: str | None, repeats: Repeats
 ) -> None:
     if reload is not None:
         hangup.remember()
@@ -75,8 +74,12 @@ async def _serve(
     node.broker.stop = stopped.set
     gc.collect()
     gc.freeze()  # what is here now stays; nobody need look at it again
+    trace = Trace(node.broker, settings.log.clients)
+    trace.switch(settings.log.level == "debug")
+    loop.add_signal_handler(signal.SIGUSR1, _switch, trace, node)
+    lines = asyncio.create_task(_tell(repeats))
     if reload is not None:
-        hang_up = _Once(loop, partial(_reload, node, reload))
+        hang_up = _Once(loop, partial(_reload, node, reload, trace))
         loop.add_signal_handler(signal.SIGHUP, hang_up)
         if hangup.came():
             hang_up()
@@ -85,9 +88,32 @@ async def _serve(
     try:
         await stopped.wait()
         notify(STOPPING="1", STATUS="closing connections")
-        log.info("stopping: connections are closed, the journal is committed")
+        count = len(node.sockets)
+        log.info("stopping: %d connections are closed, the journal is committed", count)
     finally:
+        lines.cancel()
         await hub.stop()
+
+
+async def _tell(repeats: Repeats) -> None:
+    """A log that has become silent says what it left out."""
+    while True:
+        await asyncio.sleep(SPAN)
+        repeats.tell(time.monotonic())
+
+
+def _switch(trace: Trace, node: Node) -> None:
+    """SIGUSR1: show what clients do, or no more; what the setting says holds again with SIGHUP."""
+    _set_level("info" if trace.shows else "debug", node.settings, trace)
+
+
+def _set_level(level: str, settings: Settings, trace: Trace) -> None:
+    quiet = settings.log.level if settings.log.level != "debug" else "info"
+    logging.getLogger().setLevel((level if level == "debug" else quiet).upper())
+    trace.clients = settings.log.clients
+    trace.switch(level == "debug")
+    shown = "what clients do is shown" if trace.shows else "what clients do is not shown any more"
+    log.warning("%s", shown)
 
 
 class _Once:
@@ -108,7 +134,7 @@ class _Once:
         self._action()
 
 
-def _reload(hub: Node, read: Callable[[], Settings]) -> None:
+def _reload(hub: Node, read: Callable[[], Settings], trace: Trace) -> None:
     """What needs a restart keeps its old value, and the log says so."""
     try:
         fresh = read()
@@ -125,6 +151,8 @@ def _reload(hub: Node, read: Callable[[], Settings]) -> None:
             "restart"
         )
     logging.getLogger().setLevel(fresh.log.level.upper())
+    trace.clients = fresh.log.clients
+    trace.switch(fresh.log.level == "debug")
     hub.apply(fresh)
     try:
         if isinstance(hub.web, Application):

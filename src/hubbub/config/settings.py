@@ -422,6 +422,17 @@ class Log(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["debug", "info", "warning", "error"],
         _because("the least that is worth a line: debug, info, warning or error"),
     ] = "info"
+    format: Annotated[
+        Literal["text", "json"],
+        _because('"json": an object a line, with user, client and address apart, for collectors'),
+    ] = "text"
+    clients: Annotated[
+        tuple[str, ...],
+        _because(
+            "with the level debug only what these clients do is shown: their ids, * for any "
+            "characters; empty shows all"
+        ),
+    ] = ()
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -45,6 +45,10 @@ class Who(NamedTuple):
         here = self.protocol or self.user
         return f"{named(self.user)} (client {self.client!r})" if here else "the hub itself"
 
+    def extra(self) -> dict[str, str]:
+        """The same for a log of which machines make sense."""
+        return self._asdict()
+
     def way(self) -> str:
         """By what and through which door, as a line of the log says it after the rest."""
         door = f"listener {self.listener}" if self.listener else ""
@@ -111,7 +115,7 @@ class Audit:
         self._said += 1
         if self._said <= SAID_A_SECOND:
             one = who(session)
-            log.info("%s came in%s", one, one.way())
+            log.info("%s came in%s", one, one.way(), extra=one.extra())
 
     def turned_away(self, opening: Opening, user: str, client: str, reason: str) -> None:
         """A gate has not let somebody in."""
@@ -132,7 +136,7 @@ class Audit:
     def lacked(self, session: Session, pool: str, text: str) -> None:
         """Somebody gets no more of what is for all. Whoever calls says it once a minute."""
         self.refusals.keep(session.user, session.client, text)
-        log.warning("%s", text)
+        log.warning("%s", text, extra=who(session).extra())
         if self.rows:
             self._row(schema.REFUSED, who(session), LACKED, pool, {"reason": text})
 
@@ -140,7 +144,8 @@ class Audit:
         """Somebody did something to what is not its own alone, or tried to (`trouble`)."""
         one = who(session)
         what = f"{verb} {name}".rstrip()
-        log.info("%s: %s: %s%s", one, what[:TEXT_KEPT], trouble or "done", one.way())
+        ended = trouble or "done"
+        log.info("%s: %s: %s%s", one, what[:TEXT_KEPT], ended, one.way(), extra=one.extra())
         if self.rows:
             self._row(schema.MANAGED, one, verb, name, {"trouble": trouble})
 
@@ -160,7 +165,7 @@ class Audit:
     ) -> None:
         if not bound.allows(self._clock.now(), owner(one.user, one.address)):
             return
-        log.info("%s%s", text[: 2 * TEXT_KEPT], one.way())
+        log.info("%s%s", text[: 2 * TEXT_KEPT], one.way(), extra=one.extra())
         if self.rows:
             self._row(schema.REFUSED, one, verb, name, why)
 

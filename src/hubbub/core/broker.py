@@ -218,6 +218,8 @@ class Broker(Context):
         self.observers.left(number)
         if self.hooks is not None:
             self.hooks.disconnected(session, number, reason)
+        if self.watcher is not None:
+            self.watcher.disconnected(session, number, reason)
 
     def end(self, session: Session) -> None:
         """A lasting session is over for good."""
@@ -268,6 +270,8 @@ class Broker(Context):
         self._hear(session, subscription.no_local - (old is not None and old.no_local))
         if old is None:
             self.observers.tell(name, subscription.literal)
+        if self.watcher is not None:
+            self.watcher.subscribed(subscription)
         return old is None
 
     def unsubscribe(self, session: Session, name: str) -> bool:
@@ -281,6 +285,8 @@ class Broker(Context):
         self._hear(session, -subscription.no_local)
         self.age += 1
         self.observers.tell(name, subscription.literal)
+        if self.watcher is not None:
+            self.watcher.unsubscribed(session, name)
         return True
 
     def _hear(self, session: Session, more: int) -> None:

@@ -60,6 +60,7 @@ class Context:
         self.quotas = Quotas(clock, self.metrics, self.audit)
         self.gates: list[Gate] = []
         self.hooks: Hooks | None = None
+        self.watcher: Hooks | None = None
         self.controls: dict[str, Callable[[Run], None]] = {}
         self.itself: Session = Silent("", "hub", self.open)
         self.itself.number = HUB

@@ -9,12 +9,15 @@ from __future__ import annotations
 from mypy_extensions import mypyc_attr
 
 from hubbub.core.message import Run
-from hubbub.core.session import Session
+from hubbub.core.session import Session, Subscription
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Hooks:
-    """`Broker.hooks` is told of clients and names, `Broker.inspector` sees every message."""
+    """`Broker.hooks` is told of clients and names, `Broker.inspector` sees every message.
+
+    `Broker.watcher` is told of subscriptions, and of clients that are gone.
+    """
 
     def connected(self, session: Session) -> None:
         """A client is here, and has its number. Nothing was written to it yet."""
@@ -24,6 +27,12 @@ class Hooks:
 
     def disconnected(self, session: Session, number: int, reason: str) -> None:
         """The client that had this number is gone ("" = it left in order)."""
+
+    def subscribed(self, subscription: Subscription) -> None:
+        """A client has a subscription, or this one instead of one it had."""
+
+    def unsubscribed(self, session: Session, name: str) -> None:
+        """A client has one less."""
 
     def may_name(self, subtopic: str, session: Session) -> bool:
         """Whether a client may make a sub-topic that is new."""

@@ -33,7 +33,7 @@ from hubbub.core.limits import (
     WEIGHED_BYTES,
 )
 from hubbub.core.link import Link
-from hubbub.core.rights import words_of
+from hubbub.core.rights import named, words_of
 from hubbub.errors import ProtocolError
 from hubbub.runtime.arrivals import Arrivals
 from hubbub.runtime.arriving import Arriving
@@ -61,6 +61,8 @@ from hubbub.wire.source import is_among
 from hubbub.wire.websocket import Frames, handshake_response
 
 log = logging.getLogger("hubbub.listener")
+
+STOPPING: Final = "the hub is stopping"  # said once for all connections
 
 Adopt = Callable[[asyncio.Transport, bytes, Opening], Guest]
 
@@ -354,8 +356,9 @@ class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
             self.reason = self.reason or link.reason
         reason = self.reason or (str(error) if error else "")
         # The checks of a balancer come twice a second and end without a word.
-        if reason and (self.reason or self.opening is not None or not self.listener.proxies):
-            log.info("%s:%d closed: %s", *self.peer, reason)
+        told = reason != STOPPING and (self.opening is not None or not self.listener.proxies)
+        if reason and (told or self.reason not in ("", STOPPING)):
+            log.info("%s:%d closed: %s%s", *self.peer, reason, self._whose(), extra=self._known())
         self.hub.deadlines.forget(self)
         self.hub.waiting.forget(self)
         if self.toll is not None:
@@ -367,6 +370,17 @@ class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
             self.connection = None
             connection.lost(reason)
             self.hub.schedule()
+
+    def _known(self) -> dict[str, str]:
+        """Whose connection it was, if somebody logged in."""
+        shown = self.opening.credentials if self.opening is not None else None
+        if shown is None:
+            return {}
+        return {"user": shown.user, "client": shown.client, "address": shown.address}
+
+    def _whose(self) -> str:
+        known = self._known()
+        return f" ({named(known['user'])}, client {known['client']!r})" if known else ""
 
     # Deadlines
 
@@ -657,6 +671,6 @@ class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
         """The hub is stopping."""
         if self.connection is not None and self.link is not None:
             self.connection.goodbye()
-            self.link.close("the hub is stopping")
+            self.link.close(STOPPING)
         else:
-            self._end("the hub is stopping")
+            self._end(STOPPING)

@@ -1,0 +1,94 @@
+"""How the process logs: lines with date and zone or JSON, and not the same one for ever.
+
+Of lines that say the same, but for names and numbers in them, LIKE within SPAN seconds are written;
+then one says how many more there were. What is only shown because somebody asked (debug) is never
+left out. Set up by `server`; the lines come from everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import time
+from collections.abc import Callable
+from typing import Final
+
+from hubbub.terminal import LogLines
+
+LIKE: Final = 50  # lines of one kind: more are read by nobody
+SPAN: Final = 10.0  # seconds, from the first of them
+KINDS: Final = 1_000  # that are remembered; then all begin anew
+WHO: Final = ("user", "client", "protocol", "address", "listener")  # what a record may know
+
+_NAMES: Final = re.compile(r"'[^']*'|\"[^\"]*\"|[0-9a-fA-F:.]*[0-9][0-9a-fA-F:.]*")
+
+
+class Repeats(logging.Filter):
+    """Counts lines that are like others; `say` gets a line about those that were left out."""
+
+    def __init__(self, say: Callable[[logging.LogRecord], object]) -> None:
+        super().__init__()
+        self._say = say
+        self._kinds: dict[tuple[str, str], list[float]] = {}  # when its span ends, and how many
+        self._look = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now = time.monotonic()
+        if now >= self._look:
+            self.tell(now)
+        if record.levelno < logging.INFO or record.name == __name__:
+            return True
+        key = record.name, _NAMES.sub("_", record.getMessage()[:300])
+        kind = self._kinds.get(key)
+        if kind is None:
+            if len(self._kinds) >= KINDS:
+                self.tell(float("inf"))
+            kind = self._kinds[key] = [now + SPAN, 0]
+        kind[1] += 1
+        return kind[1] <= LIKE
+
+    def tell(self, now: float = float("inf")) -> None:
+        """Say what was left out in the spans that are over by now."""
+        self._look = now + 1.0
+        for key in [key for key, (until, _) in self._kinds.items() if until <= now]:
+            more = int(self._kinds.pop(key)[1]) - LIKE
+            if more > 0:
+                text = f"{more} more lines within {SPAN:.0f} s like: {key[1]}"
+                self._say(logging.LogRecord(key[0], logging.INFO, "", 0, text, (), None))
+
+
+class JsonLines(logging.Formatter):
+    """A JSON object a line: time, level, logger, message, and who it is about, if that is known."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said: dict[str, str] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+            + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        said |= {name: value for name in WHO if (value := getattr(record, name, ""))}
+        if record.exc_info:
+            said["error"] = self.formatException(record.exc_info)
+        return json.dumps(said)
+
+
+def log_to_stderr(level: str, form: str) -> Repeats:
+    """Let the process log there; `form` is `text` or `json`. Call `tell` before it ends."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(FORMS[form]())
+    repeats = Repeats(handler.emit)
+    handler.addFilter(repeats)
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+    return repeats
+
+
+def _lines() -> logging.Formatter:
+    form = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
+    return LogLines(form, datefmt="%Y-%m-%dT%H:%M:%S%z")
+
+
+FORMS: Final[dict[str, Callable[[], logging.Formatter]]] = {"text": _lines, "json": JsonLines}
