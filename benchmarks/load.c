@@ -45,7 +45,7 @@ enum {
 };
 
 struct options {
-    int port, pid, version, publishers, subscribers, pairs, qos, window, batch, payload;
+    int port, reader_port, pid, version, publishers, subscribers, pairs, qos, window, batch, payload;
     double seconds, warm_up;
 };
 
@@ -275,7 +275,8 @@ static void ask(int fd, const uint8_t *packet, size_t size, uint8_t answer, int 
 
 static void connect_one(struct connection *c, char role, int number)
 {
-    struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(want.port) };
+    int port = role == 's' && want.reader_port ? want.reader_port : want.port;
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(port) };
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     struct timeval patience = { STALL_SECONDS, 0 };
     int one = 1;
@@ -390,6 +391,7 @@ static void parse(int argc, char **argv)
 {
     struct { const char *name; int *number; double *seconds; int least, most; } known[] = {
         { "port", &want.port, NULL, 1, 65535 },
+        { "reader-port", &want.reader_port, NULL, 0, 65535 },  /* of another node; 0 = the same */
         { "pid", &want.pid, NULL, 1, 1 << 30 },
         { "version", &want.version, NULL, 4, 5 },
         { "publishers", &want.publishers, NULL, 1, 5000 },
@@ -425,6 +427,7 @@ int main(int argc, char **argv)
 {
     parse(argc, argv);
     connect_all();
+    if (want.reader_port) usleep(500000);  /* until the publishers' node knows who subscribed */
     double start = now();
     bool finished = run(start + want.warm_up, false);
     uint64_t before = delivered;

@@ -66,8 +66,12 @@ class Left(Struct, array_like=True, tag=4):
 
 
 class Whole(Struct, array_like=True, tag=5):
-    """All that holds of the node now; what is not in it is over. `number`: the hub's own."""
+    """All that holds of the node now; what is not in it is over. `number`: the hub's own.
 
+    `answers`: the question that it answers, 0 = nobody asked.
+    """
+
+    answers: int
     number: Number
     wants: list[tuple[bytes, bool]]
     clients: list[tuple[Number, str, bytes, int]]
@@ -77,10 +81,13 @@ class Whole(Struct, array_like=True, tag=5):
 class Ask(Struct, array_like=True, tag=6):
     """Say all of that, and what is retained."""
 
+    question: int
+
 
 class Rest(Struct, array_like=True):
-    """What a message has beside its payload; `properties` are JSON."""
+    """A message that is more than its payload; `properties` are JSON."""
 
+    payload: bytes
     subtopic: bytes
     content_type: bytes
     reply_to: bytes
@@ -92,8 +99,9 @@ class Rest(Struct, array_like=True):
 class Said(Struct, array_like=True, tag=7):
     """Messages of one sender to one topic. `group`: for one member of this group, "" = for all.
 
-    `rests` is empty where there is nothing but payloads. `stamp`: of a retained message, when it
-    was published; `again`: it is told to who missed it.
+    `payloads` are one behind the other, `count` of them, all of the same length; or, where there
+    is more than payloads, they are in `rests` with all else. `stamp`: of a retained message, when
+    it was published; `again`: it is told to who missed it.
     """
 
     sender: Number
@@ -104,7 +112,8 @@ class Said(Struct, array_like=True, tag=7):
     qos: Annotated[int, Meta(ge=0, le=2)]
     retain: bool
     asks: bool
-    payloads: list[bytes]
+    payloads: bytes
+    count: Annotated[int, Meta(ge=1, le=1 << 24)]
     rests: list[Rest]
     stamp: int
     node: str

@@ -165,6 +165,8 @@ class Membership(Hooks):
         self.engine.send("", frames.frame(self.name, self.boot, 0, 0, beat))
         for node in self.nodes.values():
             node.link.write(beat)
+            if node.asking:
+                node.ask()  # what was asked, or the answer, was lost
 
     def hear(self, data: bytes) -> None:
         """A frame came. What is wrong with it is logged and counted, and it is let go."""
@@ -184,13 +186,14 @@ class Membership(Hooks):
 
     def _from(self, frame: frames.Frame) -> Node | None:
         """The node of a frame, None if there is nothing more to do with it."""
-        self._check_clock(frame)
         node = self.nodes.get(frame.node)
+        if node is not None and frame.boot < node.boot:
+            raise frames.Foreign(f"a frame that {frame.node!r} sent before it was started again")
+        self._check_clock(frame)
+        node = self.nodes.get(frame.node)  # unless it is shut out now
         if node is not None and frame.boot > node.boot:
             self._forget(node, "it was started again")
             node = None
-        if node is not None and frame.boot < node.boot:
-            raise frames.Foreign(f"a frame that {frame.node!r} sent before it was started again")
         if node is None:
             if any(isinstance(record, frames.Bye) for record in frame.records):
                 return None
@@ -207,7 +210,7 @@ class Membership(Hooks):
             node.their_life, node.seen = frame.life, frame.seq
             node.parts.clear()
             if not first or frame.seq > 1:
-                node.tell(frames.Ask())
+                node.ask()
             return True
         missing = frame.seq - node.seen - 1
         if missing < 0:
@@ -218,7 +221,7 @@ class Membership(Hooks):
             self.frames_lost += missing
             self.broker.metrics.drop(LOST, missing)
             self._warn("lost", f"{missing} frames of node {node.client!r} were lost on the way")
-            node.tell(frames.Ask())
+            node.ask()
         return True
 
     def _check_clock(self, frame: frames.Frame) -> None:
@@ -274,15 +277,15 @@ class Membership(Hooks):
         self.nodes[frame.node] = node
         log.info("node %r is there", frame.node)
         self._tell_whole(node)
-        node.tell(frames.Ask())
+        node.ask()
         return node
 
-    def _tell_whole(self, node: Node) -> None:
+    def _tell_whole(self, node: Node, answers: int = 0) -> None:
         wants = [(name_to_wire(name), literal) for name, literal in self._wants]
         clients = self.broker.clients
         here = [self._came(clients[number]) for number in self._since if number in clients]
         watches = list(map(name_to_wire, self.broker.observers.names)) if self.counts_all else []
-        node.tell(frames.Whole(self.number, wants, here, watches))
+        node.tell(frames.Whole(answers, self.number, wants, here, watches))
 
     def _forget(self, node: Node, why: str) -> None:
         """It is gone: its filters, and each of its clients once."""
@@ -412,6 +415,8 @@ class Membership(Hooks):
         self.inner.disconnected(phantom, number, "")
 
     def _all_of_it(self, node: Node, record: frames.Whole) -> None:
+        if record.answers == node.asking:
+            node.asking = 0
         wants = {(name_from_wire(name), literal) for name, literal in record.wants}
         for key in set(node.wants) - wants:
             self._leaves(node, key)
@@ -431,7 +436,7 @@ class Membership(Hooks):
         self.broker.age += 1
 
     def _asked(self, node: Node, record: frames.Ask) -> None:
-        self._tell_whole(node)
+        self._tell_whole(node, record.question)
         node.feed = deque([*self.broker.state.retained, *self.stamps.cleared])
 
     def _ends(self, node: Node, record: frames.Bye) -> None:
@@ -458,17 +463,21 @@ class Membership(Hooks):
         topic = name_from_wire(said.topic)
         if topic == f"{CLIENT}{self.number}":
             topic = f"{CLIENT}{self.broker.itself.number}"
-        if not said.payloads or topic.startswith((SYSTEM, QUEUE, DELAYED, SHARE)):
+        if topic.startswith((SYSTEM, QUEUE, DELAYED, SHARE)):
             raise frames.Foreign(f"messages to {topic[:80]!r}, which does not cross")
+        if said.count != len(said.rests) and (said.rests or len(said.payloads) % said.count):
+            raise frames.Foreign(f"{said.count} messages that are not so many")
         if said.retain and not self._keeps(said, topic):
             if said.again:
                 return
             said.retain = False
         sender = self._sender(node, said)
-        self.messages_in += len(said.payloads)
-        run = Run(sender, self._route(said, topic, sender), said.qos, len(said.payloads), SPELLED,
-                  b"", said.retain)  # fmt: skip
-        run.replace(_messages(said, topic, sender))
+        self.messages_in += said.count
+        encoding = SPELLED if said.rests else self.crossing
+        route = self._route(said, topic, sender)
+        run = Run(sender, route, said.qos, said.count, encoding, said.payloads, said.retain)
+        if said.rests:
+            run.replace(_messages(said, topic))
         if run.route.takes:
             self.broker.publish(run)
 
@@ -493,13 +502,11 @@ class Membership(Hooks):
     def _keeps(self, said: frames.Said, topic: str) -> bool:
         """Whether it is the last one of its name; then its stamp goes with it."""
         stamp = said.stamp, said.node
-        if stamp <= self.stamps.of(topic):
+        if not said.rests or stamp <= self.stamps.of(topic):
             return False
-        if not said.payloads[-1] and topic not in self.broker.state.retained:
-            self.stamps.keep(topic, stamp, True)
-            return not said.again
-        self.stamps.keep(topic, stamp, not said.payloads[-1])
-        return True
+        cleared = not said.rests[-1].payload
+        self.stamps.keep(topic, stamp, cleared)
+        return not (cleared and said.again and topic not in self.broker.state.retained)
 
     def _feed(self, node: Node) -> None:
         """Go on telling a node what is retained here, as far as there is room."""
@@ -572,21 +579,19 @@ class Membership(Hooks):
         }
 
 
-def _messages(said: frames.Said, topic: str, sender: Session) -> list[Message]:
-    protocol, client, number = said.protocol, name_from_wire(said.client), said.sender
-    found = [
-        Message(topic, payload, said.qos, said.retain, protocol, client, number)
-        for payload in said.payloads
-    ]
-    for message, rest in zip(found, said.rests, strict=False):
-        message.subtopic = name_from_wire(rest.subtopic)
-        message.content_type = name_from_wire(rest.content_type)
-        message.reply_to = name_from_wire(rest.reply_to)
-        message.correlation, message.expires = rest.correlation, rest.expires
-        message.properties = json.loads(rest.properties) if rest.properties else None
-    if said.asks:
-        for message in found:
-            message.answers_sender = True
+def _messages(said: frames.Said, topic: str) -> list[Message]:
+    """Those of which more is said than the payload."""
+    client = name_from_wire(said.client)
+    found = []
+    for rest in said.rests:
+        message = Message(
+            topic, rest.payload, said.qos, said.retain, said.protocol, client, said.sender,
+            name_from_wire(rest.subtopic), name_from_wire(rest.content_type),
+            name_from_wire(rest.reply_to), rest.correlation,
+            json.loads(rest.properties) if rest.properties else None, rest.expires,
+        )  # fmt: skip
+        message.answers_sender = said.asks
+        found.append(message)
     if said.stamp and said.retain:
         last = found[-1]
         last.properties = {**(last.properties or {}), STAMP: [said.stamp, said.node]}

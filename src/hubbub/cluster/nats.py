@@ -49,6 +49,7 @@ class Nats:
         self._queue: deque[tuple[str, bytes]] = deque()
         self._bytes = 0
         self._full = False
+        self._said: set[str] = set()  # in this outage
         self._woken = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._changed: Callable[[], None] = lambda: None
@@ -106,15 +107,19 @@ class Nats:
         )  # fmt: skip
 
     async def _complain(self, error: Exception) -> None:
+        text = str(error) or type(error).__name__
         if self.up:
-            log.warning("NATS: %s", error or type(error).__name__)
+            log.warning("NATS: %s", text)
+        else:
+            self._down(f"cannot connect to NATS: {text}")
 
     async def _went_down(self) -> None:
         self._down("the connection to NATS is lost")
 
     def _down(self, trouble: str) -> None:
-        if self.up or trouble != self.trouble:
-            log.warning("%s: each side goes on with its own clients; trying again", trouble)
+        if trouble not in self._said:
+            self._said.add(trouble)
+            log.warning("%s; trying again, and serving this node's own clients", trouble)
         self.up, self.trouble = False, trouble
         self._queue.clear()
         self._bytes = 0
@@ -125,6 +130,7 @@ class Nats:
         self.server = str(self._client.connected_server_version)
         log.info("connected to NATS %s", self.server)
         self.up, self.trouble = True, ""
+        self._said.clear()
         self._changed()
 
     def send(self, node: str, frame: bytes) -> bool:

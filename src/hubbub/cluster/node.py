@@ -67,16 +67,15 @@ class Crossing(Encoding):
         payloads = run.encoding.payloads(run)
         if payloads is None:
             return self.spelled(run)
-        return self._record(run, payloads, [])
+        return self._record(run, b"".join(payloads), [])
 
     def spelled(self, run: Run, stamp: int = 0, node: str = "", again: bool = False) -> bytes:
         """The same with all that the messages have, and of a retained one whose it is."""
-        messages = run.messages()
-        payloads = [message.payload for message in messages]
-        return self._record(run, payloads, list(map(self._rest, messages)), stamp, node, again)
+        rests = list(map(self._rest, run.messages()))
+        return self._record(run, b"", rests, stamp, node, again)
 
     def _record(
-        self, run: Run, payloads: list[bytes], rests: list[frames.Rest], stamp: int = 0,
+        self, run: Run, payloads: bytes, rests: list[frames.Rest], stamp: int = 0,
         node: str = "", again: bool = False,
     ) -> bytes:  # fmt: skip
         sender, number = run.sender, run.sender.number
@@ -85,8 +84,8 @@ class Crossing(Encoding):
         return frames.piece(
             frames.Said(
                 number, sender.protocol, name_to_wire(sender.client), name_to_wire(run.route.name),
-                self.group, run.qos, run.retain, sender.asks_by_number, payloads, rests, stamp,
-                node, again,
+                self.group, run.qos, run.retain, sender.asks_by_number, payloads, run.count, rests,
+                stamp, node, again,
             )  # fmt: skip
         )
 
@@ -95,13 +94,28 @@ class Crossing(Encoding):
         if reply_to == f"{CLIENT}{self.broker.itself.number}":
             reply_to = f"{CLIENT}{self.number}"
         return frames.Rest(
-            name_to_wire(message.subtopic), name_to_wire(message.content_type),
+            message.payload, name_to_wire(message.subtopic), name_to_wire(message.content_type),
             name_to_wire(reply_to), message.correlation, message.expires,
             properties_column(message.properties),
         )  # fmt: skip
 
     def decode(self, run: Run) -> list[Message]:
-        raise AssertionError("what comes from a node is made with its messages")
+        """Of a run that came from a node: its image are the payloads."""
+        sender, name, qos, retain = run.sender, run.route.name, run.qos, run.retain
+        protocol, client, number = sender.protocol, sender.client, sender.number
+        found = [
+            Message(name, payload, qos, retain, protocol, client, number)
+            for payload in self.payloads(run)
+        ]
+        for message in found:
+            message.answers_sender = sender.asks_by_number
+        return found
+
+    def payloads(self, run: Run) -> list[bytes]:
+        image, step = run.image, run.step
+        if not step:
+            return [b""] * run.count
+        return [image[at : at + step] for at in range(0, len(image), step)]
 
 
 class Wire:
@@ -130,10 +144,11 @@ class Wire:
 class Node(Session):
     """`boot`: when it started; `life`: when this node met it; `sent` and `seen` count frames.
 
-    `their_life` is its own of us, 0 before its first frame. `heard` (monotonic seconds): when it
-    last said something. `wants`: its filters; `clients`: its phantoms by number, `number_there`:
-    of the hub itself. `counts`: how many a publish there reaches, by observed name. `feed`: names
-    of retained messages that it is still to be told.
+    `their_life` is its own of us, 0 before its first frame; `asking`: the question that it has not
+    answered, 0 = none. `heard` (monotonic seconds): when it last said something. `wants`: its
+    filters; `clients`: its phantoms by number, `number_there`: of the hub itself. `counts`: how
+    many a publish there reaches, by observed name. `feed`: names of retained messages that it is
+    still to be told.
     """
 
     far = True
@@ -149,6 +164,7 @@ class Node(Session):
         self.sent = 0
         self.their_life = 0
         self.seen = 0
+        self.asking = 0
         self.heard = broker.clock.now()
         self.version = ""
         self.wants: dict[tuple[str, bool], Subscription] = {}
@@ -164,6 +180,11 @@ class Node(Session):
 
     def tell(self, record: frames.Record) -> None:
         self.link.write(frames.piece(record))
+
+    def ask(self) -> None:
+        """Have it say all that holds there; again with each beat, until it does."""
+        self.asking = self.asking or self.sent + 1
+        self.tell(frames.Ask(self.asking))
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
         """Nothing that came from a node; and what is retained goes to all nodes another way."""

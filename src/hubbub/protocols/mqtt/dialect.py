@@ -47,6 +47,9 @@ class PublishEncoding(Encoding):
 
     def encode(self, run: Run) -> bytes:
         topic = self.dialect.shown(run.route.name)
+        payloads = run.encoding.payloads(run)
+        if payloads is not None:
+            return _alike(codec.publish(topic, payloads[0], self.qos), payloads)
         return b"".join(
             [codec.publish(topic, message.payload, self.qos) for message in run.messages()]
         )
@@ -85,6 +88,13 @@ class PublishEncoding5(Encoding):
         if self.as_published and not retain:
             plain = self.dialect.encoding(self.qos, False, self.ids, self.alias, self.named)
             return run.seen_as(plain)
+        payloads = run.encoding.payloads(run) if run.count > 1 else None
+        if payloads is not None:
+            first = _messages(run, payloads[:1])[0]
+            packet = self.dialect.publish(
+                first, self.qos, retain, 0, False, self.ids, self.alias, self.named
+            )
+            return _alike(packet, payloads)
         return b"".join(
             [
                 self.dialect.publish(
@@ -111,6 +121,12 @@ class PublishEncoding5(Encoding):
         # By the setting mqtt.upgrade_qos a message counts for more than its packet said.
         packet = packet._replace(qos=run.qos)
         return [self.dialect.message(packet, run.sender, run.retain)]
+
+
+def _alike(packet: bytes, payloads: list[bytes]) -> bytes:
+    """Packets like the one of the first payload, for payloads that are all equally long."""
+    head = packet[: len(packet) - len(payloads[0])]
+    return head + head.join(payloads)
 
 
 def _behind_id(run: Run, qos: int) -> int:

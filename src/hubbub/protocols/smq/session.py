@@ -70,6 +70,10 @@ class SmqEncoding(Encoding):
         source = run.encoding
         if isinstance(source, SmqEncoding):
             bodies = source.bodies(run)
+        elif (payloads := source.payloads(run)) is not None:
+            first = Message(run.route.name, b"", sender=run.sender.number)
+            head = self.body(first, run.sender)  # the same for all, which are payloads and no more
+            bodies = [head + payload for payload in payloads]
         else:
             bodies = [self.body(message, run.sender) for message in run.messages()]
         most = self.payload_bytes + PUBLISH_HEAD

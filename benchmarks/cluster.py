@@ -1,0 +1,127 @@
+"""What a cluster costs: a hub that is a node beside one that is alone, and traffic between two.
+
+`python -m benchmarks.cluster` starts a nats-server and hubs on the loopback. Columns are medians of
+`--rounds`, taken in turns. docs/benchmarks.md says more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+from benchmarks.brokers import Broker, Missing, ended, free_port, hubbub, wait_for
+from benchmarks.generator import built
+from hubbub.protocols.mqtt import codec
+
+WINDOW: Final = 1000
+PAYLOAD: Final = 128
+PINGS: Final = 2000
+
+
+@contextmanager
+def nats() -> Iterator[str]:
+    program = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
+    if program is None:
+        raise Missing("no nats-server: on Debian, apt install nats-server")
+    port = free_port()
+    command = [program, "-a", "127.0.0.1", "-p", str(port)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, text=True)
+    with ended(process):
+        wait_for(port, process)
+        yield f"nats://127.0.0.1:{port}"
+
+
+def load(broker: Broker, qos: int, window: int, seconds: float, reader: Broker | None) -> dict:  # type: ignore[type-arg]
+    words = {
+        "port": broker.port, "pid": broker.pid, "qos": qos, "window": window, "seconds": seconds,
+        "warm-up": seconds / 4, "payload": PAYLOAD, "reader-port": reader.port if reader else 0,
+    }  # fmt: skip
+    command = [built("load"), *(f"--{name}={value}" for name, value in words.items())]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{broker.name}: {done.stdout}{done.stderr}")
+    return dict(json.loads(done.stdout))
+
+
+def latencies(writer: Broker, reader: Broker, qos: int) -> list[float]:
+    """Milliseconds from a publish at one node to its delivery at the other, one after another."""
+    far, near = _dial(reader, b"reader"), _dial(writer, b"writer")
+    far.sendall(codec.subscribe(1, [(b"ping", qos)]))
+    far.recv(100)
+    time.sleep(0.5)
+    found = []
+    for number in range(PINGS):
+        packet = codec.publish(b"ping", b"%016d" % number, qos, False, 1 + number % 60_000)
+        began = time.perf_counter()
+        near.sendall(packet)
+        got = far.recv(1000)
+        found.append((time.perf_counter() - began) * 1000)
+        if qos:
+            far.sendall(codec.acknowledgement(codec.PUBACK, _packet_id(got)))
+            near.recv(100)
+    return found
+
+
+def _packet_id(packet: bytes) -> int:
+    at = 4 + int.from_bytes(packet[2:4], "big")
+    return int.from_bytes(packet[at : at + 2], "big")
+
+
+def _dial(broker: Broker, name: bytes) -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", broker.port), 10)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.sendall(codec.connect(name, True, 60))
+    sock.recv(100)
+    return sock
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.cluster")
+    parser.add_argument("--rounds", type=int, default=5, help="of each figure [5]")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each run [1.0]")
+    given = parser.parse_args()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        memory = "journal.record=none"
+        url = stack.enter_context(nats())
+        alone = stack.enter_context(hubbub("alone", folder / "alone", memory))
+        a, b = [
+            stack.enter_context(
+                hubbub(name, folder / name, memory, f"cluster.url={url}", f"cluster.name={name}")
+            )
+            for name in ("a", "b")
+        ]
+        print("| broker CPU, µs a message, reader at the same node | alone | in a cluster | more |")
+        print("|---|---|---|---|")
+        for qos in (0, 1):
+            rows: dict[str, list[float]] = {"alone": [], "a": []}
+            for _ in range(given.rounds):
+                for broker in (alone, a):
+                    said = load(broker, qos, 100, given.seconds, None)
+                    rows[broker.name].append(said["broker_us"])
+            before, after = (statistics.median(rows[name]) for name in ("alone", "a"))
+            more = 100 * (after / before - 1)
+            print(f"| QoS {qos} | {before:.2f} | {after:.2f} | {more:+.1f} % |", flush=True)
+        print("\n| from node to node | messages/s | CPU of the sender's, µs | p50 ms | p99 ms |")
+        print("|---|---|---|---|---|")
+        for qos in (0, 1):
+            runs = [load(a, qos, WINDOW, given.seconds, b) for _ in range(given.rounds)]
+            rate = statistics.median(run["per_second"] for run in runs)
+            cost = statistics.median(run["broker_us"] for run in runs)
+            waits = sorted(latencies(a, b, qos))
+            p50, p99 = waits[len(waits) // 2], waits[len(waits) * 99 // 100]
+            print(f"| QoS {qos} | {rate:,.0f} | {cost:.2f} | {p50:.2f} | {p99:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

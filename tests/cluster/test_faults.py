@@ -1,0 +1,392 @@
+"""Brokers as nodes over an engine that does what a seed says: lose, repeat and delay frames, cut.
+
+Time is the test's own. What one node sends another stays in order, as NATS keeps it; nothing else
+is sure. After every schedule, and a while without faults, all nodes hold the same.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from unittest.mock import patch
+
+import pytest
+
+from hubbub.cluster import frames, retained
+from hubbub.cluster.membership import LOST, Membership
+from hubbub.cluster.node import SLOW
+from hubbub.core.broker import Broker
+from hubbub.core.gate import Admission, Gate, Opening
+from hubbub.core.limits import CLUSTER_DEAD_SECONDS
+from hubbub.core.message import SPELLED, Message, Run
+from hubbub.core.session import Session, Subscription
+from tests.core.recording import Recording, StillClock
+
+NAMES = ("a", "b", "c")
+TOPICS = ("x", "y", "z/1", "z/2", "s/1")
+FILTERS = (*TOPICS[:4], "z/#", "+", "$share/g/s/1")
+
+
+class Reader(Session):
+    """A client that remembers; `taken` says that it was taken over."""
+
+    def __init__(self, broker: Broker, client: str) -> None:
+        super().__init__("p", client, broker.open)
+        self.broker = broker
+        self.got: list[tuple[str, bytes]] = []
+        self.changes: list[tuple[str, int]] = []
+        self.taken = False
+
+    def wish(self, topic: str) -> None:
+        encodings = (SPELLED, SPELLED, SPELLED)
+        self.broker.subscribe(Subscription(self, topic, 0, encodings))
+
+    def deliver(self, run: Run, subscription: Subscription) -> None:
+        self.got += [(message.topic, message.payload) for message in run.messages()]
+
+    def changed(self, name: str, count: int) -> None:
+        self.changes.append((name, count))
+
+    def taken_over(self) -> None:
+        self.taken = True
+        self.broker.disconnect(self, "taken over")
+
+
+class Lines:
+    """The engine of one node: a line to each other one, in order. `pace`: it takes no more."""
+
+    settle_seconds = 0.0
+    trouble = ""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.up = True
+        self.waits = 0
+        self.lines: dict[str, deque[bytes]] = {}
+
+    async def open(self, heard: object, changed: object) -> None:
+        raise AssertionError("the world drives")
+
+    def send(self, node: str, frame: bytes) -> bool:
+        for name in [node] if node else [name for name in self.world.members if name != self.name]:
+            self.lines.setdefault(name, deque()).append(frame)
+        return self.up
+
+    def waiting(self) -> int:
+        return self.waits
+
+    async def close(self) -> None:
+        self.lines.clear()
+
+
+class World:
+    def __init__(self, seed: int = 0, names: tuple[str, ...] = NAMES) -> None:
+        self.chance = random.Random(seed)
+        self.clock = StillClock()
+        self.members: dict[str, Membership] = {}
+        self.cut: set[str] = set()
+        self.lossy = 0.0
+        for name in names:
+            self.add(name)
+
+    def add(self, name: str) -> Membership:
+        broker = Broker(self.clock, Recording(self.clock), "all")
+        member = self.members[name] = Membership(broker, Lines(self, name), "0")
+        member.begin()
+        return member
+
+    def lines(self, name: str) -> Lines:
+        engine = self.members[name].engine
+        assert isinstance(engine, Lines)
+        return engine
+
+    def tick(self) -> None:
+        for member in self.members.values():
+            touched, member.broker.outgoing.touched = member.broker.outgoing.touched, []
+            for link in touched:
+                link.flush()
+
+    def carry(self, most: int = 1_000_000) -> None:
+        """Hand over what is on the lines, from a line that chance takes."""
+        for _ in range(most):
+            self.tick()
+            full = [
+                (name, other)
+                for name in self.members
+                for other, line in self.lines(name).lines.items()
+                if line
+            ]
+            if not full:
+                return
+            name, other = self.chance.choice(full)
+            frame = self.lines(name).lines[other].popleft()
+            if other not in self.members or {name, other} & self.cut:
+                continue
+            if self.chance.random() < self.lossy:
+                if self.chance.random() < 0.5:
+                    continue  # lost
+                self.members[other].hear(frame)  # and again
+            self.members[other].hear(frame)
+
+    def wait(self, seconds: float) -> None:
+        until = self.clock.seconds + seconds
+        while self.clock.seconds < until:
+            self.clock.seconds += 0.25
+            for member in self.members.values():
+                member.wake(self.clock.now())
+            self.carry()
+
+    def meet(self) -> None:
+        self.wait(2)
+        for name, member in self.members.items():
+            assert set(member.nodes) == set(self.members) - {name}
+
+    def client(self, name: str, client: str) -> Reader:
+        broker = self.members[name].broker
+        session = Reader(broker, client)
+        opening = Opening(Gate(broker.open), "127.0.0.1")
+        broker.connect(session, Admission("p", client, "", broker.open, opening))
+        return session
+
+    def publish(self, sender: Reader, topic: str, payload: bytes, retain: bool = False) -> None:
+        sender.broker.post(Message(topic, payload, retain=retain), sender)
+
+    def retained(self, name: str) -> dict[str, bytes]:
+        broker = self.members[name].broker
+        found = {topic: broker.log.look(seq) for topic, seq in broker.state.retained.items()}
+        return {topic: message.payload for topic, message in found.items() if message is not None}
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    world.meet()
+    yield world
+
+
+def test_what_is_lost_is_counted_and_the_rest_told_again(world: World) -> None:
+    reader, writer = world.client("b", "reader"), world.client("a", "writer")
+    world.carry()
+    reader.wish("x")
+    world.tick()
+    world.lines("b").lines["a"].clear()  # the wish is lost
+    world.publish(writer, "x", b"for nobody")
+    world.wait(3)
+    assert not reader.got
+    assert world.members["a"].frames_lost >= 1
+    assert world.members["a"].broker.metrics.dropped[LOST] >= 1
+    world.publish(writer, "x", b"after")
+    world.carry()
+    assert reader.got == [("x", b"after")]
+
+
+def test_what_comes_twice_counts_once(world: World) -> None:
+    reader, writer = world.client("b", "reader"), world.client("a", "writer")
+    reader.wish("x")
+    world.carry()
+    world.publish(writer, "x", b"once")
+    world.tick()
+    line = world.lines("a").lines["b"]
+    line.extend(list(line) * 3)
+    world.carry()
+    assert reader.got == [("x", b"once")]
+    assert not world.members["b"].frames_lost
+
+
+def test_three_nodes_make_no_loop_and_nobody_hears_twice(world: World) -> None:
+    readers = {name: world.client(name, f"reader-{name}") for name in NAMES}
+    for reader in readers.values():
+        reader.wish("#")
+        reader.wish("x")
+    world.carry()
+    for name, reader in readers.items():
+        world.publish(reader, "x", name.encode(), retain=name == "a")
+    world.carry()
+    for reader in readers.values():
+        assert sorted(reader.got) == [("x", b"a"), ("x", b"b"), ("x", b"c")]
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_of_a_client_at_two_nodes_the_later_connection_stays(world: World, first: str) -> None:
+    """Whichever node hears first of the other."""
+    old = world.client("a", "dev")
+    world.clock.seconds += 0.001
+    new = world.client("b", "dev")
+    world.tick()
+    other = "b" if first == "a" else "a"
+    for frame in world.lines(first).lines[other]:
+        world.members[other].hear(frame)
+    world.lines(first).lines[other].clear()
+    world.carry()
+    assert old.taken and not new.taken
+    assert not old.number and new.number
+
+
+def test_at_the_same_moment_the_greater_name_of_the_node_stays(world: World) -> None:
+    left, right = world.client("a", "dev"), world.client("b", "dev")
+    world.carry()
+    assert left.taken and not right.taken
+
+
+def test_a_node_that_falls_silent_is_one_change_for_each_client(world: World) -> None:
+    watcher, device = world.client("b", "watcher"), world.client("a", "device")
+    world.carry()
+    address = f"$client/{device.number}"
+    assert watcher.broker.observers.observe(watcher, address) == 1
+    world.cut.add("a")
+    world.wait(CLUSTER_DEAD_SECONDS - 1)
+    assert not watcher.changes
+    world.wait(2)
+    assert watcher.changes == [(address, 0)]
+    world.cut.clear()
+    world.meet()
+    assert watcher.changes == [(address, 0)]
+    world.publish(watcher, address, b"you are back")  # it never knew that it was away
+    world.carry()
+    assert watcher.broker.client(device.number) is not None
+
+
+def test_a_node_that_was_started_again_is_another_one(world: World) -> None:
+    device = world.client("a", "device")
+    world.carry()
+    number = device.number
+    assert number in world.members["b"].broker.phantoms
+    world.clock.seconds += 1
+    stale = frames.frame("a", world.members["a"].boot, 1, 99, frames.piece(frames.Beat("0", 0)))
+    world.add("a")
+    world.meet()
+    assert number not in world.members["b"].broker.phantoms
+    world.members["b"].hear(stale)
+    assert "a" in world.members["b"].nodes
+
+
+def test_of_two_nodes_with_one_name_the_later_takes_no_part(world: World) -> None:
+    """They began while they could not hear one another."""
+    elder = world.members["a"]
+    world.clock.seconds += 1
+    other = World(names=())
+    other.clock = world.clock
+    younger = other.add("a")
+    younger.beat()
+    elder.beat()
+    beats = [
+        frames.frame("a", member.boot, 0, 0, frames.piece(frames.Beat("0", world.clock.stamp())))
+        for member in (elder, younger)
+    ]
+    elder.hear(beats[1])
+    younger.hear(beats[0])
+    assert not elder.excluded and sum(elder.refused.values()) == 1
+    assert "has the name 'a'" in younger.excluded and younger.status()["up"] is False
+    younger.hear(world.lines("b").lines["a"][0] if world.lines("b").lines["a"] else beats[0])
+    assert not younger.nodes
+
+
+def test_a_node_that_is_slower_than_its_senders_loses_and_it_is_counted(world: World) -> None:
+    reader, writer = world.client("b", "reader"), world.client("a", "writer")
+    reader.wish("x")
+    world.carry()
+    writer.broker.patience.seconds = 0  # else the publisher is made to wait
+    world.lines("a").waits = 2 << 20  # NATS takes no more
+    for number in range(10):
+        world.publish(writer, "x", b"%d" % number)
+        world.tick()
+    world.lines("a").waits = 0
+    world.wait(1)
+    world.publish(writer, "x", b"room again")
+    world.carry()
+    assert reader.got == [("x", b"0"), ("x", b"room again")]
+    assert world.members["a"].broker.metrics.dropped[SLOW] == 9
+
+
+def test_a_cleared_name_is_forgotten_after_a_while(world: World) -> None:
+    writer = world.client("a", "writer")
+    for payload in (b"1", b""):
+        world.publish(writer, "x", payload, retain=True)
+    world.carry()
+    stamps = world.members["b"].stamps
+    assert "x" in stamps.cleared and "x" not in world.retained("b")
+    with patch.object(retained, "REMEMBERED", 0):
+        world.clock.seconds += 1
+        world.publish(writer, "y", b"1", retain=True)
+        world.publish(writer, "y", b"", retain=True)
+        world.carry()
+    assert "x" not in stamps.cleared
+
+
+def test_a_clock_that_is_behind_still_replaces_what_is_there(world: World) -> None:
+    """The stamp of a message is later than that of the one it replaces."""
+    left, right = world.client("a", "left"), world.client("b", "right")
+    world.clock.seconds += 30
+    world.publish(left, "x", b"of tomorrow", retain=True)
+    world.carry()
+    world.clock.seconds -= 30
+    world.publish(right, "x", b"newer", retain=True)
+    world.carry()
+    assert [world.retained(name) for name in NAMES] == [{"x": b"newer"}] * 3
+
+
+# Schedules
+
+
+def simulate(seed: int, steps: int = 120) -> None:
+    world = World(seed)
+    chance = world.chance
+    world.lossy = chance.choice((0.0, 0.02, 0.2))
+    clients = [world.client(name, f"{name}{n}") for name in NAMES for n in range(2)]
+    sent: dict[str, int] = {}
+    writers = clients[::2]
+    steps_of: list[Callable[[], None]] = [
+        lambda: world.wait(chance.choice((0.25, 0.5, 3.0))),
+        lambda: world.carry(chance.randrange(20)),
+        lambda: world.cut.symmetric_difference_update({chance.choice(NAMES)}),
+        lambda: chance.choice(clients).wish(chance.choice(FILTERS)),
+    ]
+
+    def publish() -> None:
+        writer, topic = chance.choice(writers), chance.choice(TOPICS)
+        number = sent[writer.client] = sent.get(writer.client, 0) + 1
+        keep = topic.startswith("z/")
+        empty = keep and chance.random() < 0.2
+        payload = b"" if empty else f"{writer.client} {number}".encode()
+        world.clock.seconds += 0.001
+        world.publish(writer, topic, payload, retain=keep)
+
+    for _ in range(steps):
+        chance.choice((publish, publish, publish, *steps_of))()
+        check(world, clients)
+    world.cut.clear()
+    world.lossy = 0.0
+    world.wait(CLUSTER_DEAD_SECONDS + 4)
+    check(world, clients)
+    assert world.retained("a") == world.retained("b") == world.retained("c"), seed
+    numbers = {one.number for one in clients}
+    for name, member in world.members.items():
+        here = set(member.broker.clients)
+        servers = {other.number for other in world.members.values() if other is not member}
+        assert set(member.broker.phantoms) == numbers - here | servers, (seed, name)
+
+
+def check(world: World, clients: list[Reader]) -> None:
+    """In the order of each publisher and topic, each message once."""
+    for client in clients:
+        newest: dict[tuple[str, str], int] = {}
+        for topic, payload in client.got:
+            if not payload:
+                continue
+            writer, _, number = payload.decode().partition(" ")
+            assert newest.get((writer, topic), 0) < int(number) or topic.startswith("z/")
+            newest[writer, topic] = int(number)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_schedules(seed: int) -> None:
+    simulate(seed)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_ten_thousand_schedules() -> None:
+    for seed in range(10_000):
+        simulate(seed)
