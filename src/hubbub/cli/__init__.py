@@ -41,6 +41,7 @@ _COMMANDS: Final[dict[str, _Command]] = {
     "serve": _Command("hubbub.cli.serve", "Run the hub: every protocol on every port."),
     "status": _Command("hubbub.cli.status", "Show what a running hub is doing."),
     "top": _Command("hubbub.cli.top", "Watch what a running hub does, in figures a second."),
+    "ls": _Command("hubbub.cli.ls", "List sessions, subscriptions, queues and more of a hub."),
     "pub": _Command("hubbub.cli.pub", "Publish messages, over MQTT or SMQ."),
     "sub": _Command("hubbub.cli.sub", "Print messages as they arrive, over MQTT or SMQ."),
     "rr": _Command("hubbub.cli.rr", "Send a request over MQTT and print the response."),

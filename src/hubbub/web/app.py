@@ -33,7 +33,7 @@ from hubbub.core.gate import Opening
 from hubbub.core.ids import UNKNOWN
 from hubbub.core.limits import REFUSALS_KEPT
 from hubbub.core.rights import MANAGE
-from hubbub.web import prometheus, script
+from hubbub.web import listing, prometheus, script
 from hubbub.web.guarded import (
     ADMISSION,
     HEALTH,
@@ -90,6 +90,7 @@ class Application:
                 Route("/admin/status", self._status),  # for the page: not behind `api.token`
                 Route("/api/v1/status", self._status),
                 Route("/api/v1/refusals", self._refusals),
+                Route("/api/v1/ls/{kind}", self._list),
                 Route(JOURNAL, self._rows),
                 Route(PUBLISH, self._take, methods=["POST"]),
                 Route(PUBLISH + "/{query}", self._forget, methods=["DELETE"]),
@@ -219,6 +220,22 @@ class Application:
             return refused(400, str(error))
         last = self._hub.broker.audit.refusals.last(given.get("user"), given.get("client"))
         return JSONResponse({"refusals": [one._asdict() for one in last[:limit]]})
+
+    async def _list(self, request: WebRequest) -> JSONResponse:
+        """What there is, of one kind: a page of it."""
+        given, kind = request.query_params, request.path_params["kind"]
+        things = listing.KINDS.get(kind)
+        if things is None:
+            return refused(404, f"{kind[:40]!r} is none of {', '.join(listing.KINDS)}")
+        try:
+            wanted = {n: number_in(given, n, most) for n, most in _PAGING.items() if n in given}
+        except ValueError as error:
+            return refused(400, str(error))
+        limit, offset = wanted.get("limit", 100), wanted.get("offset", 0)
+        found = await listing.page(
+            things(self._hub.broker), given.get("search", ""), limit, offset
+        )
+        return JSONResponse({kind: found.items, "count": found.total})
 
     async def _metrics(self, request: WebRequest) -> Response:
         said = prometheus.page(await self._hub.metrics())

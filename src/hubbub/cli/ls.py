@@ -1,0 +1,62 @@
+"""`hubbub ls`: lists what a running hub has, page by page."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from hubbub.cli.status import HERE, AsJson, Token, Url, fetch
+from hubbub.terminal import for_stream
+
+app = typer.Typer(add_completion=False)
+
+Kind = Literal[
+    "sessions", "subscriptions", "topics", "retained", "queues", "delayed", "bridges"
+]  # fmt: skip
+_STAMPS = ("expires", "due")
+
+
+@app.command()
+def ls(
+    kind: Annotated[Kind, typer.Argument(help="What is listed.")],
+    search: Annotated[
+        str, typer.Argument(help="Only what has this in its name, client id or filter.")
+    ] = "",
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, max=10_000, help="At most so many.")
+    ] = 100,
+    offset: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Without the first so many.")
+    ] = 0,
+    url: Url = HERE,
+    token: Token = "",
+    as_json: AsJson = False,
+) -> None:
+    query = urlencode({"search": search, "limit": limit, "offset": offset})
+    answer = fetch(url, token, f"ls/{kind}?{query}")
+    if as_json:
+        print(json.dumps(answer, indent=2))
+        return
+    rows: list[dict[str, Any]] = answer[kind]
+    if rows:
+        table = Table(*rows[0], box=None, show_edge=False)
+        for row in rows:
+            table.add_row(*(_cell(name, value) for name, value in row.items()))
+        Console(markup=False).print(table)
+    first = min(offset + 1, answer["count"])
+    print(f"{first:,} to {offset + len(rows):,} of {answer['count']:,}" if rows else "none")
+
+
+def _cell(name: str, value: Any) -> str:
+    """Stamps are microseconds since 1970, 0 is never; a number is shown as it is."""
+    if name in _STAMPS:
+        return datetime.fromtimestamp(value / 1e6).isoformat(" ", "seconds") if value else "never"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return for_stream(str(value), lines=False)

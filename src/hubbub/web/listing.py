@@ -1,0 +1,142 @@
+"""`GET /api/v1/ls/KIND`: what there is in the hub, page by page, found by a part of its name.
+
+Sessions and subscriptions of clients that are away are among it. A page is looked for in pieces,
+LOOKED things a turn of the loop, for there may be a million; who comes or goes meanwhile may be
+missed or be there twice. No payload is shown. Called by `web.app`, which has asked for rights.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from hubbub.core.broker import Broker
+from hubbub.core.queue import Queue
+from hubbub.core.session import Session
+
+LOOKED: Final = 2_000  # things of one turn: about a millisecond
+
+
+class Thing(NamedTuple):
+    """What is searched, and what is said of it if it is on the page."""
+
+    name: str
+    row: Callable[[], dict[str, Any]]
+
+
+class Page(NamedTuple):
+    """The things of a page, and how many there are that match."""
+
+    items: list[dict[str, Any]]
+    total: int
+
+
+async def page(things: Iterator[Thing], search: str, limit: int, offset: int) -> Page:
+    """Those in whose name `search` is, in any case of letters, without the first `offset`."""
+    items: list[dict[str, Any]] = []
+    count, wanted = 0, search.casefold()
+    for number, thing in enumerate(things, 1):
+        if wanted in thing.name.casefold():
+            count += 1
+            if offset < count <= offset + limit:
+                items.append(thing.row())
+        if not number % LOOKED:
+            await asyncio.sleep(0)
+    return Page(items, count)
+
+
+def _sessions(broker: Broker) -> Iterator[Thing]:
+    for session in list(broker.sessions.values()):
+        if session.protocol:
+            yield Thing(session.client, partial(_session, broker, session))
+
+
+def _session(broker: Broker, session: Session) -> dict[str, Any]:
+    state = broker.state.sessions.get((session.protocol, session.client))
+    waits = len(state.backlog.entries) if state is not None else session.unacknowledged()
+    return {
+        "protocol": session.protocol, "client": shown(session.client), "user": shown(session.user),
+        "address": session.address, "connected": session.number != 0, "lasting": session.lasting,
+        "subscriptions": len(session.subscriptions), "waiting": waits,
+        "waiting_bytes": state.backlog.bytes if state is not None else 0,
+        "expires": state.expires if state is not None and not state.connected else 0,
+    }  # fmt: skip
+
+
+def _subscriptions(broker: Broker) -> Iterator[Thing]:
+    for session in list(broker.sessions.values()):
+        for name, one in list(session.subscriptions.items()):
+            row = {"protocol": session.protocol, "client": session.client}
+            about = {"connected": session.number != 0, "filter": name, "qos": one.qos}
+            yield Thing(name, partial(_all_shown, row | about))
+
+
+def _topics(broker: Broker) -> Iterator[Thing]:
+    for name, number in list(broker.state.topics.numbers.items()):
+        yield Thing(name, partial(_all_shown, {"topic": name, "id": number}))
+
+
+def _retained(broker: Broker) -> Iterator[Thing]:
+    for name, kept in list(broker.state.kept.items()):
+        row = {"topic": name, "bytes": kept.size, "expires": kept.expires, "of": kept.whose}
+        yield Thing(name, partial(_all_shown, row))
+
+
+def _queues(broker: Broker) -> Iterator[Thing]:
+    for queue in list(broker.state.queues.values()):
+        yield Thing(queue.name, partial(_queue, broker, queue))
+
+
+def _queue(broker: Broker, queue: Queue) -> dict[str, Any]:
+    return {
+        "queue": shown(queue.name), "messages": len(queue.messages), "bytes": queue.bytes,
+        "takers": len(queue.readers) + len(queue.consumers), "owner": shown(queue.owner),
+        "waits": round(broker.queues.waits(queue), 3), "away": round(broker.queues.away(queue), 3),
+    }  # fmt: skip
+
+
+def _delayed(broker: Broker) -> Iterator[Thing]:
+    """Searched by the number of their row, for their topics are on the disk."""
+    for seq, due in sorted(broker.state.delayed.items(), key=lambda one: one[1]):
+        yield Thing(str(seq), partial(_late, broker, seq, due))
+
+
+def _late(broker: Broker, seq: int, due: int) -> dict[str, Any]:
+    message = broker.log.look(seq)
+    topic, size = (message.topic, len(message.payload)) if message is not None else ("", 0)
+    client = message.client if message is not None else ""
+    return _all_shown({"seq": seq, "due": due, "topic": topic, "bytes": size, "client": client})
+
+
+def _bridges(broker: Broker) -> Iterator[Thing]:
+    for session in list(broker.sessions.values()):
+        if session.protocol == "bridge":
+            yield Thing(session.client, partial(_bridge, broker, session))
+
+
+def _bridge(broker: Broker, session: Session) -> dict[str, Any]:
+    state = broker.state.sessions.get((session.protocol, session.client))
+    waits = len(state.backlog.entries) if state is not None else 0
+    return {"bridge": shown(session.client), "up": session.number != 0, "waiting": waits}
+
+
+def shown(name: str) -> str:
+    """As JSON can say it: names may be any bytes."""
+    return name.encode("utf-8", "replace").decode()
+
+
+def _all_shown(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: shown(one) if isinstance(one, str) else one for key, one in row.items()}
+
+
+KINDS: Final[dict[str, Callable[[Broker], Iterator[Thing]]]] = {
+    "sessions": _sessions,
+    "subscriptions": _subscriptions,
+    "topics": _topics,
+    "retained": _retained,
+    "queues": _queues,
+    "delayed": _delayed,
+    "bridges": _bridges,
+}

@@ -1,0 +1,127 @@
+"""`GET /api/v1/ls/KIND` and `hubbub ls`: what there is, those away included, page by page."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from typing import Any
+
+import httpx
+import pytest
+
+from hubbub import connect
+from hubbub.web import listing
+from hubbub.web.listing import KINDS, LOOKED, Thing, page
+from tests.process import RunningHub
+from tests.protocols.mqtt.conversation import Stage
+from tests.protocols.mqtt.modern import Modern
+
+
+def rows(stage: Stage, kind: str, search: str = "") -> list[dict[str, Any]]:
+    return asyncio.run(page(KINDS[kind](stage.broker), search, 100, 0)).items
+
+
+def test_sessions_with_those_that_are_away() -> None:
+    stage = Stage()
+    ann, bob = stage.device("ann", clean=False), stage.device("bob")
+    ann.subscribe("a", 1, "b/#", 0)
+    ann.far.hang_up("lost")
+    bob.publish("a", b"12345", 1)
+    found = {row["client"]: row for row in rows(stage, "sessions")}
+    assert set(found) == {"ann", "bob"}
+    assert (found["ann"]["connected"], found["bob"]["connected"]) == (False, True)
+    assert (found["ann"]["waiting"], found["ann"]["waiting_bytes"]) == (1, 5)
+    assert found["ann"]["subscriptions"] == 2 and found["ann"]["lasting"]
+    said = [(row["client"], row["filter"], row["qos"]) for row in rows(stage, "subscriptions")]
+    assert said == [("ann", "a", 1), ("ann", "b/#", 0)]
+    assert [row["filter"] for row in rows(stage, "subscriptions", "B/")] == ["b/#"]
+
+
+def test_topics_retained_queues_and_what_is_for_later() -> None:
+    stage = Stage()
+    broker, ann = stage.broker, Modern(stage, "ann")
+    number = broker.topic_id("plant/t", broker.itself)
+    ann.publish("kept", b"secret", 1, True)
+    ann.publish("$queue/jobs", b"secret", 1, packet_id=2)
+    ann.publish("$delayed/60/later", b"secret", 1, packet_id=3)
+    assert rows(stage, "topics") == [{"topic": "plant/t", "id": number}]
+    [kept] = rows(stage, "retained")
+    assert (kept["topic"], kept["bytes"], kept["of"]) == ("kept", 6, "address 127.0.0.1")
+    [queue] = rows(stage, "queues")
+    assert (queue["queue"], queue["messages"], queue["bytes"]) == ("jobs", 1, 6)
+    [late] = rows(stage, "delayed")
+    assert (late["topic"], late["bytes"]) == ("$delayed/60/later", 6)
+    assert late["due"] > stage.broker.clock.stamp()
+    assert rows(stage, "bridges") == []
+    assert "secret" not in repr([rows(stage, kind) for kind in KINDS])
+
+
+def test_names_of_any_bytes_are_json() -> None:
+    stage = Stage()
+    stage.broker.topic_id("\udcff<b>", stage.broker.itself)
+    stage.broker.queues.named("\udcff")
+    for kind in KINDS:
+        assert json.dumps(rows(stage, kind), ensure_ascii=False).encode()
+
+
+def test_pages() -> None:
+    things = [Thing(f"Name{number}", dict) for number in range(100)]
+    found = asyncio.run(page(iter(things), "name1", 3, 2))
+    assert (len(found.items), found.total) == (3, 11)
+    assert asyncio.run(page(iter(things), "", 10, 95)) == ([{}] * 5, 100)
+
+
+def test_a_million_things_are_no_long_turn() -> None:
+    """Others have their turn in between, and what changes meanwhile breaks nothing."""
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def both() -> None:
+        task = asyncio.create_task(others())
+        things = (Thing("x", dict) for _ in range(20 * LOOKED))
+        assert (await page(things, "", 1, 0)).total == 20 * LOOKED
+        task.cancel()
+
+    asyncio.run(both())
+    assert turns >= 20
+    stage = Stage()
+    for number in range(3):
+        stage.broker.queues.named(f"q{number}")
+    things = listing.KINDS["queues"](stage.broker)
+    next(things)
+    stage.broker.queues.destroy("q1")
+    assert len(list(things)) == 2
+
+
+@pytest.mark.interop
+async def test_over_http_and_on_a_terminal(hub: RunningHub) -> None:
+    async with connect(hub.url("mqtt"), client_id="panel") as client:
+        await client.subscribe("telemetry/#")
+        api = hub.url("http") + "/api/v1/ls/"
+        async with httpx.AsyncClient() as web:
+            for kind in KINDS:
+                answer = (await web.get(api + kind)).json()
+                assert answer["count"] == len(answer[kind])
+            assert (await web.get(api + "secrets")).status_code == 404
+            assert (await web.get(api + "sessions?limit=x")).status_code == 400
+        said = await asyncio.to_thread(call, "ls", "sessions", "PAN", "--url", hub.url("http"))
+        assert "panel" in said and "1 to 1 of 1" in said
+        for kind in KINDS:
+            answer = json.loads(
+                await asyncio.to_thread(call, "ls", kind, "--json", "--url", hub.url("http"))
+            )
+            assert kind in answer
+        nothing = await asyncio.to_thread(call, "ls", "retained", "--url", hub.url("http"))
+        assert nothing == "none\n"
+
+
+def call(*options: str) -> str:
+    command = (sys.executable, "-m", "hubbub", *options)
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
