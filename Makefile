@@ -8,7 +8,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast test-compiled compiled soak fuzz lint bench bench-retained bench-stock bench-topics clean
+.PHONY: help run serve test test-fast test-compiled compiled soak fuzz lint bench bench-cluster bench-retained bench-stock bench-topics clean cluster
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -18,6 +18,9 @@ run: .venv/demo ## Start the hub, feed it this computer's telemetry, show the ta
 
 serve: .venv/hub ## Run the hub alone on 127.0.0.1:1883 and :8080 (ARGS="--data DIR" and the like).
 	@$(BIN)/hubbub serve $(ARGS)
+
+cluster: .venv/cluster ## Three hubs over three nats-servers, a client of each protocol, a hub killed and back (DURATION=20).
+	@$(BIN)/python examples/cluster/run.py $(if $(DURATION),--duration $(DURATION))
 
 test: .venv/dev ## Check style and types, then run every test; as root it installs the Debian packages they need.
 	@tests/setup.sh
@@ -54,6 +57,9 @@ lint: .venv/dev ## Check style, types and import directions.
 bench: .venv/dev ## Measure broker CPU per message beside mosquitto (minutes).
 	@$(BIN)/python -m benchmarks.mqtt $(ARGS)
 
+bench-cluster: .venv/dev ## Measure what a cluster costs, and what crosses between two nodes.
+	@$(BIN)/python -m benchmarks.cluster $(ARGS)
+
 bench-retained: .venv/dev ## Measure how fast a new subscriber gets 10,000 retained messages.
 	@$(BIN)/python -m benchmarks.retained $(ARGS)
 
@@ -79,6 +85,10 @@ clean: ## Remove .venv and everything built or cached; the data in hubbub-data s
 .venv/hub: pyproject.toml | .venv/bin/python
 	@[ -e .venv/demo ] || [ -e .venv/dev ] || { \
 	  echo "Installing the hub into .venv (the first time 25 MB to fetch)"; ./install.sh; }
+	@touch $@
+
+.venv/cluster: pyproject.toml | .venv/bin/python
+	@[ -e .venv/dev ] || { echo "Installing the hub and nats-py into .venv"; ./install.sh cluster; }
 	@touch $@
 
 .venv/demo: pyproject.toml | .venv/bin/python

@@ -7,8 +7,10 @@ switchboard. Over NATS the same is tested in `test_nats`.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -240,6 +242,12 @@ async def test_a_topic_is_counted_everywhere_if_that_is_wished(pair: Pair) -> No
     membership.nodes["a"].heard -= 60
     await until(lambda: not nodes(b))
     assert heard.calls[-1] == (1, "t")
+
+
+def test_the_example_of_the_guide() -> None:
+    text = (Path(__file__).parents[2] / "docs/guide/cluster.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(code, "docs/guide/cluster.md", "exec"), {})
 
 
 # What else the nodes share

@@ -44,10 +44,9 @@ class FarRights(Rights):
 class Phantom(Session):
     """A client of another node, or the hub there: as a sender, and to be written to."""
 
-    far = True
-
     def __init__(self, protocol: str, client: str, rights: Rights, number: int) -> None:
         super().__init__(protocol, client, rights)
+        self.far = True
         self.number = number
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
@@ -151,12 +150,10 @@ class Node(Session):
     still to be told.
     """
 
-    far = True
-    once = True
-
     def __init__(self, membership: Membership, name: str, boot: int, life: int) -> None:
         broker = membership.broker
         super().__init__("node", name, broker.open)
+        self.far = self.once = True
         self.membership = membership
         self.broker = broker
         self.boot = boot

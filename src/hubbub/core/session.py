@@ -260,11 +260,10 @@ class Session:
     from a queue and has not acknowledged, `requests`: seq -> address and correlation of the answer
     that it owes to some of them; the queue takes out what is over. `shared`: as in
     SessionState. `feeds`: retained messages that it has not got yet. `no_local`: how many of its
-    subscriptions are so; if there is one, its own `routes` leave it out.
+    subscriptions are so; if there is one, its own `routes` leave it out. `far`: it is another node
+    of a cluster, or a client there; `once`: nothing that a node sent is given to it here, because
+    who sent it has chosen among all nodes.
     """
-
-    far = False  # another node of the cluster, or a client there
-    once = False  # who sends from there has chosen: nothing that a node sent is given to it here
 
     def __init__(self, protocol: str, client: str, rights: Rights) -> None:
         self.protocol = protocol
@@ -281,6 +280,8 @@ class Session:
         self.subscriptions: dict[str, Subscription] = {}
         self.direct: Subscription | None = None
         self.lasting = False
+        self.far = False
+        self.once = False
         self.leases: dict[int, tuple[Queue, int]] = {}
         self.requests: dict[int, tuple[str, bytes]] = {}
         self.dropped: dict[str, int] = {}

@@ -37,11 +37,10 @@ class Group(Session):
     Where members are at another node, that node is a member here; it chooses among its own.
     """
 
-    once = True
-
     def __init__(self, broker: Context, name: str, loan: Callable[[int, str, bool], None]) -> None:
         super().__init__(SHARED, name, Rights())
         self.broker = broker
+        self.once = True
         self._loan = loan
         self.members: deque[Subscription] = deque()
         spelled = (SPELLED, SPELLED, SPELLED)
