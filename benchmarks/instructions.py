@@ -19,6 +19,7 @@ from typing import Final
 
 ROUNDS: Final = 300
 EACH: Final = 10  # messages of a round
+NODE: Final = "BENCHMARK_NODE"  # in the environment: the hub is a node, and no other wants anything
 
 
 def _flows() -> dict[str, Callable[[], Callable[[], None]]]:
@@ -55,6 +56,11 @@ def _flows() -> dict[str, Callable[[], Callable[[], None]]]:
         def __init__(self, ruled: bool = False) -> None:
             clock = Clock()
             self.broker = Broker(clock, Log(clock), "none")
+            if os.environ.get(NODE):
+                from hubbub.cluster.membership import Membership
+                from hubbub.cluster.switchboard import Switchboard
+
+                Membership(self.broker, Switchboard().join("a"), "").begin()
             rules = [Rule(3, "#"), Rule(3, "$queue/#"), Rule(3, "$client/#")]
             self.gate = Gate(AclRights(rules) if ruled else self.broker.open)
 
@@ -174,14 +180,14 @@ def _flows() -> dict[str, Callable[[], Callable[[], None]]]:
     }
 
 
-def count(tree: Path, flow: str) -> int:
+def count(tree: Path, flow: str, more: dict[str, str]) -> int:
     """Instructions of a message: what twice as many rounds cost more than once as many."""
     found = []
     for rounds in (ROUNDS, 2 * ROUNDS):
         run = subprocess.run(
             ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null",
              sys.executable, "-m", "benchmarks.instructions", "--flow", flow, str(rounds)],
-            env={**os.environ, "PYTHONPATH": f"{tree / 'src'}:.", "PYTHONHASHSEED": "0"},
+            env={**os.environ, "PYTHONPATH": f"{tree / 'src'}:.", "PYTHONHASHSEED": "0", **more},
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         refs = re.search(r"I\s+refs:\s+([\d,]+)", run.stderr)
@@ -194,6 +200,7 @@ def count(tree: Path, flow: str) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.instructions")
     parser.add_argument("--tree", type=Path, action="append", help="a checkout; two are compared")
+    parser.add_argument("--cluster", action="store_true", help="beside it the hub as a node")
     parser.add_argument("--flow", nargs=2, metavar=("NAME", "ROUNDS"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.flow:
@@ -201,10 +208,11 @@ def main() -> None:
         for _ in range(int(given.flow[1])):
             one()
         return
-    trees = given.tree or [Path()]
-    print(f"{'instructions a message':32}" + "".join(f"{str(tree)[-20:]:>22}" for tree in trees))
+    runs = [(tree, {}) for tree in given.tree or [Path()]] + [(Path(), {NODE: "1"})] * given.cluster
+    names = [NODE if more else str(tree)[-20:] for tree, more in runs]
+    print(f"{'instructions a message':32}" + "".join(f"{name:>22}" for name in names))
     for flow in _flows():
-        counts = [count(tree, flow) for tree in trees]
+        counts = [count(tree, flow, more) for tree, more in runs]
         said = "".join(f"{one:>22,}" for one in counts)
         change = f"{100 * (counts[-1] / counts[0] - 1):+8.1f} %" if len(counts) > 1 else ""
         print(f"{flow:32}{said}{change}", flush=True)
