@@ -75,7 +75,9 @@ def admit(
         if admission is not None and alone and client:
             connection.broker.take_over(admission)
         decided(admission, reason)
-        kept, connection.early = connection.early or (), None
+        kept = connection.early or ()
+        if kept:
+            connection.early = None
         for data in kept:
             if not link.closing:
                 connection.feed(data)

@@ -31,13 +31,16 @@ class Connection:
     `lasting`: bytes that it makes the hub keep as long as it is open, beside what is `waiting`.
     """
 
+    # Of the class, because most never have any: an instance with more than 30 attributes of its own
+    # is slower at every one of them (CPython shares their places up to that many).
+    early: list[bytes] | None = None
+    lasting = 0
+
     def __init__(self, broker: Broker, link: Link, opening: Opening) -> None:
         self.bound = True
         self.restless = True
         self.asking = False
         self.working = False
-        self.lasting = 0
-        self.early: list[bytes] | None = None  # most never have any
         self.broker = broker
         self.link = link
         self.opening = opening

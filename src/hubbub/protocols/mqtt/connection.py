@@ -81,6 +81,8 @@ class MqttConnection(Connection):
     outlives it. `_exchange` is the conversation about credentials under way.
     """
 
+    _exchange: Exchange | None = None  # of the class, as `Connection.early`
+
     def __init__(self, protocol: Sessions, link: Link, opening: Opening) -> None:
         super().__init__(protocol.broker, link, opening)
         self.protocol = protocol
@@ -97,7 +99,6 @@ class MqttConnection(Connection):
         self._asked: codec.Connect | None = None
         self._wants = Properties()
         self._client, self._expiry = "", 0
-        self._exchange: Exchange | None = None
         self._work: Iterator[None] | None = None
         self._incoming = Incoming(protocol)
         self._bounded = protocol.payload_bytes > 0
@@ -127,8 +128,7 @@ class MqttConnection(Connection):
     def _feed(self, buf: bytes) -> None:
         n = len(buf)
         pos = 0
-        left = PACKETS_LOOKED
-        began = 0.0
+        looked, began = 0, 0.0
         session = self.session
         short = min(self._limit - 2, 127)  # what needs no further look at its length
         now = self.broker.clock.now()
@@ -166,9 +166,9 @@ class MqttConnection(Connection):
             else:
                 self._packet(head, buf[body:end])
                 pos = end
-            left -= 1
-            if not left or self._costly:
-                left, self._costly, spent = PACKETS_LOOKED, False, self.broker.clock.spent()
+            looked += 1
+            if looked == PACKETS_LOOKED or self._costly:
+                looked, self._costly, spent = 0, False, self.broker.clock.spent()
                 began = began or spent
                 if spent - began > TURN_SECONDS and pos < n and self.state == CONNECTED:
                     self.put_off()
