@@ -28,5 +28,5 @@ def test_no_connection_has_more_attributes_than_a_class_shares_places_for() -> N
 def test_nor_has_one_that_is_logged_in() -> None:
     ann = Stage().device("ann")
     ann.subscribe("t", 1)
-    found = [one for one in vars(ann).values() if isinstance(one, Connection)]
+    found = [one for one in vars(ann.far).values() if isinstance(one, Connection)]
     assert found and len(vars(found[0])) <= SHARED
