@@ -134,9 +134,19 @@ def test_a_flood_fills_neither_the_journal_nor_the_log(caplog: pytest.LogCapture
 def test_one_address_hides_no_other() -> None:
     told, rows, _ = audit()
     for number in range(1_000):
-        told.turned_away(opening(), "", f"flood{number}", BAD_CREDENTIALS)
+        told.turned_away(opening(), f"user{number}", f"flood{number}", BAD_CREDENTIALS)
     told.turned_away(opening("203.0.113.9"), "", "honest", BAD_CREDENTIALS)
     assert rows.rows[-1].client == b"honest" and len(rows.rows) == REFUSALS_TOLD // 2 + 1
+
+
+def test_a_user_name_that_nobody_checked_is_no_users() -> None:
+    told, rows, _ = audit()
+    for number in range(1_000):
+        session = client(f"user{number}")
+        assert session.opening is not None
+        session.opening.credentials = Credentials("panel", session.user, b"", session.address)
+        told.refused(session, "publish", "house/safe")
+    assert len(rows.rows) == REFUSALS_TOLD // 2
 
 
 def test_what_is_left_out_is_said_before_the_end() -> None:

@@ -52,6 +52,8 @@ def test_lines_that_are_alike_are_bounded_and_counted(clock: Clock) -> None:
 def test_what_somebody_asked_to_see_is_never_left_out(clock: Clock) -> None:
     repeats = Repeats(lambda one: None)
     assert all(repeats.filter(record("x", level=logging.DEBUG)) for _ in range(10 * LIKE))
+    audit = logging.LogRecord("hubbub.audit", logging.INFO, "f", 1, "ann was not let in", (), None)
+    assert all(repeats.filter(audit) for _ in range(10 * LIKE)), "bounded where it is said"
 
 
 def test_what_is_left_out_is_said_in_the_end(clock: Clock) -> None:

@@ -123,14 +123,17 @@ class Audit:
         where = opening.address or "this host"
         text = f"{one} at {where} was not let in: {words_of(reason)}"
         self.refusals.keep_login(user, client, text)
-        self._tell(self._logins, one, LOGIN, "", {"reason": words_of(reason)}, text)
+        stranger = owner("", one.address)  # any user name can be said
+        self._tell(self._logins, stranger, one, LOGIN, "", {"reason": words_of(reason)}, text)
 
     def refused(self, session: Session, verb: str, name: str) -> str:
         """Somebody may not do that with a name: why, in words for its own ears."""
         one, rule = who(session), session.rights.decided_by(verb, name)
         text = refusal(one.user, one.client, verb, name, rule)
         self.refusals.keep(one.user, one.client, text)
-        self._tell(self._actions, one, verb, name, {"rule": rule}, text)
+        shown = session.opening.credentials if session.opening is not None else None
+        whose = shown.owner if shown is not None else owner(one.user, one.address)
+        self._tell(self._actions, whose, one, verb, name, {"rule": rule}, text)
         return text
 
     def lacked(self, session: Session, pool: str, text: str) -> None:
@@ -161,9 +164,10 @@ class Audit:
         self._say_rest("refusals", self._actions.left_out(float("inf")))
 
     def _tell(
-        self, bound: Bound, one: Who, verb: str, name: str, why: dict[str, str], text: str
+        self, bound: Bound, whose: str, one: Who, verb: str, name: str, why: dict[str, str],
+        text: str,
     ) -> None:
-        if not bound.allows(self._clock.now(), owner(one.user, one.address)):
+        if not bound.allows(self._clock.now(), whose):
             return
         log.info("%s%s", text[: 2 * TEXT_KEPT], one.way(), extra=one.extra())
         if self.rows:

@@ -2,7 +2,8 @@
 
 Of lines that say the same, but for names and numbers in them, LIKE within SPAN seconds are written;
 then one says how many more there were. What is only shown because somebody asked (debug) is never
-left out. Set up by `server`; the lines come from everywhere.
+left out, nor is who did what (`core.audit`), which has bounds of its own. Set up by `server`; the
+lines come from everywhere.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from hubbub.terminal import LogLines
 LIKE: Final = 50  # lines of one kind: more are read by nobody
 SPAN: Final = 10.0  # seconds, from the first of them
 KINDS: Final = 1_000  # that are remembered; then all begin anew
+BOUNDED: Final = ("hubbub.audit",)  # by themselves; of these each is wanted
 WHO: Final = ("user", "client", "protocol", "address", "listener")  # what a record may know
 
 _NAMES: Final = re.compile(r"'[^']*'|\"[^\"]*\"|[0-9a-fA-F:.]*[0-9][0-9a-fA-F:.]*")
@@ -38,7 +40,7 @@ class Repeats(logging.Filter):
         now = time.monotonic()
         if now >= self._look:
             self.tell(now)
-        if record.levelno < logging.INFO or record.name == __name__:
+        if record.levelno < logging.INFO or record.name in BOUNDED:
             return True
         key = record.name, _NAMES.sub("_", record.getMessage()[:300])
         kind = self._kinds.get(key)
