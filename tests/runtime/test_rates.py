@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import socket
 import ssl
+import struct
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -335,3 +338,59 @@ async def test_messages_and_bytes_are_owed_apart() -> None:
     toll.spend(0, 2_000)
     bucket = toll.buckets[1]
     assert bucket.due == {MESSAGES: now[0] + 1, BYTES: now[0] + 1}
+
+
+async def test_what_follows_a_login_in_the_same_segment_is_paid_for(pushing: Any) -> None:
+    async with serving(Limits(user_messages_per_second=10)) as node:
+        said = codec.connect(b"ann", True, 60) + SHORT * 2_000
+        for _ in range(20):
+            peer = await Peer.open(node)
+            peer.writer.write(said)
+            await peer.reader.readexactly(4)
+            await asyncio.sleep(0.02)
+            peer.writer.close()
+        assert node.broker.metrics.messages_in < 10 + 20 + 20 * 5
+
+
+async def test_who_is_slowed_and_dies_is_noticed() -> None:
+    async with serving(Limits(client_messages_per_second=1)) as node:
+        peer = await (await Peer.open(node)).log_in(b"ann", alive=60)
+        peer.writer.write(SHORT * 5_000)
+        await until(lambda: any(sock.slowed() for sock in node.sockets))
+        peer.writer.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+        )
+        peer.writer.transport.abort()
+        await until(lambda: not node.sockets)
+        assert not any(bucket.line for bucket in node.rates._buckets.values())
+
+
+async def test_a_lower_bound_is_forgotten_when_the_settings_say_so() -> None:
+    async with serving(Limits(client_messages_per_second=1)) as node:
+        peer = await (await Peer.open(node)).log_in(b"ann", alive=60)
+        peer.writer.write(SHORT * 5_000)
+        await until(lambda: any(sock.slowed() for sock in node.sockets))
+        node.apply(replace(node.settings, limits=Limits()))
+        await until(lambda: node.broker.metrics.messages_in == 5_000)
+
+
+async def test_many_uploads_at_once_have_one_rate() -> None:
+    settings = Settings(
+        listen=("127.0.0.1:0",), limits=Limits(user_messages_per_second=1_000),
+        journal=Journal(record="none"),
+    )  # fmt: skip
+    node = Node(settings)
+    node.web = Application(node)
+    async with node, httpx.AsyncClient(timeout=3) as client:
+        url = f"http://127.0.0.1:{node.listeners[0].address.port}/api/v1/publish"
+
+        async def post() -> None:
+            with contextlib.suppress(httpx.TimeoutException):
+                await client.post(url, content=b'{"topic":"t"}\n' * 500)
+
+        tasks = [asyncio.create_task(post()) for _ in range(40)]
+        await asyncio.sleep(2)
+        assert node.broker.metrics.messages_in <= 1_000 + 2_500 + 500
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -133,6 +133,19 @@ def unheard(transport: asyncio.Transport | None) -> bool:
     return bool(poll.poll(0))
 
 
+def hung_up(transport: asyncio.Transport | None) -> int:
+    """Whether a peer that is not read from has gone: 0 = no, 1 = it says no more, 2 = for good."""
+    found = transport.get_extra_info("socket") if transport is not None else None
+    if found is None or found.fileno() < 0:
+        return 0
+    poll = select.poll()
+    poll.register(found.fileno(), select.POLLRDHUP)
+    said = sum(events for _, events in poll.poll(0))
+    if said & (select.POLLHUP | select.POLLERR):
+        return 2
+    return 1 if said & select.POLLRDHUP else 0
+
+
 def acknowledge(transport: asyncio.Transport) -> None:
     """Let the kernel acknowledge what was read at once, and go on so until something is sent.
 

@@ -76,7 +76,7 @@ class Toll:
 
     __slots__ = (
         "rates", "buckets", "turn", "rest", "at", "step", "stage", "slowed", "entered",
-        "gone",
+        "gone", "ahead",
     )  # fmt: skip
 
     def __init__(self, rates: Rates, buckets: tuple[Bucket, ...], turn: Callable[[], None]) -> None:
@@ -85,8 +85,8 @@ class Toll:
         self.turn = turn
         self.rest = b""
         self.at = 0
-        self.step = 4 * PART_LEAST
-        self.stage = 0
+        self.step = 4 * PART_LEAST if buckets else PART_LEAST
+        self.stage = self.ahead = 0
         self.slowed = self.entered = self.gone = False
 
     @property
@@ -119,8 +119,15 @@ class Toll:
         self.slowed, self.entered = False, True
         return True
 
+    def pay_ahead(self) -> None:
+        messages, self.ahead = self.ahead, 0
+        if messages:
+            self.spend(messages, 0)
+
     def spend(self, messages: int, size: int) -> None:
         """Pay for what was heard; the next part is worth more nearly what it should be."""
+        if not self.buckets:  # of who is not let in yet: small parts, whatever they bring
+            return
         now = self.rates.clock.now()
         worth = max(self.rates.charge(one, messages, size, now) for one in self.buckets)
         if worth > 2 * PART_SECONDS:
@@ -128,9 +135,14 @@ class Toll:
         elif worth < PART_SECONDS / 2:
             self.step = min(PART_MOST, self.step * 2)
 
-    async def wait(self, most: float | None = None) -> None:
-        """For those who can: return when it may go on, or after so many seconds."""
+    async def wait(self, most: float | None = None, messages: int = 0) -> None:
+        """For those who can: return when it may go on, or after so many seconds.
+
+        So many messages are paid for at that moment, or all who wait would go on together.
+        """
+        self.ahead = messages
         if self.enter():
+            self.pay_ahead()
             return
         turn = asyncio.get_running_loop().create_future()
 
@@ -161,6 +173,7 @@ class Rates:
 
     def apply(self, limits: Limits, sockets: Iterable[Paying] = ()) -> None:
         """The settings have changed. They hold from now on for who is here, too."""
+        before = self.most
         self.most = {
             (CLIENT, MESSAGES): limits.client_messages_per_second,
             (CLIENT, BYTES): limits.client_bytes_per_second,
@@ -169,8 +182,19 @@ class Rates:
         }
         self.on = any(self.most.values())
         self._burst = limits.burst_seconds
+        sockets = list(sockets)
         for sock in sockets if self.on else ():
             sock.look_at_rates()
+        if before and before != self.most:
+            for sock in sockets:
+                self._forgive(sock.toll.buckets if sock.toll is not None else ())
+            self._forgive(self._buckets.values())
+
+    def _forgive(self, buckets: Iterable[Bucket]) -> None:
+        """What is owed at another rate is owed no more."""
+        for bucket in list(buckets):
+            bucket.due = {MESSAGES: 0.0, BYTES: 0.0}
+            self._serve(bucket)
 
     def toll(self, whose: str, client: str, turn: Callable[[], None]) -> Toll:
         """What a connection of that user and client pays."""
@@ -193,6 +217,8 @@ class Rates:
         toll.gone, toll.rest, toll.at = True, b"", 0
         for bucket in toll.buckets:
             bucket.held -= 1
+            if toll.slowed and toll in bucket.line:
+                bucket.line.remove(toll)
             if bucket.key and not bucket.held:
                 self._left.append(bucket)
 
@@ -248,6 +274,7 @@ class Rates:
                 break
             toll = bucket.line.popleft()
             if not toll.gone and toll.enter(toll.stage + 1):
+                toll.pay_ahead()
                 toll.turn()
         if bucket.line and not bucket.serving:
             self._come_back(bucket, self.clock.now())
@@ -277,13 +304,24 @@ class Paying:
     def toll_of(self, rates: Rates, whose: str, client: str) -> Toll | None:
         """Somebody was let in on it, or a rate was set. HTTP may bring another one each time."""
         old = self.toll
-        if not (whose and rates.on) or (old is not None and old.buckets[1].whose == whose):
+        same = old is not None and old.buckets and old.buckets[1].whose == whose
+        if same or not (whose and rates.on):
             return old
         new = rates.toll(whose, client, self._turn)
         if old is not None:
             new.keep(old.rest[old.at :])
             rates.leave(old)
         return new
+
+    def hear_first(self, rates: Rates, data: bytes) -> bytes:
+        """What of its first bytes is heard now. With rates it is little: what follows a login in
+        the same segment is its user's to pay for.
+        """
+        if not rates.on:
+            return data
+        self.toll = Toll(rates, (), self._turn)  # type: ignore[misc]  # the socket's slot
+        self.toll.keep(data)
+        return self.toll.cut()
 
     def part_of(self, toll: Toll, data: bytes) -> bytes:
         """What of the bytes that came is heard now; the rest is kept."""

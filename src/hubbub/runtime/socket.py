@@ -576,7 +576,7 @@ class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
         if request is not None and not protocol.raw_head:
             data = data[data.index(b"\r\n\r\n") + 4 :]
         if data and self.connection is not None:
-            self.connection.feed(data)
+            self.connection.feed(self.hear_first(self.hub.rates, data))
 
     def _become_websocket(self, protocol: Protocol, request: Request, data: bytes) -> None:
         assert self.transport is not None
@@ -587,7 +587,7 @@ class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
         self._begin(protocol, request)
         rest = data[data.index(b"\r\n\r\n") + 4 :]
         if rest:
-            self._feed_frames(rest)
+            self._feed_frames(self.hear_first(self.hub.rates, rest))
 
     def _begin(self, protocol: Protocol, request: Request | None) -> None:
         self.young = b""

@@ -37,11 +37,13 @@ from hubbub.core.limits import (
 )
 from hubbub.core.link import Link
 from hubbub.core.metrics import Metrics
+from hubbub.runtime.binding import hung_up
 from hubbub.runtime.rates import Toll
 from hubbub.runtime.strangers import Stranger
 from hubbub.wire.source import source_of
 from hubbub.wire.websocket import Frames
 
+LEFT: Final = -1  # instead of bytes: nothing more can come of it
 CROWDED_OUT: Final = "no room for what it keeps waiting"
 LOOKED_AT: Final = 2_000  # sockets of one turn: under a millisecond
 MINUTE: Final = 60.0  # from one line of the log to the next
@@ -123,6 +125,8 @@ class Conversing:
     def half_since(self, now: float) -> float | None:
         works = self.connection is not None and self.connection.works()
         slowed = self.toll is not None and self.toll.slowed
+        if slowed and self.connection is not None:
+            return self._left_since(now)
         if works or self.held or self.paused or slowed or not self._half():
             self.half = 0
             return None
@@ -130,12 +134,25 @@ class Conversing:
             self.half, self.quiet = self.received, now
         return self.quiet
 
+    def _left_since(self, now: float) -> float | None:
+        """Since when a client is gone of whom nothing is read because of its rate: what it said
+        before is heard for a while, and not for as long as it would take.
+        """
+        gone = hung_up(self.transport)
+        if not gone:
+            self.half = 0
+            return None
+        if self.half != LEFT:
+            self.half, self.quiet = LEFT, now
+        return self.quiet if gone == 1 else -HALF_SECONDS
+
     def crowd_out(self, reason: str) -> None:
         """Who reads nothing is not told why."""
         link, connection, transport = self.link, self.connection, self.transport
         if link is None or connection is None or transport is None:
             return
         unread = link.size + link.held_bytes > LINK_CHOKED
+        unread = unread or (self.half == LEFT and hung_up(transport) > 0)
         self.run(lambda: connection.crowded_out(reason))
         if unread:
             transport.abort()

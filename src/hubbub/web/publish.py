@@ -185,11 +185,21 @@ class Upload:
         self.data, self.kept = bytearray(), 0
         self.lines.clear()
 
-    async def pay(self, messages: int, size: int, most: float | None = None) -> None:
-        """Pay for what came or was published, and wait until it may go on (`runtime.rates`)."""
-        if self.toll is not None and (messages or size):
-            self.toll.spend(messages, size)
-            await self.toll.wait(most)
+    async def pay(self, size: int) -> None:
+        """Pay for what came, and wait until it may go on, but not for long (`runtime.rates`)."""
+        if self.toll is not None and size:
+            self.toll.spend(0, size)
+            await self.toll.wait(PIECE_SECONDS)
+
+    async def wait(self, messages: int) -> None:
+        """Wait until so many may be published, which are paid for then."""
+        if self.toll is not None:
+            await self.toll.wait(messages=messages)
+
+    def spend(self, messages: int) -> None:
+        """So many more were published than was thought; fewer are negative."""
+        if self.toll is not None and messages:
+            self.toll.spend(messages, 0)
 
     def split(self) -> None:
         """Into its lines; ValueError if they are too many."""
@@ -323,7 +333,7 @@ class PublishApi:
     async def _receive(self, request: Request, upload: Upload, most: int) -> Response | None:
         async for piece in request.stream():
             upload.data += piece
-            await upload.pay(0, len(piece), PIECE_SECONDS)
+            await upload.pay(len(piece))
             if len(upload.data) > most:
                 return refused(413, f"a body of more than {most} bytes; send it in parts")
             self._inside.waiting.weigh(upload)
@@ -389,18 +399,21 @@ class PublishApi:
         whole = len(body.raw)  # who is ended for all that it keeps has none then
         refusal = self._unfit(body, self._registry.of(body.name), sender) if body.name else None
         while at < len(body.raw) and refusal is None:
+            paid = min(SLICE, len(body.raw) - at)
+            await upload.wait(paid)
             async with self._turn:
                 known = self._registry.of(body.name) if body.name else Taken(-1)
                 ahead = _ahead(body, known) - at
                 if ahead > 0:
                     at, skipped = at + ahead, skipped + ahead
+                    upload.spend(-paid)
                     continue
                 count, full = self._publish(body, at, known, sender)
                 at, taken = at + count, taken + count
                 if full:
                     refusal = refused(507, f"{full} is full; send the same again later")
                 await asyncio.sleep(0)
-            await upload.pay(count, 0)
+            upload.spend(count - paid)
             refusal = refusal or (outdated(admission) if at < len(body.raw) else None)
         if upload.refusal and at < whole:
             refusal = refused(503, f"{upload.refusal}; send the same again later")
