@@ -7,6 +7,7 @@ HTTP on it from then on. It shows the hub; what changes something is in `publish
 from __future__ import annotations
 
 import asyncio
+import logging
 import typing
 from email.utils import formatdate
 from importlib.resources import files
@@ -31,7 +32,7 @@ from hubbub.config.settings import Settings
 from hubbub.core.clock import Clock
 from hubbub.core.gate import Opening
 from hubbub.core.ids import UNKNOWN
-from hubbub.core.limits import REFUSALS_KEPT
+from hubbub.core.limits import HEAD_BYTES, PIPELINED, REFUSALS_KEPT
 from hubbub.core.rights import MANAGE
 from hubbub.web import listing, prometheus, script
 from hubbub.web.guarded import (
@@ -52,6 +53,8 @@ from hubbub.web.mounted import Mounted
 from hubbub.web.numbers import number_in
 from hubbub.web.publish import PROTOCOL, Inside, PublishApi
 from hubbub.wire.http import Request
+
+log = logging.getLogger("hubbub.web")
 
 _DATE_SECONDS = 1.0
 _STOP_SECONDS = 2.0
@@ -144,7 +147,7 @@ class Application:
         )
         if self.mounted is not None:
             protocol.app = _Beside(protocol.app, self._config.loaded_app, opening)
-        visited = Visited(transport, protocol, self._hub.clock)
+        visited = Visited(transport, protocol, self._hub)
         transport.set_protocol(visited)
         visited.connection_made(transport)
         if protocol.client is not None:  # a balancer may stand between
@@ -262,16 +265,18 @@ class Application:
 
 
 class Visited(asyncio.Protocol):
-    """Before uvicorn's protocol on a connection: knows since when nothing comes that is expected.
+    """Before uvicorn's protocol on a connection: knows since when nothing comes that is expected,
+    and how many requests wait for their answers, of which uvicorn keeps any number.
 
     A WebSocket of the mounted application is that one's own affair: uvicorn takes the transport.
     """
 
-    def __init__(self, transport: asyncio.Transport, protocol: Any, clock: Clock) -> None:
+    def __init__(self, transport: asyncio.Transport, protocol: Any, hub: Host) -> None:
         self._transport = transport
         self._protocol = protocol
-        self._clock = clock
-        self._heard = clock.now()
+        self._clock = hub.clock
+        self._metrics = hub.broker.metrics
+        self._heard = self._clock.now()
         self.connection_made = protocol.connection_made  # type: ignore[method-assign]
         self.connection_lost = protocol.connection_lost  # type: ignore[method-assign]
         self.eof_received = protocol.eof_received  # type: ignore[method-assign]
@@ -279,8 +284,16 @@ class Visited(asyncio.Protocol):
         self.resume_writing = protocol.resume_writing  # type: ignore[method-assign]
 
     def data_received(self, data: bytes) -> None:
+        """In pieces: nobody knows how many requests a read brings."""
         self._heard = self._clock.now()
-        self._protocol.data_received(data)
+        self._metrics.bytes_received += len(data)
+        for at in range(0, len(data), HEAD_BYTES):
+            self._protocol.data_received(data[at : at + HEAD_BYTES])
+            if len(self._protocol.pipeline) > PIPELINED:
+                log.info("closed: more than %d requests wait for their answers", PIPELINED)
+                self._transport.abort()
+            if self._transport.is_closing() or self._transport.get_protocol() is not self:
+                return
 
     def waits_since(self) -> float | None:
         """When the last byte came, if the rest of a request or the next one is to come."""
