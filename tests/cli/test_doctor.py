@@ -17,6 +17,7 @@ import pytest
 from rich.console import Console
 
 from hubbub.cli import doctor
+from hubbub.config.cluster import Cluster
 from hubbub.config.settings import Journal, Limits, Listener, Settings, Tls
 from hubbub.errors import SettingError
 from tests.process import StartHub
@@ -149,6 +150,25 @@ def test_a_certificate_that_is_not_there(tmp_path: Path) -> None:
     listener = Listener(address="127.0.0.1:0", tls=tls)
     found = only(doctor.secrets(at(tmp_path, listen=(), listener=(listener,))))
     assert found.level == "bad" and "none.pem" in found.found
+
+
+def test_a_cluster(tmp_path: Path, taken: str) -> None:
+    def looked(*urls: str, name: str = "a") -> list[tuple[str, str]]:
+        found = doctor.cluster(at(tmp_path, cluster=Cluster(url=urls, name=name)))
+        return [(one.level, one.found) for one in found]
+
+    assert looked() == []
+    assert looked(f"nats://{taken}") == [("well", f"{taken} answers")]
+    assert looked(f"nats://{taken}", name="")[0] == ("bad", "cluster.name is missing")
+    assert looked("nats://127.0.0.1:9") == [("note", "127.0.0.1:9: Connection refused")]
+    assert looked("nonsense://[")[0][0] == "bad"
+
+
+def test_a_directory_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    code, found = asked("--data", str(tmp_path / "file"), "--set", "listen=127.0.0.1:0")
+    (disk,) = (one for one in found if one["what"] == "disk")
+    assert code == 1 and disk["found"].endswith("file is no directory")
 
 
 def test_a_secret_that_others_read(tmp_path: Path) -> None:

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import importlib.util
 import json
 import os
 import platform
 import resource
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
+from urllib.parse import urlsplit
 
 import typer
 from rich.console import Console
@@ -43,6 +46,8 @@ NOTE: Final = "note"  # works, and could be better
 BAD: Final = "bad"  # would not start, or not stay well
 _COLOURS: Final = {WELL: "green", NOTE: "yellow", BAD: "red"}
 
+NATS_PORT: Final = 4222
+_SERVER_SECONDS: Final = 2.0
 _SYNC_SECONDS: Final = 1.0
 _SYNCS: Final = 500  # of a fast disk this is a tenth of a second
 _SYNC_BYTES: Final = 4096
@@ -121,7 +126,9 @@ def program(settings: Settings) -> Iterator[Finding]:
 
 def ports(settings: Settings) -> Iterator[Finding]:
     """Each address is bound for a moment, unless a hub with this directory has it."""
-    running = holder(Path(settings.data) / "lock")
+    running = ""
+    with contextlib.suppress(OSError):  # said of the disk
+        running = holder(Path(settings.data) / "lock")
     for listener in settings.listeners():
         try:
             ServerSocket(listener).close()
@@ -150,6 +157,25 @@ def secrets(settings: Settings) -> Iterator[Finding]:
         yield Finding("secrets", BAD, found, advice)
 
 
+def cluster(settings: Settings) -> Iterator[Finding]:
+    """Whether the servers answer; the hub tries again and again, and is alone meanwhile."""
+    if settings.cluster.url and not settings.cluster.name:
+        advice = "each node of a cluster has its own: --set cluster.name=NAME"
+        yield Finding("cluster", BAD, "cluster.name is missing", advice)
+    for url in settings.cluster.url:
+        try:
+            where = urlsplit(url)
+            address = where.hostname or "", where.port or NATS_PORT
+            socket.create_connection(address, _SERVER_SECONDS).close()
+        except ValueError as error:
+            yield Finding("cluster", BAD, f"{url}: {error}", "expected nats://HOST:PORT")
+        except OSError as error:
+            found = f"{address[0]}:{address[1]}: {error.strerror or error}"
+            yield Finding("cluster", NOTE, found, "start nats-server there; alone until it answers")
+        else:
+            yield Finding("cluster", WELL, f"{address[0]}:{address[1]} answers")
+
+
 # The disk
 
 
@@ -159,6 +185,8 @@ def disk(settings: Settings) -> Iterator[Finding]:
         return
     place = _standing(Path(settings.data))
     try:
+        if Path(settings.data).exists() and not Path(settings.data).is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, f"{settings.data} is no directory")
         took = syncs(place)
     except OSError as error:
         reason = f"{place}: {error.strerror or error}"
@@ -291,5 +319,5 @@ def java(settings: Settings) -> Iterator[Finding]:
 
 
 LOOKS: Final[tuple[Callable[[Settings], Iterator[Finding]], ...]] = (
-    program, ports, secrets, disk, room, descriptors, backlog, memory, clock, java,
+    program, ports, secrets, cluster, disk, room, descriptors, backlog, memory, clock, java,
 )  # fmt: skip
