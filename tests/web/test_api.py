@@ -47,7 +47,7 @@ def serve(tmp_path: Path) -> Serve:
         node.web = Application(node)
         async with node:
             url = f"http://{node.listeners[0].address}"
-            async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+            async with httpx.AsyncClient(timeout=30, base_url=url, trust_env=False) as client:
                 client.node = node  # type: ignore[attr-defined]
                 yield client
 
