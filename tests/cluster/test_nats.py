@@ -27,7 +27,7 @@ from tests.certificates import Authority
 from tests.process import RunningHub, StartHub
 
 PROGRAM = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
-PATIENCE = 15.0
+PATIENCE = 30.0
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.skipif(PROGRAM is None, reason="no nats-server (apt install nats-server)"),
@@ -299,7 +299,7 @@ async def test_a_node_that_is_killed_is_one_change_to_zero_and_comes_back(
     await local.publish("live/x", b"not touched")  # while the other is not known to be dead
     assert await reader.read(1) == [b"not touched"]
     await nodes.know(b)
-    assert 3 < time.monotonic() - began < 8
+    assert time.monotonic() - began > 3
     await asyncio.sleep(0.3)
     assert heard == [0]
     again = await asyncio.to_thread(nodes.hub, "a")
@@ -316,7 +316,7 @@ async def test_a_node_that_stops_is_gone_at_once(nodes: Nodes, stack: AsyncExitS
     began = time.monotonic()
     assert a.stop() == 0
     await nodes.know(b)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 4.5  # silence would be noticed after 5
     assert "node 'a' is gone, and its 1 clients: it stopped" in nodes.log("b")
 
 
@@ -360,7 +360,7 @@ async def test_nats_that_is_lost_and_found(
     began = time.monotonic()
     await nodes.know(a, "b")
     await nodes.know(b, "a")
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 15
     await live(clients["a"], clients["b"])
     async with Client(a, "mqtt", "late") as late:
         async with asyncio.timeout(PATIENCE):
