@@ -327,6 +327,70 @@ def test_a_clock_that_is_behind_still_replaces_what_is_there(world: World) -> No
     assert [world.retained(name) for name in NAMES] == [{"x": b"newer"}] * 3
 
 
+def test_commands_do_not_cross(world: World) -> None:
+    """Neither published, nor retained, nor subscribed to, nor in a frame that is made up."""
+    name = "$CONTROL/dynamic-security/v1"
+    done: list[Run] = []
+    world.members["b"].broker.controls[name] = done.append
+    reader, writer = world.client("b", "reader"), world.client("a", "writer")
+    for wish in ("$CONTROL/#", name):
+        reader.wish(wish)
+    world.carry()
+    assert not world.members["a"].nodes["b"].wants
+    for retain in (False, True):
+        world.publish(writer, name, b"{}", retain)
+    world.carry()
+    member = world.members["b"]
+    wire = name.encode()
+    said = frames.Said(0, "p", b"x", wire, b"", 0, False, False, b"{}", 1, [], 0, "", False)
+    member._safely_take(member.nodes["a"], said)
+    assert not done and not reader.got and name not in world.retained("b")
+    assert sum(member.refused.values()) == 1
+
+
+def test_a_retained_message_reaches_a_group_at_another_node(world: World) -> None:
+    reader, writer = world.client("b", "reader"), world.client("a", "writer")
+    reader.wish("$share/g/x")
+    world.carry()
+    world.publish(writer, "x", b"plain")
+    world.publish(writer, "x", b"kept", retain=True)
+    world.carry()
+    assert reader.got == [("x", b"plain"), ("x", b"kept")]
+    assert world.retained("b") == {"x": b"kept"}
+
+
+def test_retained_messages_wait_at_home_while_a_node_takes_none(world: World) -> None:
+    writer = world.client("a", "writer")
+    world.carry()
+    world.lines("a").waits = 2 << 20
+    for number in range(20):
+        world.publish(writer, f"r/{number}", b"x" * 100_000, retain=True)
+        world.tick()
+    assert sum(map(len, world.lines("a").lines["b"])) < 500_000
+    world.lines("a").waits = 0
+    world.wait(3)
+    assert len(world.retained("b")) == 20
+
+
+@pytest.mark.parametrize("properties", [b"{{{", b"[1,2]", b"[" * 100_000])
+def test_a_bad_record_takes_no_other_with_it(world: World, properties: bytes) -> None:
+    reader = world.client("b", "reader")
+    reader.wish("x")
+    world.carry()
+    member, life = world.members["b"], world.members["b"].nodes["a"].their_life
+    seen = member.nodes["a"].seen
+    rest = frames.Rest(b"", b"", b"", b"", b"", 0, properties)
+    bad = frames.Said(0, "p", b"x", b"x", b"", 0, False, False, b"", 1, [rest], 0, "", False)
+    good = frames.Said(0, "p", b"x", b"x", b"", 0, False, False, b"ok", 1, [], 0, "", False)
+    pieces = frames.piece(bad) + frames.piece(good)
+    member.hear(frames.frame("a", member.nodes["a"].boot, life, seen + 1, pieces))
+    assert reader.got == [("x", b"ok")]
+    assert sum(member.refused.values()) == 1
+    for name in ("", " ", ">", "\x02", "a b"):
+        member.hear(frames.frame(name, 1, 0, 0, frames.piece(frames.Beat("", 0))))
+    assert set(member.nodes) == {"a", "c"}
+
+
 # Schedules
 
 

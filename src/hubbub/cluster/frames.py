@@ -10,6 +10,7 @@ not ours are `Foreign`. Names are bytes: they may be no UTF-8. No I/O.
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ _HEAD: Final = struct.Struct(">3sBI")
 _ORIGIN: Final = struct.Struct(">QQQB")
 _LENGTH: Final = struct.Struct(">I")
 
+_NAME: Final = re.compile("[A-Za-z0-9_-]{1,60}")  # as the setting cluster.name
+Time = Annotated[int, Meta(ge=0, lt=1 << 62)]
 Number = Annotated[int, Meta(ge=0, lt=1 << 32)]
 
 
@@ -92,7 +95,7 @@ class Rest(Struct, array_like=True):
     content_type: bytes
     reply_to: bytes
     correlation: bytes
-    expires: int
+    expires: Time
     properties: bytes
 
 
@@ -115,7 +118,7 @@ class Said(Struct, array_like=True, tag=7):
     payloads: bytes
     count: Annotated[int, Meta(ge=1, le=1 << 24)]
     rests: list[Rest]
-    stamp: int
+    stamp: Time
     node: str
     again: bool
 
@@ -189,6 +192,8 @@ def opened(data: bytes) -> Frame:
     at = _HEAD.size + _ORIGIN.size + length
     try:
         node = data[at - length : at].decode()
+        if not _NAME.fullmatch(node):
+            raise Foreign("a frame of a node without a proper name")
         records = [_decoder.decode(one) for one in _pieces(data, at)]
     except (ValueError, struct.error, msgspec.MsgspecError) as error:
         raise Foreign(f"a frame that cannot be read: {error}") from None

@@ -33,12 +33,16 @@ from hubbub.core.limits import (
     CLUSTER_FEED,
     CLUSTER_RECORD_BYTES,
     LINK_CHOKED,
+    NAME_BYTES,
 )
 from hubbub.core.message import SPELLED, Message, Run, run_of
 from hubbub.core.route import Route
 from hubbub.core.session import Session, Subscription
-from hubbub.core.topics import CLIENT, DELAYED, OWN, QUEUE, SHARE, SYSTEM, has_wildcard
+from hubbub.core.topics import CLIENT, DELAYED, OWN, QUEUE, SHARE, SYSTEM, has_wildcard, is_text
 from hubbub.schema import name_from_wire, name_to_wire
+
+# Names that mean something at the node where they are said: commands above all never cross.
+STAYS: Final = (SYSTEM, QUEUE, DELAYED, SHARE, "$hub/", "$CONTROL")
 
 LOST: Final = "frames lost between nodes"
 
@@ -116,7 +120,7 @@ class Membership(Hooks):
         """A subscription came or went; the first and the last of a filter are told."""
         name, session = subscription.filter, subscription.session
         shared = name.startswith(SHARE) and not subscription.literal
-        if session.far or session.once or (name.startswith(OWN) and not shared):
+        if session.far or session.once or (name.startswith((*OWN, *STAYS)) and not shared):
             return
         # A name without wildcards is the same wish, whoever has it.
         key = name, not shared and (subscription.literal or not has_wildcard(name))
@@ -134,16 +138,19 @@ class Membership(Hooks):
 
     def _retained(self, run: Run) -> None:
         """A message was retained here: all nodes keep it, whoever subscribes there."""
-        if run.sender.far:
-            return
         name = run.route.name
+        if run.sender.far or name.startswith(STAYS):
+            return
         stamp = self.stamps.next(name)
         self.stamps.keep(name, stamp, not run.messages()[-1].payload)
         piece = b""
         for node in self.nodes.values():
             piece = piece or self.crossing.spelled(run, *stamp)
-            node.link.write(piece)
-            self.messages_out += run.count
+            if node.ready():
+                node.link.write(piece)
+                self.messages_out += run.count
+            else:  # it is told when there is room again
+                node.behind = True
 
     def _tell_all(self, record: frames.Record) -> None:
         if self.nodes:
@@ -180,9 +187,19 @@ class Membership(Hooks):
             node = self._from(frame)
             if node is not None:
                 for record in frame.records:
-                    self._take(node, record)
+                    self._safely_take(node, record)
         except frames.Foreign as error:
             self._refuse(str(error))
+
+    def _safely_take(self, node: Node, record: frames.Record) -> None:
+        """One bad record takes no other one with it."""
+        try:
+            self._take(node, record)
+        except frames.Foreign as error:
+            self._refuse(str(error))
+        except Exception as error:  # of a shape that no node sends
+            text = f"{type(error).__name__}: {error}"[:100]
+            self._refuse(f"a {type(record).__name__} of node {node.client!r} that broke: {text}")
 
     def _from(self, frame: frames.Frame) -> Node | None:
         """The node of a frame, None if there is nothing more to do with it."""
@@ -454,8 +471,10 @@ class Membership(Hooks):
         if record.last:
             data = bytes(node.parts)
             node.parts.clear()
-            if data:
-                self._take(node, frames.whole(data))
+            inner = frames.whole(data)
+            if isinstance(inner, frames.Part):
+                raise frames.Foreign("a part within a part")
+            self._take(node, inner)
 
     # Messages from there
 
@@ -463,10 +482,12 @@ class Membership(Hooks):
         topic = name_from_wire(said.topic)
         if topic == f"{CLIENT}{self.number}":
             topic = f"{CLIENT}{self.broker.itself.number}"
-        if topic.startswith((SYSTEM, QUEUE, DELAYED, SHARE)):
+        if topic.startswith(STAYS) or topic in self.broker.controls or not is_text(topic):
             raise frames.Foreign(f"messages to {topic[:80]!r}, which does not cross")
         if said.count != len(said.rests) and (said.rests or len(said.payloads) % said.count):
             raise frames.Foreign(f"{said.count} messages that are not so many")
+        if said.group:
+            said.retain = False  # it is kept by what goes to all nodes
         if said.retain and not self._keeps(said, topic):
             if said.again:
                 return
@@ -512,11 +533,14 @@ class Membership(Hooks):
         """Go on telling a node what is retained here, as far as there is room."""
         if not node.ready():
             return
+        if node.behind and not node.feed:
+            node.behind = False
+            node.feed = deque([*self.broker.state.retained, *self.stamps.cleared])
         state, log_ = self.broker.state.retained, self.broker.log
         for _ in range(min(CLUSTER_FEED, len(node.feed))):
             name = node.feed.popleft()
             message = log_.look(state[name]) if name in state else Message(name, b"", retain=True)
-            if message is None or name.startswith(SYSTEM):
+            if message is None or name.startswith(STAYS):
                 continue
             stamp = self.stamps.of(name)
             author = Phantom(message.protocol, message.client, self.rights, message.sender)
@@ -579,11 +603,23 @@ class Membership(Hooks):
         }
 
 
+def _check(rest: frames.Rest) -> None:
+    """What protocols could not say of a message stops here."""
+    for text in (rest.subtopic, rest.content_type, rest.reply_to, rest.correlation):
+        if len(text) > NAME_BYTES:
+            raise frames.Foreign(f"a text of {len(text)} bytes")
+    if rest.properties and not isinstance(json.loads(rest.properties), dict):
+        raise frames.Foreign("properties that are none")
+    if rest.reply_to.startswith(b"$CONTROL"):
+        raise frames.Foreign("an answer is wanted where commands go")
+
+
 def _messages(said: frames.Said, topic: str) -> list[Message]:
     """Those of which more is said than the payload."""
     client = name_from_wire(said.client)
     found = []
     for rest in said.rests:
+        _check(rest)
         message = Message(
             topic, rest.payload, said.qos, said.retain, said.protocol, client, said.sender,
             name_from_wire(rest.subtopic), name_from_wire(rest.content_type),

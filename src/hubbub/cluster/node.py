@@ -18,7 +18,7 @@ from hubbub.core.link import Link
 from hubbub.core.message import Encoding, Message, Run, properties_column
 from hubbub.core.rights import Rights
 from hubbub.core.session import Session, Subscription
-from hubbub.core.topics import CLIENT
+from hubbub.core.topics import CLIENT, SHARE
 from hubbub.schema import name_to_wire
 
 if TYPE_CHECKING:
@@ -144,10 +144,10 @@ class Node(Session):
     """`boot`: when it started; `life`: when this node met it; `sent` and `seen` count frames.
 
     `their_life` is its own of us, 0 before its first frame; `asking`: the question that it has not
-    answered, 0 = none. `heard` (monotonic seconds): when it last said something. `wants`: its
-    filters; `clients`: its phantoms by number, `number_there`: of the hub itself. `counts`: how
-    many a publish there reaches, by observed name. `feed`: names of retained messages that it is
-    still to be told.
+    answered, 0 = none; `behind`: it missed retained messages. `heard` (monotonic seconds): when it
+    last said something. `wants`: its filters; `clients`: its phantoms by number, `number_there`:
+    of the hub itself. `counts`: how many a publish there reaches, by observed name. `feed`: names
+    of retained messages that it is still to be told.
     """
 
     def __init__(self, membership: Membership, name: str, boot: int, life: int) -> None:
@@ -162,6 +162,7 @@ class Node(Session):
         self.their_life = 0
         self.seen = 0
         self.asking = 0
+        self.behind = False
         self.heard = broker.clock.now()
         self.version = ""
         self.wants: dict[tuple[str, bool], Subscription] = {}
@@ -185,7 +186,8 @@ class Node(Session):
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
         """Nothing that came from a node; and what is retained goes to all nodes another way."""
-        if run.sender.far or run.retain:
+        shared = subscription.filter.startswith(SHARE) and not subscription.literal
+        if run.sender.far or (run.retain and not shared) or run.route.control is not None:
             return
         membership, link = self.membership, self.link
         if not membership.engine.up:
