@@ -21,12 +21,12 @@ from msgspec.structs import replace
 from hubbub.auth.passwords import add_user
 from hubbub.config.settings import Journal, Limits, Listener, Settings, Tls
 from hubbub.core.clock import Clock
-from hubbub.core.limits import MIB
+from hubbub.core.limits import GONE_MOST, MIB
 from hubbub.core.metrics import Metrics
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.smq import codec as smq
 from hubbub.runtime.node import Node
-from hubbub.runtime.rates import BYTES, MESSAGES, Rates, Toll
+from hubbub.runtime.rates import BYTES, GONE, MESSAGES, Rates, Toll
 from hubbub.web.app import Application
 from hubbub.wire.websocket import masked_frame as masked
 from tests.certificates import Authority
@@ -60,10 +60,11 @@ class Peer:
         return cls(*await asyncio.open_connection("127.0.0.1", address.port, ssl=tls))
 
     async def log_in(
-        self, client: bytes, user: bytes = b"", secret: bytes = b"", alive: int = 1
-    ) -> Peer:
+        self, client: bytes, user: bytes = b"", secret: bytes = b"", alive: int = 1,
+        will: codec.Will | None = None,
+    ) -> Peer:  # fmt: skip
         shown = (user, secret) if user else (None, None)
-        self.writer.write(codec.connect(client, True, alive, None, *shown))
+        self.writer.write(codec.connect(client, True, alive, will, *shown))
         assert await asyncio.wait_for(self.reader.readexactly(4), 5) == b"\x20\x02\0\0"
         return self
 
@@ -352,16 +353,23 @@ async def test_what_follows_a_login_in_the_same_segment_is_paid_for(pushing: Any
         assert node.broker.metrics.messages_in < 10 + 20 + 20 * 5
 
 
-async def test_who_is_slowed_and_dies_is_noticed() -> None:
+async def test_who_is_slowed_and_dies_is_noticed_and_its_will_comes() -> None:
     async with serving(Limits(client_messages_per_second=1)) as node:
-        peer = await (await Peer.open(node)).log_in(b"ann", alive=60)
+        reader = await (await Peer.open(node)).log_in(b"reader", alive=60)
+        reader.writer.write(codec.subscribe(1, [(b"gone", 0)]))
+        await reader.reader.readexactly(5)
+        peer = await (await Peer.open(node)).log_in(
+            b"ann", alive=60, will=codec.Will(b"gone", b"ann", 0, False)
+        )
         peer.writer.write(SHORT * 5_000)
         await until(lambda: any(sock.slowed() for sock in node.sockets))
         peer.writer.get_extra_info("socket").setsockopt(
             socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
         )
         peer.writer.transport.abort()
-        await until(lambda: not node.sockets)
+        will = codec.publish(b"gone", b"ann", 0)
+        assert await asyncio.wait_for(reader.reader.readexactly(len(will)), 5) == will
+        await until(lambda: len(node.sockets) == 1)
         assert not any(bucket.line for bucket in node.rates._buckets.values())
 
 
@@ -394,3 +402,67 @@ async def test_many_uploads_at_once_have_one_rate() -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize("before", ["pings", "large"])
+async def test_what_is_heard_at_once_is_bounded_whatever_came_before(before: str) -> None:
+    """Packets worth nothing, or one large message, made the part 256 KiB: 50,000 messages."""
+    async with serving(Limits(client_messages_per_second=10)) as node:
+        peer = await (await Peer.open(node)).log_in(b"ann", alive=60)
+        large = codec.publish(b"t", b"x" * 2_000_000, 1, packet_id=1)
+        for _ in range(25 if before == "pings" else 5):
+            peer.writer.write(b"\xc0\0" if before == "pings" else large)
+            await asyncio.wait_for(peer.reader.readexactly(2 if before == "pings" else 4), 5)
+        peer.writer.write(codec.publish(b"t", b"", 0) * 20_000)
+        await asyncio.sleep(1)
+        assert node.broker.metrics.messages_in < 10 + 10 + 2 * 64 / 5
+
+
+async def test_a_large_message_is_heard_in_large_parts() -> None:
+    async with serving(Limits(client_messages_per_second=10)) as node:
+        peer = await (await Peer.open(node)).log_in(b"ann", alive=60)
+        [sock] = node.sockets
+        assert sock.toll is not None
+        parts, cut = [], Toll.cut
+
+        def counting(toll: Toll, missing: int = 0) -> bytes:
+            parts.append(cut(toll, missing))
+            return parts[-1]
+
+        Toll.cut = counting  # type: ignore[method-assign,assignment]
+        try:
+            peer.writer.write(codec.publish(b"t", b"x" * 20_000_000, 1, packet_id=1))
+            await asyncio.wait_for(peer.reader.readexactly(4), 10)
+        finally:
+            Toll.cut = cut  # type: ignore[method-assign]
+        assert len(parts) < 2_000
+
+
+async def test_who_comes_again_and_again_has_one_rate() -> None:
+    async with serving(Limits(user_messages_per_second=10)) as node:
+        began = time.monotonic()
+        for number in range(300):
+            peer = await (await Peer.open(node)).log_in(b"c%d" % number)
+            peer.writer.write(codec.publish(b"t", b"", 0) * 20)
+            peer.writer.close()
+        await asyncio.sleep(3)
+        allowed = 10 + 10 * (time.monotonic() - began)
+        assert allowed / 2 < node.broker.metrics.messages_in < 2 * allowed + 20
+
+
+async def test_of_who_closed_and_waits_the_oldest_goes(caplog: Any) -> None:
+    async with serving(Limits(user_messages_per_second=1)) as node:
+        peer = await (await Peer.open(node)).log_in(b"debt", alive=60)
+        peer.writer.write(SHORT * 100)
+        await until(lambda: any(sock.slowed() for sock in node.sockets))
+        stays = await (await Peer.open(node)).log_in(b"stays", alive=60)
+        for number in range(GONE_MOST + 50):
+            one = await (await Peer.open(node)).log_in(b"c%d" % number)
+            one.writer.write(SHORT)
+            one.writer.close()
+            await one.writer.wait_closed()
+        await until(lambda: len(node.sockets) <= GONE_MOST + 2)
+        assert node.broker.metrics.refused[GONE] >= 45
+        assert not stays.reader.at_eof()
+        said = [one for one in caplog.records if "connections that wait" in one.getMessage()]
+        assert len(said) == 1

@@ -215,6 +215,18 @@ async def test_one_user_does_not_take_the_room_of_all_queries(
         assert (await post(client, counted(0, 1), "q/0/0"))[0] == 200
 
 
+async def test_names_that_nobody_checks_have_one_part_of_the_room_of_all_queries(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "QUERIES", 10)
+    async with serve() as client:
+        codes = []
+        for one in range(4):
+            client.auth = httpx.BasicAuth(f"made-up-{one}", "secret")
+            codes.append((await post(client, counted(0, 1), "q/0/0"))[0])
+        assert codes == [200, 200, 507, 507]
+
+
 def with_properties(count: int, topic: str = "a/b") -> dict[str, Any]:
     return {"topic": topic, "properties": {"user": [["a1", "b2"]] * count}}
 

@@ -60,6 +60,10 @@ class Connection:
         """How many bytes it keeps of what is half sent or not worked on yet; 0 = nothing."""
         return 0
 
+    def missing(self) -> int:
+        """How many bytes are the rest of what is half sent, and no message of their own."""
+        return 0
+
     def works(self) -> bool:
         """Whether it waits for the hub, so that nothing it keeps is the client's to complete."""
         return self.asking or self.working

@@ -102,6 +102,7 @@ REPLY_SECONDS: Final = 60.0  # nobody waits longer for an answer, as a rule
 REFUSALS_KEPT: Final = 1_000  # the last of logins and of actions, to say why: 300 KB each
 REFUSALS_TOLD: Final = 120  # a minute, of logins and of actions: a line and 250 bytes of journal
 SAID_A_SECOND: Final = 100  # log lines about who came in; more is a storm, and its rows say all
+GONE_MOST: Final = 100  # closed connections of one user that are heard later, at its rate
 
 # The tick.
 PACKETS_LOOKED: Final = 64  # of one client, from one look at the time to the next

@@ -8,8 +8,11 @@ meanwhile waits in the kernels, then in the sender; one read of it at most waits
                 ^                                                               │
                 └────────── its turn ────────── a line, one for all of a user <─┘
 
-A part is worth about PART_SECONDS of the rate, whatever the messages are. Connections of one user
-stand in one line and are heard in turns, so ten of them get together what one would get.
+A part is worth about PART_SECONDS of the rate, and at most WORST_SECONDS: that many of the smallest
+messages are in it, whatever came before. Only the rest of a message that has begun may be longer.
+Connections of one user stand in one line and are heard in turns, so ten of them get together what
+one would get: the next goes on when the one before has paid. Of those who closed meanwhile
+GONE_MOST may stand there; then the oldest goes unheard.
 
 Sockets pay here, and what is published over HTTP. Where no rate is set nobody has a `Toll`.
 """
@@ -21,22 +24,32 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Final
 
 from hubbub.config.limits import Limits
 from hubbub.core.clock import Clock
 from hubbub.core.connection import Connection
 from hubbub.core.gate import Opening
+from hubbub.core.limits import GONE_MOST
 from hubbub.core.metrics import Metrics
+from hubbub.runtime.binding import hung_up, unheard
+from hubbub.wire.websocket import Frames
 
 PART_LEAST: Final = 64  # bytes: what is heard at once of who may send ten messages a second
 PART_MOST: Final = 256 * 1024  # a read of the socket
 PART_SECONDS: Final = 0.1  # of the rate, in a part
+WORST_SECONDS: Final = 1.0  # of the rate, in a part of the smallest messages
+SMALLEST: Final = 5  # bytes of a message: a PUBLISH of MQTT with a topic of one and nothing else
+FIRST: Final = 12  # bytes of a login: less than any, so what follows it is not heard with it
+FLOOR_SECONDS: Final = 0.02  # for what was said to come, from who has its turn
+LOOKED_AT: Final = 16  # in a full line, whether they have closed, for each who comes
 FORGOTTEN: Final = 1_000  # buckets that are looked at in a turn, to forget them
 MINUTE: Final = 60.0  # from one line of the log about somebody to the next
 
 CLIENT: Final = "client"
 USER: Final = "user"
+GONE: Final = "closed connections of a user that wait for its rate"
 MESSAGES: Final = "messages_per_second"
 BYTES: Final = "bytes_per_second"
 
@@ -47,10 +60,13 @@ class Bucket:
     """What one client or user has sent. `due`: when it is paid, by MESSAGES and by BYTES.
 
     `line`: who waits for that; `held`: connections that pay here. `key` is empty if nobody else
-    ever can.
+    ever can. `floor`: who had its turn and has not paid for it yet.
     """
 
-    __slots__ = ("kind", "key", "whose", "due", "line", "held", "told_again", "serving")
+    __slots__ = (
+        "kind", "key", "whose", "due", "line", "held", "told_again", "gone_again", "serving",
+        "floor", "looked",
+    )  # fmt: skip
 
     def __init__(self, kind: str, whose: str, key: tuple[str, ...] = ()) -> None:
         self.kind = kind
@@ -59,8 +75,10 @@ class Bucket:
         self.due = {MESSAGES: 0.0, BYTES: 0.0}
         self.line: deque[Toll] = deque()
         self.held = 0
-        self.told_again = 0.0
-        self.serving = False  # there is a timer for the first in line
+        self.told_again = self.gone_again = 0.0
+        self.serving: asyncio.TimerHandle | None = None  # for the first in line
+        self.floor: Toll | None = None
+        self.looked = 0  # whom in line to look at next
 
     def paid(self) -> float:
         return max(self.due.values())
@@ -71,21 +89,25 @@ class Toll:
 
     `rest`: what was read of it and not heard yet, from `at` on. `step`: how much it hears at once.
     `slowed`: it stands in line. `entered`: it had its turn, and hears the next part without
-    standing in line again.
+    standing in line again. `ends` ends it if its peer has closed, and says whether it has.
     """
 
     __slots__ = (
         "rates", "buckets", "turn", "rest", "at", "step", "stage", "slowed", "entered",
-        "gone", "ahead",
+        "gone", "ahead", "ends",
     )  # fmt: skip
 
-    def __init__(self, rates: Rates, buckets: tuple[Bucket, ...], turn: Callable[[], None]) -> None:
+    def __init__(
+        self, rates: Rates, buckets: tuple[Bucket, ...], turn: Callable[[], None],
+        ends: Callable[[], bool] | None = None,
+    ) -> None:  # fmt: skip
         self.rates = rates
         self.buckets = buckets
         self.turn = turn
+        self.ends = ends
         self.rest = b""
         self.at = 0
-        self.step = 4 * PART_LEAST if buckets else PART_LEAST
+        self.step = 4 * PART_LEAST if buckets else FIRST
         self.stage = self.ahead = 0
         self.slowed = self.entered = self.gone = False
 
@@ -97,10 +119,11 @@ class Toll:
     def keep(self, data: bytes) -> None:
         self.rest, self.at = self.rest[self.at :] + data if self.left else data, 0
 
-    def cut(self) -> bytes:
-        """The part that is heard next."""
+    def cut(self, missing: int = 0) -> bytes:
+        """The part that is heard next. So many bytes are the rest of one message."""
         self.entered = False
-        part = self.rest[self.at : self.at + self.step]
+        size = max(min(self.step, self.rates.part), min(missing, PART_MOST))
+        part = self.rest[self.at : self.at + size]
         self.at += len(part)
         if not self.left:
             self.rest, self.at = b"", 0
@@ -114,6 +137,8 @@ class Toll:
             if bucket.line or bucket.paid() > now:
                 self.stage, self.slowed = number, True
                 bucket.line.append(self)
+                if len(bucket.line) > GONE_MOST:
+                    self.rates.make_room(bucket, now)
                 self.rates.slow_down(bucket, now)
                 return False
         self.slowed, self.entered = False, True
@@ -134,6 +159,9 @@ class Toll:
             self.step = max(PART_LEAST, self.step // 2)
         elif worth < PART_SECONDS / 2:
             self.step = min(PART_MOST, self.step * 2)
+        for bucket in self.buckets:
+            if bucket.floor is self:
+                self.rates.go_on(bucket, now)
 
     async def wait(self, most: float | None = None, messages: int = 0) -> None:
         """For those who can: return when it may go on, or after so many seconds.
@@ -149,6 +177,7 @@ class Toll:
         def come() -> None:
             if not turn.done():
                 turn.set_result(None)
+            self.entered = False
 
         self.turn = come
         with contextlib.suppress(TimeoutError):
@@ -164,6 +193,7 @@ class Rates:
         self.most: dict[tuple[str, str], int] = {}
         self.clock = clock
         self._metrics = metrics
+        self.part = PART_MOST  # bytes that are heard at once, at most
         self._burst = 0.0
         self._buckets: dict[tuple[str, ...], Bucket] = {}
         self._left: deque[Bucket] = deque()  # nobody pays there any more, perhaps for a while
@@ -181,6 +211,9 @@ class Rates:
             (USER, BYTES): limits.user_bytes_per_second,
         }
         self.on = any(self.most.values())
+        counts = [most for (_, what), most in self.most.items() if most and what == MESSAGES]
+        part = int(min(counts) * WORST_SECONDS) * SMALLEST if counts else PART_MOST
+        self.part = min(max(part, PART_LEAST), PART_MOST)
         self._burst = limits.burst_seconds
         sockets = list(sockets)
         for sock in sockets if self.on else ():
@@ -196,12 +229,15 @@ class Rates:
             bucket.due = {MESSAGES: 0.0, BYTES: 0.0}
             self._serve(bucket)
 
-    def toll(self, whose: str, client: str, turn: Callable[[], None]) -> Toll:
+    def toll(
+        self, whose: str, client: str, turn: Callable[[], None],
+        ends: Callable[[], bool] | None = None,
+    ) -> Toll:  # fmt: skip
         """What a connection of that user and client pays."""
         own = f"client {client!r} of {whose}" if client else f"a client of {whose}"
         # Without a name nobody could come back and be known.
         one = self._bucket(CLIENT, own, (whose, client)) if client else Bucket(CLIENT, own)
-        return Toll(self, (one, self._bucket(USER, whose, (whose,))), turn)
+        return Toll(self, (one, self._bucket(USER, whose, (whose,))), turn, ends)
 
     def _bucket(self, kind: str, whose: str, key: tuple[str, ...]) -> Bucket:
         found = self._buckets.get(key)
@@ -219,6 +255,8 @@ class Rates:
             bucket.held -= 1
             if toll.slowed and toll in bucket.line:
                 bucket.line.remove(toll)
+            if bucket.floor is toll:
+                self.go_on(bucket, self.clock.now())
             if bucket.key and not bucket.held:
                 self._left.append(bucket)
 
@@ -248,7 +286,7 @@ class Rates:
 
     def slow_down(self, bucket: Bucket, now: float) -> None:
         """Somebody stands in line there."""
-        if not bucket.serving:
+        if bucket.serving is None:
             self._come_back(bucket, now)
         what = max(bucket.due, key=bucket.due.__getitem__)
         name = f"{bucket.kind}_{what}"
@@ -260,24 +298,61 @@ class Rates:
                 bucket.whose, name, self.most[bucket.kind, what],
             )  # fmt: skip
 
-    def _come_back(self, bucket: Bucket, now: float) -> None:
-        bucket.serving = True
-        wait = max(bucket.paid() - now, 0.0)
-        asyncio.get_running_loop().call_later(wait, self._serve, bucket)
+    def make_room(self, bucket: Bucket, now: float) -> None:
+        """Many stand in line there. Who has closed goes, the oldest first: it holds a descriptor
+        that others may need. A few are looked at each time.
+        """
+        if bucket.looked >= len(bucket.line):
+            bucket.looked = 0
+        for toll in list(islice(bucket.line, bucket.looked, bucket.looked + LOOKED_AT)):
+            if toll.ends is None or not toll.ends():
+                bucket.looked += 1
+                continue
+            self.leave(toll)
+            self._metrics.refused[GONE] = self._metrics.refused.get(GONE, 0) + 1
+            if now >= bucket.gone_again:
+                bucket.gone_again = now + MINUTE
+                log.warning(
+                    "%s has more than %d connections that wait for its rate; what those said "
+                    "that it has closed is not heard any more", bucket.whose, GONE_MOST,
+                )  # fmt: skip
+            if len(bucket.line) <= GONE_MOST:
+                return
+
+    def _come_back(self, bucket: Bucket, now: float, least: float = 0.0) -> None:
+        wait = max(bucket.paid() - now, least)
+        bucket.serving = asyncio.get_running_loop().call_later(wait, self._serve, bucket)
+
+    def go_on(self, bucket: Bucket, now: float) -> None:
+        """Who had its turn has paid for it, or is gone."""
+        bucket.floor = None
+        if bucket.serving is not None:
+            bucket.serving.cancel()
+            bucket.serving = None
+        if bucket.line:
+            self._come_back(bucket, now)
 
     def _serve(self, bucket: Bucket) -> None:
-        """Who is first in line goes on, and the next if nothing is owed then."""
-        bucket.serving = False
+        """Who is first in line goes on, and the next if nothing is owed then. Who has yet to be
+        read is waited for a moment, or all in line would be heard at once.
+        """
+        if bucket.serving is not None:
+            bucket.serving.cancel()
+        bucket.serving = bucket.floor = None
         for _ in range(len(bucket.line)):
-            now = self.clock.now()
-            if bucket.paid() > now:
+            if bucket.paid() > self.clock.now():
                 break
             toll = bucket.line.popleft()
-            if not toll.gone and toll.enter(toll.stage + 1):
-                toll.pay_ahead()
-                toll.turn()
-        if bucket.line and not bucket.serving:
-            self._come_back(bucket, self.clock.now())
+            if toll.gone or not toll.enter(toll.stage + 1):
+                continue
+            toll.pay_ahead()
+            toll.turn()
+            if toll.entered and not toll.gone:
+                bucket.floor = toll
+                break
+        if bucket.line and bucket.serving is None:
+            least = FLOOR_SECONDS if bucket.floor is not None else 0.0
+            self._come_back(bucket, self.clock.now(), least)
 
 
 class Paying:
@@ -286,6 +361,7 @@ class Paying:
     __slots__ = ()
     transport: asyncio.Transport | None
     connection: Connection | None
+    frames: Frames | None
     opening: Opening | None
     toll: Toll | None
     busy: bool
@@ -307,7 +383,7 @@ class Paying:
         same = old is not None and old.buckets and old.buckets[1].whose == whose
         if same or not (whose and rates.on):
             return old
-        new = rates.toll(whose, client, self._turn)
+        new = rates.toll(whose, client, self._turn, self._ends)
         if old is not None:
             new.keep(old.rest[old.at :])
             rates.leave(old)
@@ -327,12 +403,19 @@ class Paying:
         """What of the bytes that came is heard now; the rest is kept."""
         if data:
             toll.keep(data)
+        connection = self.connection
+        if connection is not None and connection.asking:  # what follows a login is its user's
+            if toll.left > PART_MOST:
+                self._stop()
+            return b""
         if toll.slowed or self.busy or self.held or self.paused or not toll.left:
             return b""
         if not (toll.entered or toll.enter()):
             self._stop()
             return b""
-        return toll.cut()
+        if self.frames is not None:
+            return toll.cut(self.frames.missing())
+        return toll.cut(connection.missing() if connection is not None else 0)
 
     def pay(self, messages: int, size: int) -> None:
         """Pay for what was heard, and stand in line if that is too much."""
@@ -364,8 +447,16 @@ class Paying:
         if toll.left:
             self.data_received(b"")
         else:
+            toll.entered = unheard(self.transport)  # who has nothing to say keeps nobody waiting
             self.read_on()
         self.schedule()
+
+    def _ends(self) -> bool:
+        if not hung_up(self.transport):
+            return False
+        if self.transport is not None:
+            self.transport.abort()
+        return True
 
     def slowed(self) -> bool:
         """Whether nothing is read of it, because it sends too fast."""

@@ -284,6 +284,8 @@ class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
             self._end("internal error")
         if self.toll is not None and metrics.messages_in != published:
             self.pay(metrics.messages_in - published, 0)
+        elif self.toll is not None and self.toll.left:
+            self.read_on()
         self.schedule()
         self.hub.schedule()
 

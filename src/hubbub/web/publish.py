@@ -147,11 +147,15 @@ _LINE: Final = msgspec.json.Decoder(Line)
 
 
 class Taken(NamedTuple):
-    """How far a partition of a query was taken: the batch, its messages, a CRC of their lines."""
+    """How far a partition of a query was taken: the batch, its messages, a CRC of their lines.
+
+    `whose`: to whom it is put down (`core.gate.owner`); a name that nobody checked is nobody's.
+    """
 
     batch: int
     rows: int = 0
     crc: int = 0
+    whose: str = ""
 
 
 class Room(Protocol):
@@ -245,13 +249,12 @@ class Registry:
             found = Taken(**json.loads(message.payload)) if message is not None else Taken(-1)
         return found
 
-    def has_room(self, name: str, user: str) -> bool:
+    def has_room(self, name: str, whose: str) -> bool:
         """Whether one more is remembered; of all that are, one user has a part at most."""
         count, part = len(self._known), QUERIES // SHARE
         if name in self._known or count < part:
             return True
-        own = _place(user, "")[:-1]
-        taken = sum(one.startswith(own) for one in self._known) if user else 0
+        taken = sum(one.whose == whose for one in self._known.values())
         return count < QUERIES and taken < part
 
     def note(self, name: str, taken: Taken) -> None:
@@ -301,6 +304,7 @@ class Body(NamedTuple):
     query: str
     batch: int
     first: int
+    whose: str
 
 
 class PublishApi:
@@ -348,7 +352,7 @@ class PublishApi:
         admission: Admission = request.scope[ADMISSION]
         try:
             upload.split()
-            body = _body(request, upload.lines)
+            body = _body(request, upload.lines, upload.whose().name)
             sender = session_of(admission, body.query)
             refusal = await self._check(upload, sender, largest)
         except ValueError as error:
@@ -397,7 +401,7 @@ class PublishApi:
         """Slice by slice, a turn of the loop for each; what was taken before is skipped."""
         taken = skipped = at = 0
         whole = len(body.raw)  # who is ended for all that it keeps has none then
-        refusal = self._unfit(body, self._registry.of(body.name), sender) if body.name else None
+        refusal = self._unfit(body, self._registry.of(body.name)) if body.name else None
         while at < len(body.raw) and refusal is None:
             paid = min(SLICE, len(body.raw) - at)
             await upload.wait(paid)
@@ -420,9 +424,9 @@ class PublishApi:
         await self.safe()
         return refusal or JSONResponse({"taken": taken, "skipped": skipped})
 
-    def _unfit(self, body: Body, known: Taken, sender: Session) -> Response | None:
+    def _unfit(self, body: Body, known: Taken) -> Response | None:
         """Why these lines cannot follow what was taken, None if they can."""
-        if not self._registry.has_room(body.name, sender.user):
+        if not self._registry.has_room(body.name, body.whose):
             return refused(507, "too many queries are remembered; DELETE those that are over")
         if body.batch < known.batch:
             return None
@@ -458,7 +462,8 @@ class PublishApi:
         if body.name and at:
             crc = known.crc if known.batch == body.batch else 0
             crc = _crc(lines[:at], crc)
-            self._registry.note(body.name, Taken(body.batch, body.first + start + at, crc))
+            end = body.first + start + at
+            self._registry.note(body.name, Taken(body.batch, end, crc, body.whose))
             broker.log.together(begun)
         self._inside.schedule()
         return at, full
@@ -522,18 +527,18 @@ def _place(user: str, query: str) -> str:
     return f"{TAKEN}{owner}{query}/"
 
 
-def _body(request: Request, lines: list[bytearray]) -> Body:
+def _body(request: Request, lines: list[bytearray], whose: str) -> Body:
     """The lines with what the headers say of them. ValueError says what is wrong."""
     given = request.headers.get("hubbub-batch")
     if given is None:
-        return Body(lines, "", "", 0, 0)
+        return Body(lines, "", "", 0, 0, whose)
     found = _BATCH.fullmatch(given)
     if found is None or not is_name(found[1]):
         raise ValueError(f"Hubbub-Batch: expected QUERY/BATCH/PARTITION, got {given!r}")
     first = number_in(request.headers, _FIRST) if _FIRST in request.headers else 0
     query, batch, partition = found.groups()
     name = f"{_place(request.scope[ADMISSION].user, query)}{int(partition)}"
-    return Body(lines, name, query, int(batch), first)
+    return Body(lines, name, query, int(batch), first, whose)
 
 
 def _complaint(line: bytearray, largest: int, may: Callable[[str], bool]) -> tuple[str, str]:

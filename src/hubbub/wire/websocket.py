@@ -163,6 +163,10 @@ class Frames:
         """How many bytes of a message are here whose rest is not."""
         return self._gathering.size + len(self._message)
 
+    def missing(self) -> int:
+        """How many bytes of the frame that has begun are not here."""
+        return self._gathering.missing
+
     def _long_size(self, digits: bytes) -> int:
         size = int.from_bytes(digits, "big")
         if size < (126 if len(digits) == 2 else 0x10000) or size >> 63:

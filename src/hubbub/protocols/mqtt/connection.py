@@ -193,13 +193,10 @@ class MqttConnection(Connection):
         What is not allowed is answered now, as if it had none, and its payload is thrown away.
         """
         header = codec.publish_header(part, body, self._v5)
-        if not header:
-            self._gathering.keep(part, min(size, len(part) + 1))
-            return
-        topic = codec.topic_of(part, body)
+        topic = codec.topic_of(part, body) if header else b""
         route = self._route_to(topic) if topic else None
         if route is None or route.takes:
-            self._gathering.keep(part, size)
+            self._gathering.keep(part, size if header else min(size, len(part) + 1))
             return
         self._publish(part[0], part[body:header], route)
         self._gathering.skip(size - len(part))
@@ -234,6 +231,9 @@ class MqttConnection(Connection):
 
     def waiting(self) -> int:
         return self._gathering.size
+
+    def missing(self) -> int:
+        return 0 if self.working else self._gathering.missing
 
     def crowded_out(self, reason: str) -> None:
         self._gathering.discard()
