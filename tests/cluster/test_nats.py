@@ -132,6 +132,12 @@ async def stack() -> AsyncIterator[AsyncExitStack]:
         yield stack
 
 
+def memory_of(hub: RunningHub) -> float:
+    """MiB."""
+    lines = Path(f"/proc/{hub.process.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
+
+
 class Client:
     """Subscribes and publishes in one protocol; message-switch does so by a bound queue."""
 
@@ -387,6 +393,32 @@ async def test_nats_that_hangs(nodes: Nodes, server: Server, stack: AsyncExitSta
     await live(local, reader)
     server.process.send_signal(signal.SIGCONT)
     await nodes.know(a, "b")
+    await live(writer, reader)
+
+
+@pytest.mark.slow
+async def test_nats_that_hangs_while_much_is_said(
+    nodes: Nodes, server: Server, stack: AsyncExitStack
+) -> None:
+    """Its own pings wait behind what is stuck; what waits is bounded, and comes to be let go."""
+    a, b = await nodes.pair()
+    reader = await stack.enter_async_context(Client(b, "mqtt", "reader"))
+    await reader.subscribe("live/#")
+    await nodes.filters(a, "b", 1)
+    writer = await stack.enter_async_context(Client(a, "mqtt", "writer"))
+    server.process.send_signal(signal.SIGSTOP)
+    until, up = time.monotonic() + PATIENCE, True
+    async with connect(a.url("mqtt"), client_id="filler") as filler:
+        while up and time.monotonic() < until:
+            for number in range(20):
+                await filler.publish(f"live/{number}", bytes(200_000), qos=1, retain=number < 5)
+            up = (await asyncio.to_thread(nodes.cluster, a))["up"]
+    assert not up, "it is said that nothing goes out"
+    assert memory_of(a) < 250
+    server.process.send_signal(signal.SIGCONT)
+    await nodes.know(a, "b")
+    await nodes.know(b, "a")
+    await nodes.filters(a, "b", 1)
     await live(writer, reader)
 
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 CONNECT_SECONDS: Final = 2  # for which a start waits; then it goes on trying beside
 RETRY_SECONDS: Final = 0.25  # a server of several that died is left for another at once
 PING_SECONDS: Final = 2  # a server that hangs is noticed after two of these
+HANGS_SECONDS: Final = 4  # without an answer, which waits behind all that was said before
+FULL_SECONDS: Final = 0.01  # from one look to the next at a socket that takes no more
+QUEUED_BYTES: Final = 4 * LINK_CHOKED  # messages stop at one; what changes here is small
 RECEIVED_BYTES: Final = 64 * 1024 * 1024  # that wait for the loop; nats-py's own bound drops less
 
 log = logging.getLogger("hubbub.cluster")
@@ -89,6 +92,7 @@ class Nats:
             )
         await client.flush()
         await self._came_up()
+        self._tasks.append(asyncio.create_task(self._watch(client)))
         connected.set()
 
     async def _attempt(self, client: Client) -> None:
@@ -134,7 +138,7 @@ class Nats:
         self._changed()
 
     def send(self, node: str, frame: bytes) -> bool:
-        if not self.up:
+        if not self.up or self._bytes > QUEUED_BYTES:
             return False
         subject = f"{self.settings.group}.to.{node}" if node else f"{self.settings.group}.all"
         self._queue.append((subject, frame))
@@ -144,13 +148,15 @@ class Nats:
         return True
 
     async def _send(self, client: Client) -> None:
-        """What was taken, in order; `publish` waits while the socket is full."""
+        """What was taken, in order. nats-py keeps any amount while the socket is full."""
         while True:
             await self._woken.wait()
             self._woken.clear()
             while self._queue:
                 subject, frame = self._queue.popleft()
                 self._bytes -= len(frame)
+                while self.up and client.pending_data_size > LINK_CHOKED:
+                    await asyncio.sleep(FULL_SECONDS)
                 try:
                     await client.publish(subject, frame)
                 except Exception as error:  # the connection is gone, or the server's bound is small
@@ -158,6 +164,21 @@ class Nats:
                 if self._full and self.waiting() < LINK_CHOKED // 2:
                     self._full = False
                     self._changed()
+
+    async def _watch(self, client: Client) -> None:
+        """Whether the server answers: nats-py ends a connection that is stuck only when it can
+        send what waits, and one that was stuck may never end.
+        """
+        while True:
+            await asyncio.sleep(PING_SECONDS)
+            try:
+                await client.flush(HANGS_SECONDS)
+            except Exception:
+                if self.up:
+                    self._down("NATS does not answer")
+            else:
+                if not self.up:
+                    await self._came_up()
 
     def waiting(self) -> int:
         pending = self._client.pending_data_size if self._client is not None else 0
