@@ -5,8 +5,8 @@
 its own) or carries a durable number out. Held data keeps its order;
 what is merely written may overtake it, unless a held item is a barrier: then nothing passes
 (nothing is delivered before a held welcome, nothing of a subscription before its held answer).
-While a link is shut, what is written or held stays aside, in its order, and only `pass_aside`
-leaves.
+While a link is shut, what is written or held stays aside, in its order, and only what goes by
+`pass_aside` or `write_aside` leaves.
 Never does I/O itself: the hub gives it a transport.
 """
 
@@ -160,6 +160,14 @@ class Link:
         self.barriers -= 1
         self.hold(data, barrier, level)
         self.barriers += 1
+        self.aside = aside
+
+    def write_aside(self, data: bytes) -> None:
+        """Write it as if nothing were aside."""
+        aside, self.aside = self.aside, None
+        self.barriers -= aside is not None
+        self.write(data)
+        self.barriers += aside is not None
         self.aside = aside
 
     def reopen(self) -> None:

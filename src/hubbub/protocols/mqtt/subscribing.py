@@ -13,7 +13,6 @@ from typing import Final
 
 from hubbub.core import client
 from hubbub.core.link import Link
-from hubbub.core.log import MEMORY
 from hubbub.core.session import Subscription
 from hubbub.core.topics import CLIENT, SELF, SHARE, is_plain, is_well_formed
 from hubbub.protocols.mqtt import codec
@@ -55,10 +54,12 @@ def subscribe(
                 yield
         session.subscribed()
         answer = codec.suback(packet_id, codes, codec.NO_PROPERTIES if v5 else b"")
-        if link is not None:
-            link.pass_aside(answer, barrier=session.lasting, level=_level(session))
+        if link is None:
+            _answer(session, answer, True)
+        elif session.lasting:
+            link.pass_aside(answer, barrier=True)
         else:
-            _answer(session, answer, session.lasting)
+            link.write_aside(answer)
     finally:
         if link is not None:
             link.reopen()
@@ -170,10 +171,9 @@ def _check_answer(session: MqttSession, filters: int) -> None:
 
 
 def _answer(session: MqttSession, packet: bytes, barrier: bool) -> None:
-    assert session.link is not None
-    session.link.hold(packet, barrier, _level(session))
-
-
-def _level(session: MqttSession) -> int:
-    """What is not durable has nothing to wait for but the answers before it."""
-    return 0 if session.lasting else MEMORY
+    link = session.link
+    assert link is not None
+    if session.lasting:
+        link.hold(packet, barrier=barrier)
+    else:
+        link.write(packet)
