@@ -34,6 +34,11 @@ from tests.client.smq.here import until
 from tests.protocols.smq.device import HEAD
 
 SHORT = codec.publish(b"t", b"x" * 20, 0)
+UPGRADE = (
+    b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+    b"Sec-WebSocket-Protocol: mqtt\r\n\r\n"
+)
 
 
 @asynccontextmanager
@@ -256,11 +261,7 @@ async def test_tls(pushing: Any, tmp_path: Path) -> None:
 async def test_websocket(pushing: Any) -> None:
     async with serving(Limits(client_messages_per_second=500)) as node:
         peer = await Peer.open(node)
-        peer.writer.write(
-            b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
-            b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-            b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n"
-        )
+        peer.writer.write(UPGRADE)
         await peer.reader.readuntil(b"\r\n\r\n")
         peer.writer.write(masked(codec.connect(b"ann", True, 1)))
         await peer.reader.readexactly(6)
@@ -416,6 +417,23 @@ async def test_what_is_heard_at_once_is_bounded_whatever_came_before(before: str
         peer.writer.write(codec.publish(b"t", b"", 0) * 20_000)
         await asyncio.sleep(1)
         assert node.broker.metrics.messages_in < 10 + 10 + 2 * 64 / 5
+
+
+async def test_a_websocket_message_with_thousands_of_packets_is_heard_in_parts() -> None:
+    """And when the peer has closed, all of it is heard before."""
+    limits = Limits(client_messages_per_second=500, burst_seconds=0)
+    async with serving(limits) as node:
+        peer = await Peer.open(node)
+        peer.writer.write(UPGRADE)
+        await peer.reader.readuntil(b"\r\n\r\n")
+        packets = codec.publish(b"t", b"", 0) * 1_000
+        sent = masked(codec.connect(b"ann", True, 60) + packets) + b"\x88\x80\0\0\0\0"
+        peer.writer.write(sent)
+        await asyncio.sleep(0.5)
+        assert 50 < node.broker.metrics.messages_in < 500
+        await until(lambda: node.broker.metrics.messages_in == 1_000)
+        await until(lambda: not node.sockets)
+        assert len(sent) <= node.broker.metrics.bytes_received < len(sent) + 1_000
 
 
 async def test_a_large_message_is_heard_in_large_parts() -> None:

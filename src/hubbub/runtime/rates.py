@@ -89,12 +89,14 @@ class Toll:
 
     `rest`: what was read of it and not heard yet, from `at` on. `step`: how much it hears at once.
     `slowed`: it stands in line. `entered`: it had its turn, and hears the next part without
-    standing in line again. `ends` ends it if its peer has closed, and says whether it has.
+    standing in line again. `stream`: bytes out of WebSocket messages, heard before the `rest`;
+    `unframed`: what was cut last is of these. `ends` ends it if its peer has closed, and says
+    whether it has.
     """
 
     __slots__ = (
         "rates", "buckets", "turn", "rest", "at", "step", "stage", "slowed", "entered",
-        "gone", "ahead", "ends",
+        "gone", "ahead", "ends", "stream", "unframed",
     )  # fmt: skip
 
     def __init__(
@@ -105,6 +107,8 @@ class Toll:
         self.buckets = buckets
         self.turn = turn
         self.ends = ends
+        self.stream = bytearray()
+        self.unframed = False
         self.rest = b""
         self.at = 0
         self.step = 4 * PART_LEAST if buckets else FIRST
@@ -114,15 +118,20 @@ class Toll:
     @property
     def left(self) -> int:
         """Bytes that wait here."""
-        return len(self.rest) - self.at
+        return len(self.rest) - self.at + len(self.stream)
 
     def keep(self, data: bytes) -> None:
-        self.rest, self.at = self.rest[self.at :] + data if self.left else data, 0
+        self.rest, self.at = self.rest[self.at :] + data if self.rest else data, 0
 
     def cut(self, missing: int = 0) -> bytes:
         """The part that is heard next. So many bytes are the rest of one message."""
         self.entered = False
         size = max(min(self.step, self.rates.part), min(missing, PART_MOST))
+        self.unframed = bool(self.stream)
+        if self.stream:
+            part = bytes(self.stream[:size])
+            del self.stream[:size]
+            return part
         part = self.rest[self.at : self.at + size]
         self.at += len(part)
         if not self.left:
@@ -251,6 +260,7 @@ class Rates:
         if toll.gone:
             return
         toll.gone, toll.rest, toll.at = True, b"", 0
+        toll.stream.clear()
         for bucket in toll.buckets:
             bucket.held -= 1
             if toll.slowed and toll in bucket.line:
@@ -386,6 +396,7 @@ class Paying:
         new = rates.toll(whose, client, self._turn, self._ends)
         if old is not None:
             new.keep(old.rest[old.at :])
+            new.stream += old.stream
             rates.leave(old)
         return new
 
@@ -413,7 +424,7 @@ class Paying:
         if not (toll.entered or toll.enter()):
             self._stop()
             return b""
-        if self.frames is not None:
+        if self.frames is not None and not toll.stream:
             return toll.cut(self.frames.missing())
         return toll.cut(connection.missing() if connection is not None else 0)
 

@@ -197,24 +197,29 @@ class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
     # Called by the loop
 
     def data_received(self, data: bytes) -> None:
+        unframed = False
         if self.toll is not None:
             data = self.part_of(self.toll, data)
             if not data:
                 return
+            unframed = self.toll.unframed
         metrics = self.hub.broker.metrics
-        metrics.bytes_received += len(data)
+        size = 0 if unframed else len(data)  # what came in a frame was counted with it
+        metrics.bytes_received += size
         published = metrics.messages_in
         connection, link = self.connection, self.link
         out = link.out if link is not None else None
         try:
             if self.stranger is not None:
-                self._spend(len(data))
+                self._spend(size)
             if connection is None:
                 self._recognise(self.young + data if self.young else data)
             elif not connection.bound:
                 self._decide_again(connection, self.young + data)
-            elif self.frames is None:
+            elif self.frames is None or unframed:
                 connection.feed(data)
+                if unframed:
+                    self._end_frames()
             else:
                 self._feed_frames(data)
             if connection is None or connection.restless or connection.link.closing:
@@ -231,11 +236,11 @@ class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
             self._hurry(link)
         if self.blocked:
             self._pause()
-        self.received += len(data)
+        self.received += size
         if self.received - self.weighed > WEIGHED_BYTES:
             self._weigh()
         if self.toll is not None:
-            self.pay(metrics.messages_in - published, len(data))
+            self.pay(metrics.messages_in - published, size)
         if self.hub.congested and self.hub.crowded(metrics.messages_in != published):
             self.hub.hold_back(self)
 
@@ -577,8 +582,9 @@ class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
         self._begin(protocol, request)
         if request is not None and not protocol.raw_head:
             data = data[data.index(b"\r\n\r\n") + 4 :]
+        data = self.hear_first(self.hub.rates, data)
         if data and self.connection is not None:
-            self.connection.feed(self.hear_first(self.hub.rates, data))
+            self.connection.feed(data)
 
     def _become_websocket(self, protocol: Protocol, request: Request, data: bytes) -> None:
         assert self.transport is not None
@@ -587,9 +593,9 @@ class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
             protocol.message_bytes, any_text=protocol.any_text, binary_only=protocol.streams
         )
         self._begin(protocol, request)
-        rest = data[data.index(b"\r\n\r\n") + 4 :]
+        rest = self.hear_first(self.hub.rates, data[data.index(b"\r\n\r\n") + 4 :])
         if rest:
-            self._feed_frames(self.hear_first(self.hub.rates, rest))
+            self._feed_frames(rest)
 
     def _begin(self, protocol: Protocol, request: Request | None) -> None:
         self.young = b""
@@ -626,7 +632,10 @@ class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
         assert frames is not None and connection is not None and self.transport is not None
         try:
             for message in frames.feed(data):
-                connection.feed(message)
+                if self.toll is not None and self.protocol is not None and self.protocol.streams:
+                    self.toll.stream += message  # a frame may have thousands of packets
+                else:
+                    connection.feed(message)
         finally:
             replies, frames.replies = frames.replies, []
             for reply in replies:
@@ -634,7 +643,12 @@ class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
             if self.transport.get_write_buffer_size() > LINK_CHOKED:
                 self._end("it asks with pings and never reads the answers")
                 self.transport.abort()
-        if frames.closed and self.link is not None:
+        self._end_frames()
+
+    def _end_frames(self) -> None:
+        """The peer has closed; what it said before is heard first."""
+        waits = self.toll is not None and self.toll.stream
+        if self.frames is not None and self.frames.closed and self.link is not None and not waits:
             self.link.close("")
 
     def _let_in(self, whose: str, client: str) -> None:
