@@ -90,20 +90,20 @@ class _Hub:
         self.left = 0
         self.broken = _Broken()
 
-    async def fresh(self) -> Node:
-        if self.node is None or not self.left:
+    async def fresh(self) -> None:
+        """Between two inputs: the lives of one know what was retained."""
+        if self.node is None or self.left <= 0:
             await self.stop()
             self.node, self.left = Node(_SETTINGS), LIVES
             await self.node.start()
-        self.left -= 1
-        return self.node
 
     async def hear(self, pieces: list[bytes]) -> Outcome:
-        node = await self.fresh()
+        assert self.node is not None
+        self.left -= 1
         log = logging.getLogger("hubbub")
         log.addHandler(self.broken)
         try:
-            outcome = await self._said(node, pieces)
+            outcome = await self._said(self.node, pieces)
         finally:
             log.removeHandler(self.broken)
         if self.broken.record is not None:
@@ -142,6 +142,7 @@ def connection(data: bytes) -> None:
     """A connection that says these bytes at once, and one that says them one by one."""
     if not data:
         return  # no loop says that nothing came
+    _LOOP.run_until_complete(_HUB.fresh())
     whole = _LOOP.run_until_complete(_HUB.hear([data]))
     if len(data) <= LONGEST:
         pieces = [data[at : at + 1] for at in range(len(data))]
