@@ -110,6 +110,7 @@ def test_many_come_in_slices() -> None:
     assert (len(ann.hear()), len(bob.hear())) == (SLICE // 2 + 1, 2 * SLICE + 1 - SLICE // 2)
 
 
+@pytest.mark.pure
 def test_the_filters_of_one_packet_have_one_slice_together() -> None:
     """Four thousand of them, each of which looks at all that is retained, froze everybody."""
     broker = broker_with(SLICE // 2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.connection import Connection
@@ -16,6 +18,7 @@ SHARED = 30  # keys that CPython 3.11 keeps one table of for all instances of a 
 HEAD = b"GET / HTTP/1.1\r\nHost: x\r\nSimpleMQ: 1\r\n\r\n"
 
 
+@pytest.mark.pure
 def test_no_connection_has_more_attributes_than_a_class_shares_places_for() -> None:
     """With 31 a message of QoS 0 cost 3 % more."""
     broker = Broker(Clock(), Log(Clock()), "none")
@@ -25,6 +28,7 @@ def test_no_connection_has_more_attributes_than_a_class_shares_places_for() -> N
         assert len(vars(protocol.connect(link, opening))) <= SHARED - 2, protocol.name
 
 
+@pytest.mark.pure
 def test_nor_has_one_that_is_logged_in() -> None:
     ann = Stage().device("ann")
     ann.subscribe("t", 1)

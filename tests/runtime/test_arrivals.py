@@ -173,6 +173,7 @@ async def test_one_more_of_a_user_is_refused_and_who_comes_back_is_not(tmp_path:
         assert "this user has 2 connections, and 2 are the most" in text
 
 
+@pytest.mark.pure
 def test_addresses_that_are_gone_take_no_memory() -> None:
     now = [1_000.0]
     clock = Clock()

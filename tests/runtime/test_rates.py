@@ -160,6 +160,7 @@ async def test_what_waits_is_not_the_memory_of_the_hub(pushing: Any) -> None:
         assert sum(sock.weight() for sock in node.sockets) >= sum(kept) > 0
 
 
+@pytest.mark.pure
 async def test_one_user_has_its_rate_with_ten_connections_and_another_is_not_slowed(
     pushing: Any, tmp_path: Path
 ) -> None:
@@ -319,6 +320,7 @@ def rates(most: Limits) -> tuple[Rates, list[float]]:
     return found, now
 
 
+@pytest.mark.pure
 async def test_buckets_of_who_left_are_forgotten_when_all_is_paid() -> None:
     found, now = rates(Limits(client_messages_per_second=10))
     for number in range(3_000):
@@ -333,6 +335,7 @@ async def test_buckets_of_who_left_are_forgotten_when_all_is_paid() -> None:
     assert len(found) == 0
 
 
+@pytest.mark.pure
 async def test_messages_and_bytes_are_owed_apart() -> None:
     found, now = rates(Limits(user_messages_per_second=10, user_bytes_per_second=1_000))
     toll: Toll = found.toll("user 'ann'", "", lambda: None)

@@ -47,6 +47,7 @@ UNITS: Final = ("KIB", "MIB")
 
 BOUNDS: Final = (
     Bound("head_bytes", STRANGER, "closed, HTTP 431"),
+    Bound("pipelined", CONNECTION, "web pages and API: closed"),
     Bound("head_seconds", STRANGER, "closed"),
     Bound("strangers", ALL, "the oldest goes; of one address a fourth"),
     Bound("stranger_seconds", STRANGER, "closed"),
@@ -84,6 +85,7 @@ BOUNDS: Final = (
     ),
     Bound("user_bytes_per_second", USER, "read more slowly", "limits.user_bytes_per_second"),
     Bound("burst_seconds", CLIENT, "of a rate at once", "limits.burst_seconds"),
+    Bound("gone_most", USER, "the oldest that closed is not heard to its end"),
     Bound("link_choked", CONNECTION, "QoS 0 is dropped, backlogs wait"),
     Bound("link_paused", CONNECTION, "nothing more is read of it"),
     Bound("link_bytes", CONNECTION, "ended, beside the largest piece"),
@@ -132,6 +134,10 @@ BOUNDS: Final = (
         "delayed_messages", ALL, "0x97, counted; of one user a fifth", "limits.delayed_messages"
     ),
     Bound("retained", ALL, "not kept", "limits.retained_messages", "0"),
+    Bound(
+        "retained_bytes", ALL, "not kept: 0x97, 507; of one user a fifth",
+        "limits.retained_bytes", "0",
+    ),
     Bound("publishers", ALL, "their permissions are read again"),
     Bound("queue_messages", QUEUE, "507, MQTT 0x97", "queue.max_messages"),
     Bound("queue_bytes", QUEUE, "507, MQTT 0x97", "queue.max_bytes"),

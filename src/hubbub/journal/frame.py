@@ -89,10 +89,10 @@ def check(row: Row) -> None:
     """ValueError if no frame can hold its numbers. Who makes a row makes bytes of all else."""
     try:
         _NUMBERS.pack(row[0], row[1], row[7], row[13], row[14], row[15])
+        if row[8] not in (False, True):
+            raise TypeError(f"retain is {row[8]!r}")
     except (struct.error, TypeError) as error:  # where it is compiled, types are looked at first
         raise ValueError(f"a row that cannot be written, {error}: {row}") from None
-    if row[8] not in (False, True):
-        raise ValueError(f"a row that cannot be written, retain is {row[8]!r}")
 
 
 def encode(rows: list[Row], more: int = 0) -> bytearray:
