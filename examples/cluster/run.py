@@ -197,6 +197,19 @@ async def until_all_know(screen: Screen, names: set[str]) -> None:
             await asyncio.sleep(0.1)
 
 
+async def all_hear(screen: Screen, least: float) -> list[tuple[str, str]]:
+    """Who did not hear whom, once all did or the time is over: clients come back by themselves."""
+    before = screen.heard.copy()
+    pairs = [(one, other) for one in PROTOCOLS.values() for other in PROTOCOLS.values()]
+    silent = pairs
+    until = time.monotonic() + START_SECONDS
+    await asyncio.sleep(least)
+    while silent and time.monotonic() < until:
+        await asyncio.sleep(0.25)
+        silent = [pair for pair in pairs if screen.heard[pair] == before[pair]]
+    return silent
+
+
 async def show(screen: Screen, duration: float) -> bool:
     """The play; True if at its end everybody hears everybody."""
     nodes, names = screen.nodes, set(screen.nodes)
@@ -215,11 +228,7 @@ async def show(screen: Screen, duration: float) -> bool:
         nodes[VICTIM].start()
         await until_all_know(screen, names)
         screen.say(f"hub {VICTIM} is back")
-        await asyncio.sleep(3)  # its client comes back by itself
-        before = screen.heard.copy()
-        await asyncio.sleep(max(1.0, duration / 4))
-        pairs = [(one, other) for one in PROTOCOLS.values() for other in PROTOCOLS.values()]
-        silent = [pair for pair in pairs if screen.heard[pair] == before[pair]]
+        silent = await all_hear(screen, max(1.0, duration / 4))
         screen.say("everybody hears everybody" if not silent else f"silent: {silent}")
         return not silent
     finally:

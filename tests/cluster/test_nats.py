@@ -423,6 +423,23 @@ async def test_nats_that_hangs_while_much_is_said(
 
 
 @pytest.mark.slow
+async def test_a_hub_stops_while_nats_hangs(
+    nodes: Nodes, server: Server, stack: AsyncExitStack
+) -> None:
+    a, b = await nodes.pair()
+    reader = await stack.enter_async_context(Client(b, "mqtt", "reader"))
+    await reader.subscribe("live/#")
+    await nodes.filters(a, "b", 1)
+    server.process.send_signal(signal.SIGSTOP)
+    async with connect(a.url("mqtt"), client_id="filler") as filler:
+        for _ in range(100):
+            await filler.publish("live/a", bytes(200_000), qos=1)
+    began = time.monotonic()
+    assert await asyncio.to_thread(a.stop) == 0
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.slow
 async def test_a_hub_that_starts_without_nats_joins_later(
     nodes: Nodes, server: Server, stack: AsyncExitStack
 ) -> None:

@@ -169,7 +169,7 @@ class Nats:
         """Whether the server answers: nats-py ends a connection that is stuck only when it can
         send what waits, and one that was stuck may never end.
         """
-        while True:
+        while self._client is client:
             await asyncio.sleep(PING_SECONDS)
             try:
                 await client.flush(HANGS_SECONDS)
@@ -186,19 +186,20 @@ class Nats:
 
     async def close(self) -> None:
         client, self._client = self._client, None
-        while self.up and self._queue:
-            await asyncio.sleep(0.01)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CONNECT_SECONDS):
+                while self.up and self._queue:
+                    await asyncio.sleep(FULL_SECONDS)
         for task in self._tasks:
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        if self._tasks:  # not for ever: what nats-py waits for may swallow that it is cancelled
+            await asyncio.wait(self._tasks, timeout=CONNECT_SECONDS)
         self.up = False
         if client is not None:
-            with contextlib.suppress(Exception):
-                async with asyncio.timeout(CONNECT_SECONDS):
-                    await client.flush()
-            with contextlib.suppress(Exception):
-                await client.close()
+            for step in (client.flush, client.close):
+                with contextlib.suppress(Exception):
+                    async with asyncio.timeout(CONNECT_SECONDS):
+                        await step()
 
 
 def _context(settings: Settings) -> ssl.SSLContext | None:
