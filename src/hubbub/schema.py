@@ -181,3 +181,8 @@ def name_from_wire(raw: bytes) -> str:
 def name_to_wire(name: str) -> bytes:
     """The exact bytes of a name."""
     return name.encode("utf-8", "surrogateescape")
+
+
+def name_shown(name: str) -> str:
+    """As JSON can say it, which has no bytes but those of UTF-8."""
+    return name.encode("utf-8", "replace").decode()

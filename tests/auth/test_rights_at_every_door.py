@@ -335,7 +335,7 @@ def test_no_page_is_without_a_verb() -> None:
     application = Application(node)
     routed = {cast(Route, route).path for route in application.asgi.routes}
     assert routed == set(OPERATIONS["web"])
-    nobody = guarded.session_of(Admission("web", "", "eve", ruled(), None))
+    nobody = Admission("web", "", "eve", ruled(), None)
     asked = routed - {script.PATH, guarded.HEALTH, guarded.READY}  # before anybody is asked
     missing = partial(guarded._missing, node.broker)
     refused = {path for path in asked if missing(path, nobody) is not None}

@@ -58,6 +58,21 @@ def test_files_that_could_be_written_again_are_left(layout: Layout) -> None:
     assert (parts[0].first, parts[0].last, len(parts)) == (0, 24, 16)
 
 
+def test_who_is_listing_a_directory_finds_all_of_it(layout: Layout) -> None:
+    group = os.open(layout.root / "readings/day=2026-01-01/batch_id=0", os.O_RDONLY)
+    try:
+        assert compact(layout, "readings", progress(FILES, FILES)) == FILES - 1
+        assert len(os.listdir(group)) == FILES
+        layout.sweep()
+        assert len(os.listdir(group)) == FILES
+        (kept,) = (layout.root / "_replaced").iterdir()
+        kept.rename(kept.with_name(str(int(kept.name) - 61 * 10**9)))
+        layout.sweep()
+        assert os.listdir(group) == []
+    finally:
+        os.close(group)
+
+
 def test_readers_meanwhile_find_each_row_once_or_are_told(layout: Layout) -> None:
     wrong: list[object] = []
     asked = 0

@@ -70,13 +70,16 @@ async def post(
     return answer.status_code, answer.json()
 
 
+def rows_in(tmp_path: Path) -> list[dict[str, Any]]:
+    table = Table(str(tmp_path / "data"))
+    return [row for batch in table.read(0, table.committed()) for row in batch.to_pylist()]
+
+
 def payloads(tmp_path: Path) -> list[int]:
     """Of all messages in the journal, but for what the hub notes for itself."""
-    table = Table(str(tmp_path / "data"))
-    rows = [row for batch in table.read(0, table.committed()) for row in batch.to_pylist()]
     return [
         int(row["payload"])
-        for row in rows
+        for row in rows_in(tmp_path)
         if row["kind"] in ("publish", "send") and not row["topic"].startswith("$hub/")
     ]
 
@@ -198,6 +201,8 @@ async def test_queries_of_users_are_their_own(serve: Serve, tmp_path: Path) -> N
         assert await post(client, counted(0, 6), "q/1/0") == (200, {"taken": 2, "skipped": 4})
         assert (await client.delete(f"{PUBLISH}/q")).json() == {"forgotten": 1}
     assert payloads(tmp_path) == [0, 1, 2, 3, 9, 9, 4, 5]
+    # A query that nobody ever sent is no row: whoever comes in could fill the journal with them.
+    assert [row["topic"] for row in rows_in(tmp_path) if row["kind"] == "managed"] == ["q"]
 
 
 async def test_one_user_does_not_take_the_room_of_all_queries(

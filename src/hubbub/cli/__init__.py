@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from hubbub import __version__
-from hubbub.build import is_compiled
+from hubbub.build import is_compiled, made
 from hubbub.errors import DirectoryError, HubbubError, SettingError, UnreadableError
 
 _FAILED: Final = 1
@@ -82,7 +82,7 @@ app = typer.Typer(cls=_Lazy, no_args_is_help=True, pretty_exceptions_enable=Fals
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"hubbub {__version__} ({'compiled' if is_compiled() else 'plain Python'})")
+        print(f"hubbub {__version__} ({made(is_compiled())})")
         raise typer.Exit
 
 

@@ -170,6 +170,7 @@ def compact(
     try:
         for name in NAMES:
             print(f"{name}: {merge(layout, name, progress)} files less")
+        layout.sweep()
     finally:
         layout.release()
 

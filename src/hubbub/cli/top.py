@@ -19,6 +19,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from hubbub.build import made
 from hubbub.cli.status import HERE, Token, Url, fetch
 from hubbub.terminal import for_stream, say
 
@@ -126,7 +127,7 @@ def view(url: str, before: Answer, now: Answer) -> RenderableType:
 
 
 def _title(url: str, now: Answer) -> str:
-    how = "compiled" if now.get("compiled") else "plain Python"
+    how = made(bool(now.get("compiled")))
     up = _span((value(now, "time") - value(now, "started")) / 1e6)
     where = url.rpartition("@")[2] or url
     return for_stream(f"Hubbub {now.get('version', '')} ({how}) at {where}, up {up}", lines=False)

@@ -62,7 +62,9 @@ class Nats:
         try:
             from nats.aio.client import Client
         except ModuleNotFoundError:
-            raise SettingError("cluster.url needs nats-py: pip install 'hubbub[cluster]'") from None
+            raise SettingError(
+                "cluster.url needs nats-py: run `pip install '.[cluster]'` where Hubbub's source is"
+            ) from None
         self._client, self._changed = Client(), changed
         connected = asyncio.Event()
         self._tasks = [

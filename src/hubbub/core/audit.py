@@ -138,10 +138,11 @@ class Audit:
 
     def lacked(self, session: Session, pool: str, text: str) -> None:
         """Somebody gets no more of what is for all. Whoever calls says it once a minute."""
-        self.refusals.keep(session.user, session.client, text)
-        log.warning("%s", text, extra=who(session).extra())
+        one = who(session)
+        self.refusals.keep(one.user, one.client, text)
+        log.warning("%s", text, extra=one.extra())
         if self.rows:
-            self._row(schema.REFUSED, who(session), LACKED, pool, {"reason": text})
+            self._row(schema.REFUSED, one, LACKED, pool, {"reason": text})
 
     def managed(self, session: Session, verb: str, name: str, trouble: str = "") -> None:
         """Somebody did something to what is not its own alone, or tried to (`trouble`)."""

@@ -118,6 +118,10 @@ class Queue(Session):
         if maker is not None:
             self.rights = maker.rights
 
+    def takers(self) -> int:
+        """How many take from it now."""
+        return len(self.readers) + len(self.consumers)
+
     # What it holds
 
     def add(self, number: int, seq: int, size: int = 0, expires: int = 0) -> None:

@@ -98,13 +98,6 @@ class Quotas:
         text = f"refused for want of room: {why} (client {session.client!r})"
         self._audit.lacked(session, pool, text)
 
-    def grants(self, pool: str, session: Session, there: int) -> bool:
-        """Whether this client gets one more, which then is taken."""
-        granted = not self.lacks(pool, session, there)
-        if granted:
-            self.take(pool, session)
-        return granted
-
     def take(self, pool: str, session: Session | None, more: int = 1) -> str:
         """This client has so much more; return who is to `give` it back."""
         who = payer(session) if session is not None else ""

@@ -21,6 +21,7 @@ from mypy_extensions import mypyc_attr
 
 from hubbub.core.clock import Clock
 from hubbub.core.limits import REFUSALS_KEPT
+from hubbub.schema import name_shown
 
 # Of a refusal that is kept: names may be 64 KiB long, and two thousand are kept.
 NAME_KEPT: Final = 100
@@ -132,16 +133,11 @@ class Refusals:
 
     def _refused(self, user: str, client: str, text: str) -> Refused:
         who, what, why = user[:NAME_KEPT], client[:NAME_KEPT], text[:TEXT_KEPT]
-        return Refused(self._clock.stamp(), _printable(who), _printable(what), _printable(why))
+        return Refused(self._clock.stamp(), *map(name_shown, (who, what, why)))
 
 
 def _time(one: Refused) -> int:
     return one.time
-
-
-def _printable(text: str) -> str:
-    """Names may be any bytes; this is what JSON can say of them."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def verb_of(name: str) -> str:

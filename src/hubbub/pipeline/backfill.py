@@ -18,7 +18,6 @@ who listed the directories before the exchange and looks into them after it find
 
 from __future__ import annotations
 
-import shutil
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -121,7 +120,7 @@ def _make(
     exchange(place, layout.root / table.name)
     if opened is not None:
         exchange(fresh / "open", layout.root / "_open" / table.name / f"{BATCH}{progress.batch}")
-    shutil.rmtree(fresh)
+    layout.retire(fresh)
     kept.unpersist()
     return Made(closed(spark, layout, table, progress).count(), count)
 

@@ -3,8 +3,8 @@
 Called by `run` after a batch, and by `hubbub pipeline compact`. Files of one group become one file
 in the order of their batches, so rows stay in the order of the journal. The directory of the group
 is exchanged for the merged one by one system call (renameat2, RENAME_EXCHANGE): who lists it finds
-the files from before or those from after, each row once. A reader that had listed the files but
-not yet opened them is told that a file is gone, and asks again; he never gets a wrong answer.
+the files from before or those from after, each row once (see `Layout.retire`). A reader that had
+listed the files but not yet opened them is told that a file is gone, and asks again.
 
     while a group grows    each MERGE small files become one
     when it is over        all small files become one
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -85,7 +84,7 @@ def _merge(layout: Layout, group: Path, upto: int) -> int:
     sync(fresh)
     exchange(fresh, group)
     sync(group.parent)
-    shutil.rmtree(fresh)
+    layout.retire(fresh)
     return len(small) - 1
 
 
@@ -134,9 +133,7 @@ def drop(layout: Layout, name: str, now: Progress, days: float) -> int:
         if group == now.group or not parts:
             continue
         if _old_day(place, days) or all(part.file.stat().st_mtime < limit for part in parts):
-            gone = layout.scratch(f"old-{name}")
-            place.rename(gone)
-            shutil.rmtree(gone)
+            layout.retire(place)
             dropped += 1
     return dropped
 

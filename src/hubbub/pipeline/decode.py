@@ -36,6 +36,8 @@ import cbor2
 import msgpack
 import msgspec
 
+from hubbub.schema import name_shown
+
 DEPTH: Final = 64  # a payload nested deeper is an attack, not a measurement
 VALUES: Final = 100_000  # objects, lists and leaves in one message
 CHARACTERS: Final = 16 << 20  # of the paths and texts of one, beside those of its payload
@@ -167,7 +169,7 @@ class Leaves:
 
     def _said(self, text: str) -> str:
         self._spend(len(text))
-        return text if text.isascii() else _valid(text)
+        return text if text.isascii() else name_shown(text)
 
     def _add(self, path: str, value: float | None, text: str | None) -> None:
         self.paths.append(path)
@@ -282,7 +284,7 @@ def _remembered(path: str, key: Any) -> str:
 
 
 def _spelled(path: str, key: str) -> str:
-    if not key.isascii() and _valid(key) != key:
+    if not key.isascii() and name_shown(key) != key:
         return f"{path}[{json.dumps(key)}]"
     if not _PLAIN_KEY.fullmatch(key):
         return f"{path}[{json.dumps(key, ensure_ascii=False)}]"
@@ -302,8 +304,3 @@ def _scalar_key(key: Any) -> str:
     if isinstance(key, int | float | None) and key == key:
         return str(key)
     raise Undecodable(f"no path can name a key like {type(key).__name__}")
-
-
-def _valid(text: str) -> str:
-    """Text that UTF-8 can carry: JSON may spell half a surrogate pair."""
-    return text.encode("utf-8", "replace").decode()

@@ -4,13 +4,15 @@
     DIR/tables/_open/<table>/batch_id=N/part-N-I.parquet     rows still open after batch N
     DIR/tables/_progress.json                                the last whole batch: "batch_id": N
     DIR/tables/_tmp/  _checkpoint/  _lock  _trial.json       work of the pipeline
+    DIR/tables/_replaced/                                    directories from before an exchange
     DIR/alerts.json                                          up to where alerts were published
 
 K is the first batch of a group, a day of the journal or GROUP_ROWS of it. A file appears whole,
 by a rename within one file system. A batch that was cut short runs again: what it left is
 removed first. `compact` merges the files of a group into one, `part-N-to-M.parquet`, by exchanging
 the whole directory at once. So a directory of a group never has a row twice or lacks one, and a
-row keeps its `batch_id`.
+row keeps its `batch_id`. The directory from before stays REPLACED_SECONDS more: whoever is listing
+it would else find the half that is not removed yet, and take it for all there is.
 
 `part-none.parquet` has the columns and no rows: a table that is empty can be read as well.
 Readers of Parquet skip what begins with `_`. Who wants all tables as of one moment takes files of
@@ -23,6 +25,7 @@ import fcntl
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,6 +37,7 @@ VERSION: Final = 2
 BATCH: Final = "batch_id="
 AHEAD: Final = 60.0  # seconds that a row may be ahead of this machine's clock unsaid
 KEPT: Final = 16  # open rows of so many batches stay for readers that are a little late
+REPLACED_SECONDS: Final = 60.0  # far longer than the listing of a directory takes
 GROUP_ROWS: Final = 100_000_000  # of the journal: some hundred merged files
 NO_ROWS: Final = "part-none.parquet"
 NO_DAY: Final = "1970-01-01"  # where a table that lies by days has that file
@@ -250,6 +254,7 @@ class Layout:
 
     def _tidy(self, batch: int) -> None:
         shutil.rmtree(self.root / "_tmp", ignore_errors=True)
+        self.sweep()
         for table in (self.root / "_open").iterdir():
             for number, place in _batches(table):
                 if number <= batch - KEPT:
@@ -278,6 +283,20 @@ class Layout:
         shutil.rmtree(place, ignore_errors=True)
         place.parent.mkdir(exist_ok=True)
         return place
+
+    def retire(self, place: Path) -> None:
+        """Put a directory aside that is no part of a table any more. `sweep` removes it."""
+        aside = self.root / "_replaced"
+        aside.mkdir(exist_ok=True)
+        place.rename(aside / str(time.time_ns()))
+
+    def sweep(self) -> None:
+        """Remove what nobody can be listing any more."""
+        aside = self.root / "_replaced"
+        late = time.time_ns() - REPLACED_SECONDS * 1e9
+        for place in [*aside.iterdir()] if aside.exists() else []:
+            if int(place.name) < late:
+                shutil.rmtree(place, ignore_errors=True)
 
     def empty(self, name: str, days: bool, write: Callable[[Path], None]) -> None:
         """Let `write` make the file without rows, if the table has none yet."""

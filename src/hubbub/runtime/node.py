@@ -28,7 +28,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from hubbub.auth.gate import Gates
-from hubbub.build import is_compiled
+from hubbub.build import is_compiled, made
 from hubbub.cluster.engine import Engine
 from hubbub.cluster.membership import Membership
 from hubbub.config import exposed
@@ -606,7 +606,7 @@ class Node:
 
     async def metrics(self) -> dict[str, Any]:
         """What of it `/metrics` prints."""
-        build = f"{VERSION} ({'compiled' if is_compiled() else 'plain Python'})"
+        build = f"{VERSION} ({made(is_compiled())})"
         return {
             **self._figures(),
             "builds": {build: 1},

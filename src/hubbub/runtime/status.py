@@ -17,6 +17,7 @@ from hubbub.core.broker import Broker
 from hubbub.core.queue import Queue
 from hubbub.journal.writer import Journal
 from hubbub.runtime.upkeep import Upkeep
+from hubbub.schema import name_shown
 
 _AGED: Final = 200  # queues; the oldest message of each is read back
 OF_CLIENTS: Final = "(of clients)"  # the name of all queues that end with whoever made them
@@ -53,7 +54,7 @@ def clients(broker: Broker, limit: int, offset: int) -> list[dict[str, Any]]:
     return [
         {
             "protocol": session.protocol,
-            "client": _shown(session.client),
+            "client": name_shown(session.client),
             "number": number,
             "address": session.address,
             "subscriptions": len(session.subscriptions),
@@ -66,10 +67,10 @@ def clients(broker: Broker, limit: int, offset: int) -> list[dict[str, Any]]:
 def queues(broker: Broker, shown: list[Queue]) -> list[dict[str, Any]]:
     return [
         {
-            "name": _shown(queue.name),
+            "name": name_shown(queue.name),
             "messages": len(queue.messages),
             "next": queue.next,
-            "owner": _shown(queue.owner),
+            "owner": name_shown(queue.owner),
             "waits": round(broker.queues.waits(queue) if index < _AGED else 0.0, 3),
             "away": round(broker.queues.away(queue), 3),
         }
@@ -82,22 +83,19 @@ def waiting(broker: Broker, shown: list[Queue]) -> list[dict[str, Any]]:
     lasting = [queue for queue in shown if not queue.owner]
     found = [
         {
-            "name": _shown(queue.name),
+            "name": name_shown(queue.name),
             "messages": len(queue.messages),
             "waits": round(broker.queues.waits(queue) if index < _AGED else 0.0, 3),
-            "takers": _takers(queue),
+            "takers": queue.takers(),
         }
         for index, queue in enumerate(lasting)
     ]
     own = [queue for queue in shown if queue.owner]
     if own:
-        messages, takers = sum(len(queue.messages) for queue in own), sum(map(_takers, own))
+        messages = sum(len(queue.messages) for queue in own)
+        takers = sum(queue.takers() for queue in own)
         found.append({"name": OF_CLIENTS, "messages": messages, "waits": 0.0, "takers": takers})
     return found
-
-
-def _takers(queue: Queue) -> int:
-    return len(queue.readers) + len(queue.consumers)
 
 
 def recorded(broker: Broker, journal: Journal | None, upkeep: Upkeep) -> dict[str, Any]:
@@ -120,11 +118,6 @@ def recorded(broker: Broker, journal: Journal | None, upkeep: Upkeep) -> dict[st
         for name, figure in journal.pulse.figures().items():
             found[re.sub("[ /]", "_", name)] = round(figure(), 3)
     return found
-
-
-def _shown(name: str) -> str:
-    """As JSON can say it: names may be any bytes."""
-    return name.encode("utf-8", "replace").decode()
 
 
 def _size(directory: Path) -> int:

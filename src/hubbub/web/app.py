@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import typing
+from collections.abc import Mapping
 from email.utils import formatdate
 from importlib.resources import files
 from pathlib import Path
@@ -207,9 +208,8 @@ class Application:
     # Pages
 
     async def _status(self, request: WebRequest) -> JSONResponse:
-        given = request.query_params
         try:
-            wanted = {n: number_in(given, n, most) for n, most in _PAGING.items() if n in given}
+            wanted = _paging(request.query_params)
         except ValueError as error:
             return refused(400, str(error))
         return JSONResponse(await self._hub.status(**wanted))
@@ -231,7 +231,7 @@ class Application:
         if things is None:
             return refused(404, f"{kind[:40]!r} is none of {', '.join(listing.KINDS)}")
         try:
-            wanted = {n: number_in(given, n, most) for n, most in _PAGING.items() if n in given}
+            wanted = _paging(given)
         except ValueError as error:
             return refused(400, str(error))
         limit, offset = wanted.get("limit", 100), wanted.get("offset", 0)
@@ -320,6 +320,11 @@ class _Beside:
         if not ours:
             self._opening.let_in("", "")
         await (self._ours if ours else self._mounted)(scope, receive, send)
+
+
+def _paging(given: Mapping[str, str]) -> dict[str, int]:
+    """What of `limit` and `offset` is given. ValueError says what is wrong with one."""
+    return {name: number_in(given, name, most) for name, most in _PAGING.items() if name in given}
 
 
 def _not_found(request: WebRequest, error: Exception) -> PlainTextResponse:

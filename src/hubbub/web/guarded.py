@@ -124,7 +124,7 @@ class Guarded:
             return PlainTextResponse(words_of(reason) + "\n", 401, {CHALLENGE[0]: CHALLENGE[1]})
         # Not `stays`: the next request may be somebody else's. What takes long asks `outdated`.
         scope[ADMISSION] = admission
-        return _missing(self._broker, path, session_of(admission))
+        return _missing(self._broker, path, admission)
 
     async def _ask(self, user: str, secret: bytes) -> tuple[Admission | None, str]:
         answer = asyncio.get_running_loop().create_future()
@@ -176,10 +176,11 @@ def _wants_token() -> JSONResponse:
     )
 
 
-def _missing(broker: Broker, path: str, asks: Session) -> Response | None:
+def _missing(broker: Broker, path: str, admission: Admission) -> Response | None:
     """What a client that was let in lacks for this path, if anything."""
     if path.startswith((PUBLISH, IDS)):  # they ask by themselves, name by name
         return None
+    asks = session_of(admission)
     if path == JOURNAL:
         for name in _EVERYTHING:
             if not broker.may(asks, TRACE, name):

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from hubbub.core.broker import Broker
 from hubbub.core.queue import Queue
 from hubbub.core.session import Session
+from hubbub.schema import name_shown
 
 LOOKED: Final = 2_000  # things of one turn: about a millisecond
 
@@ -57,8 +59,9 @@ def _session(broker: Broker, session: Session) -> dict[str, Any]:
     state = broker.state.sessions.get((session.protocol, session.client))
     waits = len(state.backlog.entries) if state is not None else session.unacknowledged()
     return {
-        "protocol": session.protocol, "client": shown(session.client), "user": shown(session.user),
-        "address": session.address, "connected": session.number != 0, "lasting": session.lasting,
+        "protocol": session.protocol, "client": name_shown(session.client),
+        "user": name_shown(session.user), "address": session.address,
+        "connected": session.number != 0, "lasting": session.lasting,
         "subscriptions": len(session.subscriptions), "waiting": waits,
         "waiting_bytes": state.backlog.bytes if state is not None else 0,
         "expires": state.expires if state is not None and not state.connected else 0,
@@ -91,15 +94,15 @@ def _queues(broker: Broker) -> Iterator[Thing]:
 
 def _queue(broker: Broker, queue: Queue) -> dict[str, Any]:
     return {
-        "queue": shown(queue.name), "messages": len(queue.messages), "bytes": queue.bytes,
-        "takers": len(queue.readers) + len(queue.consumers), "owner": shown(queue.owner),
+        "queue": name_shown(queue.name), "messages": len(queue.messages), "bytes": queue.bytes,
+        "takers": queue.takers(), "owner": name_shown(queue.owner),
         "waits": round(broker.queues.waits(queue), 3), "away": round(broker.queues.away(queue), 3),
     }  # fmt: skip
 
 
 def _delayed(broker: Broker) -> Iterator[Thing]:
     """Searched by the number of their row, for their topics are on the disk."""
-    for seq, due in sorted(broker.state.delayed.items(), key=lambda one: one[1]):
+    for seq, due in sorted(broker.state.delayed.items(), key=itemgetter(1)):
         yield Thing(str(seq), partial(_late, broker, seq, due))
 
 
@@ -119,16 +122,11 @@ def _bridges(broker: Broker) -> Iterator[Thing]:
 def _bridge(broker: Broker, session: Session) -> dict[str, Any]:
     state = broker.state.sessions.get((session.protocol, session.client))
     waits = len(state.backlog.entries) if state is not None else 0
-    return {"bridge": shown(session.client), "up": session.number != 0, "waiting": waits}
-
-
-def shown(name: str) -> str:
-    """As JSON can say it: names may be any bytes."""
-    return name.encode("utf-8", "replace").decode()
+    return {"bridge": name_shown(session.client), "up": session.number != 0, "waiting": waits}
 
 
 def _all_shown(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: shown(one) if isinstance(one, str) else one for key, one in row.items()}
+    return {key: name_shown(one) if isinstance(one, str) else one for key, one in row.items()}
 
 
 KINDS: Final[dict[str, Callable[[Broker], Iterator[Thing]]]] = {

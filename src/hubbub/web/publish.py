@@ -391,7 +391,8 @@ class PublishApi:
         query = request.path_params["query"]
         asks = session_of(request.scope[ADMISSION])
         count = self._registry.forget(_place(asks.user, query))
-        self._inside.broker.audit.managed(asks, "forget query", query)
+        if count:  # or who may do nothing would fill the journal with it
+            self._inside.broker.audit.managed(asks, "forget query", query)
         await self.safe()
         return JSONResponse({"forgotten": count})
 

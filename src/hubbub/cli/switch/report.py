@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from hubbub.protocols.switch.address import ALIAS
+from hubbub.schema import name_shown
 
 PAYLOAD_CHARACTERS: Final = 70
 LATE_SECONDS: Final = 30.0  # who is later than this to ask again does not live
@@ -91,8 +92,7 @@ def _caller(name: str, queues: dict[str, Any], now: int) -> str:
 
 def one_line(text: str) -> str:
     """What a terminal can show: no control characters, nothing that is no text."""
-    shown = text.encode("utf-8", "replace").decode()
-    return "".join(letter if letter.isprintable() else " " for letter in shown)
+    return "".join(letter if letter.isprintable() else " " for letter in name_shown(text))
 
 
 def ago(nanoseconds: int) -> str:
