@@ -311,6 +311,7 @@ OPERATIONS: dict[str, dict[object, str]] = {
     "web": {
         "/": verbs.TRACE, "/admin/": verbs.TRACE, "/admin/status": verbs.TRACE,
         "/api/v1/status": verbs.TRACE, "/metrics": verbs.TRACE, "/api/v1/refusals": verbs.TRACE,
+        "/api/v1/figures": verbs.TRACE,
         "/api/v1/ls/{kind}": verbs.TRACE,
         guarded.JOURNAL: verbs.TRACE, guarded.PUBLISH: verbs.PUBLISH,
         guarded.PUBLISH + "/{query}": "its own", script.PATH: "no secret",

@@ -111,6 +111,22 @@ async def test_a_page_that_cannot_be(serve: Serve, asked: str) -> None:
         assert "expected a number from 0 to" in answer.json()["error"]
 
 
+async def test_figures_are_the_same_for_everybody_and_go_on_from_a_time(serve: Serve) -> None:
+    async with serve() as client:
+        node = client.node  # type: ignore[attr-defined]
+        for now in (1e6, 2e6, 3e6):
+            node.figures.wake(now)
+        answer = (await client.get("/api/v1/figures")).json()
+        times = answer["figures"]["time"]
+        assert answer["seconds"] == 10.0 and len(times) == 3
+        assert (await client.get("/api/v1/figures")).json() == answer
+        newer = await client.get("/api/v1/figures", params={"since": int(times[1])})
+        assert newer.json()["figures"]["time"] == times[2:]
+        few = await client.get("/api/v1/figures?most=2")
+        assert few.json()["figures"]["time"] == times[1:]
+        assert (await client.get("/api/v1/figures?since=x")).status_code == 400
+
+
 # Who may
 
 

@@ -153,6 +153,8 @@ BOUNDS: Final = (
     Bound("reader_seconds", CLIENT, "a service counts as away"),
     Bound("open_replies", ALL, "one more waits in its queue", "rpc.max_open"),
     Bound("reply_seconds", CLIENT, "an answer is too late", "rpc.reply_ttl"),
+    Bound("figures_seconds", SELF, "another point of the figures"),
+    Bound("figures_kept", SELF, "the oldest points are forgotten"),
     Bound("refusals_kept", ALL, "the oldest are forgotten"),
     Bound("refusals_told", ALL, "counted, not told one by one"),
     Bound("said_a_second", ALL, "counted, not logged"),

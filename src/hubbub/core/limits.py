@@ -99,6 +99,8 @@ READER_SECONDS: Final = 30.0  # a service that read so long ago is busy, not gon
 OPEN_REPLIES: Final = 100_000  # requests that others answer by number; each is a small object
 REPLY_SECONDS: Final = 60.0  # nobody waits longer for an answer, as a rule
 
+FIGURES_SECONDS: Final = 10.0  # from one point of the figures to the next
+FIGURES_KEPT: Final = 8_640  # points: a day of them, 3.2 MB
 REFUSALS_KEPT: Final = 1_000  # the last of logins and of actions, to say why: 300 KB each
 REFUSALS_TOLD: Final = 120  # a minute, of logins and of actions: a line and 250 bytes of journal
 SAID_A_SECOND: Final = 100  # log lines about who came in; more is a storm, and its rows say all

@@ -60,6 +60,7 @@ from hubbub.runtime.busypoll import BusyPoll
 from hubbub.runtime.control import Control
 from hubbub.runtime.deadlines import Deadlines
 from hubbub.runtime.dialer import Dialer, Line
+from hubbub.runtime.figures import Figures
 from hubbub.runtime.guests import Guest
 from hubbub.runtime.listener import Listener
 from hubbub.runtime.rates import Rates
@@ -126,6 +127,7 @@ class Node:
         self.gates = Gates(self.broker.open)
         self.upkeep = Upkeep(self.clock)
         self.delay = Histogram()
+        self.figures = Figures(self.broker, None, self.delay)
         self._held_back: set[Socket | Line] = set()
         self._scheduled = False
         self._commit_timer: asyncio.TimerHandle | None = None
@@ -252,6 +254,7 @@ class Node:
             Control(broker, self.gates.dynamic, self._hold_rights)
         broker.gates = [self.guard(self.gates.gate(one)) for one in settings.listeners()]
         self.system = System(broker, VERSION)
+        self.figures = Figures(broker, journal, self.delay)
         self.protocols = registry.load(broker)
         self.membership = cluster.member(broker, settings, self.engine, VERSION)
         self.apply(settings)
@@ -546,6 +549,7 @@ class Node:
         for dialer in self.dialers:
             _safely(dialer.wake, now)
         _safely(self.system.wake, now)
+        _safely(self.figures.wake, now)
         if self.membership is not None:
             _safely(self.membership.wake, now)
         for call in self.broker.to_try_again():

@@ -33,8 +33,15 @@ from hubbub.config.settings import Settings
 from hubbub.core.clock import Clock
 from hubbub.core.gate import Opening
 from hubbub.core.ids import UNKNOWN
-from hubbub.core.limits import HEAD_BYTES, PIPELINED, REFUSALS_KEPT
+from hubbub.core.limits import (
+    FIGURES_KEPT,
+    FIGURES_SECONDS,
+    HEAD_BYTES,
+    PIPELINED,
+    REFUSALS_KEPT,
+)
 from hubbub.core.rights import MANAGE
+from hubbub.runtime.figures import Figures
 from hubbub.web import listing, prometheus, script
 from hubbub.web.guarded import (
     ADMISSION,
@@ -60,6 +67,7 @@ log = logging.getLogger("hubbub.web")
 _DATE_SECONDS = 1.0
 _STOP_SECONDS = 2.0
 _PAGING = {"limit": 1_000, "offset": 999_999_999}  # of the status, and the most of each
+POINTS = 1_000  # of the figures, if nobody says how many: what a chart can show
 SUBTOPICS = "$SYS/#"  # who may manage the hub may manage them: no rule knows their names
 _OURS = ("/admin/", "/api/v1/", "/metrics", *OPEN)  # before a mounted application
 
@@ -71,6 +79,8 @@ class Host(Inside, typing.Protocol):
 
     async def status(self, limit: int = ..., offset: int = ...) -> dict[str, Any]: ...
     async def metrics(self) -> dict[str, Any]: ...
+    @property
+    def figures(self) -> Figures: ...
     def unready(self) -> str: ...
 
 
@@ -94,6 +104,7 @@ class Application:
                 Route("/admin/status", self._status),  # for the page: not behind `api.token`
                 Route("/api/v1/status", self._status),
                 Route("/api/v1/refusals", self._refusals),
+                Route("/api/v1/figures", self._figures),
                 Route("/api/v1/ls/{kind}", self._list),
                 Route(JOURNAL, self._rows),
                 Route(PUBLISH, self._take, methods=["POST"]),
@@ -213,6 +224,17 @@ class Application:
         except ValueError as error:
             return refused(400, str(error))
         return JSONResponse(await self._hub.status(**wanted))
+
+    async def _figures(self, request: WebRequest) -> Response:
+        """How it was: columns of the points that the hub keeps, the oldest first."""
+        given = request.query_params
+        try:
+            since = number_in(given, "since") if "since" in given else 0
+            most = number_in(given, "most", FIGURES_KEPT) if "most" in given else POINTS
+        except ValueError as error:
+            return refused(400, str(error))
+        found = self._hub.figures.since(since, max(most, 1))
+        return JSONResponse({"seconds": FIGURES_SECONDS, "figures": found})
 
     async def _refusals(self, request: WebRequest) -> JSONResponse:
         """Why was somebody refused? The last ones, the newest first, of one user or client."""
