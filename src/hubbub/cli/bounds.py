@@ -124,6 +124,8 @@ BOUNDS: Final = (
     Bound("kept_bytes", PACKET, "what a kept message counts"),
     Bound("subscriptions", CLIENT, "refused, MQTT 0x97", "session.subscriptions"),
     Bound("callbacks", ALL, "messages for the program are dropped"),
+    Bound("pipelines", ALL, "one more is not shown in the status"),
+    Bound("pipeline_bytes", ALL, "what says more of itself is not shown"),
     Bound("handed_over", ALL, "calling threads wait"),
     Bound("route_name_bytes", PACKET, "its route is not remembered"),
     Bound("audiences", ALL, "forgotten, named again"),

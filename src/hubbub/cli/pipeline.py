@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hubbub.pipeline.metrics import Metrics
     from hubbub.pipeline.publish import Publisher
     from hubbub.pipeline.run import Report, Source
+    from hubbub.pipeline.watch import Watch
 
 HUB: Final = "http://127.0.0.1:8080"
 _SHOWN: Final = 20  # batches that the live view takes its rates from
@@ -107,7 +108,7 @@ def run(
     if not to:
         history.need_no_writer(data)
     source = pipeline.Source(hub, token_file)
-    watched = _watched(metrics, source, data, to) if metrics else None
+    counted = _counted(metrics, source, data, to)
     publish = _publisher(publish_to or hub or HUB, token_file).alerts if said.alert else None
     _on_signals(signal.default_int_handler)  # there is no batch to wait for
     print(f"Starting Spark; tables go to {to or f'{data}/tables'}. Ctrl-C ends.", flush=True)
@@ -124,11 +125,12 @@ def run(
 
     stop = threading.Event()
     _on_signals(_patient(stop, pipeline.PATIENCE))  # Spark has set its own
-    if not remote and spark.sparkContext.uiWebUrl:
-        print(f"Spark's own pages: {spark.sparkContext.uiWebUrl}")
+    ui = "" if remote else spark.sparkContext.uiWebUrl or ""
+    if ui:
+        print(f"Spark's own pages: {ui}")
     print("Spark runs; its first batch takes longer than the others.", flush=True)
     try:
-        with _Progress(watched) as progress:
+        with _Progress(counted) as progress, _watch(data, to, ui, counted, progress):
             pipeline.run(
                 spark, data, stop, progress.report, every=every, once=once, skip_lost=skip_lost,
                 rules=said, publish=publish, only=names, to=to, keep=days,
@@ -197,7 +199,17 @@ def _publisher(url: str, token_file: str) -> Publisher:
     return Publisher(history.hub_at(url, token_file))
 
 
-def _watched(address: str, source: Source, data: str, to: str) -> Metrics:
+def _watch(data: str, to: str, ui: str, metrics: Metrics, shown: _Progress) -> Watch:
+    from hubbub.pipeline.layout import Layout
+    from hubbub.pipeline.watch import Watch, Watched
+
+    layout = Layout(data)
+    of = Watched(layout.data, to or str(layout.root), not to, ui)
+    shown.watch = Watch(of, metrics, shown.say)
+    return shown.watch
+
+
+def _counted(address: str, source: Source, data: str, to: str) -> Metrics:
     from hubbub.pipeline.layout import Layout
     from hubbub.pipeline.metrics import PATIENCE, Metrics
 
@@ -205,8 +217,9 @@ def _watched(address: str, source: Source, data: str, to: str) -> Metrics:
     progress = layout.progress()
     here = progress.seq if progress is not None else 0
     metrics = Metrics(source.journal(layout.data, PATIENCE), None if to else here)
-    port = metrics.serve(address)
-    print(f"Metrics for Prometheus: http://{address.rpartition(':')[0]}:{port}/metrics", flush=True)
+    if address:
+        page = f"http://{address.rpartition(':')[0]}:{metrics.serve(address)}/metrics"
+        print(f"Metrics for Prometheus: {page}", flush=True)
     return metrics
 
 
@@ -267,8 +280,9 @@ def _patient(stop: threading.Event, seconds: float) -> _Handler:
 class _Progress:
     """Shows what the pipeline does: one picture in a terminal, else a line a batch."""
 
-    def __init__(self, metrics: Metrics | None = None) -> None:
+    def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+        self.watch: Watch | None = None
         self._console = Console()
         self._reports: deque[Report] = deque(maxlen=_SHOWN)
         self._live: Live | None = None
@@ -286,14 +300,20 @@ class _Progress:
 
     def notice(self, said: str) -> None:
         """Something a user should know, above the picture."""
-        if self._metrics is not None:
-            self._metrics.notice()
+        self._metrics.notice()
+        if self.watch is not None:
+            self.watch.notice(said)
+        self.say(said)
+
+    def say(self, said: str) -> None:
+        """The same of what is no trouble, or will be over."""
         self._console.print(said, style="bold", highlight=False, markup=False, soft_wrap=True)
 
     def report(self, report: Report) -> None:
         self._reports.append(report)
-        if self._metrics is not None:
-            self._metrics.report(report)
+        self._metrics.report(report)
+        if self.watch is not None:
+            self.watch.report(report)
         if self._live is not None:
             self._live.update(picture(list(self._reports)), refresh=True)
             return

@@ -70,6 +70,8 @@ SUBSCRIPTIONS: Final = 10_000  # per session
 
 # The program around the hub.
 CALLBACKS: Final = 1_000  # async functions running at once; then messages for them are dropped
+PIPELINES: Final = 16  # whose state is shown: each has tables of its own
+PIPELINE_BYTES: Final = 256 * KIB  # of what one says of itself: a thousand tables
 HANDED_OVER: Final = 200  # calls from other threads that wait for the loop
 
 # The broker.

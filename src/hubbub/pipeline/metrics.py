@@ -2,7 +2,7 @@
 
 Counters begin with the process. How far behind the tables are is looked up when it is asked for,
 so it also rises while a batch takes long or none ends. Called by the command line, which hands it
-each report; a pipeline without `--metrics` knows nothing of it.
+each report, and by `watch`, which hands the numbers to the hub.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ FAMILIES: Final = (
 class Metrics(Collector):
     """Is told of batches and notices; answers from `serve` on.
 
-    `journal` is its own, since it is asked on another thread than the pipeline's. `seq`: where the
+    `journal` is its own, since it is asked on other threads than the pipeline's. `seq`: where the
     tables stand; None = that is not known before the first batch.
     """
 
@@ -88,8 +88,12 @@ class Metrics(Collector):
             raise SettingError(f"--metrics: cannot listen on {address}: {error}") from error
         return server.server_port
 
+    def numbers(self, look: bool = True) -> dict[str, float]:
+        """All of them by name; `look` up how far behind it is, where that is known."""
+        return {**self._numbers, **(self._behind() if look else {})}
+
     def collect(self) -> Iterator[Metric]:
-        found = {**self._numbers, **self._behind()}
+        found = self.numbers()
         for family in FAMILIES:
             kind = CounterMetricFamily if family.counter else GaugeMetricFamily
             labels = [family.label] if family.label else []

@@ -604,6 +604,7 @@ class Node:
         return {
             **self._figures(),
             "listeners": [str(listener.address) for listener in self.listeners],
+            "pipeline": status.pipelines(self.journal, self.clock.stamp()),
             "clients": status.clients(self.broker, limit, offset),
             "queues": status.queues(self.broker, (await self._queues(offset + limit))[offset:]),
         }

@@ -7,6 +7,7 @@ spared what it does not print.
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections import Counter
 from itertools import islice
@@ -14,12 +15,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from hubbub.core.broker import Broker
+from hubbub.core.limits import PIPELINE_BYTES, PIPELINES
 from hubbub.core.queue import Queue
 from hubbub.journal.writer import Journal
 from hubbub.runtime.upkeep import Upkeep
 from hubbub.schema import name_shown
 
 _AGED: Final = 200  # queues; the oldest message of each is read back
+_SILENT: Final = 20_000_000  # us in which a running pipeline says something, some times over
 OF_CLIENTS: Final = "(of clients)"  # the name of all queues that end with whoever made them
 
 
@@ -118,6 +121,28 @@ def recorded(broker: Broker, journal: Journal | None, upkeep: Upkeep) -> dict[st
         for name, figure in journal.pulse.figures().items():
             found[re.sub("[ /]", "_", name)] = round(figure(), 3)
     return found
+
+
+def pipelines(journal: Journal | None, now: int) -> list[dict[str, Any]]:
+    """What the pipelines of this journal said last, in files beside it (`hubbub.pipeline.watch`).
+
+    One that says nothing any more, and did not say that it ends, is `silent`.
+    """
+    if journal is None:
+        return []
+    found = []
+    for file in islice((journal.directory.path / "pipelines").glob("*.json"), PIPELINES):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            said = json.loads(_most_of(file))
+            if said["state"] in ("running", "behind") and now - said["time"] > _SILENT:
+                said["state"] = "silent"
+            found.append(said)
+    return sorted(found, key=lambda said: str(said["name"]))
+
+
+def _most_of(file: Path) -> str:
+    with file.open(encoding="utf-8") as opened:
+        return opened.read(PIPELINE_BYTES)
 
 
 def _size(directory: Path) -> int:
