@@ -314,6 +314,7 @@ OPERATIONS: dict[str, dict[object, str]] = {
         "/api/v1/figures": verbs.TRACE,
         "/api/v1/ls/{kind}": verbs.TRACE,
         guarded.JOURNAL: verbs.TRACE, guarded.PUBLISH: verbs.PUBLISH,
+        guarded.HISTORY + "/{topic:path}": verbs.SUBSCRIBE,
         guarded.PUBLISH + "/{query}": "its own", script.PATH: "no secret",
         guarded.IDS: verbs.MANAGE, guarded.HEALTH: "no secret", guarded.READY: "no secret",
     },

@@ -44,6 +44,7 @@ _COMMANDS: Final[dict[str, _Command]] = {
     "ls": _Command("hubbub.cli.ls", "List sessions, subscriptions, queues and more of a hub."),
     "pub": _Command("hubbub.cli.pub", "Publish messages, over MQTT or SMQ."),
     "sub": _Command("hubbub.cli.sub", "Print messages as they arrive, over MQTT or SMQ."),
+    "history": _Command("hubbub.cli.past", "Print what was published before, from the journal."),
     "rr": _Command("hubbub.cli.rr", "Send a request over MQTT and print the response."),
     "probe": _Command("hubbub.cli.probe", "Show what an MQTT broker supports, and its limits."),
     "switch": _Command("hubbub.cli.switch", "Call and serve named queues (message-switch)."),

@@ -183,6 +183,12 @@ BOUNDS: Final = (
     Bound("reserve_bytes", SELF, "kept free"),
     Bound("frame_bytes", SELF, "another frame begins"),
     Bound("frame_cache_bytes", SELF, "the oldest are read again"),
+    Bound("history_messages", CLIENT, "refused; the oldest are left out"),
+    Bound("history_bytes", CLIENT, "the oldest are left out, which is said"),
+    Bound("history_seconds", CLIENT, "looked no further back, which is said"),
+    Bound("history_asked", ALL, "MQTT 0x97, HTTP 429; of one user a fifth"),
+    Bound("history_idle", SELF, "the process that reads history ends"),
+    Bound("segment_names", SELF, "no list of its names: it is looked through"),
     Bound("cluster_frame_bytes", SELF, "another frame begins"),
     Bound("cluster_record_bytes", SELF, "refused"),
     Bound("cluster_beat_seconds", SELF, "a sign of life"),
@@ -207,7 +213,7 @@ def _said(one: Bound, settings: Settings) -> str:
     value = one.value(settings)
     if not value and one.setting:
         return one.zero
-    if one.name.endswith(("_seconds", "_again", "_expiry")):
+    if one.name.endswith(("_seconds", "_again", "_expiry", "_idle")):
         return f"{value:g} s" if value < 1_000_000 else f"{value:,.0f} s"
     for unit, size in (("MiB", limits.MIB), ("KiB", limits.KIB)):
         if _is_size(one.name) and value >= size and not value % size:
@@ -216,7 +222,7 @@ def _said(one: Bound, settings: Settings) -> str:
 
 
 def _is_size(name: str) -> bool:
-    sizes = ("link_choked", "link_paused", "hold_back_from", "send_buffer")
+    sizes = ("link_choked", "link_paused", "hold_back_from", "send_buffer", "segment_names")
     return name.endswith(("_bytes", "_properties", "_least", "_most")) or name in sizes
 
 

@@ -23,6 +23,7 @@ from hubbub.core.gate import Admission, Decided
 from hubbub.core.limits import EARLY_BYTES, INFLIGHT
 from hubbub.core.link import Link
 from hubbub.core.message import Message, Run
+from hubbub.core.past import NOTHING_KEPT, Past, has_past
 from hubbub.core.quotas import SUBSCRIBED, size_of
 from hubbub.core.rights import CONSUME, RECEIVE, SUBSCRIBE, verb_of, words_of
 from hubbub.core.session import Session, Subscription
@@ -46,6 +47,7 @@ NO_WILDCARDS: Final = "no wildcards"
 NO_SHARING: Final = "no sharing"
 TOO_MANY: Final = "too many"
 NOT_ALLOWED: Final = "not allowed"
+NO_PAST: Final = "no past"
 
 
 class Refused(Exception):
@@ -94,10 +96,11 @@ def keep(connection: Connection, data: bytes) -> None:
         raise ProtocolError(f"more than {EARLY_BYTES} bytes before the login is answered")
 
 
-def subscribe(broker: Broker, subscription: Subscription) -> bool:
+def subscribe(broker: Broker, subscription: Subscription, past: Past | None = None) -> bool:
     """Let a client's subscription begin; True if it is new. `Refused` says why not.
 
-    What was there before it comes with `catch_up`, once the client was answered.
+    What was there before it comes with `catch_up`, once the client was answered. `past`: it is to
+    begin there, which is asked for with the same right.
     """
     session, name = subscription.session, subscription.filter
     most = broker.subscriptions
@@ -110,7 +113,25 @@ def subscribe(broker: Broker, subscription: Subscription) -> bool:
         _check_name(broker, session, name)
     else:
         _check_filter(broker, session, name)
+    if past is not None:
+        _check_past(broker, session, name)
     return broker.subscribe(subscription)
+
+
+def may_recall(broker: Broker, session: Session, name: str) -> None:
+    """`Refused` unless it may subscribe to that filter, and so ask what was published there."""
+    _check_filter(broker, session, name)
+    _check_past(broker, session, name)
+
+
+def _check_past(broker: Broker, session: Session, name: str) -> None:
+    if not has_past(name):
+        raise Refused(NO_PAST, f"{name[:80]!r} has no history: only topics have one")
+    if not broker.archive.keeps:
+        raise Refused(NO_PAST, NOTHING_KEPT)
+    lacks = broker.archive.lacks(session)
+    if lacks:
+        raise Refused(TOO_MANY, lacks)
 
 
 def _check_quota(broker: Broker, session: Session, name: str) -> None:
@@ -170,9 +191,14 @@ def _demand(broker: Broker, session: Session, verb: str, name: str) -> None:
         raise Refused(NOT_ALLOWED, broker.refuse(session, verb, name))
 
 
-def catch_up(broker: Broker, subscription: Subscription) -> None:
-    """What a new subscription gets at once: what waits in the queue, or is retained."""
+def catch_up(broker: Broker, subscription: Subscription, past: Past | None = None) -> None:
+    """What a new subscription gets at once: what waits in the queue, or is retained. In the place
+    of what is retained one that begins in the past gets that.
+    """
     name = subscription.filter
+    if past is not None:
+        broker.archive.recall(subscription, past)
+        return
     if name.startswith(QUEUE):
         broker.queues.dispatch(broker.queues.named(name[len(QUEUE) :]))
     elif subscription.literal or not name.startswith(SHARE):

@@ -18,6 +18,7 @@ from hubbub.core.log import Log
 from hubbub.core.message import PUBLISHER, SPELLED, Message, Run
 from hubbub.core.metrics import Metrics
 from hubbub.core.names import HUB
+from hubbub.core.past import Archive
 from hubbub.core.quotas import Quotas
 from hubbub.core.rights import PUBLISH, Absent, Rights
 from hubbub.core.route import Route
@@ -40,6 +41,7 @@ class Context:
     stay on the disk (in queues, for sessions that are away, delayed, under a new retained name), ""
     as long as there is room. `gates`: those of the listeners; `rules`: how often they changed.
     `check_source`: a retained message is given only if its publisher may still write there.
+    `archive`: who finds what was published before.
     """
 
     def __init__(self, clock: Clock, log: Log, record: str) -> None:
@@ -68,6 +70,7 @@ class Context:
         self.later = Turns(clock, self.open, self._unsettle).later
         self.rules = 0
         self.check_source = True
+        self.archive = Archive()
         self._again: dict[object, Callable[[], object]] = {}
 
     def client(self, number: int) -> Session | None:

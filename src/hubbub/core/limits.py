@@ -129,6 +129,15 @@ RESERVE_BYTES: Final = 4 * MIB  # kept free for the next snapshot, beside the si
 FRAME_BYTES: Final = 4 * MIB  # of one frame of many rows; a reader takes a frame whole
 FRAME_CACHE_BYTES: Final = 8 * MIB  # frames read back: an offline client's backlog is in order
 
+# What was published before, for who asks or begins there. A child process reads it, one question
+# after the other, so these bound how long others wait and how much waits in the hub.
+HISTORY_MESSAGES: Final = 10_000  # of one answer; who wants more reads the journal, or the tables
+HISTORY_BYTES: Final = 4 * MIB  # of their payloads: as JSON that is ten milliseconds of the loop
+HISTORY_SECONDS: Final = 5.0  # of looking for one answer: some gigabytes of journal
+HISTORY_ASKED: Final = 50  # questions open at once, a fifth of them of one user: 200 MiB of answers
+HISTORY_IDLE: Final = 60.0  # seconds without a question after which the child ends
+SEGMENT_NAMES: Final = 1 * MIB  # of the names in a segment, to pass over it; 40,000 usual ones
+
 # Between the nodes of a cluster.
 CLUSTER_FRAME_BYTES: Final = 256 * KIB  # of records in one frame; NATS takes a MiB as it comes
 CLUSTER_RECORD_BYTES: Final = 2 * MESSAGE_BYTES  # of one record that comes in parts

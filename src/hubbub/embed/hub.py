@@ -30,6 +30,7 @@ from hubbub.core.limits import HANDED_OVER
 from hubbub.core.link import Link
 from hubbub.core.message import SPELLED, Message, run_of
 from hubbub.core.names import HUB
+from hubbub.core.past import past_of
 from hubbub.core.session import Subscription
 from hubbub.core.topics import CLIENT, QUEUE, is_name
 from hubbub.embed.callbacks import (
@@ -402,6 +403,9 @@ class Hub:
         subtopic: str | int | None = None,
         json: bool = False,
         filter: bool = False,
+        *,
+        last: int = 0,
+        since: str = "",
     ) -> int:
         """Have `onmsg(data, ptid, tid, subtid, peer)` called for what is published to a topic.
 
@@ -412,21 +416,26 @@ class Hub:
 
         Beyond the reference: `filter=True` takes MQTT's wildcards (0 is returned, a filter has
         no number), and `$queue/NAME` makes the hub a consumer of that queue: a message is
-        acknowledged when the function returns, a request by publishing to its `ptid`.
+        acknowledged when the function returns, a request by publishing to its `ptid`. `last` and
+        `since` begin in the past: the newest so many messages that the journal has, those since
+        "90s", "30m", "1h", "7d" or an ISO time; ValueError if the hub keeps no journal.
         """
         self._check_filter(topic, filter)
+        past = None
+        if last or since:
+            past = past_of(str(last or ""), since, self.node.broker.clock.stamp())
         wishes = self._wishes.setdefault(topic, {})
         if not wishes and topic != SELF:
             subscription = Subscription(
                 self._me, topic, 0, (SPELLED, SPELLED, SPELLED), literal=not filter
             )
             try:
-                client.subscribe(self.node.broker, subscription)
+                client.subscribe(self.node.broker, subscription, past)
             except client.Refused as refusal:
                 del self._wishes[topic]
                 raise ValueError(str(refusal)) from None
             wishes[self._subtopic_key(subtopic)] = _Wish(onmsg, json)
-            client.catch_up(self.node.broker, subscription)
+            client.catch_up(self.node.broker, subscription, past)
         wishes[self._subtopic_key(subtopic)] = _Wish(onmsg, json)
         if filter or topic == SELF:
             return 0 if filter else self._me.number

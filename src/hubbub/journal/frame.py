@@ -217,6 +217,20 @@ def decode(view: memoryview, at: int) -> list[Row]:
     return list(map(_ROW, zip(*columns, strict=True)))
 
 
+def column(view: memoryview, at: int, number: int) -> Sequence[object]:
+    """The values of one column of the whole, uncompressed frame at `at`: an i64 or bytes."""
+    length, _, _, count, _, _ = HEADER.unpack_from(view, at)
+    message = at + HEADER.size
+    places = _BUFFERS.unpack_from(view, message + BUFFERS_AT)
+    body = view[message + len(BATCH) : at + length]
+    index = sum([6 if layout == 3 else 4 for layout in _LAYOUTS[:number]]) + 2
+    data = body[places[index] : places[index] + places[index + 1]]
+    if _LAYOUTS[number] == _LONG:
+        return data.cast("q").tolist()
+    start, size = places[index + 2], places[index + 3]
+    return _values(data, bytes(body[start : start + size]), count)
+
+
 def _forged(what: str) -> JournalError:
     return JournalError(f"a frame that is right by its checksum, and none: it has {what}")
 

@@ -53,3 +53,30 @@ def rows_of(content: Content, found: Frame) -> list[Row]:
     data = content.around(found.at, found.size)[0]
     columns = batch_of(data, content.placed(found)).columns
     return list(map(Row._make, zip(*map(plain_column, columns), strict=True)))
+
+
+def topics(content: Content, found: Frame) -> tuple[set[bytes], int]:
+    """What stands in the column `topic` of a compressed frame, and the time of its first row."""
+    import pyarrow
+
+    from hubbub.journal.table import some_columns
+
+    data = content.around(found.at, found.size)[0]
+    few = some_columns(data, content.placed(found), ("time", "topic"))
+    begin = few.column("time").cast(pyarrow.int64())[0].as_py()
+    return set(few.column("topic").cast(pyarrow.binary()).unique().to_pylist()), begin
+
+
+def rows_of_topics(content: Content, found: Frame, wanted: set[bytes]) -> list[Row]:
+    """The rows of a compressed frame with one of these topics."""
+    import pyarrow
+    from pyarrow import compute
+
+    from hubbub.journal.table import batch_of, plain_column
+
+    data = content.around(found.at, found.size)[0]
+    batch = batch_of(data, content.placed(found))
+    values = pyarrow.array(sorted(wanted), pyarrow.binary())
+    mask = compute.is_in(batch.column("topic").cast(pyarrow.binary()), value_set=values)
+    columns = batch.filter(mask).columns
+    return list(map(Row._make, zip(*map(plain_column, columns), strict=True)))

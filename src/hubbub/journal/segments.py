@@ -6,6 +6,7 @@
     DIR/log/<first>.rows     a segment: rows from seq <first> (20 digits) to where the next begins
     DIR/log/committed        twice 16 bytes: the last seq that readers may see, and its CRC-32
     DIR/state/<seq>.rows     a snapshot: what the fold of all rows up to <seq> leads to
+    DIR/names/<first>.names  which names a segment has (`names`); no hub needs it
     DIR/quarantine/          damaged files as they were found
     DIR/reserve              room for a snapshot on a disk that is full otherwise
     DIR/scrubbed             when it was last read from end to end, by its time

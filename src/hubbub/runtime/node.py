@@ -54,6 +54,7 @@ from hubbub.errors import SettingError
 from hubbub.journal.writer import Journal
 from hubbub.protocols import registry
 from hubbub.runtime import cluster, descriptors, status
+from hubbub.runtime.archive import JournalArchive
 from hubbub.runtime.arrivals import Arrivals
 from hubbub.runtime.binding import ServerSocket
 from hubbub.runtime.busypoll import BusyPoll
@@ -126,6 +127,7 @@ class Node:
         self.arrivals = Arrivals(self.clock, self.broker.metrics)
         self.gates = Gates(self.broker.open)
         self.upkeep = Upkeep(self.clock)
+        self.archive: JournalArchive | None = None
         self.delay = Histogram()
         self.figures = Figures(self.broker, None, self.delay)
         self._held_back: set[Socket | Line] = set()
@@ -192,6 +194,8 @@ class Node:
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await self._sweeper
         await self.upkeep.end()
+        if self.archive is not None:
+            await self.archive.close()
         self.broker.audit.close()
         if self._commit_timer is not None:
             self._commit_timer.cancel()
@@ -246,6 +250,10 @@ class Node:
         record = settings.journal.record if journal is not None else "none"
         rows = journal if journal is not None else Log(self.clock)
         broker = self.broker = Broker(self.clock, rows, record, settings.journal.exclude)
+        if journal is not None:
+            broker.archive = self.archive = JournalArchive(
+                broker, journal.directory.path, self.schedule
+            )
         self.waiting = Waiting(broker.metrics)
         self.rates = Rates(self.clock, broker.metrics)
         self.arrivals = Arrivals(self.clock, broker.metrics)

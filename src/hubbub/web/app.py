@@ -41,11 +41,13 @@ from hubbub.core.limits import (
     REFUSALS_KEPT,
 )
 from hubbub.core.rights import MANAGE
+from hubbub.runtime.archive import JournalArchive
 from hubbub.runtime.figures import Figures
 from hubbub.web import listing, prometheus, script
 from hubbub.web.guarded import (
     ADMISSION,
     HEALTH,
+    HISTORY,
     IDS,
     JOURNAL,
     OPEN,
@@ -56,6 +58,7 @@ from hubbub.web.guarded import (
     session_of,
     token_of,
 )
+from hubbub.web.history import history
 from hubbub.web.journal import JournalApi
 from hubbub.web.mounted import Mounted
 from hubbub.web.numbers import number_in
@@ -82,6 +85,8 @@ class Host(Inside, typing.Protocol):
     @property
     def figures(self) -> Figures: ...
     def unready(self) -> str: ...
+    @property
+    def archive(self) -> JournalArchive | None: ...
 
 
 class Application:
@@ -107,6 +112,7 @@ class Application:
                 Route("/api/v1/figures", self._figures),
                 Route("/api/v1/ls/{kind}", self._list),
                 Route(JOURNAL, self._rows),
+                Route(HISTORY + "/{topic:path}", self._history),
                 Route(PUBLISH, self._take, methods=["POST"]),
                 Route(PUBLISH + "/{query}", self._forget, methods=["DELETE"]),
                 Route(IDS, self._remove_id, methods=["DELETE"]),
@@ -192,6 +198,9 @@ class Application:
         if self._journal is None:
             return refused(404, "this hub keeps no journal: see journal.record and durability")
         return await self._journal(request)
+
+    async def _history(self, request: WebRequest) -> Response:
+        return await history(request, self._hub.broker, self._hub.archive)
 
     async def _take(self, request: WebRequest) -> Response:
         return await self._publish.publish(request)

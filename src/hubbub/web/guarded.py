@@ -36,6 +36,7 @@ API: Final = "/api/"
 JOURNAL: Final = "/api/v1/journal"
 PUBLISH: Final = "/api/v1/publish"
 IDS: Final = "/api/v1/ids"
+HISTORY: Final = "/api/v1/history"
 ADMISSION: Final = "hubbub.admission"  # where a scope keeps who its request comes from
 BROKEN_OFF: Final = "upload broken off"
 HEALTH: Final = "/healthz"
@@ -178,7 +179,7 @@ def _wants_token() -> JSONResponse:
 
 def _missing(broker: Broker, path: str, admission: Admission) -> Response | None:
     """What a client that was let in lacks for this path, if anything."""
-    if path.startswith((PUBLISH, IDS)):  # they ask by themselves, name by name
+    if path.startswith((PUBLISH, IDS, HISTORY)):  # they ask by themselves, name by name
         return None
     asks = session_of(admission)
     if path == JOURNAL:

@@ -8,11 +8,14 @@ calls it, now and in later turns. No I/O.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Final
 
 from hubbub.core import client
+from hubbub.core.clock import Clock
 from hubbub.core.link import Link
+from hubbub.core.past import Past, past_of, split
 from hubbub.core.session import Subscription
 from hubbub.core.topics import CLIENT, SELF, SHARE, is_plain, is_well_formed
 from hubbub.protocols.mqtt import codec
@@ -23,7 +26,11 @@ from hubbub.protocols.mqtt.session import ANY_PACKET, MqttSession
 from hubbub.protocols.mqtt.sessions import Sessions
 from hubbub.schema import name_from_wire
 
+log = logging.getLogger("hubbub.mqtt")
+
 PIECE: Final = 50  # filters of one turn: a millisecond or two
+LAST: Final = b"hubbub-last"  # user properties of a SUBSCRIBE: its filters begin in the past
+SINCE: Final = b"hubbub-since"
 
 
 def subscribe(
@@ -42,11 +49,14 @@ def subscribe(
     _check_answer(session, len(wanted))
     identifier = sum(properties.subscriptions) if properties is not None else 0
     codes, offers = [], []
+    begins = _past_in(properties)
     link = _shut(session, len(wanted))
     try:
         for number, (name, wish) in enumerate(wanted, 1):
             options = wish | codec.NO_LOCAL if asked.bridge else wish
-            code, offered = _subscribe_one(mqtt, session, name_from_wire(name), options, identifier)
+            code, offered = _subscribe_one(
+                mqtt, session, name_from_wire(name), options, identifier, begins
+            )
             codes.append(code if v5 else _before_5(code, wish, asked.version))
             if offered is not None:
                 offers.append(offered)
@@ -63,10 +73,23 @@ def subscribe(
     finally:
         if link is not None:
             link.reopen()
-    for number, subscription in enumerate(offers, 1):
-        client.catch_up(mqtt.broker, subscription)
+    for number, (subscription, past) in enumerate(offers, 1):
+        client.catch_up(mqtt.broker, subscription, past)
         if not number % PIECE:
             yield
+
+
+def _past_in(properties: codec.Properties | None) -> tuple[str, str]:
+    """What the user properties of a SUBSCRIBE say of the past, "" where they say nothing."""
+    said = dict(properties.user) if properties is not None and properties.user else {}
+    return name_from_wire(said.get(LAST, b"")), name_from_wire(said.get(SINCE, b""))
+
+
+def _begun(name: str, asked: tuple[str, str], clock: Clock) -> tuple[Past | None, str]:
+    """Where in the past a subscription begins, and its filter. ValueError if nobody can say."""
+    if asked[0] or asked[1]:
+        return past_of(asked[0], asked[1], clock.stamp()), name
+    return split(name, clock.stamp()) if name.startswith("$") else (None, name)
 
 
 def _shut(session: MqttSession, filters: int) -> Link | None:
@@ -86,9 +109,17 @@ def _before_5(code: int, asked: int, version: str) -> int:
 
 
 def _subscribe_one(
-    mqtt: Sessions, session: MqttSession, name: str, options: int, identifier: int
-) -> tuple[int, Subscription | None]:
-    """The code for one filter, and the subscription if something is to be sent for it now."""
+    mqtt: Sessions, session: MqttSession, name: str, options: int, identifier: int,
+    begins: tuple[str, str],
+) -> tuple[int, tuple[Subscription, Past | None] | None]:  # fmt: skip
+    """The code for one filter, and the subscription if something is to be sent for it now, with
+    where in the past it begins. `begins`: what the packet says of that.
+    """
+    try:
+        past, name = _begun(name, begins, mqtt.broker.clock)
+    except ValueError as error:
+        log.info("%s: %s", session.client, error)
+        return spec.IMPLEMENTATION, None
     name = _meant(session, name, "a SUBSCRIBE to")
     no_local = options & codec.NO_LOCAL != 0
     if no_local and name.startswith(SHARE):
@@ -99,11 +130,12 @@ def _subscribe_one(
     subscription = Subscription(session, name, qos, encodings, False, packed, no_local)
     session.changes(name)
     try:
-        new = client.subscribe(mqtt.broker, subscription)
+        new = client.subscribe(mqtt.broker, subscription, past)
     except client.Refused as refusal:
         return _refused(session, refusal), None
     handling = options >> codec.HANDLING_SHIFT
-    return qos, subscription if handling == 0 or (handling == 1 and new) else None
+    wanted = past is not None or handling == 0 or (handling == 1 and new)
+    return qos, (subscription, past) if wanted else None
 
 
 def _meant(session: MqttSession, name: str, packet: str) -> str:
@@ -125,6 +157,7 @@ _CODES: Final = {
     client.NO_SHARING: spec.NO_SHARED,
     client.TOO_MANY: spec.QUOTA,
     client.NOT_ALLOWED: spec.NOT_ALLOWED,
+    client.NO_PAST: spec.IMPLEMENTATION,
 }
 # A client of 5.0 read in its CONNACK that there is no such thing (3.2.2.3.11, 3.2.2.3.13).
 _NOT_OFFERED: Final = (client.NO_WILDCARDS, client.NO_SHARING)
@@ -151,13 +184,21 @@ def unsubscribe(mqtt: Sessions, session: MqttSession, body: bytes) -> Iterator[N
     for number, name in enumerate(names, 1):
         if not number % PIECE:
             yield
-        meant = _meant(session, name_from_wire(name), "an UNSUBSCRIBE from")
+        meant = _meant(session, _without_past(name_from_wire(name)), "an UNSUBSCRIBE from")
         session.changes(meant)
         found = mqtt.broker.unsubscribe(session, meant)
         codes.append(spec.SUCCESS if found else spec.NO_SUBSCRIPTION)
     session.subscribed()
     answer = codec.acknowledgement(codec.UNSUBACK, packet_id)
     _answer(session, codec.unsuback(packet_id, codes) if v5 else answer, False)
+
+
+def _without_past(name: str) -> str:
+    """What was subscribed to as `$history/20/TOPIC` is TOPIC."""
+    try:
+        return split(name, 0)[1] if name.startswith("$") else name
+    except ValueError:
+        return name
 
 
 def _check_answer(session: MqttSession, filters: int) -> None:

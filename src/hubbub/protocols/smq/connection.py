@@ -14,6 +14,7 @@ the end of this file; anything else closes the connection.
 from __future__ import annotations
 
 import contextlib
+import logging
 import secrets
 from collections.abc import Callable
 from typing import Final
@@ -27,6 +28,7 @@ from hubbub.core.gate import Admission, Opening
 from hubbub.core.limits import PACKETS_LOOKED, ROUTES, TURN_SECONDS
 from hubbub.core.link import Link
 from hubbub.core.message import Run
+from hubbub.core.past import split
 from hubbub.core.quotas import SUBTOPICS, TOPICS
 from hubbub.core.rights import OBSERVE, verb_of
 from hubbub.core.route import Route
@@ -38,6 +40,8 @@ from hubbub.protocols.smq.session import SmqEncoding, SmqRaw, SmqSession, SmqWeb
 from hubbub.schema import name_from_wire
 from hubbub.wire.http import Request, authorization, is_jwt
 from hubbub.wire.websocket import frame
+
+log = logging.getLogger("hubbub.smq")
 
 NAME_BYTES: Final = codec.FRAME_BYTES - 8  # its ack must fit a frame
 
@@ -324,22 +328,28 @@ class SmqConnection(Connection):
 
     def _subscribe(self, body: bytes) -> None:
         session = self._me()
-        name = _name_in(body)
-        if name in session.subscriptions:
+        try:
+            past, name = split(_name_in(body), self.broker.clock.stamp())
+        except ValueError as error:
+            log.info("%s: %s", session.client, error)
+            self._acknowledge(codec.SUBACK, 0, body)
+            return
+        known = name in session.subscriptions
+        if known and past is None:
             self._acknowledge(codec.SUBACK, self.smq.topic_id(name, session), body)
             return
         subscription = Subscription(session, name, 0, session.encodings, literal=True)
         session.settled = False  # nothing of a queue leaves before the Suback
         number = 0
         with contextlib.suppress(client.Refused):
-            client.subscribe(self.broker, subscription)
+            client.subscribe(self.broker, subscription, past)
             number = self.smq.topic_id(name, session)
-        if not number:
+        if not (number or known):
             self.broker.unsubscribe(session, name)
         self._acknowledge(codec.SUBACK, number, body)
         session.settled = True
-        if number and (self.smq.retained or name.startswith(QUEUE)):
-            client.catch_up(self.broker, subscription)
+        if number and (self.smq.retained or past is not None or name.startswith(QUEUE)):
+            client.catch_up(self.broker, subscription, past)
 
     def _create(self, body: bytes) -> None:
         session = self._me()

@@ -252,6 +252,9 @@ class SmqSession(Session):
             return False
         return self.number != 0 and self.settled and len(self.leases) < INFLIGHT
 
+    def hungry(self) -> bool:
+        return self.link.size <= LINK_CHOKED
+
     def fits(self, message: Message, subscription: Subscription) -> bool:
         return len(message.payload) <= self.encoding.payload_bytes
 

@@ -1,0 +1,210 @@
+"""History over HTTP, MQTT and SMQ, in a program and on the command line: who gets what."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from hubbub import Hub
+from hubbub.auth.passwords import add_user
+from hubbub.config.settings import Settings
+from hubbub.runtime import archive
+from hubbub.web.app import Application
+from tests.clients import PATIENCE, Mqtt, message, mqtt, smq
+
+API = "/api/v1/history/"
+ACL = "user ann\ntopic #\nuser bob\ntopic read open/#\n"
+
+
+@pytest.fixture
+async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
+    hub = Hub(listen="127.0.0.1:0", data=tmp_path / "data")
+    hub.node.web = Application(hub.node)
+    async with hub:
+        yield hub
+
+
+@pytest.fixture
+async def guarded(tmp_path: Path) -> AsyncIterator[Hub]:
+    """ann may everything, bob may read below open/."""
+    users, acl = tmp_path / "users", tmp_path / "acl"
+    for user in ("ann", "bob"):
+        add_user(users, user, b"secret")
+    acl.write_text(ACL)
+    settings = Settings(
+        data=str(tmp_path / "data"), listen=("127.0.0.1:0",), password_file=str(users),
+        acl_file=str(acl),
+    )  # fmt: skip
+    hub = Hub(settings=settings)
+    hub.node.web = Application(hub.node)
+    async with hub:
+        yield hub
+
+
+def fill(hub: Hub, *topics: str) -> None:
+    for number, topic in enumerate(topics):
+        hub.publish(b"%d" % number, topic)
+
+
+async def ask(hub: Hub, query: str, user: str = "") -> httpx.Response:
+    auth = httpx.BasicAuth(user, "secret") if user else None
+    async with httpx.AsyncClient(base_url=f"http://{hub.addresses[0]}", trust_env=False) as web:
+        return await web.get(API + query, auth=auth, timeout=30)
+
+
+def payloads(answer: httpx.Response) -> list[str | None]:
+    return [one.get("payload") for one in answer.json()["messages"]]
+
+
+async def begin(client: Mqtt, topic: str, qos: int = 0, **user: str) -> int:
+    said = Properties(PacketTypes.SUBSCRIBE)  # type: ignore[no-untyped-call]
+    said.UserProperty = [(f"hubbub-{name}", value) for name, value in user.items()]
+    client.paho.subscribe(topic, options=SubscribeOptions(qos), properties=said)
+    return await client.code("subscribe")
+
+
+async def heard(client: Mqtt, count: int) -> list[bytes]:
+    async with asyncio.timeout(PATIENCE):
+        return [(await client.heard.get())[1] for _ in range(count)]
+
+
+async def test_over_http(hub: Hub) -> None:
+    fill(hub, *["a/b", "a/c"] * 5)
+    hub.publish(b"\xff\0", "a/b", qos=1, retain=True, properties={"user": [["k", "v"]]})
+    assert payloads(await ask(hub, "a/c")) == list("13579")
+    assert payloads(await ask(hub, "a/c?last=2")) == ["7", "9"]
+    assert payloads(await ask(hub, "a/+?last=3&since=1h")) == ["8", "9", None]
+    [said] = (await ask(hub, "a/%23?last=1")).json()["messages"]
+    assert int(said.pop("seq")) > 10 and said.pop("time").startswith("20")
+    assert said == {
+        "topic": "a/b", "protocol": "", "client": "hub", "base64": "/wA=", "qos": 1, "retain": True,
+        "properties": {"user": [["k", "v"]]},
+    }  # fmt: skip
+    everything = (await ask(hub, "%23?since=2020-01-01")).json()
+    assert everything["complete"] and len(everything["messages"]) == 11
+    for query, status in (
+        ("a?last=0", 400), ("a?since=never", 400), ("a?first=1", 400), ("a/%23/b", 400),
+        ("$queue/a", 404), ("$SYS/%23", 404), ("$client/self", 404), ("$share/g/a", 404),
+    ):  # fmt: skip
+        assert (await ask(hub, query)).status_code == status, query
+
+
+async def test_who_may_not_subscribe_gets_nothing(guarded: Hub) -> None:
+    fill(guarded, "open/a", "shut/a", "open/b", "shut/b")
+    assert payloads(await ask(guarded, "%23", "ann")) == list("0123")
+    assert payloads(await ask(guarded, "open/%23", "bob")) == list("02")
+    assert payloads(await ask(guarded, "%23", "bob")) == list("02")
+    assert payloads(await ask(guarded, "+/b", "bob")) == ["2"]
+    assert (await ask(guarded, "shut/a", "bob")).status_code == 403
+    assert (await ask(guarded, "shut/%23", "bob")).status_code == 403
+    assert (await ask(guarded, "open/a")).status_code == 401
+    bob = Mqtt(guarded, "bob-1", "bob", "secret")
+    assert await bob.open() == 0
+    assert await begin(bob, "shut/a", last="5") == 0x87
+    assert await begin(bob, "#", last="5") == 0
+    assert await heard(bob, 2) == [b"0", b"2"]
+    bob.paho.disconnect()
+    bob.paho.loop_stop()
+
+
+async def test_a_subscription_of_mqtt_5_begins_in_the_past(hub: Hub) -> None:
+    """History first, then what is live: none is missing, none comes twice."""
+    fill(hub, *["a"] * 9)
+    hub.publish(b"9", "a", retain=True)
+    async with mqtt(hub, "ann") as ann:
+        assert await begin(ann, "a", 1, last="3") == 1
+        assert await heard(ann, 3) == [b"7", b"8", b"9"]
+        hub.publish(b"10", "a", qos=1)
+        assert await heard(ann, 1) == [b"10"]
+        assert await begin(ann, "a", 0, since="1h") == 0
+        assert await heard(ann, 11) == [b"%d" % n for n in range(11)]
+        assert await begin(ann, "a", 0, last="x") == 0x83
+        assert await begin(ann, "$queue/a", 0, last="1") == 0x83
+        assert ann.heard.empty()
+
+
+async def test_where_there_are_no_properties_the_name_says_it(hub: Hub) -> None:
+    fill(hub, *["a/b"] * 5)
+    async with smq(hub) as device:
+        await device.subscribe("$history/2/a/b")
+        assert [(await message(device)).payload for _ in range(2)] == [b"3", b"4"]
+        hub.publish(b"5", "a/b")
+        assert (await message(device)).payload == b"5"
+        with pytest.raises(Exception, match="a/b"):
+            await device.subscribe("$history/0/a/b")
+    async with mqtt(hub, "old") as old:
+        assert await old.subscribe("$history/1h/a/#") == 1
+        assert await heard(old, 6) == [b"%d" % n for n in range(6)]
+
+
+async def test_of_a_program(hub: Hub) -> None:
+    fill(hub, *["a"] * 5)
+    found: asyncio.Queue[bytes] = asyncio.Queue()
+    hub.subscribe("a", lambda data, *rest: found.put_nowait(data), last=2)
+    async with asyncio.timeout(PATIENCE):
+        assert [await found.get() for _ in range(2)] == [b"3", b"4"]
+    with pytest.raises(ValueError, match="last"):
+        hub.subscribe("b", print, last=-1)
+    async with Hub() as memory:
+        with pytest.raises(ValueError, match="keeps no history"):
+            memory.subscribe("a", print, last=1)
+
+
+async def test_a_session_that_lasts_and_what_is_over(hub: Hub) -> None:
+    """What comes from the past is in no backlog: a restart has nothing to send again."""
+    fill(hub, *["a"] * 3)
+    async with mqtt(hub, "ann") as ann:
+        await begin(ann, "a", 2, last="3")
+        assert await heard(ann, 3) == [b"0", b"1", b"2"]
+        [session] = [one for one in hub.node.broker.clients.values() if one.client == "ann"]
+        assert session.unacknowledged() == 0
+
+
+async def test_questions_are_bounded_and_the_process_that_answers_ends(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(hub, "a")
+    monkeypatch.setattr(archive, "HISTORY_IDLE", 0.05)
+    monkeypatch.setattr(archive, "HISTORY_ASKED", 10)
+    answers = await asyncio.gather(*(ask(hub, "a") for _ in range(8)))
+    assert [answer.status_code for answer in answers if answer.status_code != 429][:1] == [200]
+    assert any("of one user" in answer.text for answer in answers if answer.status_code == 429)
+    one = hub.node.archive
+    assert one is not None
+    async with asyncio.timeout(PATIENCE):
+        while one._child is not None:
+            await asyncio.sleep(0.01)
+    monkeypatch.setattr(archive, "HISTORY_IDLE", 60.0)
+    assert payloads(await ask(hub, "a")) == ["0"], "it starts again"
+    assert one._child is not None
+    one._child.process.kill()
+    one._child.process.wait()
+    assert (await ask(hub, "a")).status_code == 503
+    assert payloads(await ask(hub, "a")) == ["0"]
+
+
+@pytest.mark.interop
+async def test_on_a_terminal(hub: Hub) -> None:
+    fill(hub, "a", "b", "a")
+    url = f"http://{hub.addresses[0]}"
+
+    def said(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "hubbub", "history", *options, "--url", url]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+
+    lines = (await asyncio.to_thread(said, "a", "--last", "5")).stdout.splitlines()
+    assert [line.split(" ")[2:] for line in lines] == [["a", "0"], ["a", "2"]]
+    assert (await asyncio.to_thread(said, "#", "-F", "%t=%p")).stdout == "a=0\nb=1\na=2\n"
+    assert "Nothing of that" in (await asyncio.to_thread(said, "none")).stderr
+    answer = json.loads((await asyncio.to_thread(said, "b", "--since", "1h", "--json")).stdout)
+    assert [one["payload"] for one in answer["messages"]] == ["1"]
