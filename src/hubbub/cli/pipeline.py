@@ -7,6 +7,7 @@ whole history (`replay`, `backfill`, `compact`) is in `history`.
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import sys
@@ -26,11 +27,13 @@ from rich.table import Table
 from hubbub.cli import history, tables
 from hubbub.cli.tables import Data, Master, Remote, need_spark
 from hubbub.config.settings import DEFAULT_DATA
+from hubbub.config.sources import load
 from hubbub.errors import SettingError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from hubbub.pipeline.after import Named
     from hubbub.pipeline.metrics import Metrics
     from hubbub.pipeline.publish import Publisher
     from hubbub.pipeline.run import Report, Source
@@ -89,6 +92,12 @@ def run(
     metrics: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Serve /metrics there, for Prometheus.")
     ] = "",
+    catalog: Annotated[
+        str, typer.Option(metavar="NAME", help="Tables of Apache Iceberg too: sqlite, or a URL.")
+    ] = "",
+    config: Annotated[
+        str, typer.Option("--config", "-c", metavar="FILE", help="Read pipeline.… of it.")
+    ] = "",
     master: Master = "local[*]",
     remote: Remote = "",
 ) -> None:
@@ -101,6 +110,7 @@ def run(
     names = tables.names(only) if only else pipeline.NAMES
     days = _days(keep or [])
     settings = _settings(memory, conf or [])
+    named = _named(catalog, config)
     if to and keep:
         raise SettingError("--keep does not reach --to: use the lifecycle rules of the storage")
     if not hub:
@@ -135,6 +145,7 @@ def run(
                 spark, data, stop, progress.report, every=every, once=once, skip_lost=skip_lost,
                 rules=said, publish=publish, only=names, to=to, keep=days,
                 notice=progress.notice, again=again, source=source,
+                catalog=named,
             )  # fmt: skip
     except KeyboardInterrupt:
         print("Ended in the midst of a batch; the next run begins it again.", flush=True)
@@ -221,6 +232,16 @@ def _counted(address: str, source: Source, data: str, to: str) -> Metrics:
         page = f"http://{address.rpartition(':')[0]}:{metrics.serve(address)}/metrics"
         print(f"Metrics for Prometheus: {page}", flush=True)
     return metrics
+
+
+def _named(catalog: str, config: str) -> Named:
+    """Which catalog the options, the environment and the file say; pyiceberg has to be there."""
+    from hubbub.pipeline.after import Named
+
+    said = load(config or None, environment=os.environ).pipeline
+    if catalog or said.catalog:
+        import pyiceberg  # noqa: F401
+    return Named(catalog or said.catalog, said.namespace)
 
 
 def _days(given: list[str]) -> dict[str, float]:

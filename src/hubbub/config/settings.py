@@ -415,6 +415,22 @@ class Api(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = ""
 
 
+class Pipeline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `hubbub pipeline run --config FILE` reads of this file. The hub itself does not look."""
+
+    catalog: Annotated[
+        str,
+        _because(
+            'the tables are tables of Apache Iceberg too, in this catalog: "sqlite" is a file '
+            "beside them; sqlite:///… or postgresql+psycopg2://… a database, http(s)://… REST, "
+            "thrift://… Hive; else a name from pyiceberg's own settings. Empty is none"
+        ),
+    ] = ""
+    namespace: Annotated[
+        str, _because("what the tables are called there: NAMESPACE.messages; one for each hub")
+    ] = "hubbub"
+
+
 class Log(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the process says on stderr."""
 
@@ -508,6 +524,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sys: Sys = Sys()
     api: Api = Api()
     cluster: Cluster = Cluster()
+    pipeline: Pipeline = Pipeline()
     log: Log = Log()
 
     def listeners(self) -> list[Listener]:

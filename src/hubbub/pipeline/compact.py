@@ -40,7 +40,7 @@ def tidy(layout: Layout, keep: dict[str, float], now: Progress, before: Progress
 
     `keep`: days by table. `before`: the progress before the batch, None at the first ever.
     """
-    over = before is None or before.group != now.group
+    over = _over(now, before)
     for table in layout.root.iterdir():
         if table.name.startswith("_") or not table.is_dir():
             continue
@@ -53,6 +53,15 @@ def tidy(layout: Layout, keep: dict[str, float], now: Progress, before: Progress
                 _merge_grown(layout, table.name, now)
         if over and table.name in keep:
             drop(layout, table.name, now, keep[table.name])
+
+
+def tidied(now: Progress, before: Progress | None) -> bool:
+    """Whether `tidy` may have changed files."""
+    return _over(now, before) or now.batch % MERGE == 0
+
+
+def _over(now: Progress, before: Progress | None) -> bool:
+    return before is None or before.group != now.group
 
 
 def compact(layout: Layout, name: str, now: Progress) -> int:

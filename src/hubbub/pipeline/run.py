@@ -31,8 +31,8 @@ from pyspark.sql.utils import is_remote
 
 from hubbub.errors import DirectoryError, HubbubError, JournalError
 from hubbub.journal.table import Table as Journal
+from hubbub.pipeline.after import NOWHERE, After, Named, need_local
 from hubbub.pipeline.batches import Batches, Publish, Report, Work
-from hubbub.pipeline.compact import tidy
 from hubbub.pipeline.layout import Fence, Layout, ends_at
 from hubbub.pipeline.places import Disk, Place, Remote, settle
 from hubbub.pipeline.rules import NO_RULES, Rules
@@ -127,6 +127,7 @@ def run(
     notice: Callable[[str], None] = lambda said: None,
     again: Callable[[], SparkSession] | None = None,
     source: Source = Source(),  # noqa: B008  # it never changes
+    catalog: Named = NOWHERE,
 ) -> None:
     """Write the tables of a data directory until `stop` is set; with `once`, what is there now.
 
@@ -137,7 +138,7 @@ def run(
     `keep`: days by table, after which rows are removed. `notice` is told in a line what a user
     should know: rows lost, an alert that fails, a batch cut smaller. `again` starts a new Spark
     if its process has ended. `source`: a running hub whose journal is read; then the data directory
-    holds the tables and no more.
+    holds the tables and no more. `catalog`: where the tables are tables of Iceberg too.
 
     Returns after a whole batch, or after PATIENCE in the midst of one. Raises DirectoryError if
     the tables cannot be written, and JournalError if the journal cannot be read: rows that
@@ -147,24 +148,32 @@ def run(
     layout = Layout(data)
     place: Place = Remote(spark, to) if to else Disk(spark, layout)
     tables = _chosen(only, rules)
+    need_local(catalog, bool(to) or is_remote())
     place.prepare(tables)
-    journal = source.journal(layout.data, strict=not skip_lost)
-    whole = partial(tidy, layout, keep or {}) if not to else _nothing_more
-    trials, fence = Trials(None if to else layout.trial), Fence(None if to else layout.published)
-    work = Work(
-        place, journal, tables, rules, report, notice, publish, trials, fence, whole
-    )  # fmt: skip
-    query = _Query(layout.data, source, to, only, keep or {}, every, once, skip_lost)
     try:
+        after = None if to else After(catalog, layout, tables, keep or {}, notice)
+        journal = source.journal(layout.data, strict=not skip_lost)
+        trials = Trials(None if to else layout.trial)
+        work = Work(
+            place, journal, tables, rules, report, notice, publish, trials,
+            Fence(None if to else layout.published), after or _nothing_more,
+        )  # fmt: skip
+        query = _Query(layout.data, source, to, only, keep or {}, every, once, skip_lost)
         while not _followed(spark, work, query, stop):
             if died():
                 spark = _anew(again, work)
+        if after is not None:
+            after.end()
     finally:
         place.release()
 
 
 def _nothing_more(now: object, before: object) -> None:
     """What is done after a batch where files cannot be exchanged."""
+
+
+def _unheard(said: str) -> None:
+    """A notice where nobody is."""
 
 
 def _chosen(only: tuple[str, ...], rules: Rules) -> tuple[AnyTable, ...]:
@@ -334,11 +343,12 @@ def _far(
     spark = frame.sparkSession
     layout = Layout(query.data)
     place = Remote(spark, query.to) if query.to else Disk(spark, layout)
-    whole = _nothing_more if query.to else partial(tidy, layout, query.keep)
+    tables = _chosen(query.only, rules)
+    whole = None if query.to else After(NOWHERE, layout, tables, query.keep, _unheard)
     trials, fence = Trials(), Fence(None if query.to else layout.published)
     journal = query.source.journal(layout.data, strict=not query.skip_lost)
     work = Work(
-        place, journal, _chosen(query.only, rules), rules,
-        lambda report: None, lambda said: None, publish, trials, fence, whole,
+        place, journal, tables, rules, lambda report: None, _unheard, publish, trials, fence,
+        whole or _nothing_more,
     )  # fmt: skip
     Batches(work).write(frame, batch)

@@ -102,7 +102,7 @@ class Watch:
         """The file: see docs/reference/http-api.md, `pipeline`."""
         numbers = self._metrics.numbers()
         late = numbers.get("behind_seconds", 0.0) > LATE
-        if late != self._late:
+        if late != self._late and (self._late or self._recent):  # the first takes its time
             self._late = late
             self._behind(_behind(numbers, self._rate()) if late else "the tables caught up")
         return {
