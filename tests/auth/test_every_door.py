@@ -171,7 +171,7 @@ SWITCH = [
     (b"GET", b"/"), (b"GET", b"/login/me"), (b"GET", b"/trace"), (b"POST", b"/publish/t"),
     (b"POST", b"/bind/q"),
 ]  # fmt: skip
-WEB = [(b"GET", b"/api/v1/status"), (b"GET", b"/admin/"), (b"GET", b"/nothing")]
+WEB = [(b"GET", b"/api/v1/status"), (b"GET", b"/metrics"), (b"GET", b"/nothing")]
 
 
 @pytest.mark.parametrize(("user", "secret"), WRONG)

@@ -36,7 +36,7 @@ from hubbub.protocols.switch import Switch, operations
 from hubbub.protocols.switch import codec as switch
 from hubbub.protocols.switch.connection import OPERATIONS as SWITCH_OPERATIONS
 from hubbub.runtime.node import Node
-from hubbub.web import guarded, script
+from hubbub.web import dashboard, guarded, script
 from hubbub.web.app import Application
 from tests.protocols.smq.device import Device, Hub
 from tests.protocols.switch.journaled import get, post, transfer
@@ -309,10 +309,14 @@ OPERATIONS: dict[str, dict[object, str]] = {
         smq.PONG: "nothing", smq.DISCONNECT: "its own",
     },
     "web": {
-        "/": verbs.TRACE, "/admin/": verbs.TRACE, "/admin/status": verbs.TRACE,
+        "/": "no secret", "/admin/": "no secret", "/admin/session": "login",
+        "/admin/login": "login", "/admin/logout": "login", dashboard.FILE: "no secret",
         "/api/v1/status": verbs.TRACE, "/metrics": verbs.TRACE, "/api/v1/refusals": verbs.TRACE,
         "/api/v1/figures": verbs.TRACE,
         "/api/v1/ls/{kind}": verbs.TRACE,
+        "/api/v1/traffic": verbs.TRACE, guarded.RETAINED: verbs.RECEIVE,
+        guarded.TAIL: verbs.SUBSCRIBE, guarded.QUEUE: verbs.CONSUME,
+        guarded.QUEUE + "/messages": verbs.DESTROY,
         guarded.JOURNAL: verbs.TRACE, guarded.PUBLISH: verbs.PUBLISH,
         guarded.HISTORY + "/{topic:path}": verbs.SUBSCRIBE,
         guarded.PUBLISH + "/{query}": "its own", script.PATH: "no secret",
@@ -338,7 +342,9 @@ def test_no_page_is_without_a_verb() -> None:
     routed = {cast(Route, route).path for route in application.asgi.routes}
     assert routed == set(OPERATIONS["web"])
     nobody = Admission("web", "", "eve", ruled(), None)
-    asked = routed - {script.PATH, guarded.HEALTH, guarded.READY}  # before anybody is asked
+    free = {path for path in routed if OPERATIONS["web"][path] in ("no secret", "login")}
+    assert all(path in guarded.OPEN or path.startswith(guarded.PAGE) for path in free)
+    asked = routed - free  # before anybody is asked
     missing = partial(guarded._missing, node.broker)
     refused = {path for path in asked if missing(path, nobody) is not None}
     assert refused == {path for path in asked if OPERATIONS["web"][path] == verbs.TRACE}

@@ -187,7 +187,7 @@ async def test_without_a_token_the_permissions_of_users_hold(serve: Serve, tmp_p
     assert payloads(tmp_path) == [0]
 
 
-@pytest.mark.parametrize("path", ["/admin/status", "/api/v1/status", "/metrics"])
+@pytest.mark.parametrize("path", ["/api/v1/status", "/api/v1/figures", "/metrics"])
 async def test_the_state_of_the_hub_is_for_who_may_read_all_of_it(
     serve: Serve, tmp_path: Path, path: str
 ) -> None:

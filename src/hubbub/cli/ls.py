@@ -17,9 +17,10 @@ from hubbub.terminal import for_stream
 app = typer.Typer(add_completion=False)
 
 Kind = Literal[
-    "sessions", "subscriptions", "topics", "retained", "queues", "delayed", "bridges"
+    "sessions", "clients", "away", "gone", "subscriptions", "topics", "retained", "queues",
+    "calls", "delayed", "bridges",
 ]  # fmt: skip
-_STAMPS = ("expires", "due")
+_STAMPS = ("expires", "due", "since", "time")
 
 
 @app.command()

@@ -13,12 +13,13 @@ Called by the broker, its gates and whoever manages; no I/O.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from typing import Final, NamedTuple
 
 from hubbub import schema
 from hubbub.core.clock import Clock
 from hubbub.core.gate import Opening, owner
-from hubbub.core.limits import REFUSALS_TOLD, SAID_A_SECOND
+from hubbub.core.limits import GONE_KEPT, REFUSALS_TOLD, SAID_A_SECOND
 from hubbub.core.log import Log
 from hubbub.core.message import properties_column
 from hubbub.core.rights import NAME_KEPT, TEXT_KEPT, Refusals, named, refusal, words_of
@@ -62,6 +63,15 @@ def who(session: Session) -> Who:
     return Who(session.user, session.client, session.protocol, session.address, place)
 
 
+class Left(NamedTuple):
+    """A client that went: when and since when it was there (microseconds since 1970), and why."""
+
+    time: int
+    came: int
+    who: Who
+    reason: str  # "" = it left in order
+
+
 class Bound:
     """How many refusals of one sort are told in this minute, and how many are not."""
 
@@ -102,6 +112,7 @@ class Audit:
         self._journal = rows
         self._logins = Bound()
         self._actions = Bound()
+        self.gone: deque[Left] = deque(maxlen=GONE_KEPT)
         self._second = 0.0
         self._said = 0
 
@@ -116,6 +127,12 @@ class Audit:
         if self._said <= SAID_A_SECOND:
             one = who(session)
             log.info("%s came in%s", one, one.way(), extra=one.extra())
+
+    def left(self, session: Session, reason: str) -> None:
+        """A client is gone. The last ones are remembered, for who asks why."""
+        user, client, protocol, address, listener = who(session)
+        short = Who(user[:NAME_KEPT], client[:NAME_KEPT], protocol, address, listener)
+        self.gone.append(Left(self._clock.stamp(), session.came, short, reason[:TEXT_KEPT]))
 
     def turned_away(self, opening: Opening, user: str, client: str, reason: str) -> None:
         """A gate has not let somebody in."""

@@ -19,7 +19,6 @@ from hubbub.core.clock import Clock
 from hubbub.core.context import Context
 from hubbub.core.delayed import Delays
 from hubbub.core.gate import Admission, Opening, owner
-from hubbub.core.hooks import Hooks
 from hubbub.core.ids import Ids
 from hubbub.core.limits import (
     AUDIENCES,
@@ -43,6 +42,7 @@ from hubbub.core.replies import Replies
 from hubbub.core.retained import Retained
 from hubbub.core.rights import OF_ITS_OWN, RECEIVE, verb_of
 from hubbub.core.route import Route
+from hubbub.core.sampled import Sampled
 from hubbub.core.session import (
     FOR_EVER,
     Revival,
@@ -103,7 +103,7 @@ class Broker(Context):
         self.replies = Replies(self, self.queues, self.observers)
         self.patience = Patience(clock, self.metrics)
         self.ids = Ids(self, self.observers)
-        self.inspector: Hooks | None = None
+        self.sampled = Sampled(self)
 
     def _write(self, session: Session, row: Row) -> None:
         if session.lasting:
@@ -161,6 +161,7 @@ class Broker(Context):
         if session.payer == BEFORE and session.address:
             self._count(session, admission.owner)
         session.number = admission.number or self.address()
+        session.came = self.clock.stamp()
         self.clients[session.number] = session
         self.metrics.clients += 1
         key = session.protocol, session.client
@@ -196,6 +197,7 @@ class Broker(Context):
         if self.clients.get(number) is session:
             del self.clients[number]
         session.number = 0
+        self.audit.left(session, reason)
         row = row_about(session, schema.DISCONNECT)
         properties = properties_column({"reason": reason} if reason else None)
         row = row._replace(expires=expires, properties=properties)

@@ -63,6 +63,7 @@ class Context:
         self.gates: list[Gate] = []
         self.hooks: Hooks | None = None
         self.watcher: Hooks | None = None
+        self.inspector: Hooks | None = None
         self.controls: dict[str, Callable[[Run], None]] = {}
         self.itself: Session = Silent("", "hub", self.open)
         self.itself.number = HUB

@@ -101,6 +101,14 @@ READER_SECONDS: Final = 30.0  # a service that read so long ago is busy, not gon
 OPEN_REPLIES: Final = 100_000  # requests that others answer by number; each is a small object
 REPLY_SECONDS: Final = 60.0  # nobody waits longer for an answer, as a rule
 
+GONE_KEPT: Final = 1_000  # clients that went, the last ones, to say why: 500 KB
+TOPICS_SAMPLED: Final = 20_000  # of which the rate is known: 6 MB with usual names
+TAILS: Final = 100  # people who watch a topic; each is a client
+TAILED: Final = 200  # messages that wait for one of them, then they are counted: more a second
+TAILED_BYTES: Final = 16 * KIB  # of a payload that a page shows: more nobody reads
+PAGE_SESSIONS: Final = 1_000  # browsers that are logged in; a fifth of them of one user or address
+PAGE_SECONDS: Final = 7 * 86_400.0  # then one logs in again: a screen on a wall, once a week
+PAGE_IDLE_SECONDS: Final = 3_600.0  # an open page asks every two seconds
 FIGURES_SECONDS: Final = 10.0  # from one point of the figures to the next
 FIGURES_KEPT: Final = 8_640  # points: a day of them, 3.2 MB
 REFUSALS_KEPT: Final = 1_000  # the last of logins and of actions, to say why: 300 KB each

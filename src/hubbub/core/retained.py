@@ -95,6 +95,17 @@ class NameList:
                 yield name if key == name else ""
             key = max(key, names[-1] + "\0")
 
+    def below(self, prefix: str) -> Iterator[str]:
+        """The names that begin so, in their order."""
+        key = prefix
+        while names := self._from(key):
+            for name in names:
+                if name >= key:
+                    if not name.startswith(prefix):
+                        return
+                    yield name
+            key = max(key, names[-1] + "\0")
+
     def _from(self, key: str) -> list[str]:
         """A few names from the key on, none at the end: a copy, they come and go meanwhile."""
         number = bisect_right(self._begins, key) - 1
@@ -245,6 +256,24 @@ class Retained:
             self._names.add(name)
         else:
             self._names.discard(name)
+
+    # Showing
+
+    def below(self, prefix: str) -> Iterator[str]:
+        """The names that begin so. Some may come or go meanwhile."""
+        return self._names.below(prefix)
+
+    def look(self, name: str) -> Message | None:
+        """What is retained there, for who may read it; None also if it cannot be read now."""
+        if name in self.broker.readings:
+            return self.broker.reading(name)
+        try:
+            message = self._read(name, self.broker.log.newest())
+        except UnreadableError:
+            return None
+        if message is not None and message.properties and not self._stands(message, name):
+            return None
+        return message
 
     # Offering
 

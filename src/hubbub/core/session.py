@@ -252,7 +252,8 @@ class Session:
     `payer`: for whom counts what it takes of what is for all (`core.quotas`).
     `asks_by_number`: its protocol names no place for answers, they go to its number.
     `user` is whom the gate let in ("" = nobody in particular), with `rights`; the client's name is
-    this session's `since` that seq, and what came before may be another user's. `number` is its
+    this session's `since` that seq, and what came before may be another user's. `came` is when it
+    was last let in (microseconds since 1970). `number` is its
     address in the hub ($client/<number>), 0 while it is not connected; `mount` as in SessionState;
     `subscriptions` are its own by filter; `direct` is how it gets what is published to its
     address (None = not at all), `opening` how its connection began, if it has one. `lasting`
@@ -272,6 +273,7 @@ class Session:
         self.user = ""
         self.mount = ""
         self.since = 0
+        self.came = 0
         self.number = 0
         self.asks_by_number = False
         self.address = ""

@@ -564,6 +564,7 @@ class Node:
             _safely(call)
         _safely(self._steer)
         _safely(self.broker.audit.wake)
+        _safely(self.broker.sampled.wake)
         _safely(self.broker.delays.wake)
         _safely(self.broker.retained.wake)
         _safely(self.broker.queues.overdue.wake)
@@ -611,6 +612,7 @@ class Node:
         """
         return {
             **self._figures(),
+            "limits": status.limits(self.broker, self.most_connections, self.settings),
             "listeners": [str(listener.address) for listener in self.listeners],
             "pipeline": status.pipelines(self.journal, self.clock.stamp()),
             "clients": status.clients(self.broker, limit, offset),

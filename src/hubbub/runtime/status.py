@@ -9,13 +9,21 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shutil
 from collections import Counter
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
-from hubbub.core.limits import PIPELINE_BYTES, PIPELINES
+from hubbub.core.limits import (
+    FLOODED_BYTES,
+    LASTING_SESSIONS,
+    PIPELINE_BYTES,
+    PIPELINES,
+    QUEUES,
+)
 from hubbub.core.queue import Queue
 from hubbub.journal.writer import Journal
 from hubbub.runtime.upkeep import Upkeep
@@ -50,6 +58,27 @@ def traffic(broker: Broker) -> dict[str, Any]:
         "refused": metrics.refused,
         "held_back": metrics.held_back,
         "slowed": metrics.slowed,
+    }
+
+
+def limits(broker: Broker, connections: int, settings: Settings) -> dict[str, Any]:
+    """What there may be at most of what grows, by the name of its figure, and why it is refused.
+
+    The disk is that of the data, in bytes; 0 where nothing is known of it.
+    """
+    disk = (0, 0, 0)
+    with contextlib.suppress(OSError):
+        disk = shutil.disk_usage(settings.data)
+    return {
+        "connections": connections,
+        "lasting": LASTING_SESSIONS,
+        "retained": broker.retained.most,
+        "queues": QUEUES,
+        "calls_open": broker.replies.most,
+        "waiting_bytes": FLOODED_BYTES,
+        "disk_bytes": disk[0],
+        "disk_free": disk[2],
+        "not_taken": broker.no_room,
     }
 
 

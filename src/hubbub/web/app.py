@@ -11,14 +11,12 @@ import logging
 import typing
 from collections.abc import Mapping
 from email.utils import formatdate
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
 
 from starlette.applications import Starlette
 from starlette.requests import Request as WebRequest
 from starlette.responses import (
-    HTMLResponse,
     JSONResponse,
     PlainTextResponse,
     RedirectResponse,
@@ -31,7 +29,7 @@ from uvicorn.server import ServerState
 
 from hubbub.config.settings import Settings
 from hubbub.core.clock import Clock
-from hubbub.core.gate import Opening
+from hubbub.core.gate import Admission, Opening
 from hubbub.core.ids import UNKNOWN
 from hubbub.core.limits import (
     FIGURES_KEPT,
@@ -43,14 +41,14 @@ from hubbub.core.limits import (
 from hubbub.core.rights import MANAGE
 from hubbub.runtime.archive import JournalArchive
 from hubbub.runtime.figures import Figures
-from hubbub.web import listing, prometheus, script
+from hubbub.web import dashboard, listing, prometheus, script
 from hubbub.web.guarded import (
     ADMISSION,
     HEALTH,
     HISTORY,
     IDS,
     JOURNAL,
-    OPEN,
+    PAGE,
     PUBLISH,
     READY,
     Guarded,
@@ -60,6 +58,8 @@ from hubbub.web.guarded import (
 )
 from hubbub.web.history import history
 from hubbub.web.journal import JournalApi
+from hubbub.web.login import Sessions, Visits
+from hubbub.web.looking import Looking
 from hubbub.web.mounted import Mounted
 from hubbub.web.numbers import number_in
 from hubbub.web.publish import PROTOCOL, Inside, PublishApi
@@ -72,7 +72,7 @@ _STOP_SECONDS = 2.0
 _PAGING = {"limit": 1_000, "offset": 999_999_999}  # of the status, and the most of each
 POINTS = 1_000  # of the figures, if nobody says how many: what a chart can show
 SUBTOPICS = "$SYS/#"  # who may manage the hub may manage them: no rule knows their names
-_OURS = ("/admin/", "/api/v1/", "/metrics", *OPEN)  # before a mounted application
+_OURS = (PAGE, "/api/v1/", "/metrics", script.PATH, HEALTH, READY)  # before a mounted application
 
 
 class Host(Inside, typing.Protocol):
@@ -102,15 +102,18 @@ class Application:
         self._journal: JournalApi | None = None
         self._publish: PublishApi
         self._token = b""
+        self._visits = Visits(hub.clock)
+        self._looking = Looking(hub, self._safe)
         self.asgi = Starlette(
             routes=[
-                Route("/", self._page),
-                Route("/admin/", self._admin),
-                Route("/admin/status", self._status),  # for the page: not behind `api.token`
+                Route("/", dashboard.page),
+                Route(PAGE, self._admin),
+                *dashboard.routes(Sessions(self._visits, self._came_in, refused)),
                 Route("/api/v1/status", self._status),
                 Route("/api/v1/refusals", self._refusals),
                 Route("/api/v1/figures", self._figures),
                 Route("/api/v1/ls/{kind}", self._list),
+                *self._looking.routes(),
                 Route(JOURNAL, self._rows),
                 Route(HISTORY + "/{topic:path}", self._history),
                 Route(PUBLISH, self._take, methods=["POST"]),
@@ -123,7 +126,6 @@ class Application:
             ],
             exception_handlers={404: _not_found},
         )
-        self._status_page = files("hubbub.web").joinpath("static/status.html").read_bytes()
         # Lifespan and WebSockets are the mounted application's; ours has none.
         ws, lifespan = ("websockets-sansio", "auto") if mounted is not None else ("none", "off")
         self._config = Config(
@@ -161,8 +163,9 @@ class Application:
         protocol = cast(Any, self._config.http_protocol_class)(self._config, self._state, state)
         broker = self._hub.broker
         protocol.app = Guarded(
-            self.asgi, opening, broker.own(PROTOCOL, ""), lambda: self._token, broker
-        )
+            self.asgi, opening, broker.own(PROTOCOL, ""), lambda: self._token, broker,
+            self._visits,
+        )  # fmt: skip
         if self.mounted is not None:
             protocol.app = _Beside(protocol.app, self._config.loaded_app, opening)
         visited = Visited(transport, protocol, self._hub)
@@ -175,6 +178,7 @@ class Application:
 
     async def stop(self) -> None:
         """Finish the requests under way, but not for long."""
+        self._looking.end()
         if self._date is not None:
             self._date.cancel()
         for connection in list(self._state.connections):
@@ -284,15 +288,18 @@ class Application:
         reason = self._hub.unready()
         return PlainTextResponse(f"{reason or 'ready'}\n", 503 if reason else 200)
 
-    async def _page(self, request: WebRequest) -> HTMLResponse:
-        return HTMLResponse(self._status_page)
+    async def _safe(self) -> None:
+        await self._publish.safe()
+
+    def _came_in(self, admission: Admission) -> None:
+        self._hub.broker.audit.connected(session_of(admission))
 
     async def _script(self, request: WebRequest) -> Response:
         """Also for pages of the other `origins`; the listener has refused all else."""
         return Response(script.source(), headers=script.HEADERS)
 
     async def _admin(self, request: WebRequest) -> Response:
-        return RedirectResponse("/") if self.mounted is None else await self._page(request)
+        return RedirectResponse("/") if self.mounted is None else await dashboard.page(request)
 
 
 class Visited(asyncio.Protocol):

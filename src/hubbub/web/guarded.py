@@ -1,6 +1,8 @@
 """Who may ask the web application for what.
 
     /hubbub.js                 everybody: the JavaScript client is no secret
+    /, /admin/                 everybody: the page with nothing in it, and the login (`login`)
+    a cookie of the login      who logged in, if the word of its session is said where that is asked
     /healthz, /readyz          everybody: two words for what looks after the process
     /api/ with `api.token`     who shows that token, who then may everything
     all else                   whom the gate of the listener lets in, with the rights it gives
@@ -30,6 +32,18 @@ from hubbub.core.rights import TRACE, words_of
 from hubbub.core.session import Session, Silent
 from hubbub.errors import SettingError
 from hubbub.web import script
+from hubbub.web.login import (
+    DOOR,
+    SCHEME,
+    WORD,
+    WRONG_WORD,
+    Door,
+    Visit,
+    Visits,
+    cookie_in,
+    needs_word,
+    says_word,
+)
 from hubbub.wire.http import CHALLENGE, authorization
 
 API: Final = "/api/"
@@ -37,11 +51,16 @@ JOURNAL: Final = "/api/v1/journal"
 PUBLISH: Final = "/api/v1/publish"
 IDS: Final = "/api/v1/ids"
 HISTORY: Final = "/api/v1/history"
+RETAINED: Final = "/api/v1/retained"
+TAIL: Final = "/api/v1/tail"
+QUEUE: Final = "/api/v1/queue"
+BY_NAME: Final = (PUBLISH, IDS, RETAINED, TAIL, QUEUE, HISTORY)
 ADMISSION: Final = "hubbub.admission"  # where a scope keeps who its request comes from
 BROKEN_OFF: Final = "upload broken off"
 HEALTH: Final = "/healthz"
 READY: Final = "/readyz"
-OPEN: Final = (script.PATH, HEALTH, READY)  # without a login
+PAGE: Final = "/admin/"  # below it are the files of the page, and its login
+OPEN: Final = ("/", script.PATH, HEALTH, READY)  # without a login, as what is below PAGE
 _SAFE: Final = ("GET", "HEAD", None)  # methods that change nothing; a WebSocket has none
 _SHOWN: Final = "$SYS/#"
 _EVERYTHING: Final = ("#", "$queue/#")
@@ -77,12 +96,14 @@ class Guarded:
         everything: Admission,
         token: Callable[[], bytes],
         broker: Broker,
+        visits: Visits,
     ) -> None:
         self._app = app
         self._opening = opening
         self._everything = everything
         self._token = token
         self._broker = broker
+        self._visits = visits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
@@ -108,24 +129,37 @@ class Guarded:
         elsewhere = self._opening.site.refusal(headers, scope.get("method") not in _SAFE)
         if elsewhere is not None:
             return refused(*elsewhere)
-        if path in OPEN:
-            return None
         token = self._token()
+        if path in OPEN or path.startswith(PAGE):
+            scope[DOOR] = Door(self._opening, token, self._everything, self._ask)
+            return None
+        if not shown:
+            visit = self._visits.find(cookie_in(headers, self._opening), self._opening, token)
+            if visit is not None:
+                return self._visited(scope, visit, headers)
         if path.startswith(API) and token:
             if not _shows(shown, token):
                 self._opening.turn_away("", "", f"{path[:100]} wants the token of the API")
-                return _wants_token()
+                return _wants_token(headers)
             scope[ADMISSION] = self._everything
             self._opening.let_in("", "")
             return None
         admission, reason = await self._ask(*authorization(shown))
         if admission is None and path.startswith(API):
-            return refused(401, words_of(reason), {CHALLENGE[0]: CHALLENGE[1]})
+            return refused(401, words_of(reason), _challenge(headers))
         if admission is None:
             return PlainTextResponse(words_of(reason) + "\n", 401, {CHALLENGE[0]: CHALLENGE[1]})
         # Not `stays`: the next request may be somebody else's. What takes long asks `outdated`.
         scope[ADMISSION] = admission
         return _missing(self._broker, path, admission)
+
+    def _visited(self, scope: Scope, visit: Visit, headers: dict[str, str]) -> Response | None:
+        """What is refused to who is logged in by the page."""
+        if needs_word(scope.get("method", "GET")) and not says_word(visit, headers.get(WORD, "")):
+            return refused(403, WRONG_WORD)
+        admission = scope[ADMISSION] = visit.admitted(self._opening)
+        self._opening.let_in(admission.owner, "")
+        return _missing(self._broker, scope["path"], admission)
 
     async def _ask(self, user: str, secret: bytes) -> tuple[Admission | None, str]:
         answer = asyncio.get_running_loop().create_future()
@@ -168,18 +202,25 @@ def _shows(header: str, token: bytes) -> bool:
     return right and scheme.lower() == "bearer"
 
 
-def _wants_token() -> JSONResponse:
+def _challenge(headers: dict[str, str], scheme: str = CHALLENGE[1]) -> dict[str, str]:
+    """What to show. A browser asks for a password by itself where it knows the scheme; the page
+    has a form for that, and says with each request that it asks.
+    """
+    return {CHALLENGE[0]: SCHEME if WORD in headers else scheme}
+
+
+def _wants_token(headers: dict[str, str]) -> JSONResponse:
     return refused(
         401,
         "expected `Authorization: Bearer TOKEN` with the token of this hub: the setting api.token "
         "or the file named by api.token_file",
-        {"www-authenticate": 'Bearer realm="hubbub"'},
+        _challenge(headers, 'Bearer realm="hubbub"'),
     )
 
 
 def _missing(broker: Broker, path: str, admission: Admission) -> Response | None:
     """What a client that was let in lacks for this path, if anything."""
-    if path.startswith((PUBLISH, IDS, HISTORY)):  # they ask by themselves, name by name
+    if path.startswith(BY_NAME):  # they ask by themselves, name by name
         return None
     asks = session_of(admission)
     if path == JOURNAL:

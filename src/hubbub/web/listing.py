@@ -13,8 +13,10 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
+from hubbub.core.audit import Left
 from hubbub.core.broker import Broker
 from hubbub.core.queue import Queue
+from hubbub.core.replies import Reply
 from hubbub.core.session import Session
 from hubbub.schema import name_shown
 
@@ -49,9 +51,9 @@ async def page(things: Iterator[Thing], search: str, limit: int, offset: int) ->
     return Page(items, count)
 
 
-def _sessions(broker: Broker) -> Iterator[Thing]:
+def _sessions(broker: Broker, connected: tuple[bool, ...] = (True, False)) -> Iterator[Thing]:
     for session in list(broker.sessions.values()):
-        if session.protocol:
+        if session.protocol and (session.number != 0) in connected:
             yield Thing(session.client, partial(_session, broker, session))
 
 
@@ -64,8 +66,38 @@ def _session(broker: Broker, session: Session) -> dict[str, Any]:
         "connected": session.number != 0, "lasting": session.lasting,
         "subscriptions": len(session.subscriptions), "waiting": waits,
         "waiting_bytes": state.backlog.bytes if state is not None else 0,
+        "in_flight": state.backlog.in_flight() if state is not None else waits,
         "expires": state.expires if state is not None and not state.connected else 0,
+        "since": session.came, "dropped": sum(session.dropped.values()),
     }  # fmt: skip
+
+
+def _gone(broker: Broker) -> Iterator[Thing]:
+    """Who left of late, the last one first."""
+    for left in reversed(list(broker.audit.gone)):
+        yield Thing(left.who.client, partial(_left, left))
+
+
+def _left(left: Left) -> dict[str, Any]:
+    who = left.who
+    row = {"time": left.time, "protocol": who.protocol, "client": who.client, "user": who.user}
+    more = {"address": who.address, "since": left.came, "reason": left.reason}
+    return _all_shown({**row, **more})
+
+
+def _calls(broker: Broker) -> Iterator[Thing]:
+    """Requests that wait for their answer, the oldest first: those that have a number."""
+    for number, reply in list(broker.replies.open.items()):
+        yield Thing(reply.asker.client, partial(_call, broker, number, reply))
+
+
+def _call(broker: Broker, number: int, reply: Reply) -> dict[str, Any]:
+    return _all_shown({
+        "number": number, "protocol": reply.asker.protocol, "asker": reply.asker.client,
+        "queue": reply.queue.name if reply.queue is not None else "", "answer_to": reply.address,
+        "handed": ", ".join(sorted(client for _, client, _ in reply.handed)),
+        "left": round(max(0.0, reply.until - broker.clock.now()), 3),
+    })  # fmt: skip
 
 
 def _subscriptions(broker: Broker) -> Iterator[Thing]:
@@ -131,10 +163,14 @@ def _all_shown(row: dict[str, Any]) -> dict[str, Any]:
 
 KINDS: Final[dict[str, Callable[[Broker], Iterator[Thing]]]] = {
     "sessions": _sessions,
+    "clients": partial(_sessions, connected=(True,)),
+    "away": partial(_sessions, connected=(False,)),
     "subscriptions": _subscriptions,
     "topics": _topics,
     "retained": _retained,
     "queues": _queues,
     "delayed": _delayed,
     "bridges": _bridges,
+    "gone": _gone,
+    "calls": _calls,
 }

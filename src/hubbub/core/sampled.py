@@ -1,0 +1,120 @@
+"""Which topics the messages go to, estimated: of each quarter of a second the first ones are seen.
+
+    |x x x x . . . . . . . . . . |x x x x . . . . . . . |x x   x      x    |
+     looked at: they stand for all of the same window     so few: all of them
+
+While it looks it is the broker's inspector, before the one that may be there; then it takes itself
+away, so a busy hub pays nothing for the messages that are not looked at. A hub with less than LOOKS
+a window counts every message.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from hubbub.core.context import Context
+from hubbub.core.hooks import Hooks
+from hubbub.core.limits import TOPICS_SAMPLED
+from hubbub.core.message import Run
+from hubbub.core.topics import CLIENT
+
+LOOKS: Final = 250  # runs of a window, so 1,000 a second: a thousandth of a processor
+ROLL_SECONDS: Final = 5.0  # over which rates are taken
+
+
+class Seen:
+    """One topic: messages since it was first seen, the rate (a second), when the last one came."""
+
+    __slots__ = ("messages", "rate", "time", "count")
+
+    def __init__(self) -> None:
+        self.messages = 0.0
+        self.rate = 0.0
+        self.time = 0
+        self.count = 0.0  # since the last roll
+
+
+class Sampled(Hooks):
+    """The topics of late, at most TOPICS_SAMPLED; the one that was quiet for longest goes first.
+
+    `part`: which part of the messages of the last window was looked at.
+    """
+
+    def __init__(self, broker: Context) -> None:
+        self.topics: OrderedDict[str, Seen] = OrderedDict()
+        self.part = 1.0
+        self._broker = broker
+        self._inner: Hooks | None = None
+        self._there = False
+        self._left = 0
+        self._window: dict[str, int] = {}
+        self._before = 0
+        self._rolled = broker.clock.now()
+
+    # The window
+
+    def passes(self, run: Run) -> bool:
+        if self._left > 0:
+            name = run.route.name
+            self._window[name] = self._window.get(name, 0) + run.count
+            self._left -= 1
+            if not self._left:
+                self._rest()
+        return self._inner is None or self._inner.passes(run)
+
+    def undelivered(self, run: Run) -> None:
+        if self._inner is not None:
+            self._inner.undelivered(run)
+
+    def _rest(self) -> None:
+        """Out of the way; where another came before it, it only passes on."""
+        if self._broker.inspector is self:
+            self._broker.inspector = self._inner
+            self._there = False
+
+    def _look(self) -> None:
+        self._left = LOOKS
+        if not self._there:
+            self._inner, self._broker.inspector = self._broker.inspector, self
+            self._there = True
+
+    def wake(self) -> None:
+        """Called four times a second: a window ends, and the next one begins."""
+        published = self._broker.metrics.messages_in
+        looked = sum(self._window.values())
+        whole = self._left > 0 or looked == 0
+        share = 1.0 if whole else max(1.0, (published - self._before) / looked)
+        self._before, self.part = published, 1.0 / share
+        window, self._window = self._window, {}
+        for name, count in window.items():
+            if not name.startswith(CLIENT):  # addresses come and go, and are no topics
+                self._count(name, count * share)
+        self._roll()
+        self._look()
+
+    # The topics
+
+    def _count(self, name: str, messages: float) -> None:
+        seen = self.topics.get(name)
+        if seen is None:
+            if len(self.topics) >= TOPICS_SAMPLED:
+                self.topics.popitem(last=False)
+            seen = self.topics[name] = Seen()
+        else:
+            self.topics.move_to_end(name)
+        seen.messages += messages
+        seen.count += messages
+        seen.time = self._broker.clock.stamp()
+
+    def _roll(self) -> None:
+        passed = self._broker.clock.now() - self._rolled
+        if passed < ROLL_SECONDS:
+            return
+        self._rolled += passed
+        for seen in self.topics.values():
+            new = seen.count / passed
+            seen.rate = (seen.rate + new) / 2 if seen.rate else new
+            if seen.rate < 0.001:
+                seen.rate = 0.0
+            seen.count = 0.0

@@ -1,0 +1,262 @@
+"""Logged in by the page: a cookie, and beside it a word that only the page knows (CSRF token).
+
+    POST /admin/login    {"user", "password"}, or {"token"} where `api.token` is set; {} for nobody
+    GET /admin/session   who that is, and its word; 401 and what a login wants
+    POST /admin/logout   it is over
+
+The gate of the listener is asked as for every client: wrong ones are counted, refused and slowed
+down as there. A cookie is sent by the browser whatever page asks, so what changes something must
+say the word too. Sessions lie in memory only, by the hash of their cookie: a restart ends all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from hubbub.core.clock import Clock
+from hubbub.core.gate import Admission, Credentials, Opening
+from hubbub.core.limits import (
+    LOGIN_BYTES,
+    PAGE_IDLE_SECONDS,
+    PAGE_SECONDS,
+    PAGE_SESSIONS,
+    SHARE,
+)
+
+WORD: Final = "hubbub-csrf"  # the header that says it; the page sends it with all that it asks
+WRONG_WORD: Final = "this request does not say the word of the session: load the page again"
+NEEDS_TOKEN: Final = "the API of this hub wants its token: the setting api.token"
+SCHEME: Final = 'Hubbub realm="hubbub"'  # no browser knows it, so none asks by itself
+_SAFE: Final = ("GET", "HEAD")
+
+
+class Login(msgspec.Struct, forbid_unknown_fields=True):
+    """What somebody types."""
+
+    user: str = ""
+    password: str = ""
+    token: str = ""
+
+
+LOGIN: Final = msgspec.json.Decoder(Login)
+
+
+class Visit:
+    """One browser that was let in. `token`: the token of the API when it was, b"" without one."""
+
+    __slots__ = ("admission", "gate", "word", "token", "began", "seen", "whose")
+
+    def __init__(
+        self, admission: Admission, opening: Opening, token: bytes, now: float
+    ) -> None:  # fmt: skip
+        self.admission = admission
+        self.gate = opening.gate
+        self.word = secrets.token_urlsafe(24)
+        self.token = token
+        self.began = self.seen = now
+        self.whose = admission.owner or opening.address
+
+    def admitted(self, opening: Opening) -> Admission:
+        """The same for a request on this connection."""
+        known = self.admission
+        if known.opening is None:  # by the token of the API
+            return known
+        found = Admission(known.protocol, known.client, known.user, known.rights, opening)
+        found.credentials, found.owner = known.credentials, known.owner
+        return found
+
+
+class Visits:
+    """All of them, who was here last at the end."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: OrderedDict[bytes, Visit] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def begin(self, admission: Admission, opening: Opening, token: bytes) -> tuple[str, Visit]:
+        """What its cookie says, and the visit. One user or address has a part of all at most."""
+        visit = Visit(admission, opening, token, self._clock.now())
+        own = [key for key, one in self._known.items() if one.whose == visit.whose]
+        if len(own) >= PAGE_SESSIONS // SHARE:
+            del self._known[own[0]]
+        elif len(self._known) >= PAGE_SESSIONS:
+            self._known.popitem(last=False)
+        cookie = secrets.token_urlsafe(32)
+        self._known[_hashed(cookie)] = visit
+        return cookie, visit
+
+    def find(self, cookie: str, opening: Opening, token: bytes) -> Visit | None:
+        """Whose cookie that is, if it holds at this listener and with this token of the API."""
+        key, now = _hashed(cookie), self._clock.now()
+        visit = self._known.get(key)
+        if visit is None or visit.gate is not opening.gate:
+            return None
+        late = now - visit.seen > PAGE_IDLE_SECONDS or now - visit.began > PAGE_SECONDS
+        if late or visit.token != token or not visit.admission.holds():
+            del self._known[key]
+            return None
+        visit.seen = now
+        self._known.move_to_end(key)
+        return visit
+
+    def end(self, cookie: str) -> None:
+        self._known.pop(_hashed(cookie), None)
+
+
+def _hashed(cookie: str) -> bytes:
+    return hashlib.sha256(cookie.encode("utf-8", "replace")).digest()
+
+
+def cookie_name(host: str, secure: bool) -> str:
+    """Browsers keep one jar for all ports of a host: two hubs there must not end each other's."""
+    port = host.rpartition(":")[2]
+    return f"{'__Host-' if secure else ''}hubbub{port if port.isdecimal() else ''}"
+
+
+class Door(NamedTuple):
+    """How one request came: its connection, the token that the API wants, and how to ask."""
+
+    opening: Opening
+    token: bytes
+    everything: Admission
+    ask: Callable[[str, bytes], Awaitable[tuple[Admission | None, str]]]
+
+
+DOOR: Final = "hubbub.door"  # where a scope keeps it
+
+
+def cookie_in(headers: Mapping[str, str], opening: Opening) -> str:
+    """What the cookie of this hub says, "" if there is none."""
+    wanted = cookie_name(headers.get("host", ""), opening.secure)
+    for one in headers.get("cookie", "").split(";"):
+        name, _, value = one.strip().partition("=")
+        if name == wanted:
+            return value
+    return ""
+
+
+class Asked(NamedTuple):
+    """What became of a login: whoever it is, or why not."""
+
+    admission: Admission | None
+    reason: str
+
+
+class Sessions:
+    """The three paths of the page's sessions."""
+
+    def __init__(
+        self, visits: Visits, came_in: Callable[[Admission], None],
+        refused: Callable[[int, str], Response],
+    ) -> None:  # fmt: skip
+        self._visits = visits
+        self._came_in = came_in
+        self._refused = refused
+
+    async def who(self, request: Request) -> Response:
+        """Who has this cookie; else what a login wants: "token", "password" or "nothing"."""
+        door: Door = request.scope[DOOR]
+        cookie = cookie_in(request.headers, door.opening)
+        visit = self._visits.find(cookie, door.opening, door.token)
+        if visit is None:
+            return JSONResponse({"wants": _wants(door)}, 401, _headers(door))
+        return self._said(visit)
+
+    async def login(self, request: Request) -> Response:
+        door: Door = request.scope[DOOR]
+        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+            return self._refused(415, "expected application/json")  # no form of another site
+        try:
+            given = LOGIN.decode(await _body(request))
+        except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+            return self._refused(400, str(error))
+        admission, reason = await _admitted(door, given)
+        if admission is None:
+            return self._refused(401, reason)
+        self._visits.end(cookie_in(request.headers, door.opening))
+        cookie, visit = self._visits.begin(admission, door.opening, door.token)
+        if given.user or given.token:
+            self._came_in(admission)
+        answer = self._said(visit)
+        _set(answer, request, cookie, int(PAGE_SECONDS))
+        return answer
+
+    async def logout(self, request: Request) -> Response:
+        door: Door = request.scope[DOOR]
+        cookie = cookie_in(request.headers, door.opening)
+        visit = self._visits.find(cookie, door.opening, door.token)
+        if visit is not None and not says_word(visit, request.headers.get(WORD, "")):
+            return self._refused(403, WRONG_WORD)
+        self._visits.end(cookie)
+        answer = JSONResponse({})
+        _set(answer, request, "", 0)
+        return answer
+
+    def _said(self, visit: Visit) -> JSONResponse:
+        said = {
+            "user": visit.admission.user, "csrf": visit.word, "token": visit.token != b"",
+            "checks": visit.gate.checks,
+        }  # fmt: skip
+        return JSONResponse(said, headers={"cache-control": "no-store"})
+
+
+def says_word(visit: Visit, word: str) -> bool:
+    return hmac.compare_digest(visit.word.encode(), word.encode("utf-8", "replace"))
+
+
+def needs_word(method: str) -> bool:
+    return method not in _SAFE
+
+
+async def _admitted(door: Door, given: Login) -> Asked:
+    if not door.token:
+        admission, reason = await door.ask(given.user, given.password.encode())
+        return Asked(admission, reason)
+    if hmac.compare_digest(given.token.encode(), door.token):
+        door.opening.let_in("", "")
+        return Asked(door.everything, "")
+    door.opening.turn_away("", "", "the page wants the token of the API")
+    return Asked(None, NEEDS_TOKEN)
+
+
+def _wants(door: Door) -> str:
+    """Asked of the gate without a word to anybody: who only looks at the page is no wrong login."""
+    if door.token:
+        return "token"
+    opening, found = door.opening, []
+    shown = Credentials("", "", b"", opening.address, opening.certificate, opening)
+    opening.gate.authenticate(shown, lambda rights, _: found.append(rights is not None))
+    return "nothing" if found == [True] else "password"
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > LOGIN_BYTES:
+            raise ValueError(f"expected at most {LOGIN_BYTES} bytes")
+    return body
+
+
+def _headers(door: Door) -> dict[str, str]:
+    return {"cache-control": "no-store", "www-authenticate": SCHEME}
+
+
+def _set(answer: Response, request: Request, cookie: str, seconds: int) -> None:
+    secure = request.scope[DOOR].opening.secure
+    answer.set_cookie(
+        cookie_name(request.headers.get("host", ""), secure), cookie, max_age=seconds, path="/",
+        secure=secure, httponly=True, samesite="strict",
+    )  # fmt: skip

@@ -1,0 +1,39 @@
+// Calls: requests that wait for an answer, and those that got none.
+
+import { get } from "../api.js";
+import { Chart, Figures } from "../chart.js";
+import { el, facts, number, panel, span } from "../show.js";
+import { Pages, Table } from "../table.js";
+
+const FAILURES = ["late reply", "the asker is gone", "an answer of somebody who was not asked", "expired", "backlog full"];
+
+export class Calls {
+  constructor(again) {
+    this.pages = new Pages({ changed: again, label: "Search by who asked" });
+    this.table = new Table({
+      label: "Open calls", nothing: "No request waits for an answer.", key: (row) => row.number, columns: [
+        ["Asked by", (row) => row.asker || "(no id)"], ["Protocol", (row) => row.protocol],
+        ["Queue", (row) => row.queue || "–"], ["Who has it", (row) => row.handed || "nobody yet"],
+        ["Time left", (row) => span(row.left), "number"], ["Answer to", (row) => row.answer_to],
+      ],
+    });
+    this.failures = el("div");
+    const chart = new Chart("Open calls", [["calls_open", "open"], ["queued", "messages in queues"]], number);
+    this.figures = new Figures([chart], get, again);
+    this.element = el("div", {}, this.figures.element, chart.element,
+      panel(["Open", el("span", { class: "dim" }, "those whose request has a number to answer to")], this.pages.element, this.table.element),
+      panel("Failed, since the hub started", this.failures));
+  }
+
+  async refresh() {
+    const [{ calls, count }, now] = await Promise.all([get("ls/calls", this.pages.asked()), get("status", { limit: 0 })]);
+    await this.figures.refresh(now.time);
+    this.table.update(calls);
+    this.pages.said(calls.length, count);
+    const failed = FAILURES.filter((why) => now.dropped[why]).map((why) => [why, number(now.dropped[why])]);
+    this.failures.replaceChildren(failed.length ? facts(failed) : el("p", { class: "dim" }, "None."));
+  }
+
+  recolour() { this.figures.recolour(); }
+  stop() { this.figures.stop(); }
+}

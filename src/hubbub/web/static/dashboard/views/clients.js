@@ -1,0 +1,75 @@
+// Who is here, who is away, and who went and why.
+
+import { get } from "../api.js";
+import { bytes, clock, el, facts, number, panel, span } from "../show.js";
+import { Pages, Table } from "../table.js";
+
+const shown = (row) => row.client || "(no id)";
+const ago = (time, now) => (time ? span(Math.max(0, now - time) / 1e6) : "–");
+const KINDS = {
+  clients: ["Connected", "Nobody is connected. Try: hubbub sub 'demo/#'", (now) => [
+    ["Client", shown], ["User", (row) => row.user], ["Protocol", (row) => row.protocol],
+    ["Address", (row) => row.address], ["Here for", (row) => ago(row.since, now())],
+    ["Subscriptions", (row) => number(row.subscriptions), "number"],
+    ["In flight", (row) => number(row.in_flight), "number"],
+    ["Backlog", (row) => number(row.waiting), "number"],
+    ["Lost", (row) => number(row.dropped), "number"],
+  ]],
+  away: ["Away", "No session is away.", (now) => [
+    ["Client", shown], ["User", (row) => row.user], ["Protocol", (row) => row.protocol],
+    ["Subscriptions", (row) => number(row.subscriptions), "number"],
+    ["Backlog", (row) => number(row.waiting), "number"],
+    ["Bytes", (row) => bytes(row.waiting_bytes), "number"],
+    ["Ends", (row) => (row.expires ? `in ${span(Math.max(0, row.expires - now()) / 1e6)}` : "never")],
+  ]],
+  gone: ["Why did it go?", "Nobody has left yet.", () => [
+    ["Client", shown], ["Why", (row) => row.reason || "it left in order", "wide"],
+    ["When", (row) => clock(row.time)], ["User", (row) => row.user],
+    ["Protocol", (row) => row.protocol], ["Address", (row) => row.address],
+    ["Was here for", (row) => ago(row.since, row.time)],
+  ]],
+};
+
+export class Clients {
+  constructor(again) {
+    this.again = again;
+    this.tabs = Object.entries(KINDS).map(([kind, [title]]) => el("button", {
+      type: "button", onclick: () => { this.open(kind); again(); },
+    }, title));
+    this.detail = el("div");
+    this.place = el("div");
+    this.element = el("div", {}, el("div", { class: "bar", role: "group", "aria-label": "Which" }, ...this.tabs),
+      panel("", this.place), this.detail);
+    this.open("clients");
+  }
+
+  open(kind) {
+    const [title, nothing, columns] = KINDS[kind];
+    this.kind = kind;
+    this.tabs.forEach((tab, at) => tab.setAttribute("aria-pressed", String(Object.keys(KINDS)[at] === kind)));
+    this.table = new Table({
+      columns: columns(() => this.now), nothing, label: title, choose: (row) => this.choose(row),
+      key: (row) => JSON.stringify([row.protocol, row.client, kind === "gone" ? row.time : 0]),
+    });
+    this.pages = new Pages({ changed: this.again, label: "Search by client id" });
+    this.place.replaceChildren(this.pages.element, this.table.element);
+    this.detail.replaceChildren();
+  }
+
+  choose(row) {
+    const stamps = ["since", "expires", "time"];
+    this.detail.replaceChildren(panel(shown(row), facts(Object.entries(row).map(([name, value]) => [
+      name.replaceAll("_", " "), stamps.includes(name) ? clock(value) : value === "" ? "–" : value,
+    ]))));
+  }
+
+  async refresh() {
+    const { kind, table, pages } = this, found = await get(`ls/${kind}`, pages.asked());
+    if (table !== this.table) return;
+    this.now = Date.now() * 1000;
+    table.update(found[kind]);
+    pages.said(found[kind].length, found.count);
+    const chosen = table.rows.get(table.chosen);
+    if (chosen) this.choose(chosen.item);
+  }
+}

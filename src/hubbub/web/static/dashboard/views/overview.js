@@ -1,0 +1,116 @@
+// What goes on, and what needs attention first.
+
+import { get } from "../api.js";
+import { Chart, Figures } from "../chart.js";
+import { bytes, el, ms, number, panel, rate, say, span } from "../show.js";
+
+const sum = (numbers) => Object.values(numbers).reduce((all, one) => all + one, 0);
+const TILES = [
+  ["published", (now) => rate(now.rates.messages_in)], ["delivered", (now) => rate(now.rates.messages_out)],
+  ["clients", (now) => number(now.client_count)], ["sessions away", (now) => number(now.sessions_away)],
+  ["in", (now) => `${bytes(now.rates.bytes_received)}/s`], ["out", (now) => `${bytes(now.rates.bytes_sent)}/s`],
+  ["retained", (now) => number(now.retained)], ["queues", (now) => number(now.queue_count)],
+  ["published in all", (now) => number(now.messages_in)], ["lost in all", (now) => number(sum(now.dropped))],
+];
+const RATES = ["messages_in", "messages_out", "bytes_received", "bytes_sent"];
+const METERS = [
+  ["connections", (now) => now.connections, (now) => now.limits.connections, number],
+  ["lasting sessions", (now, figures) => figures.lasting?.at(-1) ?? 0, (now) => now.limits.lasting, number],
+  ["retained", (now) => now.retained, (now) => now.limits.retained, number],
+  ["queues", (now) => now.queue_count, (now) => now.limits.queues, number],
+  ["open calls", (now, figures) => figures.calls_open?.at(-1) ?? 0, (now) => now.limits.calls_open, number],
+  ["waits for the disk", (now) => now.journal.waiting_bytes, (now) => now.limits.waiting_bytes, bytes],
+  ["disk", (now) => now.limits.disk_bytes - now.limits.disk_free, (now) => now.limits.disk_bytes, bytes],
+];
+const LATELY = 60; // points: ten minutes
+
+export class Overview {
+  constructor(again) {
+    this.tiles = TILES.map(([name]) => el("dd", {}, "–"));
+    this.attention = el("ul", { class: "list" });
+    this.meters = METERS.map(([name]) => {
+      const bar = el("div", { class: "meter" }, el("i")), words = el("span", {}, "–");
+      return { bar, words, cells: [el("span", {}, name), bar, words] };
+    });
+    this.about = el("p", { class: "dim" });
+    const charts = [
+      new Chart("Messages a second", [["published", "published"], ["delivered", "delivered"], ["dropped", "lost"]], number),
+      new Chart("Latency", [["commit_ms_50", "commit"], ["commit_ms_99", "of 99 %"], ["loop_ms_99", "loop"]], ms),
+      new Chart("Network", [["bytes_received", "in"], ["bytes_sent", "out"]], (value) => `${bytes(value)}/s`),
+      new Chart("Clients", [["clients", "connected"], ["lasting", "lasting sessions"]], number),
+      new Chart("Processor", [["cpu", "in use"]], (value) => `${number(100 * value)} %`),
+      new Chart("Memory", [["memory", "of the hub"]], bytes),
+    ];
+    this.figures = new Figures(charts, get, again);
+    this.element = el("div", {},
+      el("dl", { class: "tiles" }, ...TILES.map(([name], at) => el("div", {}, el("dt", {}, name), this.tiles[at]))),
+      el("div", { class: "pair" },
+        panel("Needs attention", this.attention),
+        panel("Against their limits", el("div", { class: "meters" }, ...this.meters.flatMap((one) => one.cells)))),
+      this.figures.element,
+      el("div", { class: "pair" }, ...charts.map((chart) => chart.element)), this.about);
+  }
+
+  async refresh() {
+    const now = await get("status", { limit: 200 });
+    await this.figures.refresh(now.time);
+    const seconds = this.before?.started === now.started ? (now.time - this.before.time) / 1e6 : 0;
+    now.rates = {};
+    for (const name of RATES)
+      now.rates[name] = seconds > 0 ? Math.max(0, now[name] - this.before[name]) / seconds : this.first(name);
+    this.before = now;
+    TILES.forEach(([, text], at) => say(this.tiles[at], text(now)));
+    METERS.forEach(([, value, most, words], at) => this.meter(this.meters[at], value(now, this.figures.figures), most(now), words));
+    this.list(needs(now, this.figures.figures));
+    say(this.about, `Version ${now.version}, ${now.compiled ? "compiled" : "plain Python"}, up ${span((now.time - now.started) / 1e6)}, `
+      + `listening on ${now.listeners.join(", ")}.`);
+  }
+
+  /** Before there are two answers to compare: the last point of the figures. */
+  first(name) {
+    const column = { messages_in: "published", messages_out: "delivered" }[name] ?? name;
+    return this.figures.figures[column]?.at(-1) ?? 0;
+  }
+
+  meter({ bar, words }, value, most, text) {
+    const part = most ? Math.min(100, 100 * value / most) : 0;
+    bar.firstChild.style.setProperty("--part", part);
+    bar.className = `meter ${part > 95 ? "bad" : part > 80 ? "warn" : ""}`;
+    say(words, most ? `${text(value)} of ${text(most)}` : "–");
+  }
+
+  list(found) {
+    const words = found.length ? found : [["good", "Nothing."]];
+    if (JSON.stringify(words) === this.listed) return;
+    this.listed = JSON.stringify(words);
+    this.attention.replaceChildren(...words.map(([kind, text]) => el("li", { class: kind }, text)));
+  }
+
+  recolour() { this.figures.recolour(); }
+  stop() { this.figures.stop(); }
+}
+
+/** [how bad, what], the worst first. */
+function needs(now, figures) {
+  const found = [], late = (name) => figures[name].slice(-LATELY);
+  const add = (kind, text) => found.push([kind, text]);
+  if (now.journal.trouble) add("bad", `The journal cannot be written: ${now.journal.trouble}`);
+  if (now.limits.not_taken) add("bad", `${now.limits.not_taken}: what would stay on the disk is refused`);
+  for (const bridge of now.bridges) if (!bridge.up) add("bad", `The bridge ${bridge.name} is down`);
+  for (const [name, value, most] of METERS)
+    if (most(now) && value(now, figures) > 0.8 * most(now)) add("warn", `${name}: over 80 % of what there may be`);
+  for (const queue of now.queues.slice(0, 200))
+    if (queue.messages && queue.waits > 60 && queue.away !== 0)
+      add("warn", `Queue ${queue.name}: ${number(queue.messages)} wait, the oldest for ${span(queue.waits)}, and nobody reads it`);
+  const seconds = 10, lost = late("dropped").reduce((all, one) => all + one * seconds, 0);
+  if (lost >= 1) add("warn", `${number(lost)} messages were lost in the last ten minutes: ${reasons(now.dropped)}`);
+  const logins = late("logins_refused").reduce((all, one) => all + one * seconds, 0);
+  if (logins >= 10) add("warn", `${number(logins)} logins were refused in the last ten minutes: see Security`);
+  if (Math.max(0, ...late("loop_ms_99").slice(-6)) > 250) add("warn", "The hub comes late to its work: its processor is full");
+  if (Math.max(0, ...late("commit_ms_99").slice(-6)) > 1000) add("warn", "The disk is slow: commits take more than a second");
+  if (now.journal.folds_failed) add("warn", `${number(now.journal.folds_failed)} folds of the journal failed: see the log`);
+  return found.sort(([one], [other]) => (one === other ? 0 : one === "bad" ? -1 : 1)).slice(0, 12);
+}
+
+const reasons = (dropped) =>
+  Object.entries(dropped).sort((one, other) => other[1] - one[1]).slice(0, 3).map(([why, count]) => `${why} (${number(count)} in all)`).join(", ");

@@ -1,0 +1,98 @@
+// Queues: what waits, since when, and who serves.
+
+import { get, remove } from "../api.js";
+import { bytes, clock, el, facts, number, panel, payload, say, span } from "../show.js";
+import { Pages, Table } from "../table.js";
+
+const reader = (queue) =>
+  queue.away === 0 ? `${number(queue.takers)} here` : queue.away < 0 ? "nobody ever came" : `away for ${span(queue.away)}`;
+
+export class Queues {
+  constructor(again) {
+    this.pages = new Pages({ changed: again, label: "Search by name" });
+    this.table = new Table({
+      label: "Queues", nothing: "No queues. Try: hubbub switch call foo --body hello", key: (row) => row.queue,
+      choose: (row) => this.choose(row.queue), columns: [
+        ["Queue", (row) => row.queue], ["Waiting", (row) => number(row.messages), "number"],
+        ["Oldest", (row) => (row.messages ? span(row.waits) : "–"), "number"],
+        ["Bytes", (row) => bytes(row.bytes), "number"], ["Who serves", reader],
+        ["Goes with", (row) => row.owner || "–"],
+      ],
+    });
+    this.place = el("div");
+    this.element = el("div", { class: "two" }, panel("Queues", this.pages.element, this.table.element), this.place);
+  }
+
+  choose(name) {
+    this.queue = new Queue(name);
+    this.place.replaceChildren(this.queue.element);
+    this.queue.refresh();
+  }
+
+  async refresh() {
+    const { queues, count } = await get("ls/queues", this.pages.asked());
+    this.table.update(queues);
+    this.pages.said(queues.length, count);
+    await this.queue?.refresh();
+  }
+}
+
+class Queue {
+  constructor(name) {
+    this.name = name;
+    this.facts = el("div");
+    this.messages = el("div", { class: "tail", tabIndex: 0, "aria-label": "The oldest messages" });
+    this.button = el("button", { type: "button", onclick: () => this.purge() }, "Purge …");
+    this.trouble = el("p", { class: "bad", role: "alert" });
+    this.element = el("div", {}, panel(el("span", { class: "mono" }, name), this.facts, el("div", { class: "bar" }, this.button), this.trouble),
+      panel("The oldest, which stay in it", this.messages));
+  }
+
+  async refresh() {
+    let said;
+    try {
+      said = await get("queue", { name: this.name });
+    } catch (error) {
+      if (![403, 404].includes(error.status)) throw error;
+      this.messages.replaceChildren(el("p", { class: "dim" }, error.message));
+      return;
+    }
+    const key = JSON.stringify(said);
+    if (key === this.shown) return;
+    this.shown = key;
+    this.count = said.count;
+    const settings = Object.entries(said.settings).filter(([, value]) => value).map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`);
+    this.facts.replaceChildren(facts([
+      ["waiting", `${number(said.count)}, ${bytes(said.bytes)}`], ["being worked on", number(said.leased)],
+      ["next id", said.next], ["consumers", said.serving.join(", ") || "none"], ["who take", number(said.takers)],
+      ["bound to", said.bindings.join(", ") || "nothing"], ["settings", settings.join(", ") || "as the hub's"],
+    ]));
+    this.messages.replaceChildren(...said.messages.map((one) => el("article", {}, payload(one), el("p", { class: "dim" },
+      [`number ${one.number}`, one.leased ? "is worked on" : "waits", clock(one.time), bytes(one.size), one.client && `from ${one.client}`,
+        one.reply_to && `answer to ${one.reply_to}`].filter(Boolean).join(" · ")))));
+    if (!said.messages.length) this.messages.replaceChildren(el("p", { class: "dim" }, "It is empty."));
+  }
+
+  /** Asked twice: what is purged is gone. */
+  async purge() {
+    if (!this.sure) {
+      this.sure = setTimeout(() => this.calm(), 5_000);
+      say(this.button, `Really purge ${number(this.count ?? 0)}? They are gone then`);
+      return;
+    }
+    this.calm();
+    try {
+      await remove("queue/messages", { name: this.name });
+      say(this.trouble, "");
+      await this.refresh();
+    } catch (error) {
+      say(this.trouble, error.message);
+    }
+  }
+
+  calm() {
+    clearTimeout(this.sure);
+    this.sure = undefined;
+    say(this.button, "Purge …");
+  }
+}

@@ -1,0 +1,182 @@
+// Topics as a tree with rates, which the hub samples; one of them as it is, live, and to publish to.
+
+import { get, publish, tail } from "../api.js";
+import { bytes, clock, el, facts, number, panel, payload, rate, say } from "../show.js";
+import { Table } from "../table.js";
+
+const LEVEL = 500; // of one level, the busiest
+const KEPT = 100; // messages of the tail
+
+export class Topics {
+  constructor(again) {
+    this.again = again;
+    this.open = new Set();
+    this.search = el("input", { type: "search", placeholder: "Search this level", "aria-label": "Search the first level",
+      oninput: () => { clearTimeout(this.soon); this.soon = setTimeout(again, 250); } });
+    this.about = el("span", { class: "dim" });
+    this.table = new Table({
+      label: "Topics", nothing: "No topic yet. Try: hubbub pub demo/hello -m hello", key: (row) => row.path,
+      choose: (row) => this.choose(row.path), columns: [
+        ["Topic", (row, cell) => this.name(row, cell)],
+        ["Rate", (row) => rate(row.rate), "number"],
+        ["Messages", (row) => number(row.messages), "number"],
+        ["Topics", (row) => number(row.topics), "number"],
+        ["Retained", (row) => (row.retained ? number(row.retained) : ""), "number"],
+        ["Last", (row) => (row.time ? clock(row.time, false) : "–")],
+      ],
+    });
+    this.place = el("div");
+    this.publish = new Publish();
+    this.element = el("div", { class: "two" },
+      panel(["Topics", this.about], el("div", { class: "bar" }, this.search), this.table.element),
+      el("div", {}, this.place, this.publish.element));
+  }
+
+  /** Its place in the tree, a mark to unfold it, and its name; made once for each row. */
+  name(row, cell) {
+    if (!cell.firstChild) {
+      const deep = el("span", { class: "deep" });
+      deep.style.setProperty("--depth", row.depth);
+      const mark = el("button", { type: "button", class: "fold", tabIndex: -1, onclick: (event) => {
+        event.stopPropagation();
+        this.fold(row.path);
+      } });
+      cell.append(deep, mark, el("span", {}, row.name === "" ? "(empty)" : row.name));
+      cell.title = row.path;
+      cell.parentNode.addEventListener("keydown", ({ key }) => {
+        const wanted = { ArrowRight: true, ArrowLeft: false }[key];
+        if (wanted !== undefined && this.open.has(row.path) !== wanted) this.fold(row.path);
+      });
+    }
+    const mark = cell.children[1], unfolds = row.topics > (row.own ? 1 : 0);
+    say(mark, unfolds ? (this.open.has(row.path) ? "▾" : "▸") : "");
+    if (unfolds) mark.setAttribute("aria-label", this.open.has(row.path) ? "fold" : "unfold");
+    mark.disabled = !unfolds;
+    return undefined;
+  }
+
+  fold(path) {
+    if (!this.open.delete(path)) this.open.add(path);
+    this.again();
+  }
+
+  async level(path, depth) {
+    const under = depth ? `${path}/` : "", given = { under, limit: LEVEL };
+    if (!depth) given.search = this.search.value;
+    const found = await get("traffic", given);
+    if (!depth) this.told(found);
+    found.levels.sort((one, other) => (one.name < other.name ? -1 : 1));
+    const rows = [];
+    for (const row of found.levels) {
+      rows.push({ ...row, depth, path: under + row.name });
+      if (this.open.has(under + row.name)) rows.push(...await this.level(under + row.name, depth + 1));
+    }
+    return rows;
+  }
+
+  told({ topics, part: seen, count, levels }) {
+    const part = count > levels.length ? `; the busiest ${levels.length} of ${number(count)}` : "";
+    say(this.about, `${number(topics)} topics of late, ${seen < 1 ? `${number(100 * seen)} % of the messages are looked at` : "every message is counted"}${part}`);
+  }
+
+  choose(path) {
+    this.topic?.stop();
+    this.topic = new Topic(path);
+    this.publish.topic(path);
+    this.place.replaceChildren(this.topic.element);
+    this.topic.refresh();
+  }
+
+  async refresh() {
+    this.table.update(await this.level("", 0));
+    await this.topic?.refresh();
+  }
+
+  stop() { this.topic?.stop(); }
+}
+
+/** One topic: what is retained there, and what comes now. */
+class Topic {
+  constructor(name) {
+    this.name = name;
+    this.kept = el("div", {}, el("p", { class: "dim" }, "asking …"));
+    this.state = el("span", { class: "dim" });
+    this.button = el("button", { type: "button", onclick: () => (this.source ? this.end() : this.begin()) }, "Watch live");
+    this.messages = el("div", { class: "tail", tabIndex: 0, role: "log", "aria-label": "Messages" });
+    this.element = el("div", {},
+      panel(el("span", { class: "mono" }, name), el("h3", { class: "dim" }, "Retained"), this.kept),
+      panel(["Live", this.button, this.state], this.messages));
+  }
+
+  async refresh() {
+    let said;
+    try {
+      said = await get("retained", { topic: this.name });
+    } catch (error) {
+      if (![403, 404].includes(error.status)) throw error;
+      said = { refused: error.message };
+    }
+    const key = JSON.stringify(said);
+    if (key === this.shown) return;
+    this.shown = key;
+    this.kept.replaceChildren(...(said.refused ? [el("p", { class: "dim" }, said.refused)] : [payload(said), about(said)]));
+  }
+
+  begin() {
+    say(this.button, "Stop");
+    say(this.state, "connecting …");
+    this.source = tail(this.name, (data) => this.heard(data), (text) => say(this.state, text));
+  }
+
+  heard({ messages, left_out }) {
+    const made = messages.slice(-KEPT).map((one) => el("article", {}, payload(one), about(one)));
+    if (left_out) made.push(el("p", { class: "warn" }, `${number(left_out)} more came, too fast to be shown`));
+    this.messages.prepend(...made.reverse());
+    while (this.messages.childElementCount > KEPT) this.messages.lastChild.remove();
+  }
+
+  end() {
+    this.source?.close();
+    this.source = undefined;
+    say(this.button, "Watch live");
+    say(this.state, "");
+  }
+
+  stop() { this.end(); }
+}
+
+function about(message) {
+  const parts = [clock(message.time), `QoS ${message.qos}`, bytes(message.size)];
+  if (message.client) parts.push(`from ${message.client}`);
+  if (message.content_type) parts.push(message.content_type);
+  if (message.expires) parts.push(`until ${clock(message.expires)}`);
+  return el("p", { class: "dim" }, parts.join(" · "));
+}
+
+class Publish {
+  constructor() {
+    this.name = el("input", { required: true, class: "mono" });
+    this.text = el("textarea", { rows: 4, class: "mono" });
+    this.qos = el("select", {}, ...["0", "1", "2"].map((one) => el("option", {}, one)));
+    this.retain = el("input", { type: "checkbox" });
+    this.done = el("p", { role: "status" });
+    this.element = panel("Publish", el("form", { class: "form", onsubmit: (event) => this.send(event) },
+      el("label", {}, "Topic", this.name), el("label", {}, "Payload", this.text),
+      el("div", { class: "row" }, el("label", {}, "QoS", this.qos), el("label", { class: "check" }, this.retain, "Retain"),
+        el("button", { class: "first" }, "Publish")), this.done));
+  }
+
+  topic(name) { this.name.value = name; }
+
+  async send(event) {
+    event.preventDefault();
+    try {
+      await publish({ topic: this.name.value, payload: this.text.value, qos: Number(this.qos.value), retain: this.retain.checked });
+      this.done.className = "good";
+      say(this.done, `Published at ${clock(Date.now() * 1000, false)}`);
+    } catch (error) {
+      this.done.className = "bad";
+      say(this.done, error.message);
+    }
+  }
+}

@@ -1,0 +1,131 @@
+"""Rates of topics: exact where there is little traffic, estimated where there is much."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hubbub.core.hooks import Hooks
+from hubbub.core.limits import TOPICS_SAMPLED
+from hubbub.core.message import Message, Run
+from hubbub.core.sampled import LOOKS, ROLL_SECONDS
+from hubbub.runtime.trace import Trace
+from tests.protocols.mqtt.conversation import Stage
+
+
+class Traffic:
+    """Publishes into a hub as fast as it can; `turn` is a quarter of a second."""
+
+    def __init__(self) -> None:
+        self.stage = Stage("none")
+        self.broker = self.stage.broker
+        self.sampled = self.broker.sampled
+        self.sampled.wake()
+
+    def publish(self, name: str) -> None:
+        self.broker.post(Message(name, b"x"))
+
+    def turn(self) -> None:
+        self.stage.pass_time(0.25)
+        self.sampled.wake()
+
+
+class Program(Hooks):
+    """An inspector of somebody else; takes nothing below `no/`."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def passes(self, run: Run) -> bool:
+        self.seen.append(run.route.name)
+        return not run.route.name.startswith("no/")
+
+
+def test_little_traffic_is_counted_and_not_guessed() -> None:
+    stage = Stage()
+    ann = stage.device("ann")
+    stage.broker.sampled.wake()
+    for _ in range(30):
+        ann.publish("a/1", b"x", 0)
+    ann.publish("a/2", b"x", 0)
+    stage.pass_time(ROLL_SECONDS)
+    stage.broker.sampled.wake()
+    topics = stage.broker.sampled.topics
+    assert {name: seen.messages for name, seen in topics.items()} == {"a/1": 30, "a/2": 1}
+    assert topics["a/1"].rate == 30 / ROLL_SECONDS
+    for _ in range(20):
+        stage.pass_time(ROLL_SECONDS)
+        stage.broker.sampled.wake()
+    assert topics["a/1"].rate == 0 and topics["a/1"].messages == 30
+
+
+def test_much_traffic_is_looked_at_seldom_and_shares_are_right() -> None:
+    traffic, random = Traffic(), Random(1)
+    for _ in range(60):
+        for _ in range(2_000):
+            traffic.publish("half" if random.random() < 0.5 else f"rest/{random.randrange(5)}")
+            if traffic.broker.inspector is None:
+                break
+        else:
+            raise AssertionError("it looks at everything")
+        traffic.broker.metrics.messages_in += 2_000 - LOOKS  # that nobody looked at
+        traffic.turn()
+    topics, all_of_them = traffic.sampled.topics, traffic.broker.metrics.messages_in
+    assert all_of_them == 60 * 2_000 and traffic.sampled.part == LOOKS / 2_000
+    assert round(sum(seen.messages for seen in topics.values())) == all_of_them
+    assert 0.9 < topics["half"].messages / (all_of_them / 2) < 1.1
+    assert 0.9 < topics["half"].rate / 4_000 < 1.1
+    for number in range(5):
+        assert 0.75 < topics[f"rest/{number}"].messages / (all_of_them / 10) < 1.25
+
+
+def test_after_a_flood_every_message_is_counted_again() -> None:
+    traffic = Traffic()
+    for _ in range(4 * LOOKS):
+        traffic.publish("flood")
+    traffic.turn()
+    assert traffic.sampled.part == 0.25
+    for _ in range(3):
+        traffic.publish("slow")
+    traffic.turn()
+    assert traffic.sampled.part == 1 and traffic.sampled.topics["slow"].messages == 3
+
+
+def test_topics_are_bounded_and_who_is_quiet_goes() -> None:
+    traffic = Traffic()
+    for number in range(TOPICS_SAMPLED + 100):
+        traffic.sampled._count(f"t/{number}", 1)
+        traffic.sampled._count("steady", 1)
+    topics = traffic.sampled.topics
+    assert len(topics) <= TOPICS_SAMPLED and "steady" in topics and "t/0" not in topics
+    traffic.publish("$client/77")
+    traffic.turn()
+    assert "$client/77" not in topics
+
+
+def test_another_inspector_is_asked_as_before() -> None:
+    """In and out of the window; one that comes in the middle of it and goes again too."""
+    traffic, program = Traffic(), Program()
+    traffic.sampled._rest()
+    traffic.broker.inspector = program
+    ear = traffic.stage.device("ear")
+    ear.subscribe("#", 0)
+    for _ in range(2):
+        traffic.turn()
+        for name in ("a", "no/b"):
+            for _ in range(LOOKS):
+                traffic.publish(name)
+        assert traffic.broker.inspector is program
+    assert program.seen == 2 * (["a"] * LOOKS + ["no/b"] * LOOKS)
+    traffic.turn()
+    trace = Trace(traffic.broker)
+    trace.switch(True)
+    for _ in range(2 * LOOKS):
+        traffic.publish("a")
+    assert isinstance(traffic.broker.inspector, Trace)
+    traffic.turn()
+    trace.switch(False)
+    for _ in range(LOOKS):
+        traffic.publish("c")
+    assert traffic.broker.inspector is program
+    traffic.turn()
+    assert traffic.sampled.topics["c"].messages == LOOKS

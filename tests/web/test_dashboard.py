@@ -1,0 +1,333 @@
+"""The page in a real browser: every view at two widths, the login, what is lost and comes again.
+
+With `HUBBUB_PICTURES=DIR` each view leaves its picture there, to be looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from hubbub.auth.passwords import add_user
+from hubbub.config.settings import Journal, Settings
+from hubbub.core.limits import FIGURES_SECONDS
+from hubbub.core.message import Message
+from hubbub.core.session import Silent
+from hubbub.runtime.node import Node
+from hubbub.web.app import Application
+from tests.web.chromium import Chromium, Page
+
+pytestmark = pytest.mark.interop
+
+HOSTILE: Final = "<img src=x onerror=hacked()>"
+VIEWS: Final = (
+    "overview", "clients", "topics", "queues", "calls", "journal", "pipeline", "bridges",
+    "security",
+)  # fmt: skip
+PICTURES: Final = os.environ.get("HUBBUB_PICTURES", "")
+
+# What each page of these tests has at hand: `until` waits for something, `find` is by its words.
+BEGIN = """
+    window.trouble = [];
+    window.hacked = () => trouble.push("a name became HTML");
+    addEventListener("error", ({ message }) => trouble.push(message));
+    addEventListener("unhandledrejection", ({ reason }) => trouble.push(String(reason)));
+    document.addEventListener("securitypolicyviolation", ({ blockedURI, violatedDirective }) =>
+        trouble.push(`${violatedDirective} ${blockedURI}`));
+    window.until = async (done) => {
+        for (let found; ; await new Promise((go) => setTimeout(go, 20)))
+            if ((found = done())) return found;
+    };
+    window.find = (selector, words = "") => [...document.querySelectorAll(selector)].find(
+        (one) => one.textContent.includes(words) && one.offsetParent !== null);
+    window.view = async (name) => {
+        location.hash = `#/${name}`;
+        await until(() => find(`.view[data-fresh='${name}']`));
+    };
+"""
+# What is wrong with how a view lies there: too wide, panels over one another, words cut off.
+LAID_OUT = """
+    const found = [], wide = document.documentElement;
+    if (wide.scrollWidth > wide.clientWidth) found.push(`${wide.scrollWidth} wide`);
+    const boxes = [...document.querySelectorAll(".panel, .tiles > div, .bar, .side, .head")]
+        .map((one) => [one, one.getBoundingClientRect()]);
+    for (const [one, a] of boxes) for (const [other, b] of boxes)
+        if (one !== other && !one.contains(other) && !other.contains(one)
+            && getComputedStyle(one).position !== "sticky" && getComputedStyle(other).position !== "sticky"
+            && a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1)
+            found.push(`${one.textContent.slice(0, 30)} lies over ${other.textContent.slice(0, 30)}`);
+    for (const one of document.querySelectorAll("button, h1, h2, .tiles dd, .meters span, .facts dt"))
+        if (one.scrollWidth > one.clientWidth + 1 && one.clientWidth) found.push(`cut: ${one.textContent}`);
+    return [...found, ...trouble];
+"""  # noqa: E501
+
+
+@asynccontextmanager
+async def running(data: Path, listen: str = "127.0.0.1:0", **settings: Any) -> AsyncIterator[Node]:
+    journal = Journal(durability="os")
+    node = Node(Settings(data=str(data), listen=(listen,), journal=journal, **settings))
+    node.web = Application(node)
+    async with node:
+        node.broker.sampled.wake()
+        yield node
+
+
+def url(node: Node) -> str:
+    return f"http://{node.listeners[0].address}"
+
+
+@asynccontextmanager
+async def opened(
+    browser: Chromium, node: Node, width: int = 1280, shell: bool = True
+) -> AsyncIterator[Page]:
+    async with browser.page(url(node), width, 900) as page:
+        if width < 500:
+            await page.phone(width)
+        await begin(page, shell)
+        yield page
+
+
+async def begin(page: Page, shell: bool = True) -> None:
+    await page.run(BEGIN)
+    await page.run("await until(() => find(a))", ".view[data-fresh]" if shell else ".login form")
+
+
+def filled(node: Node) -> None:
+    """Some of everything, with names that would be HTML; and figures of ten minutes."""
+    broker = node.broker
+    for number in range(40):
+        name = f"plant/line{number % 4}/temperature"
+        broker.post(Message(name, json.dumps({"celsius": number}).encode(), retain=True))
+    for name in (f"plant/{HOSTILE}", HOSTILE, "$queue/jobs", f"$queue/{HOSTILE}"):
+        broker.post(Message(name, HOSTILE.encode(), 1, not name.startswith("$")))
+    ill = broker.own("mqtt", HOSTILE)
+    ill.user = HOSTILE
+    for reason in (f"{HOSTILE} was too slow", ""):
+        gone = Silent("mqtt", HOSTILE, ill.rights)
+        broker.connect(gone, ill)
+        broker.disconnect(gone, reason)
+    here = Silent("mqtt", HOSTILE, ill.rights)
+    broker.connect(here, ill)
+    broker.refuse(here, "publish", HOSTILE)
+    for number in range(60):
+        broker.metrics.messages_in += 100 * (number % 7)
+        node.figures.wake(node.clock.now() + (number + 1) * FIGURES_SECONDS)
+    node.broker.sampled.wake()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+async def test_every_view_lies_well_and_no_name_becomes_html(
+    browser: Chromium, tmp_path: Path, width: int
+) -> None:
+    async with running(tmp_path) as node:
+        filled(node)
+        async with opened(browser, node, width) as page:
+            for name in VIEWS:
+                await page.run("await view(a)", name)
+                if name in ("clients", "topics", "queues"):
+                    await page.run(
+                        "(await until(() => find('tbody tr', a))).click();"
+                        "await until(() => find('.facts, .payload'))",
+                        "jobs" if name == "queues" else "onerror",
+                    )
+                wrong = await page.run(LAID_OUT)
+                assert wrong == [], f"{name} at {width}"
+                assert await page.run("return document.querySelector('.view img') === null")
+                if PICTURES:
+                    await page.screenshot(Path(PICTURES) / f"{name}-{width}.png")
+            await page.run("await view('clients'); find('button', 'Why did it go').click()")
+            assert await page.run("return (await until(() => find('td.wide', 'slow'))).textContent")
+            assert await page.run(LAID_OUT) == []
+            await page.run("find('button', 'Light / dark').click(); await view('overview')")
+            if PICTURES:
+                await page.screenshot(Path(PICTURES) / f"dark-{width}.png")
+
+
+# Text on its ground, by the relative luminance of WCAG 2.1.
+CONTRAST = """
+    const parts = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map((one) => {
+        const part = one / 255;
+        return part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+    });
+    const light = (colour) => parts(colour).reduce((sum, one, at) => sum + one * [.2126, .7152, .0722][at], 0);
+    const ground = (one) => {
+        const colour = getComputedStyle(one).backgroundColor;
+        return colour === "rgba(0, 0, 0, 0)" ? ground(one.parentElement) : colour;
+    };
+    const poor = [];
+    for (const one of document.querySelectorAll("body *")) {
+        const text = [...one.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
+        if (!text || one.disabled || one.offsetParent === null) continue;
+        const [a, b] = [getComputedStyle(one).color, ground(one)].map(light);
+        const found = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+        if (found < 4.5) poor.push([one.textContent.slice(0, 30), found.toFixed(2)]);
+    }
+    return poor;
+"""  # noqa: E501
+
+
+async def test_contrast_keys_and_what_is_chosen_stays(browser: Chromium, tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        filled(node)
+        for number in range(80):
+            node.broker.queues.named(f"q{number:02}")
+        async with opened(browser, node) as page:
+            for _ in ("light", "dark"):
+                for name in ("overview", "queues", "security"):
+                    await page.run("await view(a)", name)
+                    assert await page.run(CONTRAST) == []
+                await page.run("find('button', 'Light / dark').click()")
+            await page.run("""
+                await view("queues");
+                window.row = await until(() => find("tbody tr", "q40"));
+                row.click();
+                row.focus();
+                window.box = row.closest(".scroll");
+                box.scrollTop = 500;
+                const down = { key: "ArrowDown", bubbles: true };
+                row.dispatchEvent(new KeyboardEvent("keydown", down));
+                window.next = document.activeElement;
+                window.top0 = box.scrollTop;
+            """)
+            node.broker.post(Message("$queue/q41", b"x", 1))
+            node.broker.queues.destroy("q10")
+            assert await page.run("""
+                await until(() => !find("tbody tr", "q10") && find("tbody tr", "q41").cells[1].textContent === "1");
+                return [row.getAttribute("aria-selected"), document.activeElement === next,
+                        next.cells[0].textContent, Math.abs(box.scrollTop - top0) < 60];
+            """) == ["true", True, "q41", True]  # noqa: E501
+
+
+async def test_a_topic_is_read_watched_and_published_to(browser: Chromium, tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        filled(node)
+        async with opened(browser, node) as page:
+            await page.run("""
+                await view("topics");
+                const mark = (name) => find("tbody tr", name)?.querySelector(".fold:enabled");
+                for (const name of ["plant", "line1"]) (await until(() => mark(name))).click();
+                (await until(() => find("tbody tr", "temperature"))).click();
+                (await until(() => find("button", "Watch live"))).click();
+                await until(() => find("span", "live"));
+            """)
+            kept = await page.run("return (await until(() => find('.payload'))).textContent")
+            assert kept == '{\n  "celsius": 37\n}'
+            node.broker.post(Message("plant/line1/temperature", HOSTILE.encode()))
+            shown = "return (await until(() => find('.tail .payload', a))).textContent"
+            assert await page.run(shown, "onerror") == HOSTILE
+            await page.run("""
+                find("textarea").value = "from the page";
+                find("form button", "Publish").click();
+                await until(() => find(".good", "Published at"));
+            """)
+            assert await page.run(shown, "from the page") == "from the page"
+            await page.run("await view('overview')")
+            async with asyncio.timeout(10):
+                while any(one.protocol == "http" for one in node.broker.clients.values()):
+                    await asyncio.sleep(0.02)
+            assert await page.run("return [...trouble]") == []
+
+
+async def test_a_queue_is_emptied_only_when_asked_twice(browser: Chromium, tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        filled(node)
+        jobs = node.broker.state.queues["jobs"]
+        async with opened(browser, node) as page:
+            await page.run("""
+                await view("queues");
+                (await until(() => find("tbody tr", "jobs"))).click();
+                await until(() => find(".payload", "onerror"));
+                find("button", "Purge").click();
+            """)
+            assert len(jobs.messages) == 1
+            await page.run("""
+                find("button", "Really purge 1?").click();
+                await until(() => find("p", "It is empty."));
+            """)
+            assert not jobs.messages
+
+
+async def test_a_login_and_its_end(browser: Chromium, tmp_path: Path) -> None:
+    users, rules = tmp_path / "users", tmp_path / "rules"
+    for name in ("ann", "eve"):
+        add_user(users, name, b"secret")
+    rules.write_text(
+        "user ann\ntopic readwrite #\ntopic read $SYS/#\nuser eve\ntopic read $SYS/#\n"
+    )
+    files = {"password_file": str(users), "acl_file": str(rules)}
+    log_in = """
+        const [user, secret] = document.querySelectorAll(".login input");
+        [user.value, secret.value] = [a, b];
+        find("form button").click();
+        await until(() => find(c));
+    """
+    async with running(tmp_path / "data", **files) as node:
+        filled(node)
+        async with opened(browser, node, 390, shell=False) as page:
+            if PICTURES:
+                await page.screenshot(Path(PICTURES) / "login-390.png")
+            await page.run(log_in, "ann", "wrong", ".bad:not(:empty)")
+            assert "wrong user name" in await page.run("return find('.bad').textContent")
+            await page.run(log_in, "ann", "secret", ".view[data-fresh='overview']")
+            assert await page.run("return document.cookie") == "", "no script sees it"
+            send = """
+                const said = { topic: "a/b", payload: "x" };
+                const headers = a === null ? {} : { "hubbub-csrf": a };
+                const sent = { method: "POST", body: JSON.stringify(said), headers };
+                return (await fetch("/api/v1/publish", sent)).status;
+            """
+            word = await page.run("return (await (await fetch('/admin/session')).json()).csrf")
+            assert [await page.run(send, one) for one in (None, "wrong", word)] == [403, 403, 200]
+            await page.open(url(node))
+            await begin(page)
+            assert await page.run("return find('.who').textContent.startsWith('ann')"), "still in"
+            await page.run("find('button', 'Log out').click(); await until(() => find('.login'))")
+            asked = "return (await fetch(a, { headers: { 'hubbub-csrf': '' } })).status"
+            assert await page.run(asked, "/api/v1/status") == 401
+            await page.run(log_in, "eve", "secret", ".view[data-fresh='overview']")
+            await page.run("""
+                await view("topics");
+                (await until(() => find("tbody tr", "onerror"))).click();
+                await until(() => find("p", "may not receive"));
+            """)
+            assert await page.run("return find('.payload') === undefined"), "eve may not read it"
+
+
+async def test_figures_are_there_after_a_reload(browser: Chromium, tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        filled(node)
+        points = """
+            const { figures } = await (await fetch("/api/v1/figures", { headers: {} })).json();
+            const shown = await until(() => find(".legend b"));
+            await until(() => shown.textContent !== "–");
+            return [figures.time.length, shown.textContent];
+        """
+        async with opened(browser, node) as page:
+            first = await page.run(points)
+            assert first[0] >= 60
+            await page.open(url(node))
+            await begin(page)
+            assert await page.run(points) == first
+
+
+async def test_a_lost_hub_is_shown_and_comes_again(browser: Chromium, tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        place = str(node.listeners[0].address)
+        page_of = opened(browser, node)
+        page = await page_of.__aenter__()
+    try:
+        lost = "await until(() => find('.notice', 'does not answer') && find('.view.stale'))"
+        await page.run(lost)
+        assert "not now" in await page.run("return find('.when').textContent")
+        async with running(tmp_path, place):
+            await page.run("await until(() => find('.view[data-fresh]:not(.stale)'))")
+            assert await page.run("return document.querySelector('.notice').hidden")
+    finally:
+        await page_of.__aexit__(None, None, None)

@@ -1,0 +1,169 @@
+"""What people look at one by one: topics and rates, what is retained, queues, a live topic."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from hubbub.auth.passwords import add_user
+from hubbub.config.settings import Journal, Settings
+from hubbub.core.limits import TAILED, TAILED_BYTES
+from hubbub.core.message import Message
+from hubbub.runtime.node import Node
+from hubbub.web.app import Application
+from hubbub.web.looking import spoken
+from tests.web.test_login import Browser
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+TRAFFIC = "/api/v1/traffic"
+
+
+@asynccontextmanager
+async def served(tmp_path: Path, **settings: Any) -> AsyncIterator[Browser]:
+    journal = Journal(durability="os")
+    node = Node(Settings(data=str(tmp_path), listen=("127.0.0.1:0",), journal=journal, **settings))
+    node.web = Application(node)
+    async with node:
+        url = f"http://{node.listeners[0].address}"
+        async with httpx.AsyncClient(timeout=30, base_url=url, trust_env=False) as client:
+            yield Browser(node, client)
+
+
+async def level(browser: Browser, **asked: str) -> dict[str, dict[str, Any]]:
+    answer = (await browser.http.get(TRAFFIC, params=asked)).json()
+    return {row["name"]: row for row in answer["levels"]}
+
+
+async def test_a_tree_of_topics_level_by_level(tmp_path: Path) -> None:
+    async with served(tmp_path) as browser:
+        broker = browser.node.broker
+        broker.sampled.wake()
+        for name in ("plant/1/t", "plant/1/t", "plant/2/t", "plant", f"odd/{HOSTILE}"):
+            broker.post(Message(name, b"1"))
+        broker.post(Message("plant/3/kept", b"1", retain=True))
+        broker.post(Message("plants", b"1", retain=True))
+        broker.sampled.wake()
+        top = await level(browser)
+        assert set(top) == {"plant", "odd", "plants"}
+        assert (top["plant"]["topics"], top["plant"]["messages"]) == (4, 5)
+        assert top["plant"]["own"] and top["plant"]["retained"] == 1
+        below = await level(browser, under="plant/")
+        assert {name: row["messages"] for name, row in below.items()} == {"1": 2, "2": 1, "3": 1}
+        assert set(await level(browser, under="odd/")) == {HOSTILE}
+        assert set(await level(browser, search="ODD")) == {"odd"}
+        assert len(await level(browser, limit="1")) == 1
+
+
+async def test_what_is_retained_is_for_who_may_read_it(tmp_path: Path) -> None:
+    add_user(tmp_path / "users", "ann", b"secret")
+    add_user(tmp_path / "users", "eve", b"nosy")
+    (tmp_path / "acl").write_text("user ann\ntopic readwrite #\nuser eve\ntopic read open/#\n")
+    files = {"password_file": str(tmp_path / "users"), "acl_file": str(tmp_path / "acl")}
+    async with served(tmp_path / "data", **files) as browser:
+        for name in ("open/door", "safe"):
+            browser.node.broker.post(Message(name, b'{"a": 1}', 1, True))
+        browser.node.broker.post(Message("$queue/jobs", b"job", 1))
+        ann, eve = httpx.BasicAuth("ann", "secret"), httpx.BasicAuth("eve", "nosy")
+        for who, name, status in (
+            (ann, "safe", 200), (eve, "open/door", 200), (eve, "safe", 403),
+            (ann, "nothing", 404), (eve, "nothing", 403),
+        ):  # fmt: skip
+            asked = {"topic": name}
+            answer = await browser.http.get("/api/v1/retained", params=asked, auth=who)
+            assert answer.status_code == status, (who, name)
+            assert (answer.json().get("text") == '{"a": 1}') == (status == 200)
+        for path, asked in (("tail", {"topic": "safe"}), ("queue", {"name": "jobs"})):
+            answer = await browser.http.get(f"/api/v1/{path}", params=asked, auth=eve)
+            assert answer.status_code == 403 and "job" not in answer.text.replace("jobs", "")
+        purge = await browser.http.delete("/api/v1/queue/messages?name=jobs", auth=eve)
+        assert purge.status_code == 403
+        assert len(browser.node.broker.state.queues["jobs"].messages) == 1
+
+
+async def test_a_queue_is_looked_into_and_emptied(tmp_path: Path) -> None:
+    async with served(tmp_path) as browser:
+        broker = browser.node.broker
+        for number in range(1_200):
+            broker.post(Message("$queue/jobs", b"%d" % number, 1))
+        said = (await browser.http.get("/api/v1/queue?name=jobs&limit=2")).json()
+        assert (said["count"], said["bytes"], said["takers"]) == (1_200, 3_690, 0)
+        assert [one["text"] for one in said["messages"]] == ["0", "1"]
+        assert len(broker.state.queues["jobs"].messages) == 1_200, "they stay"
+        gone = await browser.http.delete("/api/v1/queue/messages?name=jobs")
+        assert gone.json() == {"purged": 1_200}
+        assert not broker.state.queues["jobs"].messages
+        assert (await browser.http.get("/api/v1/queue?name=none")).status_code == 404
+
+
+async def test_one_topic_live(tmp_path: Path) -> None:
+    async with served(tmp_path) as browser:
+        broker = browser.node.broker
+        async with browser.http.stream("GET", "/api/v1/tail?topic=a/b") as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            lines = answer.aiter_lines()
+            assert (await anext(lines)).startswith(":")
+            [client] = broker.clients.values()
+            assert client.protocol == "http" and list(client.subscriptions) == ["a/b"]
+            for name in ("a/b", "a/c", "a/b"):
+                broker.post(Message(name, HOSTILE.encode()))
+            got: list[dict[str, Any]] = []
+            async for line in lines:
+                if line.startswith("data: "):
+                    got += json.loads(line[6:])["messages"]
+                if len(got) >= 2:
+                    break
+            assert [(one["topic"], one["text"]) for one in got] == [("a/b", HOSTILE)] * 2
+            for _ in range(5 * TAILED):
+                broker.post(Message("a/b", b"x"))
+            async for line in lines:
+                if line.startswith("data: "):
+                    said = json.loads(line[6:])
+                    break
+            assert len(said["messages"]) == TAILED and said["left_out"] == 4 * TAILED
+        async with asyncio.timeout(10):
+            while broker.clients:
+                await asyncio.sleep(0.01)
+        assert not broker.filters.match("a/b")
+        said = (await browser.http.get("/api/v1/ls/gone")).json()["gone"]
+        assert said[0]["protocol"] == "http"
+
+
+@pytest.mark.parametrize("topic", ["", "#", "a/+", "$queue/jobs"])
+async def test_nobody_watches_everything(tmp_path: Path, topic: str) -> None:
+    async with served(tmp_path) as browser:
+        answer = await browser.http.get("/api/v1/tail", params={"topic": topic})
+        assert answer.status_code == 400
+
+
+async def test_who_watches_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    async with served(tmp_path) as browser:
+        async with browser.http.stream("GET", "/api/v1/tail?topic=a/b") as answer:
+            lines = answer.aiter_lines()
+            await anext(lines)
+            browser.node.web._looking.end()  # type: ignore[union-attr]
+            async with asyncio.timeout(5):
+                async for _ in lines:
+                    pass
+
+
+@pytest.mark.parametrize(
+    ("payload", "said"),
+    [
+        (b"", {"text": ""}),
+        ("grüß".encode(), {"text": "grüß"}),
+        (b"\xff\x00", {"base64": "/wA="}),
+        (b"x" * (TAILED_BYTES + 5), {"text": "x" * TAILED_BYTES}),
+        (b"x" + "ü".encode() * TAILED_BYTES, {"text": "x" + "ü" * (TAILED_BYTES // 2 - 1)}),
+    ],
+)
+def test_payloads_as_json(payload: bytes, said: dict[str, str]) -> None:
+    shown = spoken(Message("t", payload))
+    assert {key: shown[key] for key in ("text", "base64") if key in shown} == said
+    assert shown["size"] == len(payload)
