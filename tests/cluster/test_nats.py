@@ -317,6 +317,41 @@ async def test_a_node_that_is_killed_is_one_change_to_zero_and_comes_back(
         await device.client.publish("x", b"")
 
 
+async def test_what_is_acknowledged_waits_for_a_node_that_was_killed(
+    nodes: Nodes, stack: AsyncExitStack
+) -> None:
+    """QoS 1 and 2 for a session that lasts and for a queue: both nodes are killed meanwhile."""
+    a, b = await nodes.pair()
+    lasting = {"client_id": "device", "clean": False, "session_expiry": 3600}
+    async with connect(b.url("mqtt"), **lasting) as device:
+        await device.subscribe("work/#", qos=2)
+        inbox = await stack.enter_async_context(Client(b, "switch", "inbox-reader"))
+        await inbox.subscribe("work/#")
+        await nodes.filters(a, "b", 1)
+    b.stop(signal.SIGKILL)
+    said = [b"%d" % number for number in range(300)]
+    async with Client(a, "mqtt", "writer") as writer:
+        for number in range(150):
+            await writer.publish(f"work/{number % 3}", said[number], 1 + number % 2)
+        await nodes.know(a)
+    a.stop(signal.SIGKILL)
+    a = await asyncio.to_thread(nodes.hub, "a")
+    async with Client(a, "mqtt", "writer") as writer:
+        for number in range(150, 300):
+            await writer.publish(f"work/{number % 3}", said[number], 1 + number % 2)
+    assert nodes.cluster(a)["away"] == [{"name": "b", "waiting": 300}]
+    b = await asyncio.to_thread(nodes.hub, "b")
+    async with connect(b.url("mqtt"), **lasting) as device, asyncio.timeout(PATIENCE):
+        messages = aiter(device.messages())
+        got = [(await anext(messages)).payload for _ in range(300)]
+        # A client has a message of QoS 2 when that is complete: the order is that of each QoS.
+        assert sorted(got, key=int) == said
+        assert [one for one in got if int(one) % 2] == said[1::2]
+    again = Client(b, "switch", "inbox-reader-2")
+    assert await (await stack.enter_async_context(again)).read(300) == said
+    await nodes.until(a, lambda c: c["nodes"] and c["nodes"][0]["waiting"] == 0)
+
+
 async def test_a_node_that_stops_is_gone_at_once(nodes: Nodes, stack: AsyncExitStack) -> None:
     a, b = await nodes.pair()
     began = time.monotonic()

@@ -82,9 +82,9 @@ def test_a_retained_message_that_was_cleared_is_not_retained_again_by_a_snapshot
     assert seq in again.needed()
 
 
-def test_how_far_other_logs_were_taken_in_is_in_the_snapshot() -> None:
-    state = folded([Row(1, 0, schema.TAKEN, ref=500, number=3)])
-    assert folded(state.rows()).taken == {3: 500}
+def test_how_far_what_other_nodes_kept_was_taken_is_in_the_snapshot() -> None:
+    state = folded([Row(1, 0, schema.TAKEN, client=b"north", number=500)])
+    assert folded(state.rows()).taken == {"north": 500}
 
 
 class Traffic(RuleBasedStateMachine):

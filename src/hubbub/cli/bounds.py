@@ -202,6 +202,7 @@ BOUNDS: Final = (
     Bound("cluster_beat_seconds", SELF, "a sign of life"),
     Bound("cluster_dead_seconds", SELF, "a node counts as gone"),
     Bound("cluster_clock_seconds", SELF, "a node is refused"),
+    Bound("cluster_window", CLIENT, "the next waits for an answer"),
     Bound("cluster_feed", SELF, "the rest comes later"),
 )  # fmt: skip
 

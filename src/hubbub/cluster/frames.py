@@ -22,7 +22,7 @@ from msgspec import Meta, Struct
 from hubbub.core.limits import CLUSTER_FRAME_BYTES
 
 MAGIC: Final = b"HBC"
-VERSION: Final = 1
+VERSION: Final = 2
 _HEAD: Final = struct.Struct(">3sBI")
 _ORIGIN: Final = struct.Struct(">QQQB")
 _LENGTH: Final = struct.Struct(">I")
@@ -30,6 +30,7 @@ _LENGTH: Final = struct.Struct(">I")
 _NAME: Final = re.compile("[A-Za-z0-9_-]{1,60}")  # as the setting cluster.name
 Time = Annotated[int, Meta(ge=0, lt=1 << 62)]
 Number = Annotated[int, Meta(ge=0, lt=1 << 32)]
+Qos = Annotated[int, Meta(ge=0, le=2)]
 
 
 class Foreign(Exception):
@@ -44,10 +45,14 @@ class Beat(Struct, array_like=True, tag=0):
 
 
 class Wants(Struct, array_like=True, tag=1):
-    """Somebody there subscribes to this filter now, and nobody did before."""
+    """Somebody there subscribes to this filter now, and nobody did before, or not with that QoS.
+
+    `kept`: the QoS with which messages are kept for sessions there that last, 0 = none does.
+    """
 
     filter: bytes
     literal: bool
+    kept: Qos
 
 
 class Leaves(Struct, array_like=True, tag=2):
@@ -76,7 +81,7 @@ class Whole(Struct, array_like=True, tag=5):
 
     answers: int
     number: Number
-    wants: list[tuple[bytes, bool]]
+    wants: list[tuple[bytes, bool, Qos]]
     clients: list[tuple[Number, str, bytes, int]]
     watches: list[bytes]
 
@@ -112,7 +117,7 @@ class Said(Struct, array_like=True, tag=7):
     client: bytes
     topic: bytes
     group: bytes
-    qos: Annotated[int, Meta(ge=0, le=2)]
+    qos: Qos
     retain: bool
     asks: bool
     payloads: bytes
@@ -152,9 +157,27 @@ class Count(Struct, array_like=True, tag=12):
     count: Annotated[int, Meta(ge=0)]
 
 
+class Kept(Struct, array_like=True, tag=13):
+    """One message that is kept there until it is `Taken`. `previous`: the number of the one before.
+
+    Its numbers rise from one message to the next; 0 is before all of them.
+    """
+
+    number: Time
+    previous: Time
+    said: Said
+
+
+class Taken(Struct, array_like=True, tag=14):
+    """The journal there has what was kept for it, up to this number."""
+
+    number: Time
+
+
 Record = (
     Beat | Wants | Leaves | Came | Left | Whole | Ask | Said | Part | Shut | Bye | Watch | Count
-)
+    | Kept | Taken
+)  # fmt: skip
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decoder: Final = msgspec.msgpack.Decoder[Record](Record)

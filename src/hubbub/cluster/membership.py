@@ -2,7 +2,8 @@
 
     a beat of an unknown node -> meet it: tell it all that holds here, ask what holds there
     a frame is missing        -> count it, ask again
-    five seconds of silence   -> it is gone, with its filters and its clients: Change 0, once
+    five seconds of silence   -> it is gone, with its filters and its clients: Change 0, once;
+                                 what sessions there are to keep waits for it here
 
 What changes here is told to each node over its own link, before the messages that follow, so that
 one order holds for everything between two nodes. What a node sent is delivered to clients here and
@@ -14,7 +15,6 @@ The broker calls it by its hooks, the hub's node calls `hear` and `wake`. No I/O
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -22,8 +22,9 @@ from typing import Any, Final
 
 from hubbub.cluster import frames
 from hubbub.cluster.engine import Engine
-from hubbub.cluster.node import Crossing, FarRights, Node, Phantom
-from hubbub.cluster.retained import STAMP, Stamps
+from hubbub.cluster.keeping import PROTOCOL, lasts
+from hubbub.cluster.node import Crossing, FarRights, Node, Phantom, messages_of
+from hubbub.cluster.retained import Stamps
 from hubbub.core.broker import Broker
 from hubbub.core.hooks import Hooks
 from hubbub.core.limits import (
@@ -33,11 +34,10 @@ from hubbub.core.limits import (
     CLUSTER_FEED,
     CLUSTER_RECORD_BYTES,
     LINK_CHOKED,
-    NAME_BYTES,
 )
 from hubbub.core.message import SPELLED, Message, Run, run_of
 from hubbub.core.route import Route
-from hubbub.core.session import Session, Subscription
+from hubbub.core.session import FOR_EVER, Session, SessionState, Subscription
 from hubbub.core.topics import CLIENT, DELAYED, OWN, QUEUE, SHARE, SYSTEM, has_wildcard, is_text
 from hubbub.schema import name_from_wire, name_to_wire
 
@@ -53,18 +53,22 @@ class Membership(Hooks):
     """This node of a cluster. `excluded`: why it takes no part any more, "" as long as it does.
 
     `shut` is called when another node ends all connections of the cluster. `counts_all`: who
-    observes a topic is told how many it reaches on all nodes, not only here.
+    observes a topic is told how many it reaches on all nodes, not only here. `keep`: for how many
+    seconds messages wait for a node that is `away`.
     """
 
     def __init__(
-        self, broker: Broker, engine: Engine, version: str, counts_all: bool = False
-    ) -> None:
+        self, broker: Broker, engine: Engine, version: str, counts_all: bool = False,
+        keep: int = FOR_EVER,
+    ) -> None:  # fmt: skip
         self.broker = broker
         self.engine = engine
         self.name = engine.name
         self.version = version
         self.boot = broker.clock.stamp()
         self.nodes: dict[str, Node] = {}
+        self.away: dict[str, Node] = {}
+        self.keep = keep
         self.shunned: dict[str, str] = {}
         self.excluded = ""
         self.rights = FarRights()
@@ -76,7 +80,7 @@ class Membership(Hooks):
         self.inner = Hooks()
         self.messages_in = self.messages_out = self.frames_lost = 0
         self.refused: dict[str, int] = {}
-        self._wants: dict[tuple[str, bool], set[Session]] = {}
+        self._wants: dict[tuple[str, bool], list[int]] = {}
         self._since: dict[int, int] = {}
         self._beat_at = 0.0
         self._life = 0
@@ -89,9 +93,22 @@ class Membership(Hooks):
         """The state is recovered and nobody is connected: hear of clients from now on."""
         self.inner = self.broker.hooks or self.inner
         self.broker.hooks = self
+        for state in list(self.broker.state.sessions.values()):
+            if state.protocol == PROTOCOL and state.client != self.name:
+                self._recall(state)
         if self.counts_all:
             self.broker.observers.elsewhere = self._elsewhere
             self.broker.observers.watched = self._watched
+
+    def _recall(self, state: SessionState) -> None:
+        """A node for which messages are kept since before this start."""
+        node = self.away[state.client] = Node(self, state.client)
+        for name, (qos, _) in state.subscriptions.items():
+            key = name, not has_wildcard(name)
+            node.wants[key] = Subscription(node, name, qos, self.crossing.by_qos, literal=key[1])
+        node.subscriptions = {wish.filter: wish for wish in node.wants.values()}
+        node.keep()
+        self.broker.revive(node)
 
     # What changes here
 
@@ -117,24 +134,25 @@ class Membership(Hooks):
         return session.number, session.protocol, client, self._since[session.number]
 
     def _filtered(self, subscription: Subscription, change: int) -> None:
-        """A subscription came or went; the first and the last of a filter are told."""
+        """A subscription came or went; the first and the last of a filter are told.
+
+        Those of who lasts count by their QoS, with which messages are kept for them.
+        """
         name, session = subscription.filter, subscription.session
         shared = name.startswith(SHARE) and not subscription.literal
         if session.far or session.once or (name.startswith((*OWN, *STAYS)) and not shared):
             return
         # A name without wildcards is the same wish, whoever has it.
         key = name, not shared and (subscription.literal or not has_wildcard(name))
-        here = self._wants.setdefault(key, set())
-        before = bool(here)
-        if change > 0:
-            here.add(session)
-        else:
-            here.discard(session)
-        if not here:
+        here = self._wants.setdefault(key, [0, 0, 0])
+        before = _most(here)
+        here[subscription.qos if lasts(session) and not shared else 0] += change
+        now = _most(here)
+        if now < 0:
             del self._wants[key]
-        if before != bool(here):
-            kind = frames.Wants if here else frames.Leaves
-            self._tell_all(kind(name_to_wire(name), key[1]))
+            self._tell_all(frames.Leaves(name_to_wire(name), key[1]))
+        elif now != before:
+            self._tell_all(frames.Wants(name_to_wire(name), key[1], now))
 
     def _retained(self, run: Run) -> None:
         """A message was retained here: all nodes keep it, whoever subscribes there."""
@@ -144,7 +162,10 @@ class Membership(Hooks):
         stamp = self.stamps.next(name)
         self.stamps.keep(name, stamp, not run.messages()[-1].payload)
         piece = b""
+        keep = {state.client for state, _ in run.route.audience if state.protocol == PROTOCOL}
         for node in self.nodes.values():
+            if run.qos and node.client in keep:
+                continue  # it gets this with all else that is kept for it
             piece = piece or self.crossing.spelled(run, *stamp)
             if node.ready():
                 node.link.write(piece)
@@ -188,6 +209,7 @@ class Membership(Hooks):
             if node is not None:
                 for record in frame.records:
                     self._safely_take(node, record)
+                node.acknowledge()
         except frames.Foreign as error:
             self._refuse(str(error))
 
@@ -290,15 +312,21 @@ class Membership(Hooks):
 
     def _meet(self, frame: frames.Frame) -> Node:
         self._life = max(self._life + 1, self.broker.clock.stamp())
-        node = Node(self, frame.node, frame.boot, self._life)
+        node = self.away.pop(frame.node, None) or Node(self, frame.node)
+        node.meet(frame.boot, self._life)
         self.nodes[frame.node] = node
         log.info("node %r is there", frame.node)
         self._tell_whole(node)
         node.ask()
+        if node.keeping is not None:
+            node.keeping.begin()
         return node
 
     def _tell_whole(self, node: Node, answers: int = 0) -> None:
-        wants = [(name_to_wire(name), literal) for name, literal in self._wants]
+        wants = [
+            (name_to_wire(name), literal, _most(here))
+            for (name, literal), here in self._wants.items()
+        ]
         clients = self.broker.clients
         here = [self._came(clients[number]) for number in self._since if number in clients]
         watches = list(map(name_to_wire, self.broker.observers.names)) if self.counts_all else []
@@ -308,8 +336,11 @@ class Membership(Hooks):
         """It is gone: its filters, and each of its clients once."""
         log.warning("node %r is gone, and its %d clients: %s", node.client, len(node.clients), why)
         del self.nodes[node.client]
-        for key in list(node.wants):
+        for key in [key for key, wish in node.wants.items() if not wish.qos]:
             self._leaves(node, key)
+        if node.keeping is not None:
+            self.away[node.client] = node
+            node.keeping.rest()
         for number in list(node.clients):
             self._gone(node, number)
         for name in [name for name, by in self.broker.observers.names.items() if node in by]:
@@ -329,6 +360,9 @@ class Membership(Hooks):
         if now >= self._beat_at:
             self._beat_at = now + CLUSTER_BEAT_SECONDS
             self.beat()
+            for name in [name for name, node in self.away.items() if node.late()]:
+                log.warning("node %r was away for too long: nothing more is kept for it", name)
+                self.broker.end(self.away.pop(name))
         self.relieve()
         for node in self.nodes.values():
             self._feed(node)
@@ -354,18 +388,24 @@ class Membership(Hooks):
         node.version = record.version
 
     def _wanted(self, node: Node, record: frames.Wants) -> None:
-        self._want(node, (name_from_wire(record.filter), record.literal))
+        self._want(node, (name_from_wire(record.filter), record.literal), record.kept)
         self.broker.age += 1
 
-    def _want(self, node: Node, key: tuple[str, bool]) -> None:
-        if key in node.wants:
+    def _want(self, node: Node, key: tuple[str, bool], kept: int) -> None:
+        """`kept`: the QoS with which messages are kept for it; a group there gets none so."""
+        old = node.wants.get(key)
+        if old is not None and old.qos == kept:
             return
+        if old is not None:
+            self._leaves(node, key)
         name, literal = key
         encodings = self._crossing_of(name).by_qos
-        # A group asks for QoS 0: what a node is given needs no acknowledgement.
-        subscription = Subscription(node, name, 0, encodings, literal=literal)
+        subscription = Subscription(node, name, kept, encodings, literal=literal)
         node.wants[key] = subscription
-        if name.startswith(SHARE) and not literal:
+        if kept:
+            node.keep()
+            self.broker.subscribe(subscription)
+        elif name.startswith(SHARE) and not literal:
             self.broker.groups.join(subscription)
         else:
             self.broker.filters.add(subscription)
@@ -383,7 +423,9 @@ class Membership(Hooks):
         subscription = node.wants.pop(key, None)
         if subscription is None:
             return
-        if subscription.filter.startswith(SHARE) and not subscription.literal:
+        if subscription.qos:
+            self.broker.unsubscribe(node, subscription.filter)
+        elif subscription.filter.startswith(SHARE) and not subscription.literal:
             self.broker.groups.leave(subscription)
             self._groups.pop(subscription.filter, None)
         else:
@@ -434,11 +476,11 @@ class Membership(Hooks):
     def _all_of_it(self, node: Node, record: frames.Whole) -> None:
         if record.answers == node.asking:
             node.asking = 0
-        wants = {(name_from_wire(name), literal) for name, literal in record.wants}
-        for key in set(node.wants) - wants:
+        wants = {(name_from_wire(name), literal): kept for name, literal, kept in record.wants}
+        for key in set(node.wants) - set(wants):
             self._leaves(node, key)
-        for key in wants:
-            self._want(node, key)
+        for key, kept in wants.items():
+            self._want(node, key, kept)
         clients = {number: (protocol, name) for number, protocol, name, _ in record.clients}
         clients[record.number] = "", b"hub"
         for number, phantom in list(node.clients.items()):
@@ -455,6 +497,9 @@ class Membership(Hooks):
     def _asked(self, node: Node, record: frames.Ask) -> None:
         self._tell_whole(node, record.question)
         node.feed = deque([*self.broker.state.retained, *self.stamps.cleared])
+        node.receipt = node.took > 0
+        if node.keeping is not None:
+            node.keeping.again()
 
     def _ends(self, node: Node, record: frames.Bye) -> None:
         self._forget(node, "it stopped")
@@ -498,9 +543,20 @@ class Membership(Hooks):
         route = self._route(said, topic, sender)
         run = Run(sender, route, said.qos, said.count, encoding, said.payloads, said.retain)
         if said.rests:
-            run.replace(_messages(said, topic))
+            run.replace(messages_of(said, topic))
         if run.route.takes:
             self.broker.publish(run)
+
+    def _kept_there(self, node: Node, kept: frames.Kept) -> None:
+        """The next one is taken, whatever becomes of it: nobody would have it after a refusal."""
+        node.receipt = True
+        if kept.previous <= node.took < kept.number:
+            node.took = kept.number
+            self._said_there(node, kept.said)
+
+    def _taken_there(self, node: Node, record: frames.Taken) -> None:
+        if node.keeping is not None:
+            node.keeping.taken(record.number)
 
     def _sender(self, node: Node, said: frames.Said) -> Session:
         phantom = node.clients.get(said.sender) if said.sender else None
@@ -531,7 +587,7 @@ class Membership(Hooks):
 
     def _feed(self, node: Node) -> None:
         """Go on telling a node what is retained here, as far as there is room."""
-        if not node.ready():
+        if not node.ready() or not node.caught_up():
             return
         if node.behind and not node.feed:
             node.behind = False
@@ -581,6 +637,7 @@ class Membership(Hooks):
         return self.excluded or self.engine.trouble
 
     def status(self) -> dict[str, Any]:
+        known = [*self.nodes.values(), *self.away.values()]
         return {
             "name": self.name,
             "up": self.engine.up and not self.excluded,
@@ -590,6 +647,7 @@ class Membership(Hooks):
             "frames_lost": self.frames_lost,
             "frames_refused": sum(self.refused.values()),
             "phantoms": len(self.broker.phantoms),
+            "kept": sum(node.unacknowledged() for node in known),
             "nodes": [
                 {
                     "name": node.client,
@@ -597,41 +655,20 @@ class Membership(Hooks):
                     "version": node.version,
                     "clients": len(node.clients) - 1,
                     "filters": len(node.wants),
+                    "waiting": node.unacknowledged(),
                 }
                 for node in self.nodes.values()
+            ],
+            "away": [
+                {"name": node.client, "waiting": node.unacknowledged()}
+                for node in self.away.values()
             ],
         }
 
 
-def _check(rest: frames.Rest) -> None:
-    """What protocols could not say of a message stops here."""
-    for text in (rest.subtopic, rest.content_type, rest.reply_to, rest.correlation):
-        if len(text) > NAME_BYTES:
-            raise frames.Foreign(f"a text of {len(text)} bytes")
-    if rest.properties and not isinstance(json.loads(rest.properties), dict):
-        raise frames.Foreign("properties that are none")
-    if rest.reply_to.startswith(b"$CONTROL"):
-        raise frames.Foreign("an answer is wanted where commands go")
-
-
-def _messages(said: frames.Said, topic: str) -> list[Message]:
-    """Those of which more is said than the payload."""
-    client = name_from_wire(said.client)
-    found = []
-    for rest in said.rests:
-        _check(rest)
-        message = Message(
-            topic, rest.payload, said.qos, said.retain, said.protocol, client, said.sender,
-            name_from_wire(rest.subtopic), name_from_wire(rest.content_type),
-            name_from_wire(rest.reply_to), rest.correlation,
-            json.loads(rest.properties) if rest.properties else None, rest.expires,
-        )  # fmt: skip
-        message.answers_sender = said.asks
-        found.append(message)
-    if said.stamp and said.retain:
-        last = found[-1]
-        last.properties = {**(last.properties or {}), STAMP: [said.stamp, said.node]}
-    return found
+def _most(counts: list[int]) -> int:
+    """The highest QoS that somebody has, of how many have each; -1 = nobody any."""
+    return max((qos for qos, count in enumerate(counts) if count), default=-1)
 
 
 _TAKES: Final[dict[type, Callable[[Membership, Node, Any], None]]] = {
@@ -648,4 +685,6 @@ _TAKES: Final[dict[type, Callable[[Membership, Node, Any], None]]] = {
     frames.Bye: Membership._ends,
     frames.Watch: Membership._watches,
     frames.Count: Membership._counts,
+    frames.Kept: Membership._kept_there,
+    frames.Taken: Membership._taken_there,
 }

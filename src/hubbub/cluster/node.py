@@ -8,18 +8,23 @@ Made by the membership. No I/O.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from hubbub import schema
 from hubbub.cluster import frames
+from hubbub.cluster.keeping import PROTOCOL, Keeping
+from hubbub.cluster.retained import STAMP
 from hubbub.core.broker import Broker
+from hubbub.core.limits import NAME_BYTES
 from hubbub.core.link import Link
 from hubbub.core.message import Encoding, Message, Run, properties_column
 from hubbub.core.rights import Rights
 from hubbub.core.session import Session, Subscription
 from hubbub.core.topics import CLIENT, SHARE
-from hubbub.schema import name_to_wire
+from hubbub.schema import Row, column_of, name_from_wire, name_to_wire
 
 if TYPE_CHECKING:
     from hubbub.cluster.membership import Membership
@@ -66,27 +71,28 @@ class Crossing(Encoding):
         payloads = run.encoding.payloads(run)
         if payloads is None:
             return self.spelled(run)
-        return self._record(run, b"".join(payloads), [])
+        return frames.piece(self._record(run, b"".join(payloads), []))
 
     def spelled(self, run: Run, stamp: int = 0, node: str = "", again: bool = False) -> bytes:
         """The same with all that the messages have, and of a retained one whose it is."""
+        return frames.piece(self.said(run, stamp, node, again))
+
+    def said(self, run: Run, stamp: int = 0, node: str = "", again: bool = False) -> frames.Said:
         rests = list(map(self._rest, run.messages()))
         return self._record(run, b"", rests, stamp, node, again)
 
     def _record(
         self, run: Run, payloads: bytes, rests: list[frames.Rest], stamp: int = 0,
         node: str = "", again: bool = False,
-    ) -> bytes:  # fmt: skip
+    ) -> frames.Said:  # fmt: skip
         sender, number = run.sender, run.sender.number
         if number == self.broker.itself.number:
             number = self.number
-        return frames.piece(
-            frames.Said(
-                number, sender.protocol, name_to_wire(sender.client), name_to_wire(run.route.name),
-                self.group, run.qos, run.retain, sender.asks_by_number, payloads, run.count, rests,
-                stamp, node, again,
-            )  # fmt: skip
-        )
+        return frames.Said(
+            number, sender.protocol, name_to_wire(sender.client), name_to_wire(run.route.name),
+            self.group, run.qos, run.retain, sender.asks_by_number, payloads, run.count, rests,
+            stamp, node, again,
+        )  # fmt: skip
 
     def _rest(self, message: Message) -> frames.Rest:
         reply_to = message.reply_to
@@ -115,6 +121,37 @@ class Crossing(Encoding):
         if not step:
             return [b""] * run.count
         return [image[at : at + step] for at in range(0, len(image), step)]
+
+
+def _check(rest: frames.Rest) -> None:
+    """What protocols could not say of a message stops here."""
+    for text in (rest.subtopic, rest.content_type, rest.reply_to, rest.correlation):
+        if len(text) > NAME_BYTES:
+            raise frames.Foreign(f"a text of {len(text)} bytes")
+    if rest.properties and not isinstance(json.loads(rest.properties), dict):
+        raise frames.Foreign("properties that are none")
+    if rest.reply_to.startswith(b"$CONTROL"):
+        raise frames.Foreign("an answer is wanted where commands go")
+
+
+def messages_of(said: frames.Said, topic: str) -> list[Message]:
+    """Those of which more is said than the payload."""
+    client = name_from_wire(said.client)
+    found = []
+    for rest in said.rests:
+        _check(rest)
+        message = Message(
+            topic, rest.payload, said.qos, said.retain, said.protocol, client, said.sender,
+            name_from_wire(rest.subtopic), name_from_wire(rest.content_type),
+            name_from_wire(rest.reply_to), rest.correlation,
+            json.loads(rest.properties) if rest.properties else None, rest.expires,
+        )  # fmt: skip
+        message.answers_sender = said.asks
+        found.append(message)
+    if said.stamp and said.retain:
+        last = found[-1]
+        last.properties = {**(last.properties or {}), STAMP: [said.stamp, said.node]}
+    return found
 
 
 class Wire:
@@ -147,15 +184,25 @@ class Node(Session):
     answered, 0 = none; `behind`: it missed retained messages. `heard` (monotonic seconds): when it
     last said something. `wants`: its filters; `clients`: its phantoms by number, `number_there`:
     of the hub itself. `counts`: how many a publish there reaches, by observed name. `feed`: names
-    of retained messages that it is still to be told.
+    of retained messages that it is still to be told. `took`: the number of the last message taken
+    that it kept for us; `receipt`: it is to be told. `keeping`: what is kept for its sessions that
+    last, if it has any; then it is lasting itself, and stands also while it is away.
     """
 
-    def __init__(self, membership: Membership, name: str, boot: int, life: int) -> None:
+    def __init__(self, membership: Membership, name: str) -> None:
         broker = membership.broker
-        super().__init__("node", name, broker.open)
+        super().__init__(PROTOCOL, name, broker.open)
         self.far = self.once = True
         self.membership = membership
         self.broker = broker
+        self.keeping: Keeping | None = None
+        self.wants: dict[tuple[str, bool], Subscription] = {}
+        encodings = membership.crossing.by_qos
+        self.direct = Subscription(self, CLIENT, 2, encodings, literal=True)
+        self.meet(0, 0)
+
+    def meet(self, boot: int, life: int) -> None:
+        """It is there, for the first time or anew."""
         self.boot = boot
         self.life = life
         self.sent = 0
@@ -163,18 +210,39 @@ class Node(Session):
         self.seen = 0
         self.asking = 0
         self.behind = False
-        self.heard = broker.clock.now()
+        self.heard = self.broker.clock.now()
         self.version = ""
-        self.wants: dict[tuple[str, bool], Subscription] = {}
+        self.took = self.broker.state.taken.get(self.client, 0)
+        self.receipt = False
         self.clients: dict[int, Phantom] = {}
         self.number_there = 0
         self.counts: dict[str, int] = {}
         self.parts = bytearray()
         self.feed: deque[str] = deque()
-        self.link = Link(broker.outgoing, Wire(membership, self))
+        self.link = Link(self.broker.outgoing, Wire(self.membership, self))
         self.link.relieved = self.relieve
-        encodings = membership.crossing.by_qos
-        self.direct = Subscription(self, CLIENT, 2, encodings, literal=True)
+
+    def keep(self) -> None:
+        """Sessions there last: from now on this one does."""
+        if self.keeping is None:
+            self.lasting = True
+            self.keeping = Keeping(self, self.broker, self.membership.keep)
+            if self.life:
+                self.keeping.begin()
+
+    def acknowledge(self) -> None:
+        """Say how far its kept messages were taken, when they are safe, by one row for many."""
+        if not self.receipt:
+            return
+        self.receipt = False
+        if self.took != self.broker.state.taken.get(self.client, 0):
+            row = Row(0, 0, schema.TAKEN, client=column_of(self.client), number=self.took)
+            self.broker.change(row)
+        self.link.hold(frames.piece(frames.Taken(self.took)))
+
+    def there(self) -> bool:
+        """Whether it can be written to: it was met, and the engine carries."""
+        return self.membership.nodes.get(self.client) is self and self.membership.engine.up
 
     def tell(self, record: frames.Record) -> None:
         self.link.write(frames.piece(record))
@@ -187,10 +255,14 @@ class Node(Session):
     def deliver(self, run: Run, subscription: Subscription) -> None:
         """Nothing that came from a node; and what is retained goes to all nodes another way."""
         shared = subscription.filter.startswith(SHARE) and not subscription.literal
-        if run.sender.far or (run.retain and not shared) or run.route.control is not None:
+        if run.sender.far or run.route.control is not None:
             return
         membership, link = self.membership, self.link
-        if not membership.engine.up:
+        if self.keeping is not None and run.qos and subscription.qos:
+            self.keeping.pump()  # the broker has put it into the backlog
+        elif run.retain and not shared:
+            return
+        elif not self.there():
             self.broker.metrics.drop(UNREACHABLE, run.count)
         elif link.choked and not self.broker.patience.has(self, link, run):
             self.broker.metrics.drop(SLOW, run.count)
@@ -202,9 +274,23 @@ class Node(Session):
         """There is room again."""
         self.link.choked = False
         self.broker.patience.drained(self.link)
+        if self.keeping is not None:
+            self.keeping.pump()
 
     def ready(self) -> bool:
-        return self.membership.engine.up and not self.link.choked
+        return self.there() and not self.link.choked
+
+    def caught_up(self) -> bool:
+        """Whether all that is kept for it is on its way: retained messages come after it."""
+        keeping = self.keeping
+        return keeping is None or keeping.backlog.sent == keeping.backlog.next
+
+    def late(self) -> bool:
+        """Whether it is away for so long that nothing more is kept for it."""
+        return self.keeping is not None and self.keeping.late()
+
+    def unacknowledged(self) -> int:
+        return len(self.keeping.backlog.entries) if self.keeping is not None else 0
 
     def changed(self, name: str, count: int) -> None:
         self.tell(frames.Count(name_to_wire(name), count))

@@ -38,6 +38,14 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = ""
     certificate: Annotated[str, because("this node's own, for servers that ask for one")] = ""
     key: Annotated[str, because("its private key; empty means in the same file")] = ""
+    keep: Annotated[
+        int,
+        Meta(ge=0, le=0xFFFF_FFFE),
+        because(
+            "seconds for which messages of QoS 1 and 2 wait for a node that is away, for the "
+            "sessions there that last; the node then begins anew"
+        ),
+    ] = 7 * 86_400
     counts: Annotated[
         Literal["node", "cluster"],
         because(

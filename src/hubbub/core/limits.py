@@ -152,4 +152,5 @@ CLUSTER_RECORD_BYTES: Final = 2 * MESSAGE_BYTES  # of one record that comes in p
 CLUSTER_BEAT_SECONDS: Final = 1.0  # from one sign of life to the next
 CLUSTER_DEAD_SECONDS: Final = 5.0  # without one a node is gone: a busy machine stalls for two
 CLUSTER_CLOCK_SECONDS: Final = 60.0  # clocks farther apart would mix old and new retained messages
+CLUSTER_WINDOW: Final = 1_000  # kept messages on their way to a node that it has not taken yet
 CLUSTER_FEED: Final = 2_000  # retained messages a look, to who missed them: some 10,000 a second

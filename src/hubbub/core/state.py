@@ -114,7 +114,7 @@ class State:
         self.wills: dict[Key, Row] = {}  # of connected sessions that do not last
         self.topics = Names()
         self.subtopics = Names()
-        self.taken: dict[int, int] = {}
+        self.taken: dict[str, int] = {}
         self._audiences: dict[int, list[tuple[SessionState, int]]] = {}
         self._fold: dict[bytes, Callable[[Row], None]] = {
             schema.CONNECT: self._connect,
@@ -418,7 +418,7 @@ class State:
             session.backlog.cut(row.number)
 
     def _taken(self, row: Row) -> None:
-        self.taken[row.number] = row.ref
+        self.taken[name_of(row.client)] = row.number
 
     # The snapshot
 
@@ -432,8 +432,8 @@ class State:
         for name, number in self.subtopics.numbers.items():
             row = Row(0, 0, schema.CREATE, subtopic=column_of(name), number=number)
             yield row._replace(properties=subtopic_properties(name))
-        for number, ref in self.taken.items():
-            yield Row(0, 0, schema.TAKEN, ref=ref, number=number)
+        for node, number in self.taken.items():
+            yield Row(0, 0, schema.TAKEN, client=column_of(node), number=number)
         for session in self.sessions.values():
             yield from session_rows(session)
         for will in self.wills.values():

@@ -30,7 +30,7 @@ def member(
         from hubbub.cluster.nats import Nats
 
         engine = Nats(wanted)
-    return Membership(broker, engine, version, wanted.counts == "cluster")
+    return Membership(broker, engine, version, wanted.counts == "cluster", wanted.keep)
 
 
 async def join(membership: Membership, schedule: Callable[[], None]) -> None:

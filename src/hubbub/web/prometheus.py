@@ -69,6 +69,7 @@ FAMILIES: Final = (
     Family("bridge_up", GAUGE, "bridges", "Whether a bridge is connected.", "name", "up"),
     Family("cluster_up", GAUGE, "cluster.up", "1 while NATS is reached, 0 while it is not."),
     Family("cluster_node", GAUGE, "cluster.nodes", "1 for a node that is there.", "name", "up"),
+    Family("cluster_kept", GAUGE, "cluster.kept", "Messages that wait for other nodes, on disk."),
     Family("cluster_phantoms", GAUGE, "cluster.phantoms", "Clients of other nodes, and the hubs."),
     Family("cluster_received", COUNT, "cluster.messages_in", "Messages from other nodes."),
     Family("cluster_sent", COUNT, "cluster.messages_out", "Messages to other nodes, once each."),

@@ -1,0 +1,163 @@
+"""What is kept for another node until its journal has it: QoS 1 and 2 for who lasts there.
+
+    publish -> journal here -> PUBACK                            it is kept: nothing is lost now
+                   |
+               backlog of the node's session -> Kept(number, previous, message) -> journal there
+                   ^                                                                    |
+                   +---------------- Taken(number) <-----------------------------------+
+
+The session of a node lasts like that of a client: while the node is away what is for it waits
+here, for `cluster.keep` seconds at most. It is sent from the oldest on again after each break.
+The other node takes a message if it took `previous` and not yet `number`, and writes how far it is
+into its own journal, in one frame with the messages: each is taken once, whoever is killed.
+
+Numbers begin at the time when the session began. So those of a node that lost its journal are
+higher than all it used before, and are not taken for old ones. No I/O.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hubbub import schema
+from hubbub.cluster import frames
+from hubbub.core.broker import Broker
+from hubbub.core.limits import CLUSTER_WINDOW
+from hubbub.core.message import Message, run_of
+from hubbub.core.queue import Queue
+from hubbub.core.route import Route
+from hubbub.core.session import Session, row_about
+from hubbub.core.state import lasting_properties
+from hubbub.errors import UnreadableError
+
+if TYPE_CHECKING:
+    from hubbub.cluster.node import Node
+
+PROTOCOL: Final = "node"
+
+# The first one after a break has none before it: whatever was there has been taken, or is gone.
+NONE: Final = 0
+
+
+def lasts(session: Session) -> bool:
+    """Whether what is for it is kept: it outlives its connection, or is a queue of nobody's own."""
+    return session.lasting or (isinstance(session, Queue) and not session.owner)
+
+
+class Keeping:
+    """What this node keeps for another one. `keep`: for how many seconds while that is away."""
+
+    def __init__(self, node: Node, broker: Broker, keep: int) -> None:
+        self.node = node
+        self.broker = broker
+        self.keep = keep
+        self.up = False
+        self._previous = NONE
+        key = PROTOCOL, node.client
+        if key not in broker.state.sessions:
+            broker.sessions[key] = node
+            self._connected(broker.clock.stamp())
+        self.state = broker.state.sessions[key]
+        self.backlog = self.state.backlog
+
+    def late(self) -> bool:
+        """Whether the node is away for so long that nothing more is kept for it."""
+        return 0 < self.state.expires <= self.broker.clock.stamp()
+
+    def begin(self) -> None:
+        """The node is there."""
+        if not self.state.connected:
+            self._connected(self.backlog.next)
+        self.up = True
+        self.again()
+
+    def _connected(self, first: int) -> None:
+        row = row_about(self.node, schema.CONNECT)
+        properties = lasting_properties(self.keep)
+        self.broker.change(row._replace(number=first, properties=properties))
+
+    def again(self) -> None:
+        """Something was lost on the way: send all that was not taken once more."""
+        self.backlog.rewind()
+        self._previous = NONE
+        self.pump()
+
+    def rest(self) -> None:
+        """The node is gone; what is for it waits."""
+        self.up = False
+        self.backlog.rewind()
+        expires = self.broker.clock.stamp() + self.keep * 1_000_000
+        row = row_about(self.node, schema.DISCONNECT)
+        self.broker.change(row._replace(expires=expires, number=self.backlog.tried))
+
+    def pump(self) -> None:
+        """Send what waits, oldest first, as far as the window and the link allow."""
+        backlog = self.backlog
+        while (
+            self.up
+            and backlog.sent < backlog.next
+            and backlog.in_flight() < CLUSTER_WINDOW
+            and self.node.ready()
+        ):
+            number = backlog.sent
+            if backlog.holds(number) and not self._sent(number):
+                self.broker.again(self, self.pump)
+                return
+            backlog.sent = max(number + 1, backlog.first)
+
+    def _sent(self, number: int) -> bool:
+        """Whether it is on its way, or never will be; False if it cannot be read now."""
+        broker, backlog = self.broker, self.backlog
+        try:
+            message = broker.log.read(backlog.seq(number))
+        except UnreadableError:
+            return False
+        if message is None or 0 < message.expires <= broker.clock.stamp():
+            broker.metrics.drop("gone" if message is None else "expired", 1)
+            self._over(number, 1)
+            return True
+        message.qos = backlog.qos(number)
+        said = self._spelled(message, backlog.seq(number))
+        self.node.link.write(frames.piece(frames.Kept(number, self._previous, said)))
+        self.node.membership.messages_out += 1
+        self._previous = number
+        return True
+
+    def _spelled(self, message: Message, seq: int) -> frames.Said:
+        """A retained one that was replaced meanwhile is one like others."""
+        membership, name = self.node.membership, message.topic
+        kept = self.broker.state.retained.get(name, 0)
+        message.retain = message.retain and kept == (seq if message.payload else 0)
+        author = Author(self.broker, message)
+        stamp = membership.stamps.of(name) if message.retain else (0, "")
+        run = run_of(message, author, Route(name, 0))
+        return membership.crossing.said(run, *stamp)
+
+    def taken(self, upto: int) -> None:
+        """The other node's journal has all up to this number."""
+        backlog = self.backlog
+        number, end = backlog.first, min(upto + 1, backlog.sent)
+        while number < end:
+            count = 0
+            while number + count < end and backlog.holds(number + count):
+                count += 1
+            if count:
+                self._over(number, count)
+            number += count or 1
+        self.pump()
+
+    def _over(self, number: int, count: int) -> None:
+        """Nobody waits for so many deliveries any more."""
+        backlog = self.backlog
+        row = row_about(self.node, schema.ACK)
+        row = row._replace(ref=backlog.seq(number), number=count)
+        self.broker.change(row._replace(properties=backlog.name_of(number)))
+
+
+class Author(Session):
+    """Who published a message that is read back: by now he may be gone."""
+
+    def __init__(self, broker: Broker, message: Message) -> None:
+        super().__init__(message.protocol, message.client, broker.open)
+        self.number = message.sender
+        self.asks_by_number = message.answers_sender

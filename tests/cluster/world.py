@@ -1,0 +1,150 @@
+"""Brokers as nodes over an engine that does what a seed says: lose, repeat and delay frames, cut.
+
+Time is the test's own. What one node sends another stays in order, as NATS keeps it; nothing else
+is sure.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+from hubbub.cluster.membership import Membership
+from hubbub.core.broker import Broker
+from hubbub.core.gate import Admission, Gate, Opening
+from hubbub.core.message import SPELLED, Message, Run
+from hubbub.core.session import Session, Subscription
+from tests.core.recording import Recording, StillClock
+
+NAMES = ("a", "b", "c")
+
+
+class Reader(Session):
+    """A client that remembers; `taken` says that it was taken over."""
+
+    def __init__(self, broker: Broker, client: str) -> None:
+        super().__init__("p", client, broker.open)
+        self.broker = broker
+        self.got: list[tuple[str, bytes]] = []
+        self.changes: list[tuple[str, int]] = []
+        self.taken = False
+
+    def wish(self, topic: str) -> None:
+        encodings = (SPELLED, SPELLED, SPELLED)
+        self.broker.subscribe(Subscription(self, topic, 0, encodings))
+
+    def deliver(self, run: Run, subscription: Subscription) -> None:
+        self.got += [(message.topic, message.payload) for message in run.messages()]
+
+    def changed(self, name: str, count: int) -> None:
+        self.changes.append((name, count))
+
+    def taken_over(self) -> None:
+        self.taken = True
+        self.broker.disconnect(self, "taken over")
+
+
+class Lines:
+    """The engine of one node: a line to each other one, in order. `pace`: it takes no more."""
+
+    settle_seconds = 0.0
+    trouble = ""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.up = True
+        self.waits = 0
+        self.lines: dict[str, deque[bytes]] = {}
+
+    async def open(self, heard: object, changed: object) -> None:
+        raise AssertionError("the world drives")
+
+    def send(self, node: str, frame: bytes) -> bool:
+        for name in [node] if node else [name for name in self.world.members if name != self.name]:
+            self.lines.setdefault(name, deque()).append(frame)
+        return self.up
+
+    def waiting(self) -> int:
+        return self.waits
+
+    async def close(self) -> None:
+        self.lines.clear()
+
+
+class World:
+    def __init__(self, seed: int = 0, names: tuple[str, ...] = NAMES) -> None:
+        self.chance = random.Random(seed)
+        self.clock = StillClock()
+        self.members: dict[str, Membership] = {}
+        self.cut: set[str] = set()
+        self.lossy = 0.0
+        for name in names:
+            self.add(name)
+
+    def add(self, name: str) -> Membership:
+        broker = Broker(self.clock, Recording(self.clock), "all")
+        member = self.members[name] = Membership(broker, Lines(self, name), "0")
+        member.begin()
+        return member
+
+    def lines(self, name: str) -> Lines:
+        engine = self.members[name].engine
+        assert isinstance(engine, Lines)
+        return engine
+
+    def tick(self) -> None:
+        for member in self.members.values():
+            touched, member.broker.outgoing.touched = member.broker.outgoing.touched, []
+            for link in touched:
+                link.flush()
+
+    def carry(self, most: int = 1_000_000) -> None:
+        """Hand over what is on the lines, from a line that chance takes."""
+        for _ in range(most):
+            self.tick()
+            full = [
+                (name, other)
+                for name in self.members
+                for other, line in self.lines(name).lines.items()
+                if line
+            ]
+            if not full:
+                return
+            name, other = self.chance.choice(full)
+            frame = self.lines(name).lines[other].popleft()
+            if other not in self.members or {name, other} & self.cut:
+                continue
+            if self.chance.random() < self.lossy:
+                if self.chance.random() < 0.5:
+                    continue  # lost
+                self.members[other].hear(frame)  # and again
+            self.members[other].hear(frame)
+
+    def wait(self, seconds: float) -> None:
+        until = self.clock.seconds + seconds
+        while self.clock.seconds < until:
+            self.clock.seconds += 0.25
+            for member in self.members.values():
+                member.wake(self.clock.now())
+            self.carry()
+
+    def meet(self) -> None:
+        self.wait(2)
+        for name, member in self.members.items():
+            assert set(member.nodes) == set(self.members) - {name}
+
+    def client(self, name: str, client: str) -> Reader:
+        broker = self.members[name].broker
+        session = Reader(broker, client)
+        opening = Opening(Gate(broker.open), "127.0.0.1")
+        broker.connect(session, Admission("p", client, "", broker.open, opening))
+        return session
+
+    def publish(self, sender: Reader, topic: str, payload: bytes, retain: bool = False) -> None:
+        sender.broker.post(Message(topic, payload, retain=retain), sender)
+
+    def retained(self, name: str) -> dict[str, bytes]:
+        broker = self.members[name].broker
+        found = {topic: broker.log.look(seq) for topic, seq in broker.state.retained.items()}
+        return {topic: message.payload for topic, message in found.items() if message is not None}
