@@ -320,6 +320,7 @@ OPERATIONS: dict[str, dict[object, str]] = {
         guarded.JOURNAL: verbs.TRACE, guarded.PUBLISH: verbs.PUBLISH,
         guarded.HISTORY + "/{topic:path}": verbs.SUBSCRIBE,
         guarded.PUBLISH + "/{query}": "its own", script.PATH: "no secret",
+        script.TYPES: "no secret",
         guarded.IDS: verbs.MANAGE, guarded.HEALTH: "no secret", guarded.READY: "no secret",
     },
 }  # fmt: skip

@@ -1,6 +1,6 @@
 """Any client of ours for programs without a loop: the same methods, which return when it is done.
 
-    with connect("mqtt://127.0.0.1:1883") as client:
+    with mqtt("mqtt://127.0.0.1:1883") as client:
         client.subscribe("sensors/#", qos=1)
         client.publish("sensors/1", b"21.5", qos=1)
         for message in client.messages():
@@ -8,7 +8,7 @@
 
 All clients of a program share one thread with one loop, which keeps connections up and answers
 pings whatever the program does. Callbacks run in threads of their own, one after the other, so
-they may call the client in turn.
+they may call the client in turn. `connect` gives the client of any scheme, without types.
 """
 
 from __future__ import annotations
@@ -18,10 +18,19 @@ import contextlib
 import inspect
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from typing import Any, Final, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 import hubbub.client
+from hubbub.client.mqtt import connect as _mqtt
+from hubbub.client.mqtt.client import MqttClient
+from hubbub.client.mqtt.message import Limits
+from hubbub.client.smq import connect as _smq
+from hubbub.client.smq.client import SmqClient
+from hubbub.client.switch import connect as _switch
+from hubbub.client.switch.client import SwitchClient
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _END: Final = object()
@@ -65,7 +74,7 @@ class Blocking:
     def __init__(self, client: contextlib.AbstractAsyncContextManager[Any]) -> None:
         self._client = client
 
-    def __enter__(self) -> Blocking:
+    def __enter__(self) -> Self:
         _thread.run(self._client.__aenter__())
         return self
 
@@ -73,6 +82,7 @@ class Blocking:
         self.close()
 
     def close(self) -> None:
+        """Leave in order."""
         _thread.run(self._client.__aexit__(None, None, None))
 
     def __getattr__(self, name: str) -> Any:
@@ -113,3 +123,145 @@ def _each(items: AsyncIterator[T]) -> Iterator[T]:
 
 async def _next(items: AsyncIterator[T]) -> T | object:
     return await anext(items, _END)
+
+
+def _blocks(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Blocking, P], T]:
+    """A method of a client as one that returns when it is done."""
+
+    @wraps(method)
+    def call(self: Blocking, /, *args: P.args, **options: P.kwargs) -> T:
+        found: T = self._call(getattr(self._client, method.__name__), args, options)
+        return found
+
+    return call
+
+
+def _streams(
+    method: Callable[[Any], AsyncIterator[T]],
+) -> Callable[[Blocking], Iterator[T]]:
+    """A method that is an async iterator as a plain one."""
+
+    @wraps(method)
+    def each(self: Blocking) -> Iterator[T]:
+        return _each(method(self._client))
+
+    return each
+
+
+class BlockingMqtt(Blocking):
+    """`hubbub.client.mqtt.MqttClient`, blocking: each method says there what it does."""
+
+    _client: MqttClient
+
+    publish = _blocks(MqttClient.publish)
+    subscribe = _blocks(MqttClient.subscribe)
+    unsubscribe = _blocks(MqttClient.unsubscribe)
+    messages = _streams(MqttClient.messages)
+    call = _blocks(MqttClient.call)
+    serve = _blocks(MqttClient.serve)
+    flush = _blocks(MqttClient.flush)
+    ping = _blocks(MqttClient.ping)
+
+    @property
+    def client_id(self) -> str:
+        """As it was given, or made up."""
+        return self._client.client_id
+
+    @property
+    def version(self) -> str:
+        """The one that is spoken."""
+        return self._client.version
+
+    @property
+    def limits(self) -> Limits:
+        """What the broker said of itself."""
+        return self._client.limits
+
+    @property
+    def session_present(self) -> bool:
+        """Whether the broker had kept the session."""
+        return self._client.session_present
+
+    @property
+    def dropped(self) -> int:
+        """How many messages of QoS 0 nobody took in time."""
+        return self._client.dropped
+
+
+class BlockingSmq(Blocking):
+    """`hubbub.client.smq.SmqClient`, blocking: each method says there what it does."""
+
+    _client: SmqClient
+
+    publish = _blocks(SmqClient.publish)
+    publish_parts = _blocks(SmqClient.publish_parts)
+    subscribe = _blocks(SmqClient.subscribe)
+    unsubscribe = _blocks(SmqClient.unsubscribe)
+    messages = _streams(SmqClient.messages)
+    observe = _blocks(SmqClient.observe)
+    unobserve = _blocks(SmqClient.unobserve)
+    create = _blocks(SmqClient.create)
+    createsub = _blocks(SmqClient.createsub)
+    call = _blocks(SmqClient.call)
+    serve = _blocks(SmqClient.serve)
+
+    @property
+    def client_id(self) -> str:
+        """As it was given, or made up."""
+        return self._client.client_id
+
+    @property
+    def number(self) -> int:
+        """Its own number, to which others publish; another one after a reconnection."""
+        return self._client.number
+
+    @property
+    def dropped(self) -> int:
+        """How many messages nobody took in time."""
+        return self._client.dropped
+
+
+class BlockingSwitch(Blocking):
+    """`hubbub.client.switch.SwitchClient`, blocking: each method says there what it does."""
+
+    _client: SwitchClient
+
+    call = _blocks(SwitchClient.call)
+    serve = _blocks(SwitchClient.serve)
+    respond = _blocks(SwitchClient.respond)
+    send = _blocks(SwitchClient.send)
+    transfer = _blocks(SwitchClient.transfer)
+    ack = _blocks(SwitchClient.ack)
+    create = _blocks(SwitchClient.create)
+    configure = _blocks(SwitchClient.configure)
+    destroy = _blocks(SwitchClient.destroy)
+    list = _blocks(SwitchClient.list)
+    publish = _blocks(SwitchClient.publish)
+    bind = _blocks(SwitchClient.bind)
+    unbind = _blocks(SwitchClient.unbind)
+    diagnostics = _blocks(SwitchClient.diagnostics)
+    trace = _blocks(SwitchClient.trace)
+    events = _streams(SwitchClient.events)
+    shutdown = _blocks(SwitchClient.shutdown)
+
+    @property
+    def token(self) -> str:
+        """Its name in the hub, and that of its reply queue."""
+        return self._client.token
+
+
+def _made(make: Callable[P, Any], blocking: Callable[[Any], T]) -> Callable[P, T]:
+    """A constructor with the parameters of the one on asyncio."""
+
+    @wraps(make)
+    def made(*args: P.args, **options: P.kwargs) -> T:
+        return blocking(make(*args, **options))
+
+    return made
+
+
+mqtt = _made(_mqtt, BlockingMqtt)
+smq = _made(_smq, BlockingSmq)
+switch = _made(_switch, BlockingSwitch)

@@ -127,7 +127,7 @@ def may_recall(broker: Broker, session: Session, name: str) -> None:
 def _check_past(broker: Broker, session: Session, name: str) -> None:
     if not has_past(name):
         raise Refused(NO_PAST, f"{name[:80]!r} has no history: only topics have one")
-    if not broker.archive.keeps:
+    if not broker.archive.keeps():
         raise Refused(NO_PAST, NOTHING_KEPT)
     lacks = broker.archive.lacks(session)
     if lacks:

@@ -109,7 +109,9 @@ def recalled(row: Row) -> Message:
 class Archive:
     """Who finds what was published before. The edge makes one; this is the one of no journal."""
 
-    keeps = False  # whether anything that was published can be found
+    def keeps(self) -> bool:
+        """Whether anything that was published can be found."""
+        return False
 
     def lacks(self, session: Session) -> str:
         """Why it has to ask again later, in words for it; "" = it can ask now."""

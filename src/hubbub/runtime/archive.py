@@ -145,7 +145,8 @@ class JournalArchive(Archive):
     `seconds`: how long questions took, their turn included.
     """
 
-    keeps = True
+    def keeps(self) -> bool:
+        return True
 
     def __init__(self, broker: Broker, directory: Path, schedule: Callable[[], None]) -> None:
         self._broker = broker

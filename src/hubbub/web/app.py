@@ -123,6 +123,7 @@ class Application:
                 Route(HEALTH, self._alive),
                 Route(READY, self._ready),
                 Route(script.PATH, self._script),
+                Route(script.TYPES, self._script),
             ],
             exception_handlers={404: _not_found},
         )
@@ -296,7 +297,7 @@ class Application:
 
     async def _script(self, request: WebRequest) -> Response:
         """Also for pages of the other `origins`; the listener has refused all else."""
-        return Response(script.source(), headers=script.HEADERS)
+        return Response(script.source(request.url.path), headers=script.HEADERS)
 
     async def _admin(self, request: WebRequest) -> Response:
         return RedirectResponse("/") if self.mounted is None else await dashboard.page(request)

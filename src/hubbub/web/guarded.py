@@ -1,6 +1,6 @@
 """Who may ask the web application for what.
 
-    /hubbub.js                 everybody: the JavaScript client is no secret
+    /hubbub.js, /hubbub.d.ts   everybody: the JavaScript client is no secret
     /, /admin/                 everybody: the page with nothing in it, and the login (`login`)
     a cookie of the login      who logged in, if the word of its session is said where that is asked
     /healthz, /readyz          everybody: two words for what looks after the process
@@ -60,7 +60,7 @@ BROKEN_OFF: Final = "upload broken off"
 HEALTH: Final = "/healthz"
 READY: Final = "/readyz"
 PAGE: Final = "/admin/"  # below it are the files of the page, and its login
-OPEN: Final = ("/", script.PATH, HEALTH, READY)  # without a login, as what is below PAGE
+OPEN: Final = ("/", script.PATH, script.TYPES, HEALTH, READY)  # without a login, as below PAGE
 _SAFE: Final = ("GET", "HEAD", None)  # methods that change nothing; a WebSocket has none
 _SHOWN: Final = "$SYS/#"
 _EVERYTHING: Final = ("#", "$queue/#")

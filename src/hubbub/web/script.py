@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import Final
 
 PATH: Final = "/hubbub.js"
+TYPES: Final = "/hubbub.d.ts"  # what its functions take and give, for editors
 # Also for pages of other origins: where they may connect is asked when they do.
 HEADERS: Final = {
     "content-type": "text/javascript; charset=utf-8",
@@ -19,5 +20,6 @@ HEADERS: Final = {
 
 
 @cache
-def source() -> bytes:
-    return files("hubbub.web").joinpath("static/hubbub.js").read_bytes()
+def source(path: str = PATH) -> bytes:
+    """The file that is served there."""
+    return files("hubbub.web").joinpath(f"static{path}").read_bytes()

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,8 @@ async def served(
 
 
 async def contents(client: SwitchClient, queue: str) -> list[object]:
-    found = (await client.diagnostics())["permanent_queues"][queue]["queue_contents"]
+    said: Any = await client.diagnostics()
+    found = said["permanent_queues"][queue]["queue_contents"]
     assert isinstance(found, list)
     return found
 
@@ -244,7 +246,8 @@ async def test_names_in_the_url(shared: RunningHub) -> None:
     async with connect(shared.url("switch") + "/my%20token") as client:
         assert client.token == "my token"
         await client.create("q", transient=True)
-        assert (await client.diagnostics())["transient_queues"]["q"] is not None
+        said: Any = await client.diagnostics()
+        assert said["transient_queues"]["q"] is not None
 
 
 @pytest.mark.parametrize(

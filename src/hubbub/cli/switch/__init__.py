@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -183,14 +183,13 @@ def create(
     url: Url = DEFAULT_URL,
 ) -> None:
     """Make a queue, or set what an existing one may be asked for; print what holds."""
-    given = {
-        "max_messages": max_messages, "max_bytes": max_bytes, "expires": expires, "lease": lease,
-        "max_deliveries": max_deliveries, "dead_letter": dead_letter,
-    }  # fmt: skip
 
     async def work(hub: SwitchClient) -> None:
-        named = {setting: value for setting, value in given.items() if value is not None}
-        for setting, value in (await hub.configure(name, **named)).items():
+        answer = await hub.configure(
+            name, max_messages=max_messages, max_bytes=max_bytes, expires=expires, lease=lease,
+            max_deliveries=max_deliveries, dead_letter=dead_letter,
+        )  # fmt: skip
+        for setting, value in answer.items():
             say(f"{setting} = {value}", lines=False)
 
     _do(url, work)
@@ -249,8 +248,10 @@ def tail(
     async def work(hub: SwitchClient) -> None:
         began = 0.0
         async for event in hub.events() if follow else _last_events(hub):
-            began = began or event["time"]
-            say(event_line(event, event["time"] - began))
+            time = event["time"]
+            assert isinstance(time, float | int)
+            began = began or time
+            say(event_line(event, time - began))
 
     _do(url, work, endless=follow)
 
@@ -265,7 +266,7 @@ def mscgen(url: Url = DEFAULT_URL) -> None:
     _do(url, work)
 
 
-async def _last_events(hub: SwitchClient) -> AsyncIterator[dict[str, Any]]:
+async def _last_events(hub: SwitchClient) -> AsyncIterator[dict[str, object]]:
     for _, event in await hub.trace(timeout=0.0):
         yield event
 

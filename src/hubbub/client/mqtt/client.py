@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from inspect import isawaitable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import SplitResult
 
 from hubbub.client.inbox import Inbox
@@ -29,6 +29,7 @@ from hubbub.client.mqtt.packets import Exchange, Opening, Options, Refusal
 from hubbub.client.mqtt.session import Arrival, Session
 from hubbub.client.mqtt.subscriptions import Callback, Subscription, Subscriptions
 from hubbub.client.mqtt.transport import open_transport
+from hubbub.client.usage import NOTHING, Payload, must_be_entered, payload_of
 from hubbub.errors import CallTimeout, HubbubError, Refused, SettingError
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt.codec import specification
@@ -40,7 +41,7 @@ CLOSE_SECONDS: Final = 5.0  # until what was written last has left
 CONCURRENT: Final = 100  # requests one `serve` works on at a time
 REDIRECTIONS: Final = 3
 
-Handler = Callable[[Message], Awaitable[bytes] | bytes]
+Handler = Callable[[Message], Awaitable[Payload] | Payload]
 Pairs = Mapping[str, str] | Iterable[tuple[str, str]]
 
 
@@ -92,6 +93,7 @@ class MqttClient:
         self._change = asyncio.Event()
         self._error: Exception | None = None
         self._over = False
+        self._entered = False
         # Messages for callbacks, messages for `messages()`, replies by correlation.
         self._called: Inbox[Arrival] = Inbox()
         self._unread: Inbox[Arrival] = Inbox()
@@ -119,6 +121,7 @@ class MqttClient:
 
         With a buffer an absent broker is no error: what is published waits in the file.
         """
+        self._entered = True
         if self._settings.buffer is not None:
             self._buffer = Buffer(self._settings.buffer)
             self._session.keep_in(self._buffer)
@@ -264,6 +267,7 @@ class MqttClient:
 
     async def _connected(self) -> Connection:
         """The connection, once there is one."""
+        must_be_entered(self._entered, "mqtt")
         while self._connection is None or self._connection.over.done():
             self._check_open()
             self._change.clear()
@@ -271,6 +275,7 @@ class MqttClient:
         return self._connection
 
     def _check_open(self) -> None:
+        must_be_entered(self._entered, "mqtt")
         if self._over:
             raise self._error or ConnectionError("the MQTT client is closed")
 
@@ -297,10 +302,11 @@ class MqttClient:
     async def publish(
         self,
         topic: str,
-        payload: bytes | str = b"",
+        payload: Payload = b"",
         qos: int = 0,
         retain: bool = False,
         *,
+        json: object = NOTHING,
         content_type: str = "",
         response_topic: str = "",
         correlation: bytes = b"",
@@ -312,12 +318,13 @@ class MqttClient:
 
         Safe is: acknowledged by the broker, or in the buffer if there is one. While there is no
         connection it waits; if the caller gives up meanwhile, QoS 1 and 2 are sent nevertheless.
-        The options are MQTT 5's: `expiry` in seconds, `user` pairs of texts, `text` = the
-        payload is UTF-8. SettingError for what cannot be said, Refused if the broker says no.
+        `payload` is bytes or text (TypeError for a number), or `json` is sent as JSON. The others
+        are MQTT 5's: `expiry` in seconds, `user` pairs of texts, `text` = the payload is UTF-8.
+        SettingError for what cannot be said, Refused if the broker says no.
         """
         message = Message(
-            _checked_topic(topic), _bytes(payload), _checked_qos(qos), retain, content_type,
-            response_topic, correlation, expiry, _pairs(user), text,
+            _checked_topic(topic), payload_of(payload, json), _checked_qos(qos), retain,
+            content_type, response_topic, correlation, expiry, _pairs(user), text,
         )  # fmt: skip
         _check_properties(message)
         if qos:
@@ -373,6 +380,7 @@ class MqttClient:
         return await wanted.answer
 
     async def unsubscribe(self, topic_filter: str) -> None:
+        """End a subscription; returns when the broker has answered."""
         connection = await self._connected()
         await self._subscriptions.remove(topic_filter, self._session, connection)
 
@@ -390,6 +398,7 @@ class MqttClient:
         One counts as received (and is acknowledged) when it is handed out. Raises
         ConnectionError or Refused when the connection is lost for good.
         """
+        must_be_entered(self._entered, "mqtt")
         while (arrival := await self._unread.take()) is not None:
             self._session.taken(arrival)
             yield arrival.message
@@ -433,14 +442,20 @@ class MqttClient:
     async def call(
         self,
         topic: str,
-        payload: bytes | str = b"",
+        payload: Payload = b"",
         timeout: float | None = 30.0,
         qos: int = 1,
-        **properties: Any,
+        *,
+        json: object = NOTHING,
+        content_type: str = "",
+        expiry: int | None = None,
+        user: Pairs = (),
+        text: bool = False,
     ) -> Message:
         """Publish a request and return the reply. MQTT 5 only (4.10).
 
-        CallTimeout if none comes within `timeout` seconds. `properties` are those of `publish`.
+        CallTimeout if none comes within `timeout` seconds (None: it waits for ever). The others are
+        those of `publish`.
         """
         correlation = next(self._numbers).to_bytes(8, "big")
         reply: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
@@ -449,8 +464,10 @@ class MqttClient:
             async with asyncio.timeout(timeout):
                 key = await self._reply_topic(), correlation
                 self._calls[key] = reply
-                properties |= {"response_topic": key[0], "correlation": correlation}
-                await self.publish(topic, payload, qos, **properties)
+                await self.publish(
+                    topic, payload, qos, json=json, content_type=content_type, user=user,
+                    response_topic=key[0], correlation=correlation, expiry=expiry, text=text,
+                )  # fmt: skip
                 return await reply
         except TimeoutError:
             raise CallTimeout(f"no reply from {topic} within {timeout:g} s") from None
@@ -514,10 +531,6 @@ class MqttClient:
 
 def _late(message: Message) -> None:
     log.info("a reply on %s came too late", message.topic)
-
-
-def _bytes(payload: bytes | str) -> bytes:
-    return payload.encode() if isinstance(payload, str) else bytes(payload)
 
 
 def _pairs(user: Pairs) -> tuple[tuple[str, str], ...]:

@@ -20,7 +20,7 @@ from hubbub.client.mqtt.session import Session
 
 log = logging.getLogger("hubbub.client.mqtt")
 
-Callback = Callable[[Message], Awaitable[Any] | Any]
+Callback = Callable[[Message], Awaitable[object] | object]
 
 FILTERS_PER_PACKET: Final = 100  # when subscriptions are made again
 ROUTES: Final = 1_000  # topics whose callbacks are remembered

@@ -23,6 +23,7 @@ from hubbub.client.inbox import Inbox
 from hubbub.client.smq.calls import Caller
 from hubbub.client.smq.connection import Connection, Credentials
 from hubbub.client.smq.message import SmqMessage
+from hubbub.client.usage import NOTHING, Payload, must_be_entered, payload_of
 from hubbub.errors import CallTimeout, Refused, SettingError
 from hubbub.protocols.smq import codec
 
@@ -36,9 +37,9 @@ IDLE_CALLERS: Final = 16  # connections kept for the next calls
 FRAGMENT_BYTES: Final = 16 * 1024
 NOBODY: Final = 0xFFFF_FFFF  # no hub gives this number away: ends fragments that lead nowhere
 
-Callback = Callable[[SmqMessage], Any]
-OnChange = Callable[[int, "str | int"], Any]
-Handler = Callable[[SmqMessage], "Awaitable[bytes | str] | bytes | str"]
+Callback = Callable[[SmqMessage], Awaitable[object] | object]
+OnChange = Callable[[int, "str | int"], Awaitable[object] | object]
+Handler = Callable[[SmqMessage], Awaitable[Payload] | Payload]
 
 
 class Settings(NamedTuple):
@@ -71,6 +72,7 @@ class SmqClient:
         self._change = asyncio.Event()
         self._error: Exception | None = None
         self._over = False
+        self._entered = False
         self._tasks: list[asyncio.Task[None]] = []
         # What is set up again: topic -> sub-topic -> callback, and whom we observe.
         self._subscriptions: dict[str, dict[str, Callback | None]] = {}
@@ -98,6 +100,7 @@ class SmqClient:
 
     async def open(self) -> None:
         """Connect. OSError if nobody answers, Refused (with the hub's text) if it says no."""
+        self._entered = True
         await self._connect()
         self._tasks.append(asyncio.create_task(self._keep_connected()))
         self._tasks.append(asyncio.create_task(self._call_back()))
@@ -179,6 +182,7 @@ class SmqClient:
 
     async def _connected(self) -> Connection:
         """The connection, once there is one."""
+        must_be_entered(self._entered, "smq")
         while self._connection is None or self._connection.over.done():
             if self._over:
                 raise self._error or ConnectionError("the SMQ client is closed")
@@ -222,13 +226,16 @@ class SmqClient:
     # Publishing
 
     async def publish(
-        self, topic: str | int, payload: bytes | str, subtopic: str | int = ""
-    ) -> None:
+        self, topic: str | int, payload: Payload = b"", subtopic: str | int = "",
+        *, json: object = NOTHING,
+    ) -> None:  # fmt: skip
         """Publish to a topic by name, or to a number: a topic's, or another client's.
 
+        `payload` is bytes or text (TypeError for a number), or `json` is sent as JSON.
         A payload has at most 65,520 bytes over a raw socket (ValueError). SMQ acknowledges no
         message: it may be lost with the connection. Without a connection it waits for one.
         """
+        data = payload_of(payload, json)
         connection = await self._connected()
         # The common case, topics that are known, must not wait for anything.
         tid = topic if isinstance(topic, int) else self._topics.get(topic)
@@ -238,7 +245,7 @@ class SmqClient:
         if subtid is None:
             subtid = await self._subtopic_number(connection, str(subtopic))
         await connection.send(
-            codec.message(codec.PUBLISH, tid, connection.number, subtid, rest=_bytes(payload))
+            codec.message(codec.PUBLISH, tid, connection.number, subtid, rest=data)
         )
 
     async def publish_parts(
@@ -283,8 +290,9 @@ class SmqClient:
         Several subscriptions to one topic differ by sub-topic; the one without is for all
         sub-topics that no other names. Messages go to `callback(message)`, plain or async, one
         after the other; without one, and where no sub-topic fits, they come out of `messages()`.
-        The topic `self` is our own number. Refused if the hub says no.
+        The topic `self` is our own number. Refused if the hub says no, SettingError for wildcards.
         """
+        _check_name(topic)
         connection = await self._connected()
         await self._subtopic_number(connection, subtopic)
         callbacks = self._subscriptions.setdefault(topic, {})
@@ -333,6 +341,7 @@ class SmqClient:
             connection.write(codec.message(codec.OBSERVE, number))
 
     async def unobserve(self, observed: str | int) -> None:
+        """End `observe`; nothing happens if there is none."""
         if self._observed.pop(observed, None) is not None:
             connection = await self._connected()
             number = self._topics.get(observed) if isinstance(observed, str) else observed
@@ -387,14 +396,16 @@ class SmqClient:
 
         Beyond 65,536 messages (or 64 MiB) that nobody took, the newer ones are dropped.
         """
+        must_be_entered(self._entered, "smq")
         while (message := await self._unread.take()) is not None:
             yield message
 
     # Calls
 
     async def call(
-        self, to: str | int, payload: bytes | str, subtopic: str = "", timeout: float = 10.0
-    ) -> SmqMessage:
+        self, to: str | int, payload: Payload = b"", subtopic: str = "", timeout: float = 10.0,
+        *, json: object = NOTHING,
+    ) -> SmqMessage:  # fmt: skip
         """Ask a service (a topic, a queue `$queue/…`, or a client's number) and wait for its reply.
 
         A reply is what is published to the number that asked; of a client asked by its number,
@@ -402,6 +413,7 @@ class SmqClient:
         number, and a connection, of its own. CallTimeout after `timeout` seconds: what comes
         later finds nobody.
         """
+        data = payload_of(payload, json)
         if isinstance(to, str) and to.startswith(QUEUE):
             subtopic = subtopic or REQUEST
         caller = self._callers.pop() if self._callers else None
@@ -409,7 +421,7 @@ class SmqClient:
             caller = await self._new_caller()
         try:
             async with asyncio.timeout(timeout):
-                reply = await caller.call(to, _bytes(payload), subtopic)
+                reply = await caller.call(to, data, subtopic)
         except BaseException as error:
             await caller.connection.close()
             if isinstance(error, TimeoutError):
@@ -492,5 +504,11 @@ def _pieces(parts: Iterable[bytes]) -> Iterable[bytes]:
             yield part[at : at + FRAGMENT_BYTES]
 
 
-def _bytes(payload: bytes | str) -> bytes:
-    return payload.encode() if isinstance(payload, str) else bytes(payload)
+def _check_name(topic: str) -> None:
+    """SMQ would take `a/#` for a name like any other, to which nobody publishes."""
+    levels = topic.split("/")
+    if "+" in levels or levels[-1] == "#":
+        raise SettingError(
+            f"SMQ has no wildcards, got {topic[:80]!r}: subscribe to each topic by its name, or "
+            "with a client of hubbub.mqtt(…)"
+        )

@@ -16,18 +16,20 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from hubbub.client.switch.channel import Address, Channel
 from hubbub.client.switch.service import Handler, Service
+from hubbub.client.usage import NOTHING, Payload, payload_of
 from hubbub.errors import CallTimeout, Refused, SettingError
 from hubbub.protocols.switch import codec
 from hubbub.protocols.switch.codec import Delivery, Wanted
 
 T = TypeVar("T")
 Names = list[str]
-Settings = dict[str, Any]
-Events = list[tuple[int, dict[str, Any]]]
+Settings = dict[str, object]
+Event = dict[str, object]
+Events = list[tuple[int, Event]]
 Id = tuple[str, int]
 
 log = logging.getLogger("hubbub.client.switch")
@@ -135,16 +137,22 @@ class SwitchClient:
 
     # Calls
 
-    async def call(self, queue: str, body: bytes, timeout: float | None = None) -> bytes:
+    async def call(
+        self, queue: str, body: Payload = b"", timeout: float | None = None,
+        *, json: object = NOTHING,
+    ) -> bytes:  # fmt: skip
         """Send a request and return its reply. CallTimeout after `timeout` seconds.
+
+        `body` is bytes or text (TypeError for a number), or `json` is sent as JSON.
 
         The queue begins if nobody serves it yet. The request stays in it after a time-out. A
         hub that goes away and comes back does not end the call. Refused if the hub says that
         the request is too large for all who serve it.
         """
+        data = payload_of(body, json)
         try:
             async with asyncio.timeout(timeout):
-                return await self._call(queue, body)
+                return await self._call(queue, data)
         except TimeoutError:
             raise CallTimeout(f"nobody answered from {queue} within {timeout:g} s") from None
 
@@ -228,15 +236,18 @@ class SwitchClient:
         finally:
             service.cancel()
 
-    async def respond(self, request: Delivery, reply: bytes) -> None:
+    async def respond(
+        self, request: Delivery, reply: Payload = b"", *, json: object = NOTHING
+    ) -> None:
         """Answer a request that a transfer brought, then acknowledge it.
 
         After an OSError take the request again before you answer: the hub may be another one.
         """
+        data = payload_of(reply, json)
         queue, number = request.queue, str(request.number)
         if request.reply_to:
             target = codec.target("response", request.reply_to, queue, number)
-            await self._requests.ask("POST", target, reply)
+            await self._requests.ask("POST", target, data)
         await self._requests.ask("GET", codec.target("ack", queue, number))
 
     async def _consume(
@@ -263,17 +274,19 @@ class SwitchClient:
 
     # Messages
 
-    async def send(self, queue: str, body: bytes, reply_to: str = "") -> Id:
+    async def send(
+        self, queue: str, body: Payload = b"", reply_to: str = "", *, json: object = NOTHING
+    ) -> Id:
         """Put a message into a queue, which begins if it does not exist; return its id.
 
         With `reply_to`, the name of a queue, it is a request: the response comes there. It is
         safe when this returns.
         """
-        target = codec.target("request", queue, reply_to)
-        sent = codec.sent_id(await self._ask("POST", target, body))
+        data, target = payload_of(body, json), codec.target("request", queue, reply_to)
+        sent = codec.sent_id(await self._ask("POST", target, data))
         if sent is None:
             await self.create(queue)
-            sent = codec.sent_id(await self._ask("POST", target, body))
+            sent = codec.sent_id(await self._ask("POST", target, data))
         if sent is None:
             raise Refused(f"the queue {queue} was destroyed before the message reached it")
         return sent
@@ -300,13 +313,22 @@ class SwitchClient:
         """Make a queue; nothing happens if it exists. A `transient` one goes with this client."""
         await self._get("transient" if transient else "persistent", queue)
 
-    async def configure(self, queue: str, **settings: Any) -> Settings:
+    async def configure(
+        self, queue: str, *, max_messages: int | None = None, max_bytes: int | None = None,
+        expires: float | None = None, lease: float | None = None,
+        max_deliveries: int | None = None, dead_letter: str | None = None,
+    ) -> Settings:  # fmt: skip
         """Bound a queue, and say what becomes of its messages; it begins if it does not exist.
 
-        `max_messages`, `max_bytes`, `expires`, `lease`, `max_deliveries` and `dead_letter` are
-        told in docs/reference/queues.md; what is not named stays as it is. Returns all of them.
+        `expires` and `lease` are seconds, `dead_letter` the name of a queue; 0 and "" take a
+        setting back, what is None stays as it is (docs/reference/queues.md). Returns all of them.
         """
-        body = json.dumps(settings).encode() if settings else b""
+        wanted = {
+            "max_messages": max_messages, "max_bytes": max_bytes, "expires": expires,
+            "lease": lease, "max_deliveries": max_deliveries, "dead_letter": dead_letter,
+        }  # fmt: skip
+        given = {name: value for name, value in wanted.items() if value is not None}
+        body = json.dumps(given).encode() if given else b""
         answer: Settings = codec.loaded(
             await self._ask("POST", codec.target("create", queue), body)
         )
@@ -326,10 +348,14 @@ class SwitchClient:
         names: Names = codec.loaded(await self._get("list", *kind, prefix))
         return names
 
-    async def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False) -> None:
+    async def publish(
+        self, topic: str, payload: Payload = b"", qos: int = 0, retain: bool = False,
+        *, json: object = NOTHING,
+    ) -> None:  # fmt: skip
         """Publish to a topic of the hub; the message is safe when this returns (`qos` >= 1)."""
         options = f"?qos={qos}&retain={int(retain)}"
-        await self._ask("POST", codec.target("publish", topic) + options, payload)
+        data = payload_of(payload, json)
+        await self._ask("POST", codec.target("publish", topic) + options, data)
 
     async def bind(self, queue: str, topic_filter: str) -> None:
         """Whatever is published to matching topics enters the queue from now on."""
@@ -341,9 +367,9 @@ class SwitchClient:
 
     # Looking
 
-    async def diagnostics(self) -> dict[str, Any]:
+    async def diagnostics(self) -> dict[str, object]:
         """Every queue and what waits in it, as the hub answers `GET /`."""
-        answer: dict[str, Any] = codec.loaded(await self._get(""))
+        answer: dict[str, object] = codec.loaded(await self._get(""))
         return answer
 
     async def trace(self, after: int = -1, timeout: float = POLL_SECONDS) -> Events:
@@ -353,7 +379,7 @@ class SwitchClient:
             body = await channel.ask("GET", target, wait=timeout)
         return [(number, event) for number, event in codec.loaded(body)["events"]]
 
-    async def events(self) -> AsyncIterator[dict[str, Any]]:
+    async def events(self) -> AsyncIterator[Event]:
         """The last events at the queues and all that follow, through lost connections."""
         last = -1
         while True:

@@ -17,10 +17,11 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from hubbub.client.switch.channel import Channel
+from hubbub.client.usage import Payload, payload_of
 from hubbub.errors import HubbubError
 from hubbub.protocols.switch.codec import Delivery
 
-Handler = Callable[[bytes], bytes | Awaitable[bytes]]
+Handler = Callable[[bytes], Payload | Awaitable[Payload]]
 Respond = Callable[[Delivery, bytes], Awaitable[None]]
 
 log = logging.getLogger("hubbub.client.switch")
@@ -84,7 +85,7 @@ class Service:
         if kept is not None and kept[0] == request:
             return kept[1]
         result = self._handler(request.payload)
-        return await result if inspect.isawaitable(result) else result
+        return payload_of(await result if inspect.isawaitable(result) else result)
 
     async def _send(self, request: Delivery, reply: bytes) -> None:
         try:

@@ -269,7 +269,8 @@ export class Client extends EventTarget {
   }
 
   /**
-   * Get what is published to a topic; names are literal, there are no wildcards.
+   * Get what is published to a topic; there are no wildcards, and a name that looks like one
+   * is refused.
    *
    * A topic has one callback for each sub-topic, and one without for all other messages. The topic
    * "self" means this page: what others publish to its number.
@@ -280,6 +281,9 @@ export class Client extends EventTarget {
    * @returns {Promise<number>} the number of the topic; rejected if the hub refuses it
    */
   async subscribe(topic, callback, { subtopic = "", type = "text" } = {}) {
+    if (/(^|\/)(\+(\/|$)|#$)/.test(topic)) {
+      throw new TypeError(`SMQ has no wildcards, got ${topic}: subscribe to each topic by its name`);
+    }
     if (!this.#callbacks.has(topic)) this.#callbacks.set(topic, new Map());
     this.#callbacks.get(topic).set(subtopic, { callback, read: reader(type) });
     const named = subtopic && this.createsub(subtopic); // known before the first message comes

@@ -1,0 +1,56 @@
+"""What all clients ask of the programs that use them: how payloads are given, and `async with`.
+
+    publish("t", b"21.5")     bytes, bytearray or memoryview: as they are
+    publish("t", "21.5")      text: as UTF-8
+    publish("t", json=21.5)   anything that JSON can say: as JSON, without spaces
+    publish("t", 21.5)        TypeError, which says so
+
+Knows no protocol.
+"""
+
+from __future__ import annotations
+
+from json import JSONEncoder
+from typing import Final
+
+from hubbub.errors import HubbubError
+
+Payload = bytes | bytearray | memoryview | str
+
+
+class Nothing:
+    """Its one instance is the default of `json=`: None is a value there."""
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+NOTHING: Final = Nothing()
+_ENCODE: Final = JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+def payload_of(payload: Payload, json: object = NOTHING) -> bytes:
+    """The bytes that are sent. TypeError for both of them, and for what is neither bytes nor text;
+    TypeError or ValueError for what JSON cannot say.
+    """
+    if json is not NOTHING:
+        if payload:
+            raise TypeError("a payload and json= were given: leave one of them out")
+        return _ENCODE(json).encode()
+    if isinstance(payload, str):
+        return payload.encode()
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return bytes(payload)
+    raise TypeError(
+        f"a payload is bytes or str, got {type(payload).__name__} {payload!r:.40}: "
+        f"json={payload!r:.40} sends it as JSON"
+    )
+
+
+def must_be_entered(entered: bool, name: str) -> None:
+    """HubbubError for who uses a client that was never connected: it would wait for ever."""
+    if not entered:
+        raise HubbubError(
+            f"this client is not connected yet: use it in `async with hubbub.{name}(…) as client:`"
+            " (blocking: `with`), or open() it before"
+        )
