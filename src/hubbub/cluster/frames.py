@@ -38,10 +38,14 @@ class Foreign(Exception):
 
 
 class Beat(Struct, array_like=True, tag=0):
-    """It is there. `stamp` is what its clock says, `version` its program's."""
+    """It is there. `stamp` is what its clock says, `version` its program's.
+
+    `place`: HOST:PORT for clients that another node sends away, "" = for none.
+    """
 
     version: str
     stamp: int
+    place: Annotated[str, Meta(pattern="^[!-~]{0,255}$")] = ""
 
 
 class Wants(Struct, array_like=True, tag=1):

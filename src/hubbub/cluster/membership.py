@@ -54,12 +54,12 @@ class Membership(Hooks):
 
     `shut` is called when another node ends all connections of the cluster. `counts_all`: who
     observes a topic is told how many it reaches on all nodes, not only here. `keep`: for how many
-    seconds messages wait for a node that is `away`.
+    seconds messages wait for a node that is `away`. `place`: where clients reach this node.
     """
 
     def __init__(
         self, broker: Broker, engine: Engine, version: str, counts_all: bool = False,
-        keep: int = FOR_EVER,
+        keep: int = FOR_EVER, place: str = "",
     ) -> None:  # fmt: skip
         self.broker = broker
         self.engine = engine
@@ -69,6 +69,7 @@ class Membership(Hooks):
         self.nodes: dict[str, Node] = {}
         self.away: dict[str, Node] = {}
         self.keep = keep
+        self.place = place
         self.shunned: dict[str, str] = {}
         self.excluded = ""
         self.rights = FarRights()
@@ -189,7 +190,8 @@ class Membership(Hooks):
 
     def beat(self) -> None:
         """Tell everybody that this node is there."""
-        beat = frames.piece(frames.Beat(self.version, self.broker.clock.stamp()))
+        now = self.broker.clock.stamp()
+        beat = frames.piece(frames.Beat(self.version, now, self.place))
         self.engine.send("", frames.frame(self.name, self.boot, 0, 0, beat))
         for node in self.nodes.values():
             node.link.write(beat)
@@ -336,6 +338,7 @@ class Membership(Hooks):
         """It is gone: its filters, and each of its clients once."""
         log.warning("node %r is gone, and its %d clients: %s", node.client, len(node.clients), why)
         del self.nodes[node.client]
+        self.broker.elsewhere = [one.place for one in self.nodes.values() if one.place]
         for key in [key for key, wish in node.wants.items() if not wish.qos]:
             self._leaves(node, key)
         if node.keeping is not None:
@@ -385,7 +388,8 @@ class Membership(Hooks):
         _TAKES[type(record)](self, node, record)
 
     def _beats(self, node: Node, record: frames.Beat) -> None:
-        node.version = record.version
+        node.version, node.place = record.version, record.place
+        self.broker.elsewhere = [one.place for one in self.nodes.values() if one.place]
 
     def _wanted(self, node: Node, record: frames.Wants) -> None:
         self._want(node, (name_from_wire(record.filter), record.literal), record.kept)

@@ -211,7 +211,7 @@ class Node(Session):
         self.asking = 0
         self.behind = False
         self.heard = self.broker.clock.now()
-        self.version = ""
+        self.version = self.place = ""
         self.took = self.broker.state.taken.get(self.client, 0)
         self.receipt = False
         self.clients: dict[int, Phantom] = {}

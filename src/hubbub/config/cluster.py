@@ -46,6 +46,14 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "sessions there that last; the node then begins anew"
         ),
     ] = 7 * 86_400
+    place: Annotated[
+        str,
+        Meta(pattern="^[!-~]{0,255}$"),
+        because(
+            "HOST:PORT, or HOST, where MQTT clients reach this node: another node that stops tells "
+            "its clients of 5.0 so, but for those whose session lasts there. Empty: none"
+        ),
+    ] = ""
     counts: Annotated[
         Literal["node", "cluster"],
         because(

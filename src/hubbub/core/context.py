@@ -41,7 +41,8 @@ class Context:
     stay on the disk (in queues, for sessions that are away, delayed, under a new retained name), ""
     as long as there is room. `gates`: those of the listeners; `rules`: how often they changed.
     `check_source`: a retained message is given only if its publisher may still write there.
-    `archive`: who finds what was published before.
+    `archive`: who finds what was published before. `elsewhere`: HOST:PORT of other nodes of the
+    cluster, for clients that this one sends away.
     """
 
     def __init__(self, clock: Clock, log: Log, record: str) -> None:
@@ -72,6 +73,7 @@ class Context:
         self.rules = 0
         self.check_source = True
         self.archive = Archive()
+        self.elsewhere: list[str] = []
         self._again: dict[object, Callable[[], object]] = {}
 
     def client(self, number: int) -> Session | None:

@@ -30,7 +30,8 @@ def member(
         from hubbub.cluster.nats import Nats
 
         engine = Nats(wanted)
-    return Membership(broker, engine, version, wanted.counts == "cluster", wanted.keep)
+    counts_all = wanted.counts == "cluster"
+    return Membership(broker, engine, version, counts_all, wanted.keep, wanted.place)
 
 
 async def join(membership: Membership, schedule: Callable[[], None]) -> None:

@@ -109,6 +109,20 @@ def test_shutdown_says_why_and_where_to_go() -> None:
     assert second.hear() == ["DISCONNECT 0x9c server-reference=other:1883"]
 
 
+def test_who_has_nothing_here_may_go_to_another_node() -> None:
+    stage = Stage()
+    stage.broker.elsewhere = ["one:1883", "two:1883"]
+    passing = Modern(stage, "ann")
+    lasting = Modern(stage, "bob", properties=told({spec.SESSION_EXPIRY: 60}))
+    passing.hear(), lasting.hear()
+    passing.far.connection.goodbye()
+    lasting.far.connection.goodbye()
+    (said,) = passing.hear()
+    places = said.removeprefix("DISCONNECT 0x9c server-reference=").split()
+    assert sorted(places) == ["one:1883", "two:1883"]
+    assert lasting.hear() == ["DISCONNECT 0x8b"]
+
+
 def test_who_is_ended_by_the_program_is_told() -> None:
     stage = Stage()
     ann = Modern(stage, "ann")

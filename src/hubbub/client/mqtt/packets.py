@@ -52,7 +52,8 @@ class Refusal(Refused):
     ) -> None:
         self.code = code
         self.reference = reference
-        super().__init__(f"{what}: {reason or _reason(code, level)}")
+        where = f": {reference}" if reference else ""
+        super().__init__(f"{what}: {reason or _reason(code, level)}{where}")
 
 
 def _reason(code: int, level: int) -> str:

@@ -639,8 +639,8 @@ class MqttConnection(Connection):
 
     def goodbye(self) -> None:
         """Before 5.0 there is no word for it. The will is published as ever (5.0, 3.1.2.5)."""
-        if self._v5 and self.session is not None and self.protocol.server_reference:
-            code, properties = referral(self.protocol)
+        if self._v5 and (place := self.protocol.elsewhere(self.session)):
+            code, properties = referral(self.protocol, place)
             self.link.hold(codec.disconnect(code, properties.encode()))
             self._finish("the hub is stopping")
         else:

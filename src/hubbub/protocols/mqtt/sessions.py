@@ -8,6 +8,7 @@ is due. Called by the hub and the connections; how one begins is in `protocol`. 
 from __future__ import annotations
 
 import heapq
+import random
 
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
@@ -64,6 +65,17 @@ class Sessions(Protocol):
         self.connects = Rate(mqtt.connect_rate)
         self.server_reference = mqtt.server_reference
         self.server_moved = mqtt.server_moved
+
+    def elsewhere(self, session: Session | None) -> str:
+        """Where a client of 5.0 may go instead of here, "" for nowhere; several in any order.
+
+        Who has a session that lasts has it here: it goes only where the settings say.
+        """
+        if session is None:
+            return ""
+        if self.server_reference or session.lasting:
+            return self.server_reference
+        return " ".join(random.sample(self.broker.elsewhere, len(self.broker.elsewhere)))
 
     def dialect(self, version: str, mount: str) -> Dialect:
         """What a client of that version is told, and tells, on a listener with that mount point."""

@@ -70,7 +70,7 @@ def check(mqtt: Sessions, asked: codec.Connect) -> None:
         reply = refusal(v5, spec.TOO_MANY_CLIENTS, Properties())
         raise PacketError("too many clients in a second", spec.TOO_MANY_CLIENTS, reply)
     if mqtt.server_reference:
-        code, properties = referral(mqtt)
+        code, properties = referral(mqtt, mqtt.server_reference)
         reason = f"sent on to {mqtt.server_reference}"
         raise PacketError(reason, code, refusal(v5, code, properties))
     if not asked.client and not v5 and (not asked.clean or asked.version == "3.1"):
@@ -222,8 +222,8 @@ def bound(session: MqttSession, wants: Properties) -> None:
     )
 
 
-def referral(mqtt: Sessions) -> tuple[int, Properties]:
+def referral(mqtt: Sessions, place: str) -> tuple[int, Properties]:
     """Where clients shall go instead of here (4.11), and whether for good."""
-    reference = name_to_wire(mqtt.server_reference)
+    reference = name_to_wire(place)
     code = spec.MOVED if mqtt.server_moved else spec.USE_ANOTHER
     return code, Properties(texts={spec.SERVER_REFERENCE: reference})
