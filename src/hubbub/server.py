@@ -25,6 +25,7 @@ from hubbub.core import broker
 from hubbub.embed.hub import Hub
 from hubbub.errors import HubbubError
 from hubbub.runtime.allocator import give_back
+from hubbub.runtime.listener import Listener
 from hubbub.runtime.logs import SPAN, Repeats, log_to_stderr
 from hubbub.runtime.loop import new_event_loop
 from hubbub.runtime.node import VERSION, Node
@@ -179,16 +180,40 @@ def banner(hub: Node) -> str:
         lines.append("  keeping everything in memory: nothing survives this process")
     else:
         lines.append(f"  journal in {Path(hub.settings.data).resolve()}")
-    addresses = [listener.address for listener in hub.listeners]
-    reachable = [address for address in addresses if not address.path] or addresses
-    first, last, command = reachable[0], reachable[-1], as_typed()
-    lines += [
-        "Try in another terminal:",
-        f"  {command} sub 'demo/#' --url mqtt://{first}",
-        f"  {command} pub demo/hello -m 'hello, hub' --url mqtt://{first}",
-        f"  {command} status --url http://{last}",
-    ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *suggestions(hub)])
+
+
+def suggestions(hub: Node) -> list[str]:
+    """Commands that work on this hub: what a port speaks, as it is reached from this machine. Who
+    must say a password says it once, in the environment or a profile, and on no command line.
+    """
+    reachable = [one for one in hub.listeners if not one.address.path]
+    speaking = [one for one in reachable if any(p.name == "mqtt" for p in one.protocols)][:1]
+    showing = [one for one in reachable if one.adopt is not None][-1:]
+    command, lines = as_typed(), []
+    for one in speaking:
+        trust = " --cafile CERTIFICATE" if one.settings.tls.only else ""
+        end = f"--url {_url(one, 'mqtt')}{trust}"
+        lines += [
+            f"  {command} sub 'demo/#' {end}",
+            f"  {command} pub demo/hello -m 'hello, hub' {end}",
+        ]
+    lines += [f"  {command} status --url {_url(one, 'http')}" for one in showing]
+    first = (speaking or showing)[:1]
+    if first and not first[0].settings.allow_anonymous:
+        kept = [line.partition(" --url ")[0] for line in lines]
+        if speaking and first[0].adopt is None:
+            kept = kept[:2]
+        url = _url(first[0], "mqtt" if speaking else "http").replace("://", "://USER:PASSWORD@")
+        lines = [f"  export HUBBUB_URL={url}   # or a profile: docs/commands.md", *kept]
+    return ["Try in another terminal:", *lines] if lines else []
+
+
+def _url(listener: Listener, scheme: str) -> str:
+    """Where it is reached from here; who listens on all addresses does so on the loopback."""
+    address = listener.address
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
+    return f"{scheme}{'s' * listener.settings.tls.only}://{address._replace(host=host)}"
 
 
 def as_typed() -> str:

@@ -9,6 +9,7 @@ reached or said no.
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from typing import Any, Final, NamedTuple, NoReturn, cast
@@ -95,8 +96,13 @@ def hubbub(
     version: bool = typer.Option(
         False, "--version", is_eager=True, callback=_show_version, help="Print the version."
     ),
+    profile: str = typer.Option(
+        "", metavar="NAME", help="The hub that a command talks to, and as whom: see the manual."
+    ),
 ) -> None:
     """One hub for every voice: SMQ, MQTT and message-switch, one journal, Spark tables."""
+    if profile:
+        os.environ["HUBBUB_PROFILE"] = profile  # which the commands look at
 
 
 def main() -> None:

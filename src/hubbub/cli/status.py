@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from hubbub.cli import profile
 from hubbub.cli.reach import no_hub
 from hubbub.client import split_url
 from hubbub.errors import HubbubError, SettingError
@@ -23,9 +24,9 @@ from hubbub.terminal import for_stream
 app = typer.Typer(add_completion=False)
 
 # What every command takes that asks a hub about itself.
-HERE: Final = "http://127.0.0.1:8080"
+HERE: Final = ""  # what the surroundings say
 Url = Annotated[
-    str, typer.Option(help="http://HOST:PORT of the hub, or http://USER:PASSWORD@HOST:PORT.")
+    str, typer.Option(help="http://HOST:PORT of the hub; HUBBUB_URL, a profile, 127.0.0.1:8080.")
 ]
 Token = Annotated[
     str, typer.Option(envvar="HUBBUB_TOKEN", help="The hub's api.token, if it has one.")
@@ -58,31 +59,36 @@ def status(
 def fetch(
     url: str, token: str = "", what: str = f"status?limit={_SHOWN}", method: str = "GET"
 ) -> dict[str, Any]:
-    """The answer of /api/v1/WHAT; HubbubError if there is none."""
+    """The answer of /api/v1/WHAT; HubbubError if there is none. Without a URL of the hub that the
+    surroundings mean.
+    """
+    if not url:
+        where = profile.place(profile.HTTP)
+        url, token = where.url, token or where.token
     if not url.startswith(("http://", "https://")):
         raise SettingError(f"cannot ask {url!r}: expected http://HOST:PORT")
     parts = split_url(url)
-    where = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    at = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
     headers = {"Accept": "application/json"}
     if token:
         headers["Authorization"] = f"Bearer {token}"
     elif parts.username is not None:
         shown = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         headers["Authorization"] = "Basic " + b64encode(shown.encode()).decode()
-    request = Request(f"{where.rstrip('/')}/api/v1/{what}", headers=headers, method=method)
+    request = Request(f"{at.rstrip('/')}/api/v1/{what}", headers=headers, method=method)
     try:
         with urlopen(request, timeout=_SECONDS) as response:
             answer = json.load(response)
     except HTTPError as error:
         raise HubbubError(
-            f"{where} says {error.code}: {_reason(error.read(1000))}; users are named as "
-            "http://USER:PASSWORD@HOST:PORT, a token with --token"
+            f"{at} says {error.code}: {_reason(error.read(1000))}; who you are is said in "
+            "HUBBUB_URL=http://USER:PASSWORD@HOST:PORT or a profile, a token in HUBBUB_TOKEN"
         ) from None
     except (URLError, OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "reason", error)
-        raise no_hub(where, reason) from None
+        raise no_hub(at, reason) from None
     if not isinstance(answer, dict):
-        raise no_hub(where, "its answer is no status")
+        raise no_hub(at, "its answer is no status")
     return answer
 
 

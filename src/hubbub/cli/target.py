@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_type_hints
 
 import typer
 
+from hubbub.cli import profile
 from hubbub.cli.reach import reaching
 from hubbub.client import connect, split_url
 from hubbub.client.mqtt import Will, tls_context
@@ -40,7 +41,9 @@ class Target(NamedTuple):
             help="mqtt(s)://, ws(s)://, smq(s):// or smq+ws(s)://[USER:PASSWORD@]HOST:PORT",
         ),
     ] = ""
-    host: Annotated[str, typer.Option("--host", "-h", help="The broker; 127.0.0.1.")] = ""
+    host: Annotated[
+        str, typer.Option("--host", "-h", help="The broker; HUBBUB_URL, a profile, 127.0.0.1.")
+    ] = ""
     port: Annotated[int, typer.Option("--port", "-p", help="1883, or 8883 with TLS.")] = 0
     username: Annotated[str | None, typer.Option("--username", "-u", help="User name.")] = None
     password: Annotated[str | None, typer.Option("--pw", "-P", help="Password.")] = None
@@ -74,6 +77,15 @@ class Target(NamedTuple):
         bool, typer.Option("--tls-use-os-certs", help="TLS, with the system's authorities.")
     ] = False
     debug: Annotated[bool, typer.Option("--debug", "-d", help="Say what the client does.")] = False
+
+    def placed(self) -> Target:
+        """With the URL that the surroundings say, if none was typed."""
+        if self.url or self.host or self.port:
+            return self
+        where = profile.place(profile.MQTT)
+        secure = split_url(where.url).scheme in ("mqtts", "wss", "smqs", "smq+wss")
+        cafile = Path(where.cafile) if where.cafile and secure else None
+        return self._replace(url=where.url, cafile=self.cafile or cafile)
 
     @property
     def scheme(self) -> str:
@@ -196,7 +208,7 @@ def takes_target(command: Callable[..., None]) -> Callable[..., None]:
     ]
 
     def with_options(**values: Any) -> None:
-        target = Target(*(values.pop(name) for name in Target._fields))
+        target = Target(*(values.pop(name) for name in Target._fields)).placed()
         command(target=target, **values)
 
     with_options.__signature__ = inspect.Signature(own + of_target)  # type: ignore[attr-defined]

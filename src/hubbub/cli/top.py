@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hubbub.build import made
+from hubbub.cli import profile
 from hubbub.cli.status import HERE, Token, Url, fetch
 from hubbub.terminal import for_stream, say
 
@@ -129,7 +130,7 @@ def view(url: str, before: Answer, now: Answer) -> RenderableType:
 def _title(url: str, now: Answer) -> str:
     how = made(bool(now.get("compiled")))
     up = _span((value(now, "time") - value(now, "started")) / 1e6)
-    where = url.rpartition("@")[2] or url
+    where = (url or profile.place(profile.HTTP).url).rpartition("@")[2]
     return for_stream(f"Hubbub {now.get('version', '')} ({how}) at {where}, up {up}", lines=False)
 
 

@@ -34,7 +34,8 @@ log = logging.getLogger("hubbub.config")
 _PREFIX: Final = "HUBBUB_"
 # What container platforms put there for a service that is named hubbub.
 _NOT_OURS: Final = re.compile(r"HUBBUB_(SERVICE_|PORT)")
-_ELSEWHERE: Final = ("HUBBUB_TOKEN", "HUBBUB_URL", "HUBBUB_COMPILE")  # of clients, of the build
+# Of clients, and of the build.
+_ELSEWHERE: Final = ("HUBBUB_TOKEN", "HUBBUB_URL", "HUBBUB_PROFILE", "HUBBUB_COMPILE")
 
 
 def load(

@@ -17,6 +17,7 @@ from typing import Annotated, Final
 
 import typer
 
+from hubbub.cli import profile
 from hubbub.cli.reach import reaching
 from hubbub.cli.switch.answers import by_hand, by_program, print_payload
 from hubbub.cli.switch.events import chart, event_line
@@ -31,18 +32,20 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 Url = Annotated[
     str,
     typer.Option(
-        help="http(s):// or switch(s)://[USER:PASSWORD@]HOST:PORT; switch:///path, a Unix socket."
+        help="http(s):// or switch(s)://[USER:PASSWORD@]HOST:PORT; switch:///path, a Unix socket; "
+        "HUBBUB_URL, a profile, 127.0.0.1:8080."
     ),
 ]
 Queue = Annotated[str, typer.Argument(help="The name of the queue.")]
 
-DEFAULT_URL: Final = "http://127.0.0.1:8080"
+DEFAULT_URL: Final = ""  # what the surroundings say
 CONCURRENT: Final = 10  # programs that answer at a time
 INTERRUPTED: Final = 130  # the exit code of shells after Ctrl-C
 
 
 def _do(url: str, work: Callable[[SwitchClient], Awaitable[None]], endless: bool = False) -> None:
     """Connect and work. To interrupt what is `endless` is to end it in order."""
+    url = url or profile.place(profile.HTTP).url
 
     async def main() -> None:
         async with contextlib.AsyncExitStack() as stack:
