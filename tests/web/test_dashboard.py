@@ -33,6 +33,21 @@ VIEWS: Final = (
 )  # fmt: skip
 PICTURES: Final = os.environ.get("HUBBUB_PICTURES", "")
 
+PIPELINE: Final[dict[str, Any]] = {
+    "name": "tables", "state": "behind", "started": 1_795_364_407_000_000, "process": 7,
+    "tables": "/data/tables", "spark": "", "seq": 100, "behind_rows": 1_234, "behind_seconds": 61.5,
+    "batches": 3, "rows": 100, "messages": 90, "quarantined": 1, "lost_rows": 0,
+    "rows_per_second": 20.5, "quarantine_rate": 0.011,
+    "last_batch": {
+        "batch": 2, "time": 1_795_364_407_000_000, "seconds": 1.5, "rows": 50, "messages": 45,
+    },
+    "by_table": [
+        {"name": "messages", "seconds": 0.5, "files": 3, "bytes": 70_000},
+        {"name": "readings", "seconds": None},
+    ],
+    "last_error": {"time": 1_795_364_407_000_000, "text": f"{HOSTILE} is no number"},
+}  # fmt: skip
+
 # What each page of these tests has at hand: `until` waits for something, `find` is by its words.
 BEGIN = """
     window.trouble = [];
@@ -63,7 +78,7 @@ LAID_OUT = """
             && getComputedStyle(one).position !== "sticky" && getComputedStyle(other).position !== "sticky"
             && a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1)
             found.push(`${one.textContent.slice(0, 30)} lies over ${other.textContent.slice(0, 30)}`);
-    for (const one of document.querySelectorAll("button, h1, h2, .tiles dd, .meters span, .facts dt"))
+    for (const one of document.querySelectorAll("button, h1, h2, th, td.number, .tiles dd, .meters span, .facts dt"))
         if (one.scrollWidth > one.clientWidth + 1 && one.clientWidth) found.push(`cut: ${one.textContent}`);
     return [...found, ...trouble];
 """  # noqa: E501
@@ -102,6 +117,9 @@ async def begin(page: Page, shell: bool = True) -> None:
 def filled(node: Node) -> None:
     """Some of everything, with names that would be HTML; and figures of ten minutes."""
     broker = node.broker
+    state = Path(node.settings.data) / "pipelines/tables.json"
+    state.parent.mkdir(exist_ok=True)
+    state.write_text(json.dumps(PIPELINE | {"time": broker.clock.stamp()}))
     for number in range(40):
         name = f"plant/line{number % 4}/temperature"
         broker.post(Message(name, json.dumps({"celsius": number}).encode(), retain=True))
@@ -142,6 +160,11 @@ async def test_every_view_lies_well_and_no_name_becomes_html(
                 assert await page.run("return document.querySelector('.view img') === null")
                 if PICTURES:
                     await page.screenshot(Path(PICTURES) / f"{name}-{width}.png")
+            shown = await page.run("await view('pipeline'); return find('.panel').innerText")
+            assert "behind" in shown and "1,234 rows" in shown and "messages\t3" in shown
+            assert await page.run("await view('overview'); return find('li.warn').textContent") == (
+                "The pipeline tables is behind by 1 min"
+            )
             await page.run("await view('clients'); find('button', 'Why did it go').click()")
             assert await page.run("return (await until(() => find('td.wide', 'slow'))).textContent")
             assert await page.run(LAID_OUT) == []
@@ -228,6 +251,15 @@ async def test_a_topic_is_read_watched_and_published_to(browser: Chromium, tmp_p
                 await until(() => find(".good", "Published at"));
             """)
             assert await page.run(shown, "from the page") == "from the page"
+            await page.run("find('button', 'Show the last 20').click()")
+            past = """
+                const place = "[aria-label^='What was'] .payload";
+                const all = () => [...document.querySelectorAll(place)];
+                return (await until(() => all().length > 2 && all())).map((one) => one.textContent);
+            """
+            assert (await page.run(past))[:3] == [
+                "from the page", HOSTILE, '{\n  "celsius": 37\n}',
+            ]  # fmt: skip
             await page.run("await view('overview')")
             async with asyncio.timeout(10):
                 while any(one.protocol == "http" for one in node.broker.clients.values()):

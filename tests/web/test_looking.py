@@ -57,7 +57,9 @@ async def test_a_tree_of_topics_level_by_level(tmp_path: Path) -> None:
         below = await level(browser, under="plant/")
         assert {name: row["messages"] for name, row in below.items()} == {"1": 2, "2": 1, "3": 1}
         assert set(await level(browser, under="odd/")) == {HOSTILE}
-        assert set(await level(browser, search="ODD")) == {"odd"}
+        assert set(await level(browser, search="ODD")) == {f"odd/{HOSTILE}"}
+        assert set(await level(browser, search="/T")) == {"plant/1/t", "plant/2/t"}
+        assert set(await level(browser, under="plant/", search="T")) == {"1/t", "2/t", "3/kept"}
         assert len(await level(browser, limit="1")) == 1
 
 

@@ -111,7 +111,7 @@ class Looking:
         except ValueError as error:
             return refused(400, str(error))
         under, search = given.get("under", ""), given.get("search", "").casefold()
-        found = {n: b for n, b in (await self._level(under)).items() if search in n.casefold()}
+        found = await self._level(under, search)
         busiest = sorted(found.items(), key=_rank)[:limit]
         rows = [
             {"name": name_shown(name), "topics": one.topics, "messages": round(one.messages),
@@ -125,20 +125,24 @@ class Looking:
             "topics": len(sampled.topics),
         })  # fmt: skip
 
-    async def _level(self, under: str) -> dict[str, Branch]:
-        """By the next part of their names: the topics below that prefix ("" or "a/b/")."""
+    async def _level(self, under: str, search: str) -> dict[str, Branch]:
+        """By the next part of their names: the topics below that prefix ("" or "a/b/").
+
+        With a search by the whole rest of their names, if that is in it.
+        """
         found: dict[str, Branch] = {}
         sampled = self._broker.sampled.topics
         for number, (name, seen) in enumerate(list(sampled.items()), 1):
-            if name.startswith(under):
-                _branch(found, name, len(under)).add(seen)
+            if name.startswith(under) and search in name[len(under) :].casefold():
+                _branch(found, name, len(under), search != "").add(seen)
             if not number % LOOKED:
                 await asyncio.sleep(0)
         names = islice(self._broker.retained.below(under), RETAINED_LOOKED)
         for number, name in enumerate(names, 1):
-            branch = _branch(found, name, len(under))
-            branch.retained += 1
-            branch.topics += name not in sampled
+            if search in name[len(under) :].casefold():
+                branch = _branch(found, name, len(under), search != "")
+                branch.retained += 1
+                branch.topics += name not in sampled
             if not number % LOOKED:
                 await asyncio.sleep(0)
         return found
@@ -308,9 +312,9 @@ def spoken(message: Message) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _branch(found: dict[str, Branch], name: str, start: int) -> Branch:
-    """What that topic counts for on the level that begins there."""
-    end = name.find("/", start)
+def _branch(found: dict[str, Branch], name: str, start: int, whole: bool) -> Branch:
+    """What that topic counts for on the level that begins there, or by its `whole` name."""
+    end = -1 if whole else name.find("/", start)
     part = name[start:] if end < 0 else name[start:end]
     branch = found.get(part)
     if branch is None:

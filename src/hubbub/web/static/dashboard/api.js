@@ -32,6 +32,13 @@ async function ask(path, options = {}) {
 export const query = (given) => new URLSearchParams(given).toString();
 export const get = async (path, given) =>
   (await ask(`/api/v1/${path}${given ? `?${query(given)}` : ""}`)).json();
+/** What was published to a topic, the newest first. */
+export async function history(topic, last) {
+  const path = topic.split("/").map(encodeURIComponent).join("/");
+  const said = await (await ask(`/api/v1/history/${path}?${query({ last })}`)).json();
+  return { ...said, messages: said.messages.reverse() };
+}
+
 export const remove = async (path, given) =>
   (await ask(`/api/v1/${path}?${query(given)}`, { method: "DELETE" })).json();
 

@@ -5,10 +5,11 @@ import { el, say } from "./show.js";
 
 /**
  * `columns`: [heading, (row, cell) => text, class]; one that says undefined has filled its cell.
+ * `fixed`: the widths of columns that do not follow their words: for many rows that change often.
  * `key(row)`: what makes it the same row; `choose(row)` makes rows selectable.
  */
 export class Table {
-  constructor({ columns, key, choose, nothing, label }) {
+  constructor({ columns, key, choose, nothing, label, fixed }) {
     this.columns = columns;
     this.key = key;
     this.choose = choose;
@@ -16,9 +17,10 @@ export class Table {
     this.rows = new Map();
     this.body = el("tbody", choose ? { onkeydown: (event) => this.pressed(event) } : {});
     this.nothing = el("p", { class: "dim" }, nothing);
-    const head = el("tr", {}, ...columns.map(([name, , kind]) =>
-      el("th", { class: kind ?? "", scope: "col" }, name)));
-    this.table = el("table", { "aria-label": label }, el("thead", {}, head), this.body);
+    const heads = columns.map(([name, , kind]) => el("th", { class: kind ?? "", scope: "col" }, name));
+    fixed?.forEach((width, at) => { heads[at].style.width = width; });
+    const head = el("tr", {}, ...heads);
+    this.table = el("table", { class: fixed ? "fixed" : "", "aria-label": label }, el("thead", {}, head), this.body);
     this.element = el("div", { class: "scroll", tabIndex: choose ? undefined : 0 }, this.table, this.nothing);
   }
 

@@ -102,6 +102,11 @@ function needs(now, figures) {
   for (const queue of now.queues.slice(0, 200))
     if (queue.messages && queue.waits > 60 && queue.away !== 0)
       add("warn", `Queue ${queue.name}: ${number(queue.messages)} wait, the oldest for ${span(queue.waits)}, and nobody reads it`);
+  for (const one of now.pipeline ?? []) {
+    if (one.state === "failed") add("warn", `The pipeline ${one.name} failed: see Pipeline`);
+    if (one.state === "silent") add("warn", `The pipeline ${one.name} says nothing any more`);
+    if (one.state === "behind") add("warn", `The pipeline ${one.name} is behind by ${span(one.behind_seconds ?? 0)}`);
+  }
   const seconds = 10, lost = late("dropped").reduce((all, one) => all + one * seconds, 0);
   if (lost >= 1) add("warn", `${number(lost)} messages were lost in the last ten minutes: ${reasons(now.dropped)}`);
   const logins = late("logins_refused").reduce((all, one) => all + one * seconds, 0);

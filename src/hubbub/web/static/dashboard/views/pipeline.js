@@ -1,31 +1,74 @@
-// What there is for the pipeline to read. It is a process of its own, which the hub does not know.
+// The pipelines of this journal and their tables, as their processes say it themselves.
 
 import { get } from "../api.js";
-import { bytes, el, facts, number, panel } from "../show.js";
+import { bytes, clock, el, facts, number, panel, rate, say, span } from "../show.js";
+import { Table } from "../table.js";
+
+const KIND = { running: "good", behind: "warn", silent: "warn", failed: "bad", stopped: "dim" };
+const known = (value, words) => (value === null || value === undefined ? "–" : words(value));
 
 export class Pipeline {
   constructor() {
-    this.facts = el("div");
-    this.element = el("div", {}, panel("What the journal has for it", this.facts),
-      panel("Its tables", el("p", {}, "The pipeline makes tables of the journal, as Parquet, beside the hub. It says itself how far it is:"),
-        el("pre", { class: "payload" }, "hubbub pipeline run --metrics 127.0.0.1:9101   # keeps the tables; its state for Prometheus\n"
-          + "hubbub pipeline tables                         # which there are\n"
-          + "hubbub pipeline sql \"SELECT * FROM messages\"   # what is in them")));
+    this.shown = new Map();
+    this.nothing = panel("No pipeline has made tables of this journal yet",
+      el("p", {}, "It is a process of its own, beside the hub. Started on the hub's data directory, it is shown here:"),
+      el("pre", { class: "payload" }, "hubbub pipeline run\nhubbub pipeline sql \"SELECT * FROM messages\""));
+    this.place = el("div");
+    this.element = el("div", {}, this.place, this.nothing);
   }
 
   async refresh() {
-    let said;
-    try {
-      said = await get("journal");
-    } catch (error) {
-      if (![403, 404].includes(error.status)) throw error;
-      this.facts.replaceChildren(el("p", { class: "dim" }, error.message));
-      return;
+    const { pipeline, time } = await get("status", { limit: 0 });
+    this.nothing.hidden = pipeline.length > 0;
+    for (const one of pipeline) {
+      if (!this.shown.has(one.name)) {
+        this.shown.set(one.name, new One());
+        this.place.append(this.shown.get(one.name).element);
+      }
+      this.shown.get(one.name).update(one, time);
     }
-    const size = said.segments.reduce((all, one) => all + one.bytes, 0);
-    this.facts.replaceChildren(facts([
-      ["rows", `${number(Number(said.first))} to ${number(Number(said.committed))}`],
-      ["segments", `${number(said.segments.length)}, ${bytes(size)}`], ["id", said.id], ["format", said.format],
-    ]));
+    for (const [name, one] of this.shown) {
+      if (pipeline.some((other) => other.name === name)) continue;
+      one.element.remove();
+      this.shown.delete(name);
+    }
+  }
+}
+
+class One {
+  constructor() {
+    this.name = el("span");
+    this.state = el("span");
+    this.facts = el("div");
+    this.table = new Table({
+      label: "Tables", nothing: "No table was written yet.", key: (row) => row.name, columns: [
+        ["Table", (row) => row.name], ["Files", (row) => known(row.files, number), "number"],
+        ["Bytes", (row) => known(row.bytes, bytes), "number"],
+        ["Last batch took", (row) => known(row.seconds, span), "number"],
+      ],
+    });
+    this.element = panel([this.name, this.state], this.facts, this.table.element);
+  }
+
+  update(one, now) {
+    say(this.name, one.name);
+    say(this.state, one.state);
+    this.state.className = KIND[one.state] ?? "";
+    const last = one.last_batch, error = one.last_error;
+    const said = [
+      ["tables", one.tables], ["heard of", `${span(Math.max(0, now - one.time) / 1e6)} ago, started ${clock(one.started)}`],
+      ["behind", `${known(one.behind_rows, number)} rows, the oldest for ${known(one.behind_seconds, span)}`],
+      ["speed", rate(one.rows_per_second ?? 0)],
+      ["since it was started", `${number(one.batches)} batches, ${number(one.rows)} rows, ${number(one.messages)} messages`],
+      ["quarantined", `${number(one.quarantined)}, ${number(100 * (one.quarantine_rate ?? 0))} % of late`],
+      ["lost rows", number(one.lost_rows)],
+      ["last batch", last ? `${last.batch}: ${number(last.rows)} rows in ${span(last.seconds)}, ${clock(last.time)}` : "none yet"],
+      ["last trouble", error ? `${clock(error.time)}: ${error.text}` : "none"],
+    ];
+    if (one.spark) said.splice(1, 0, ["Spark's own pages", one.spark]);
+    const key = JSON.stringify(said);
+    if (key !== this.key) this.facts.replaceChildren(facts(said));
+    this.key = key;
+    this.table.update(one.by_table ?? []);
   }
 }

@@ -1,21 +1,22 @@
 // Topics as a tree with rates, which the hub samples; one of them as it is, live, and to publish to.
 
-import { get, publish, tail } from "../api.js";
+import { get, history, publish, tail } from "../api.js";
 import { bytes, clock, el, facts, number, panel, payload, rate, say } from "../show.js";
 import { Table } from "../table.js";
 
-const LEVEL = 500; // of one level, the busiest
+const LEVEL = 200; // of one level, the busiest: more nobody reads, and the search finds them
 const KEPT = 100; // messages of the tail
+const LAST = 20; // of what was published before
 
 export class Topics {
   constructor(again) {
     this.again = again;
     this.open = new Set();
-    this.search = el("input", { type: "search", placeholder: "Search this level", "aria-label": "Search the first level",
+    this.search = el("input", { type: "search", placeholder: "Search all topics", "aria-label": "Search all topics",
       oninput: () => { clearTimeout(this.soon); this.soon = setTimeout(again, 250); } });
     this.about = el("span", { class: "dim" });
     this.table = new Table({
-      label: "Topics", nothing: "No topic yet. Try: hubbub pub demo/hello -m hello", key: (row) => row.path,
+      fixed: ["32%", "13%", "14%", "11%", "14%", "16%"], label: "Topics", nothing: "No topic yet. Try: hubbub pub demo/hello -m hello", key: (row) => `${row.found} ${row.path}`,
       choose: (row) => this.choose(row.path), columns: [
         ["Topic", (row, cell) => this.name(row, cell)],
         ["Rate", (row) => rate(row.rate), "number"],
@@ -48,7 +49,7 @@ export class Topics {
         if (wanted !== undefined && this.open.has(row.path) !== wanted) this.fold(row.path);
       });
     }
-    const mark = cell.children[1], unfolds = row.topics > (row.own ? 1 : 0);
+    const mark = cell.children[1], unfolds = !row.found && row.topics > (row.own ? 1 : 0);
     say(mark, unfolds ? (this.open.has(row.path) ? "▾" : "▸") : "");
     if (unfolds) mark.setAttribute("aria-label", this.open.has(row.path) ? "fold" : "unfold");
     mark.disabled = !unfolds;
@@ -61,15 +62,15 @@ export class Topics {
   }
 
   async level(path, depth) {
-    const under = depth ? `${path}/` : "", given = { under, limit: LEVEL };
-    if (!depth) given.search = this.search.value;
+    const search = this.search.value, under = depth ? `${path}/` : "", given = { under, limit: LEVEL };
+    if (search) given.search = search;
     const found = await get("traffic", given);
     if (!depth) this.told(found);
     found.levels.sort((one, other) => (one.name < other.name ? -1 : 1));
     const rows = [];
     for (const row of found.levels) {
-      rows.push({ ...row, depth, path: under + row.name });
-      if (this.open.has(under + row.name)) rows.push(...await this.level(under + row.name, depth + 1));
+      rows.push({ ...row, depth, path: under + row.name, found: search !== "" });
+      if (!search && this.open.has(under + row.name)) rows.push(...await this.level(under + row.name, depth + 1));
     }
     return rows;
   }
@@ -103,9 +104,31 @@ class Topic {
     this.state = el("span", { class: "dim" });
     this.button = el("button", { type: "button", onclick: () => (this.source ? this.end() : this.begin()) }, "Watch live");
     this.messages = el("div", { class: "tail", tabIndex: 0, role: "log", "aria-label": "Messages" });
+    this.past = el("button", { type: "button", onclick: () => this.recall() }, `Show the last ${LAST}`);
+    this.reaches = el("span", { class: "dim" });
+    this.before = el("div", { class: "tail", tabIndex: 0, "aria-label": "What was published before" });
     this.element = el("div", {},
       panel(el("span", { class: "mono" }, name), el("h3", { class: "dim" }, "Retained"), this.kept),
-      panel(["Live", this.button, this.state], this.messages));
+      panel(["Live", this.button, this.state], this.messages),
+      panel(["Before", this.past, this.reaches], this.before));
+  }
+
+  /** Asked when somebody wants it: it is read from the disk. */
+  async recall() {
+    this.past.disabled = true;
+    try {
+      const { messages, complete, reaches } = await history(this.name, LAST);
+      this.before.replaceChildren(...messages.map((one) => {
+        const text = one.payload, size = text === undefined ? atob(one.base64).length : new Blob([text]).size;
+        const shown = { ...one, size, text: text?.slice(0, 16384), qos: one.qos ?? 0, time: Date.parse(one.time) * 1000 };
+        return el("article", {}, payload(shown), about({ ...shown, expires: 0 }));
+      }));
+      say(this.reaches, messages.length ? (complete ? "" : `it was looked back to ${reaches}`) : "nothing");
+    } catch (error) {
+      say(this.reaches, error.message);
+    } finally {
+      this.past.disabled = false;
+    }
   }
 
   async refresh() {
