@@ -15,7 +15,10 @@ from typing import Any, Final
 
 import pytest
 
+import hubbub
 from hubbub.auth.passwords import add_user
+from hubbub.cluster.engine import Engine
+from hubbub.cluster.switchboard import Switchboard
 from hubbub.config.settings import Journal, Settings
 from hubbub.core.limits import FIGURES_SECONDS
 from hubbub.core.message import Message
@@ -85,9 +88,12 @@ LAID_OUT = """
 
 
 @asynccontextmanager
-async def running(data: Path, listen: str = "127.0.0.1:0", **settings: Any) -> AsyncIterator[Node]:
+async def running(
+    data: Path, listen: str = "127.0.0.1:0", engine: Engine | None = None, **settings: Any
+) -> AsyncIterator[Node]:
     journal = Journal(durability="os")
-    node = Node(Settings(data=str(data), listen=(listen,), journal=journal, **settings))
+    said = Settings(data=str(data), listen=(listen,), journal=journal, **settings)
+    node = Node(said, engine=engine)
     node.web = Application(node)
     async with node:
         node.broker.sampled.wake()
@@ -293,7 +299,7 @@ async def test_a_login_and_its_end(browser: Chromium, tmp_path: Path) -> None:
     rules.write_text(
         "user ann\ntopic readwrite #\ntopic read $SYS/#\nuser eve\ntopic read $SYS/#\n"
     )
-    files = {"password_file": str(users), "acl_file": str(rules)}
+    files: dict[str, Any] = {"password_file": str(users), "acl_file": str(rules)}
     log_in = """
         const [user, secret] = document.querySelectorAll(".login input");
         [user.value, secret.value] = [a, b];
@@ -347,6 +353,34 @@ async def test_figures_are_there_after_a_reload(browser: Chromium, tmp_path: Pat
             await page.open(url(node))
             await begin(page)
             assert await page.run(points) == first
+
+
+async def test_the_other_nodes_of_a_cluster(browser: Chromium, tmp_path: Path) -> None:
+    """One that is away stays in sight as long as something waits for it."""
+    board = Switchboard()
+    async with running(tmp_path / "a", engine=board.join("a")) as node:
+        async with opened(browser, node) as page:
+            await page.run("await view('bridges')")
+            async with (
+                running(tmp_path / "b", engine=board.join("b")) as other,
+                hubbub.mqtt(
+                    url(other).replace("http", "mqtt"), client_id="dev", clean=False,
+                    session_expiry=60,
+                ) as client,
+            ):
+                await client.subscribe("work/#", qos=1)
+                said = "return (await until(() => find('td', 'up'))).closest('tr').innerText"
+                assert (await page.run(said)).split("\t")[:2] == ["b", "up"]
+            away = "return (await until(() => find('td', 'away'))).closest('tr').innerText"
+            assert (await page.run(away)).split("\t")[:2] == ["b", "away"]
+            node.broker.post(Message("work/1", b"x", 1))
+            said = "return (await until(() => find('li.warn', 'Node'))).textContent"
+            warned = await page.run(f"await view('overview'); {said}")
+            assert warned == "Node b is away, and 1 messages wait for it"
+            await page.run("await view('bridges')")
+            assert await page.run(LAID_OUT) == []
+            if PICTURES:
+                await page.screenshot(Path(PICTURES) / "nodes.png")
 
 
 async def test_a_lost_hub_is_shown_and_comes_again(browser: Chromium, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-// Bridges to other brokers.
+// Bridges to other brokers, and the other nodes of the cluster where there is one.
 
 import { get } from "../api.js";
-import { el, number, panel } from "../show.js";
+import { el, number, panel, say } from "../show.js";
 import { Pages, Table } from "../table.js";
 
 export class Bridges {
@@ -13,11 +13,28 @@ export class Bridges {
         ["Waiting", (row) => number(row.waiting), "number"],
       ],
     });
-    this.element = el("div", {}, panel("Bridges", this.pages.element, this.table.element));
+    this.nodes = new Table({
+      label: "Nodes", nothing: "No other node is there.", key: (row) => row.name, columns: [
+        ["Node", (row) => row.name], ["State", (row) => (row.up ? "up" : "away")],
+        ["Clients", (row) => number(row.clients), "number"], ["Filters", (row) => number(row.filters), "number"],
+        ["Waiting", (row) => number(row.waiting), "number"], ["Version", (row) => row.version ?? ""],
+      ],
+    });
+    this.state = el("p", { class: "dim" });
+    this.cluster = panel("Nodes of the cluster", this.state, this.nodes.element);
+    this.cluster.hidden = true;
+    this.element = el("div", {}, panel("Bridges", this.pages.element, this.table.element), this.cluster);
   }
 
   async refresh() {
-    const { bridges, count } = await get("ls/bridges", this.pages.asked());
+    const [{ bridges, count }, { cluster }] = await Promise.all([
+      get("ls/bridges", this.pages.asked()), get("status", { limit: 1 }),
+    ]);
+    this.cluster.hidden = !cluster;
+    if (cluster) {
+      say(this.state, `This node is ${cluster.name}, ${cluster.up ? "up" : `alone: ${cluster.trouble}`}. ${number(cluster.kept)} messages wait for others.`);
+      this.nodes.update([...cluster.nodes, ...cluster.away]);
+    }
     this.table.update(bridges);
     this.pages.said(bridges.length, count);
   }

@@ -97,6 +97,9 @@ function needs(now, figures) {
   if (now.journal.trouble) add("bad", `The journal cannot be written: ${now.journal.trouble}`);
   if (now.limits.not_taken) add("bad", `${now.limits.not_taken}: what would stay on the disk is refused`);
   for (const bridge of now.bridges) if (!bridge.up) add("bad", `The bridge ${bridge.name} is down`);
+  if (now.cluster?.trouble) add("bad", `The cluster: ${now.cluster.trouble}`);
+  for (const node of now.cluster?.away ?? [])
+    if (node.waiting) add("warn", `Node ${node.name} is away, and ${number(node.waiting)} messages wait for it`);
   for (const [name, value, most] of METERS)
     if (most(now) && value(now, figures) > 0.8 * most(now)) add("warn", `${name}: over 80 % of what there may be`);
   for (const queue of now.queues.slice(0, 200))
