@@ -30,6 +30,7 @@ from hubbub.pipeline.publish import Publisher
 from hubbub.pipeline.rules import read_rules
 from hubbub.pipeline.tables import ALL, alerts
 from hubbub.pipeline.tables.table import CARRIED
+from hubbub.pipeline.tables.typed import every
 from hubbub.spark.hub import Hub
 from hubbub.spark.options import access
 from tests.process import ROOT, RunningHub
@@ -47,6 +48,24 @@ sql = "SELECT raise_error('it burns') FROM readings WHERE value > 3"
 name = "tenth"
 topic = "alerts/tenth"
 sql = "SELECT seq, value FROM readings WHERE value % 10 = 0 AND topic = 'plant/0'"
+
+[[table]]
+name = "plant"
+topics = "plant/+"
+columns.t = "$.t DOUBLE NOT NULL"
+
+[[table]]
+name = "firsts"
+topics = "plant/+"
+columns.t = "$.t DOUBLE"
+dedupe_by = ["t"]
+
+[[table]]
+name = "seconds"
+topics = "plant/+"
+window = "1 second"
+columns.mean = "avg $.t DOUBLE"
+columns.last = "max $.t DOUBLE"
 """
 
 
@@ -147,7 +166,7 @@ def contents(data: Path) -> dict[str, list[tuple[object, ...]]]:
     """
     layout = Layout(data)
     found = {}
-    for table in ALL:
+    for table in every(layout):
         left = {"day", *(("seq", "number", "time") if table is alerts.TABLE else ())}
         columns = ", ".join(f'"{one.name}"' for one in table.columns if one.name not in left)
         places = {table.name: f"{layout.root}/{table.name}/**/*.parquet"}
@@ -167,7 +186,7 @@ def catalogued(data: Path) -> dict[str, list[tuple[object, ...]]]:
     uri = f"sqlite:///{Layout(data).root}/_iceberg/catalog.db"
     catalog = load_catalog("hubbub", type="sql", uri=uri)
     found = {}
-    for table in ALL:
+    for table in every(Layout(data)):
         left = {"day", *(("seq", "number", "time") if table is alerts.TABLE else ())}
         columns = ", ".join(f'"{one.name}"' for one in table.columns if one.name not in left)
         rows = catalog.load_table(f"hubbub.{table.name}").scan().to_duckdb(table.name)
@@ -203,6 +222,7 @@ def check(
     assert killed.keys() == batch.keys()
     for name, rows in batch.items():
         assert killed[name] == rows, name
+    assert killed["plant"] and killed["seconds"] and killed["firsts"]
     for name, rows in catalogued(hub.data).items():
         assert killed[name] == rows, f"{name} in the catalog"
     for table in ALL:

@@ -65,7 +65,7 @@ def test_without_rules_time_is_the_hubs() -> None:
     [
         ("lateness = -1", "lateness: expected seconds from 0 on"),
         ("lateness = nan", "lateness: expected seconds from 0 on"),
-        ("latenes = 1", "`latenes`; known are event_time, lateness, decode, alert, decode.topics"),
+        ("latenes = 1", "`latenes`; known are event_time, lateness, decode, alert, table"),
         ('[[decode]]\nas = "text/plain"', "topics"),
         ('[[decode]]\ntopics = "a/#/b"', "# must be the last level"),
         ('[[decode]]\ntopics = "a"\nas = "image/png"', "no decoder for 'image/png'"),

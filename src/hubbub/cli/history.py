@@ -103,7 +103,7 @@ def _time(option: str, given: str) -> str:
 
 
 def backfill(
-    table: Annotated[str, typer.Argument(help="readings, quarantine or traffic.")],
+    table: Annotated[str, typer.Argument(help="readings, quarantine, traffic, or one of FILE.")],
     data: Data = DEFAULT_DATA,
     rules: Annotated[
         str, typer.Option(metavar="FILE", help="How to decode, event times (TOML).")

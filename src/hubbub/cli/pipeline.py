@@ -25,6 +25,7 @@ from rich.live import Live
 from rich.table import Table
 
 from hubbub.cli import history, tables
+from hubbub.cli.infer import infer
 from hubbub.cli.tables import Data, Master, Remote, need_spark
 from hubbub.config.settings import DEFAULT_DATA
 from hubbub.config.sources import load
@@ -108,7 +109,7 @@ def run(
 
     said = read_rules(rules) if rules else NO_RULES
     names = tables.names(only) if only else pipeline.NAMES
-    days = _days(keep or [])
+    days = _days(keep or [], tuple(one.name for one in said.table))
     settings = _settings(memory, conf or [])
     named = _named(catalog, config)
     if to and keep:
@@ -201,6 +202,7 @@ app.command()(tables.sql)
 app.command("tables")(tables.listing)
 app.command()(history.replay)
 app.command()(history.backfill)
+app.command()(infer)
 app.command()(history.compact)
 
 
@@ -244,14 +246,14 @@ def _named(catalog: str, config: str) -> Named:
     return Named(catalog or said.catalog, said.namespace)
 
 
-def _days(given: list[str]) -> dict[str, float]:
+def _days(given: list[str], own: tuple[str, ...]) -> dict[str, float]:
     """TABLE=DAYS, checked."""
     days: dict[str, float] = {}
     for one in given:
         name, _, number = one.partition("=")
         if not re.fullmatch(r"\d+(\.\d+)?", number) or not float(number):
             raise SettingError(f"--keep: expected TABLE=DAYS, such as readings=90, got {one!r}")
-        days[tables.names(name)[0]] = float(number)
+        days[tables.names(name, own)[0]] = float(number)
     return days
 
 

@@ -169,7 +169,7 @@ def _prompt(spark: SparkSession, data: str, form: Format, out: str, plot: str) -
                 return
             if said.startswith("\\d"):
                 name, said = said.removeprefix("\\d").strip("; "), ""
-                _describe(name)
+                _describe(name, data)
             elif said.endswith(";"):
                 statement, said = said.rstrip("; \n"), ""
                 asked.views(spark, data)  # as the tables stand now
@@ -184,15 +184,16 @@ def _prompt(spark: SparkSession, data: str, form: Format, out: str, plot: str) -
             say(str(error), stream=sys.stderr)
 
 
-def _describe(name: str) -> None:
+def _describe(name: str, data: str) -> None:
     """What there is to ask: all tables with their grain, or the columns of one."""
-    from hubbub.pipeline.tables import ALL
+    from hubbub.pipeline.layout import Layout
     from hubbub.pipeline.tables.table import CARRIED
+    from hubbub.pipeline.tables.typed import every
 
     if name:
-        _columns(names(name.removesuffix("_open"))[0])
+        _columns(name.removesuffix("_open"), data)
         return
-    for table in ALL:
+    for table in every(Layout(data)):
         opened = f", {table.name}_open" if isinstance(table, CARRIED) else ""
         print(f"{table.name + opened:28}{table.grain}")
 
@@ -207,25 +208,25 @@ def listing(
     """
     need_spark()
     if name:
-        _columns(names(name)[0])
+        _columns(name, data)
         return
     import pyarrow.parquet as pq
 
     from hubbub.pipeline.layout import Layout
-    from hubbub.pipeline.tables import ALL
     from hubbub.pipeline.tables.table import CARRIED
+    from hubbub.pipeline.tables.typed import every
 
     layout = Layout(data)
     progress = layout.stands()
     print(f"{'table':12}{'rows':>14}{'open':>9}{'files':>8}{'MB':>10}  one row is")
-    for table in ALL:
+    for table in every(layout):
         files = [part.file for part in layout.files(table.name, -1, progress.batch)]
         rows = sum(pq.read_metadata(file).num_rows for file in files)
         size = sum(file.stat().st_size for file in files) / 1e6
         grain = table.grain.removeprefix("one row ").partition(":")[0]
         opened = ""
         if isinstance(table, CARRIED):
-            carried = layout.carried(table.name, progress.batch)
+            carried = layout.opened(table.name, progress.batch)
             opened = f"{_rows(carried, table.columns[0].name):,}"
         print(f"{table.name:12}{rows:>14,}{opened:>9}{len(files):>8,}{size:>10,.1f}  {grain}")
 
@@ -238,21 +239,23 @@ def _rows(files: list[Path], column: str) -> int:
     return sum(len(cells) - cells.null_count for cells in read)
 
 
-def _columns(name: str) -> None:
-    from hubbub.pipeline.tables import ALL
+def _columns(name: str, data: str) -> None:
+    from hubbub.pipeline.layout import Layout
+    from hubbub.pipeline.tables.typed import every
 
-    table = next(table for table in ALL if table.name == name)
+    known = {table.name: table for table in every(Layout(data))}
+    table = known[names(name, (*known,))[0]]
     print(f"{table.name}: {table.grain}")
     for column in table.columns:
         unit = f" ({column.unit})" if column.unit else ""
         print(f"  {column.name:14}{column.type:11}{column.meaning}{unit}")
 
 
-def names(given: str) -> tuple[str, ...]:
-    """Names of tables, comma-separated; SettingError for one that is none."""
+def names(given: str, more: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Names of tables, comma-separated; SettingError for one that is none, nor of `more`."""
     from hubbub.pipeline.tables import ALL
 
-    known = [table.name for table in ALL]
+    known = [*dict.fromkeys((*(table.name for table in ALL), *more))]
     chosen = tuple(part.strip() for part in given.split(",") if part.strip())
     for one in chosen or ("",):
         if one not in known:

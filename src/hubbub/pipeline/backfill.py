@@ -34,9 +34,9 @@ from hubbub.pipeline.places import read_payloads_of, settle
 from hubbub.pipeline.rules import Rules
 from hubbub.pipeline.sql import closed
 from hubbub.pipeline.sql import opened as _opened
-from hubbub.pipeline.tables import ALL, TABLES, messages
+from hubbub.pipeline.tables import ALL, TABLES, messages, traffic, typed
 from hubbub.pipeline.tables.messages import MESSAGE
-from hubbub.pipeline.tables.table import Moment, Spanning, Table, arrow, ddl
+from hubbub.pipeline.tables.table import Moment, Spanning, Table, arrow, clock, ddl
 
 _NEVER: Final = "9999-12-31"
 POSSIBLE: Final = tuple(
@@ -59,16 +59,18 @@ def backfill(
     Raises SettingError if the table cannot be made of messages, DirectoryError if a pipeline is
     at work, or none ever was.
     """
-    table = next((one for one in TABLES if one.name == name), None)
-    if name not in POSSIBLE or not isinstance(table, Table | Spanning):
-        raise SettingError(
-            f"{name} cannot be computed from messages: expected one of {', '.join(POSSIBLE)}"
-        )
+    own = {one.name: typed.table_of(one) for one in rules.table}
+    table = own.get(name) or next((one for one in TABLES if one.name == name), None)
+    if name not in (*POSSIBLE, *own) or not isinstance(table, Table | Spanning):
+        possible = ", ".join((*POSSIBLE, *own))
+        raise SettingError(f"{name} cannot be computed from messages: expected one of {possible}")
     progress = layout.stands()
-    layout.prepare(tuple(one.name for one in ALL))
+    layout.prepare((*(one.name for one in ALL), *own))
     settle(spark)
     try:
-        return _make(spark, layout, table, rules, progress, discard)
+        made = _make(spark, layout, table, rules, progress, discard)
+        typed.save(layout, rules, anew=name)
+        return made
     finally:
         layout.release()
 
@@ -93,10 +95,19 @@ def _make(
         opened = None
     else:
         rows, opened = _spanning(spark, table, past, rules, progress)
-        still = _opened(spark, layout, table, progress)
-        whole = _first_whole(past, before, still)
-        kept = before.where(F.col("minute") < whole)
-        rows = rows.where(F.col("minute") >= whole)
+        column = clock(table)
+        if "seq" in rows.columns:  # a row a message, if it is the first of those alike
+            groups = past.select("seq", "batch_id")
+            rows = rows.drop("batch_id").join(groups, "seq")
+            kept = before.join(groups.select("seq"), "seq", "left_anti")
+        else:
+            whole = (
+                _first_whole(past, before, _opened(spark, layout, table, progress))
+                if table is traffic.TABLE
+                else _first_after(past, before, column)
+            )
+            kept = before.where(F.col(column) < whole)
+            rows = rows.where(F.col(column) >= whole)
     kept = kept.where(F.lit(not discard)).persist()
     count = kept.count()
     if count:
@@ -141,6 +152,17 @@ def _first_whole(past: DataFrame, before: DataFrame, opened: DataFrame) -> Expre
     return F.date_trunc("minute", F.lit(here[1]).cast("timestamp")) + F.expr("INTERVAL 1 MINUTE")
 
 
+def _first_after(past: DataFrame, before: DataFrame, column: str) -> Expression:
+    """The first time of a typed table's windows that no message is gone of; the first of all if
+    the table has none from before the oldest message.
+    """
+    here, there = past.agg(F.min("time")).first(), before.agg(F.min(column)).first()
+    assert here is not None and there is not None
+    if there[0] is None or (here[0] is not None and there[0] >= here[0]):
+        return F.timestamp_micros(F.lit(0))
+    return F.lit(here[0] or _NEVER).cast("timestamp")
+
+
 def _spanning(
     spark: SparkSession, table: Spanning, past: DataFrame, rules: Rules, progress: Progress
 ) -> tuple[DataFrame, DataFrame]:
@@ -149,4 +171,5 @@ def _spanning(
     nothing = spark.createDataFrame([], ddl((*table.columns, *table.memory)))
     made = table.rows(past, nothing, Moment(until, rules))
     found = made.withColumn("batch_id", F.lit(0).cast("bigint"))
-    return found.where("NOT open").drop("open"), found.where("open").drop("open", "batch_id")
+    closed = found.where("NOT open").drop("open", *(one.name for one in table.memory))
+    return closed, found.where("open").drop("open", "batch_id")

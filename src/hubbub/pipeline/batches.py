@@ -20,9 +20,10 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pyspark.accumulators import Accumulator
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.utils import is_remote
@@ -33,7 +34,7 @@ from hubbub.pipeline.event_time import timed
 from hubbub.pipeline.layout import Fence, Progress, ahead, ends_at, grown
 from hubbub.pipeline.places import Place, read_payloads_of
 from hubbub.pipeline.rules import Rules
-from hubbub.pipeline.tables import TABLES, alerts, messages, quarantine, readings
+from hubbub.pipeline.tables import alerts, messages, quarantine, readings
 from hubbub.pipeline.tables.table import (
     CARRIED,
     AnyTable,
@@ -47,8 +48,6 @@ from hubbub.pipeline.tables.table import (
 )
 from hubbub.pipeline.trial import Trials
 from hubbub.spark.source import joined
-
-_NAMED: Final = tuple(table.name for table in TABLES)
 
 # A name of this pipeline alone, the batch, the number of the first, and what to publish in order.
 Publish = Callable[[str, int, int, list[alerts.Found]], None]
@@ -119,6 +118,7 @@ class Batches:
         self.idle = threading.Lock()
         self.error: Exception | None = None
         self.eased = False
+        self._made = [table for table in work.tables if not isinstance(table, Derived)]
         self.before = work.place.progress()
         self._begun = False
         self._looked = time.monotonic()
@@ -206,7 +206,7 @@ class Batches:
             F.max(F.length("payload")).alias("largest"),
         )  # fmt: skip
         written = self.place.append(messages.TABLE, messages.rows(seen, self.rules), batch)
-        counted = _counted(note.get)
+        counted = _counted(note.get, [table.name for table in self._made])
         if counted.messages:
             self.place.show(messages.TABLE, written, self._grown(counted, batch))
             self._took["messages"] = time.monotonic() - begun
@@ -215,7 +215,8 @@ class Batches:
     def _events(self) -> Column:
         """One bit a table that the row concerns. Spark compiles this, but no sums of `observe`."""
         bits = "+".join(
-            f"IF({table.event(self.rules)}, {1 << place}, 0)" for place, table in enumerate(TABLES)
+            f"IF({table.event(self.rules)}, {1 << place}L, 0L)"
+            for place, table in enumerate(self._made)
         )
         return F.expr(bits)
 
@@ -245,17 +246,26 @@ class Batches:
     def _append(self, table: Table, rows: DataFrame, progress: Progress, counted: Counted) -> bool:
         if table.name not in counted.concerned:
             return False
-        if table is not readings.TABLE:
-            written = self.place.append(table, table.rows(rows, self.rules), progress.batch)
+        if table is quarantine.TABLE and self._all_fit():
+            return False
+        if table.counts:
+            failed = self._failed_of(rows)
+            written = self.place.append(table, table.rows(rows, self.rules, failed), progress.batch)
+            self._count(failed)
         else:
-            failed = None if is_remote() else rows.sparkSession.sparkContext.accumulator(0)
-            found = readings.rows(rows, self.rules, failed)
-            written = self.place.append(table, found, progress.batch)
-            self._quarantined = failed.value if failed is not None else 0
-            if failed is not None and not failed.value:
-                counted.concerned.discard("quarantine")  # nothing declared that is not so
+            written = self.place.append(table, table.rows(rows, self.rules), progress.batch)
         self.place.show(table, written, progress)
         return True
+
+    def _all_fit(self) -> bool:
+        """Whether those that count found nothing that is not what it is declared to be."""
+        return not self._quarantined and not is_remote() and readings.TABLE in self.work.tables
+
+    def _failed_of(self, rows: DataFrame) -> Accumulator[int] | None:
+        return None if is_remote() else rows.sparkSession.sparkContext.accumulator(0)
+
+    def _count(self, failed: Accumulator[int] | None) -> None:
+        self._quarantined += failed.value if failed is not None else 0
 
     def _span(
         self, table: Spanning, rows: DataFrame, progress: Progress, counted: Counted
@@ -267,9 +277,12 @@ class Batches:
             return False
         carried = self.place.carried(table, progress.batch - 1)
         if carried is None:
-            carried = rows.sparkSession.createDataFrame([], ddl(table.columns))
-        found = table.rows(rows, carried, self._moment(progress))
+            schema = ddl((*table.columns, *table.memory))
+            carried = rows.sparkSession.createDataFrame([], schema)
+        failed = self._failed_of(rows) if table.memory else None
+        found = table.rows(rows, carried, self._moment(progress)._replace(failed=failed))
         self.place.split(table, found.coalesce(1), progress)
+        self._count(failed)
         return True
 
     def _fold(self, progress: Progress, counted: Counted) -> None:
@@ -336,9 +349,8 @@ class Batches:
         if not rules or alerts.TABLE not in work.tables:
             return
         begun = time.monotonic()
-        for table in TABLES:
-            if table in work.tables:
-                self.place.appended(table, progress).createOrReplaceTempView(table.name)
+        for table in self._made:
+            self.place.appended(table, progress).createOrReplaceTempView(table.name)
         name = self._name(spark)
         fence = work.fence.of(name) if work.publish is not None else progress.seq
         batch = alerts.Batch(progress.seq, progress.time, work.trials.now.since, fence)
@@ -377,9 +389,9 @@ class Batches:
         return str(json.loads(said[0])["id"])
 
 
-def _counted(found: dict[str, Any]) -> Counted:
+def _counted(found: dict[str, Any], tables: list[str]) -> Counted:
     events = found["events"] or 0
-    concerned = {table for place, table in enumerate(_NAMED) if events >> place & 1}
+    concerned = {table for place, table in enumerate(tables) if events >> place & 1}
     return Counted(
         found["seq"] or 0, found["until"] or "", found["rows"], found["messages"] or 0, concerned,
         found["largest"] or 0,

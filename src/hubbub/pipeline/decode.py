@@ -69,6 +69,20 @@ def leaves(payload: bytes, content_type: str) -> list[Leaf]:
     return [Leaf(*leaf) for leaf in zip(found.paths, found.values, found.texts, strict=True)]
 
 
+def value_of(payload: bytes, content_type: str) -> Any:
+    """The payload as one value, by its content type; JSON or a number without one.
+
+    Raises Undecodable if it is not that, also if nothing here can read that content type.
+    """
+    decoder = decoder_of(content_type) if content_type else _json
+    if decoder is None:
+        raise Undecodable(f"there is no decoder for {content_type[:100]!r}")
+    try:
+        return decoder(payload)
+    except Exception as error:  # decoders of foreign bytes raise whatever they like
+        raise _undecodable(error, content_type or "JSON") from error
+
+
 class Leaves:
     """The readings of many messages as columns: `places` says which message each one is of."""
 

@@ -377,6 +377,11 @@ class Layout:
             )
         return sorted(place.glob("*.parquet"))
 
+    def opened(self, name: str, batch: int) -> list[Path]:
+        """The same for who only reads: none if no pipeline writes that table now."""
+        place = self.root / "_open" / name / f"{BATCH}{batch}"
+        return sorted(place.glob("*.parquet"))
+
     def groups(self, name: str) -> Iterator[tuple[int, Path]]:
         """The directories batch_id=K of a table with their K, in no order."""
         table = self.root / name

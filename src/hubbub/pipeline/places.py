@@ -183,9 +183,22 @@ class Disk:
 
     def split(self, table: Spanning, rows: DataFrame, progress: Progress) -> None:
         place = self.layout.scratch(table.name)
-        rows.write.partitionBy("open").parquet(str(place))
+        if table.memory:
+            self._apart(table, rows, place)
+        else:
+            rows.write.partitionBy("open").parquet(str(place))
         self.layout.append(table.name, progress.batch, progress.group, place / "open=false")
         self.layout.carry(table.name, progress.batch, place / "open=true")
+
+    def _apart(self, table: Spanning, rows: DataFrame, place: Path) -> None:
+        """Closed rows have no memory."""
+        rows = rows.persist()
+        closed = rows.where("NOT open").select(*names(table.columns))
+        if not closed.isEmpty():
+            closed = closed.sortWithinPartitions(table.columns[0].name)
+            closed.write.partitionBy(*table.by).parquet(str(place / "open=false"))
+        rows.where("open").drop("open").write.parquet(str(place / "open=true"))
+        rows.unpersist()
 
     def fold(self, table: Folded, events: pa.Table, segment: int, progress: Progress) -> None:
         files = self.layout.carried(table.name, progress.batch - 1)

@@ -16,6 +16,11 @@
     retain = false
     max_age = 3600                 # seconds; what is older is kept in the table, not published
 
+    [[table]]                      # a table of one's own: see `pipeline.typed`
+    name = "climate"
+    topics = "plant/+/climate"
+    columns.temperature = "$.temp DOUBLE"
+
 Read by the command line, carried to Spark's workers by the tables that decode. A path is one of
 `pipeline.decode`. The SQL of an alert sees the rows that a batch adds to each table.
 """
@@ -32,6 +37,7 @@ import msgspec
 
 from hubbub.errors import SettingError
 from hubbub.pipeline.decode import decoder_of
+from hubbub.pipeline.typed import Field, Typed, checked, whole
 from hubbub.spark.filters import pattern_of
 
 MAX_AGE: Final = 3600.0  # seconds: who catches up after a day off cries no old alarms
@@ -64,6 +70,7 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lateness: float = LATENESS
     decode: tuple[Decode, ...] = ()
     alert: tuple[Alert, ...] = ()
+    table: tuple[Typed, ...] = ()
 
     def timed(self) -> bool:
         """Whether any message can have a time of its own."""
@@ -77,11 +84,17 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """A regular expression for the topics whose content type a rule names; "" for none."""
         return "|".join(_pattern(one.topics) for one in self.decode if one.content_type)
 
+    def placed(self) -> str:
+        """The same for the topics of the tables that are declared."""
+        return "|".join(one.pattern() for one in self.table)
+
 
 NO_RULES: Final = Rules()
 _KNOWN: Final = ", ".join(
     f"{table}{field}"
-    for table, one in (("", Rules), ("decode.", Decode), ("alert.", Alert))
+    for table, one in (
+        ("", Rules), ("decode.", Decode), ("alert.", Alert), ("table.", Typed), ("columns.", Field)
+    )
     for field in one.__struct_encode_fields__
 )
 
@@ -90,6 +103,8 @@ def read_rules(file: str | Path) -> Rules:
     """The rules in a file, checked. Raises SettingError that names the file and the place."""
     try:
         rules = msgspec.toml.decode(Path(file).read_bytes(), type=Rules)
+        made = tuple(whole(one, Path(file).parent) for one in rules.table)
+        rules = msgspec.structs.replace(rules, table=made)
         _check(rules)
     except OSError as error:
         raise SettingError(f"cannot read the rules {file}: {error.strerror}") from error
@@ -102,6 +117,7 @@ def read_rules(file: str | Path) -> Rules:
 def _check(rules: Rules) -> None:
     if not 0 <= rules.lateness < math.inf:
         raise SettingError(f"lateness: expected seconds from 0 on, got {rules.lateness}")
+    checked(rules.table)
     for rule in rules.decode:
         _pattern(rule.topics)
         if rule.content_type and decoder_of(rule.content_type) is None:

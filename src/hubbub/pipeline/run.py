@@ -36,8 +36,8 @@ from hubbub.pipeline.batches import Batches, Publish, Report, Work
 from hubbub.pipeline.layout import Fence, Layout, ends_at
 from hubbub.pipeline.places import Disk, Place, Remote, settle
 from hubbub.pipeline.rules import NO_RULES, Rules
-from hubbub.pipeline.tables import ALL, TABLES, alerts
-from hubbub.pipeline.tables.table import AnyTable, ddl
+from hubbub.pipeline.tables import ALL, alerts, typed
+from hubbub.pipeline.tables.table import AnyTable, Derived, ddl
 from hubbub.pipeline.trial import Trials
 from hubbub.spark.options import access
 from hubbub.spark.source import table_at
@@ -151,6 +151,8 @@ def run(
     need_local(catalog, bool(to) or is_remote())
     place.prepare(tables)
     try:
+        if not to:
+            typed.save(layout, rules)
         after = None if to else After(catalog, layout, tables, keep or {}, notice)
         journal = source.journal(layout.data, strict=not skip_lost)
         trials = Trials(None if to else layout.trial)
@@ -178,7 +180,11 @@ def _unheard(said: str) -> None:
 
 def _chosen(only: tuple[str, ...], rules: Rules) -> tuple[AnyTable, ...]:
     wanted = {*only, "messages", *([alerts.NAME] if rules.alert else [])}
-    return tuple(table for table in ALL if table.name in wanted)
+    wanted |= {"quarantine"} if rules.table else set()
+    shipped = [table for table in ALL if table.name in wanted]
+    # What does not fit a table of the user is known when `quarantine` is written.
+    before = sum(table.name in ("messages", "readings") for table in shipped)
+    return (*shipped[:before], *typed.tables_of(rules), *shipped[before:])
 
 
 def _anew(again: Callable[[], SparkSession] | None, work: Work) -> SparkSession:
@@ -257,8 +263,8 @@ def _try(spark: SparkSession, work: Work) -> None:
     """Ask the alerts of tables without rows: what is wrong is said now, not with some message."""
     if work.rules.alert and not is_remote():
         apart = spark.newSession()
-        for table in TABLES:
-            if table in work.tables:
+        for table in work.tables:
+            if not isinstance(table, Derived):
                 nothing = apart.createDataFrame([], ddl(table.columns))
                 nothing.createOrReplaceTempView(table.name)
         alerts.check(apart, work.rules.alert)

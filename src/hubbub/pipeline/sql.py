@@ -27,8 +27,8 @@ from pyspark.sql import functions as F
 from hubbub.errors import SettingError
 from hubbub.pipeline.layout import Layout, Progress, beyond
 from hubbub.pipeline.places import BATCH_ID, read_payloads_of
-from hubbub.pipeline.tables import ALL
 from hubbub.pipeline.tables.table import CARRIED, AnyTable, Carried, ddl, names
+from hubbub.pipeline.tables.typed import every
 
 TRIES: Final = 3
 LIST_HERE: Final = "1000000"  # directories: a task for each costs more than looking into it
@@ -44,7 +44,7 @@ def views(spark: SparkSession, data: str | Path) -> Progress:
     progress = layout.stands()
     spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", LIST_HERE)
     read_payloads_of(spark, progress.largest)
-    for table in ALL:
+    for table in every(layout):
         closed(spark, layout, table, progress).createOrReplaceTempView(table.name)
         if isinstance(table, CARRIED):
             still = opened(spark, layout, table, progress)
@@ -62,7 +62,7 @@ def closed(spark: SparkSession, layout: Layout, table: AnyTable, progress: Progr
 
 
 def opened(spark: SparkSession, layout: Layout, table: Carried, progress: Progress) -> DataFrame:
-    files = [str(file) for file in layout.carried(table.name, progress.batch)]
+    files = [str(file) for file in layout.opened(table.name, progress.batch)]
     if not files:
         return spark.createDataFrame([], ddl(table.columns))
     rows = spark.read.schema(ddl(table.columns)).parquet(*files)

@@ -1,6 +1,8 @@
 """quarantine: messages that are not what their content type, or the rules, say they are.
 
-A message that nothing declares is never here: without a declaration bytes are just bytes.
+A message that nothing declares is never here: without a declaration bytes are just bytes. One that
+is no row of a typed table (`pipeline.typed`) is here for each such table, unless its content type
+is wrong already.
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from hubbub.pipeline.cells import Fitter
 from hubbub.pipeline.decode import Undecodable, leaves
 from hubbub.pipeline.rules import Reading, Rules
 from hubbub.pipeline.tables.messages import MESSAGE
 from hubbub.pipeline.tables.table import Column, Table, arrow, ddl
 
-GRAIN: Final = "one row a message: seq"
+GRAIN: Final = "one row a message and what it should be: seq, declared"
 
 COLUMNS: Final = (
     Column("seq", "bigint", "number of the message in the journal"),
@@ -25,7 +28,7 @@ COLUMNS: Final = (
     Column("topic", "string", "topic, or queue as $queue/NAME"),
     Column("protocol", "string", "protocol it came by"),
     Column("client", "string", "who sent it"),
-    Column("declared", "string", "the content type it should have"),
+    Column("declared", "string", "the content type it should have, or `table NAME`"),
     Column("reason", "string", "why it could not be decoded"),
     Column("payload", "binary", "the bytes of the message"),
 )
@@ -36,28 +39,38 @@ _SCHEMA: Final = arrow(COLUMNS)
 
 def event(rules: Rules) -> str:
     """The messages that a content type or a rule declares."""
-    declared = rules.declared().replace("\\", "\\\\").replace("'", "\\'")
+    said = "|".join(part for part in (rules.declared(), rules.placed()) if part)
+    declared = said.replace("\\", "\\\\").replace("'", "\\'")
     by_rule = f" OR topic RLIKE '^(?s:{declared})$'" if declared else ""
     return f"{MESSAGE} AND (content_type <> ''{by_rule})"
 
 
 def rows(batch: DataFrame, rules: Rules) -> DataFrame:
     """The declared messages of a batch that are not what they should be."""
-    chosen = batch.where(event(rules)).select(*_CONTEXT, "content_type", "payload")
+    chosen = batch.where(event(rules))
+    chosen = chosen.select(*_CONTEXT, "content_type", "payload", "event_time")
     return chosen.mapInArrow(partial(undecodable, rules=rules), ddl(COLUMNS))
 
 
 def undecodable(batches: Iterable[pa.RecordBatch], rules: Rules) -> Iterator[pa.RecordBatch]:
     """For each batch of declared messages those that cannot be decoded."""
     reading = Reading(rules)
+    fitters = [(one.name, Fitter(one, rules)) for one in rules.table]
+    names = ("payload", "content_type", "topic", "time", "event_time")
     for batch in batches:
-        columns = (batch.column(name).to_pylist() for name in ("payload", "content_type", "topic"))
+        columns = (batch.column(name).to_pylist() for name in names)
         found = []
-        for index, (payload, content_type, topic) in enumerate(zip(*columns, strict=True)):
+        for index, (payload, content_type, topic, *times) in enumerate(zip(*columns, strict=True)):
             declared = content_type or reading.of(topic)[0]
             reason = _reason(payload, declared)
             if reason:
                 found.append((index, declared, reason))
+                continue
+            for name, fitter in fitters:
+                if fitter.concerns(topic):
+                    reason = fitter.reason(times, topic, payload, declared)
+                    if reason:
+                        found.append((index, f"table {name}", reason))
         if found:
             yield _built(batch, found)
 

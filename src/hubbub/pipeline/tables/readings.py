@@ -83,4 +83,4 @@ def _built(batch: pa.RecordBatch, found: Leaves) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([*messages.columns, *values, days], schema=_SCHEMA)
 
 
-TABLE: Final = Table("readings", GRAIN, COLUMNS, lambda rules: MESSAGE, rows, ("day",))
+TABLE: Final = Table("readings", GRAIN, COLUMNS, lambda rules: MESSAGE, rows, ("day",), counts=True)

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.accumulators import Accumulator
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
 
@@ -39,10 +40,14 @@ class Column(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """Where a batch ends, by the time of its last row, and the rules it is read by."""
+    """Where a batch ends, by the time of its last row, and the rules it is read by.
+
+    `failed` counts the messages that a table cannot take.
+    """
 
     until: Expression
     rules: Rules
+    failed: Accumulator[int] | None = None
 
 
 class Table(NamedTuple):
@@ -50,22 +55,24 @@ class Table(NamedTuple):
 
     `event(rules)` tells in SQL which rows of the journal concern it: a batch without any is not
     written. `by` = columns that become directories. `of_messages`: its rows come of messages.
+    `rows(batch, rules)`; one that `counts` messages it cannot take is also given an accumulator.
     """
 
     name: str
     grain: str
     columns: tuple[Column, ...]
     event: Callable[[Rules], str]
-    rows: Callable[[DataFrame, Rules], DataFrame]
+    rows: Callable[..., DataFrame]
     by: tuple[str, ...] = ()
     of_messages: bool = True
+    counts: bool = False
 
 
 class Spanning(NamedTuple):
     """A table whose rows span batches. `rows(batch, carried, moment)` also says which are open.
 
-    `carried` are the open rows of the batch before. The result has the columns and the boolean
-    `open`. `clocked`: rows close because time goes by, without any event.
+    `carried` are the open rows of the batch before. The result has the columns, those of
+    `memory` and the boolean `open`. `clocked`: rows close because time goes by, without any event.
     """
 
     name: str
@@ -150,6 +157,7 @@ _ARROW: Final = {
     "binary": pa.binary(),
     "timestamp": pa.timestamp("us", "UTC"),
     "date": pa.date32(),
+    "decimal(38,12)": pa.decimal128(38, 12),
 }
 
 

@@ -1,0 +1,37 @@
+"""`hubbub pipeline infer`: proposes a typed table from the messages that came."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+
+from hubbub.cli.tables import Data, need_spark
+from hubbub.config.settings import DEFAULT_DATA
+from hubbub.errors import HubbubError
+
+
+def infer(
+    topics: Annotated[str, typer.Argument(help="An MQTT filter: 'plant/+/temp'.")],
+    data: Data = DEFAULT_DATA,
+    name: Annotated[str, typer.Option(metavar="NAME", help="Of the table.")] = "",
+    rules: Annotated[
+        str, typer.Option(metavar="FILE", help="How to decode, if the messages do not say (TOML).")
+    ] = "",
+) -> None:
+    """Print a typed table for a rules file, from the newest messages of DIR's journal."""
+    need_spark()
+    from hubbub.journal.table import Table as Journal
+    from hubbub.pipeline.infer import look
+    from hubbub.pipeline.rules import NO_RULES, read_rules
+
+    found = look(Journal(data), topics, read_rules(rules) if rules else NO_RULES)
+    if not found.types:
+        raise HubbubError(
+            f"no message of {topics} in the newest rows of {data} has values that can be read "
+            f"({found.messages} were looked at): publish some, or say with --rules what they are"
+        )
+    words = re.sub(r"[^a-z0-9]+", "_", topics.lower()).strip("_")
+    for line in found.lines(name or (words if words[:1].isalpha() else f"t_{words}"), topics):
+        print(line)

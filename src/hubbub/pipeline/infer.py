@@ -1,0 +1,146 @@
+"""Proposes a typed table (`pipeline.typed`) from messages that came: what paths they have, and what
+is there. Called by `hubbub pipeline infer`. It proposes: nullable columns, and a type that most of
+the values have; what differs is said beside it. Knows no Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from datetime import date, datetime
+from typing import Any, Final
+
+from hubbub.journal.table import Table as Journal
+from hubbub.pipeline.decode import Undecodable, value_of
+from hubbub.pipeline.rules import Reading, Rules
+from hubbub.pipeline.typed import COLUMNS, OURS
+from hubbub.spark.filters import pattern_of
+
+ROWS: Final = 200_000  # of the journal that are looked at, the newest
+ENOUGH: Final = 10_000  # messages
+ITEMS: Final = 8  # of a list that become columns
+DEPTH: Final = 8
+
+_KINDS: Final = ("publish", "send")
+_WIDER: Final = {frozenset(("BIGINT", "DOUBLE")): "DOUBLE"}
+
+
+class Found:
+    """What messages have: by path how often which type, and how many messages there are."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.broken = 0
+        self.types: dict[str, Counter[str]] = {}
+
+    def take(self, payload: bytes, content_type: str) -> None:
+        self.messages += 1
+        try:
+            value = value_of(payload, content_type)
+        except Undecodable:
+            self.broken += 1
+            return
+        for path, scalar in _scalars("$", value, 0):
+            if path in self.types or len(self.types) < COLUMNS:
+                self.types.setdefault(path, Counter())[_type(scalar)] += 1
+
+    def lines(self, name: str, topics: str) -> Iterator[str]:
+        """The declaration, in TOML."""
+        said = f"of {self.messages:,} messages"
+        yield f"# {said}, {self.broken:,} cannot be decoded" if self.broken else f"# {said}"
+        yield "[[table]]"
+        yield f"name = {json.dumps(name)}"
+        yield f"topics = {json.dumps(topics, ensure_ascii=False)}"
+        yield from _levels(topics)
+        taken: set[str] = set()
+        for path, types in self.types.items():
+            column = _column(path, taken)
+            chosen = _chosen(types)
+            spec = json.dumps(f"{path} {chosen}", ensure_ascii=False)
+            yield f"columns.{column} = {spec}{self._beside(types, chosen)}"
+
+    def _beside(self, types: Counter[str], chosen: str) -> str:
+        others = [f"{count:,} {kind}" for kind, count in types.items() if kind != chosen]
+        there = sum(types.values())
+        notes = [f"in {there:,}"] if there < self.messages else []
+        if others and _WIDER.get(frozenset(types)) != chosen:
+            notes.append("also " + ", ".join(others))
+        return f"  # {'; '.join(notes)}" if notes else ""
+
+
+def look(journal: Journal, topics: str, rules: Rules) -> Found:
+    """The newest messages of these topics."""
+    found, reading = Found(), Reading(rules)
+    matches = re.compile(pattern_of((topics,)), re.DOTALL).fullmatch
+    upto = journal.committed()
+    for batch in journal.read(max(upto - ROWS, journal.first() - 1), upto):
+        columns = [batch.column(name) for name in ("kind", "topic", "payload", "content_type")]
+        for index, topic in enumerate(columns[1].to_pylist()):
+            if columns[0][index].as_py() in _KINDS and matches(topic):
+                said = columns[3][index].as_py() or reading.of(topic)[0]
+                found.take(columns[2][index].as_py(), said)
+                if found.messages >= ENOUGH:
+                    return found
+    return found
+
+
+def _scalars(path: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and depth < DEPTH:
+        for key, item in value.items():
+            plain = isinstance(key, str) and re.fullmatch(r"\w+", key)
+            if isinstance(key, str) and not re.search(r"\s", key):
+                step = f".{key}" if plain else f"[{json.dumps(key, ensure_ascii=False)}]"
+                yield from _scalars(path + step, item, depth + 1)
+    elif isinstance(value, list) and depth < DEPTH:
+        for index, item in enumerate(value[:ITEMS]):
+            yield from _scalars(f"{path}[{index}]", item, depth + 1)
+    elif isinstance(value, bool | int | float | str | datetime):
+        yield path, value
+
+
+def _type(value: Any) -> str:
+    if isinstance(value, bool):
+        return "BOOLEAN"
+    if isinstance(value, int):
+        return "BIGINT" if -(2**63) <= value < 2**63 else "DOUBLE"
+    if isinstance(value, float):
+        return "DOUBLE"
+    if isinstance(value, datetime):
+        return "TIMESTAMP"
+    for kind, read in (("DATE", date.fromisoformat), ("TIMESTAMP", datetime.fromisoformat)):
+        try:
+            read(value)
+            return kind if not value.isdecimal() else "STRING"
+        except ValueError:
+            continue
+    return "STRING"
+
+
+def _chosen(types: Counter[str]) -> str:
+    wide = _WIDER.get(frozenset(types))
+    texts = {"STRING", "TIMESTAMP", "DATE"}
+    if wide is None and len(types) > 1 and texts.issuperset(types):
+        return "STRING"
+    return wide or types.most_common(1)[0][0]
+
+
+def _column(path: str, taken: set[str]) -> str:
+    """A name that no other column has."""
+    name = re.sub(r"[^a-z0-9]+", "_", path.removeprefix("$").lower()).strip("_") or "value"
+    name = name[:50] if name[0].isalpha() else f"c_{name[:48]}"
+    if name in OURS:
+        name = f"own_{name}"
+    fresh, number = name, 2
+    while fresh in taken:
+        fresh, number = f"{name}_{number}", number + 1
+    taken.add(fresh)
+    return fresh
+
+
+def _levels(topics: str) -> Iterator[str]:
+    """The levels of the topic that differ from message to message."""
+    for level, said in enumerate(topics.split("/")):
+        if said == "+":
+            yield f'columns.level_{level} = "topic[{level}] STRING"'

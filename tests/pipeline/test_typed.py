@@ -1,0 +1,350 @@
+"""Tables that a user declares: what is read, what fits, and that no cut of the batches shows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from hubbub.cli import app
+from hubbub.errors import SettingError
+from hubbub.journal.table import Table as Journal
+from hubbub.pipeline import run as pipeline
+from hubbub.pipeline.backfill import backfill
+from hubbub.pipeline.cells import Fitter, Unfit
+from hubbub.pipeline.decode import Undecodable
+from hubbub.pipeline.infer import look
+from hubbub.pipeline.layout import Layout
+from hubbub.pipeline.rules import NO_RULES, Rules, read_rules
+from hubbub.pipeline.tables import ALL, quarantine, typed
+from hubbub.pipeline.tables.table import CARRIED
+from hubbub.pipeline.typed import SHIPPED, Typed, cells_of
+from tests.spark.fixtures import NOON, SECOND, Writer, publish
+
+START = datetime.fromtimestamp(NOON / SECOND, UTC)
+
+
+def read(tmp_path: Path, text: str) -> Rules:
+    file = tmp_path / "rules.toml"
+    file.write_text(text)
+    return read_rules(file)
+
+
+def fits(columns: dict[str, str], payload: bytes, topic: str = "plant/7/climate") -> list[Any]:
+    return Fitter(Typed("t", "plant/#", dict(columns)), NO_RULES).row(topic, payload, "")
+
+
+# The declaration
+
+
+def test_a_json_schema_is_columns(tmp_path: Path) -> None:
+    schema = {
+        "required": ["temp", "meta"],
+        "properties": {
+            "temp": {"type": "number", "unit": "°C", "description": "of the oven"},
+            "count": {"type": ["integer", "null"]},
+            "meta": {
+                "type": "object", "required": ["at", "by"],
+                "properties": {
+                    "at": {"type": "string", "format": "date-time"}, "by": {"type": "string"}
+                },
+            },
+            "list": {"type": "array"}, "any": {}, "on day": {"type": "string", "format": "date"},
+        },
+    }  # fmt: skip
+    (tmp_path / "climate.json").write_text(json.dumps(schema))
+    [one] = read(
+        tmp_path,
+        "[[table]]\nname = 'c'\ntopics = 'a/#'\njson_schema = 'climate.json'\n"
+        "columns.count = '$.n INT'\n",
+    ).table
+    assert [tuple(cell) for cell in cells_of(one)] == [
+        ("temp", "double", False, -1, ("temp",)),
+        ("count", "int", True, -1, ("n",)),
+        ("meta_at", "timestamp", False, -1, ("meta", "at")),
+        ("meta_by", "string", False, -1, ("meta", "by")),
+        ("on_day", "date", True, -1, ("on day",)),
+    ]
+    [column] = [one for one in typed.table_of(one).columns if one.name == "temp"]
+    assert (column.meaning, column.unit) == ("of the oven", "°C")
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("columns.a = '$.a WOLF'", "is no type"),
+        ("columns.a = 'a DOUBLE'", "expected as"),
+        ("columns.a = '$.a..b DOUBLE'", "is no place"),
+        ("columns.seq = '$.a DOUBLE'", "cannot be a column"),
+        ("columns.A = '$.a DOUBLE'", "cannot be a column"),
+        ("", "1 to 500 columns"),
+        ("columns.a = '$.a DOUBLE'\nkey = ['b']", "no column 'b'"),
+        ("columns.a = 'avg $.a DOUBLE'", "without one none does"),
+        ("columns.a = '$.a DOUBLE'\nwindow = '1 minute'", "says how it is made"),
+        ("columns.a = 'avg $.a STRING'\nwindow = '1 minute'", "avg is for numbers"),
+        ("columns.a = 'best $.a DOUBLE'\nwindow = '1 minute'", "none of avg"),
+        ("columns.a = 'avg $.a DOUBLE'\nwindow = 'soon'", "window is as"),
+        ("columns.a = '$.a DOUBLE'\ndedupe_seconds = 0", "above 0"),
+        ("columns.a = '$.a DOUBLE'\nlate = 'never'", "late"),
+        ("columns.a = '$.a DOUBLE'\njson_schema = 'none.json'", "JSON Schema"),
+        ("columns.a = '$.a DOUBLE'\nname2 = ''", "known are"),
+        ("columns.a = { from = '$.a', type = 'DOUBLE', unt = 'K' }", "known are"),
+    ],
+)
+def test_a_declaration_that_cannot_be(tmp_path: Path, lines: str, said: str) -> None:
+    with pytest.raises(SettingError, match=said):
+        read(tmp_path, f"[[table]]\nname = 'mine'\ntopics = 'a/+'\n{lines}\n")
+
+
+def test_names_of_tables(tmp_path: Path) -> None:
+    for name in ("messages", "Mine", "x_open", "1"):
+        with pytest.raises(SettingError, match="table"):
+            read(tmp_path, f"[[table]]\nname='{name}'\ntopics='a'\ncolumns.a = '$ DOUBLE'\n")
+    assert {table.name for table in ALL} == SHIPPED
+
+
+def test_one_that_changed_under_its_rows_is_refused(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.root.mkdir()
+    before = Rules(table=(Typed("t", "a", {"x": "$.x DOUBLE"}),))
+    typed.save(layout, before)
+    typed.save(layout, Rules(table=(Typed("t", "a/#", {"x": "$.y DOUBLE NOT NULL"}),)))
+    after = Rules(table=(Typed("t", "a", {"x": "$.x BIGINT"}),))
+    with pytest.raises(SettingError, match="x was double, is bigint.*backfill t"):
+        typed.save(layout, after)
+    typed.save(layout, after, anew="t")
+    typed.save(layout, NO_RULES)
+    assert typed.saved(layout) == after.table
+    assert typed.every(layout)[-1].name == "t"
+
+
+# Cells
+
+
+@pytest.mark.parametrize(
+    ("spec", "payload", "cell"),
+    [
+        ("$.a DOUBLE", b'{"a": 1}', 1.0),
+        ("$.a DOUBLE", b'{"a": null}', None),
+        ("$.a DOUBLE", b"{}", None),
+        ("$.a DOUBLE", b"[1]", None),
+        ("$ DOUBLE", b"21.5", 21.5),
+        ("$.a.b[1] BIGINT", b'{"a": {"b": [0, 9223372036854775807]}}', 2**63 - 1),
+        ("$.a INT", b'{"a": 3.0}', 3),
+        ('$["a.b"] BOOLEAN', b'{"a.b": false}', False),
+        ("$.a STRING", b'{"a": ""}', ""),
+        ("$.a TIMESTAMP", b'{"a": 1767268800000}', START),
+        ("$.a TIMESTAMP", b'{"a": "2026-01-01T13:00:00+01:00"}', START),
+        ("$.a DATE", b'{"a": "2026-01-01"}', date(2026, 1, 1)),
+        ("topic[1] STRING", b"\xff no JSON", "7"),
+        ("topic[9] STRING", b"", None),
+    ],
+)
+def test_what_fits(spec: str, payload: bytes, cell: object) -> None:
+    [found] = fits({"a": spec}, payload)
+    assert found == cell and type(found) is type(cell)
+
+
+@pytest.mark.parametrize(
+    ("spec", "payload", "reason"),
+    [
+        ("$.a DOUBLE", b'{"a": "off"}', r"t.a: expected DOUBLE, got 'off'"),
+        ("$.a DOUBLE", b'{"a": true}', "got True"),
+        ("$.a INT", b'{"a": 2147483648}', "expected INT"),
+        ("$.a BIGINT", b'{"a": 1.5}', "expected BIGINT"),
+        ("$.a BOOLEAN", b'{"a": 1}', "expected BOOLEAN"),
+        ("$.a STRING", b'{"a": 1}', "expected STRING"),
+        ("$.a TIMESTAMP", b'{"a": "noon"}', "expected TIMESTAMP"),
+        ("$.a DATE", b'{"a": "31.1.2026"}', "expected DATE"),
+        ("$.a DOUBLE NOT NULL", b"{}", "t.a is missing, and NOT NULL"),
+        ("$.a DOUBLE NOT NULL", b'{"b": ' + b"9" * 500 + b"}", "missing"),
+    ],
+)
+def test_what_does_not(spec: str, payload: bytes, reason: str) -> None:
+    with pytest.raises(Unfit, match=reason):
+        fits({"a": spec}, payload)
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=60) | st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner),
+    max_leaves=6,
+).map(lambda value: json.dumps(value).encode()), st.sampled_from(
+    ["DOUBLE", "BIGINT", "INT", "BOOLEAN", "STRING", "TIMESTAMP", "DATE"]
+))  # fmt: skip
+def test_no_payload_raises_anything_else(payload: bytes, kind: str) -> None:
+    try:
+        fits({"a": f"$.a {kind}", "b": f"$.b[0] {kind}", "c": f"$ {kind}"}, payload)
+    except (Unfit, Undecodable):
+        pass
+
+
+def test_late_is_by_the_two_times_of_a_row() -> None:
+    rules = Rules(event_time="at", lateness=60)
+    for policy, wrong in (("keep", False), ("quarantine", True)):
+        fitter = Fitter(Typed("t", "#", {"a": "$ DOUBLE"}, late=policy), rules)  # type: ignore[arg-type]
+        assert fitter.late(START, START - timedelta(seconds=60)) is False
+        if wrong:
+            with pytest.raises(Unfit, match="late by 61.0 s"):
+                fitter.late(START, START - timedelta(seconds=61))
+        else:
+            assert fitter.late(START, START - timedelta(seconds=61))
+
+
+def test_infer_proposes_what_can_be_read_again(writer: Writer, tmp_path: Path) -> None:
+    for n in range(4):
+        said = {"temp": n / 2, "meta": {"at": "2026-01-01T12:00:00Z", "seq": n}, "on": True}
+        writer.write(publish(n, f"plant/{n}/temp", json.dumps(said).encode()))
+    writer.write(publish(5, "plant/1/temp", b"{"), publish(6, "other", b'{"x": 1}'))
+    found = look(Journal(str(tmp_path / "data")), "plant/+/temp", NO_RULES)
+    assert (found.messages, found.broken) == (5, 1)
+    said_ = CliRunner().invoke(
+        app, ["pipeline", "infer", "plant/+/temp", "--data", str(tmp_path / "data")]
+    )
+    assert said_.exit_code == 0, said_.output
+    [one] = read(tmp_path, said_.stdout).table
+    assert (one.name, one.topics) == ("plant_temp", "plant/+/temp")
+    assert {cell.name: cell.type for cell in cells_of(one)} == {
+        "level_1": "string", "temp": "double", "meta_at": "timestamp", "meta_seq": "bigint",
+        "on": "boolean",
+    }  # fmt: skip
+    nothing = CliRunner().invoke(app, ["pipeline", "infer", "x", "--data", str(tmp_path / "data")])
+    assert nothing.exit_code and "no message of x" in str(nothing.exception)
+
+
+# Tables
+
+RULES = """
+event_time = "at"
+lateness = 10
+
+[[table]]
+name = "climate"
+topics = "plant/+/climate"
+late = "quarantine"
+columns.device = "topic[1] STRING NOT NULL"
+columns.temperature = { from = "$.temp", type = "DOUBLE", nullable = false }
+
+[[table]]
+name = "firsts"
+topics = "plant/+/climate"
+columns.device = "topic[1] STRING"
+columns.id = "$.id BIGINT"
+dedupe_by = ["device", "id"]
+dedupe_seconds = 30
+
+[[table]]
+name = "windows"
+topics = "plant/+/climate"
+window = "10 seconds"
+key = ["device"]
+columns.device = "topic[1] STRING"
+columns.id = "count $.id BIGINT"
+columns.mean = "avg $.temp DOUBLE"
+columns.total = "sum $.temp DOUBLE"
+columns.highest = "max $.temp DOUBLE"
+
+[[table]]
+name = "both"
+topics = "plant/+/climate"
+window = "1 minute"
+columns.id = "count $.id BIGINT"
+dedupe_by = ["id"]
+dedupe_seconds = 20
+columns.least = "min $.temp DOUBLE"
+"""
+
+
+def climate(second: float) -> Any:
+    """A message each 0.7 s: ids come again after 14 and 35 s, some are late, some broken."""
+    n = round(second / 0.7)
+    at = (START + timedelta(seconds=second - (25 if n % 9 == 0 else 3))).isoformat()
+    temp = "off" if n % 11 == 0 else 0.1 * n
+    said = {"id": n % 20 if n % 40 < 20 else n % 50, "temp": temp, "at": at}
+    payload = b"{" if n % 13 == 0 else json.dumps(said).encode()
+    return publish(second, f"plant/{n % 3}/climate", payload)
+
+
+def contents(data: Path) -> dict[str, list[tuple[object, ...]]]:
+    layout, found = Layout(data), {}
+    for table in (*map(typed.table_of, typed.saved(layout)), quarantine.TABLE):
+        columns = ", ".join(f'"{one.name}"' for one in table.columns if one.name != "day")
+        places = {table.name: f"{layout.root}/{table.name}/**/*.parquet"}
+        if isinstance(table, CARRIED):
+            opened = layout.carried(table.name, layout.stands().batch)
+            if opened:
+                places[f"{table.name}_open"] = str(opened[0].parent / "*.parquet")
+        for name, place in places.items():
+            query = f"select {columns} from '{place}' where {table.columns[0].name} is not null"
+            found[name] = sorted(duckdb.connect().execute(query).fetchall(), key=repr)
+    return found
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_no_cut_of_the_batches_shows_nor_does_a_backfill(
+    writer: Writer, tmp_path: Path, spark: SparkSession
+) -> None:
+    data, whole = tmp_path / "data", tmp_path / "whole"
+    rules = read(tmp_path, RULES)
+    for cut in ((0, 75), (75, 171)):
+        writer.write(*(climate(n * 0.7) for n in range(*cut)))
+        pipeline.run(spark, data, threading.Event(), once=True, rules=rules, only=("messages",))
+    shutil.copytree(data, whole, ignore=shutil.ignore_patterns("tables", "lock"))
+    pipeline.run(spark, whole, threading.Event(), once=True, rules=rules, only=("messages",))
+    cuts, one = contents(data), contents(whole)
+    assert cuts.keys() == one.keys()
+    for name, rows in one.items():
+        assert cuts[name] == rows, name
+    by_hand(one)
+    before = contents(data)
+    for name in ("firsts", "windows"):
+        backfill(spark, Layout(data), name, rules)
+    after = contents(data)
+    for name, rows in before.items():
+        assert after[name] == rows, f"{name}, made again"
+
+
+def by_hand(found: dict[str, list[tuple[object, ...]]]) -> None:
+    """The same, computed by a few lines of plain Python."""
+    rows, firsts = [], []
+    last: dict[tuple[str, int], float] = {}
+    sums: dict[tuple[int, str], list[int]] = {}
+    for n in range(171):
+        second = n * 0.7
+        if n % 13 == 0:
+            continue
+        device, id = str(n % 3), n % 20 if n % 40 < 20 else n % 50
+        if second - last.get((device, id), -1000) > 30:
+            firsts.append((n + 1, device, id))
+        last[device, id] = second
+        if n % 11 == 0:
+            continue
+        rows.append((n, second))
+        own = second - (0 if n % 9 == 0 else 3)
+        key = (int(own // 10) * 10, device)
+        sums.setdefault(key, []).append(n)
+    assert {row[0] for row in found["climate"]} == {n + 1 for n, _ in rows if n % 9}
+    got = {(row[0], row[4], row[5]) for row in found["firsts"]}
+    assert got == set(firsts)
+    windows = found["windows"] + found["windows_open"]
+    counted = {((row[0] - START).total_seconds(), row[1]): row for row in windows}  # type: ignore[operator]
+    assert counted.keys() == {(float(start), device) for start, device in sums}
+    for (start, device), numbers in sums.items():
+        row = counted[float(start), device]
+        assert (row[2], row[6]) == (len(numbers), len(numbers))
+        assert row[3] == pytest.approx(sum(numbers) / len(numbers) / 10)
+        assert row[7] == sum(n % 9 == 0 for n in numbers)
+    reasons = {str(row[6]).partition(":")[0] for row in found["quarantine"]}
+    assert {"climate", "climate.temperature", "not JSON"} <= reasons
