@@ -8,7 +8,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast test-compiled compiled soak fuzz lint bench bench-cluster bench-retained bench-stock bench-topics clean cluster
+.PHONY: help run serve test test-fast test-compiled compiled soak fuzz lint bench bench-cluster bench-retained bench-stock bench-topics clean cluster guard
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -59,6 +59,9 @@ bench: .venv/dev ## Measure broker CPU per message beside mosquitto (minutes).
 
 bench-cluster: .venv/dev ## Measure what a cluster costs, and what crosses between two nodes.
 	@$(BIN)/python -m benchmarks.cluster $(ARGS)
+
+guard: .venv/dev ## Count instructions a message and compare with the accepted ones (minutes; ARGS=--accept).
+	@$(BIN)/python -m benchmarks.guard $(ARGS)
 
 bench-retained: .venv/dev ## Measure how fast a new subscriber gets 10,000 retained messages.
 	@$(BIN)/python -m benchmarks.retained $(ARGS)

@@ -57,7 +57,7 @@ def test_pyarrow_reads_the_same(rows: list[Row]) -> None:
     assert arrow_batch(frame.encode(rows)).equals(as_arrow(rows))
 
 
-@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 37, 1000, 1025, 5000])
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 37, 64, 65, 1000, 1025, 5000])
 def test_any_number_of_rows(count: int) -> None:
     rows = numbered([message(b"%d" % n, retain=n % 3 == 0) for n in range(count)])
     data = frame.encode(rows)
@@ -74,6 +74,15 @@ def test_values_that_are_alike(payloads: list[bytes]) -> None:
     data = frame.encode(rows)
     assert arrow_batch(data).equals(as_arrow(rows))
     assert frame.decode(memoryview(data), 0) == rows
+
+
+@settings(deadline=None)
+@given(any_rows)
+def test_few_rows_are_written_as_many_are(rows: list[Row]) -> None:
+    """Two ways to the same bytes: that of few rows is for who waits, that of many for a crowd."""
+    columns = list(zip(*rows, strict=True))
+    few, many = frame._few(columns, len(rows)), frame._many(columns, len(rows))
+    assert b"".join(few) == b"".join(many)
 
 
 def test_the_schema_message_and_a_frame_are_an_arrow_stream() -> None:

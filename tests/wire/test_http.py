@@ -83,6 +83,25 @@ def test_what_stands_before_a_request_is_no_part_of_known_headers(before: bytes)
         read(Requests(HEAD, BODY), b"GET /b HTTP/1.1\r\n" + before + known + b"rubbish", [])
 
 
+def test_what_looks_like_a_version_inside_a_header_teaches_nothing() -> None:
+    """Else the next request would have the headers of one of HTTP/1.0, that header among them."""
+    rest = b"\r\nY: only in this test\r\n\r\n"
+    lines = b"GET /a HTTP/1.0\r\nConnection: keep-alive\r\nX: /b HTTP/1.1"
+    read(Requests(HEAD, BODY), lines + rest, [])
+    assert http.known_request(b"GET /b HTTP/1.1" + rest, BODY) is None
+    [found] = read(Requests(HEAD, BODY), b"GET /b HTTP/1.1" + rest, [])
+    assert (found.version, "x" in found.headers) == ("1.1", False)
+
+
+def test_a_target_that_is_not_plain_is_parsed() -> None:
+    rest = b" HTTP/1.1\r\nY: also only here\r\n\r\n"
+    read(Requests(HEAD, BODY), b"GET /a" + rest, [])
+    assert http.known_request(b"GET /a?b" + rest, BODY) is not None
+    for target in (b"/a b", b"/\xc3\xa4", b"/\0", b'/"', b"/" + 9_000 * b"a"):
+        assert http.known_request(b"GET " + target + rest, BODY) is None
+    assert http.known_request(b"PUT /a" + rest, BODY) is None
+
+
 @given(st.binary(max_size=200), cuts)
 def test_garbage_is_refused_and_nothing_worse(garbage: bytes, sizes: list[int]) -> None:
     good = b"GET /first HTTP/1.1\r\n\r\n"

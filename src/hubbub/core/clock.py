@@ -42,7 +42,9 @@ class Clock:
         return time.thread_time()
 
     def stamp(self) -> int:
-        self._last = max(self._last, time.monotonic_ns() // 1000 + self._base)
+        stamp = time.monotonic_ns() // 1000 + self._base
+        if stamp > self._last:  # several times a message, and max() is a call
+            self._last = stamp
         return self._last
 
     def begin(self, last: int) -> str:

@@ -133,7 +133,7 @@ class Link:
     def hold(self, data: bytes, barrier: bool = False, level: int = 0) -> None:
         log = self.outgoing.log
         level = level or self.level
-        if not self.held and log.safe(level) >= log.position:
+        if not self.held and (log.durable >= log.position or log.safe(level) >= log.position):
             self.write(data)
             return
         self._hold(log.position, level, data, barrier)
@@ -230,7 +230,14 @@ class Link:
         if transport is None:
             self.size = 0
             return
-        if pieces:
+        if len(pieces) == 1 and self.framing is None:  # nearly always
+            piece = pieces[0]
+            self.outgoing.bytes_sent += len(piece)
+            transport.write(piece)
+            self.size = transport.get_write_buffer_size()
+            if self.choked or self.size > LINK_CHOKED:
+                self._measure(transport, piece)
+        elif pieces:
             written = pieces
             if self.framing is not None:
                 pieces = self.framing.frame(pieces)

@@ -143,14 +143,16 @@ class Queue(Session):
         seq = self.messages.pop(number, 0)
         if not seq:
             return 0
-        self.bytes -= self.size_of(number)
+        self.bytes -= self._sizes[bisect_left(self._ids, number)]
         while self._head < len(self._ids) and self._ids[self._head] not in self.messages:
             self._head += 1
         if len(self._ids) > 2 * len(self.messages) + SPARSE:
             self._pack()
         self.next_waiting()  # lets go of what lies before it: nobody else may ever ask
-        self.end_lease(number, seq)
-        self.delivered.pop(number, None)
+        if self.leased:
+            self.end_lease(number, seq)
+        if self.delivered:
+            self.delivered.pop(number, None)
         return seq
 
     def _pack(self) -> None:
@@ -162,10 +164,6 @@ class Queue(Session):
         self._head = 0
         self.expiring = [entry for entry in self.expiring if entry[1] in self.messages]
         heapq.heapify(self.expiring)
-
-    def size_of(self, number: int) -> int:
-        """The bytes of a message that it holds, or held until this moment."""
-        return self._sizes[bisect_left(self._ids, number)]
 
     def above(self, number: int) -> Iterator[Entry]:
         """The messages above an id, oldest first. Nothing may change meanwhile."""

@@ -55,10 +55,9 @@ def opened(path: Path, flags: int) -> int:
 
 def write_at(fd: int, data: bytes | bytearray | memoryview, at: int) -> None:
     """Write all of `data`; a short write goes on where it stopped and so meets the error."""
-    view = memoryview(data)
-    done = 0
-    while done < len(view):
-        done += os.pwrite(fd, view[done:], at + done)
+    done = os.pwrite(fd, data, at)
+    while done < len(data):
+        done += os.pwrite(fd, memoryview(data)[done:], at + done)
 
 
 def write_whole(path: Path, data: bytes | bytearray) -> None:

@@ -56,14 +56,19 @@ _BUFFERS: Final = struct.Struct(f"<{2 * BUFFERS}q")
 _METADATA: Final = struct.Struct("<Ii")
 _DIGITS: Final = bytes.maketrans(b"\0\1", b"01")
 _PADDING: Final = tuple(bytes(n) for n in range(8))
+_join: Final = b"".join
+FEW: Final = 64  # rows of a frame that are few
 _ROW: Final = partial(tuple.__new__, Row)  # what Row._make does, without a function of Python
 
 # How a column is laid out, by its Arrow type.
 _LONG: Final = 0
 _BYTE: Final = 1
 _BIT: Final = 2
+_TEXT: Final = 3
 _LAYOUTS: Final = tuple(
-    {"int64": _LONG, "timestamp[us, UTC]": _LONG, "int8": _BYTE, "bool": _BIT}.get(column.type, 3)
+    {"int64": _LONG, "timestamp[us, UTC]": _LONG, "int8": _BYTE, "bool": _BIT}.get(
+        column.type, _TEXT
+    )
     for column in COLUMNS
 )
 
@@ -105,36 +110,78 @@ def encode(rows: list[Row], more: int = 0) -> bytearray:
 
 def encode_columns(columns: Sequence[Sequence[Any]], more: int = 0) -> bytearray:
     """The same of rows that are given by column."""
-    body, places, size = _buffers(columns)
-    metadata = bytearray(BATCH)
     seqs = columns[0]
     count = len(seqs)
+    message = _few(columns, count) if count <= FEW else _many(columns, count)
+    flags = STATE if any_changes_state(columns) else 0
+    return seal(message, seqs[0], seqs[-1], count, flags | more)
+
+
+def _few(columns: Sequence[Sequence[Any]], count: int) -> list[bytes | bytearray]:
+    """The Arrow message of few rows: who waits for the disk alone pays for a frame alone.
+
+    What depends on the lengths of values only is the same again and again, and kept: where the
+    buffers lie, which is half of the message, and where values end. So no column is looked at
+    by itself: 330 steps of the interpreter instead of 1,300.
+    """
+    (
+        seq, time, kind, protocol, client, topic, subtopic, qos, retain, payload, content,
+        reply_to, correlation, ref, number, expires, properties,
+    ) = columns  # fmt: skip
+    texts = (
+        kind, protocol, client, topic, subtopic, payload, content, reply_to, correlation,
+        properties,
+    )  # fmt: skip
+    data = list(map(_join, texts))
+    ends = [_ends(tuple(map(len, text))) for text in texts]
+    metadata, pads = _layout(count, tuple(map(len, data)))
+    numbers = _packer("q", 3 * count).pack(*ref, *number, *expires)
+    message: list[bytes | bytearray] = [
+        metadata, _packer("q", 2 * count).pack(*seq, *time),
+        ends[0], data[0], pads[0], ends[1], data[1], pads[1], ends[2], data[2], pads[2],
+        ends[3], data[3], pads[3], ends[4], data[4], pads[4], bytes(qos), _PADDING[-count & 7],
+        _bits(retain), _PADDING[-((count + 7) >> 3) & 7],
+        ends[5], data[5], pads[5], ends[6], data[6], pads[6], ends[7], data[7], pads[7],
+        ends[8], data[8], pads[8], numbers, ends[9], data[9], pads[9],
+    ]  # fmt: skip
+    return message
+
+
+@lru_cache(maxsize=1024)
+def _layout(count: int, sizes: tuple[int, ...]) -> tuple[bytes, tuple[bytes, ...]]:
+    """The metadata of so many rows whose texts have so many bytes, and what pads these."""
+    places: list[int] = []
+    at = index = 0
+    for layout in _LAYOUTS:
+        length = (8 * count, count, (count + 7) >> 3, 4 * count + 4)[layout]
+        places += (0, 0, at, length)  # no validity bitmap: there are no nulls
+        at += length + (-length & 7)
+        if layout == _TEXT:
+            places += (at, sizes[index])
+            at += sizes[index] + (-sizes[index] & 7)
+            index += 1
+    return bytes(_metadata(count, places, at)), tuple([_PADDING[-size & 7] for size in sizes])
+
+
+@lru_cache(maxsize=4096)
+def _ends(lengths: tuple[int, ...]) -> bytes:
+    """Where values of these lengths end, padded."""
+    ends = _packer("i", len(lengths) + 1).pack(0, *accumulate(lengths))
+    return ends + _PADDING[-len(ends) & 7]
+
+
+def _metadata(count: int, places: list[int], size: int) -> bytearray:
+    """That of a record batch: its rows, where its buffers lie, and the bytes of its body."""
+    metadata = bytearray(BATCH)
     _COUNT.pack_into(metadata, ROWS_AT, count)
     _COUNT.pack_into(metadata, BODY_AT, size)
     _NODES.pack_into(metadata, NODES_AT, *(count, 0) * len(COLUMNS))
     _BUFFERS.pack_into(metadata, BUFFERS_AT, *places)
-    body[0] = metadata
-    flags = STATE if any_changes_state(columns) else 0
-    return seal(body, seqs[0], seqs[-1], count, flags | more)
+    return metadata
 
 
-def seal(
-    message: list[bytes | bytearray], first: int, last: int, rows: int, flags: int
-) -> bytearray:
-    """A frame around an Arrow message given in pieces, padded to a multiple of 8."""
-    length = HEADER.size + sum(map(len, message))
-    if length > LARGEST:
-        raise JournalError(f"a frame of {length} bytes, expected no more than {LARGEST}")
-    out = bytearray().join((HEADER.pack(length, 0, first, rows, flags, last), *message))
-    _LEAD.pack_into(out, 0, length, crc32(memoryview(out)[8:]))
-    return out
-
-
-def _buffers(
-    columns: Sequence[Sequence[Any]],
-) -> tuple[list[bytes | bytearray], list[int], int]:
-    """The body as pieces (the first is left free), offset and length of its buffers, its size."""
-    count = len(columns[0])
+def _many(columns: Sequence[Sequence[Any]], count: int) -> list[bytes | bytearray]:
+    """The Arrow message of many rows: most columns have one value, or few."""
     pieces: list[bytes | bytearray] = [b""]
     places: list[int] = []
     at = 0
@@ -153,7 +200,7 @@ def _buffers(
             else:
                 ends = _packer("i", count + 1).pack(0, *accumulate(map(len, column)))
                 buffers = (ends, b"".join(column))
-        places += (0, 0)  # no validity bitmap: there are no nulls
+        places += (0, 0)
         for buffer in buffers:
             length = len(buffer)
             places += (at, length)
@@ -162,7 +209,20 @@ def _buffers(
             if at & 7:
                 pieces.append(_PADDING[-at & 7])
                 at += -at & 7
-    return pieces, places, at
+    pieces[0] = _metadata(count, places, at)
+    return pieces
+
+
+def seal(
+    message: list[bytes | bytearray], first: int, last: int, rows: int, flags: int
+) -> bytearray:
+    """A frame around an Arrow message given in pieces, padded to a multiple of 8."""
+    length = HEADER.size + sum(map(len, message))
+    if length > LARGEST:
+        raise JournalError(f"a frame of {length} bytes, expected no more than {LARGEST}")
+    out = bytearray().join((HEADER.pack(length, 0, first, rows, flags, last), *message))
+    _LEAD.pack_into(out, 0, length, crc32(memoryview(out)[8:]))
+    return out
 
 
 @lru_cache(maxsize=4096)

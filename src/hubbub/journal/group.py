@@ -44,9 +44,11 @@ def group_of(rows: Gathered, weight: int, together: list[tuple[int, int]], base:
     """The rows as frames, of about `weight` bytes. `together`: first and last seq of rows that
     a crash must not tear apart.
     """
+    columns, count = rows.columns(), len(rows)
+    if weight <= FRAME_BYTES and count <= COMMIT_ROWS:
+        return Group(frame.encode_columns(columns), [(rows.first, 0)], rows, base)
     data = bytearray()
     frames: list[tuple[int, int]] = []
-    columns, count = rows.columns(), len(rows)
     places = _places(rows, weight, together)
     for at, end in zip(places, [*places[1:], count], strict=True):
         frames.append((rows.first + at, len(data)))

@@ -24,6 +24,7 @@ from hubbub.journal.content import Content, Index
 from hubbub.journal.frame import Frame
 from hubbub.journal.gathered import Gathered
 from hubbub.journal.group import Group
+from hubbub.journal.segments import Directory
 from hubbub.schema import Row
 
 RECENT_GROUPS: Final = 16  # small ones, of COMMIT_BYTES at most
@@ -61,12 +62,13 @@ class ReadBack:
         # the same message by several. Rows never change, so this is never out of date.
         self._near: list[Row] = []
 
-    def landed(self, group: Group, path: Path) -> None:
+    def landed(self, group: Group, directory: Directory) -> None:
         """A group is durable: its file can be read from now on."""
         if group.fd >= 0:
             if self.files and self.files[-1].first == group.file:
                 # Found empty at the start; then its first sync failed, and this took its name.
                 self.files.pop().places.close()
+            path = directory.segment(group.file)
             self.files.append(File(group.file, group.base, Index(path, group.fd)))
         for first, at in group.frames:
             self.files[-1].places.add(first, group.landed + at)
@@ -76,10 +78,12 @@ class ReadBack:
         rows = self._near
         if rows and rows[0].seq <= seq <= rows[-1].seq:
             return rows[seq - rows[0].seq]
-        for gathered in self.recent:
-            found = gathered.row(seq)
-            if found is not None:
-                return found
+        for gathered in reversed(self.recent):  # they follow each other without a gap
+            if seq >= gathered.first:
+                found = gathered.row(seq)
+                if found is not None:
+                    return found
+                break
         rows = self._rows_around(seq)
         at = bisect_left(rows, (seq,))
         if at == len(rows) or rows[at].seq != seq:

@@ -361,7 +361,7 @@ class Journal(Log):
         self.pulse.committed(self.clock.now() - self._launched, len(group.rows), len(group.data))
         if len(group.data) <= COMMIT_BYTES:
             self._read.recent.append(group.rows)
-        self._read.landed(group, self.directory.segment(group.file))
+        self._read.landed(group, self.directory)
 
     # Reading
 

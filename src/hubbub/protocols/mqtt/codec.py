@@ -68,9 +68,18 @@ DISCONNECT_PACKET: Final = b"\xe0\x00"
 
 REPEATED: Final = (0x6A, 0x8A, 0xAA)  # PUBREL, SUBSCRIBE, UNSUBSCRIBE with the DUP that 3.1 had
 
-# All packet ids, and all PUBACKs, one after the other: a run of them is one slice.
+# All packet ids, and all PUBACKs (and so on), one after the other: a run of them is one slice.
 IDS: Final = b"".join(i.to_bytes(2, "big") for i in range(65536))
-PUBACKS: Final = b"".join(b"\x40\x02" + i.to_bytes(2, "big") for i in range(65536))
+
+
+def _each(head: bytes) -> bytes:
+    return b"".join(head + IDS[at : at + 2] for at in range(0, len(IDS), 2))
+
+
+PUBACKS: Final = _each(b"\x40\x02")
+PUBRECS: Final = _each(b"\x50\x02")
+PUBRELS: Final = _each(b"\x62\x02")
+PUBCOMPS: Final = _each(b"\x70\x02")
 
 length = variable  # the remaining length (2.2.3)
 
@@ -378,6 +387,14 @@ def parse_answer(kind: int, body: bytes) -> Answer:
     for code in codes:
         _check_code(kind, code)
     return Answer(packet_id, codes, properties)
+
+
+def parse_acknowledgement(kind: int, body: bytes, v5: bool) -> tuple[int, int]:
+    """The packet id and the reason code of a PUBACK, PUBREC, PUBREL or PUBCOMP."""
+    if not v5 or len(body) == 2:
+        return parse_packet_id(kind, body), specification.SUCCESS
+    answer = parse_answer(kind, body)
+    return answer.packet_id, answer.codes[0]
 
 
 class Ending(NamedTuple):

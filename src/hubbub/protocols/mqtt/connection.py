@@ -35,11 +35,11 @@ from hubbub.core.message import Run
 from hubbub.core.rights import kind_of, words_of
 from hubbub.core.route import Route
 from hubbub.core.session import row_about
-from hubbub.protocols.mqtt import codec
+from hubbub.protocols.mqtt import codec, twofold
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError, Properties
 from hubbub.protocols.mqtt.dialect import PLAIN, Dialect
-from hubbub.protocols.mqtt.incoming import Incoming, pubacks, topic_name
+from hubbub.protocols.mqtt.incoming import Incoming, acknowledgements_of, topic_name
 from hubbub.protocols.mqtt.session import ANY_PACKET, MqttSession
 from hubbub.protocols.mqtt.sessions import Sessions
 from hubbub.protocols.mqtt.subscribing import subscribe, unsubscribe
@@ -48,6 +48,7 @@ from hubbub.protocols.mqtt.welcome import (
     UNANSWERED,
     asked_will,
     bound,
+    changed_lifetime,
     check,
     check_offered,
     greeting,
@@ -72,6 +73,7 @@ OVER: Final = 3
 
 QOS0: Final = 0x30
 QOS1: Final = 0x32
+QOS2: Final = 0x34
 
 
 class MqttConnection(Connection):
@@ -155,17 +157,19 @@ class MqttConnection(Connection):
                     return
                 session = self.session
                 short = min(self._limit - 2, 127)
-            elif head == QOS0 or head == QOS1:
+            elif head == QOS0 or head == QOS1 or head == QOS2:
                 pos = self._publishes(session, buf, pos, body, end)
                 if pos == n:  # as a rule: nothing is left that might wait for another turn
                     break
-            elif head == 0x40 and size == 2:
-                pos = session.acknowledge_run(buf, pos)
+            else:
+                plain = size == 2 and head in twofold.ANSWERS
+                stop = twofold.answered(session, self._incoming, buf, pos) if plain else pos
+                if stop == pos:
+                    self._packet(head, buf[body:end])
+                    stop = end
+                pos = stop
                 if pos == n:
                     break
-            else:
-                self._packet(head, buf[body:end])
-                pos = end
             looked += 1
             if looked == PACKETS_LOOKED or self._costly:
                 looked, self._costly, spent = 0, False, self.broker.clock.spent()
@@ -425,12 +429,12 @@ class MqttConnection(Connection):
         return route
 
     def _publishes(self, session: MqttSession, buf: bytes, pos: int, body: int, end: int) -> int:
-        """A run of QoS 0 or QoS 1 publishes that begin with the same bytes; where it ends."""
+        """A run of publishes that begin with the same bytes; where it ends."""
         if not session.talks:
             session.speak()
         mark = body + 2 + ((buf[body] << 8) | buf[body + 1]) if end - body >= 2 else end + 1
-        qos = (buf[pos] >> 1) & 1
-        start = mark + 2 * qos
+        qos = (buf[pos] >> 1) & 3
+        start = mark + 2 if qos else mark
         v5 = self._v5
         if start + v5 > end:
             raise PacketError("a PUBLISH that ends inside its topic")
@@ -441,12 +445,13 @@ class MqttConnection(Connection):
         route = self._routes.get(topic)
         if route is None or route.age != self.broker.age:
             route = self._route(topic)
-        if v5 and qos and not (route.allowed and route.subscriptions):
+        long = v5 and qos and not (route.allowed and route.subscriptions)
+        if long or (qos == 2 and not twofold.fits(session, route, buf, mark)):
             self._publish(buf[pos], buf[body:end], route)
             return end
         step = end - pos
         stop = end
-        n = len(buf)
+        n = len(buf) if qos < 2 else min(len(buf), pos + twofold.LONGEST * step)
         if end + step <= n:
             same = buf[pos:mark]
             while stop + step <= n and buf.startswith(same, stop):
@@ -455,6 +460,10 @@ class MqttConnection(Connection):
         if v5 and count > 1:
             lengths = buf[start:stop:step]
             count -= len(lengths.lstrip(b"\0"))  # from the first one with properties on
+            stop = pos + count * step
+        ids = twofold.fresh(session, buf, mark, step, count) if qos == 2 else []
+        if qos == 2:
+            count = len(ids)
             stop = pos + count * step
         if qos and route.bounded and self.broker.is_full(session, route, count, False):
             self._publish(buf[pos], buf[body:end], route)
@@ -467,16 +476,19 @@ class MqttConnection(Connection):
         if not qos:
             self.broker.publish(run)
             return stop
-        if not self.protocol.maximum_qos:
+        if qos > self.protocol.maximum_qos:
             check_offered(self.protocol, "a PUBLISH", qos, False)
         run.offset = mark - pos
         run.size = end - start - v5
-        acknowledgements = pubacks(run.image, run.offset, step, count)
+        acknowledgements = acknowledgements_of(run.image, run.offset, step, count, qos)
         if v5:
             self._incoming.check_window(count)
+        if ids:
+            session.state.open_ids.update(ids)
+            self._incoming.unreleased += count
         self.broker.publish(run)
         self.link.hold(acknowledgements, level=route.level)
-        if v5:
+        if v5 and not ids:
             self._incoming.owe(count, route.level or self.link.level)
         return stop
 
@@ -549,7 +561,7 @@ class MqttConnection(Connection):
         """The publisher may reuse its packet id once this is durable (PUBCOMP is held)."""
         session = self.session
         assert session is not None
-        packet_id, _ = self._answer(codec.PUBREL, body)
+        packet_id, _ = codec.parse_acknowledgement(codec.PUBREL, body, self._v5)
         known = packet_id in session.state.open_ids
         if known:
             self._incoming.unreleased = max(0, self._incoming.unreleased - 1)
@@ -562,21 +574,14 @@ class MqttConnection(Connection):
 
     # Acknowledgements of what the client received
 
-    def _answer(self, kind: int, body: bytes) -> tuple[int, int]:
-        """The packet id and the reason code of an acknowledgement."""
-        if not self._v5 or len(body) == 2:
-            return codec.parse_packet_id(kind, body), spec.SUCCESS
-        answer = codec.parse_answer(kind, body)
-        return answer.packet_id, answer.codes[0]
-
     def _puback(self, body: bytes) -> None:
         assert self.session is not None
-        self.session.puback(self._answer(codec.PUBACK, body)[0])
+        self.session.puback(codec.parse_acknowledgement(codec.PUBACK, body, self._v5)[0])
 
     def _pubrec(self, body: bytes) -> None:
         """With a reason code of a failure the exchange is over (5.0, 4.3.3)."""
         assert self.session is not None
-        packet_id, code = self._answer(codec.PUBREC, body)
+        packet_id, code = codec.parse_acknowledgement(codec.PUBREC, body, self._v5)
         if code < spec.UNSPECIFIED:
             self.session.pubrec(packet_id)
         else:
@@ -584,7 +589,7 @@ class MqttConnection(Connection):
 
     def _pubcomp(self, body: bytes) -> None:
         assert self.session is not None
-        self.session.pubcomp(self._answer(codec.PUBCOMP, body)[0])
+        self.session.pubcomp(codec.parse_acknowledgement(codec.PUBCOMP, body, self._v5)[0])
 
     # Subscribing
 
@@ -608,19 +613,10 @@ class MqttConnection(Connection):
         code = spec.SUCCESS
         if self._v5:
             code, properties = codec.parse_ending(codec.DISCONNECT, body)
-            self._change_expiry(properties)
+            self._expiry = changed_lifetime(self.protocol, self._expiry, properties)
         if code == spec.SUCCESS:
             self._will = None
         self._finish(spec.REASONS[code].name if code else "")
-
-    def _change_expiry(self, properties: Properties) -> None:
-        """A client may say anew how long its session lasts, if it lasts at all (3.14.2.2.2)."""
-        expiry = properties.numbers.get(spec.SESSION_EXPIRY)
-        if expiry is None:
-            return
-        if expiry and not self._expiry:
-            raise PacketError("a DISCONNECT that makes an ending session last", spec.PROTOCOL)
-        self._expiry = min(expiry, self.protocol.max_session_expiry)
 
     def wake(self, now: float) -> float:
         session = self.session

@@ -140,17 +140,18 @@ def check_message(properties: Properties, payload: bytes, qos: int = 0) -> int:
     return spec.SUCCESS
 
 
-def pubacks(image: bytes, offset: int, step: int, count: int) -> bytes:
-    """The PUBACKs of a run, made from the packet ids in its image."""
+def acknowledgements_of(image: bytes, offset: int, step: int, count: int, qos: int) -> bytes:
+    """The PUBACKs or PUBRECs of a run, made from the packet ids in its image."""
+    head = b"\x40\x02" if qos == 1 else b"\x50\x02"
     if count == 1:
         identifier = image[offset : offset + 2]
         if identifier == b"\0\0":
             raise PacketError("a PUBLISH with packet id 0", spec.PROTOCOL)
-        return b"\x40\x02" + identifier
+        return head + identifier
     high, low = image[offset::step], image[offset + 1 :: step]
     if 0 in low and (0, 0) in zip(high, low, strict=True):
         raise PacketError("a PUBLISH with packet id 0", spec.PROTOCOL)
-    answers = bytearray(b"\x40\x02\0\0" * count)
+    answers = bytearray((head + b"\0\0") * count)
     answers[2::4] = high
     answers[3::4] = low
     return bytes(answers)

@@ -469,15 +469,21 @@ class MqttSession(Session):
             count = 0  # one by one: a PUBACK for QoS 2 is an error
         while count and data[at : at + 4 * count] != codec.PUBACKS[4 * first : 4 * (first + count)]:
             count >>= 1
-        plain = not (self.lasting or self.leases or self.shared or self._offered)
-        if count and plain and not backlog.received:
-            backlog.shift(count)
-            at += 4 * count
-            if backlog.sent < backlog.next or self.turned_away or self.feeds:
-                self.resume()
-            return at
+        if count and self.plain() and not backlog.received:
+            self.over(count)
+            return at + 4 * count
         self.puback(codec.parse_packet_id(codec.PUBACK, data[at + 2 : at + 4]))
         return at + 4
+
+    def plain(self) -> bool:
+        """Whether nobody but the client has to hear that a delivery is over."""
+        return not (self.lasting or self.leases or self.shared or self._offered)
+
+    def over(self, count: int) -> None:
+        """The oldest deliveries are over, of a session that is `plain`."""
+        self.backlog.shift(count)
+        if self.backlog.sent < self.backlog.next or self.turned_away or self.feeds:
+            self.resume()
 
     def _number(self, identifier: int) -> int:
         """The number of the delivery in flight with that packet id, or -1."""
@@ -523,7 +529,7 @@ class MqttSession(Session):
         number = self._in_flight(codec.PUBREC, identifier, TWO, RELEASED)
         if number >= 0 and number not in self.backlog.received:
             if self.lasting:
-                self.broker.change(self._row(RECEIVED, number))
+                self.broker.change(self.row_of_delivery(RECEIVED, number))
             else:
                 self.backlog.received.add(number)
         code = spec.ID_UNKNOWN if number < 0 and self.dialect.v5 else spec.SUCCESS
@@ -568,7 +574,7 @@ class MqttSession(Session):
     def _over(self, number: int, seq: int) -> None:
         """Nobody waits for this delivery any more; the queue or the journal it came from hears."""
         if self.lasting and seq not in self.leases:
-            self._acknowledged.append((number, self._row(ACK, number)))
+            self._acknowledged.append((number, self.row_of_delivery(ACK, number)))
             if not self._settling:
                 self._settling = True
                 self.broker.unsettled.append(self)
@@ -619,7 +625,7 @@ class MqttSession(Session):
             count += 1
         self.broker.log.append(begun._replace(number=count))
 
-    def _row(self, kind: bytes, number: int) -> Row:
+    def row_of_delivery(self, kind: bytes, number: int) -> Row:
         """A row about one delivery that is still in the backlog."""
         backlog = self.backlog
         row = row_about(self, kind)

@@ -159,6 +159,16 @@ def lifetime(asked: codec.Connect, most: int) -> int:
     return min(expiry, most)
 
 
+def changed_lifetime(mqtt: Sessions, expiry: int, properties: Properties) -> int:
+    """What a DISCONNECT makes of it: only a session that lasts may last otherwise (3.14.2.2.2)."""
+    said = properties.numbers.get(spec.SESSION_EXPIRY)
+    if said is None:
+        return expiry
+    if said and not expiry:
+        raise PacketError("a DISCONNECT that makes an ending session last", spec.PROTOCOL)
+    return min(said, mqtt.max_session_expiry)
+
+
 def _keep_alive(asked: int, most: int) -> int:
     """What the hub makes of the keep alive of a 5.0 client (3.2.2.3.14); 0 = none."""
     return most if most and (not asked or asked > most) else asked

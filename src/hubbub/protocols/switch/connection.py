@@ -60,6 +60,7 @@ from hubbub.wire.http import (
     Request,
     Requests,
     authorization,
+    known_request,
     response,
 )
 from hubbub.wire.site import PLAIN_TEXT, is_browser
@@ -102,10 +103,7 @@ class SwitchConnection(Connection):
         self.over = False
         self.paused = False  # what is pipelined goes on in another turn
         self.wait: Wait | None = None
-        # Headers that may change something here, and whether a browser sent them. Most clients
-        # say the same ones again, and the parser then gives the same object.
-        self.headers: dict[str, str] | None = None
-        self.browser = False
+        self.browser = False  # whether one sent the headers of the request under way
 
     # The conversation
 
@@ -114,7 +112,13 @@ class SwitchConnection(Connection):
             return
         began = False
         try:
-            if self.busy or self.pending:
+            if not (self.busy or self.pending):
+                request = known_request(data, self.message_bytes) if self.requests.between else None
+                if request is not None and request.size == len(data):
+                    self._start(request)
+                    self.link.prompt = not self.busy
+                    return
+            else:
                 self._bound_what_waits(len(data))
             for request in self.requests.feed(data):
                 if self.busy or self.pending or began:
@@ -208,12 +212,16 @@ class SwitchConnection(Connection):
         self.bodiless = request.method == "HEAD"
         self.bound = self.bound or request.path != b"/"
         call = codec.call_of(request)
+        known, site = request.known, self.opening.site
         refusal = None
-        if request.headers is not self.headers:
-            self.browser = is_browser(request.headers)
+        if known is None or known.passed is not site:
             changes = request.path != b"/"
-            refusal = self.opening.site.refusal(request.headers, changes)
-            self.headers = request.headers if changes and refusal is None else None
+            self.browser = is_browser(request.headers)
+            refusal = site.refusal(request.headers, changes)
+            if known is not None and changes and refusal is None and not self.browser:
+                known.passed = site  # of most clients that is so, and for good
+        else:
+            self.browser = False
         try:
             if refusal is not None:
                 self._finish(Answer(refusal.text.encode(), refusal.status))
@@ -221,7 +229,7 @@ class SwitchConnection(Connection):
                 self._finish(Answer(b"Not found: " + request.path, 404))
             elif call.route.operation == "login":
                 self._log_in(call, request)
-            elif self.logins and not self._is_another(request):
+            elif self.logins and (known is not None or not self._is_another(request)):
                 self._answer(call, request, self.logins[0])
             elif call.route.login:
                 self._finish(_ANOTHER if self.logins else _LOG_IN)
@@ -271,16 +279,21 @@ class SwitchConnection(Connection):
     def _finish(self, answer: Answer) -> None:
         """The answer of the request under way; what was pipelined behind it may go on."""
         self.busy = False
-        headers = answer.headers + ((CHALLENGE,) if answer.status == 401 else ())
-        if self.browser:  # it may run what it is answered, and names and payloads are anybody's
-            headers += PLAIN_TEXT
-        said = response(answer.status, answer.body, headers)
-        if self.bodiless and answer.body:
-            said = said[: -len(answer.body)]
+        if answer.status == 200 and not (answer.headers or self.browser or self.bodiless):
+            said = codec.ok(answer.body)
+        else:
+            said = self._said(answer)
         self.link.hold(said, level=answer.level)
         if self.last:
             self.over = True
             self.link.close("")
+
+    def _said(self, answer: Answer) -> bytes:
+        headers = answer.headers + ((CHALLENGE,) if answer.status == 401 else ())
+        if self.browser:  # it may run what it is answered, and names and payloads are anybody's
+            headers += PLAIN_TEXT
+        said = response(answer.status, answer.body, headers)
+        return said[: -len(answer.body)] if self.bodiless and answer.body else said
 
     # Who it is
 

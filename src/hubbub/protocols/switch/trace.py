@@ -88,13 +88,13 @@ class Trace:
     ) -> None:  # fmt: skip
         if message is not None and len(message.payload) > PAYLOAD_BYTES:
             message = _beginning(message)
-        stamp = self._clock.stamp()
-        happened = (self._next, stamp, way, client, queue.name, number, seq, message, took)
+        happened = (
+            self._next, self._clock.stamp(), way, client, queue.name, number, seq, message, took
+        )  # fmt: skip
         self._events.append(happened)
         self._next += 1
-        if self.watches:
-            for watch in self.watches:
-                watch.wake()
+        for watch in self.watches:
+            watch.wake()
 
     def since(self, number: int) -> list[Event]:
         """The events from that number on."""

@@ -23,7 +23,7 @@ from hubbub import schema
 from hubbub.core.broker import Broker
 from hubbub.core.limits import MIB, TURN_SECONDS
 from hubbub.core.message import Message
-from hubbub.core.queue import Queue
+from hubbub.core.queue import PLAIN, Queue
 from hubbub.core.rights import CONSUME
 from hubbub.core.session import row_about
 from hubbub.errors import UnreadableError
@@ -78,8 +78,11 @@ class Reading(Wait):
 
     def _queues(self) -> list[Queue]:
         """Those that there are, and that it may read now."""
-        broker = self.broker
-        found = [broker.state.queues[n] for n in self.names() if n in broker.state.queues]
+        broker, found = self.broker, []
+        for name in self.names():
+            queue = broker.state.queues.get(name)
+            if queue is not None:
+                found.append(queue)
         if self.session.rights is broker.open:
             return found
         return [queue for queue in found if broker.may(self.session, CONSUME, queue.client)]
@@ -94,13 +97,17 @@ class Reading(Wait):
 
     def read(self, cursor: int, by_seq: bool) -> tuple[list[Read], Found | None]:
         """What is above the cursor, oldest first, and the last message that was looked at."""
-        broker, queues = self.broker, self._queues()
-        plain = []
-        for queue in queues:
+        broker = self.broker
+        plain, leased = [], []
+        for queue in self._queues():
             if queue.expiring:
                 broker.queues.overdue.expire(queue)
-            if not queue.settings.lease and (by_seq or queue.next > cursor + 1):
+            if queue.settings is not PLAIN and queue.settings.lease:
+                leased.append(queue)
+            elif by_seq or queue.next > cursor + 1:
                 plain.append(queue)
+        if not (plain or leased):  # as a rule: who asks comes before what it waits for
+            return [], None
         chosen: list[Read] = []
         found = self._chosen(plain, cursor, by_seq) if plain else []
         clock, began = broker.clock, 0.0
@@ -120,9 +127,8 @@ class Reading(Wait):
             else:
                 broker.metrics.drop("memory full")
                 broker.queues.acknowledge(plain[place], number, self.session)
-        for queue in queues:
-            if queue.settings.lease:
-                chosen.extend(self._leased(queue))
+        for queue in leased:
+            chosen.extend(self._leased(queue))
         return chosen, found[-1] if found else None
 
     def _chosen(self, queues: list[Queue], cursor: int, by_seq: bool) -> list[Found]:
