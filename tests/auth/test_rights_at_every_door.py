@@ -36,7 +36,7 @@ from hubbub.protocols.switch import Switch, operations
 from hubbub.protocols.switch import codec as switch
 from hubbub.protocols.switch.connection import OPERATIONS as SWITCH_OPERATIONS
 from hubbub.runtime.node import Node
-from hubbub.web import dashboard, guarded, script
+from hubbub.web import dashboard, guarded, openapi, script
 from hubbub.web.app import Application
 from tests.protocols.smq.device import Device, Hub
 from tests.protocols.switch.journaled import get, post, transfer
@@ -311,6 +311,7 @@ OPERATIONS: dict[str, dict[object, str]] = {
     "web": {
         "/": "no secret", "/admin/": "no secret", "/admin/session": "login",
         "/admin/login": "login", "/admin/logout": "login", dashboard.FILE: "no secret",
+        openapi.PATH: verbs.TRACE,
         "/api/v1/status": verbs.TRACE, "/metrics": verbs.TRACE, "/api/v1/refusals": verbs.TRACE,
         "/api/v1/figures": verbs.TRACE,
         "/api/v1/ls/{kind}": verbs.TRACE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import datetime
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
@@ -20,6 +21,7 @@ Kind = Literal[
     "sessions", "clients", "away", "gone", "subscriptions", "topics", "retained", "queues",
     "calls", "delayed", "bridges",
 ]  # fmt: skip
+WIDE = 1_000  # columns of a table that no terminal shows: nothing is cut
 _STAMPS = ("expires", "due", "since", "time")
 
 
@@ -49,7 +51,7 @@ def ls(
         table = Table(*rows[0], box=None, show_edge=False)
         for row in rows:
             table.add_row(*(_cell(name, value) for name, value in row.items()))
-        Console(markup=False).print(table)
+        Console(markup=False, width=None if sys.stdout.isatty() else WIDE).print(table)
     first = min(offset + 1, answer["count"])
     print(f"{first:,} to {offset + len(rows):,} of {answer['count']:,}" if rows else "none")
 

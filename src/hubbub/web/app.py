@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from hubbub import __version__
 from hubbub.config.settings import Settings
 from hubbub.core.clock import Clock
 from hubbub.core.gate import Admission, Opening
@@ -41,7 +42,7 @@ from hubbub.core.limits import (
 from hubbub.core.rights import MANAGE
 from hubbub.runtime.archive import JournalArchive
 from hubbub.runtime.figures import Figures
-from hubbub.web import dashboard, listing, prometheus, script
+from hubbub.web import dashboard, listing, openapi, prometheus, script
 from hubbub.web.guarded import (
     ADMISSION,
     HEALTH,
@@ -70,6 +71,7 @@ log = logging.getLogger("hubbub.web")
 _DATE_SECONDS = 1.0
 _STOP_SECONDS = 2.0
 _PAGING = {"limit": 1_000, "offset": 999_999_999}  # of the status, and the most of each
+_LISTED = {**_PAGING, "limit": 10_000}  # the same of what `ls` lists
 POINTS = 1_000  # of the figures, if nobody says how many: what a chart can show
 SUBTOPICS = "$SYS/#"  # who may manage the hub may manage them: no rule knows their names
 _OURS = (PAGE, "/api/v1/", "/metrics", script.PATH, HEALTH, READY)  # before a mounted application
@@ -114,6 +116,7 @@ class Application:
                 Route("/api/v1/figures", self._figures),
                 Route("/api/v1/ls/{kind}", self._list),
                 *self._looking.routes(),
+                Route(openapi.PATH, self._described),
                 Route(JOURNAL, self._rows),
                 Route(HISTORY + "/{topic:path}", self._history),
                 Route(PUBLISH, self._take, methods=["POST"]),
@@ -204,6 +207,11 @@ class Application:
             return refused(404, "this hub keeps no journal: see journal.record and durability")
         return await self._journal(request)
 
+    async def _described(self, request: WebRequest) -> Response:
+        """The API, for programs that read such a thing."""
+        routes = self.asgi.routes
+        return JSONResponse(openapi.document(routes, listing.KINDS, __version__))
+
     async def _history(self, request: WebRequest) -> Response:
         return await history(request, self._hub.broker, self._hub.archive)
 
@@ -267,13 +275,11 @@ class Application:
         if things is None:
             return refused(404, f"{kind[:40]!r} is none of {', '.join(listing.KINDS)}")
         try:
-            wanted = _paging(given)
+            wanted = _paging(given, _LISTED)
         except ValueError as error:
             return refused(400, str(error))
         limit, offset = wanted.get("limit", 100), wanted.get("offset", 0)
-        found = await listing.page(
-            things(self._hub.broker), given.get("search", ""), limit, offset
-        )
+        found = await listing.page(things(self._hub.broker), given.get("search", ""), limit, offset)
         return JSONResponse({kind: found.items, "count": found.total})
 
     async def _metrics(self, request: WebRequest) -> Response:
@@ -361,9 +367,9 @@ class _Beside:
         await (self._ours if ours else self._mounted)(scope, receive, send)
 
 
-def _paging(given: Mapping[str, str]) -> dict[str, int]:
+def _paging(given: Mapping[str, str], most: Mapping[str, int] = _PAGING) -> dict[str, int]:
     """What of `limit` and `offset` is given. ValueError says what is wrong with one."""
-    return {name: number_in(given, name, most) for name, most in _PAGING.items() if name in given}
+    return {name: number_in(given, name, least) for name, least in most.items() if name in given}
 
 
 def _not_found(request: WebRequest, error: Exception) -> PlainTextResponse:

@@ -34,8 +34,9 @@ async def history(request: Request, broker: Broker, archive: JournalArchive | No
     given, name = request.query_params, request.path_params["topic"]
     asks = session_of(request.scope[ADMISSION])
     unknown = given.keys() - {"last", "since"}
-    if unknown:
-        return refused(400, f"{min(unknown)[:40]!r}: expected last or since")
+    if unknown or "" in given.values():
+        wrong = min(unknown | {name for name, value in given.items() if not value})
+        return refused(400, f"{wrong[:40]!r}: expected ?last=N or ?since=1h")
     last = given.get("last", "" if "since" in given else LAST)
     try:
         past = past_of(last, given.get("since", ""), broker.clock.stamp())

@@ -1,0 +1,86 @@
+"""The description of the API is of its routes, and what it says of them holds.
+
+`schemathesis run http://HOST:PORT/api/v1/openapi.json --exclude-path /api/v1/tail` asks much more,
+by hand; what it says of `publish`, `ids` and `journal?to=` is that a schema cannot say all that is
+valid there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from hubbub import connect
+from hubbub.web import guarded, openapi
+from hubbub.web.listing import KINDS
+from hubbub.web.openapi import OPERATIONS
+from tests.process import RunningHub
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+async def api(hub: RunningHub) -> Any:
+    async with connect(hub.url("mqtt")) as client:
+        await client.publish("a", b"x", 1, True)
+        await client.publish("$queue/a", b"x", 1)
+    async with httpx.AsyncClient(base_url=hub.url("http"), trust_env=False, timeout=30) as web:
+        yield web
+
+
+async def test_each_route_is_described_and_nothing_else(api: httpx.AsyncClient) -> None:
+    said = (await api.get(openapi.PATH)).json()
+    found = {f"{method.upper()} {path}" for path, item in said["paths"].items() for method in item}
+    assert found == set(OPERATIONS) and said["openapi"] == "3.1.0"
+    page = (ROOT / "docs/reference/http-api.md").read_text("utf-8")
+    for path in said["paths"]:
+        assert path.partition("{")[0] in page, f"{path} is not in docs/reference/http-api.md"
+    for reference in re.findall(r"#/components/schemas/(\w+)", repr(said)):
+        assert reference in said["components"]["schemas"]
+    names = [one["operationId"] for item in said["paths"].values() for one in item.values()]
+    assert len(names) == len(set(names))
+    [kind] = [one for one in said["paths"]["/api/v1/ls/{kind}"]["get"]["parameters"][:1]]
+    assert kind["schema"]["enum"] == list(KINDS)
+
+
+def values(schema: dict[str, Any]) -> Iterator[tuple[str, bool]]:
+    """What a parameter may be at its edges, and what it may not."""
+    if "enum" in schema:
+        yield from ((one, True) for one in schema["enum"])
+        yield "nothing", False
+    elif schema["type"] == "integer":
+        yield from ((str(schema[edge]), True) for edge in ("minimum", "maximum"))
+        yield from ((str(one), False) for one in (schema["maximum"] + 1, -1, "x", "1.5", ""))
+    elif schema.get("pattern", "").endswith("d]$"):
+        yield from (("1h", True), ("90s", True), ("", False), ("1y", False))
+    else:
+        yield "a", True
+        yield from [("a/#b", False)] if "pattern" in schema else []
+
+
+async def test_what_is_described_holds_at_its_edges(api: httpx.AsyncClient) -> None:
+    said = (await api.get(openapi.PATH)).json()
+    del said["paths"]["/api/v1/tail"]  # which has no end
+    for path, item in said["paths"].items():
+        operation = item.get("get")
+        for one in operation["parameters"] if operation else ():
+            for value, valid in values(one["schema"]):
+                others = {p["name"]: "a" for p in operation["parameters"] if p["required"]}
+                given = others | ({"kind": "topics"} if "kind" in others else {})
+                if one["name"] in ("to", "most") and path == guarded.JOURNAL:
+                    given["from"] = "1"  # which they say the end of
+                given[one["name"]] = value
+                inside = re.search(r"\{(\w+)\}", path)
+                where = path.format(**{name: quote(one) for name, one in given.items()})
+                given.pop(inside[1] if inside else "", None)
+                answer = await api.get(where, params=given)
+                assert str(answer.status_code) in operation["responses"], (where, given)
+                assert answer.is_success == valid, (where, given, answer.text[:200])
+                kinds = operation["responses"][str(answer.status_code)]["content"]
+                assert answer.headers["content-type"].partition(";")[0] in kinds, (where, given)
