@@ -275,12 +275,13 @@ async def test_onpublish_sees_and_decides_about_every_message() -> None:
             await panel.publish("a", b"last")
             await heard.until(3)
             number, stid = device.number, hub.subtopic2tid("s")
-            hub.publish(b"bad, but ours", "a")
+            hub.publish(b"bad, also ours", "a")
+            hub.publish(b"ours", "a")
             await heard.until(4)
-    assert [call[0] for call in heard.calls] == [b"0fine", b"2fine", b"last", b"bad, but ours"]
+    assert [call[0] for call in heard.calls] == [b"0fine", b"2fine", b"last", b"ours"]
     passed = [call for call in asked.calls if call[0] != b""]
     assert [call[0] for call in passed] == [
-        b"0fine", b"1-bad", b"2fine", b"bad too", b"bad three", b"last",
+        b"0fine", b"1-bad", b"2fine", b"bad too", b"bad three", b"last", b"bad, also ours", b"ours",
     ]  # fmt: skip
     assert passed[0][1:4] == (number, tid, stid) and passed[0][4].uid == "device-1"
     assert [call[4].protocol for call in passed[3:5]] == ["mqtt", "switch"]
@@ -300,12 +301,13 @@ async def test_ondrop_hears_what_nobody_got() -> None:
             await device.subscribe("somebody")
             await panel.publish("somebody", b"5")
             assert (await message(device)).payload == b"5"
-            calls += (await dropped.until(3))[2:]
+            calls += (await dropped.until(4))[2:]
             tid = hub.topic2tid("nobody")
             assert calls[0][:4] == (b"1", device.number, tid, hub.subtopic2tid("s"))
             assert calls[1][:3] == (b"2", device.number, 123456)
             assert calls[2][0] == b"3" and calls[2][2] == tid and calls[2][4].uid == "panel-1"
-            assert len(dropped.calls) == 3
+            assert calls[3][:3] == (b"ours", hub.gettid(), tid)
+            assert len(dropped.calls) == 4
 
 
 async def test_topics_without_a_number_get_one_as_long_as_there_may_be_more() -> None:

@@ -59,10 +59,10 @@ from hubbub.core.topics import (
     DELAYED,
     QUEUE,
     SHARE,
-    SYSTEM,
     client_number,
     delayed_topic,
     is_bridge_state,
+    is_system,
     matches,
 )
 from hubbub.schema import Row, column_of, name_to_wire
@@ -408,7 +408,7 @@ class Broker(Context):
             seconds, name = delayed_topic(name)
             if not seconds or name in self.controls:  # commands have secrets in them
                 return False
-        if name.startswith(SYSTEM) and not self._is_anothers_state(name):
+        if is_system(name) and not self._is_anothers_state(name):
             return False
         return self.may(session, verb_of(name), name)
 
@@ -449,7 +449,7 @@ class Broker(Context):
             route.subscriptions = [self.replies.entrance]
             return route
         may = self.may_publish(sender, name)
-        if not (may or name.startswith(SYSTEM)):
+        if not (may or is_system(name)):
             self.refuse(sender, verb_of(name), name)
         route.allowed = may and not name.startswith(DELAYED)
         if name.startswith(QUEUE):

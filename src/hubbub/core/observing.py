@@ -30,7 +30,7 @@ class Observers:
     def count(self, name: str) -> int:
         """How many connected clients a publish to the name would reach, each once."""
         if name.startswith(CLIENT):
-            return self.broker.reachable(client_number(name))
+            return int(self.broker.reachable(client_number(name)))
         found: set[Session] = set()
         for subscription in self.broker.matching(name):
             session = subscription.session

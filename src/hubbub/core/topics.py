@@ -25,7 +25,7 @@ SELF: Final = "$client/self"  # subscribed to: what is published to the client's
 SHARE: Final = "$share/"
 SYSTEM: Final = "$SYS"
 DELAYED: Final = "$delayed/"
-OWN: Final = (SYSTEM, QUEUE, CLIENT, SHARE, DELAYED, "$hub/")  # names that mean something here
+OWN: Final = ("$SYS/", QUEUE, CLIENT, SHARE, DELAYED, "$hub/")  # names that mean something here
 DELAY_SECONDS: Final = 4_294_967  # 49.7 days: as milliseconds they fit into 32 bits
 # U+0000 to U+001F, U+007F to U+009F, and the last two of each of the 17 planes.
 _UNFIT: Final = re.compile(
@@ -55,9 +55,16 @@ def delayed_topic(name: str) -> tuple[int, str]:
     seconds, _, topic = name[len(DELAYED) :].partition("/")
     if not (seconds.isascii() and seconds.isdecimal() and len(seconds) <= 7 and is_name(topic)):
         return 0, ""
-    if not 1 <= int(seconds) <= DELAY_SECONDS or topic.startswith((SYSTEM, CLIENT, DELAYED)):
+    if topic.startswith((CLIENT, DELAYED)) or is_system(topic):
+        return 0, ""
+    if not 1 <= int(seconds) <= DELAY_SECONDS:
         return 0, ""
     return int(seconds), topic
+
+
+def is_system(name: str) -> bool:
+    """Whether it is the hub's own: `$SYSTEM/x` is a name like others."""
+    return name.startswith(SYSTEM) and (len(name) == len(SYSTEM) or name[len(SYSTEM)] == "/")
 
 
 def is_bridge_state(name: str) -> bool:

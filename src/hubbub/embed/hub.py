@@ -398,7 +398,7 @@ class Hub:
     @_on_the_loop
     def subscribe(
         self,
-        topic: str,
+        topic: str | int,
         onmsg: Function | None = None,
         subtopic: str | int | None = None,
         json: bool = False,
@@ -420,6 +420,8 @@ class Hub:
         `since` begin in the past: the newest so many messages that the journal has, those since
         "90s", "30m", "1h", "7d" or an ISO time; ValueError if the hub keeps no journal.
         """
+        topic = self._topic_named(topic)
+        _check_callable(onmsg)
         self._check_filter(topic, filter)
         past = None
         if last or since:
@@ -442,13 +444,15 @@ class Hub:
         return self.node.broker.topic_id(topic, self._me)
 
     @_on_the_loop
-    def unsubscribe(self, topic: str) -> None:
+    def unsubscribe(self, topic: str | int) -> None:
         """Remove every function of that topic, those of its sub-topics included."""
+        topic = self._topic_named(topic)
         if self._wishes.pop(topic, None) is not None and topic != SELF:
             self.node.broker.unsubscribe(self._me, topic)
 
     def onmsg(self, function: Function | None) -> None:
         """The default function: for subscriptions without one, and for JSON that is none."""
+        _check_callable(function)
         self._onmsg = function
 
     @_on_the_loop
@@ -458,6 +462,8 @@ class Hub:
         A topic, by name or number, answers at once, and counts the clients of every protocol
         that a publish would reach. A client, by number, answers once: 0 when it is gone.
         """
+        if not callable(onchange):
+            raise TypeError(f"expected a function, got {onchange!r}")
         broker = self.node.broker
         name = self._name_of(topic)
         count = 0
@@ -589,7 +595,7 @@ class Hub:
         route = broker.route(self._me, name)
         if route.bounded and broker.is_full(sender, route, 1, False, message.qos):
             return False
-        run = self._program.passed = run_of(message, sender, route)
+        run = run_of(message, sender, route)
         seq = self._me.answered(name)
         if seq:
             broker.queues.answer(self._me, seq, run)
@@ -620,6 +626,17 @@ class Hub:
         known = self._me.subscriptions.get(topic)
         if known is not None and known.literal == filter:
             raise ValueError(f"{topic!r} is subscribed to already, as a name or as a filter")
+
+    def _topic_named(self, topic: str | int) -> str:
+        """A topic that is given by its name or its number. ValueError if nothing has that."""
+        if isinstance(topic, str):
+            return topic
+        if topic == self._me.number:
+            return SELF
+        name = self.node.broker.state.topics.names.get(topic)
+        if name is None:
+            raise ValueError(f"no topic has the number {topic!r}")
+        return name
 
     def _subtopic_key(self, subtopic: str | int | None) -> str | int | None:
         """A name where there is one, so that it is found however it was given."""
@@ -654,6 +671,12 @@ class Hub:
         if name.startswith(CLIENT):
             del self._observing[name]
         self._calls.soon(onchange, count, topic)
+
+
+def _check_callable(function: object) -> None:
+    """TypeError now, and not when the first message comes."""
+    if function is not None and not callable(function):
+        raise TypeError(f"expected a function or None, got {function!r}")
 
 
 def _payload(data: Any) -> tuple[bytes, str]:

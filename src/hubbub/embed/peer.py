@@ -15,7 +15,7 @@ from hubbub.core.gate import Opening
 from hubbub.core.message import Message
 from hubbub.core.names import Names
 from hubbub.core.session import Session
-from hubbub.core.topics import client_number
+from hubbub.core.topics import CLIENT, client_number
 from hubbub.schema import name_from_wire
 
 SERVER_UID: Final = "SMQ server client"  # of the hub's own peer
@@ -172,7 +172,9 @@ class Peers:
         """
         broker, me = self.broker, self.me
         answer = broker.replies.id_of(message, me) if received and message.reply_to else 0
-        tid = client_number(message.topic) or broker.topic_id(message.topic, me)
+        tid = client_number(message.topic)  # 0 was never anybody's, and gets no other number
+        if not message.topic.startswith(CLIENT):
+            tid = broker.topic_id(message.topic, me)
         subtid = (message.properties or {}).get(SUBTID, 0)
         if message.subtopic:
             subtid = broker.subtopic_id(message.subtopic, me)

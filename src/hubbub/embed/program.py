@@ -47,8 +47,8 @@ NO: Final = 6
 class Program(Hooks):
     """The functions of one program, each None if it was not given.
 
-    `peers` is there once the hub runs. `passed` is a run that needs no asking: one of the hub's
-    own, or a part of one that was asked about.
+    `peers` is there once the hub runs. `passed` is a run that needs no asking:
+    a part of one that was asked about.
     """
 
     def __init__(
@@ -62,6 +62,11 @@ class Program(Hooks):
         onconnect: Function | None,
         onclose: Function | None,
     ) -> None:
+        for function in (
+            authenticate, permittop, permitsubtop, onpublish, ondrop, onconnect, onclose,
+        ):  # fmt: skip
+            if function is not None and not callable(function):
+                raise TypeError(f"expected a function or None, got {function!r}")
         for function in (permittop, permitsubtop, onpublish):
             if inspect.iscoroutinefunction(function):
                 raise TypeError(
@@ -70,6 +75,7 @@ class Program(Hooks):
                 )
         self.peers: Peers
         self.passed: Run | None = None
+        self._deciding = False
         self._calls = calls
         self._authenticate = authenticate
         self._permittop = permittop
@@ -154,15 +160,19 @@ class Program(Hooks):
     def passes(self, run: Run) -> bool:
         """A run of which some may not pass goes on in parts, each of which comes here again."""
         sender = run.sender
-        if self._onpublish is None or run is self.passed or sender is self.peers.me or sender.far:
+        if self._onpublish is None or run is self.passed or self._deciding or sender.far:
             return True  # what came from another node was asked about there
         if not run.route.allowed:
             return True  # it is dropped anyway
         peers, peer = self.peers, self.peers.of(run.sender)
-        passing = [
-            self._decides(self._onpublish, message.payload, *peers.numbers(message), peer)
-            for message in run.messages()
-        ]
+        self._deciding = True  # what the function itself publishes is not asked about, for ever
+        try:
+            passing = [
+                self._decides(self._onpublish, message.payload, *peers.numbers(message), peer)
+                for message in run.messages()
+            ]
+        finally:
+            self._deciding = False
         if all(passing):
             return True
         for index, passes in enumerate(passing):
@@ -172,7 +182,7 @@ class Program(Hooks):
         return False
 
     def undelivered(self, run: Run) -> None:
-        if self._ondrop is None or run.sender is self.peers.me or run.sender.far or run.retain:
+        if self._ondrop is None or run.sender.far or run.retain:
             return
         peer = self.peers.of(run.sender)
         for message in run.messages():

@@ -46,7 +46,7 @@ from hubbub.core.link import Link
 from hubbub.core.message import Message
 from hubbub.core.rights import verb_of
 from hubbub.core.session import Session
-from hubbub.core.topics import SYSTEM, is_name, is_text
+from hubbub.core.topics import is_name, is_system, is_text
 from hubbub.runtime.rates import Rates, Toll
 from hubbub.schema import Row, column_of
 from hubbub.web.guarded import ADMISSION, outdated, refused, session_of
@@ -80,7 +80,7 @@ class Topic(Struct, frozen=True):
     topic: str
 
     def complaint(self) -> str:
-        if not is_name(self.topic) or self.topic.startswith((SYSTEM, "$hub/")):
+        if not is_name(self.topic) or is_system(self.topic) or self.topic.startswith("$hub/"):
             return f"{self.topic!r} is no topic to publish to"
         return ""
 

@@ -1,0 +1,107 @@
+"""Corners of the hub API where a program would be surprised: each is as in the reference."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hubbub import Hub
+from tests.clients import PATIENCE, smq
+
+
+async def soon(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_what_cannot_be_called_is_said_at_once() -> None:
+    wrong: Any = 5
+    for option in ("authenticate", "permittop", "onpublish", "ondrop", "onconnect", "onclose"):
+        with pytest.raises(TypeError, match="expected a function"):
+            Hub(**{option: wrong})
+    async with Hub() as hub:
+        for call in (
+            lambda: hub.subscribe("a", wrong), lambda: hub.onmsg(wrong),
+            lambda: hub.observe("a", wrong), lambda: hub.observe("a", None),  # type: ignore[arg-type]
+        ):  # fmt: skip
+            with pytest.raises(TypeError, match="expected a function"):
+                call()
+        assert hub.subscribe("a", print), "nothing was left behind by what failed"
+
+
+async def test_a_function_that_fails_drops_none_of_those_that_wait() -> None:
+    heard: list[bytes] = []
+
+    def fails(data: bytes, *rest: object) -> None:
+        heard.append(data)
+        raise RuntimeError(data)
+
+    async with Hub() as hub:
+        hub.subscribe("a", fails)
+        for number in range(5):
+            hub.publish(b"%d" % number, "a")
+        await soon(lambda: len(heard) == 5)
+
+
+async def test_numbers_where_names_are_taken() -> None:
+    heard: list[bytes] = []
+    async with Hub() as hub:
+        tid = hub.create("a")
+        assert hub.subscribe(tid, lambda data, *rest: heard.append(data)) == tid
+        hub.publish(b"1", "a")
+        await soon(lambda: heard == [b"1"])
+        hub.unsubscribe(tid)
+        hub.publish(b"2", tid)
+        assert hub.subscribe(hub.gettid(), lambda data, *rest: heard.append(data)) == hub.gettid()
+        hub.publish(b"3", hub.gettid())
+        await soon(lambda: heard == [b"1", b"3"])
+        with pytest.raises(ValueError, match="no topic has the number"):
+            hub.subscribe(12345)
+
+
+async def test_what_the_hub_itself_publishes_is_decided_about_too() -> None:
+    decided: list[bytes] = []
+    dropped: list[tuple[bytes, int]] = []
+    heard: list[bytes] = []
+
+    def onpublish(data: bytes, *rest: object) -> bool:
+        decided.append(data)
+        if data == b"again":
+            hub.publish(b"from inside", "a")  # is not asked about: it would never end
+        return data != b"no"
+
+    def ondrop(data: bytes, ptid: int, tid: int, *rest: object) -> None:
+        dropped.append((data, tid))
+
+    hub = Hub(listen="127.0.0.1:0", onpublish=onpublish, ondrop=ondrop)
+    async with hub:
+        tid = hub.subscribe("a", lambda data, *rest: heard.append(data))
+        for data in (b"yes", b"no", b"again"):
+            hub.publish(data, tid)
+        await soon(lambda: len(heard) == 3)
+        assert set(heard) == {b"yes", b"again", b"from inside"}
+        assert decided == [b"yes", b"no", b"again"]
+        number = hub.create("nobody")
+        hub.publish(b"lost", "nobody")
+        await soon(lambda: dropped == [(b"lost", number)])
+
+
+async def test_zero_is_nobodys_number_and_gone_is_zero() -> None:
+    dropped: list[int] = []
+    gone: list[object] = []
+    hub = Hub(listen="127.0.0.1:0", ondrop=lambda data, ptid, tid, *rest: dropped.append(tid))
+    async with hub:
+        assert hub.publish(b"x", 0) is False
+        async with smq(hub) as device:
+            assert await device.create("$SYSTEM/x") > 1, "only $SYS/… is the hub's"
+            before = len(hub.topics())
+            await device.publish(0, b"x")
+            await soon(lambda: dropped == [0])
+            assert len(hub.topics()) == before
+            hub.observe(device.number, lambda count, number: gone.append(count))
+        await soon(lambda: len(gone) == 1)
+        assert gone == [0] and type(gone[0]) is int
