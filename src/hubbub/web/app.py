@@ -11,6 +11,7 @@ import logging
 import typing
 from collections.abc import Mapping
 from email.utils import formatdate
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,7 +28,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from hubbub import __version__
 from hubbub.config.settings import Settings
 from hubbub.core.clock import Clock
 from hubbub.core.gate import Admission, Opening
@@ -210,7 +210,7 @@ class Application:
     async def _described(self, request: WebRequest) -> Response:
         """The API, for programs that read such a thing."""
         routes = self.asgi.routes
-        return JSONResponse(openapi.document(routes, listing.KINDS, __version__))
+        return JSONResponse(openapi.document(routes, listing.KINDS, version("hubbub")))
 
     async def _history(self, request: WebRequest) -> Response:
         return await history(request, self._hub.broker, self._hub.archive)
