@@ -15,6 +15,8 @@ command -v npm >/dev/null || missing="$missing npm"
 command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] || missing="$missing haproxy"
 command -v nats-server >/dev/null || [ -x /usr/sbin/nats-server ] || missing="$missing nats-server"
 command -v promtool >/dev/null || missing="$missing prometheus"
+[ -d /usr/lib/postgresql ] || missing="$missing postgresql"
+[ -e /usr/share/java/postgresql.jar ] || missing="$missing libpostgresql-jdbc-java"
 [ -n "$missing" ] || exit 0
 
 skip() {
@@ -44,6 +46,7 @@ export DEBIAN_FRONTEND=noninteractive
     skip "apt-get failed"
 # The packages enable their services for the next boot; nobody asked for that.
 if [ -d /run/systemd/system ]; then
-    systemctl -q disable mosquitto.service nats-server.service prometheus.service 2>/dev/null
+    systemctl -q disable mosquitto.service nats-server.service prometheus.service \
+        postgresql.service 2>/dev/null
 fi
 exit 0

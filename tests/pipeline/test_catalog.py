@@ -311,5 +311,5 @@ def test_names_that_are_no_catalog(tmp_path: Path) -> None:
         with pytest.raises(HubbubError, match="catalog"):
             Stage(tmp_path / name[:4], name)
     with pytest.raises(SettingError, match="pipeline.catalog"):
-        need_local(Named(BESIDE), True)
-    need_local(Named(), True)
+        need_local(Named(BESIDE), (), True)
+    need_local(Named(), (), True)

@@ -14,6 +14,7 @@ from hubbub.journal.writer import Journal
 from hubbub.schema import PUBLISH, Row
 from hubbub.spark.start import session
 
+POSTGRES = Path("/usr/share/java/postgresql.jar")  # a driver has to be there when Spark starts
 SECOND = 1_000_000
 NOON = 1_767_268_800 * SECOND  # 2026-01-01 12:00 UTC
 
@@ -69,7 +70,8 @@ def readings_rows(count: int) -> list[Row]:
 
 @pytest.fixture(scope="session")
 def spark(quick_java: None) -> Iterator[SparkSession]:
-    running = session("local[2]", **{"spark.sql.shuffle.partitions": "1"})
+    jars = {"spark.jars": str(POSTGRES)} if POSTGRES.exists() else {}
+    running = session("local[2]", **{"spark.sql.shuffle.partitions": "1", **jars})
     yield running
     running.stop()
 

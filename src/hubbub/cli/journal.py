@@ -17,7 +17,7 @@ from rich.table import Table as Shown
 
 from hubbub.config.settings import DEFAULT_DATA
 from hubbub.journal import backup as copies
-from hubbub.journal import examine, lock
+from hubbub.journal import examine, holds, lock
 
 # What `verify` ends with, and a start that meets the same.
 _DAMAGED: Final = 1
@@ -43,6 +43,37 @@ def _bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(what, total=total)
         yield lambda done: progress.advance(task, done)
+
+
+@app.command()
+def hold(
+    name: Annotated[str, typer.Argument(help="Of the reader; without one all are shown.")] = "",
+    data: Data = _DATA,
+    at: Annotated[
+        int | None, typer.Option(metavar="SEQ", min=0, help="It has read up to this row.")
+    ] = None,
+    days: Annotated[
+        float, typer.Option(metavar="DAYS", min=0.01, help="If it does not move on, it ends.")
+    ] = holds.DAYS,
+    release: Annotated[bool, typer.Option("--release", help="Wait for it no more.")] = False,
+) -> None:
+    """Let retention wait for a reader: rows that it has not read do not go for their age."""
+    directory = examine.directory_of(data)
+    if not name:
+        for one in holds.holds(directory.path):
+            state = "over" if one.over() else f"for {one.days:g} days"
+            print(f"{one.name}: read up to row {one.seq}, {state}")
+        return
+    if release:
+        holds.release(directory.path, name)
+        print(f"Retention does not wait for {name} any more.")
+        return
+    seq = at if at is not None else max(examine.inventory(directory).first - 1, 0)
+    holds.hold(directory.path, name, seq, days)
+    print(
+        f"Rows after {seq} wait for {name}, for {days:g} days from now; say it again, with --at, "
+        "when it has read more."
+    )
 
 
 @app.command()

@@ -30,6 +30,7 @@ from hubbub.cli.tables import Data, Master, Remote, need_spark
 from hubbub.config.settings import DEFAULT_DATA
 from hubbub.config.sources import load
 from hubbub.errors import SettingError
+from hubbub.journal import holds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,6 +100,9 @@ def run(
     config: Annotated[
         str, typer.Option("--config", "-c", metavar="FILE", help="Read pipeline.… of it.")
     ] = "",
+    hold: Annotated[
+        str, typer.Option(metavar="NAME", help="Retention of the journal waits for this reader.")
+    ] = "",
     master: Master = "local[*]",
     remote: Remote = "",
 ) -> None:
@@ -114,6 +118,8 @@ def run(
     named = _named(catalog, config)
     if to and keep:
         raise SettingError("--keep does not reach --to: use the lifecycle rules of the storage")
+    if hold and hub:
+        raise SettingError("--hold: only for a journal in DIR, not for that of a hub elsewhere")
     if not hub:
         _need_journal(data)
     if not to:
@@ -141,7 +147,8 @@ def run(
         print(f"Spark's own pages: {ui}")
     print("Spark runs; its first batch takes longer than the others.", flush=True)
     try:
-        with _Progress(counted) as progress, _watch(data, to, ui, counted, progress):
+        holding = Path(data) if hold else None
+        with _Progress(counted, holding, hold) as progress, _watch(data, to, ui, counted, progress):
             pipeline.run(
                 spark, data, stop, progress.report, every=every, once=once, skip_lost=skip_lost,
                 rules=said, publish=publish, only=names, to=to, keep=days,
@@ -303,8 +310,10 @@ def _patient(stop: threading.Event, seconds: float) -> _Handler:
 class _Progress:
     """Shows what the pipeline does: one picture in a terminal, else a line a batch."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, data: Path | None = None, hold: str = "") -> None:
         self._metrics = metrics
+        self._data = data  # of the journal that waits for `hold`
+        self._hold = hold
         self.watch: Watch | None = None
         self._console = Console()
         self._reports: deque[Report] = deque(maxlen=_SHOWN)
@@ -335,6 +344,8 @@ class _Progress:
     def report(self, report: Report) -> None:
         self._reports.append(report)
         self._metrics.report(report)
+        if self._data is not None:
+            holds.hold(self._data, self._hold, report.seq)
         if self.watch is not None:
             self.watch.report(report)
         if self._live is not None:

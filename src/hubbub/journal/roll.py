@@ -39,6 +39,7 @@ from hubbub.journal.disk import FULL
 from hubbub.journal.files import Replacement, write_at
 from hubbub.journal.frame import Frame
 from hubbub.journal.healing import heal, judged, set_aside, whole_snapshot, without_beginning
+from hubbub.journal.holds import held
 from hubbub.journal.lock import Lock
 from hubbub.journal.segments import Directory
 from hubbub.schema import Row
@@ -330,12 +331,16 @@ def _joined(frames: list[Frame], most: int = PACKED_ROWS) -> Iterator[list[Frame
 
 
 def remove(directory: Directory, keep_seconds: float, keep_bytes: int) -> None:
-    """Remove whole segments, oldest first, that are too old or too much."""
+    """Remove whole segments, oldest first, that are too old or too much. Readers that hold rows
+    keep them from getting old, and not from being too much.
+    """
+    upto = held(directory.path)
     total = sum(directory.segment(first).stat().st_size for first in directory.segments())
     oldest = (time.time() - keep_seconds) * 1_000_000
     for first, following in _covered(directory):
         path = directory.segment(first)
-        old = keep_seconds and _last_time(path, following) < oldest
+        read = upto is None or following - 1 <= upto
+        old = read and keep_seconds and _last_time(path, following) < oldest
         if not old and not (keep_bytes and total > keep_bytes):
             return
         total -= path.stat().st_size

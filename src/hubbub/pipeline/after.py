@@ -1,4 +1,5 @@
-"""What is done between two batches on a local disk: the catalog follows, small files are merged.
+"""What is done between two batches on a local disk: the catalog and sinks follow, small files are
+merged.
 
 Called by `run`. A catalog is asked for by its name, and pyiceberg is loaded only then.
 """
@@ -8,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hubbub.errors import SettingError
+from pyspark.sql import SparkSession
+
+from hubbub.errors import DirectoryError, SettingError
 from hubbub.pipeline.compact import tidied, tidy
+from hubbub.pipeline.jdbc import JdbcSink
 from hubbub.pipeline.layout import Layout, Progress
+from hubbub.pipeline.rules import Sink
 from hubbub.pipeline.tables.table import AnyTable
 
 if TYPE_CHECKING:
@@ -29,8 +34,12 @@ class Named(NamedTuple):
 NOWHERE: Final = Named()
 
 
-def need_local(named: Named, far: bool) -> None:
-    """Raise SettingError if there is to be a catalog of tables that are `far`."""
+def need_local(named: Named, sinks: tuple[Sink, ...], far: bool) -> None:
+    """Raise SettingError if a catalog or sinks are to follow tables that are `far`."""
+    if sinks and far:
+        raise SettingError(
+            "sink: only tables in a data directory, written without --remote, have sinks"
+        )
     if named.name and far:
         raise SettingError(
             "pipeline.catalog: only tables in a data directory, written without --remote, can be "
@@ -48,20 +57,52 @@ class After:
         tables: tuple[AnyTable, ...],
         keep: dict[str, float],
         notice: Callable[[str], None],
+        sinks: tuple[Sink, ...] = (),
+        spark: Callable[[], SparkSession | None] = lambda: None,
     ) -> None:
         self._layout = layout
         self._keep = keep
+        self._notice = notice
+        named_so = {table.name: table for table in tables}
+        for sink in sinks:
+            if sink.table not in named_so:
+                raise SettingError(f"sink {sink.name!r}: {sink.table} is not among --tables")
+        self._sinks = [JdbcSink(one, layout, named_so[one.table], spark) for one in sinks]
+        self._trouble: dict[str, str] = {}
         self._catalogued = _catalogued(named, layout, tables, notice) if named.name else None
 
     def __call__(self, now: Progress, before: Progress | None) -> None:
         if self._catalogued is not None:
             self._catalogued.follow(now)
+        self._sink(now)
         tidy(self._layout, self._keep, now, before)
         if self._catalogued is not None and tidied(now, before):
             self._catalogued.tidied(now)
 
+    def begin(self) -> None:
+        """Bring the sinks to where the tables are: there may be nothing new for long."""
+        now = self._layout.progress()
+        if now is not None:
+            self._sink(now)
+
+    def _sink(self, now: Progress) -> None:
+        """The tables go on whatever happens to a database, which gets what it lacks later."""
+        for sink in self._sinks:
+            before = self._trouble.pop(sink.name, "")
+            try:
+                sink.follow(now)
+            except DirectoryError as error:
+                self._trouble[sink.name] = str(error)
+                if str(error) != before:
+                    self._notice(f"{error}; the tables go on, it gets what it lacks later")
+                continue
+            if before:
+                self._notice(f"{sink.name} has all batches again")
+
     def end(self) -> None:
-        """Raise DirectoryError if the catalog is not where the tables are."""
+        """Raise DirectoryError if the catalog or a sink is not where the tables are."""
+        for trouble in self._trouble.values():
+            raise DirectoryError(f"{trouble}; the tables are whole, the next run tells it all")
         if self._catalogued is not None:
             self._catalogued.end()
 

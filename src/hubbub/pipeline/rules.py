@@ -21,6 +21,15 @@
     topics = "plant/+/climate"
     columns.temperature = "$.temp DOUBLE"
 
+    [[sink]]                       # rows of a table into a database: see `pipeline.jdbc`
+    name = "warehouse"
+    table = "readings"
+    url = "jdbc:postgresql://127.0.0.1/plant"
+    into = "readings"
+    key = ["seq", "path"]
+    user = "hubbub"
+    password_file = "secret"
+
 Read by the command line, carried to Spark's workers by the tables that decode. A path is one of
 `pipeline.decode`. The SQL of an alert sees the rows that a batch adds to each table.
 """
@@ -37,7 +46,7 @@ import msgspec
 
 from hubbub.errors import SettingError
 from hubbub.pipeline.decode import decoder_of
-from hubbub.pipeline.typed import Field, Typed, checked, whole
+from hubbub.pipeline.typed import SHIPPED, Field, Typed, checked, whole
 from hubbub.spark.filters import pattern_of
 
 MAX_AGE: Final = 3600.0  # seconds: who catches up after a day off cries no old alarms
@@ -63,6 +72,18 @@ class Alert(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_age: float = MAX_AGE
 
 
+class Sink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A database that gets the rows of a table (`pipeline.jdbc`), each once by its key."""
+
+    name: str
+    table: str
+    url: str
+    into: str
+    key: tuple[str, ...]
+    user: str = ""
+    password_file: str = ""
+
+
 class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file. Without one, content types and JSON decide, and time is the hub's."""
 
@@ -71,6 +92,7 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decode: tuple[Decode, ...] = ()
     alert: tuple[Alert, ...] = ()
     table: tuple[Typed, ...] = ()
+    sink: tuple[Sink, ...] = ()
 
     def timed(self) -> bool:
         """Whether any message can have a time of its own."""
@@ -93,7 +115,8 @@ NO_RULES: Final = Rules()
 _KNOWN: Final = ", ".join(
     f"{table}{field}"
     for table, one in (
-        ("", Rules), ("decode.", Decode), ("alert.", Alert), ("table.", Typed), ("columns.", Field)
+        ("", Rules), ("decode.", Decode), ("alert.", Alert), ("table.", Typed),
+        ("columns.", Field), ("sink.", Sink),
     )
     for field in one.__struct_encode_fields__
 )
@@ -134,6 +157,25 @@ def _check(rules: Rules) -> None:
             )
         if not alert.topic or re.search(r"[+#\0]", alert.topic):
             raise SettingError(f"alert {alert.name!r}: {alert.topic!r} is no topic to publish to")
+
+
+    _check_sinks(rules)
+
+
+def _check_sinks(rules: Rules) -> None:
+    names = [sink.name for sink in rules.sink]
+    for sink in rules.sink:
+        where = f"sink {sink.name!r}"
+        if not re.fullmatch(r"[\w-]{1,64}", sink.name) or names.count(sink.name) > 1:
+            raise SettingError(f"{where}: a name is of letters, digits, _ and -, and stands once")
+        if sink.table not in {*SHIPPED, *(one.name for one in rules.table)}:
+            raise SettingError(f"{where}: there is no table {sink.table!r}")
+        if not sink.url.startswith("jdbc:postgresql:"):
+            raise SettingError(f"{where}: expected the url jdbc:postgresql://HOST/DATABASE")
+        if not re.fullmatch(r"([A-Za-z_]\w*\.)?[A-Za-z_]\w*", sink.into):
+            raise SettingError(f"{where}: {sink.into!r} is no name of a table in a database")
+        if not sink.key:
+            raise SettingError(f"{where}: key is empty: name the columns that make a row one")
 
 
 @cache

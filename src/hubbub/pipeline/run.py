@@ -148,12 +148,18 @@ def run(
     layout = Layout(data)
     place: Place = Remote(spark, to) if to else Disk(spark, layout)
     tables = _chosen(only, rules)
-    need_local(catalog, bool(to) or is_remote())
+    need_local(catalog, rules.sink, bool(to) or is_remote())
     place.prepare(tables)
     try:
         if not to:
             typed.save(layout, rules)
-        after = None if to else After(catalog, layout, tables, keep or {}, notice)
+        after = (
+            After(
+                catalog, layout, tables, keep or {}, notice, rules.sink, lambda: place.spark
+            )  # fmt: skip
+            if not to
+            else None
+        )
         journal = source.journal(layout.data, strict=not skip_lost)
         trials = Trials(None if to else layout.trial)
         work = Work(
@@ -161,6 +167,8 @@ def run(
             Fence(None if to else layout.published), after or _nothing_more,
         )  # fmt: skip
         query = _Query(layout.data, source, to, only, keep or {}, every, once, skip_lost)
+        if after is not None:
+            after.begin()
         while not _followed(spark, work, query, stop):
             if died():
                 spark = _anew(again, work)

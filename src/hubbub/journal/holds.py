@@ -1,0 +1,80 @@
+"""Readers that retention waits for: `hubbub journal hold NAME`.
+
+    DIR/holds/NAME.json    {"seq": 4711, "time": 1795364407.5, "days": 7.0}
+
+Rows after `seq` are not removed for their age, until the reader has moved its hold on, or has not
+for so many days: who went away for good must not fill the disk. `journal.retain_bytes` holds
+whatever anybody holds. `roll` looks here when it removes; the command line, and `hubbub pipeline
+run --hold`, write. Knows no other file of the journal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from hubbub.errors import SettingError
+
+PLACE: Final = "holds"
+DAYS: Final = 7.0
+MOST: Final = 100  # readers of one journal
+_DAY: Final = 86_400.0
+
+
+class Hold(NamedTuple):
+    """Who read up to which row, when that was said, and for how many days it counts."""
+
+    name: str
+    seq: int
+    time: float
+    days: float
+
+    def over(self) -> bool:
+        return time.time() - self.time > self.days * _DAY
+
+
+def holds(directory: Path) -> list[Hold]:
+    """All of them by name, those that are over too; a file that says nothing is none."""
+    found = []
+    for file in sorted((directory / PLACE).glob("*.json"))[:MOST]:
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            said = json.loads(file.read_text())
+            found.append(
+                Hold(file.stem, int(said["seq"]), float(said["time"]), float(said["days"]))
+            )
+    return found
+
+
+def held(directory: Path) -> int | None:
+    """The row up to which all have read, None if nobody holds anything."""
+    return min((one.seq for one in holds(directory) if not one.over()), default=None)
+
+
+def hold(directory: Path, name: str, seq: int, days: float = DAYS) -> None:
+    """Let retention wait for `name`, who has read up to `seq`. Raises SettingError."""
+    file = _file(directory, name)
+    file.parent.mkdir(exist_ok=True)
+    if not file.exists() and len(holds(directory)) >= MOST:
+        raise SettingError(f"{MOST} readers hold {directory}: release one of them first")
+    fresh = file.with_suffix(f".{os.getpid()}.tmp")
+    fresh.write_text(json.dumps({"seq": seq, "time": time.time(), "days": days}) + "\n")
+    fresh.replace(file)
+
+
+def release(directory: Path, name: str) -> None:
+    """Wait no more. Raises SettingError if nobody holds under that name."""
+    try:
+        _file(directory, name).unlink()
+    except FileNotFoundError:
+        raise SettingError(f"nobody of the name {name!r} holds {directory}") from None
+
+
+def _file(directory: Path, name: str) -> Path:
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
+        raise SettingError(f"a name is of letters, digits, _ and -, got {name!r}")
+    return directory / PLACE / f"{name}.json"

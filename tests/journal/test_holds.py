@@ -1,0 +1,84 @@
+"""Retention waits for readers that hold rows: not for ever, and not beyond its bytes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hubbub.cli import app
+from hubbub.errors import SettingError
+from hubbub.journal import holds
+from hubbub.journal.roll import remove, roll
+from hubbub.journal.segments import Directory
+from tests.journal.rows import Desk, message
+
+
+def rolled(path: Path, **keep: float) -> int:
+    """Roll all that is finished, which is old by then; return the first row that is left."""
+    directory = Directory(path)
+    for base in directory.segments()[:-1]:
+        roll(directory, base)
+    time.sleep(0.01)
+    remove(directory, keep.get("keep_seconds", 0), int(keep.get("keep_bytes", 0)))
+    return directory.segments()[0]
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """Eight segments of one row."""
+    desk = Desk(tmp_path, segment_seconds=0.0)
+    for number in range(8):
+        desk.write(message(b"%d" % number))
+    desk.close()
+    return tmp_path
+
+
+def test_rows_that_were_not_read_do_not_go_for_their_age(journal: Path) -> None:
+    holds.hold(journal, "slow", 2)
+    holds.hold(journal, "fast", 5)
+    assert rolled(journal, keep_seconds=0.001) == 3
+    holds.hold(journal, "slow", 4)
+    assert rolled(journal, keep_seconds=0.001) == 5
+    holds.release(journal, "slow")
+    holds.release(journal, "fast")
+    assert rolled(journal, keep_seconds=0.001) > 5
+
+
+def test_one_who_went_away_holds_nothing_and_bytes_count_more(journal: Path) -> None:
+    holds.hold(journal, "gone", 0, days=1e-9)
+    (journal / "holds/broken.json").write_text("{")
+    holds.hold(journal, "there", 3)
+    assert [(one.name, one.over()) for one in holds.holds(journal)] == [
+        ("gone", True), ("there", False),
+    ]  # fmt: skip
+    assert rolled(journal, keep_seconds=0.001) == 4
+    assert rolled(journal, keep_bytes=1) > 4
+
+
+def test_the_command(journal: Path) -> None:
+    def said(*options: str) -> str:
+        done = CliRunner().invoke(app, ["journal", "hold", *options, "--data", str(journal)])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    assert "Rows after 0 wait for spark" in said("spark")
+    assert "Rows after 5 wait for spark, for 3 days" in said("spark", "--at", "5", "--days", "3")
+    assert said() == "spark: read up to row 5, for 3 days\n"
+    assert "not wait" in said("spark", "--release")
+    assert said() == ""
+
+
+def test_names_and_how_many(tmp_path: Path) -> None:
+    for name in ("../x", "", "a b"):
+        with pytest.raises(SettingError, match="a name is of"):
+            holds.hold(tmp_path, name, 1)
+    with pytest.raises(SettingError, match="nobody of the name 'x'"):
+        holds.release(tmp_path, "x")
+    for number in range(holds.MOST):
+        holds.hold(tmp_path, f"r{number}", number)
+    holds.hold(tmp_path, "r0", 7)
+    with pytest.raises(SettingError, match="release one of them first"):
+        holds.hold(tmp_path, "more", 1)
