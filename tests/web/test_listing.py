@@ -12,6 +12,9 @@ import httpx
 import pytest
 
 from hubbub import connect
+from hubbub.core.limits import GONE_KEPT
+from hubbub.core.message import Message
+from hubbub.core.session import Silent
 from hubbub.web import listing
 from hubbub.web.listing import KINDS, LOOKED, Thing, page
 from tests.process import RunningHub
@@ -56,6 +59,43 @@ def test_topics_retained_queues_and_what_is_for_later() -> None:
     assert late["due"] > stage.broker.clock.stamp()
     assert rows(stage, "bridges") == []
     assert "secret" not in repr([rows(stage, kind) for kind in KINDS])
+
+
+def test_who_is_here_who_is_away_and_who_went_and_why() -> None:
+    stage = Stage()
+    ann, bob = stage.device("ann", clean=False), stage.device("bob")
+    stage.device("cid")
+    stage.pass_time(5)
+    ann.far.hang_up("the line broke")
+    bob.say(b"\xe0\0")
+    assert [row["client"] for row in rows(stage, "clients")] == ["cid"]
+    assert [row["client"] for row in rows(stage, "away")] == ["ann"]
+    gone = rows(stage, "gone")
+    said = [(row["client"], row["reason"]) for row in gone]
+    assert said == [("bob", ""), ("ann", "the line broke")]
+    assert gone[1]["time"] - gone[1]["since"] == 5_000_000
+    assert rows(stage, "clients")[0]["since"] == gone[1]["since"]
+    for number in range(GONE_KEPT + 5):
+        stage.device(f"d{number}").far.hang_up("")
+    assert rows(stage, "gone")[0]["client"] == f"d{GONE_KEPT + 4}"
+    assert len(stage.broker.audit.gone) == GONE_KEPT
+
+
+def test_calls_that_wait_for_their_answer() -> None:
+    stage = Stage()
+    broker, asked = stage.broker, stage.broker.clock.stamp()
+    for payload, answer_to in ((b"secret", "answers/ann"), (b"no call", "")):
+        broker.post(Message("$queue/jobs", payload, 1, reply_to=answer_to))
+    stage.pass_time(3)
+    [call] = rows(stage, "calls")
+    assert (call["asker"], call["queue"], call["handed"]) == ("hub", "jobs", "")
+    assert (call["answer_to"], call["since"]) == ("answers/ann", asked)
+    request = broker.log.read(next(iter(broker.state.queues["jobs"].messages.values())))
+    assert request is not None
+    number = broker.replies.id_of(request, Silent("mqtt", "reader", broker.open))
+    [call] = rows(stage, "calls")
+    assert number and (call["number"], call["handed"]) == (number, "reader")
+    assert call["since"] == broker.clock.stamp(), "it has its number since now"
 
 
 def test_names_of_any_bytes_are_json() -> None:

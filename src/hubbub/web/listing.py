@@ -10,17 +10,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from hubbub.core.audit import Left
 from hubbub.core.broker import Broker
+from hubbub.core.message import Message
 from hubbub.core.queue import Queue
 from hubbub.core.replies import Reply
 from hubbub.core.session import Session
 from hubbub.schema import name_shown
 
 LOOKED: Final = 2_000  # things of one turn: about a millisecond
+CALLS_OF_QUEUE: Final = 100  # messages of a queue that are looked at: each is read back
+CALLS_LOOKED: Final = 500  # and of all queues, in one turn: some milliseconds
 
 
 class Thing(NamedTuple):
@@ -86,17 +90,40 @@ def _left(left: Left) -> dict[str, Any]:
 
 
 def _calls(broker: Broker) -> Iterator[Thing]:
-    """Requests that wait for their answer, the oldest first: those that have a number."""
+    """Requests that wait for their answer: those with a number, then those in the queues."""
     for number, reply in list(broker.replies.open.items()):
         yield Thing(reply.asker.client, partial(_call, broker, number, reply))
+    known = {reply.request for reply in broker.replies.open.values()}
+    for queue, number, message in islice(_waiting(broker), CALLS_LOOKED):
+        if message.reply_to and message.seq not in known:
+            yield Thing(message.client, partial(_queued, queue, number, message))
+
+
+def _waiting(broker: Broker) -> Iterator[tuple[Queue, int, Message]]:
+    """The oldest messages of the queues that hold some, read back from the disk."""
+    for queue in [one for one in broker.state.queues.values() if one.messages]:
+        for seq, number, _ in list(islice(queue.above(-1), CALLS_OF_QUEUE)):
+            message = broker.log.look(seq)
+            if message is not None:
+                yield queue, number, message
 
 
 def _call(broker: Broker, number: int, reply: Reply) -> dict[str, Any]:
+    passed = broker.clock.now() - (reply.until - broker.replies.ttl)
     return _all_shown({
         "number": number, "protocol": reply.asker.protocol, "asker": reply.asker.client,
         "queue": reply.queue.name if reply.queue is not None else "", "answer_to": reply.address,
         "handed": ", ".join(sorted(client for _, client, _ in reply.handed)),
-        "left": round(max(0.0, reply.until - broker.clock.now()), 3),
+        "since": broker.clock.stamp() - int(passed * 1_000_000),
+    })  # fmt: skip
+
+
+def _queued(queue: Queue, number: int, message: Message) -> dict[str, Any]:
+    taker = queue.leased.get(number)
+    return _all_shown({
+        "number": number, "protocol": message.protocol, "asker": message.client,
+        "queue": queue.name, "answer_to": message.reply_to,
+        "handed": taker.client if taker is not None else "", "since": message.time,
     })  # fmt: skip
 
 

@@ -11,17 +11,17 @@ export class Calls {
   constructor(again) {
     this.pages = new Pages({ changed: again, label: "Search by who asked" });
     this.table = new Table({
-      label: "Open calls", nothing: "No request waits for an answer.", key: (row) => row.number, columns: [
+      label: "Open calls", nothing: "No request waits for an answer.", key: (row) => `${row.queue} ${row.number}`, columns: [
         ["Asked by", (row) => row.asker || "(no id)"], ["Protocol", (row) => row.protocol],
         ["Queue", (row) => row.queue || "–"], ["Who has it", (row) => row.handed || "nobody yet"],
-        ["Time left", (row) => span(row.left), "number"], ["Answer to", (row) => row.answer_to],
+        ["Waits for", (row) => span(Math.max(0, Date.now() - row.since / 1000) / 1000), "number"], ["Answer to", (row) => row.answer_to],
       ],
     });
     this.failures = el("div");
     const chart = new Chart("Open calls", [["calls_open", "open"], ["queued", "messages in queues"]], number);
     this.figures = new Figures([chart], get, again);
     this.element = el("div", {}, this.figures.element, chart.element,
-      panel(["Open", el("span", { class: "dim" }, "those whose request has a number to answer to")], this.pages.element, this.table.element),
+      panel(["Open", el("span", { class: "dim" }, "those with a number to answer to, and the oldest in the queues")], this.pages.element, this.table.element),
       panel("Failed, since the hub started", this.failures));
   }
 
