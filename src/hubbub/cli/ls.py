@@ -23,6 +23,8 @@ Kind = Literal[
 ]  # fmt: skip
 WIDE = 1_000  # columns of a table that no terminal shows: nothing is cut
 _STAMPS = ("expires", "due", "since", "time")
+_MORE = ("in_flight", "since", "dropped")  # of sessions, only as JSON: a terminal has 80 columns
+_SESSIONS = ("sessions", "clients", "away")
 
 
 @app.command()
@@ -48,9 +50,10 @@ def ls(
         return
     rows: list[dict[str, Any]] = answer[kind]
     if rows:
-        table = Table(*rows[0], box=None, show_edge=False)
+        names = [name for name in rows[0] if not (kind in _SESSIONS and name in _MORE)]
+        table = Table(*names, box=None, show_edge=False)
         for row in rows:
-            table.add_row(*(_cell(name, value) for name, value in row.items()))
+            table.add_row(*(_cell(name, row[name]) for name in names))
         Console(markup=False, width=None if sys.stdout.isatty() else WIDE).print(table)
     first = min(offset + 1, answer["count"])
     print(f"{first:,} to {offset + len(rows):,} of {answer['count']:,}" if rows else "none")
