@@ -49,8 +49,8 @@ def main() -> int:
     now = {flow: row[0] for flow, row in counted([Counted(ROOT, {})], flows).items()}
     before: dict[str, int] = known.get("instructions", {})
     for flow, count in now.items():
-        share = f"{100 * (count / before[flow] - 1):+6.1f} %" if flow in before else "     new"
-        print(f"{flow:32}{count:>12,}{share}")
+        change = f"{100 * (count / before[flow] - 1):+6.1f} %" if flow in before else "     new"
+        print(f"{flow:32}{count:>12,}{change}")
     if chosen.accept:
         said = {"interpreter": interpreter(), "instructions": {**before, **now}}
         chosen.file.parent.mkdir(exist_ok=True)

@@ -6,7 +6,7 @@
  *
  * Every subscriber gets every publisher's messages, through the filter load/RUN/+ if there are
  * several publishers; with --pairs 1 subscriber n gets those of publisher n only. Each publisher keeps at most --window messages out: one is out until every
- * subscriber has it and, at QoS 1, until its PUBACK is in. So nothing queues up without end and
+ * subscriber has it and, at QoS 1, until its PUBACK is in, at QoS 2 its PUBCOMP. So nothing queues up without end and
  * the broker is never asked for more than it gives.
  *
  *     payload   | publisher u32 | sequence u32 | filling |
@@ -15,7 +15,9 @@
  * or out of order is counted. The broker's CPU time (all its threads) is read from its process
  * clock, after a warm-up. One thread, epoll, one line of JSON on stdout.
  *
- * 5.0 is spoken without properties: what is compared is the cost of the version, not of a feature.
+ * With --topics N no two messages are alike: each has one of N topics and 8 to 300 bytes of JSON,
+ * and in 5.0 a content type. Else 5.0 is spoken without properties: what is compared then is the
+ * cost of the version, not of a feature.
  *
  * Exit code: 0 all is well; 1 a delivery was wrong or the broker stalled; 2 it could not start.
  * Build: cc -O2 -Wall -o load load.c. Called by mqtt.py, which chooses topologies and compares.
@@ -46,6 +48,7 @@ enum {
 
 struct options {
     int port, reader_port, pid, version, publishers, subscribers, pairs, qos, window, batch, payload;
+    int topics;                            /* 0: all messages are alike */
     double seconds, warm_up;
 };
 
@@ -63,6 +66,7 @@ struct connection {
     uint8_t in[INPUT], *out;
     size_t in_used, out_used, out_room;
     /* A publisher */
+    uint32_t number;
     uint8_t *packet;                       /* its PUBLISH; id and sequence are filled in */
     size_t packet_size, id_at, stamp_at;
     uint64_t sent, acknowledged, delivered;
@@ -140,12 +144,29 @@ static uint8_t *append(struct connection *c, const void *data, size_t size)
 
 /* Publishing */
 
-static void prepare_publish(struct connection *c, uint32_t number)
+static uint32_t drawn(uint32_t below)
 {
+    static uint32_t state = 1;             /* the same messages in every run */
+    state ^= state << 13, state ^= state >> 17, state ^= state << 5;
+    return state % below;
+}
+
+/* The next PUBLISH of a publisher. Where they differ, by topic and by length. */
+static void prepare_publish(struct connection *c)
+{
+    static const uint8_t said[] = "\x13\3\0\x10" "application/json";  /* its content type */
+    static const char text[] = "{\"temperature\":21.5,\"unit\":\"C\"},";
     char topic[64];
-    int length = snprintf(topic, sizeof topic, "load/%d/%u", getpid(), number);
-    size_t rest = 2 + length + (want.qos ? 2 : 0) + v5() + want.payload;
-    uint8_t *p = c->packet = calloc(1, rest + 5);
+    int length = snprintf(topic, sizeof topic, "load/%d/%u", getpid(), c->number);
+    size_t payload = want.payload, properties = v5();
+    if (want.topics) {
+        length += snprintf(topic + length, sizeof topic - length, "/%u/state", drawn(want.topics));
+        payload = STAMP + drawn(293);      /* to 300 bytes */
+        properties = v5() ? 20 : 0;
+    }
+    size_t rest = 2 + length + (want.qos ? 2 : 0) + properties + payload;
+    if (!c->packet && !(c->packet = calloc(1, 600 + want.payload))) die("memory");
+    uint8_t *p = c->packet;
     *p++ = 0x30 | want.qos << 1;
     for (size_t left = rest; ; left >>= 7) {
         *p++ = (left & 127) | (left > 127 ? 128 : 0);
@@ -155,16 +176,19 @@ static void prepare_publish(struct connection *c, uint32_t number)
     *p++ = length;
     p = mempcpy(p, topic, length);
     c->id_at = p - c->packet;
-    c->stamp_at = c->id_at + (want.qos ? 2 : 0) + v5();
-    c->packet_size = c->stamp_at + want.payload;
-    memcpy(c->packet + c->stamp_at, &number, 4);
-    memset(c->packet + c->stamp_at + STAMP, 'x', want.payload - STAMP);
+    c->stamp_at = c->id_at + (want.qos ? 2 : 0) + properties;
+    c->packet_size = c->stamp_at + payload;
+    if (properties > 1) memcpy(c->packet + c->stamp_at - properties, said, properties);
+    memcpy(c->packet + c->stamp_at, &c->number, 4);
+    for (size_t at = STAMP; at < payload; at++)
+        c->packet[c->stamp_at + at] = want.topics ? text[(at - STAMP) % (sizeof text - 1)] : 'x';
 }
 
 static void publish(struct connection *c)
 {
     uint32_t sequence = c->sent;
     uint16_t id = 1 + c->sent++ % IDS;
+    if (want.topics) prepare_publish(c);
     uint8_t *packet = append(c, c->packet, c->packet_size);
     memcpy(packet + c->stamp_at + 4, &sequence, 4);
     if (want.qos) {
@@ -200,12 +224,12 @@ static void take_delivery(struct connection *c, const uint8_t *body, size_t size
     size_t at = 2 + (size >= 2 ? body[0] << 8 | body[1] : 0);
     uint32_t publisher, sequence;
     if (want.qos) {
-        uint8_t puback[] = { 0x40, 2, body[at], body[at + 1] };
-        append(c, puback, sizeof puback);
+        uint8_t answer[] = { want.qos == 2 ? 0x50 : 0x40, 2, body[at], body[at + 1] };
+        append(c, answer, sizeof answer);
         at += 2;
     }
     if (v5()) at += 1 + (at < size ? body[at] : 0);
-    if (at + want.payload != size) { wrong++; return; }
+    if (want.topics ? at + STAMP > size : at + want.payload != size) { wrong++; return; }
     memcpy(&publisher, body + at, 4);
     memcpy(&sequence, body + at + 4, 4);
     if (publisher >= (uint32_t)want.publishers) { wrong++; return; }
@@ -223,6 +247,13 @@ static void take_delivery(struct connection *c, const uint8_t *body, size_t size
     publishers[publisher].due = true;
 }
 
+static void reply(struct connection *c, uint8_t head, const uint8_t *body)
+{
+    uint8_t packet[] = { head, 2, body[0], body[1] };
+    append(c, packet, sizeof packet);
+}
+
+/* A PUBACK, or with QoS 2 the PUBCOMP. */
 static void take_puback(struct connection *c, const uint8_t *body)
 {
     /* In the order of the publishes (MQTT 3.1.1, 4.6). */
@@ -233,7 +264,10 @@ static void take_puback(struct connection *c, const uint8_t *body)
 static void take(struct connection *c, uint8_t type, const uint8_t *body, size_t size)
 {
     if (type == 3 && c->streams) take_delivery(c, body, size);
-    else if (type == 4 && c->packet && (size == 2 || (v5() && !body[2]))) take_puback(c, body);
+    else if (type == (want.qos == 2 ? 7 : 4) && c->packet && (size == 2 || (v5() && !body[2])))
+        take_puback(c, body);
+    else if (type == 5 && c->packet && want.qos == 2) reply(c, 0x62, body);
+    else if (type == 6 && c->streams && want.qos == 2) reply(c, 0x70, body);
     else wrong++;
 }
 
@@ -299,6 +333,7 @@ static void subscribe(struct connection *c, int number)
     int name = 4 + v5(), length;
     length = snprintf((char *)packet + name + 2, 40, all ? "load/%d/+" : "load/%d/%d", getpid(),
                       want.pairs ? number : 0);
+    if (want.topics) length += sprintf((char *)packet + name + 2 + length, "/#");
     packet[name + 1] = length;
     packet[name + 2 + length] = want.qos;
     packet[1] = name + 1 + length;
@@ -328,7 +363,8 @@ static void connect_all(void)
     for (int i = 0; i < want.publishers; i++) {
         struct connection *c = &publishers[i];
         connect_one(c, 'p', i);
-        prepare_publish(c, i);
+        c->number = i;
+        prepare_publish(c);
         c->due = true;
         hand_to_poller(c);
     }
@@ -397,7 +433,8 @@ static void parse(int argc, char **argv)
         { "publishers", &want.publishers, NULL, 1, 5000 },
         { "subscribers", &want.subscribers, NULL, 1, 5000 },
         { "pairs", &want.pairs, NULL, 0, 1 },
-        { "qos", &want.qos, NULL, 0, 1 },
+        { "qos", &want.qos, NULL, 0, 2 },
+        { "topics", &want.topics, NULL, 0, 100000 },  /* messages differ; 0 = all are alike */
         { "window", &want.window, NULL, 1, IDS },
         { "batch", &want.batch, NULL, 0, IDS },  /* messages in one write; 0 = the whole window */
         { "payload", &want.payload, NULL, STAMP, PAYLOAD_MAX },

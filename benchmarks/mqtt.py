@@ -32,6 +32,7 @@ class Cell(NamedTuple):
     """One way to load a broker. `window`: messages a publisher keeps out.
 
     `pairs`: each subscriber gets the messages of one publisher, not of all. `version`: 4 is 3.1.1.
+    `topics`: messages differ, by topic and by length; 0 = all are alike.
     """
 
     publishers: int
@@ -40,6 +41,7 @@ class Cell(NamedTuple):
     window: int
     pairs: bool = False
     version: int = 4
+    topics: int = 0
 
     @property
     def name(self) -> str:
@@ -47,7 +49,8 @@ class Cell(NamedTuple):
         if self.pairs:
             shape = f"{self.publishers} pairs"
         modern = " MQTT 5" if self.version == 5 else ""
-        return f"{shape} QoS {self.qos} window {self.window}{modern}"
+        unlike = f", unlike, {self.topics:,} topics" if self.topics else ""
+        return f"{shape} QoS {self.qos} window {self.window}{unlike}{modern}"
 
 
 class Figure(NamedTuple):
@@ -58,10 +61,17 @@ class Figure(NamedTuple):
 
 
 SHAPES: Final = ((1, 1, False), (1, 100, False), (100, 1, False), (50, 50, True))
-CELLS: Final = tuple(
-    Cell(publishers, subscribers, qos, window, pairs)
-    for window, (publishers, subscribers, pairs), qos in product((1, 20), SHAPES, (0, 1))
-)
+UNLIKE: Final = tuple(
+    Cell(1, 1, qos, window, topics=topics)
+    for window, topics, qos in ((20, 50, 0), (20, 50, 1), (20, 50, 2), (20, 5_000, 0),
+                                (20, 5_000, 1), (1, 50, 0), (1, 50, 1))
+)  # fmt: skip
+CELLS: Final = (
+    *UNLIKE,
+    *(Cell(publishers, subscribers, qos, window, pairs)
+      for window, (publishers, subscribers, pairs), qos in product((1, 20), SHAPES, (0, 1))),
+    Cell(1, 1, 2, 20),
+)  # fmt: skip
 NAGLE: Final = "mosquitto"
 NODELAY: Final = "mosquitto, nodelay"
 MEMORY: Final = "Hubbub, record none"
@@ -80,7 +90,7 @@ def measure(load: Path, broker: Broker, cell: Cell, seconds: float, payload: int
     options = {
         "port": broker.port, "pid": broker.pid, "version": cell.version,
         "publishers": cell.publishers, "subscribers": cell.subscribers, "pairs": int(cell.pairs),
-        "qos": cell.qos, "window": cell.window, "seconds": seconds,
+        "qos": cell.qos, "window": cell.window, "topics": cell.topics, "seconds": seconds,
         "warm-up": seconds / 4, "payload": payload,
     }  # fmt: skip
     words = [f"--{name}={value}" for name, value in options.items()]
@@ -123,6 +133,40 @@ def folding_cost(hub: Broker, data: Path) -> float | None:
     return spent * 1e6 / folded if folded else None
 
 
+# What else the machine does
+
+UNQUIET: Final = 1.15  # between the fastest and the slowest of the same loop; alone it is 1.03
+
+
+def calibration() -> float:
+    """Milliseconds that a fixed piece of work takes now."""
+    began = time.perf_counter()
+    total = 0
+    for number in range(300_000):
+        total += number
+    return (time.perf_counter() - began) * 1000
+
+
+def quietness(loops: Sequence[float]) -> str:
+    """Whether these figures may be compared with those of another day."""
+    least, most = min(loops), max(loops)
+    noisy = "WAS NOT" if most > UNQUIET * least else "was"
+    return f"The machine {noisy} quiet: the same loop took {least:.1f} to {most:.1f} ms."
+
+
+def kept(results: Results, loops: Sequence[float], file: Path) -> None:
+    """Write all figures down, round by round."""
+    rows = [
+        {"row": cell.name, "broker": name, "cost_us": [round(one.cost, 3) for one in figures],
+         "per_second": [round(one.rate) for one in figures]}
+        for (cell, name), figures in results.items()
+    ]  # fmt: skip
+    said = {"date": time.strftime("%Y-%m-%d"), "loop_ms": [round(one, 2) for one in loops],
+            "rows": rows}  # fmt: skip
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(said, indent=1) + "\n")
+
+
 # The table
 
 
@@ -137,9 +181,16 @@ def table(results: Results, cells: Sequence[Cell]) -> Iterator[str]:
         peer = min(middle[NAGLE], middle[NODELAY])
         yield (
             f"| {cell.name} | {shown[NAGLE]} | {shown[NODELAY]} "
-            f"| {shown[MEMORY]} | **{middle[MEMORY] / peer:.2f}** "
-            f"| {shown[DISK]} | **{middle[DISK] / peer:.2f}** |"
+            f"| {shown[MEMORY]} | **{middle[MEMORY] / peer:.2f}** {spread(results, cell, MEMORY)} "
+            f"| {shown[DISK]} | **{middle[DISK] / peer:.2f}** {spread(results, cell, DISK)} |"
         )
+
+
+def spread(results: Results, cell: Cell, name: str) -> str:
+    """The least and the greatest ratio of one round, in which the brokers took turns."""
+    rounds = zip(*(costs(results, cell, one) for one in (name, NAGLE, NODELAY)), strict=True)
+    ratios = [cost / min(peers) for cost, *peers in rounds]
+    return f"({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def costs(results: Results, cell: Cell, name: str) -> list[float]:
@@ -185,6 +236,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--data", type=Path, help="directory on the disk to measure [a temporary one]"
     )
+    parser.add_argument("--results", type=Path, help="write all figures into this file (JSON)")
     chosen = parser.parse_args()
     wanted, chosen.cells = chosen.cells, [cell for cell in CELLS if chosen.cells in cell.name]
     if not chosen.cells:
@@ -198,6 +250,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
     cells = chosen.cells
     load = built("load")
     results: Results = {}
+    loops = [calibration()]
     print(f"A durable write of 1 KiB takes {sync_cost(folder):.0f} µs here.", flush=True)
     with ExitStack() as stack:
         brokers = [
@@ -213,10 +266,14 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
                         figure = measure(load, broker, way, chosen.seconds, chosen.payload)
                         results.setdefault((way, broker.name), []).append(figure)
             if cell is cells[-1]:
+                loops.append(calibration())
                 print(f"Round {number + 1} of {chosen.rounds} is done.", flush=True)
         folding = folding_cost(brokers[-1], folder / "disk")
     for lines in (table, rates, versions):
         print("", *lines(results, cells), sep="\n")
+    print(f"\n{quietness(loops)}")
+    if chosen.results is not None:
+        kept(results, loops, chosen.results)
     if folding is not None:
         print(f"\nFolding finished segments, in a child process: {folding:.2f} µs CPU a row.")
 
