@@ -51,6 +51,7 @@ _COMMANDS: Final[dict[str, _Command]] = {
     "history": _Command("hubbub.cli.past", "Print what was published before, from the journal."),
     "rr": _Command("hubbub.cli.rr", "Send a request over MQTT and print the response."),
     "probe": _Command("hubbub.cli.probe", "Show what an MQTT broker supports, and its limits."),
+    "bench": _Command("hubbub.cli.bench", "Load on an MQTT broker or SMQ hub, and its latency."),
     "switch": _Command("hubbub.cli.switch", "Call and serve named queues (message-switch)."),
     "pipeline": _Command("hubbub.cli.pipeline", "Turn the journal into tables, and query them."),
     "journal": _Command("hubbub.cli.journal", "Check, back up, export and compact the journal."),
