@@ -20,6 +20,7 @@ from hubbub.pipeline import run as pipeline
 from hubbub.pipeline.jdbc import JdbcSink
 from hubbub.pipeline.layout import Layout
 from hubbub.pipeline.rules import Rules, Sink, read_rules
+from hubbub.pipeline.tables import readings
 from tests.spark.fixtures import POSTGRES, Writer, publish
 
 PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
@@ -99,6 +100,8 @@ def test_each_row_is_there_once_whatever_happens(
     assert postgres.ask("select min(time at time zone 'UTC') from readings") == [
         "2026-01-01 12:00:00"
     ]
+    columns = "select column_name from information_schema.columns where table_name = 'readings'"
+    assert {*postgres.ask(columns)} == {one.name for one in readings.COLUMNS}
     postgres.ask("delete from hubbub_progress")  # as if it had been killed before it was said
     writer.write(publish(6, "a", b"7"))
     once(Rules(sink=(sink,)))
@@ -146,8 +149,6 @@ def test_a_sink_that_cannot_be(tmp_path: Path, change: str, said: str) -> None:
 
 
 def test_a_key_that_is_no_column(tmp_path: Path) -> None:
-    from hubbub.pipeline.tables import readings
-
     sink = Sink("it", "readings", "jdbc:postgresql://x/y", "t", ("wolf",))
     with pytest.raises(SettingError, match="readings has no column 'wolf'"):
         JdbcSink(sink, Layout(tmp_path), readings.TABLE, SparkSession.getActiveSession)

@@ -95,7 +95,7 @@ class JdbcSink:
     def _rows(self, files: list[str]) -> DataFrame:
         reader = self._session().read.schema(ddl(self._table.columns))
         reader = reader.option("basePath", str(self._layout.root / self._table.name))
-        return reader.parquet(*files)
+        return reader.parquet(*files).select(*names(self._table.columns))  # not the directory's
 
     def _stands(self) -> int:
         found: list[int] = []
