@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from hubbub.core.hooks import Hooks
-from hubbub.core.limits import TOPICS_SAMPLED
+from hubbub.core.limits import SAMPLED_NAME, TOPICS_SAMPLED
 from hubbub.core.message import Message, Run
 from hubbub.core.sampled import LOOKS, ROLL_SECONDS
 from hubbub.runtime.trace import Trace
@@ -100,6 +100,16 @@ def test_topics_are_bounded_and_who_is_quiet_goes() -> None:
     traffic.publish("$client/77")
     traffic.turn()
     assert "$client/77" not in topics
+
+
+def test_very_long_names_are_counted_by_how_they_begin() -> None:
+    traffic, begin = Traffic(), "n" * SAMPLED_NAME
+    for number in range(5):
+        traffic.publish(f"{begin}{number}")
+    traffic.publish(begin)
+    traffic.turn()
+    counted = {name: seen.messages for name, seen in traffic.sampled.topics.items()}
+    assert counted == {begin[:-1] + "…": 5, begin: 1}
 
 
 def test_another_inspector_is_asked_as_before() -> None:

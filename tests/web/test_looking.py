@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,22 @@ import pytest
 
 from hubbub.auth.passwords import add_user
 from hubbub.config.settings import Journal, Settings
-from hubbub.core.limits import TAILED, TAILED_BYTES
+from hubbub.core.limits import (
+    LEVEL_BYTES,
+    MIB,
+    PEEKED_BYTES,
+    SAMPLED_NAME,
+    SHARE,
+    TAIL_BYTES,
+    TAILED,
+    TAILED_BYTES,
+    TAILS,
+)
 from hubbub.core.message import Message
 from hubbub.runtime.node import Node
+from hubbub.web import looking
 from hubbub.web.app import Application
-from hubbub.web.looking import spoken
+from hubbub.web.looking import Tail, spoken
 from tests.web.test_login import Browser
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -135,6 +146,91 @@ async def test_one_topic_live(tmp_path: Path) -> None:
         assert not broker.filters.match("a/b")
         said = (await browser.http.get("/api/v1/ls/gone")).json()["gone"]
         assert said[0]["protocol"] == "http"
+
+
+async def test_of_large_messages_in_a_queue_only_the_size_is_shown(tmp_path: Path) -> None:
+    async with served(tmp_path) as browser:
+        broker, reads, busy = browser.node.broker, list[int](), 0
+        for size in (5, PEEKED_BYTES + 1, 3 * MIB, 2 * MIB, 7):
+            broker.post(Message("$queue/jobs", b"x" * size, 1))
+        look = broker.log.look
+
+        def over() -> None:
+            nonlocal busy
+            busy = 0
+
+        def counted(seq: int) -> Message | None:
+            nonlocal busy
+            busy += 1
+            reads.append(busy)
+            asyncio.get_running_loop().call_soon(over)
+            return look(seq)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(broker.log, "look", counted)
+            path = "/api/v1/queue?name=jobs"
+            answers = await asyncio.gather(browser.http.get(path), browser.http.get(path))
+        for answer in answers:
+            said = answer.json()["messages"]
+            assert [one["size"] for one in said] == [5, PEEKED_BYTES + 1, 3 * MIB, 2 * MIB, 7]
+            assert ["text" in one for one in said] == [True, False, True, False, True]
+        assert reads == [1] * 6, "one a turn of the loop"
+
+
+async def test_an_answer_about_topics_is_bounded_in_bytes(tmp_path: Path) -> None:
+    count = LEVEL_BYTES // SAMPLED_NAME + 1_000
+    async with served(tmp_path) as browser:
+        for number in range(count):
+            browser.node.broker.sampled._count(f"{number:0{SAMPLED_NAME}}", 1)
+        browser.node.broker.post(Message("r" * 60_000, b"1", retain=True))
+        answer = await browser.http.get(TRAFFIC, params={"limit": "10000"})
+        assert answer.json()["count"] == count + 1 and len(answer.content) < 2 * LEVEL_BYTES
+        kept = await level(browser, search="r")
+        assert {len(name) for name in kept} == {SAMPLED_NAME}
+
+
+async def test_who_watches_and_does_not_read_keeps_what_it_shows(tmp_path: Path) -> None:
+    """And what two watch is made once."""
+    made = []
+
+    def counted(message: Message) -> dict[str, Any]:
+        made.append(message)
+        return spoken(message)
+
+    async with served(tmp_path) as browser:
+        broker = browser.node.broker
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(looking, "spoken", counted)
+            async with watched(browser, 2):
+                tails: list[Tail] = [one for one in broker.clients.values() if type(one) is Tail]
+                for number in range(TAILED):
+                    broker.post(Message("a/b", b"%d" % number + b"\n" * MIB))
+                for tail in tails:
+                    waits = sum(map(len, tail.messages))
+                    assert TAIL_BYTES < waits < TAIL_BYTES + 3 * TAILED_BYTES
+                    said = json.loads(tail.taken())
+                    assert [one["text"][0] for one in said["messages"]][:3] == ["0", "1", "2"]
+                    assert said["left_out"] == TAILED - len(said["messages"])
+                assert len(tails) == 2 and len(made) == len(said["messages"])
+
+
+@asynccontextmanager
+async def watched(browser: Browser, count: int) -> AsyncIterator[list[int]]:
+    """So many tails of one topic; the status of each."""
+    async with AsyncExitStack() as stack:
+        stream = browser.http.stream
+        asked = [stream("GET", "/api/v1/tail?topic=a/b") for _ in range(count)]
+        answers = [await stack.enter_async_context(one) for one in asked]
+        yield [one.status_code for one in answers]
+
+
+async def test_one_address_has_a_part_of_the_tails(tmp_path: Path) -> None:
+    transport = httpx.AsyncHTTPTransport(local_address="127.0.0.9")
+    async with served(tmp_path) as browser, watched(browser, TAILS // SHARE + 1) as found:
+        assert found == [200] * (TAILS // SHARE) + [429]
+        elsewhere = httpx.AsyncClient(base_url=browser.http.base_url, transport=transport)
+        async with elsewhere as other, other.stream("GET", "/api/v1/tail?topic=a/b") as answer:
+            assert answer.status_code == 200
 
 
 @pytest.mark.parametrize("topic", ["", "#", "a/+", "$queue/jobs"])

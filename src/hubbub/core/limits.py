@@ -103,9 +103,13 @@ REPLY_SECONDS: Final = 60.0  # nobody waits longer for an answer, as a rule
 
 GONE_KEPT: Final = 1_000  # clients that went, the last ones, to say why: 500 KB
 TOPICS_SAMPLED: Final = 20_000  # of which the rate is known: 6 MB with usual names
-TAILS: Final = 100  # people who watch a topic; each is a client
+SAMPLED_NAME: Final = 256  # characters of one of their names; those that differ later are one
+LEVEL_BYTES: Final = 1 * MIB  # of names in an answer about topics: a few milliseconds of the loop
+TAILS: Final = 100  # people who watch a topic; each is a client, a fifth of them of one user
 TAILED: Final = 200  # messages that wait for one of them, then they are counted: more a second
 TAILED_BYTES: Final = 16 * KIB  # of a payload that a page shows: more nobody reads
+TAIL_BYTES: Final = 256 * KIB  # of JSON that waits for one tail: all of them at once take 20 ms
+PEEKED_BYTES: Final = 4 * MIB  # of messages read for one answer: of others only the size is shown
 PAGE_SESSIONS: Final = 1_000  # browsers that are logged in; a fifth of them of one user or address
 PAGE_SECONDS: Final = 7 * 86_400.0  # then one logs in again: a screen on a wall, once a week
 PAGE_IDLE_SECONDS: Final = 3_600.0  # an open page asks every two seconds

@@ -15,7 +15,7 @@ from typing import Final
 
 from hubbub.core.context import Context
 from hubbub.core.hooks import Hooks
-from hubbub.core.limits import TOPICS_SAMPLED
+from hubbub.core.limits import SAMPLED_NAME, TOPICS_SAMPLED
 from hubbub.core.message import Run
 from hubbub.core.topics import CLIENT
 
@@ -33,6 +33,11 @@ class Seen:
         self.rate = 0.0
         self.time = 0
         self.count = 0.0  # since the last roll
+
+
+def shortened(name: str) -> str:
+    """The name as it is counted: a very long one has an end that stands for all that begin so."""
+    return name if len(name) <= SAMPLED_NAME else name[: SAMPLED_NAME - 1] + "…"
 
 
 class Sampled(Hooks):
@@ -56,7 +61,7 @@ class Sampled(Hooks):
 
     def passes(self, run: Run) -> bool:
         if self._left > 0:
-            name = run.route.name
+            name = shortened(run.route.name)
             self._window[name] = self._window.get(name, 0) + run.count
             self._left -= 1
             if not self._left:

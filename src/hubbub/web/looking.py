@@ -19,6 +19,7 @@ import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import islice
+from random import uniform
 from typing import Any, Final
 
 from starlette.requests import ClientDisconnect, Request
@@ -26,11 +27,21 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from hubbub.core.broker import Broker
-from hubbub.core.gate import Admission
-from hubbub.core.limits import TAILED, TAILED_BYTES, TAILS
-from hubbub.core.message import SPELLED, Message, Run
+from hubbub.core.gate import Admission, owner
+from hubbub.core.limits import (
+    LEVEL_BYTES,
+    PEEKED_BYTES,
+    SAMPLED_NAME,
+    SHARE,
+    TAIL_BYTES,
+    TAILED,
+    TAILED_BYTES,
+    TAILS,
+)
+from hubbub.core.message import SPELLED, Encoding, Message, Run
+from hubbub.core.queue import Queue
 from hubbub.core.rights import CONSUME, DESTROY, RECEIVE, SUBSCRIBE
-from hubbub.core.sampled import Seen
+from hubbub.core.sampled import Seen, shortened
 from hubbub.core.session import Session, Subscription
 from hubbub.core.topics import QUEUE, has_wildcard, is_name
 from hubbub.schema import name_shown
@@ -84,6 +95,7 @@ class Looking:
         self._hub = hub
         self._safe = safe
         self._tails: set[Tail] = set()
+        self._peeks = asyncio.Lock()  # a message may take a turn of the loop: one after the other
 
     @property
     def _broker(self) -> Broker:
@@ -112,7 +124,7 @@ class Looking:
             return refused(400, str(error))
         under, search = given.get("under", ""), given.get("search", "").casefold()
         found = await self._level(under, search)
-        busiest = sorted(found.items(), key=_rank)[:limit]
+        busiest = _bounded(sorted(found.items(), key=_rank)[:limit])
         rows = [
             {"name": name_shown(name), "topics": one.topics, "messages": round(one.messages),
              "rate": round(one.rate, 3), "time": one.time, "retained": one.retained,
@@ -138,12 +150,15 @@ class Looking:
             if not number % LOOKED:
                 await asyncio.sleep(0)
         names = islice(self._broker.retained.below(under), RETAINED_LOOKED)
-        for number, name in enumerate(names, 1):
+        looked = 0
+        for name in names:
             if search in name[len(under) :].casefold():
                 branch = _branch(found, name, len(under), search != "")
                 branch.retained += 1
-                branch.topics += name not in sampled
-            if not number % LOOKED:
+                branch.topics += shortened(name) not in sampled
+            looked += 1 + len(name) // SAMPLED_NAME
+            if looked > LOOKED:
+                looked = 0
                 await asyncio.sleep(0)
         return found
 
@@ -152,7 +167,9 @@ class Looking:
         asks = session_of(request.scope[ADMISSION])
         if not broker.may(asks, RECEIVE, name):
             return refused(403, broker.refuse(asks, RECEIVE, name))
-        message = broker.retained.look(name)
+        async with self._peeks:
+            message = broker.retained.look(name)
+            await asyncio.sleep(0)
         if message is None:
             return refused(404, f"nothing is retained at {name[:100]!r}")
         return JSONResponse(spoken(message))
@@ -171,11 +188,7 @@ class Looking:
         queue = broker.state.queues.get(name)
         if queue is None:
             return refused(404, f"there is no queue {name[:100]!r}")
-        messages = []
-        for seq, number, size in islice(queue.above(-1), limit):
-            message = broker.log.look(seq)
-            said = spoken(message) if message is not None else {"size": size}
-            messages.append({"number": number, "leased": number in queue.leased, **said})
+        messages = await self._oldest(queue, limit)
         serving = [one.session.client for one in queue.consumers][:PEEKED]
         return JSONResponse({
             "name": name_shown(name), "count": len(queue.messages), "bytes": queue.bytes,
@@ -184,6 +197,22 @@ class Looking:
             "bindings": [name_shown(one) for one in islice(queue.bindings, PEEKED)],
             "settings": queue.settings._asdict(), "messages": messages,
         })  # fmt: skip
+
+    async def _oldest(self, queue: Queue, limit: int) -> list[dict[str, Any]]:
+        """Nobody is shown more than TAILED_BYTES of one, but each is read whole: those that are
+        no more than PEEKED_BYTES together, one a turn of the loop, whoever else asks.
+        """
+        shown, left = [], PEEKED_BYTES
+        async with self._peeks:
+            for seq, number, size in list(islice(queue.above(-1), limit)):
+                message = None
+                if size <= left:
+                    left -= size
+                    message = self._broker.log.look(seq)
+                    await asyncio.sleep(0)
+                said = spoken(message) if message is not None else {"size": size}
+                shown.append({"number": number, "leased": number in queue.leased, **said})
+        return shown
 
     async def purge(self, request: Request) -> Response:
         """What waits now is done with; what comes meanwhile stays."""
@@ -215,9 +244,13 @@ class Looking:
         asks = session_of(admission)
         if not broker.may(asks, SUBSCRIBE, name):
             return refused(403, broker.refuse(asks, SUBSCRIBE, name))
+        whose = asks.payer or owner("", request.client.host if request.client else "")
         if len(self._tails) >= TAILS:
             return refused(503, f"{TAILS} topics are watched already")
-        tail = Tail(admission)
+        own = sum(one.whose == whose for one in self._tails)
+        if own >= TAILS // SHARE:
+            return refused(429, f"{own} topics are watched by one user already")
+        tail = Tail(admission, whose)
         self._tails.add(tail)
         broker.connect(tail, admission)
         broker.subscribe(Subscription(tail, name, 0, (SPELLED,) * 3, literal=True))
@@ -240,7 +273,8 @@ class Looking:
                     break
                 if tail.messages:
                     yield b"data: " + tail.taken() + b"\n\n"
-                    await asyncio.sleep(TAIL_SECONDS)
+                    # Each at its own time: all that were woken by one message are not one turn.
+                    await asyncio.sleep(TAIL_SECONDS * uniform(0.75, 1.25))
         except ClientDisconnect:
             reason = "the page was closed"
         finally:
@@ -249,21 +283,44 @@ class Looking:
             self._hub.schedule()
 
 
-class Tail(Session):
-    """Who watches one topic. What is more than a page can show is counted."""
+class _Shown(Encoding):
+    """As a page shows them: a line of JSON for each, made once for all who watch. Those behind the
+    first TAILED of a run are shown to nobody.
+    """
 
-    def __init__(self, admission: Admission) -> None:
+    def encode(self, run: Run) -> bytes:
+        return b"\n".join(_json(spoken(one)) for one in run.messages()[:TAILED])
+
+    def decode(self, run: Run) -> list[Message]:
+        raise AssertionError("nobody publishes so")
+
+
+SHOWN: Final = _Shown()
+
+
+class Tail(Session):
+    """Who watches one topic. What is more than a page can show is counted, and not kept.
+
+    `whose`: to whom it is put down. `messages`: a line of JSON each.
+    """
+
+    def __init__(self, admission: Admission, whose: str) -> None:
         super().__init__(PROTOCOL, f"page-{secrets.token_hex(6)}", admission.rights)
-        self.messages: deque[Message] = deque()
+        self.whose = whose
+        self.messages: deque[bytes] = deque()
         self.left_out = 0
+        self._bytes = 0
         self.ended = False
         self._news = asyncio.Event()
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
-        room = TAILED - len(self.messages)
-        if room > 0:
-            self.messages.extend(run.messages()[:room])
-        self.left_out += max(0, run.count - room)
+        before = len(self.messages)
+        if before < TAILED and self._bytes < TAIL_BYTES:
+            for line in run.seen_as(SHOWN).split(b"\n")[: TAILED - before]:
+                if self._bytes < TAIL_BYTES:
+                    self.messages.append(line)
+                    self._bytes += len(line)
+        self.left_out += run.count - (len(self.messages) - before)
         self._news.set()
 
     def goodbye(self, text: str = "") -> None:
@@ -283,9 +340,8 @@ class Tail(Session):
         """What came, as JSON in one line."""
         self._news.clear()
         messages, self.messages = self.messages, deque()
-        out, self.left_out = self.left_out, 0
-        said = {"messages": [spoken(one) for one in messages], "left_out": out}
-        return json.dumps(said, separators=(",", ":")).encode()
+        out, self.left_out, self._bytes = self.left_out, 0, 0
+        return b'{"messages":[%b],"left_out":%d}' % (b",".join(messages), out)
 
 
 def spoken(message: Message) -> dict[str, Any]:
@@ -312,15 +368,29 @@ def spoken(message: Message) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _json(said: dict[str, Any]) -> bytes:
+    return json.dumps(said, separators=(",", ":")).encode()
+
+
 def _branch(found: dict[str, Branch], name: str, start: int, whole: bool) -> Branch:
     """What that topic counts for on the level that begins there, or by its `whole` name."""
     end = -1 if whole else name.find("/", start)
-    part = name[start:] if end < 0 else name[start:end]
+    part = shortened(name[start:] if end < 0 else name[start:end])
     branch = found.get(part)
     if branch is None:
         branch = found[part] = Branch()
     branch.own = branch.own or end < 0
     return branch
+
+
+def _bounded(busiest: list[tuple[str, Branch]]) -> list[tuple[str, Branch]]:
+    """The first of them, whose names are not too much for one answer."""
+    room = LEVEL_BYTES
+    for number, (name, _) in enumerate(busiest):
+        room -= len(name)
+        if room < 0:
+            return busiest[:number]
+    return busiest
 
 
 def _rank(item: tuple[str, Branch]) -> tuple[float, str]:

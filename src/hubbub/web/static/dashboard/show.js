@@ -67,7 +67,7 @@ export function panel(title, ...children) {
 /** What a message carries, so that a person can read it. */
 export function payload(message) {
   let text = message.text;
-  if (text === undefined && message.base64 === undefined) text = "(it cannot be read now)";
+  if (text === undefined && message.base64 === undefined) text = "(too large to be shown, or it cannot be read now)";
   else if (text === undefined) text = hex(message.base64);
   else try { text = JSON.stringify(JSON.parse(text), null, 2); } catch { /* as it is */ }
   const cut = message.size > 16384 ? `\n… ${bytes(message.size)} in all` : "";
