@@ -6,6 +6,13 @@ Each carries a text that says what was expected, what came, and what to do next.
 from __future__ import annotations
 
 
+def without_user(url: str) -> str:
+    """The URL, whatever is wrong with it, as a text may show it: without user and password."""
+    scheme, found, rest = url.partition("://")
+    head = scheme + found if found and not {":", "@"} & {*scheme} else ""
+    return head + (rest if head else url).rpartition("@")[2]
+
+
 class HubbubError(Exception):
     """The base of all errors that Hubbub raises on purpose."""
 

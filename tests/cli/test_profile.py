@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from hubbub.auth.passwords import add_user
-from hubbub.cli import profile
+from hubbub.cli import app, profile
 from hubbub.cli.profile import HTTP, MQTT, Place, place
 from hubbub.config.settings import Journal, Listener, Settings
 from hubbub.errors import SettingError
@@ -50,6 +51,22 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write(text: str, mode: int = 0o600) -> None:
     profile.path().write_text(text)
     profile.path().chmod(mode)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mqtt://u:S3cret@h:x", "mqtt://u:S3cret@h:99999", "mqtt://u:S3cret@[::1",
+        " mqtt://u:S3cret@h:x", "mqtt:u:S3cret@h", "u:S3cret@h:1", "foo://u:S3cret@h",
+        "mqtt://u:S3c/S3cret@h:1", "mqtt://S3cret:S3c#ret@h", "mqtt://u:S3cret@\u2100:1",
+    ],
+)  # fmt: skip
+def test_no_text_shows_a_password(home: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv(profile.URL, url)
+    for words in (("pub", "t", "-m", "x"), ("status",)):
+        result = CliRunner().invoke(app, words)
+        said = result.output + str(result.exception)
+        assert result.exit_code and "S3c" not in said, said
 
 
 def test_nothing_said(home: Path) -> None:

@@ -32,7 +32,7 @@ from hubbub.build import is_compiled
 from hubbub.config import exposed, sources
 from hubbub.config.settings import Settings
 from hubbub.core.limits import CLIENTS
-from hubbub.errors import HubbubError, SettingError
+from hubbub.errors import HubbubError, SettingError, without_user
 from hubbub.journal.lock import holder
 from hubbub.journal.room import Room
 from hubbub.journal.segments import Directory
@@ -167,8 +167,9 @@ def cluster(settings: Settings) -> Iterator[Finding]:
             where = urlsplit(url)
             address = where.hostname or "", where.port or NATS_PORT
             socket.create_connection(address, _SERVER_SECONDS).close()
-        except ValueError as error:
-            yield Finding("cluster", BAD, f"{url}: {error}", "expected nats://HOST:PORT")
+        except ValueError:
+            shown = without_user(url)
+            yield Finding("cluster", BAD, f"{shown}: no address", "expected nats://HOST:PORT")
         except OSError as error:
             found = f"{address[0]}:{address[1]}: {error.strerror or error}"
             yield Finding("cluster", NOTE, found, "start nats-server there; alone until it answers")

@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from hubbub.client import split_url
-from hubbub.errors import SettingError
+from hubbub.errors import SettingError, without_user
 
 URL: Final = "HUBBUB_URL"
 PROFILE: Final = "HUBBUB_PROFILE"
@@ -132,7 +132,7 @@ def _spoken(url: str, kind: str) -> str:
     known = _SCHEMES.get(parts.scheme)
     if known is None:
         raise SettingError(
-            f"cannot use {url.replace(parts.netloc, '…')!r} of {URL} or a profile: expected one of "
+            f"cannot use {without_user(url)!r} of {URL} or a profile: expected one of "
             f"{', '.join(f'{scheme}://' for scheme in _SCHEMES)}"
         )
     secure, port = known

@@ -8,9 +8,8 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from socket import gaierror
-from urllib.parse import urlsplit
 
-from hubbub.errors import HubbubError
+from hubbub.errors import HubbubError, without_user
 
 _NOBODY = (ConnectionRefusedError, FileNotFoundError, gaierror, TimeoutError, ssl.SSLError)
 _NO_WAY = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN)
@@ -29,8 +28,7 @@ def reaching(url: str) -> Iterator[None]:
 
 def no_hub(url: str, reason: object) -> HubbubError:
     """The error to raise; what the URL says of user and password is not shown."""
-    parts = urlsplit(url)
-    where = url.replace(parts.netloc, parts.netloc.rpartition("@")[2], 1) if parts.netloc else url
+    where = without_user(url)
     if isinstance(reason, ssl.SSLCertVerificationError):
         return HubbubError(
             f"{where} is not trusted ({reason.verify_message}): its authority has to be one that "

@@ -18,7 +18,7 @@ from rich.table import Table
 from hubbub.cli import profile
 from hubbub.cli.reach import no_hub
 from hubbub.client import split_url
-from hubbub.errors import HubbubError, SettingError
+from hubbub.errors import HubbubError, SettingError, without_user
 from hubbub.terminal import for_stream
 
 app = typer.Typer(add_completion=False)
@@ -66,7 +66,7 @@ def fetch(
         where = profile.place(profile.HTTP)
         url, token = where.url, token or where.token
     if not url.startswith(("http://", "https://")):
-        raise SettingError(f"cannot ask {url!r}: expected http://HOST:PORT")
+        raise SettingError(f"cannot ask {without_user(url)!r}: expected http://HOST:PORT")
     parts = split_url(url)
     at = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
     headers = {"Accept": "application/json"}

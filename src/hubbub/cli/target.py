@@ -19,7 +19,7 @@ from hubbub.cli import profile
 from hubbub.cli.reach import reaching
 from hubbub.client import connect, split_url
 from hubbub.client.mqtt import Will, tls_context
-from hubbub.errors import SettingError
+from hubbub.errors import SettingError, without_user
 from hubbub.terminal import log_to_stderr
 
 DEFAULT_URL: Final = "mqtt://127.0.0.1:1883"
@@ -120,7 +120,8 @@ class Target(NamedTuple):
         if self.smq:
             return connect(self.url, **self._smq_options())
         if self.scheme in ("switch", "switchs"):
-            raise SettingError(f"cannot use {self.url!r} here: see `hubbub switch --help`")
+            shown = without_user(self.url)
+            raise SettingError(f"cannot use {shown!r} here: see `hubbub switch --help`")
         return connect(self._mqtt_url(), **self._mqtt_options(), **options)
 
     def _smq_options(self) -> dict[str, Any]:

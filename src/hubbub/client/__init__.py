@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any, Final, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-from hubbub.errors import SettingError
+from hubbub.errors import SettingError, without_user
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ def connect(url: str, **options: Any) -> AbstractAsyncContextManager[Any]:
     """
     module = _SCHEMES.get(split_url(url).scheme)
     if module is None:
-        raise SettingError(f"cannot connect to {url!r}: expected {_expected()}")
+        raise SettingError(f"cannot connect to {without_user(url)!r}: expected {_expected()}")
     client: AbstractAsyncContextManager[Any] = import_module(module).connect(url, **options)
     return client
 
@@ -58,16 +58,26 @@ def _expected() -> str:
 
 def split_url(url: str) -> SplitResult:
     """The parts of a URL. SettingError if its host or port can be none, or it has none."""
+    shown = without_user(url)
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError as error:
-        raise SettingError(f"cannot use {url!r}: {error}") from None
+    except ValueError:
+        raise SettingError(f"cannot use {shown!r}: {_wrong(shown)}") from None
     if port == 0:
-        raise SettingError(f"cannot use {url!r}: nothing listens on port 0")
+        raise SettingError(f"cannot use {shown!r}: nothing listens on port 0")
     if parts.scheme in _SCHEMES and not url[len(parts.scheme) :].startswith("://"):
-        raise SettingError(f"cannot use {url!r}: expected {parts.scheme}://HOST:PORT")
+        raise SettingError(f"cannot use {shown!r}: expected {parts.scheme}://HOST:PORT")
     return parts
+
+
+def _wrong(shown: str) -> str:
+    """Why it cannot be used. Said of what is shown: the reason repeats a part of its URL."""
+    try:
+        _ = urlsplit(shown).port
+    except ValueError as error:
+        return str(error)
+    return "in user and password a letter or digit is itself, all else is written as %2F is for /"
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

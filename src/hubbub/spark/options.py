@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from hubbub.errors import SettingError
+from hubbub.errors import SettingError, without_user
 
 DATA: Final = "./hubbub-data"  # the default of every command
 EARLIEST: Final = -2  # Kafka's numbers for these words
@@ -174,7 +174,10 @@ def _places(lower: Mapping[str, str]) -> tuple[str, ...]:
     urls = listed(lower.get("url", ""))
     for url in urls:
         if not url.startswith(("http://", "https://")):
-            raise SettingError(f"url: expected http://HOST:PORT or https://HOST:PORT, got {url!r}")
+            shown = without_user(url)
+            raise SettingError(
+                f"url: expected http://HOST:PORT or https://HOST:PORT, got {shown!r}"
+            )
     paths = [*listed(lower.get("path", "")), *json.loads(lower.get("paths") or "[]")]
     paths = [_FILE.sub("/", path) for path in paths]
     if not urls and not paths:

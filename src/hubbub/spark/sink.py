@@ -36,7 +36,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from hubbub.errors import HubbubError, SettingError
+from hubbub.errors import HubbubError, SettingError, without_user
 from hubbub.spark.hub import Hub
 from hubbub.spark.options import WRITE, access, checked, flag, number
 
@@ -81,7 +81,8 @@ class Target:
         self.access = access(lower)
         self.query = lower.get("query", "")
         if not self.url.startswith(("http://", "https://")) or "," in self.url:
-            raise SettingError(f"url: expected http://HOST:PORT of one hub, got {self.url!r}")
+            shown = without_user(self.url)
+            raise SettingError(f"url: expected http://HOST:PORT of one hub, got {shown!r}")
         if not _QUERY_NAME.fullmatch(self.query):
             raise SettingError(
                 f"query: expected a name without / of at most 200 ASCII letters, got {self.query!r}"

@@ -31,7 +31,7 @@ from hubbub.client.mqtt.message import (
 from hubbub.client.mqtt.packets import LEVELS, Exchange, Refusal
 from hubbub.client.mqtt.scram import Scram
 from hubbub.client.mqtt.transport import SCHEMES, tls_context
-from hubbub.errors import SettingError
+from hubbub.errors import SettingError, without_user
 from hubbub.protocols.mqtt.codec import specification
 
 __all__ = [
@@ -79,7 +79,8 @@ def connect(
     """
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES:
-        raise SettingError(f"expected a URL that begins with {', '.join(SCHEMES)}, got {url!r}")
+        shown, schemes = without_user(url), ", ".join(SCHEMES)
+        raise SettingError(f"expected a URL that begins with {schemes}, got {shown!r}")
     level = LEVELS.get(str(version), -1) if version else 0
     if level < 0:
         raise SettingError(f"expected MQTT version 3.1, 3.1.1 or 5, got {version!r}")

@@ -20,7 +20,7 @@ from hubbub.client.smq.client import Settings, SmqClient
 from hubbub.client.smq.connection import Credentials, credentials_of
 from hubbub.client.smq.message import SmqMessage
 from hubbub.client.smq.transport import SCHEMES
-from hubbub.errors import SettingError
+from hubbub.errors import SettingError, without_user
 from hubbub.protocols.smq import codec
 
 __all__ = ["SmqClient", "SmqMessage", "connect"]
@@ -50,7 +50,8 @@ def connect(
     """
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES:
-        raise SettingError(f"expected a URL that begins with {', '.join(SCHEMES)}, got {url!r}")
+        shown, schemes = without_user(url), ", ".join(SCHEMES)
+        raise SettingError(f"expected a URL that begins with {schemes}, got {shown!r}")
     if client_id and not codec.UID_BYTES <= len(client_id.encode()) <= TEXT_BYTES:
         raise SettingError(
             f"expected a client_id of {codec.UID_BYTES} to {TEXT_BYTES} bytes, got {client_id!r}"

@@ -22,7 +22,7 @@ import hubbub.client
 from hubbub.client.switch.channel import address_of
 from hubbub.client.switch.client import SwitchClient, Transferred
 from hubbub.client.switch.service import Handler
-from hubbub.errors import SettingError
+from hubbub.errors import SettingError, without_user
 from hubbub.protocols.switch.codec import Delivery
 
 __all__ = ["Delivery", "Handler", "SwitchClient", "Transferred", "connect"]
@@ -41,7 +41,8 @@ def connect(url: str, token: str = "", *, tls: ssl.SSLContext | None = None) -> 
     """
     parts = hubbub.client.split_url(url)
     if parts.scheme not in SCHEMES:
-        raise SettingError(f"expected a URL that begins with {', '.join(SCHEMES)}, got {url!r}")
+        shown, schemes = without_user(url), ", ".join(SCHEMES)
+        raise SettingError(f"expected a URL that begins with {schemes}, got {shown!r}")
     if parts.netloc and not token:
         token = unquote(parts.path[1:])
     return SwitchClient(address_of(parts, tls), token or _own_token())
