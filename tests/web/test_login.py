@@ -184,6 +184,28 @@ async def test_the_token_of_the_api_stays_the_only_key_to_it(serve: Serve) -> No
         assert (await browser.http.get(STATUS)).status_code == 401
 
 
+async def test_guesses_of_the_token_are_slowed_down(serve: Serve) -> None:
+    async with serve(api=Api(token="sesame")) as browser:
+        right, wrong = ({"authorization": f"Bearer {one}"} for one in ("sesame", "guess"))
+        for _ in range(int(OF_USER) + 3):
+            assert (await browser.http.get(STATUS)).status_code == 401, "which is no guess"
+        assert (await browser.http.get(STATUS, headers=right)).status_code == 200
+        for _ in range(int(OF_USER) + 3):
+            answer = await browser.login(token="guess")
+            assert answer.status_code == 401
+        assert "too many" in answer.json()["detail"]
+        assert (await browser.login(token="sesame")).status_code == 401, "not even looked at"
+        transport = httpx.AsyncHTTPTransport(local_address="127.0.0.9")
+        url = browser.http.base_url
+        async with httpx.AsyncClient(base_url=url, transport=transport) as other:
+            for _ in range(int(OF_USER) + 3):
+                assert (await other.get(STATUS, headers=wrong)).status_code == 401
+            answer = await other.get(STATUS, headers=right)
+            assert answer.status_code == 401 and "too many" in answer.json()["detail"]
+        answer = await browser.http.get(STATUS, headers=right)
+        assert answer.status_code == 200, "who said it before goes on"
+
+
 @pytest.mark.parametrize(
     ("headers", "body", "status"),
     [
@@ -246,6 +268,20 @@ def test_sessions_are_bounded_and_one_user_has_a_part() -> None:
     for number in range(2 * PAGE_SESSIONS):
         visits.begin(admission(opening, f"user {number}"), opening, b"")
     assert len(visits) == PAGE_SESSIONS
+
+
+async def test_who_has_no_name_ends_no_session_of_who_has_one(serve: Serve, users: str) -> None:
+    async with serve(password_file=users, allow_anonymous=True) as browser:
+        assert (await browser.login(user="ann", password="secret")).status_code == 200
+        visits = browser.node.web._visits  # type: ignore[union-attr]
+        [known] = visits._known.values()
+        opening = known.admission.opening
+        nobody = Admission("", "", "", opening.gate.rights, opening)
+        for number in range(2 * PAGE_SESSIONS):
+            nobody.owner = f"address {number // 100}"
+            visits.begin(nobody, opening, b"")
+        assert len(visits) == PAGE_SESSIONS
+        assert (await browser.http.get("/admin/session")).json()["user"] == "ann"
 
 
 def test_two_hubs_of_one_host_have_two_cookies() -> None:

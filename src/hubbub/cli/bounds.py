@@ -164,7 +164,7 @@ BOUNDS: Final = (
     Bound("tailed_bytes", PACKET, "the rest is not shown"),
     Bound("tail_bytes", CLIENT, "counted, not shown"),
     Bound("peeked_bytes", CONNECTION, "only their size is shown"),
-    Bound("page_sessions", ALL, "who was away longest logs in again; of one user a fifth"),
+    Bound("page_sessions", ALL, "who has no name, or was away longest; of one user a fifth"),
     Bound("page_seconds", USER, "logs in again"),
     Bound("page_idle_seconds", USER, "logs in again"),
     Bound("figures_seconds", SELF, "another point of the figures"),

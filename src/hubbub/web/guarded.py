@@ -15,7 +15,6 @@ who may receive everything; what is published is asked about topic by topic, by 
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -34,6 +33,7 @@ from hubbub.errors import SettingError
 from hubbub.web import script
 from hubbub.web.login import (
     DOOR,
+    NEEDS_TOKEN,
     SCHEME,
     WORD,
     WRONG_WORD,
@@ -138,9 +138,10 @@ class Guarded:
             if visit is not None:
                 return self._visited(scope, visit, headers)
         if path.startswith(API) and token:
-            if not _shows(shown, token):
+            lacks = self._visits.tokens.lacks(_bearer(shown), token, self._opening, again=True)
+            if lacks:
                 self._opening.turn_away("", "", f"{path[:100]} wants the token of the API")
-                return _wants_token(headers)
+                return _wants_token(headers, lacks)
             scope[ADMISSION] = self._everything
             self._opening.let_in("", "")
             return None
@@ -196,10 +197,10 @@ def outdated(admission: Admission) -> JSONResponse | None:
     return refused(401, words, {CHALLENGE[0]: CHALLENGE[1]})
 
 
-def _shows(header: str, token: bytes) -> bool:
+def _bearer(header: str) -> bytes:
+    """The token that it says, b"" (which none is) if it says something else."""
     scheme, _, shown = header.strip().partition(" ")
-    right = hmac.compare_digest(shown.strip().encode("latin-1", "replace"), token)
-    return right and scheme.lower() == "bearer"
+    return shown.strip().encode("latin-1", "replace") if scheme.lower() == "bearer" else b""
 
 
 def _challenge(headers: dict[str, str], scheme: str = CHALLENGE[1]) -> dict[str, str]:
@@ -209,11 +210,14 @@ def _challenge(headers: dict[str, str], scheme: str = CHALLENGE[1]) -> dict[str,
     return {CHALLENGE[0]: SCHEME if WORD in headers else scheme}
 
 
-def _wants_token(headers: dict[str, str]) -> JSONResponse:
+def _wants_token(headers: dict[str, str], lacks: str) -> JSONResponse:
+    wanted = (
+        "expected `Authorization: Bearer TOKEN` with the token of this hub: the setting api.token "
+        "or the file named by api.token_file"
+    )
     return refused(
         401,
-        "expected `Authorization: Bearer TOKEN` with the token of this hub: the setting api.token "
-        "or the file named by api.token_file",
+        wanted if lacks == NEEDS_TOKEN else lacks,
         _challenge(headers, 'Bearer realm="hubbub"'),
     )
 

@@ -22,6 +22,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from hubbub.auth.guesses import Guesses
 from hubbub.core.clock import Clock
 from hubbub.core.gate import Admission, Credentials, Opening
 from hubbub.core.limits import (
@@ -31,6 +32,8 @@ from hubbub.core.limits import (
     PAGE_SESSIONS,
     SHARE,
 )
+from hubbub.core.rights import TOO_BUSY, words_of
+from hubbub.wire.source import source_of
 
 WORD: Final = "hubbub-csrf"  # the header that says it; the page sends it with all that it asks
 WRONG_WORD: Final = "this request does not say the word of the session: load the page again"
@@ -51,9 +54,12 @@ LOGIN: Final = msgspec.json.Decoder(Login)
 
 
 class Visit:
-    """One browser that was let in. `token`: the token of the API when it was, b"" without one."""
+    """One browser that was let in. `token`: the token of the API when it was, b"" without one.
 
-    __slots__ = ("admission", "gate", "word", "token", "began", "seen", "whose")
+    `named`: it showed that, or who it is.
+    """
+
+    __slots__ = ("admission", "gate", "word", "token", "began", "seen", "whose", "named")
 
     def __init__(
         self, admission: Admission, opening: Opening, token: bytes, now: float
@@ -64,6 +70,9 @@ class Visit:
         self.token = token
         self.began = self.seen = now
         self.whose = admission.owner or opening.address
+        shown = admission.credentials
+        proved = admission.user != "" and shown is not None and shown.proved
+        self.named = token != b"" or proved
 
     def admitted(self, opening: Opening) -> Admission:
         """The same for a request on this connection."""
@@ -75,10 +84,38 @@ class Visit:
         return found
 
 
+class Tokens:
+    """Who says the token of the API, and guesses of it, which are slowed down as those of
+    passwords are (`auth.guesses`).
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._guesses = Guesses(clock.now)
+        self._right: OrderedDict[str, bytes] = OrderedDict()
+
+    def lacks(self, shown: bytes, token: bytes, opening: Opening, again: bool) -> str:
+        """Why it is not let in, "" if it is. `again`: it says the token with all that it asks; then
+        one that was right from that address does not suffer from who guesses there.
+        """
+        place = source_of(opening.address)
+        known = again and self._right.get(place) == token
+        if not known and self._guesses.blocked(place, ""):
+            return words_of(TOO_BUSY)
+        if not hmac.compare_digest(shown, token):
+            if shown:  # a page whose session is over says none
+                self._guesses.wrong(place, "")
+            return NEEDS_TOKEN
+        self._right[place] = token
+        if len(self._right) > PAGE_SESSIONS:
+            self._right.popitem(last=False)
+        return ""
+
+
 class Visits:
     """All of them, who was here last at the end."""
 
     def __init__(self, clock: Clock) -> None:
+        self.tokens = Tokens(clock)
         self._clock = clock
         self._known: OrderedDict[bytes, Visit] = OrderedDict()
 
@@ -92,7 +129,9 @@ class Visits:
         if len(own) >= PAGE_SESSIONS // SHARE:
             del self._known[own[0]]
         elif len(self._known) >= PAGE_SESSIONS:
-            self._known.popitem(last=False)
+            # Anybody may begin one without a name, at any number of addresses.
+            nameless = (key for key, one in self._known.items() if not one.named)
+            del self._known[next(nameless, next(iter(self._known)))]
         cookie = secrets.token_urlsafe(32)
         self._known[_hashed(cookie)] = visit
         return cookie, visit
@@ -182,7 +221,7 @@ class Sessions:
             given = LOGIN.decode(await _body(request))
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
             return self._refused(400, str(error))
-        admission, reason = await _admitted(door, given)
+        admission, reason = await self._admitted(door, given)
         if admission is None:
             return self._refused(401, reason)
         self._visits.end(cookie_in(request.headers, door.opening))
@@ -204,6 +243,18 @@ class Sessions:
         _set(answer, request, "", 0)
         return answer
 
+    async def _admitted(self, door: Door, given: Login) -> Asked:
+        if not door.token:
+            admission, reason = await door.ask(given.user, given.password.encode())
+            return Asked(admission, reason)
+        shown = given.token.encode()
+        reason = self._visits.tokens.lacks(shown, door.token, door.opening, again=False)
+        if not reason:
+            door.opening.let_in("", "")
+            return Asked(door.everything, "")
+        door.opening.turn_away("", "", "the page wants the token of the API")
+        return Asked(None, reason)
+
     def _said(self, visit: Visit) -> JSONResponse:
         said = {
             "user": visit.admission.user, "csrf": visit.word, "token": visit.token != b"",
@@ -218,17 +269,6 @@ def says_word(visit: Visit, word: str) -> bool:
 
 def needs_word(method: str) -> bool:
     return method not in _SAFE
-
-
-async def _admitted(door: Door, given: Login) -> Asked:
-    if not door.token:
-        admission, reason = await door.ask(given.user, given.password.encode())
-        return Asked(admission, reason)
-    if hmac.compare_digest(given.token.encode(), door.token):
-        door.opening.let_in("", "")
-        return Asked(door.everything, "")
-    door.opening.turn_away("", "", "the page wants the token of the API")
-    return Asked(None, NEEDS_TOKEN)
 
 
 def _wants(door: Door) -> str:
