@@ -6,13 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from hubbub.cluster.keeping import PROTOCOL
+from hubbub.cluster import frames
+from hubbub.cluster.keeping import PROTOCOL, Recall
 from hubbub.cluster.membership import Membership
+from hubbub.cluster.nats import Nats
+from hubbub.config.cluster import Cluster as Settings
 from hubbub.core.broker import Broker
 from hubbub.core.gate import Admission, Gate, Opening
-from hubbub.core.limits import CLUSTER_DEAD_SECONDS, CLUSTER_WINDOW
-from hubbub.core.message import SPELLED, Message, Run
-from hubbub.core.session import Revival, Session, SessionState, Subscription
+from hubbub.core.limits import CLUSTER_DEAD_SECONDS, CLUSTER_PIECE, CLUSTER_WINDOW
+from hubbub.core.message import PUBLISHER, SPELLED, Message, Run
+from hubbub.core.session import Revival, Session, SessionState, Subscription, row_about
+from hubbub.runtime.cluster import recalls
+from hubbub.schema import WILL, Row, name_of
 from tests.cluster.world import Lines, Reader, World
 from tests.core.recording import Recording, folded, snapshot
 
@@ -42,6 +47,9 @@ class Lasts(Revival):
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
 
+    def publish_will(self, will: Row) -> None:
+        self.broker.post(Message(name_of(will.topic), will.payload, 1))
+
     def revive(self, state: SessionState) -> Session:
         session = Lasting(self.broker, state.client)
         session.subscriptions = {
@@ -65,7 +73,7 @@ class Keepers(World):
             rows.rows = [row for row in rows.rows if row.seq <= rows.durable]
             rows.position = rows.durable
             broker.state = folded(snapshot(folded(rows.rows), rows.rows))
-            broker.recover([Lasts(broker)])
+            broker.recover([Lasts(broker), Recall(member.recall)])
         self.members[name] = member
         member.begin()
         return member
@@ -74,6 +82,9 @@ class Keepers(World):
         """What waits for the journal leaves when that is safe, sooner or later."""
         super().tick()
         for member in self.members.values():
+            unsettled, member.broker.unsettled = member.broker.unsettled, []
+            for session in unsettled:
+                session.settle()
             log, outgoing = member.broker.log, member.broker.outgoing
             assert isinstance(log, Recording)
             if self.slow and self.chance.random() < 0.5:
@@ -208,7 +219,7 @@ def test_lines_that_lose_and_repeat_and_processes_that_die(seed: int) -> None:
                 world.wait(1)
             case _:
                 for _ in range(chance.randrange(1, 30)):
-                    world.say(writer, f"x/{said % 3}", b"%d" % said)
+                    world.say(writer, f"x/{said % 3}", b"%d" % said, chance.random() < 0.2)
                     said += 1
                 world.carry(chance.randrange(9))
     world.cut.clear()
@@ -329,3 +340,205 @@ def test_what_cannot_be_read_now_is_sent_later(world: Keepers) -> None:
         call()
     world.carry()
     assert world.waiting("b", "device") == [b"1"]
+
+
+def test_what_was_said_while_nats_was_away_for_a_moment_needs_no_other_message(
+    world: Keepers,
+) -> None:
+    writer = world.client("a", "writer")
+    world.lasting("b", "device", "x")
+    world.lines("a").up = False
+    world.say(writer, "x", b"1")
+    world.carry()
+    world.lines("a").up = True
+    world.wait(1)
+    assert world.waiting("b", "device") == [b"1"]
+
+
+def test_very_many_that_expired_are_let_go_in_pieces(world: Keepers) -> None:
+    writer = world.client("a", "writer")
+    world.lasting("b", "device", "x")
+    world.cut.update("ab")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    expires = world.clock.stamp() + 1_000_000
+    for _ in range(3 * CLUSTER_PIECE):
+        writer.broker.post(Message("x", b"late", 1, expires=expires), writer)
+    world.say(writer, "x", b"in time")
+    world.wait(2)
+    world.cut.clear()
+    world.members["a"].hear(beat_of(world.members["b"]))
+    assert world.kept("a", "b") == 2 * CLUSTER_PIECE + 1
+    world.meet()
+    assert world.waiting("b", "device") == [b"in time"]
+    assert world.kept("a", "b") == 0
+
+
+def beat_of(member: Membership) -> bytes:
+    beat = frames.piece(frames.Beat("0", member.broker.clock.stamp()))
+    return frames.frame(member.name, member.boot, 0, 0, beat)
+
+
+def test_after_a_start_what_is_retained_here_is_no_news(world: Keepers) -> None:
+    """The other node tells it with a later stamp than the journal here remembers."""
+    writer = world.client("a", "writer")
+    for name in "ab":
+        world.lasting(name, "device", "x/#")
+    for number in range(20):
+        world.say(writer, f"x/{number}", b"%d" % number, retain=True)
+        world.clock.seconds += 0.01
+    world.carry()
+    for name in "ab":
+        world.restart(name)
+        world.wait(3)
+    for name in "ab":
+        assert world.waiting(name, "device") == [b"%d" % number for number in range(20)]
+
+
+def test_a_third_node_tells_no_session_that_lasts_what_is_kept_for_it() -> None:
+    world = Keepers(names=("a", "b", "c"))
+    world.meet()
+    writer = world.client("a", "writer")
+    world.lasting("b", "device", "x")
+    world.cut.add("b")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    for number in range(5):
+        world.say(writer, "x", b"%d" % number, retain=True)
+        world.carry()
+    world.cut = {"a"}
+    world.wait(CLUSTER_DEAD_SECONDS + 3)
+    assert world.retained("b") == {"x": b"4"}
+    world.cut.clear()
+    world.wait(5)
+    assert world.waiting("b", "device") == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_what_was_cleared_stays_so_over_a_start(world: Keepers) -> None:
+    writer = world.client("a", "writer")
+    world.lasting("b", "device", "x")
+    world.say(writer, "x", b"v1", retain=True)
+    world.carry()
+    world.cut.update("ab")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.say(writer, "x", b"", retain=True)
+    world.restart("a")
+    world.cut.clear()
+    world.wait(5)
+    assert world.retained("a") == {} == world.retained("b")
+    assert world.waiting("b", "device") == [b"v1", b""]
+
+
+def test_a_node_without_room_takes_nothing_it_would_lose(world: Keepers) -> None:
+    writer = world.client("a", "writer")
+    device = world.lasting("b", "device", "x")
+    world.members["b"].broker.disconnect(device, "")
+    world.members["b"].broker.keep_room("little is left of the disk")
+    for number in range(5):
+        world.say(writer, "x", b"%d" % number)
+    world.wait(2)
+    assert world.kept("a", "b") == 5 and world.waiting("b", "device") == []
+    world.members["b"].broker.keep_room("")
+    world.wait(2)
+    assert world.waiting("b", "device") == [b"%d" % number for number in range(5)]
+    assert world.kept("a", "b") == 0
+
+
+def test_a_node_is_more_than_one_session(world: Keepers) -> None:
+    """What bounds the backlog of one client does not bound that of all of a node."""
+    writer = world.client("a", "writer")
+    world.lasting("b", "device", "x")
+    world.cut.update("ab")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    broker = world.members["a"].broker
+    broker.backlog_messages, broker.backlog_bytes = 10, 100
+    for number in range(100):
+        world.say(writer, "x", b"%100d" % number)
+    world.cut.clear()
+    world.meet()
+    assert len(world.waiting("b", "device")) == 100
+
+
+def test_a_number_of_the_future_is_refused(world: Keepers) -> None:
+    """It would make all that comes before it something that was taken."""
+    writer = world.client("a", "writer")
+    world.lasting("b", "device", "x")
+    member = world.members["b"]
+    said = frames.Said(0, "p", b"x", b"x", b"", 1, False, False, b"!", 1, [], 0, "", False)
+    member._safely_take(member.nodes["a"], frames.Kept(2**62 - 1, 0, said))
+    assert sum(member.refused.values()) == 1
+    world.say(writer, "x", b"1")
+    world.carry()
+    assert world.waiting("b", "device") == [b"1"]
+
+
+def test_a_hub_that_is_alone_now_lets_go_of_it_in_time(
+    world: Keepers, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = world.client("a", "writer")
+    world.lasting("b", "device", "x")
+    world.cut.update("ab")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.say(writer, "x", b"1")
+    broker = world.members["a"].broker
+    assert recalls(None, broker) == [] and world.kept("a", "b") == 1
+    assert "1 messages wait for the node 'b'" in caplog.text
+    world.clock.seconds += KEEP
+    recalls(None, broker)
+    assert (PROTOCOL, "b") not in broker.state.sessions
+
+
+def test_who_may_write_is_asked_at_the_publishers_node_only(world: Keepers) -> None:
+    writer = world.client("a", "writer")
+    world.lasting("b", "device", "x")
+    properties = {PUBLISHER: ["alice", ""], "user": [["k", "v"]]}
+    for qos in (0, 1):
+        message = Message(f"x/{qos}", b"1", qos, True, properties=dict(properties))
+        writer.broker.post(message, writer)
+    world.carry()
+    broker = world.members["b"].broker
+    for seq in broker.state.retained.values():
+        message = broker.log.read(seq)  # type: ignore[assignment]
+        assert message.properties is not None and PUBLISHER not in message.properties
+        assert message.properties["user"] == [["k", "v"]]
+
+
+def test_a_will_of_before_the_start_is_kept_too(world: Keepers) -> None:
+    writer = world.client("a", "writer")
+    world.lasting("b", "device", "gone")
+    row = row_about(writer, WILL, "gone")
+    world.members["a"].broker.change(row._replace(payload=b"lost", qos=1))
+    world.restart("a")
+    world.wait(2)
+    assert world.waiting("b", "device") == [b"lost"]
+
+
+def test_what_is_kept_for_one_has_the_qos_that_others_there_want(world: Keepers) -> None:
+    writer = world.client("a", "writer")
+    world.lasting("b", "device", "x", qos=1)
+    reader = Heard(world.members["b"].broker, "reader")
+    world.carry()
+    writer.broker.post(Message("x", b"1", 2), writer)
+    world.carry()
+    assert reader.qos == [2]
+
+
+class Heard(Session):
+    """A client that does not last, and takes QoS 2."""
+
+    def __init__(self, broker: Broker, client: str) -> None:
+        super().__init__("p", client, broker.open)
+        self.qos: list[int] = []
+        opening = Opening(Gate(broker.open), "127.0.0.1")
+        broker.connect(self, Admission("p", client, "", broker.open, opening))
+        broker.subscribe(Subscription(self, "x", 2, (SPELLED, SPELLED, SPELLED)))
+
+    def deliver(self, run: Run, subscription: Subscription) -> None:
+        self.qos.append(run.qos)
+
+
+def test_one_call_gives_nats_a_message_of_any_size() -> None:
+    """What it takes no more is noticed before the next one."""
+    engine = Nats(Settings(name="a"))
+    assert not engine.send("b", [b"x"])
+    engine.up = True
+    assert engine.send("b", [bytes(1 << 18)] * 256)
+    assert engine.waiting() == 64 << 20 and not engine.send("b", [b"x"])

@@ -60,10 +60,12 @@ class Lines:
     async def open(self, heard: object, changed: object) -> None:
         raise AssertionError("the world drives")
 
-    def send(self, node: str, frame: bytes) -> bool:
+    def send(self, node: str, frames: list[bytes]) -> bool:
+        if not self.up:
+            return False
         for name in [node] if node else [name for name in self.world.members if name != self.name]:
-            self.lines.setdefault(name, deque()).append(frame)
-        return self.up
+            self.lines.setdefault(name, deque()).extend(frames)
+        return True
 
     def waiting(self) -> int:
         return self.waits

@@ -207,6 +207,8 @@ BOUNDS: Final = (
     Bound("cluster_dead_seconds", SELF, "a node counts as gone"),
     Bound("cluster_clock_seconds", SELF, "a node is refused"),
     Bound("cluster_window", CLIENT, "the next waits for an answer"),
+    Bound("cluster_piece", CLIENT, "the rest comes in the next turn"),
+    Bound("cluster_kept", CLIENT, "dropped, counted"),
     Bound("cluster_feed", SELF, "the rest comes later"),
 )  # fmt: skip
 

@@ -27,8 +27,11 @@ class Engine(Protocol):
         another one, or when much that waited has left.
         """
 
-    def send(self, node: str, frame: bytes) -> bool:
-        """To one node, or with "" to all others. False if it was not taken. Never waits."""
+    def send(self, node: str, frames: list[bytes]) -> bool:
+        """To one node, or with "" to all others. False if none was taken. Never waits.
+
+        All that is given in one call is taken, or nothing: a message may have any size.
+        """
 
     def waiting(self) -> int:
         """The bytes that were taken and have not left."""

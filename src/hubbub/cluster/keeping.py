@@ -17,16 +17,18 @@ higher than all it used before, and are not taken for old ones. No I/O.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from hubbub import schema
 from hubbub.cluster import frames
+from hubbub.cluster.retained import NEVER
 from hubbub.core.broker import Broker
-from hubbub.core.limits import CLUSTER_WINDOW
+from hubbub.core.limits import CLUSTER_KEPT, CLUSTER_PIECE, CLUSTER_WINDOW
 from hubbub.core.message import Message, run_of
 from hubbub.core.queue import Queue
 from hubbub.core.route import Route
-from hubbub.core.session import Session, row_about
+from hubbub.core.session import Revival, Session, SessionState, row_about
 from hubbub.core.state import lasting_properties
 from hubbub.errors import UnreadableError
 
@@ -44,6 +46,14 @@ def lasts(session: Session) -> bool:
     return session.lasting or (isinstance(session, Queue) and not session.owner)
 
 
+def passing(route: Route) -> Route:
+    """The same without who lasts: for them messages are kept where they are published."""
+    found = Route(route.name, route.age)
+    found.record = route.record
+    found.subscriptions = [one for one in route.subscriptions if not lasts(one.session)]
+    return found
+
+
 class Keeping:
     """What this node keeps for another one. `keep`: for how many seconds while that is away."""
 
@@ -53,12 +63,19 @@ class Keeping:
         self.keep = keep
         self.up = False
         self._previous = NONE
+        self._until = 0
+        self._goes_on = False
         key = PROTOCOL, node.client
         if key not in broker.state.sessions:
             broker.sessions[key] = node
             self._connected(broker.clock.stamp())
         self.state = broker.state.sessions[key]
+        self.state.most = CLUSTER_KEPT
         self.backlog = self.state.backlog
+
+    def settled(self) -> bool:
+        """Whether the other node has all that waited for it when it came."""
+        return self.backlog.first >= self._until
 
     def late(self) -> bool:
         """Whether the node is away for so long that nothing more is kept for it."""
@@ -69,6 +86,7 @@ class Keeping:
         if not self.state.connected:
             self._connected(self.backlog.next)
         self.up = True
+        self._until = self.backlog.next
         self.again()
 
     def _connected(self, first: int) -> None:
@@ -91,19 +109,31 @@ class Keeping:
         self.broker.change(row._replace(expires=expires, number=self.backlog.tried))
 
     def pump(self) -> None:
-        """Send what waits, oldest first, as far as the window and the link allow."""
+        """Send what waits, oldest first, as far as the window and the link allow.
+
+        In pieces: each is read from the journal, and very many may have expired meanwhile.
+        """
         backlog = self.backlog
-        while (
-            self.up
-            and backlog.sent < backlog.next
-            and backlog.in_flight() < CLUSTER_WINDOW
-            and self.node.ready()
-        ):
+        for _ in range(CLUSTER_PIECE):
+            if not self._can_send():
+                return
             number = backlog.sent
             if backlog.holds(number) and not self._sent(number):
                 self.broker.again(self, self.pump)
                 return
             backlog.sent = max(number + 1, backlog.first)
+        if not self._goes_on:
+            self._goes_on = True
+            self.broker.later(self._go_on)
+
+    def _go_on(self) -> None:
+        self._goes_on = False
+        self.pump()
+
+    def _can_send(self) -> bool:
+        backlog = self.backlog
+        waits = backlog.sent < backlog.next and backlog.in_flight() < CLUSTER_WINDOW
+        return self.up and waits and self.node.ready()
 
     def _sent(self, number: int) -> bool:
         """Whether it is on its way, or never will be; False if it cannot be read now."""
@@ -129,7 +159,9 @@ class Keeping:
         kept = self.broker.state.retained.get(name, 0)
         message.retain = message.retain and kept == (seq if message.payload else 0)
         author = Author(self.broker, message)
-        stamp = membership.stamps.of(name) if message.retain else (0, "")
+        stamp = membership.stamps.of(name) if message.retain else NEVER
+        if message.retain and stamp == NEVER:  # a name that was cleared before this start
+            stamp = message.time, membership.name
         run = run_of(message, author, Route(name, 0))
         return membership.crossing.said(run, *stamp)
 
@@ -152,6 +184,18 @@ class Keeping:
         row = row_about(self.node, schema.ACK)
         row = row._replace(ref=backlog.seq(number), number=count)
         self.broker.change(row._replace(properties=backlog.name_of(number)))
+
+
+class Recall(Revival):
+    """Makes the nodes for which something is kept, before anything is published."""
+
+    name = PROTOCOL
+
+    def __init__(self, make: Callable[[SessionState], Session | None]) -> None:
+        self._make = make
+
+    def revive(self, state: SessionState) -> Session | None:
+        return self._make(state)
 
 
 class Author(Session):

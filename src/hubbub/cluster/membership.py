@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from hubbub.cluster import frames
 from hubbub.cluster.engine import Engine
-from hubbub.cluster.keeping import PROTOCOL, lasts
+from hubbub.cluster.keeping import PROTOCOL, lasts, passing
 from hubbub.cluster.node import Crossing, FarRights, Node, Phantom, messages_of
+from hubbub.cluster.report import report
 from hubbub.cluster.retained import Stamps
 from hubbub.core.broker import Broker
 from hubbub.core.hooks import Hooks
@@ -37,7 +38,7 @@ from hubbub.core.limits import (
 )
 from hubbub.core.message import SPELLED, Message, Run, run_of
 from hubbub.core.route import Route
-from hubbub.core.session import FOR_EVER, Session, SessionState, Subscription
+from hubbub.core.session import FOR_EVER, Session, SessionState, Silent, Subscription
 from hubbub.core.topics import CLIENT, DELAYED, OWN, QUEUE, SHARE, SYSTEM, has_wildcard, is_text
 from hubbub.schema import name_from_wire, name_to_wire
 
@@ -94,22 +95,24 @@ class Membership(Hooks):
         """The state is recovered and nobody is connected: hear of clients from now on."""
         self.inner = self.broker.hooks or self.inner
         self.broker.hooks = self
-        for state in list(self.broker.state.sessions.values()):
-            if state.protocol == PROTOCOL and state.client != self.name:
-                self._recall(state)
+        own = self.broker.state.sessions.get((PROTOCOL, self.name))
+        if own is not None:  # this hub had another name
+            self.broker.end(Silent(PROTOCOL, self.name, self.broker.open))
         if self.counts_all:
             self.broker.observers.elsewhere = self._elsewhere
             self.broker.observers.watched = self._watched
 
-    def _recall(self, state: SessionState) -> None:
-        """A node for which messages are kept since before this start."""
+    def recall(self, state: SessionState) -> Node | None:
+        """A node for which messages are kept since before this start; None for this one."""
+        if state.client == self.name:
+            return None
         node = self.away[state.client] = Node(self, state.client)
         for name, (qos, _) in state.subscriptions.items():
             key = name, not has_wildcard(name)
             node.wants[key] = Subscription(node, name, qos, self.crossing.by_qos, literal=key[1])
         node.subscriptions = {wish.filter: wish for wish in node.wants.values()}
         node.keep()
-        self.broker.revive(node)
+        return node
 
     # What changes here
 
@@ -137,7 +140,7 @@ class Membership(Hooks):
     def _filtered(self, subscription: Subscription, change: int) -> None:
         """A subscription came or went; the first and the last of a filter are told.
 
-        Those of who lasts count by their QoS, with which messages are kept for them.
+        Messages are kept for those of who lasts, whatever the QoS of others is.
         """
         name, session = subscription.filter, subscription.session
         shared = name.startswith(SHARE) and not subscription.literal
@@ -145,9 +148,9 @@ class Membership(Hooks):
             return
         # A name without wildcards is the same wish, whoever has it.
         key = name, not shared and (subscription.literal or not has_wildcard(name))
-        here = self._wants.setdefault(key, [0, 0, 0])
+        here = self._wants.setdefault(key, [0, 0])
         before = _most(here)
-        here[subscription.qos if lasts(session) and not shared else 0] += change
+        here[bool(subscription.qos) and lasts(session) and not shared] += change
         now = _most(here)
         if now < 0:
             del self._wants[key]
@@ -182,17 +185,19 @@ class Membership(Hooks):
 
     # Frames
 
-    def send(self, node: Node, pieces: bytes) -> None:
-        """One frame of a node's link; one that is lost here is missed there."""
-        node.sent += 1
-        frame = frames.frame(self.name, self.boot, node.life, node.sent, pieces)
-        self.engine.send(node.client, frame)
+    def send(self, node: Node, portions: Iterable[bytes]) -> None:
+        """Frames of a node's link; those that are lost here are missed there."""
+        made = []
+        for pieces in portions:
+            node.sent += 1
+            made.append(frames.frame(self.name, self.boot, node.life, node.sent, pieces))
+        self.engine.send(node.client, made)
 
     def beat(self) -> None:
         """Tell everybody that this node is there."""
         now = self.broker.clock.stamp()
         beat = frames.piece(frames.Beat(self.version, now, self.place))
-        self.engine.send("", frames.frame(self.name, self.boot, 0, 0, beat))
+        self.engine.send("", [frames.frame(self.name, self.boot, 0, 0, beat)])
         for node in self.nodes.values():
             node.link.write(beat)
             if node.asking:
@@ -369,6 +374,11 @@ class Membership(Hooks):
         self.relieve()
         for node in self.nodes.values():
             self._feed(node)
+            if node.keeping is not None:
+                node.keeping.pump()  # what was said while the engine was down
+            if node.declined and not self.broker.no_room:
+                node.declined = False
+                node.ask()
 
     def relieve(self) -> None:
         """The engine may have room again."""
@@ -380,7 +390,7 @@ class Membership(Hooks):
     def goodbye(self) -> None:
         """The hub stops: others need not wait for its silence."""
         bye = frames.piece(frames.Bye())
-        self.engine.send("", frames.frame(self.name, self.boot, 0, 0, bye))
+        self.engine.send("", [frames.frame(self.name, self.boot, 0, 0, bye)])
 
     # What nodes say
 
@@ -537,6 +547,9 @@ class Membership(Hooks):
             raise frames.Foreign(f"{said.count} messages that are not so many")
         if said.group:
             said.retain = False  # it is kept by what goes to all nodes
+        if said.again and not node.settled():
+            node.missed = True  # what is on its way there may be newer
+            return
         if said.retain and not self._keeps(said, topic):
             if said.again:
                 return
@@ -553,6 +566,12 @@ class Membership(Hooks):
 
     def _kept_there(self, node: Node, kept: frames.Kept) -> None:
         """The next one is taken, whatever becomes of it: nobody would have it after a refusal."""
+        latest = self.broker.clock.stamp() + CLUSTER_CLOCK_SECONDS * 1_000_000
+        if kept.number > latest:
+            raise frames.Foreign(f"a kept message of the number {kept.number}, which is to come")
+        if self.broker.no_room:  # it would be dropped where it is to stay
+            node.declined = True
+            return
         node.receipt = True
         if kept.previous <= node.took < kept.number:
             node.took = kept.number
@@ -561,6 +580,9 @@ class Membership(Hooks):
     def _taken_there(self, node: Node, record: frames.Taken) -> None:
         if node.keeping is not None:
             node.keeping.taken(record.number)
+        if node.missed and node.settled():
+            node.missed = False
+            node.ask()
 
     def _sender(self, node: Node, said: frames.Said) -> Session:
         phantom = node.clients.get(said.sender) if said.sender else None
@@ -572,7 +594,8 @@ class Membership(Hooks):
 
     def _route(self, said: frames.Said, topic: str, sender: Session) -> Route:
         if not said.group:
-            return self.broker.route(sender, topic)
+            route = self.broker.route(sender, topic)
+            return route if not said.again else passing(route)
         group = self.broker.groups.by_filter.get(name_from_wire(said.group))
         route = Route(topic, self.broker.age)
         route.record = self.broker.record == "all"
@@ -586,7 +609,10 @@ class Membership(Hooks):
         if not said.rests or stamp <= self.stamps.of(topic):
             return False
         cleared = not said.rests[-1].payload
+        known = said.again and self.stamps.has(topic, said.rests[-1].payload)
         self.stamps.keep(topic, stamp, cleared)
+        if known:
+            return False  # this node's own, from before a start
         return not (cleared and said.again and topic not in self.broker.state.retained)
 
     def _feed(self, node: Node) -> None:
@@ -641,38 +667,14 @@ class Membership(Hooks):
         return self.excluded or self.engine.trouble
 
     def status(self) -> dict[str, Any]:
-        known = [*self.nodes.values(), *self.away.values()]
-        return {
-            "name": self.name,
-            "up": self.engine.up and not self.excluded,
-            "trouble": self.trouble(),
-            "messages_in": self.messages_in,
-            "messages_out": self.messages_out,
-            "frames_lost": self.frames_lost,
-            "frames_refused": sum(self.refused.values()),
-            "phantoms": len(self.broker.phantoms),
-            "kept": sum(node.unacknowledged() for node in known),
-            "nodes": [
-                {
-                    "name": node.client,
-                    "up": True,
-                    "version": node.version,
-                    "clients": len(node.clients) - 1,
-                    "filters": len(node.wants),
-                    "waiting": node.unacknowledged(),
-                }
-                for node in self.nodes.values()
-            ],
-            "away": [
-                {"name": node.client, "waiting": node.unacknowledged()}
-                for node in self.away.values()
-            ],
-        }
+        return report(self)
 
 
 def _most(counts: list[int]) -> int:
-    """The highest QoS that somebody has, of how many have each; -1 = nobody any."""
-    return max((qos for qos, count in enumerate(counts) if count), default=-1)
+    """The QoS up to which messages are kept for a filter; -1 = nobody wants any. `counts`: of who
+    does not last, and of who does.
+    """
+    return 2 if counts[1] else 0 if counts[0] else -1
 
 
 _TAKES: Final[dict[type, Callable[[Membership, Node, Any], None]]] = {

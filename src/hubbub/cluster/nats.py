@@ -139,12 +139,12 @@ class Nats:
         self._said.clear()
         self._changed()
 
-    def send(self, node: str, frame: bytes) -> bool:
+    def send(self, node: str, frames: list[bytes]) -> bool:
         if not self.up or self._bytes > QUEUED_BYTES:
             return False
         subject = f"{self.settings.group}.to.{node}" if node else f"{self.settings.group}.all"
-        self._queue.append((subject, frame))
-        self._bytes += len(frame)
+        self._queue.extend((subject, frame) for frame in frames)
+        self._bytes += sum(map(len, frames))
         self._full = self._full or self._bytes > LINK_CHOKED
         self._woken.set()
         return True

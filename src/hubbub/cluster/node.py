@@ -20,7 +20,7 @@ from hubbub.cluster.retained import STAMP
 from hubbub.core.broker import Broker
 from hubbub.core.limits import NAME_BYTES
 from hubbub.core.link import Link
-from hubbub.core.message import Encoding, Message, Run, properties_column
+from hubbub.core.message import PUBLISHER, Encoding, Message, Run, properties_column
 from hubbub.core.rights import Rights
 from hubbub.core.session import Session, Subscription
 from hubbub.core.topics import CLIENT, SHARE
@@ -140,11 +140,14 @@ def messages_of(said: frames.Said, topic: str) -> list[Message]:
     found = []
     for rest in said.rests:
         _check(rest)
+        properties = json.loads(rest.properties) if rest.properties else None
+        if properties is not None:
+            properties.pop(PUBLISHER, None)  # whom only its own node knows
         message = Message(
             topic, rest.payload, said.qos, said.retain, said.protocol, client, said.sender,
             name_from_wire(rest.subtopic), name_from_wire(rest.content_type),
             name_from_wire(rest.reply_to), rest.correlation,
-            json.loads(rest.properties) if rest.properties else None, rest.expires,
+            properties, rest.expires,
         )  # fmt: skip
         message.answers_sender = said.asks
         found.append(message)
@@ -162,8 +165,7 @@ class Wire:
         self.node = node
 
     def write(self, data: bytes) -> None:
-        for pieces in frames.cut(data):
-            self.membership.send(self.node, pieces)
+        self.membership.send(self.node, frames.cut(data))
 
     def writelines(self, data: list[bytes]) -> None:
         self.write(b"".join(data))
@@ -185,7 +187,8 @@ class Node(Session):
     last said something. `wants`: its filters; `clients`: its phantoms by number, `number_there`:
     of the hub itself. `counts`: how many a publish there reaches, by observed name. `feed`: names
     of retained messages that it is still to be told. `took`: the number of the last message taken
-    that it kept for us; `receipt`: it is to be told. `keeping`: what is kept for its sessions that
+    that it kept for us; `receipt`: it is to be told. `declined`: there was no room for one;
+    `missed`: retained messages of it came too early. `keeping`: what is kept for its sessions that
     last, if it has any; then it is lasting itself, and stands also while it is away.
     """
 
@@ -213,7 +216,7 @@ class Node(Session):
         self.heard = self.broker.clock.now()
         self.version = self.place = ""
         self.took = self.broker.state.taken.get(self.client, 0)
-        self.receipt = False
+        self.receipt = self.declined = self.missed = False
         self.clients: dict[int, Phantom] = {}
         self.number_there = 0
         self.counts: dict[str, int] = {}
@@ -284,6 +287,10 @@ class Node(Session):
         """Whether all that is kept for it is on its way: retained messages come after it."""
         keeping = self.keeping
         return keeping is None or keeping.backlog.sent == keeping.backlog.next
+
+    def settled(self) -> bool:
+        """Whether it has all that was kept for it when it was met."""
+        return self.keeping is None or self.keeping.settled()
 
     def late(self) -> bool:
         """Whether it is away for so long that nothing more is kept for it."""

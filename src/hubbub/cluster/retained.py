@@ -49,6 +49,12 @@ class Stamps:
             return int(said[0]), str(said[1])
         return message.time, self.node
 
+    def has(self, name: str, payload: bytes) -> bool:
+        """Whether that is what is retained here."""
+        seq = self.broker.state.retained.get(name, 0)
+        message = self.broker.log.look(seq) if seq else None
+        return message is not None and message.payload == payload
+
     def next(self, name: str) -> Stamp:
         """Of a message that is retained here now."""
         return max(self.broker.clock.stamp(), self.of(name)[0] + 1), self.node

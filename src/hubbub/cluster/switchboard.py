@@ -34,12 +34,13 @@ class Seat:
         self.board.seats[self.name] = self
         self.heard, self.up = heard, True
 
-    def send(self, node: str, frame: bytes) -> bool:
+    def send(self, node: str, frames: list[bytes]) -> bool:
         if not self.up or self.cut:
             return False
         for seat in list(self.board.seats.values()):
             if seat is not self and node in ("", seat.name):
-                self.board.later(seat.take, frame)
+                for frame in frames:
+                    self.board.later(seat.take, frame)
         return True
 
     def take(self, frame: bytes) -> None:

@@ -157,4 +157,6 @@ CLUSTER_BEAT_SECONDS: Final = 1.0  # from one sign of life to the next
 CLUSTER_DEAD_SECONDS: Final = 5.0  # without one a node is gone: a busy machine stalls for two
 CLUSTER_CLOCK_SECONDS: Final = 60.0  # clocks farther apart would mix old and new retained messages
 CLUSTER_WINDOW: Final = 1_000  # kept messages on their way to a node that it has not taken yet
+CLUSTER_PIECE: Final = 200  # kept messages in a turn, 20 to 50 us each to read and to write
+CLUSTER_KEPT: Final = 1_000_000  # messages that wait for a node, 60 bytes of memory each
 CLUSTER_FEED: Final = 2_000  # retained messages a look, to who missed them: some 10,000 a second

@@ -174,12 +174,13 @@ class SessionState:
     (0 = never). `will`: what is published for it when its connection is lost; with `expires` set,
     the connection is lost and the will is due then. `shared`: seq -> the filter of the group that
     chose it for a message, which goes to another member if this session ends before. `user`: whose
-    it is; `mount`: what its names have before those that its client says.
+    it is; `mount`: what its names have before those that its client says. `most`: how many may wait
+    for it, if it stands for many; 0 = as many as for one.
     """
 
     __slots__ = (
         "protocol", "client", "subscriptions", "backlog", "open_ids", "will", "expiry",
-        "expires", "connected", "shared", "user", "mount",
+        "expires", "connected", "shared", "user", "mount", "most",
     )  # fmt: skip
 
     def __init__(self, protocol: str, client: str, first: int = 0) -> None:
@@ -195,6 +196,7 @@ class SessionState:
         self.shared: dict[int, str] = {}
         self.user = ""
         self.mount = ""
+        self.most = 0
 
     def keeps(self, size: int = 0) -> bool:
         """Whether what comes for it stays on the disk: it is away, or does not read.

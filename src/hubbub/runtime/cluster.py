@@ -6,13 +6,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from hubbub.cluster.engine import Engine
+from hubbub.cluster.keeping import PROTOCOL, Recall
 from hubbub.cluster.membership import Membership
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
+from hubbub.core.session import Revival, Silent, row_about
 from hubbub.errors import SettingError
+from hubbub.schema import END
+
+log = logging.getLogger("hubbub.cluster")
 
 
 def member(
@@ -32,6 +38,23 @@ def member(
         engine = Nats(wanted)
     counts_all = wanted.counts == "cluster"
     return Membership(broker, engine, version, counts_all, wanted.keep, wanted.place)
+
+
+def recalls(membership: Membership | None, broker: Broker) -> list[Revival]:
+    """Who makes the nodes for which messages were kept. A hub that is alone keeps them until their
+    time is over, in case it is to be a node again, and says so.
+    """
+    if membership is not None:
+        return [Recall(membership.recall)]
+    for state in list(broker.state.sessions.values()):
+        if state.protocol != PROTOCOL:
+            continue
+        if 0 < state.expires <= broker.clock.stamp():
+            broker.change(row_about(Silent(PROTOCOL, state.client, broker.open), END))
+        elif state.backlog.entries:
+            log.warning("%d messages wait for the node %r of a cluster, in which this hub takes no "
+                        "part now", len(state.backlog.entries), state.client)  # fmt: skip
+    return []
 
 
 async def join(membership: Membership, schedule: Callable[[], None]) -> None:

@@ -359,7 +359,7 @@ class Node:
         if self.journal is None:
             return
         self._fold(self.journal)
-        self.broker.recover(self.protocols)
+        self.broker.recover([*self.protocols, *cluster.recalls(self.membership, self.broker)])
 
     def handed_listener(self, origins: tuple[str, ...]) -> Listener:
         """One without a port, for connections that another web server accepted.

@@ -1,0 +1,36 @@
+"""What a node says of its cluster in the hub's status. Called by the membership."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hubbub.cluster.membership import Membership
+
+
+def report(membership: Membership) -> dict[str, Any]:
+    """`kept`: messages that wait for others; those of `away` wait until they are back."""
+    here, away = membership.nodes.values(), membership.away.values()
+    return {
+        "name": membership.name,
+        "up": membership.engine.up and not membership.excluded,
+        "trouble": membership.trouble(),
+        "messages_in": membership.messages_in,
+        "messages_out": membership.messages_out,
+        "frames_lost": membership.frames_lost,
+        "frames_refused": sum(membership.refused.values()),
+        "phantoms": len(membership.broker.phantoms),
+        "kept": sum(node.unacknowledged() for node in (*here, *away)),
+        "nodes": [
+            {
+                "name": node.client,
+                "up": True,
+                "version": node.version,
+                "clients": len(node.clients) - 1,
+                "filters": len(node.wants),
+                "waiting": node.unacknowledged(),
+            }
+            for node in here
+        ],
+        "away": [{"name": node.client, "waiting": node.unacknowledged()} for node in away],
+    }
