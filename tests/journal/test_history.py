@@ -15,7 +15,7 @@ from hubbub import schema
 from hubbub.core.topics import OWN, matches
 from hubbub.journal import frame, history, names
 from hubbub.journal.content import HEADER_BYTES, Content
-from hubbub.journal.history import History, answer, pieces
+from hubbub.journal.history import History, answer, pieces, size_of
 from hubbub.journal.question import PIECE, Question
 from hubbub.journal.roll import roll
 from hubbub.journal.segments import Directory
@@ -82,11 +82,11 @@ def test_since(journal: Path) -> None:
 def test_it_says_how_far_back_it_reaches(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = History(journal).find(Question("a/b", False, 100, 0, EVER))
     assert whole.complete and whole.reaches == whole.rows[0].time
-    monkeypatch.setattr(history, "HISTORY_BYTES", 6)
+    monkeypatch.setattr(history, "HISTORY_BYTES", 3 * size_of(whole.rows[-1]))
     short = History(journal).find(Question("a/b", False, 100, 0, EVER))
     assert [row.payload for row in short.rows] == [b"24", b"26", b"28"]
     assert not short.complete and short.reaches == short.rows[0].time
-    monkeypatch.setattr(history, "HISTORY_BYTES", 1)
+    monkeypatch.setattr(history, "HISTORY_BYTES", size_of(whole.rows[0]))
     small = History(journal).find(Question("a/b", False, 3, 0, 12))
     assert [row.payload for row in small.rows] == [b"8"] and not small.complete
     monkeypatch.setattr(history, "HISTORY_SECONDS", -1.0)
@@ -145,7 +145,44 @@ def test_a_damaged_frame_is_passed_over(tmp_path: Path) -> None:
     data = bytearray(segment.read_bytes())
     data[HEADER_BYTES + 1_200] ^= 1
     segment.write_bytes(data)
-    assert find(path, "a") == [b"%d" % n for n in range(5)]
+    question = Question("a", False, 100, 0, EVER)
+    reader = History(path)
+    for _ in range(2):
+        found = reader.find(question)
+        assert [row.payload for row in found.rows] == [b"%d" % n for n in range(5)]
+        assert not found.complete and found.damaged == 6
+    directory = Directory(path)
+    assert names.read(directory, 6, 11) is None, "of what was not whole nobody knows the names"
+    data[HEADER_BYTES + 1_200] ^= 1
+    whole = bytes(data)
+    data[HEADER_BYTES] ^= 1  # now nobody sees where a frame begins
+    segment.write_bytes(data)
+    found = reader.find(question)
+    assert len(found.rows) == 5 and not found.complete and found.damaged == 6
+    segment.write_bytes(whole)
+    found = reader.find(question)
+    assert len(found.rows) == 10 and found.complete and not found.damaged
+
+
+def test_all_of_a_message_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages without payloads, with large properties: few are found, and few are a piece."""
+    path = tmp_path / "data"
+    large = message(b"", b"a")._replace(properties=b'{"user":[["k","%s"]]}' % (b"v" * 10_000))
+    filled(path, [large] * 30).close()
+    monkeypatch.setattr(history, "HISTORY_BYTES", 100_000)
+    monkeypatch.setattr(history, "COMMIT_BYTES", 30_000)
+    found = History(path).find(Question("a", False, 100, 0, EVER))
+    assert len(found.rows) == 9 and not found.complete
+    sizes = [len(piece) for piece in pieces(found)]
+    assert len(sizes) == 6 and max(sizes) < 25_000
+
+
+def test_what_has_expired_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    rows = [message(b"%d" % n, b"a")._replace(expires=n) for n in range(6)]
+    filled(path, rows).close()
+    found = History(path).find(Question("a", False, 3, 0, EVER, now=4))
+    assert [row.payload for row in found.rows] == [b"0", b"5"], "0: it does not expire"
 
 
 @given(
@@ -193,7 +230,9 @@ def test_pieces_of_an_answer(journal: Path, monkeypatch: pytest.MonkeyPatch) -> 
         sizes.append(len(part))
         end, size = PIECE.unpack(stream.read(PIECE.size))
     assert rows == found.rows and set(sizes) == {4, 2}
-    assert json.loads(stream.read(size)) == {"complete": True, "reaches": rows[0].time}
+    assert json.loads(stream.read(size)) == {
+        "complete": True, "reaches": rows[0].time, "damaged": 0,
+    }  # fmt: skip
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
@@ -203,4 +242,6 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     line = json.dumps(Question("a", False, 1, 0, 1)._asdict()).encode()
     [said] = answer(History(path), line)
     assert "is damaged" in json.loads(said[PIECE.size :])["error"]
-    assert list(answer(History(tmp_path / "none"), line))[-1].endswith(b'"reaches": 0}')
+    assert list(answer(History(tmp_path / "none"), line))[-1].endswith(
+        b'"reaches": 0, "damaged": 0}'
+    )

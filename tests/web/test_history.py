@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -18,7 +20,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from hubbub import Hub
 from hubbub.auth.passwords import add_user
 from hubbub.config.settings import Settings
-from hubbub.runtime import archive
+from hubbub.runtime import archive, guests
 from hubbub.web.app import Application
 from tests.clients import PATIENCE, Mqtt, message, mqtt, smq
 
@@ -189,8 +191,109 @@ async def test_questions_are_bounded_and_the_process_that_answers_ends(
     assert one._child is not None
     one._child.process.kill()
     one._child.process.wait()
-    assert (await ask(hub, "a")).status_code == 503
-    assert payloads(await ask(hub, "a")) == ["0"]
+    assert payloads(await ask(hub, "a")) == ["0"], "asked again by itself"
+
+
+async def test_one_packet_goes_not_round_the_bound(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two hundred filters those are taken for which there is room; who left asks no more."""
+    fill(hub, "a/1")
+    monkeypatch.setattr(archive, "HISTORY_ASKED", 10)
+    said = Properties(PacketTypes.SUBSCRIBE)  # type: ignore[no-untyped-call]
+    said.UserProperty = [("hubbub-last", "1")]
+    asked = hub.node.archive
+    assert asked is not None
+    async with mqtt(hub, "ann") as ann:
+        codes: asyncio.Queue[list[int]] = asyncio.Queue()
+
+        def subscribed(client: object, user: object, n: int, all_: Any, more: object) -> None:
+            ann.loop.call_soon_threadsafe(codes.put_nowait, [code.value for code in all_])
+
+        ann.paho.on_subscribe = subscribed
+        filters = [(f"a/{n}", SubscribeOptions(0)) for n in range(200)]
+        ann.paho.subscribe(filters, properties=said)
+        async with asyncio.timeout(PATIENCE):
+            assert await codes.get() == [0, 0] + [0x97] * 198
+            assert await heard(ann, 1) == [b"0"]
+            while asked._asked:
+                await asyncio.sleep(0.01)
+
+
+async def test_who_has_gone_asks_no_more(hub: Hub) -> None:
+    asked = hub.node.archive
+    assert asked is not None
+    fill(hub, "a")
+    await asked._turns.begin("another")
+    async with mqtt(hub, "ann") as ann:
+        for n in range(10):
+            assert await begin(ann, f"a/{n}", last="1") == 0
+        assert await begin(ann, "a", last="1") == 0x97
+    child = asked._child
+    asked._turns.end()
+    async with asyncio.timeout(PATIENCE):
+        while asked._asked:
+            await asyncio.sleep(0.01)
+    assert asked._child is child is None, "nothing was looked for"
+
+
+async def test_the_past_ends_where_the_subscription_begins(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is published between its beginning and the question is live, and comes once."""
+    fill(hub, "a", "a")
+    recall = archive.JournalArchive.recall
+
+    def late(*given: Any) -> None:
+        hub.publish(b"live", "a")
+        recall(*given)
+
+    monkeypatch.setattr(archive.JournalArchive, "recall", late)
+    async with mqtt(hub, "ann") as ann:
+        await begin(ann, "a", last="5")
+        got = await heard(ann, 3)
+        hub.publish(b"end", "a")
+        assert sorted([*got, *await heard(ann, 1)]) == [b"0", b"1", b"end", b"live"]
+
+
+async def test_who_does_not_read_keeps_its_question_and_is_ended(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(50):
+        hub.publish(b"x" * 60_000, "a")
+    hub.publish(b"0", "b")
+    monkeypatch.setattr(archive, "HISTORY_ASKED", 5)
+    host, _, port = hub.addresses[0].rpartition(":")
+    for patience in (60.0, 0.5):
+        monkeypatch.setattr(guests, "HALF_SECONDS", patience)
+        with socket.socket() as idle:
+            idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            idle.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(idle, (host, int(port)))
+            await loop.sock_sendall(
+                idle, b"GET %sa HTTP/1.1\r\nhost: localhost\r\n\r\n" % API.encode()
+            )
+            assert b"200" in await loop.sock_recv(idle, 20)
+            if patience > 1:
+                assert (await ask(hub, "b")).status_code == 429
+                idle.close()
+            async with asyncio.timeout(PATIENCE):
+                while (await ask(hub, "b")).status_code == 429:
+                    await asyncio.sleep(0.05)
+
+
+async def test_over_http_nothing_comes_that_has_expired(hub: Hub) -> None:
+    """`last` counts what is left."""
+    fill(hub, "a")
+    async with mqtt(hub, "ann") as ann:
+        soon = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+        soon.MessageExpiryInterval = 1
+        await ann.publish("a", b"soon over", properties=soon)
+    assert payloads(await ask(hub, "a")) == ["0", "soon over"]
+    async with asyncio.timeout(PATIENCE):
+        while payloads(await ask(hub, "a?last=1")) != ["0"]:
+            await asyncio.sleep(0.1)
 
 
 @pytest.mark.interop

@@ -115,7 +115,10 @@ def subscribe(broker: Broker, subscription: Subscription, past: Past | None = No
         _check_filter(broker, session, name)
     if past is not None:
         _check_past(broker, session, name)
-    return broker.subscribe(subscription)
+    new = broker.subscribe(subscription)
+    if past is not None:
+        broker.archive.enter(subscription, past)
+    return new
 
 
 def may_recall(broker: Broker, session: Session, name: str) -> None:
@@ -197,7 +200,7 @@ def catch_up(broker: Broker, subscription: Subscription, past: Past | None = Non
     """
     name = subscription.filter
     if past is not None:
-        broker.archive.recall(subscription, past)
+        broker.archive.recall(subscription)
         return
     if name.startswith(QUEUE):
         broker.queues.dispatch(broker.queues.named(name[len(QUEUE) :]))

@@ -16,7 +16,7 @@ STRANGER_SECONDS: Final = 10.0  # until they must be; who waits for its password
 LOGIN_BYTES: Final = 64 * KIB  # until then; some put what they are into it
 CONNECT_BYTES: Final = 512 * KIB  # where the first packet brings a will, with a payload
 HANDSHAKES: Final = 500  # of TLS, under way at a listener: each holds 190 KB of buffers
-HALF_SECONDS: Final = 30.0  # without a byte of the rest of a request, or of a packet
+HALF_SECONDS: Final = 30.0  # without a byte of the rest of a request or packet; an answer not taken
 EARLY_BYTES: Final = 256 * KIB  # what comes while the gate thinks; a read of the socket
 CONTROL_BYTES: Final = 1 * MIB  # of commands in one message: some ten thousand clients
 TOKEN_BYTES: Final = 8 * KIB  # of a JWT: with the longest signature and 200 lines of permissions
@@ -144,9 +144,10 @@ FRAME_CACHE_BYTES: Final = 8 * MIB  # frames read back: an offline client's back
 # What was published before, for who asks or begins there. A child process reads it, one question
 # after the other, so these bound how long others wait and how much waits in the hub.
 HISTORY_MESSAGES: Final = 10_000  # of one answer; who wants more reads the journal, or the tables
-HISTORY_BYTES: Final = 4 * MIB  # of their payloads: as JSON that is ten milliseconds of the loop
+HISTORY_BYTES: Final = 4 * MIB  # of them with names and properties: some milliseconds as JSON
+HISTORY_ROW: Final = 150  # of each beside these bytes: its places and numbers in a frame
 HISTORY_SECONDS: Final = 5.0  # of looking for one answer: some gigabytes of journal
-HISTORY_ASKED: Final = 50  # questions open at once, a fifth of them of one user: 200 MiB of answers
+HISTORY_ASKED: Final = 50  # questions open until their answers are read: 200 MiB; a fifth of one
 HISTORY_IDLE: Final = 60.0  # seconds without a question after which the child ends
 SEGMENT_NAMES: Final = 1 * MIB  # of the names in a segment, to pass over it; 40,000 usual ones
 

@@ -117,8 +117,11 @@ class Archive:
         """Why it has to ask again later, in words for it; "" = it can ask now."""
         return ""
 
-    def recall(self, subscription: Subscription, past: Past) -> None:
-        """Have a new subscription `take` what it asked for, by and by."""
+    def enter(self, subscription: Subscription, past: Past) -> None:
+        """It has just begun, and is to get that: it counts from now on, and the past ends here."""
+
+    def recall(self, subscription: Subscription) -> None:
+        """Have one that was entered `take` what it asked for, by and by: it has its answer."""
 
 
 def may_have(session: Session, name: str, everything: object) -> bool:

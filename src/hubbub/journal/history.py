@@ -26,7 +26,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from hubbub.core.limits import COMMIT_BYTES, COMMIT_ROWS, HISTORY_BYTES, HISTORY_SECONDS
+from hubbub.core.limits import (
+    COMMIT_BYTES,
+    COMMIT_ROWS,
+    HISTORY_BYTES,
+    HISTORY_ROW,
+    HISTORY_SECONDS,
+)
 from hubbub.core.topics import OWN, has_wildcard, matches
 from hubbub.errors import HubbubError
 from hubbub.journal import frame, names, packing
@@ -43,12 +49,14 @@ OPEN_ENDED: Final = 2**62
 
 class Found(NamedTuple):
     """The rows, oldest first. `complete`: none is missing but what the journal has let go.
-    `reaches`: the time of the oldest row that was looked at, 0 if there was none.
+    `reaches`: the time of the oldest row that was looked at, 0 if there was none. `damaged`: the
+    first row of a segment of which frames could not be read, 0 = all could.
     """
 
     rows: list[Row]
     complete: bool
     reaches: int
+    damaged: int = 0
 
 
 class _Wanted:
@@ -105,39 +113,39 @@ class History:
         names.tidy(self._directory)
         upto = min(question.upto, committed)
         found: list[Row] = []
-        reaches = size = 0
+        reaches = size = damaged = 0
         complete = True
-        for rows, begin in self._back(wanted, committed, upto, question.since):
-            reaches = begin or reaches
-            for row in reversed(rows):
-                if row.seq > upto or row.time < question.since:
+        for look in self._back(wanted, committed, upto, question.since):
+            reaches = look.begin or reaches
+            damaged = look.damaged or damaged
+            complete = complete and not damaged
+            for row in reversed(look.rows):
+                if row.seq > upto or row.time < question.since or _over(row, question.now):
                     continue
-                if len(row.payload) > HISTORY_BYTES:
+                if size_of(row) > HISTORY_BYTES:
                     complete = False
                     continue
-                size += len(row.payload)
+                size += size_of(row)
                 if size > HISTORY_BYTES:
-                    return Found(found[::-1], False, found[-1].time)
+                    return Found(found[::-1], False, found[-1].time, damaged)
                 found.append(row)
                 if len(found) == question.last:
-                    return Found(found[::-1], complete, row.time)
+                    return Found(found[::-1], complete, row.time, damaged)
             if time.monotonic() > until:
                 complete = False
                 break
-        return Found(found[::-1], complete, reaches)
+        return Found(found[::-1], complete, reaches, damaged)
 
-    def _back(
-        self, wanted: _Wanted, committed: int, upto: int, since: int
-    ) -> Iterator[tuple[list[Row], int]]:
-        """What is wanted of each frame, the newest first, and the time where it begins, 0 if
-        nobody has looked. Nothing of segments that were over before `since`.
+    def _back(self, wanted: _Wanted, committed: int, upto: int, since: int) -> Iterator[_Look]:
+        """What is wanted of each frame, the newest first. Nothing of segments that were over before
+        `since`. What was not whole makes no list of names: it may be put back.
         """
         for first, following in reversed(list(self._directory.spans())):
             if first > upto:
                 continue
             listed = names.read(self._directory, first, following)
             if listed is not None and not wanted.among(listed.listed):
-                yield [], listed.time
+                yield _Look([], set(), listed.time)
                 if listed.time < since:
                     return
                 continue
@@ -147,47 +155,70 @@ class History:
                 return  # retention took it since it was listed, and all before it
             with content:
                 there: set[bytes] = set()
-                begin = OPEN_ENDED
+                begin, damaged = OPEN_ENDED, 0
                 for one in reversed(self._frames(content, first, following, committed)):
                     if one.first > upto:
                         continue
-                    look = _look(content, one, wanted)
-                    yield look.rows, look.begin
+                    look = _look(content, one, wanted, first)
+                    yield look
                     there |= look.names
+                    damaged = look.damaged or damaged
                     begin = look.begin or begin
                     if begin < since:
                         return
-            if following and following <= upto and begin < OPEN_ENDED:
+            if following and following <= upto and begin < OPEN_ENDED and not damaged:
                 with contextlib.suppress(OSError):  # it is looked through again
                     names.write(self._directory, first, following, there, begin)
 
     def _frames(self, content: Content, first: int, following: int, committed: int) -> list[Frame]:
-        """The frames of a file. What is committed stays where it is; the rest may be cut."""
+        """The frames of a file. What is committed stays where it is; the rest may be cut.
+
+        A stretch that is none, with rows that are missing, is there as what it is, and the file is
+        looked at again next time.
+        """
         if sum(map(len, self._places.values())) > FRAMES_KEPT:
             self._places.clear()
-        known = self._places.setdefault((first, content.inode()), [])
+        place = first, content.inode()
+        known = self._places.pop(place, [])
         at = known[-1].at + known[-1].size if known else HEADER_BYTES
+        last = known[-1].last if known else first - 1
+        holes: list[Frame] = []
+        whole = True
         for found in content.frames(at, check=False):
+            if found.verdict != WHOLE:
+                holes = [found._replace(first=last + 1, last=last)]
+                continue
             if found.last > committed or (following and found.first >= following):
                 break
-            if found.verdict == WHOLE:
-                known.append(found)
+            known += [*holes, found]
+            whole, holes, last = whole and not holes, [], found.last
+        if holes and last < (following - 1 if following else committed):
+            return known + holes
+        if whole:
+            self._places[place] = known
         return known
 
 
 class _Look(NamedTuple):
-    """What a frame has: the rows that are wanted, all its names, the time of its first row."""
+    """What a frame has: the rows that are wanted, all its names, the time of its first row (0:
+    nobody has looked), and if it is damaged where its segment begins.
+    """
 
     rows: list[Row]
     names: set[bytes]
     begin: int
+    damaged: int = 0
 
 
-def _look(content: Content, found: Frame, wanted: _Wanted) -> _Look:
-    """Damaged frames have nothing: the hub's log and `hubbub journal check` say so."""
+def _look(content: Content, found: Frame, wanted: _Wanted, first: int) -> _Look:
+    """Damaged frames have nothing: the hub's log and `hubbub journal check` say so. `first`: of
+    the segment.
+    """
+    if found.verdict != WHOLE:
+        return _Look([], set(), 0, first)
     content.around(found.at, found.size, found.size)
     if content.check(found).verdict != WHOLE:
-        return _Look([], set(), 0)
+        return _Look([], set(), 0, first)
     packed = found.flags & frame.COMPRESSED != 0
     if packed:
         there, begin = packing.topics(content, found)
@@ -201,19 +232,29 @@ def _look(content: Content, found: Frame, wanted: _Wanted) -> _Look:
     return _Look(rows, there, begin)
 
 
+def size_of(row: Row) -> int:
+    """What it takes in an answer: a message without a payload may have 64 KiB of properties."""
+    return HISTORY_ROW + sum(len(one) for one in row if isinstance(one, bytes))
+
+
+def _over(row: Row, now: int) -> bool:
+    return 0 < row.expires <= now
+
+
 def pieces(found: Found) -> Iterator[bytes]:
     """An answer as it is sent: frames that the loop decodes in a moment each, and the end."""
     part: list[Row] = []
     size = 0
     for row in found.rows:
-        part.append(row)
-        size += len(row.payload)
-        if len(part) == COMMIT_ROWS // 4 or size >= COMMIT_BYTES:
+        more = size_of(row)
+        if part and (len(part) == COMMIT_ROWS // 4 or size + more > COMMIT_BYTES):
             yield _piece(bytes(frame.encode(part)))
             part, size = [], 0
+        part.append(row)
+        size += more
     if part:
         yield _piece(bytes(frame.encode(part)))
-    yield _end({"complete": found.complete, "reaches": found.reaches})
+    yield _end({"complete": found.complete, "reaches": found.reaches, "damaged": found.damaged})
 
 
 def _piece(data: bytes, end: bool = False) -> bytes:

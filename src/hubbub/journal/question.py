@@ -13,7 +13,8 @@ PIECE: Final = struct.Struct("<?I")  # before each piece of an answer: whether i
 
 class Question(NamedTuple):
     """The newest `last` messages that `topic` means, published at `since` (microseconds since
-    1970) or later, of the rows up to `upto`. `literal`: wildcards are characters of a name.
+    1970) or later, of the rows up to `upto`. `literal`: wildcards are characters of a name. `now`:
+    what expired by then is left out.
     """
 
     topic: str
@@ -21,3 +22,4 @@ class Question(NamedTuple):
     last: int
     since: int
     upto: int
+    now: int = 0

@@ -2,6 +2,9 @@
 
     question → its turn → all rows made so far are durable → the child looks → pieces
 
+A question is open from when its right was asked until its answer is given, sent or nobody's: so the
+bound on open ones holds for a packet that brings thousands, and for who does not read.
+
 One child process of the hub reads the journal (`journal.history`): it starts with the first
 question and ends after HISTORY_IDLE seconds without one. Users take turns, so who asks much waits
 for itself. What comes to a subscription is given as fast as its reader takes it, a piece in one
@@ -19,7 +22,7 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -45,20 +48,23 @@ log = logging.getLogger("hubbub.archive")
 PATIENCE: Final = HISTORY_SECONDS + 10.0  # to start, look and answer, on a busy machine
 WAIT_SECONDS: Final = 0.05  # from one look at a reader that takes no more to the next
 DURABLE_SECONDS: Final = 0.01  # the same at the disk
+GONE: Final = "who asked has gone"
 
 
 class Answer(NamedTuple):
-    """What was found, in frames of some hundred rows each, oldest first. `complete` and `reaches`
-    as `journal.history.Found` has them.
+    """What was found, in frames of some hundred rows each, oldest first. `complete`, `reaches` and
+    `damaged` as `journal.history.Found` has them.
     """
 
-    frames: list[bytes]
+    frames: deque[bytes]
     complete: bool
     reaches: int
+    damaged: int
 
     def rows(self) -> Iterator[list[Row]]:
-        """Decoded one by one: each is what a turn of the loop can take."""
-        return (frame.decode(memoryview(one), 0) for one in self.frames)
+        """Decoded one by one, and let go: each is what a turn of the loop can take."""
+        while self.frames:
+            yield frame.decode(memoryview(self.frames.popleft()), 0)
 
 
 class _Child:
@@ -85,7 +91,7 @@ class _Child:
 
     async def ask(self, question: Question) -> Answer:
         self.writer.write(json.dumps(question._asdict()).encode() + b"\n")
-        frames: list[bytes] = []
+        frames: deque[bytes] = deque()
         while True:
             end, size = PIECE.unpack(await self.reader.readexactly(PIECE.size))
             data = await self.reader.readexactly(size)
@@ -95,7 +101,7 @@ class _Child:
             said = json.loads(data)
             if "error" in said:
                 raise HubbubError(said["error"])
-            return Answer(frames, said["complete"], said["reaches"])
+            return Answer(frames, said["complete"], said["reaches"], said["damaged"])
 
     def end(self) -> None:
         """It ends with its socket; one that does not listen is ended."""
@@ -139,6 +145,40 @@ class _Turns:
         self._taken = False
 
 
+class Place:
+    """One of the questions that may be open, until `leave`; that may be called again."""
+
+    def __init__(self, asked: dict[str, int], whose: str) -> None:
+        self._asked, self._whose, self._taken = asked, whose, True
+        asked[whose] = asked.get(whose, 0) + 1
+
+    def leave(self) -> None:
+        if self._taken:
+            self._taken = False
+            self._asked[self._whose] -= 1
+            if not self._asked[self._whose]:
+                del self._asked[self._whose]
+
+
+class _Entered(NamedTuple):
+    """A subscription that begins in the past, its question, and when its client came."""
+
+    subscription: Subscription
+    question: Question
+    place: Place
+    came: int
+
+    def gone(self) -> bool:
+        """Whether nobody waits for this: it was replaced or ended, or its connection was."""
+        subscription = self.subscription
+        session = subscription.session
+        there = session.subscriptions.get(subscription.filter) is subscription
+        return not there or session.number == 0 or session.came != self.came
+
+    async def left(self) -> bool:
+        return self.gone()
+
+
 class JournalArchive(Archive):
     """The history that a journal keeps. `schedule()` has the tick write what was given.
 
@@ -156,10 +196,15 @@ class JournalArchive(Archive):
         self._child: _Child | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._asked: dict[str, int] = {}
+        self._entered: dict[Subscription, _Entered] = {}  # what has no answer to its request yet
         self._tasks: set[asyncio.Task[None]] = set()
+        self._told: set[int] = set()  # damaged segments, of which the log has a line
         self.seconds = Histogram()
 
     def lacks(self, session: Session) -> str:
+        for entered in [one for one in self._entered.values() if one.gone()]:
+            del self._entered[entered.subscription]
+            entered.place.leave()
         own = self._asked.get(session.payer, 0)
         if sum(self._asked.values()) >= HISTORY_ASKED:
             return f"{HISTORY_ASKED} questions about history are open: ask again"
@@ -167,50 +212,64 @@ class JournalArchive(Archive):
             return f"{own} questions of one user about history are open: ask again"
         return ""
 
-    def recall(self, subscription: Subscription, past: Past) -> None:
-        session, name = subscription.session, subscription.filter
-        asked = self._question(name, subscription.literal, past)
-        opened = self._open(session.payer)  # counted now: one packet may bring many
-        opened.__enter__()
-        task = asyncio.get_running_loop().create_task(self._recall(subscription, asked))
+    def enter(self, subscription: Subscription, past: Past) -> None:
+        """What is published from now on comes to it by itself, and is no history."""
+        session = subscription.session
+        asked = self._question(subscription.filter, subscription.literal, past)
+        place = self.open(session)
+        self._entered[subscription] = _Entered(subscription, asked, place, session.came)
+
+    def recall(self, subscription: Subscription) -> None:
+        entered = self._entered.pop(subscription, None)
+        if entered is None:
+            return  # its client had gone already
+        task = asyncio.get_running_loop().create_task(self._recall(entered))
         self._tasks.add(task)
 
         def over(task: asyncio.Task[None]) -> None:
-            opened.__exit__(None, None, None)
+            entered.place.leave()
             self._tasks.discard(task)
             if not task.cancelled() and (error := task.exception()) is not None:
-                log.warning("%s: no history of %r: %s", session.client, name[:80], error)
+                name, client = subscription.filter[:80], subscription.session.client
+                log.warning("%s: no history of %r: %s", client, name, error)
 
         task.add_done_callback(over)
 
-    async def _recall(self, subscription: Subscription, asked: Question) -> None:
-        broker = self._broker
-        answer = await self._find(subscription.session.payer, asked)
+    async def _recall(self, entered: _Entered) -> None:
+        broker, subscription = self._broker, entered.subscription
+        answer = await self._find(subscription.session.payer, entered.question, entered.left)
         for rows in answer.rows():
-            await self._hungry(subscription)
+            await self._hungry(entered)
             now = broker.clock.stamp()
             for row in rows:
                 take(subscription, row, now, broker.open)
             self._schedule()
             await asyncio.sleep(0)
 
-    async def _hungry(self, subscription: Subscription) -> None:
+    async def _hungry(self, entered: _Entered) -> None:
         """Wait until its reader has room. HubbubError if it takes nothing, or has gone."""
-        session, waited = subscription.session, 0.0
-        while not session.hungry():
-            gone = session.subscriptions.get(subscription.filter) is not subscription
-            if gone or waited > STALLED_SECONDS:
+        waited = 0.0
+        while not entered.gone() and not entered.subscription.session.hungry():
+            if waited > STALLED_SECONDS:
                 raise HubbubError("its reader takes no more")
             await asyncio.sleep(WAIT_SECONDS)
             waited += WAIT_SECONDS
+        if entered.gone():
+            raise HubbubError(GONE)
 
-    async def find(self, session: Session, name: str, literal: bool, past: Past) -> Answer:
-        """What was published there. Rights were asked for the filter, not for each name.
+    def open(self, session: Session) -> Place:
+        """Count one more question of it, which `lacks` nothing, until its answer is out of here."""
+        return Place(self._asked, session.payer)
+
+    async def find(
+        self, session: Session, name: str, past: Past, left: Callable[[], Awaitable[bool]]
+    ) -> Answer:
+        """What was published there; a place was taken (`open`). Rights were asked for the filter,
+        not for each name. `left`: whether nobody waits for it any more.
 
         HubbubError if it cannot be read now.
         """
-        with self._open(session.payer):
-            return await self._find(session.payer, self._question(name, literal, past))
+        return await self._find(session.payer, self._question(name, False, past), left)
 
     def may_have(self, session: Session, name: str) -> bool:
         return may_have(session, name, self._broker.open)
@@ -218,28 +277,22 @@ class JournalArchive(Archive):
     def _question(self, name: str, literal: bool, past: Past) -> Question:
         """Of what was published before now; what comes later is no history."""
         last = past.last or HISTORY_MESSAGES
-        return Question(name, literal, last, past.since, self._broker.log.position)
+        broker = self._broker
+        return Question(name, literal, last, past.since, broker.log.position, broker.clock.stamp())
 
-    @contextlib.contextmanager
-    def _open(self, whose: str) -> Iterator[None]:
-        asked = self._asked
-        asked[whose] = asked.get(whose, 0) + 1
-        try:
-            yield
-        finally:
-            asked[whose] -= 1
-            if not asked[whose]:
-                del asked[whose]
-
-    async def _find(self, whose: str, asked: Question) -> Answer:
+    async def _find(
+        self, whose: str, asked: Question, left: Callable[[], Awaitable[bool]]
+    ) -> Answer:
         clock = self._broker.clock
         began = clock.now()
         await self._turns.begin(whose)
         try:
+            if await left():
+                raise HubbubError(GONE)
             async with asyncio.timeout(PATIENCE):
                 while self._broker.log.durable < asked.upto:
                     await asyncio.sleep(DURABLE_SECONDS)
-                return await self._ask(asked)
+                answer = await self._ask_again(asked)
         except TimeoutError:
             self._end_child()
             raise HubbubError(f"the journal did not answer in {PATIENCE:g} s") from None
@@ -252,6 +305,26 @@ class JournalArchive(Archive):
         finally:
             self.seconds.add(clock.now() - began)
             self._turns.end()
+        self._tell(answer.damaged)
+        return answer
+
+    def _tell(self, damaged: int) -> None:
+        if damaged and damaged not in self._told:
+            self._told.add(damaged)
+            log.warning(
+                "history lacks rows: the segment that begins with row %d is damaged, see "
+                "`hubbub journal check`", damaged,
+            )  # fmt: skip
+
+    async def _ask_again(self, question: Question) -> Answer:
+        """Once more, if the process ended: what ended it may have been anything."""
+        try:
+            return await self._ask(question)
+        except TimeoutError:
+            raise
+        except (OSError, asyncio.IncompleteReadError):
+            self._end_child()
+            return await self._ask(question)
 
     async def _ask(self, question: Question) -> Answer:
         if self._idle is not None:

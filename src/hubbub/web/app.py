@@ -322,6 +322,8 @@ class Visited(asyncio.Protocol):
         self._clock = hub.clock
         self._metrics = hub.broker.metrics
         self._heard = self._clock.now()
+        self._left = 0  # bytes of answers that were not taken when last looked at, and since when
+        self._stuck = self._heard
         self.connection_made = protocol.connection_made  # type: ignore[method-assign]
         self.connection_lost = protocol.connection_lost  # type: ignore[method-assign]
         self.eof_received = protocol.eof_received  # type: ignore[method-assign]
@@ -341,12 +343,20 @@ class Visited(asyncio.Protocol):
                 return
 
     def waits_since(self) -> float | None:
-        """When the last byte came, if the rest of a request or the next one is to come."""
+        """When the last byte came, if the rest of a request or the next one is to come; or since
+        when the client has taken no byte of an answer.
+        """
         if self._transport.get_protocol() is not self:
             return None
         cycle = self._protocol.cycle
         works = cycle is not None and not (cycle.response_complete or cycle.more_body)
-        return None if works else self._heard
+        return self._not_taken_since() if works else self._heard
+
+    def _not_taken_since(self) -> float | None:
+        left = self._transport.get_write_buffer_size()
+        if left != self._left:
+            self._left, self._stuck = left, self._clock.now()
+        return self._stuck if left else None
 
 
 class _Beside:

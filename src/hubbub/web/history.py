@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from hubbub.core import client
 from hubbub.core.broker import Broker
@@ -22,7 +23,7 @@ from hubbub.core.client import Refused
 from hubbub.core.past import NOTHING_KEPT, past_of, shown_time
 from hubbub.core.session import Session
 from hubbub.errors import HubbubError
-from hubbub.runtime.archive import Answer, JournalArchive
+from hubbub.runtime.archive import Answer, JournalArchive, Place
 from hubbub.schema import Row, name_of
 from hubbub.web.guarded import ADMISSION, refused, session_of
 
@@ -47,11 +48,32 @@ async def history(request: Request, broker: Broker, archive: JournalArchive | No
         return refused(_STATUS.get(refusal.reason, 400), str(refusal))
     if archive is None:
         return refused(404, NOTHING_KEPT)
+    place = archive.open(asks)
     try:
-        answer = await archive.find(asks, name, False, past)
+        answer = await archive.find(asks, name, past, request.is_disconnected)
     except HubbubError as error:
+        place.leave()
         return refused(503, str(error))
-    return StreamingResponse(_body(answer, asks, archive), media_type="application/json")
+    except BaseException:
+        place.leave()
+        raise
+    return _Answer(_body(answer, asks, archive), place)
+
+
+class _Answer(StreamingResponse):
+    """Its question stays open until all is sent, or its reader gone: who asks and does not read
+    holds what was found for it.
+    """
+
+    def __init__(self, body: AsyncIterator[bytes], place: Place) -> None:
+        super().__init__(body, media_type="application/json")
+        self._place = place
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._place.leave()
 
 
 async def _body(answer: Answer, asks: Session, archive: JournalArchive) -> AsyncIterator[bytes]:
