@@ -34,6 +34,9 @@ def test_a_payload_is_bytes_or_text_or_json() -> None:
         payload_of(b"a", json=1)
     with pytest.raises(TypeError):
         payload_of(b"", json=object())
+    for number in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="JSON"):
+            payload_of(b"", json={"t": number})
 
 
 async def test_nothing_waits_for_ever_in_a_client_that_was_not_entered() -> None:
@@ -59,6 +62,30 @@ async def test_smq_has_no_wildcards_and_says_so(topic: str) -> None:
     client = hubbub.smq("smq://127.0.0.1:1")
     with pytest.raises(SettingError, match="SMQ has no wildcards"):
         await client.subscribe(topic)
+
+
+@pytest.mark.interop
+async def test_what_is_no_topic_is_refused_before_it_is_sent(hub: RunningHub) -> None:
+    wrong: Any
+    async with (
+        hubbub.smq(f"smq://127.0.0.1:{hub.port}") as smq,
+        hubbub.switch(f"switch://127.0.0.1:{hub.port}") as switch,
+    ):
+        for wrong in ("", "a\0b"):
+            for publish in (smq.publish(wrong), smq.subscribe(wrong), smq.publish_parts(wrong, [])):
+                with pytest.raises(SettingError, match="without NUL"):
+                    await publish
+        with pytest.raises(SettingError, match="without NUL"):
+            await smq.publish("a", subtopic="\0")
+        for wrong in (b"a", None, 1.5):
+            with pytest.raises(TypeError, match="is str"):
+                await smq.publish(wrong)
+        for wrong in (b"a", 5, None):
+            for call in (switch.publish(wrong), switch.send(wrong), switch.call(wrong, timeout=5)):
+                with pytest.raises(TypeError, match="is str"):
+                    await call
+        await smq.publish("a", subtopic="b")
+        await switch.publish("a")
 
 
 def test_dir_and_help_show_the_api() -> None:

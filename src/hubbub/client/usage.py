@@ -26,12 +26,12 @@ class Nothing:
 
 
 NOTHING: Final = Nothing()
-_ENCODE: Final = JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+_ENCODE: Final = JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
 def payload_of(payload: Payload, json: object = NOTHING) -> bytes:
     """The bytes that are sent. TypeError for both of them, and for what is neither bytes nor text;
-    TypeError or ValueError for what JSON cannot say.
+    TypeError or ValueError for what JSON cannot say (ValueError for NaN and infinity).
     """
     if json is not NOTHING:
         if payload:

@@ -212,6 +212,7 @@ class SmqClient:
     async def _topic_number(self, connection: Connection, topic: str) -> int:
         number = self._topics.get(topic)
         if number is None:
+            _check_sayable(topic)
             number = await connection.ask(codec.CREATE, topic)
         return number
 
@@ -220,6 +221,7 @@ class SmqClient:
             return 0
         number = self._subtopics.get(subtopic)
         if number is None:
+            _check_sayable(subtopic)
             number = await connection.ask(codec.CREATESUB, subtopic)
         return number
 
@@ -240,10 +242,10 @@ class SmqClient:
         # The common case, topics that are known, must not wait for anything.
         tid = topic if isinstance(topic, int) else self._topics.get(topic)
         if tid is None:
-            tid = await self._topic_number(connection, str(topic))
+            tid = await self._topic_number(connection, topic)
         subtid = subtopic if isinstance(subtopic, int) else self._subtopics.get(subtopic)
         if subtid is None:
-            subtid = await self._subtopic_number(connection, str(subtopic))
+            subtid = await self._subtopic_number(connection, subtopic)
         await connection.send(
             codec.message(codec.PUBLISH, tid, connection.number, subtid, rest=data)
         )
@@ -292,6 +294,7 @@ class SmqClient:
         after the other; without one, and where no sub-topic fits, they come out of `messages()`.
         The topic `self` is our own number. Refused if the hub says no, SettingError for wildcards.
         """
+        _check_sayable(topic)
         _check_name(topic)
         connection = await self._connected()
         await self._subtopic_number(connection, subtopic)
@@ -502,6 +505,14 @@ def _pieces(parts: Iterable[bytes]) -> Iterable[bytes]:
     for part in parts:
         for at in range(0, len(part), FRAGMENT_BYTES):
             yield part[at : at + FRAGMENT_BYTES]
+
+
+def _check_sayable(name: str) -> None:
+    """SettingError for what is no name of a topic or sub-topic, TypeError for what is no text."""
+    if not isinstance(name, str):
+        raise TypeError(f"a topic is str or its number, got {type(name).__name__} {name!r:.40}")
+    if not name or "\0" in name:
+        raise SettingError(f"expected a topic, not empty and without NUL, got {name[:80]!r}")
 
 
 def _check_name(topic: str) -> None:

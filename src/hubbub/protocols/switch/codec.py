@@ -355,7 +355,12 @@ def transferred(deliveries: Iterable[Delivery], cursor: str) -> bytes:
 
 
 def target(operation: str, *arguments: str) -> str:
-    """The path of an operation, for instance `target("ack", "q", "3")`."""
+    """The path of an operation, for instance `target("ack", "q", "3")`. TypeError for a name that
+    is no text.
+    """
+    for argument in arguments:
+        if not isinstance(argument, str):  # `quote` takes bytes too, and makes other names of them
+            raise TypeError(f"a name is str, got {type(argument).__name__} {argument!r:.40}")
     segments = (quote(name_to_wire(argument), safe=":") for argument in arguments)
     return "/" + "/".join((operation, *segments))
 
