@@ -99,7 +99,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "GET /api/v1/retained": Operation("The message retained there", (_A_TOPIC,), refuses=(404,)),
     "GET /api/v1/tail": Operation(
         "What is published there from now on, as server-sent events", (_A_TOPIC,),
-        ("text/event-stream",), (404,),
+        ("text/event-stream",), (429,),
     ),
     "GET /api/v1/queue": Operation(
         "A queue and its oldest messages, which stay in it",

@@ -16,7 +16,7 @@ import secrets
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from inspect import isawaitable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import SplitResult
 
 from hubbub.client.inbox import Inbox
@@ -242,10 +242,10 @@ class SmqClient:
         # The common case, topics that are known, must not wait for anything.
         tid = topic if isinstance(topic, int) else self._topics.get(topic)
         if tid is None:
-            tid = await self._topic_number(connection, topic)
+            tid = await self._topic_number(connection, cast("str", topic))
         subtid = subtopic if isinstance(subtopic, int) else self._subtopics.get(subtopic)
         if subtid is None:
-            subtid = await self._subtopic_number(connection, subtopic)
+            subtid = await self._subtopic_number(connection, cast("str", subtopic))
         await connection.send(
             codec.message(codec.PUBLISH, tid, connection.number, subtid, rest=data)
         )
