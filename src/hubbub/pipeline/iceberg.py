@@ -46,7 +46,7 @@ from hubbub.pipeline.layout import sync
 from hubbub.pipeline.tables.table import AnyTable, clock
 
 # How far back one can go: each snapshot more makes each commit dearer, since pyiceberg copies the
-# list of all of them sixteen times for one (docs/decisions/0031).
+# list of all of them sixteen times for one (docs/decisions/0029).
 RECENT: Final = 20  # batches
 HOURS: Final = 24  # of which the last batch stays
 DAYS: Final = 14
