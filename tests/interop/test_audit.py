@@ -75,7 +75,10 @@ def test_by_each_protocol(tmp_path: Path, start_hub: StartHub) -> None:
         hubbub("pub", "$queue/others", "-m", "1", "-q", "1", "--url", mqtt)
         assert boss.get("/destroy/others").status_code == 200
     with httpx.Client(base_url=hub.url("http"), auth=("boss", RIGHT)) as boss:
-        assert boss.delete("/api/v1/publish/query").status_code == 200
+        batch = {"Hubbub-Batch": "query/0/0", "Hubbub-First": "0"}
+        line = b'{"topic": "house/x", "payload": "1"}'
+        assert boss.post("/api/v1/publish", content=line, headers=batch).status_code == 200
+        assert boss.delete("/api/v1/publish/query").json() == {"forgotten": 1}
     assert hub.stop() == 0
     rows = told(hub)
     said = {(row["kind"], row["protocol"], row.get("user"), row.get("verb")) for row in rows}

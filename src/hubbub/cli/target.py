@@ -209,8 +209,9 @@ def takes_target(command: Callable[..., None]) -> Callable[..., None]:
     ]
 
     def with_options(**values: Any) -> None:
-        target = Target(*(values.pop(name) for name in Target._fields)).placed()
-        command(target=target, **values)
+        target = Target(*(values.pop(name) for name in Target._fields))
+        said = values.get("address")  # in a word of its own, as `probe` takes it
+        command(target=target if said else target.placed(), **values)
 
     with_options.__signature__ = inspect.Signature(own + of_target)  # type: ignore[attr-defined]
     with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__

@@ -195,13 +195,15 @@ class Membership(Hooks):
 
     def beat(self) -> None:
         """Tell everybody that this node is there."""
-        now = self.broker.clock.stamp()
-        beat = frames.piece(frames.Beat(self.version, now, self.place))
+        beat = frames.piece(self._here())
         self.engine.send("", [frames.frame(self.name, self.boot, 0, 0, beat)])
         for node in self.nodes.values():
             node.link.write(beat)
             if node.asking:
                 node.ask()  # what was asked, or the answer, was lost
+
+    def _here(self) -> frames.Beat:
+        return frames.Beat(self.version, self.broker.clock.stamp(), self.place)
 
     def hear(self, data: bytes) -> None:
         """A frame came. What is wrong with it is logged and counted, and it is let go."""
@@ -323,6 +325,7 @@ class Membership(Hooks):
         node.meet(frame.boot, self._life)
         self.nodes[frame.node] = node
         log.info("node %r is there", frame.node)
+        node.tell(self._here())
         self._tell_whole(node)
         node.ask()
         if node.keeping is not None:
