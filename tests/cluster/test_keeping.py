@@ -42,9 +42,8 @@ class Lasting(Session):
 
 
 class Lasts(Revival):
-    name = "p"
-
     def __init__(self, broker: Broker) -> None:
+        self.name = "p"
         self.broker = broker
 
     def publish_will(self, will: Row) -> None:

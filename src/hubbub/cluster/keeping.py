@@ -189,9 +189,8 @@ class Keeping:
 class Recall(Revival):
     """Makes the nodes for which something is kept, before anything is published."""
 
-    name = PROTOCOL
-
     def __init__(self, make: Callable[[SessionState], Session | None]) -> None:
+        self.name = PROTOCOL  # the compiled broker sees no attribute of a class that is not
         self._make = make
 
     def revive(self, state: SessionState) -> Session | None:
