@@ -129,7 +129,7 @@ def subscribe(door: Door, *options: str) -> list[str]:
 
 @contextmanager
 def subscriber(door: Door, *options: str) -> Iterator[subprocess.Popen[str]]:
-    command = program(door, "mosquitto_sub", "-d", *options)
+    command = program(door, "mosquitto_sub", "-W", "15", "-d", *options)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
         assert process.stdout is not None
         try:
@@ -141,7 +141,8 @@ def subscriber(door: Door, *options: str) -> Iterator[subprocess.Popen[str]]:
 
 def printed(process: subprocess.Popen[str]) -> list[str]:
     """What it printed until it ended, without its talk about packets."""
-    output, _ = process.communicate(timeout=WAIT)
+    assert process.stdout is not None  # not communicate(): it forgets what was read ahead
+    output = process.stdout.read()
     talk = ("Client ", "Subscribed ")
     return [line for line in output.splitlines() if line and not line.startswith(talk)]
 

@@ -32,7 +32,8 @@ def publish(hub: RunningHub, *options: str, stdin: str | None = None) -> None:
 def subscriber(hub: RunningHub, *options: str) -> Iterator[subprocess.Popen[str]]:
     """`mosquitto_sub`, which prints QoS, retain flag, topic and payload; it is subscribed."""
     # A line at a time: it would keep its words for itself when it talks into a pipe.
-    command = ("stdbuf", "-oL", *SUBSCRIBE, "-p", str(hub.port), "-d", *options)
+    line = ("stdbuf", "-oL", *SUBSCRIBE, "-W", str(WAIT))
+    command = (*line, "-p", str(hub.port), "-d", *options)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
         assert process.stdout is not None
         try:
@@ -44,8 +45,9 @@ def subscriber(hub: RunningHub, *options: str) -> Iterator[subprocess.Popen[str]
 
 def messages(process: subprocess.Popen[str]) -> list[str]:
     """What it printed until it ended by itself, without its talk about packets."""
-    output, _ = process.communicate(timeout=WAIT)
-    assert process.returncode == 0
+    assert process.stdout is not None  # not communicate(): it forgets what was read ahead
+    output = process.stdout.read()
+    assert process.wait(WAIT) == 0
     return [line for line in output.splitlines() if line[:1].isdigit()]
 
 

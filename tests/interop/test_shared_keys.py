@@ -117,4 +117,4 @@ def test_who_was_taken_out_of_the_file_is_ended(house: House) -> None:
         assert time.monotonic() < until
     assert house.publish("ann", "hers")
     bob.kill()
-    assert "hers" not in bob.communicate(timeout=WAIT)[0]
+    assert "hers" not in bob.stdout.read()

@@ -4,7 +4,9 @@ Called by `run` after a batch, and by `hubbub pipeline compact`. Files of one gr
 in the order of their batches, so rows stay in the order of the journal. The directory of the group
 is exchanged for the merged one by one system call (renameat2, RENAME_EXCHANGE): who lists it finds
 the files from before or those from after, each row once (see `Layout.retire`). A reader that had
-listed the files but not yet opened them is told that a file is gone, and asks again.
+listed the files but not yet opened them is told that a file is gone, and asks again. Some readers
+(DuckDB, Arrow, Hadoop) ask for each name after they listed them, and leave out in silence what is
+gone by then: no exchange of directories can help them; a catalogue does.
 
     while a group grows    each MERGE small files become one
     when it is over        all small files become one
