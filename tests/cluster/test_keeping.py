@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 import pytest
@@ -102,6 +103,11 @@ class Keepers(World):
         self.clock.seconds += 1
         return self.add(name, None if lost else log)
 
+    def apart(self) -> None:
+        """None of the first two hears of the other one, for so long that it is gone."""
+        self.cut.update("ab")
+        self.wait(CLUSTER_DEAD_SECONDS + 1)
+
     def log(self, name: str) -> Recording:
         log = self.members[name].broker.log
         assert isinstance(log, Recording)
@@ -119,6 +125,10 @@ class Keepers(World):
 
     def say(self, writer: Reader, topic: str, payload: bytes, retain: bool = False) -> None:
         writer.broker.post(Message(topic, payload, 1, retain=retain), writer)
+
+    def say_many(self, writer: Reader, topic: str, count: int) -> None:
+        for number in range(count):
+            self.say(writer, topic, b"%d" % number)
 
     def waiting(self, name: str, client: str) -> list[bytes]:
         """What that session has to be sent, in order."""
@@ -146,8 +156,7 @@ def test_what_is_for_a_session_there_is_in_both_journals(world: Keepers) -> None
     live = world.client("b", "live")
     live.wish("x")
     world.carry()
-    for number in range(3):
-        world.say(writer, "x", b"%d" % number)
+    world.say_many(writer, "x", 3)
     world.publish(writer, "x", b"of QoS 0")
     world.say(writer, "z", b"for nobody")
     assert world.kept("a", "b") == 3
@@ -231,8 +240,7 @@ def test_lines_that_lose_and_repeat_and_processes_that_die(seed: int) -> None:
 def test_a_node_that_lost_its_journal_is_not_taken_for_the_old_one(world: Keepers) -> None:
     writer = world.client("a", "writer")
     world.lasting("b", "device", "x")
-    for number in range(50):
-        world.say(writer, "x", b"%d" % number)
+    world.say_many(writer, "x", 50)
     world.carry()
     world.restart("a", lost=True)
     world.meet()
@@ -245,8 +253,7 @@ def test_the_other_one_lost_its_journal(world: Keepers) -> None:
     """What it had is gone; what comes from now on is for who subscribes anew."""
     writer = world.client("a", "writer")
     world.lasting("b", "device", "x")
-    for number in range(50):
-        world.say(writer, "x", b"%d" % number)
+    world.say_many(writer, "x", 50)
     world.carry()
     world.restart("b", lost=True)
     world.meet()
@@ -261,8 +268,7 @@ def test_the_other_one_lost_its_journal(world: Keepers) -> None:
 def test_nothing_is_kept_for_ever(world: Keepers, caplog: pytest.LogCaptureFixture) -> None:
     writer = world.client("a", "writer")
     world.lasting("b", "device", "x")
-    world.cut.update("ab")
-    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.apart()
     world.say(writer, "x", b"1")
     world.clock.seconds += KEEP
     world.members["a"].wake(world.clock.now())
@@ -295,13 +301,30 @@ def test_who_does_not_want_it_any_more_gets_none(world: Keepers) -> None:
     assert not world.members["a"].nodes["b"].wants
 
 
+def test_a_message_that_others_read_too_stays_as_it_was(
+    world: Keepers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log in memory gives everybody the same object."""
+    writer = world.client("a", "writer")
+    world.lasting("b", "device", "x")
+    log = world.log("a")
+    monkeypatch.setattr(log, "read", functools.cache(log.read))
+    world.apart()
+    for payload in (b"old", b"new"):
+        world.say(writer, "x", payload, retain=True)
+    world.cut.clear()
+    world.meet()
+    old = log.read(log.kinds().index("publish") + 1)
+    assert old is not None and (old.payload, old.retain) == (b"old", True)
+    assert world.waiting("b", "device") == [b"old", b"new"]
+
+
 @pytest.mark.parametrize("away", [False, True])
 def test_retained_messages_come_once_too(world: Keepers, away: bool) -> None:
     writer = world.client("a", "writer")
     world.lasting("b", "device", "x")
     if away:
-        world.cut.update("ab")
-        world.wait(CLUSTER_DEAD_SECONDS + 1)
+        world.apart()
     for number in range(3):
         world.say(writer, "x", b"%d" % number, retain=True)
         world.carry()
@@ -357,8 +380,7 @@ def test_what_was_said_while_nats_was_away_for_a_moment_needs_no_other_message(
 def test_very_many_that_expired_are_let_go_in_pieces(world: Keepers) -> None:
     writer = world.client("a", "writer")
     world.lasting("b", "device", "x")
-    world.cut.update("ab")
-    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.apart()
     expires = world.clock.stamp() + 1_000_000
     for _ in range(3 * CLUSTER_PIECE):
         writer.broker.post(Message("x", b"late", 1, expires=expires), writer)
@@ -416,8 +438,7 @@ def test_what_was_cleared_stays_so_over_a_start(world: Keepers) -> None:
     world.lasting("b", "device", "x")
     world.say(writer, "x", b"v1", retain=True)
     world.carry()
-    world.cut.update("ab")
-    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.apart()
     world.say(writer, "x", b"", retain=True)
     world.restart("a")
     world.cut.clear()
@@ -431,8 +452,7 @@ def test_a_node_without_room_takes_nothing_it_would_lose(world: Keepers) -> None
     device = world.lasting("b", "device", "x")
     world.members["b"].broker.disconnect(device, "")
     world.members["b"].broker.keep_room("little is left of the disk")
-    for number in range(5):
-        world.say(writer, "x", b"%d" % number)
+    world.say_many(writer, "x", 5)
     world.wait(2)
     assert world.kept("a", "b") == 5 and world.waiting("b", "device") == []
     world.members["b"].broker.keep_room("")
@@ -445,8 +465,7 @@ def test_a_node_is_more_than_one_session(world: Keepers) -> None:
     """What bounds the backlog of one client does not bound that of all of a node."""
     writer = world.client("a", "writer")
     world.lasting("b", "device", "x")
-    world.cut.update("ab")
-    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.apart()
     broker = world.members["a"].broker
     broker.backlog_messages, broker.backlog_bytes = 10, 100
     for number in range(100):
@@ -474,8 +493,7 @@ def test_a_hub_that_is_alone_now_lets_go_of_it_in_time(
 ) -> None:
     writer = world.client("a", "writer")
     world.lasting("b", "device", "x")
-    world.cut.update("ab")
-    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.apart()
     world.say(writer, "x", b"1")
     broker = world.members["a"].broker
     assert recalls(None, broker) == [] and world.kept("a", "b") == 1

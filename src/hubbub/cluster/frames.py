@@ -49,14 +49,14 @@ class Beat(Struct, array_like=True, tag=0):
 
 
 class Wants(Struct, array_like=True, tag=1):
-    """Somebody there subscribes to this filter now, and nobody did before, or not with that QoS.
+    """Somebody there subscribes to this filter now, and nobody did before, or nobody who lasts.
 
-    `kept`: the QoS with which messages are kept for sessions there that last, 0 = none does.
+    `kept`: whether messages of QoS 1 and 2 are kept for it, as for sessions there that last.
     """
 
     filter: bytes
     literal: bool
-    kept: Qos
+    kept: bool
 
 
 class Leaves(Struct, array_like=True, tag=2):
@@ -85,7 +85,7 @@ class Whole(Struct, array_like=True, tag=5):
 
     answers: int
     number: Number
-    wants: list[tuple[bytes, bool, Qos]]
+    wants: list[tuple[bytes, bool, bool]]
     clients: list[tuple[Number, str, bytes, int]]
     watches: list[bytes]
 

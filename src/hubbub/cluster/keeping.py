@@ -25,7 +25,7 @@ from hubbub.cluster import frames
 from hubbub.cluster.retained import NEVER
 from hubbub.core.broker import Broker
 from hubbub.core.limits import CLUSTER_KEPT, CLUSTER_PIECE, CLUSTER_WINDOW
-from hubbub.core.message import Message, run_of
+from hubbub.core.message import Message
 from hubbub.core.queue import Queue
 from hubbub.core.route import Route
 from hubbub.core.session import Revival, Session, SessionState, row_about
@@ -61,7 +61,6 @@ class Keeping:
         self.node = node
         self.broker = broker
         self.keep = keep
-        self.up = False
         self._previous = NONE
         self._until = 0
         self._goes_on = False
@@ -85,7 +84,6 @@ class Keeping:
         """The node is there."""
         if not self.state.connected:
             self._connected(self.backlog.next)
-        self.up = True
         self._until = self.backlog.next
         self.again()
 
@@ -102,7 +100,6 @@ class Keeping:
 
     def rest(self) -> None:
         """The node is gone; what is for it waits."""
-        self.up = False
         self.backlog.rewind()
         expires = self.broker.clock.stamp() + self.keep * 1_000_000
         row = row_about(self.node, schema.DISCONNECT)
@@ -133,7 +130,7 @@ class Keeping:
     def _can_send(self) -> bool:
         backlog = self.backlog
         waits = backlog.sent < backlog.next and backlog.in_flight() < CLUSTER_WINDOW
-        return self.up and waits and self.node.ready()
+        return waits and self.node.ready()
 
     def _sent(self, number: int) -> bool:
         """Whether it is on its way, or never will be; False if it cannot be read now."""
@@ -146,23 +143,22 @@ class Keeping:
             broker.metrics.drop("gone" if message is None else "expired", 1)
             self._over(number, 1)
             return True
-        message.qos = backlog.qos(number)
-        said = self._spelled(message, backlog.seq(number))
+        said = self._spelled(message, number)
         self.node.link.write(frames.piece(frames.Kept(number, self._previous, said)))
         self.node.membership.messages_out += 1
         self._previous = number
         return True
 
-    def _spelled(self, message: Message, seq: int) -> frames.Said:
+    def _spelled(self, message: Message, number: int) -> frames.Said:
         """A retained one that was replaced meanwhile is one like others."""
         membership, name = self.node.membership, message.topic
         kept = self.broker.state.retained.get(name, 0)
-        message.retain = message.retain and kept == (seq if message.payload else 0)
-        author = Author(self.broker, message)
-        stamp = membership.stamps.of(name) if message.retain else NEVER
-        if message.retain and stamp == NEVER:  # a name that was cleared before this start
+        run = membership.crossing.read_back(message)
+        run.qos = self.backlog.qos(number)
+        run.retain = message.retain and kept == (self.backlog.seq(number) if message.payload else 0)
+        stamp = membership.stamps.of(name) if run.retain else NEVER
+        if run.retain and stamp == NEVER:  # a name that was cleared before this start
             stamp = message.time, membership.name
-        run = run_of(message, author, Route(name, 0))
         return membership.crossing.said(run, *stamp)
 
     def taken(self, upto: int) -> None:
@@ -195,12 +191,3 @@ class Recall(Revival):
 
     def revive(self, state: SessionState) -> Session | None:
         return self._make(state)
-
-
-class Author(Session):
-    """Who published a message that is read back: by now he may be gone."""
-
-    def __init__(self, broker: Broker, message: Message) -> None:
-        super().__init__(message.protocol, message.client, broker.open)
-        self.number = message.sender
-        self.asks_by_number = message.answers_sender

@@ -36,7 +36,7 @@ from hubbub.core.limits import (
     CLUSTER_RECORD_BYTES,
     LINK_CHOKED,
 )
-from hubbub.core.message import SPELLED, Message, Run, run_of
+from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.route import Route
 from hubbub.core.session import FOR_EVER, Session, SessionState, Silent, Subscription
 from hubbub.core.topics import CLIENT, DELAYED, OWN, QUEUE, SHARE, SYSTEM, has_wildcard, is_text
@@ -95,8 +95,10 @@ class Membership(Hooks):
         """The state is recovered and nobody is connected: hear of clients from now on."""
         self.inner = self.broker.hooks or self.inner
         self.broker.hooks = self
+        self.broker.elsewhere = lambda: [one.place for one in self.nodes.values() if one.place]
         own = self.broker.state.sessions.get((PROTOCOL, self.name))
         if own is not None:  # this hub had another name
+            log.warning("what was kept for node %r is dropped: that is this one now", self.name)
             self.broker.end(Silent(PROTOCOL, self.name, self.broker.open))
         if self.counts_all:
             self.broker.observers.elsewhere = self._elsewhere
@@ -149,10 +151,10 @@ class Membership(Hooks):
         # A name without wildcards is the same wish, whoever has it.
         key = name, not shared and (subscription.literal or not has_wildcard(name))
         here = self._wants.setdefault(key, [0, 0])
-        before = _most(here)
+        before = _wish(here)
         here[bool(subscription.qos) and lasts(session) and not shared] += change
-        now = _most(here)
-        if now < 0:
+        now = _wish(here)
+        if now is None:
             del self._wants[key]
             self._tell_all(frames.Leaves(name_to_wire(name), key[1]))
         elif now != before:
@@ -166,9 +168,10 @@ class Membership(Hooks):
         stamp = self.stamps.next(name)
         self.stamps.keep(name, stamp, not run.messages()[-1].payload)
         piece = b""
-        keep = {state.client for state, _ in run.route.audience if state.protocol == PROTOCOL}
+        audience = run.route.audience if run.qos else []
+        keep = {state.client for state, _ in audience if state.protocol == PROTOCOL}
         for node in self.nodes.values():
-            if run.qos and node.client in keep:
+            if node.client in keep:
                 continue  # it gets this with all else that is kept for it
             piece = piece or self.crossing.spelled(run, *stamp)
             if node.ready():
@@ -334,7 +337,7 @@ class Membership(Hooks):
 
     def _tell_whole(self, node: Node, answers: int = 0) -> None:
         wants = [
-            (name_to_wire(name), literal, _most(here))
+            (name_to_wire(name), literal, here[1] > 0)
             for (name, literal), here in self._wants.items()
         ]
         clients = self.broker.clients
@@ -346,7 +349,6 @@ class Membership(Hooks):
         """It is gone: its filters, and each of its clients once."""
         log.warning("node %r is gone, and its %d clients: %s", node.client, len(node.clients), why)
         del self.nodes[node.client]
-        self.broker.elsewhere = [one.place for one in self.nodes.values() if one.place]
         for key in [key for key, wish in node.wants.items() if not wish.qos]:
             self._leaves(node, key)
         if node.keeping is not None:
@@ -402,22 +404,21 @@ class Membership(Hooks):
 
     def _beats(self, node: Node, record: frames.Beat) -> None:
         node.version, node.place = record.version, record.place
-        self.broker.elsewhere = [one.place for one in self.nodes.values() if one.place]
 
     def _wanted(self, node: Node, record: frames.Wants) -> None:
         self._want(node, (name_from_wire(record.filter), record.literal), record.kept)
         self.broker.age += 1
 
-    def _want(self, node: Node, key: tuple[str, bool], kept: int) -> None:
-        """`kept`: the QoS with which messages are kept for it; a group there gets none so."""
+    def _want(self, node: Node, key: tuple[str, bool], kept: bool) -> None:
+        """`kept`: whether messages are kept for it; no group there has that."""
         old = node.wants.get(key)
-        if old is not None and old.qos == kept:
+        if old is not None and bool(old.qos) == kept:
             return
         if old is not None:
             self._leaves(node, key)
         name, literal = key
         encodings = self._crossing_of(name).by_qos
-        subscription = Subscription(node, name, kept, encodings, literal=literal)
+        subscription = Subscription(node, name, 2 if kept else 0, encodings, literal=literal)
         node.wants[key] = subscription
         if kept:
             node.keep()
@@ -632,8 +633,7 @@ class Membership(Hooks):
             if message is None or name.startswith(STAYS):
                 continue
             stamp = self.stamps.of(name)
-            author = Phantom(message.protocol, message.client, self.rights, message.sender)
-            run = run_of(message, author, Route(name, 0))
+            run = self.crossing.read_back(message)
             node.link.write(self.crossing.spelled(run, *stamp, again=True))
             if node.link.size > LINK_CHOKED // 2:
                 break
@@ -673,11 +673,11 @@ class Membership(Hooks):
         return report(self)
 
 
-def _most(counts: list[int]) -> int:
-    """The QoS up to which messages are kept for a filter; -1 = nobody wants any. `counts`: of who
-    does not last, and of who does.
+def _wish(counts: list[int]) -> bool | None:
+    """Whether messages are kept for a filter; None = nobody wants any. `counts`: of who does not
+    last, and of who does.
     """
-    return 2 if counts[1] else 0 if counts[0] else -1
+    return counts[1] > 0 if any(counts) else None
 
 
 _TAKES: Final[dict[type, Callable[[Membership, Node, Any], None]]] = {

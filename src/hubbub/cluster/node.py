@@ -20,8 +20,9 @@ from hubbub.cluster.retained import STAMP
 from hubbub.core.broker import Broker
 from hubbub.core.limits import NAME_BYTES
 from hubbub.core.link import Link
-from hubbub.core.message import PUBLISHER, Encoding, Message, Run, properties_column
+from hubbub.core.message import PUBLISHER, Encoding, Message, Run, properties_column, run_of
 from hubbub.core.rights import Rights
+from hubbub.core.route import Route
 from hubbub.core.session import Session, Subscription
 from hubbub.core.topics import CLIENT, SHARE
 from hubbub.schema import Row, column_of, name_from_wire, name_to_wire
@@ -103,6 +104,13 @@ class Crossing(Encoding):
             name_to_wire(reply_to), message.correlation, message.expires,
             properties_column(message.properties),
         )  # fmt: skip
+
+    def read_back(self, message: Message) -> Run:
+        """A run of a message that was read from the journal, whose author may be gone by now."""
+        rights = self.broker.open
+        author = Phantom(message.protocol, message.client, rights, message.sender)
+        author.asks_by_number = message.answers_sender
+        return run_of(message, author, Route(message.topic, 0))
 
     def decode(self, run: Run) -> list[Message]:
         """Of a run that came from a node: its image are the payloads."""

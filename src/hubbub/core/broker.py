@@ -645,9 +645,10 @@ class Broker(Context):
 
     def _bound_backlogs(self, audience: list[tuple[SessionState, int]], run: Run) -> None:
         for state, _ in audience:
-            many = state.most, 1 << 62  # the disk bounds their bytes
-            most = many if state.most else (self.backlog_messages, self.backlog_bytes)
-            excess = state.backlog.excess(*most)
+            if state.most:  # the disk bounds their bytes
+                excess = state.backlog.excess(state.most, 1 << 62)
+            else:
+                excess = state.backlog.excess(self.backlog_messages, self.backlog_bytes)
             if self.no_room and state.keeps(run.payload_size() * run.count):
                 excess = max(excess, run.count)
             if excess:

@@ -73,7 +73,7 @@ class Context:
         self.rules = 0
         self.check_source = True
         self.archive = Archive()
-        self.elsewhere: list[str] = []
+        self.elsewhere: Callable[[], list[str]] = list
         self._again: dict[object, Callable[[], object]] = {}
 
     def client(self, number: int) -> Session | None:

@@ -122,7 +122,7 @@ def _few(columns: Sequence[Sequence[Any]], count: int) -> list[bytes | bytearray
 
     What depends on the lengths of values only is the same again and again, and kept: where the
     buffers lie, which is half of the message, and where values end. So no column is looked at
-    by itself: 330 steps of the interpreter instead of 1,300.
+    by itself: 410 steps of the interpreter instead of 1,300.
     """
     (
         seq, time, kind, protocol, client, topic, subtopic, qos, retain, payload, content,
@@ -283,7 +283,7 @@ def column(view: memoryview, at: int, number: int) -> Sequence[object]:
     message = at + HEADER.size
     places = _BUFFERS.unpack_from(view, message + BUFFERS_AT)
     body = view[message + len(BATCH) : at + length]
-    index = sum([6 if layout == 3 else 4 for layout in _LAYOUTS[:number]]) + 2
+    index = sum([6 if layout == _TEXT else 4 for layout in _LAYOUTS[:number]]) + 2
     data = body[places[index] : places[index] + places[index + 1]]
     if _LAYOUTS[number] == _LONG:
         return data.cast("q").tolist()

@@ -111,7 +111,7 @@ def test_shutdown_says_why_and_where_to_go() -> None:
 
 def test_who_has_nothing_here_may_go_to_another_node() -> None:
     stage = Stage()
-    stage.broker.elsewhere = ["one:1883", "two:1883"]
+    stage.broker.elsewhere = lambda: ["one:1883", "two:1883"]
     passing = Modern(stage, "ann")
     lasting = Modern(stage, "bob", properties=told({spec.SESSION_EXPIRY: 60}))
     passing.hear(), lasting.hear()

@@ -75,7 +75,8 @@ class Sessions(Protocol):
             return ""
         if self.server_reference or session.lasting:
             return self.server_reference
-        return " ".join(random.sample(self.broker.elsewhere, len(self.broker.elsewhere)))
+        places = self.broker.elsewhere()
+        return " ".join(random.sample(places, len(places)))
 
     def dialect(self, version: str, mount: str) -> Dialect:
         """What a client of that version is told, and tells, on a listener with that mount point."""
