@@ -317,7 +317,7 @@ OPERATIONS: dict[str, dict[object, str]] = {
         "/api/v1/ls/{kind}": verbs.TRACE,
         "/api/v1/traffic": verbs.TRACE, guarded.RETAINED: verbs.RECEIVE,
         guarded.TAIL: verbs.SUBSCRIBE, guarded.QUEUE: verbs.CONSUME,
-        guarded.QUEUE + "/messages": verbs.DESTROY,
+        guarded.QUEUE + "/messages": verbs.DESTROY, guarded.CLIENTS: verbs.MANAGE,
         guarded.JOURNAL: verbs.TRACE, guarded.PUBLISH: verbs.PUBLISH,
         guarded.HISTORY + "/{topic:path}": verbs.SUBSCRIBE,
         guarded.PUBLISH + "/{query}": "its own", script.PATH: "no secret",

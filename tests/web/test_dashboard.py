@@ -23,6 +23,7 @@ from hubbub.config.settings import Journal, Settings
 from hubbub.core.limits import FIGURES_SECONDS
 from hubbub.core.message import Message
 from hubbub.core.session import Silent
+from hubbub.protocols.mqtt import codec
 from hubbub.runtime.node import Node
 from hubbub.web.app import Application
 from tests.web.chromium import Chromium, Page
@@ -273,7 +274,7 @@ async def test_a_topic_is_read_watched_and_published_to(browser: Chromium, tmp_p
             assert await page.run("return [...trouble]") == []
 
 
-async def test_a_queue_is_emptied_only_when_asked_twice(browser: Chromium, tmp_path: Path) -> None:
+async def test_what_is_ended_is_asked_twice(browser: Chromium, tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         filled(node)
         jobs = node.broker.state.queues["jobs"]
@@ -288,8 +289,31 @@ async def test_a_queue_is_emptied_only_when_asked_twice(browser: Chromium, tmp_p
             await page.run("""
                 find("button", "Really purge 1?").click();
                 await until(() => find("p", "It is empty."));
+                find("button", "Delete").click();
             """)
-            assert not jobs.messages
+            assert not jobs.messages and "jobs" in node.broker.state.queues
+            await page.run("""
+                find("button", "Really delete").click();
+                await until(() => find("tbody tr", "onerror") && !find("tbody tr", "jobs"));
+            """)
+            assert "jobs" not in node.broker.state.queues
+            host, _, port = str(node.listeners[0].address).rpartition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(codec.connect(b"panel", True, 0, None))
+            await reader.readexactly(4)
+            await page.run("""
+                await view("clients");
+                (await until(() => find("tbody tr", "panel"))).click();
+                (await until(() => find("button", "End …"))).click();
+            """)
+            assert ("mqtt", "panel") in node.broker.sessions
+            await page.run("""
+                find("button", "Really end").click();
+                await until(() => !find("tbody tr", "panel"));
+            """)
+            assert await reader.read() == b""
+            writer.close()
+            assert any(left.reason == "ended by hand" for left in node.broker.audit.gone)
 
 
 async def test_a_login_and_its_end(browser: Chromium, tmp_path: Path) -> None:

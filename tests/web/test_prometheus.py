@@ -14,9 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hubbub.cluster.switchboard import Switchboard
 from hubbub.config.settings import Listener, Settings
+from hubbub.core.message import Message
 from hubbub.core.metrics import Histogram
 from hubbub.core.rights import Rights
-from hubbub.core.session import Session
+from hubbub.core.session import Session, Silent
 from hubbub.runtime.node import VERSION, Node
 from hubbub.web import prometheus
 
@@ -33,6 +34,8 @@ async def test_every_metric_is_in_the_status(tmp_path: Path) -> None:
             queue = node.broker.queues.named(f"jobs.{number}", maker=Session("other", "ann", ANY))
             queue.messages[1] = 0
         node.broker.metrics.drop("slow consumer", 3)
+        node.broker.post(Message("t", b"x"))
+        node.broker.post(Message("t", b"x"), Silent("http", "", ANY))
         status = await node.metrics()
     page = prometheus.page(status).decode()
     found = {one.name: one for one in text_string_to_metric_families(page)}
@@ -41,6 +44,10 @@ async def test_every_metric_is_in_the_status(tmp_path: Path) -> None:
     assert found["process_resident_memory_bytes"].samples[0].value > 1e6
     (build,) = found["hubbub_build_info"].samples
     assert build.labels["version"].startswith(VERSION + " (")
+    samples = found["hubbub_messages_received"].samples
+    published = {one.labels["protocol"]: one.value for one in samples}
+    assert published["http"] == 1 and published["hub"] >= 1
+    assert sum(published.values()) == status["messages_in"]
     (dropped,) = found["hubbub_messages_dropped"].samples
     assert (dropped.labels, dropped.value) == ({"reason": "slow consumer"}, 3)
     queues = {one.labels["name"]: one.value for one in found["hubbub_queue_messages"].samples}

@@ -162,6 +162,7 @@ class Broker(Context):
             self._count(session, admission.owner)
         session.number = admission.number or self.address()
         session.came = self.clock.stamp()
+        session.traffic = self.metrics.of(session.protocol)
         self.clients[session.number] = session
         self.metrics.clients += 1
         key = session.protocol, session.client
@@ -562,6 +563,7 @@ class Broker(Context):
         route = run.route
         metrics = self.metrics
         metrics.messages_in += run.count
+        run.sender.traffic.published += run.count
         metrics.bytes_in += len(run.image)
         if not route.allowed:
             if route.delay:
@@ -596,6 +598,7 @@ class Broker(Context):
         """Publish one message that came from no wire: a will, an HTTP request, the hub's own."""
         sender = sender or self.itself
         message.protocol, message.client = sender.protocol, sender.client
+        sender.traffic = self.metrics.of(sender.protocol)
         message.sender, message.answers_sender = sender.number, sender.asks_by_number
         route = self.route(sender, message.topic)
         if message.reply_to and not self.replies.possible(sender, message.reply_to, route):

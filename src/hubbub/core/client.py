@@ -245,7 +245,10 @@ class Client(Session):
             drop(self.broker, self, "slow consumer", run.count)
         else:
             self.link.write(run.seen_as(subscription.encodings[run.qos]))
-            self.broker.metrics.messages_out += run.count
+            self.traffic.delivered += run.count
+
+    def way_out(self) -> Link | None:
+        return self.link
 
     def ready(self) -> bool:
         return self.number != 0 and not self.link.choked and len(self.leases) < INFLIGHT

@@ -101,6 +101,7 @@ READER_SECONDS: Final = 30.0  # a service that read so long ago is busy, not gon
 OPEN_REPLIES: Final = 100_000  # requests that others answer by number; each is a small object
 REPLY_SECONDS: Final = 60.0  # nobody waits longer for an answer, as a rule
 
+CALLS_TIMED: Final = 10_000  # requests in queues of which it is known since when: a megabyte
 GONE_KEPT: Final = 1_000  # clients that went, the last ones, to say why: 500 KB
 TOPICS_SAMPLED: Final = 20_000  # of which the rate is known: 6 MB with usual names
 SAMPLED_NAME: Final = 256  # characters of one of their names; those that differ later are one
@@ -114,7 +115,7 @@ PAGE_SESSIONS: Final = 1_000  # browsers that are logged in; a fifth of them of 
 PAGE_SECONDS: Final = 7 * 86_400.0  # then one logs in again: a screen on a wall, once a week
 PAGE_IDLE_SECONDS: Final = 3_600.0  # an open page asks every two seconds
 FIGURES_SECONDS: Final = 10.0  # from one point of the figures to the next
-FIGURES_KEPT: Final = 8_640  # points: a day of them, 3.2 MB
+FIGURES_KEPT: Final = 8_640  # points: a day of them, 3.5 MB
 REFUSALS_KEPT: Final = 1_000  # the last of logins and of actions, to say why: 300 KB each
 REFUSALS_TOLD: Final = 120  # a minute, of logins and of actions: a line and 250 bytes of journal
 SAID_A_SECOND: Final = 100  # log lines about who came in; more is a storm, and its rows say all

@@ -23,18 +23,30 @@ class Histogram:
         self.seconds += seconds
 
 
+class Traffic:
+    """Messages that were published, and delivered, by all who speak one protocol."""
+
+    __slots__ = ("published", "delivered")
+
+    def __init__(self) -> None:
+        self.published = 0
+        self.delivered = 0
+
+
 class Metrics:
     """Plain numbers; `dropped` is by reason, `refused` by pool (`core.quotas`). Read
     by the status page and by `$SYS`.
 
-    `bytes_in` are those of published messages, `bytes_received` all that sockets brought.
-    `clients`: how often one was let in, `expired`: lasting sessions that ended while it was away,
+    `traffic` is by protocol, "" for the hub itself and the program around it. `messages_in` are all
+    that were published, by other nodes too. `bytes_in` are those of published messages,
+    `bytes_received` all that sockets brought. `clients`: how often one was let in,
+    `expired`: lasting sessions that ended while it was away,
     `held_back`: how often a publisher began to wait for a slow reader; `slowed`: how often a client
     waited because of its rate, by the setting (`runtime.rates`).
     """
 
     __slots__ = (
-        "messages_in", "bytes_in", "messages_out", "bytes_received", "connections",
+        "messages_in", "bytes_in", "traffic", "bytes_received", "connections",
         "connections_ended", "connections_refused", "dropped", "refused",
         "started", "clients", "expired",
         "held_back", "slowed",
@@ -43,7 +55,7 @@ class Metrics:
     def __init__(self, started: int = 0) -> None:
         self.messages_in = 0
         self.bytes_in = 0
-        self.messages_out = 0
+        self.traffic: dict[str, Traffic] = {}
         self.bytes_received = 0
         self.connections = 0
         self.connections_ended = 0
@@ -55,6 +67,16 @@ class Metrics:
         self.refused: dict[str, int] = {}
         self.slowed: dict[str, int] = {}
         self.started = started
+
+    @property
+    def messages_out(self) -> int:
+        return sum(one.delivered for one in self.traffic.values())
+
+    def of(self, protocol: str) -> Traffic:
+        """What is counted of those who speak that."""
+        if protocol not in self.traffic:
+            self.traffic[protocol] = Traffic()
+        return self.traffic[protocol]
 
     def drop(self, reason: str, count: int = 1) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + count

@@ -16,6 +16,7 @@ from typing import Final
 
 from hubbub import schema
 from hubbub.core.context import Context
+from hubbub.core.latency import Calls
 from hubbub.core.limits import (
     ENDED_QUEUES,
     QUEUE_BYTES,
@@ -53,6 +54,7 @@ class Queues:
 
     def __init__(self, broker: Context) -> None:
         self.broker = broker
+        self.calls = Calls(broker.clock)
         self.overdue = Overdue(broker, self._offer_again)
         self.max_messages = QUEUE_MESSAGES
         self.max_bytes = QUEUE_BYTES
@@ -260,12 +262,17 @@ class Queues:
     def _send(self, queue: Queue, message: Message) -> None:
         """The message is only here, so its row is that of the queue too."""
         number = queue.next
-        row = row_of(message, schema.SEND, self._answered(message), number)
+        answered = self._answered(message)
+        if answered:
+            self.calls.answered(answered)
+        row = row_of(message, schema.SEND, answered, number)
         expires = self._expiry(queue, message)
         if message.topic != queue.client or message.expires != expires:
             row = row._replace(topic=column_of(queue.client), expires=expires)
         seq = self.broker.log.append(row)
         queue.add(number, seq, len(message.payload), expires)
+        if message.reply_to:
+            self.calls.asked(seq)
 
     def _put(self, queue: Queue, message: Message, seq: int) -> None:
         """The message is in the log already."""
@@ -280,6 +287,8 @@ class Queues:
                 )
             )  # fmt: skip
         queue.add(number, seq, size, expires)
+        if message.reply_to:
+            self.calls.asked(seq)
 
     def _expiry(self, queue: Queue, message: Message) -> int:
         """When a message that enters the queue now expires, 0 = never."""
@@ -429,6 +438,7 @@ class Queues:
     def answer(self, session: Session, seq: int, run: Run) -> None:
         """Publish a run of one message as the answer to a request that the session took."""
         queue, number = session.leases[seq]
+        self.calls.answered(seq)
         message = run.messages()[0]
         message.correlation = session.requests.pop(seq)[1] or message.correlation
         message.properties = {**(message.properties or {}), "answers": [queue.name, number]}

@@ -197,6 +197,7 @@ class Replies(Session):
                 self.broker.metrics.drop(NOT_ASKED)
             else:
                 self._close(number)
+                self._queues.calls.answered(reply.request, reply.until - self.ttl)
                 self._answer(reply, message, responder)
 
     def _close(self, number: int) -> Reply | None:

@@ -15,6 +15,7 @@ from typing import Final
 
 from hubbub.core.context import Context
 from hubbub.core.hooks import Hooks
+from hubbub.core.latency import Transit
 from hubbub.core.limits import SAMPLED_NAME, TOPICS_SAMPLED
 from hubbub.core.message import Run
 from hubbub.core.topics import CLIENT
@@ -43,15 +44,17 @@ def shortened(name: str) -> str:
 class Sampled(Hooks):
     """The topics of late, at most TOPICS_SAMPLED; the one that was quiet for longest goes first.
 
-    `part`: which part of the messages of the last window was looked at.
+    `part`: which part of the messages of the last window was looked at. `transit` times one message
+    of each window.
     """
 
     def __init__(self, broker: Context) -> None:
         self.topics: OrderedDict[str, Seen] = OrderedDict()
         self.part = 1.0
+        self.transit = Transit(broker.clock, broker.log)
         self._broker = broker
         self._inner: Hooks | None = None
-        self._there = False
+        self._there = self._to_time = False
         self._left = 0
         self._window: dict[str, int] = {}
         self._before = 0
@@ -61,6 +64,8 @@ class Sampled(Hooks):
 
     def passes(self, run: Run) -> bool:
         if self._left > 0:
+            if self._to_time:
+                self._to_time = not self.transit.begin(run)
             name = shortened(run.route.name)
             self._window[name] = self._window.get(name, 0) + run.count
             self._left -= 1
@@ -80,6 +85,7 @@ class Sampled(Hooks):
 
     def _look(self) -> None:
         self._left = LOOKS
+        self._to_time = True
         if not self._there:
             self._inner, self._broker.inspector = self._broker.inspector, self
             self._there = True

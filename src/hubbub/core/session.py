@@ -25,14 +25,17 @@ from mypy_extensions import mypyc_attr
 from hubbub.core.gate import Opening
 from hubbub.core.limits import LINK_CHOKED
 from hubbub.core.message import Encoding, Message, Run, run_of
+from hubbub.core.metrics import Traffic
 from hubbub.core.rights import Rights
 from hubbub.core.route import Route
 from hubbub.schema import Row, column_of
 
 if TYPE_CHECKING:
+    from hubbub.core.link import Link
     from hubbub.core.queue import Queue
 
 FOR_EVER: Final = 0xFFFF_FFFF  # the expiry, in seconds, of a session that does not end by itself
+UNCOUNTED: Final = Traffic()  # of who is not connected here
 SIZE: Final = 0xFFFF_FFFF  # of the payload, in an entry of a backlog
 
 
@@ -253,6 +256,7 @@ class Session:
 
     `payer`: for whom counts what it takes of what is for all (`core.quotas`).
     `asks_by_number`: its protocol names no place for answers, they go to its number.
+    `traffic`: where its messages are counted, with those of all who speak its protocol.
     `user` is whom the gate let in ("" = nobody in particular), with `rights`; the client's name is
     this session's `since` that seq, and what came before may be another user's. `came` is when it
     was last let in (microseconds since 1970). `number` is its
@@ -272,6 +276,7 @@ class Session:
         self.protocol = protocol
         self.client = client
         self.rights = rights
+        self.traffic = UNCOUNTED
         self.user = ""
         self.mount = ""
         self.since = 0
@@ -339,6 +344,10 @@ class Session:
     def fits(self, message: Message, subscription: Subscription) -> bool:
         """Whether it can be shown a message of this size at all, now that it is connected."""
         return True
+
+    def way_out(self) -> Link | None:
+        """What its messages are written to at once, if there is such a thing now."""
+        return None
 
     def hungry(self) -> bool:
         """Whether it takes more of the retained messages now; else it asks when it does."""

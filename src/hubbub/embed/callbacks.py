@@ -123,6 +123,7 @@ class HubSession(Session):
         tell: Callable[[str, int], None],
     ) -> None:
         super().__init__("", "hub", broker.open)
+        self.traffic = broker.metrics.of("")
         self.broker = broker
         self.number = number
         self.direct = Subscription(self, SELF, 0, (SPELLED, SPELLED, SPELLED), literal=True)
@@ -134,7 +135,7 @@ class HubSession(Session):
         for message in run.messages():
             for one in wanted:
                 self._call(one.filter, message, None)
-        self.broker.metrics.messages_out += run.count
+        self.traffic.delivered += run.count
 
     def merge(self, matching: list[Subscription]) -> Subscription:
         """Every filter has functions of its own, so all of them are called."""

@@ -211,7 +211,7 @@ class _Look(NamedTuple):
 
 
 def _look(content: Content, found: Frame, wanted: _Wanted, first: int) -> _Look:
-    """Damaged frames have nothing: the hub's log and `hubbub journal check` say so. `first`: of
+    """Damaged frames have nothing: the hub's log and `hubbub journal verify` say so. `first`: of
     the segment.
     """
     if found.verdict != WHOLE:

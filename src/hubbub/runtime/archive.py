@@ -313,7 +313,7 @@ class JournalArchive(Archive):
             self._told.add(damaged)
             log.warning(
                 "history lacks rows: the segment that begins with row %d is damaged, see "
-                "`hubbub journal check`", damaged,
+                "`hubbub journal verify`", damaged,
             )  # fmt: skip
 
     async def _ask_again(self, question: Question) -> Answer:

@@ -65,6 +65,10 @@ FIGURES: Final = (
     Figure("disk_free", GAUGE),
     Figure("commit_ms_50", TIME),
     Figure("commit_ms_99", TIME),
+    Figure("delivery_ms_50", TIME),
+    Figure("delivery_ms_99", TIME),
+    Figure("call_ms_50", TIME),
+    Figure("call_ms_99", TIME),
     Figure("loop_ms_50", TIME),
     Figure("loop_ms_99", TIME),
 )  # fmt: skip
@@ -77,7 +81,11 @@ class Figures:
         self.points: deque[tuple[int, array[float]]] = deque(maxlen=FIGURES_KEPT)
         self._clock = broker.clock
         self._readings = {**_of_process(), **_of_broker(broker), **_of_journal(journal)}
-        self._times = {"loop": _Times(delay)}
+        self._times = {
+            "loop": _Times(delay),
+            "delivery": _Times(broker.sampled.transit.seconds),
+            "call": _Times(broker.queues.calls.seconds),
+        }
         if journal is not None:
             self._times["commit"] = _Times(journal.pulse.commit_seconds)
         self._before = self._read()

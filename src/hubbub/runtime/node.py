@@ -445,6 +445,8 @@ class Node:
             elif self._commit_timer is None:
                 self._commit_timer = self._loop.call_later(COMMIT_SECONDS, self._commit_later)
         self.flush()
+        if broker.sampled.transit.on_its_way:
+            broker.sampled.transit.look()
 
     def flush(self) -> None:
         """Hand what was written to the sockets."""
@@ -626,6 +628,9 @@ class Node:
             **self._figures(),
             "builds": {build: 1},
             "loop_delay": self.delay,
+            "delivery_seconds": self.broker.sampled.transit.seconds,
+            "call_seconds": self.broker.queues.calls.seconds,
+            "history_seconds": self.archive.seconds if self.archive else None,
             "commit_seconds": self.journal.pulse.commit_seconds if self.journal else None,
             "sync_seconds": self.journal.pulse.sync_seconds if self.journal else None,
             "queues": status.waiting(self.broker, await self._queues(SHOWN)),

@@ -31,12 +31,16 @@ from hubbub.schema import name_shown
 
 _AGED: Final = 200  # queues; the oldest message of each is read back
 _SILENT: Final = 20_000_000  # us in which a running pipeline says something, some times over
+ITSELF: Final = "hub"
 OF_CLIENTS: Final = "(of clients)"  # the name of all queues that end with whoever made them
 
 
 def traffic(broker: Broker) -> dict[str, Any]:
     """What went through since it started, and how much of everything there is."""
     metrics = broker.metrics
+    published = {name or ITSELF: one.published for name, one in metrics.traffic.items()}
+    published[ITSELF] = 0  # with other nodes, and the program around the hub: the rest
+    published[ITSELF] = metrics.messages_in - sum(published.values())
     return {
         "started": metrics.started,
         "client_count": len(broker.clients),
@@ -47,6 +51,8 @@ def traffic(broker: Broker) -> dict[str, Any]:
         "messages_in": metrics.messages_in,
         "bytes_in": metrics.bytes_in,
         "messages_out": metrics.messages_out,
+        "published": published,
+        "delivered": {name or ITSELF: one.delivered for name, one in metrics.traffic.items()},
         "connections": metrics.connections - metrics.connections_ended,
         "connections_made": metrics.connections,
         "connections_refused": metrics.connections_refused,
@@ -146,6 +152,10 @@ def recorded(broker: Broker, journal: Journal | None, upkeep: Upkeep) -> dict[st
         found["bytes"] = _size(journal.directory.path)
         found["trouble"] = journal.complaint()
         found["waiting_bytes"] = journal.pending_bytes
+        segments = journal.directory.segments()
+        found["first"] = str(segments[0] if segments else journal.position)
+        found["segments"] = len(segments)
+        found["keep_bytes"] = journal.keep_bytes
         found.update(upkeep.figures())
         for name, figure in journal.pulse.figures().items():
             found[re.sub("[ /]", "_", name)] = round(figure(), 3)

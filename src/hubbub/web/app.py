@@ -43,6 +43,7 @@ from hubbub.core.rights import MANAGE
 from hubbub.runtime.archive import JournalArchive
 from hubbub.runtime.figures import Figures
 from hubbub.web import dashboard, listing, openapi, prometheus, script
+from hubbub.web.ending import Ending
 from hubbub.web.guarded import (
     ADMISSION,
     HEALTH,
@@ -106,6 +107,7 @@ class Application:
         self._token = b""
         self._visits = Visits(hub.clock)
         self._looking = Looking(hub, self._safe)
+        self._ending = Ending(hub, self._safe)
         self.asgi = Starlette(
             routes=[
                 Route("/", dashboard.page),
@@ -116,6 +118,7 @@ class Application:
                 Route("/api/v1/figures", self._figures),
                 Route("/api/v1/ls/{kind}", self._list),
                 *self._looking.routes(),
+                *self._ending.routes(),
                 Route(openapi.PATH, self._described),
                 Route(JOURNAL, self._rows),
                 Route(HISTORY + "/{topic:path}", self._history),

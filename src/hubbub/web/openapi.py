@@ -105,6 +105,17 @@ OPERATIONS: Final[dict[str, Operation]] = {
         "A queue and its oldest messages, which stay in it",
         (_A_QUEUE, Parameter("limit", _number(100), "at most so many messages")), refuses=(404,),
     ),
+    "DELETE /api/v1/queue": Operation(
+        "End a queue, with all that it holds", (_A_QUEUE,), refuses=(404,)
+    ),
+    "DELETE /api/v1/clients": Operation(
+        "End the connection of a client",
+        (
+            Parameter("protocol", _NAME, "mqtt, smq, switch or http", True),
+            Parameter("client", _NAME, "its id", True),
+        ),
+        refuses=(404,),
+    ),
     "DELETE /api/v1/queue/messages": Operation("Empty a queue", (_A_QUEUE,), refuses=(404,)),
     "GET /api/v1/journal": Operation(
         "Which rows there are; with `from` or `to` these rows as frames",

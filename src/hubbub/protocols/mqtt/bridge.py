@@ -120,6 +120,7 @@ class BridgeSession(MqttSession):
     def __init__(self, broker: Broker, name: str, topics: Topics, keeps: bool = True) -> None:
         super().__init__(broker, name, broker.open, True)
         self.protocol = PROTOCOL
+        self.traffic = broker.metrics.of(PROTOCOL)
         self.topics = topics
         self.qos_limit = 2
         self.retains = True
@@ -190,7 +191,7 @@ class BridgeSession(MqttSession):
         if len(packet) > self.packet_limit:
             drop(self.broker, self, TOO_LARGE, 1)
         else:
-            self.broker.metrics.messages_out += 1
+            self.traffic.delivered += 1
             link.write(packet)
 
     def _send(self, link: Link, number: int) -> None:
@@ -208,7 +209,7 @@ class BridgeSession(MqttSession):
             self._skip(number, seq, TOO_LARGE)
             return
         backlog.sent += 1
-        self.broker.metrics.messages_out += 1
+        self.traffic.delivered += 1
         if qos == 2:
             link.hold(packet)
         else:

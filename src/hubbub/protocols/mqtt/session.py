@@ -225,6 +225,9 @@ class MqttSession(Session):
         frame = self.dialect.publish(message, qos, message.retain, 1, False, ids)
         return len(frame) + ALIAS_BYTES + REPLY_ID_BYTES <= self.packet_limit
 
+    def way_out(self) -> Link | None:
+        return self.link
+
     def hungry(self) -> bool:
         link = self.link
         return link is not None and not link.choked and len(self.backlog.entries) < self.window
@@ -244,7 +247,7 @@ class MqttSession(Session):
     def _pass_on(self, link: Link, run: Run, encoding: Encoding) -> None:
         if self._fits(run, encoding):
             link.write(run.seen_as(self._aliased(run.route.name, encoding)))
-            self.broker.metrics.messages_out += run.count
+            self.traffic.delivered += run.count
             return
         image = run.seen_as(encoding)
         for start, _, end in codec.packets(image):
@@ -252,7 +255,7 @@ class MqttSession(Session):
                 drop(self.broker, self, TOO_LARGE, 1)
             else:
                 link.write(image[start:end])
-                self.broker.metrics.messages_out += 1
+                self.traffic.delivered += 1
 
     def _fits(self, run: Run, encoding: Encoding) -> bool:
         """Whether the client takes packets as large as these, with a topic alias besides."""
@@ -307,7 +310,7 @@ class MqttSession(Session):
                 encoding = self._aliased(run.route.name, encoding, first=qos == 1)
             image = numbered(run, encoding, backlog.sent)
             backlog.sent += count
-            self.broker.metrics.messages_out += count
+            self.traffic.delivered += count
             if qos == 2:
                 self.twofold = True
                 link.prompt = True
@@ -351,7 +354,7 @@ class MqttSession(Session):
                 drop(self.broker, self, TOO_LARGE, 1)
             else:
                 self.link.write(frame)
-                self.broker.metrics.messages_out += 1
+                self.traffic.delivered += 1
             self._taken_from_queue(message.seq)
 
     def pump(self) -> None:
@@ -407,7 +410,7 @@ class MqttSession(Session):
             self._skip(number, seq, TOO_LARGE)
             return
         backlog.sent += 1
-        self.broker.metrics.messages_out += 1
+        self.traffic.delivered += 1
         if qos == 2:
             self.twofold = True
             self._send_qos_2(link, number, frame)

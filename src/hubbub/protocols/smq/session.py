@@ -218,7 +218,7 @@ class SmqSession(Session):
             self._encoded_anew(run)
         if image:
             self.write(image)
-            self.broker.metrics.messages_out += run.count
+            self.traffic.delivered += run.count
 
     def offer(self, message: Message, subscription: Subscription, retained: bool) -> None:
         """One message for this client alone; if it is from a queue, writing acknowledges it."""
@@ -226,7 +226,7 @@ class SmqSession(Session):
             drop(self.broker, self, TOO_LARGE, 1)
         else:
             self.write(self.encoding.wrap(self.encoding.body(message, self)))
-            self.broker.metrics.messages_out += 1
+            self.traffic.delivered += 1
         if message.seq in self.leases:
             self._hand_over(message)
 

@@ -159,6 +159,7 @@ class Reading(Wait):
 
     def _shown(self, queue: Queue, number: int, message: Message) -> Read:
         asked = self._asked(message)
+        self.session.traffic.delivered += 1
         self._polls.trace.delivered(self.session.client, queue, number, message, asked)
         return queue, number, message
 

@@ -60,6 +60,31 @@ export function facts(pairs) {
   ]));
 }
 
+/** A button for what cannot be taken back: asked twice. `really()` says what will be; `trouble` is where it says why not. */
+export function twice(label, really, act, trouble) {
+  let sure;
+  const button = el("button", { type: "button", onclick: async () => {
+    if (!sure) {
+      sure = setTimeout(calm, 5_000);
+      say(button, really());
+      return;
+    }
+    calm();
+    try {
+      await act();
+      say(trouble, "");
+    } catch (error) {
+      say(trouble, error.message);
+    }
+  } }, label);
+  function calm() {
+    clearTimeout(sure);
+    sure = undefined;
+    say(button, label);
+  }
+  return button;
+}
+
 export function panel(title, ...children) {
   return el("section", { class: "panel" }, el("h2", {}, ...[title].flat()), ...children);
 }

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { Chart, Figures } from "../chart.js";
-import { el, facts, number, panel, span } from "../show.js";
+import { el, facts, ms, number, panel, span } from "../show.js";
 import { Pages, Table } from "../table.js";
 
 const FAILURES = ["late reply", "the asker is gone", "an answer of somebody who was not asked", "expired", "backlog full"];
@@ -19,8 +19,9 @@ export class Calls {
     });
     this.failures = el("div");
     const chart = new Chart("Open calls", [["calls_open", "open"], ["queued", "messages in queues"]], number);
-    this.figures = new Figures([chart], get, again);
-    this.element = el("div", {}, this.figures.element, chart.element,
+    const took = new Chart("How long they took", [["call_ms_50", "half within"], ["call_ms_99", "99 of 100 within"]], ms);
+    this.figures = new Figures([took, chart], get, again);
+    this.element = el("div", {}, this.figures.element, el("div", { class: "pair" }, took.element, chart.element),
       panel(["Open", el("span", { class: "dim" }, "those with a number to answer to, and the oldest in the queues")], this.pages.element, this.table.element),
       panel("Failed, since the hub started", this.failures));
   }

@@ -1,7 +1,7 @@
 // Who is here, who is away, and who went and why.
 
-import { get } from "../api.js";
-import { bytes, clock, el, facts, number, panel, span } from "../show.js";
+import { get, remove } from "../api.js";
+import { bytes, clock, el, facts, number, panel, span, twice } from "../show.js";
 import { Pages, Table } from "../table.js";
 
 const shown = (row) => row.client || "(no id)";
@@ -54,13 +54,31 @@ export class Clients {
     this.pages = new Pages({ changed: this.again, label: "Search by client id" });
     this.place.replaceChildren(this.pages.element, this.table.element);
     this.detail.replaceChildren();
+    this.who = undefined;
   }
 
   choose(row) {
-    const stamps = ["since", "expires", "time"];
-    this.detail.replaceChildren(panel(shown(row), facts(Object.entries(row).map(([name, value]) => [
+    const stamps = ["since", "expires", "time"], who = JSON.stringify([this.kind, row.protocol, row.client]);
+    if (who !== this.who) {
+      this.who = who;
+      this.facts = el("div");
+      this.detail.replaceChildren(panel(shown(row), this.facts, this.kind === "clients" ? this.end(row) : undefined));
+    }
+    this.facts.replaceChildren(facts(Object.entries(row).map(([name, value]) => [
       name.replaceAll("_", " "), stamps.includes(name) ? clock(value) : value === "" ? "–" : value,
-    ]))));
+    ])));
+  }
+
+  /** Its connection ends; it may come again. */
+  end({ protocol, client }) {
+    const trouble = el("p", { class: "bad", role: "alert" });
+    const button = twice("End …", () => "Really end its connection? It may come again", async () => {
+      await remove("clients", { protocol, client });
+      this.detail.replaceChildren();
+      this.who = undefined;
+      this.again();
+    }, trouble);
+    return el("div", {}, el("div", { class: "bar" }, button), trouble);
   }
 
   async refresh() {

@@ -1,7 +1,7 @@
 // Queues: what waits, since when, and who serves.
 
 import { get, remove } from "../api.js";
-import { bytes, clock, el, facts, number, panel, payload, say, span } from "../show.js";
+import { bytes, clock, el, facts, number, panel, payload, span, twice } from "../show.js";
 import { Pages, Table } from "../table.js";
 
 const reader = (queue) =>
@@ -9,6 +9,7 @@ const reader = (queue) =>
 
 export class Queues {
   constructor(again) {
+    this.again = again;
     this.pages = new Pages({ changed: again, label: "Search by name" });
     this.table = new Table({
       label: "Queues", nothing: "No queues. Try: hubbub switch call foo --body hello", key: (row) => row.queue,
@@ -24,7 +25,11 @@ export class Queues {
   }
 
   choose(name) {
-    this.queue = new Queue(name);
+    this.queue = new Queue(name, () => {
+      this.queue = undefined;
+      this.place.replaceChildren();
+      this.again();
+    });
     this.place.replaceChildren(this.queue.element);
     this.queue.refresh();
   }
@@ -38,13 +43,22 @@ export class Queues {
 }
 
 class Queue {
-  constructor(name) {
+  constructor(name, gone) {
     this.name = name;
     this.facts = el("div");
     this.messages = el("div", { class: "tail", tabIndex: 0, "aria-label": "The oldest messages" });
-    this.button = el("button", { type: "button", onclick: () => this.purge() }, "Purge …");
     this.trouble = el("p", { class: "bad", role: "alert" });
-    this.element = el("div", {}, panel(el("span", { class: "mono" }, name), this.facts, el("div", { class: "bar" }, this.button), this.trouble),
+    this.buttons = [
+      twice("Purge …", () => `Really purge ${number(this.count ?? 0)}? They are gone then`, async () => {
+        await remove("queue/messages", { name });
+        await this.refresh();
+      }, this.trouble),
+      twice("Delete …", () => `Really delete the queue, with ${number(this.count ?? 0)} messages?`, async () => {
+        await remove("queue", { name });
+        gone();
+      }, this.trouble),
+    ];
+    this.element = el("div", {}, panel(el("span", { class: "mono" }, name), this.facts, el("div", { class: "bar" }, ...this.buttons), this.trouble),
       panel("The oldest, which stay in it", this.messages));
   }
 
@@ -71,28 +85,5 @@ class Queue {
       [`number ${one.number}`, one.leased ? "is worked on" : "waits", clock(one.time), bytes(one.size), one.client && `from ${one.client}`,
         one.reply_to && `answer to ${one.reply_to}`].filter(Boolean).join(" · ")))));
     if (!said.messages.length) this.messages.replaceChildren(el("p", { class: "dim" }, "It is empty."));
-  }
-
-  /** Asked twice: what is purged is gone. */
-  async purge() {
-    if (!this.sure) {
-      this.sure = setTimeout(() => this.calm(), 5_000);
-      say(this.button, `Really purge ${number(this.count ?? 0)}? They are gone then`);
-      return;
-    }
-    this.calm();
-    try {
-      await remove("queue/messages", { name: this.name });
-      say(this.trouble, "");
-      await this.refresh();
-    } catch (error) {
-      say(this.trouble, error.message);
-    }
-  }
-
-  calm() {
-    clearTimeout(this.sure);
-    this.sure = undefined;
-    say(this.button, "Purge …");
   }
 }
