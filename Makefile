@@ -60,7 +60,7 @@ bench: .venv/dev ## Measure broker CPU per message beside mosquitto (minutes).
 bench-cluster: .venv/dev ## Measure what a cluster costs, and what crosses between two nodes.
 	@$(BIN)/python -m benchmarks.cluster $(ARGS)
 
-guard: .venv/dev ## Count instructions a message and compare with the accepted ones (minutes; ARGS=--accept).
+guard: .venv/dev ## Count instructions a message and compare with the accepted ones (ARGS=--accept).
 	@$(BIN)/python -m benchmarks.guard $(ARGS)
 
 bench-retained: .venv/dev ## Measure how fast a new subscriber gets 10,000 retained messages.

@@ -35,40 +35,60 @@ class Counted:
         self.name = NODE if more else str(tree)[-20:]
         self._more = more
 
-    def count(self, flow: str) -> int:
+    def count(self, flows: list[str]) -> dict[str, int]:
         """Instructions of a message: what more rounds cost, each."""
-        self._run(flow, 1, [])  # so that both find the modules compiled to bytecode
-        fewer, more = (
-            _references(self._run(flow, rounds, VALGRIND)) for rounds in (WARM, WARM + ROUNDS)
-        )
-        return (more - fewer) // (ROUNDS * EACH)
+        self._run(flows, [])  # so that modules are compiled to bytecode
+        done = self._run(flows, VALGRIND)
+        references = {
+            pid: int(count.replace(",", "")) for pid, count in _REFERENCES.findall(done.stderr)
+        }
+        found: dict[str, list[int]] = {}
+        for line in done.stdout.splitlines():
+            flow, _, pid = line.rpartition(" ")
+            found.setdefault(flow, []).append(references[pid])
+        return {flow: (more - fewer) // (ROUNDS * EACH) for flow, (fewer, more) in found.items()}
 
-    def _run(self, flow: str, rounds: int, under: list[str]) -> str:
+    def _run(self, flows: list[str], under: list[str]) -> subprocess.CompletedProcess[str]:
         environment = {
             **os.environ, "PYTHONPATH": f"{self.path}:{ROOT}", "PYTHONHASHSEED": "0",
             "PYTHONPYCACHEPREFIX": str(ROOT / "build" / "pycache"), **self._more,
         }  # fmt: skip
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling takes longer than the flow
-        run = subprocess.run(
-            [*under, sys.executable, "-m", "benchmarks.instructions", "--flow", flow, str(rounds)],
-            env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        command = [*under, sys.executable, "-m", "benchmarks.instructions", "--count", *flows]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if run.returncode:
             raise RuntimeError(run.stderr)
-        return run.stderr
+        return run
 
 
-def _references(said: str) -> int:
-    found = re.search(r"I\s+refs:\s+([\d,]+)", said)
-    assert found is not None, said
-    return int(found[1].replace(",", ""))
+_REFERENCES: Final = re.compile(r"==(\d+)== I\s+refs:\s+([\d,]+)")
+
+
+def speak(flows: list[str]) -> None:
+    """Each flow in two processes of its own, WARM rounds and ROUNDS more; says which ones.
+
+    They are forked: what the imports cost, most of it all under valgrind, is paid once.
+    """
+    for flow in flows:
+        for rounds in (WARM, WARM + ROUNDS):
+            pid = os.fork()
+            if not pid:
+                one = FLOWS[flow]()
+                for _ in range(rounds):
+                    one()
+                os._exit(0)
+            if os.waitpid(pid, 0)[1]:
+                sys.exit(f"{flow} failed")
+            print(flow, pid, flush=True)
 
 
 def counted(trees: list[Counted], flows: list[str]) -> dict[str, list[int]]:
     """Two at a time: what else runs does not change the figure."""
+    halves = [half for half in (flows[::2], flows[1::2]) if half]
     with ThreadPoolExecutor(2) as pool:
-        waits = {flow: [pool.submit(tree.count, flow) for tree in trees] for flow in flows}
-        return {flow: [one.result() for one in row] for flow, row in waits.items()}
+        waits = [[pool.submit(tree.count, half) for half in halves] for tree in trees]
+        found = [dict(pair for one in row for pair in one.result().items()) for row in waits]
+    return {flow: [one[flow] for one in found] for flow in flows}
 
 
 def main() -> None:
@@ -76,12 +96,10 @@ def main() -> None:
     parser.add_argument("--tree", type=Path, action="append", help="a checkout; two are compared")
     parser.add_argument("--cluster", action="store_true", help="beside it the hub as a node")
     parser.add_argument("--flows", default="", help="only those whose name has this text")
-    parser.add_argument("--flow", nargs=2, metavar=("NAME", "ROUNDS"), help=argparse.SUPPRESS)
+    parser.add_argument("--count", nargs="+", default=[], help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.flow:
-        one = FLOWS[given.flow[0]]()
-        for _ in range(int(given.flow[1])):
-            one()
+    if given.count:
+        speak(given.count)
         return
     trees = [Counted(tree.resolve(), {}) for tree in given.tree or [ROOT]]
     trees += [Counted(ROOT, {NODE: "1"})] * given.cluster

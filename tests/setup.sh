@@ -15,6 +15,7 @@ command -v npm >/dev/null || missing="$missing npm"
 command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] || missing="$missing haproxy"
 command -v nats-server >/dev/null || [ -x /usr/sbin/nats-server ] || missing="$missing nats-server"
 command -v promtool >/dev/null || missing="$missing prometheus"
+command -v valgrind >/dev/null || missing="$missing valgrind"
 [ -d /usr/lib/postgresql ] || missing="$missing postgresql"
 [ -e /usr/share/java/postgresql.jar ] || missing="$missing libpostgresql-jdbc-java"
 [ -n "$missing" ] || exit 0
