@@ -8,16 +8,16 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast test-compiled compiled soak fuzz lint bench bench-cluster bench-retained bench-stock bench-topics clean cluster guard
+.PHONY: help run serve test test-fast test-compiled compiled docs soak fuzz lint bench bench-cluster bench-retained bench-stock bench-topics clean cluster guard
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 run: .venv/demo ## Start the hub, feed it this computer's telemetry, show the tables (DURATION=60 ends by itself).
-	@$(BIN)/python examples/telemetry/run.py $(if $(DURATION),--duration $(DURATION))
+	@./compiled.sh $(BIN)/python examples/telemetry/run.py $(if $(DURATION),--duration $(DURATION))
 
 serve: .venv/hub ## Run the hub alone on 127.0.0.1:1883 and :8080 (ARGS="--data DIR" and the like).
-	@$(BIN)/hubbub serve $(ARGS)
+	@./compiled.sh $(BIN)/hubbub serve $(ARGS)
 
 cluster: .venv/cluster ## Three hubs over three nats-servers, a client of each protocol, a hub killed and back (DURATION=20).
 	@$(BIN)/python examples/cluster/run.py $(if $(DURATION),--duration $(DURATION))
@@ -37,15 +37,12 @@ fuzz: .venv/dev ## Say what nobody would to every parser (MINUTES=5, shared; ARG
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || ./install.sh fuzz || true
 	@$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),5) $(ARGS)
 
-compiled: .venv/dev ## Compile the hot path with gcc into build/compiled (two minutes): PYTHONPATH=build/compiled.
-	@rm -rf build/compiled build/wheel
-	@$(BIN)/pip install --quiet 'setuptools>=77' wheel
-	@HUBBUB_COMPILE=1 $(BIN)/pip wheel --quiet --no-build-isolation --no-deps -w build/wheel .
-	@$(BIN)/pip install --quiet --no-deps --target build/compiled build/wheel/*.whl
-	@echo "Compiled. PYTHONPATH=build/compiled makes any command take it, as in:"
-	@echo "  PYTHONPATH=build/compiled make serve"
+compiled: .venv/hub ## Compile the hot path with gcc into build/compiled (minutes); `make serve` does it beside.
+	@./compiled.sh
+	@echo "Compiled. \`make run\` and \`make serve\` take it as long as the source stays as it is; others by"
+	@echo "  PYTHONPATH=build/compiled COMMAND"
 
-test-compiled: compiled ## Run the fast tests against the compiled hot path.
+test-compiled: .venv/dev compiled ## Run the fast tests against the compiled hot path.
 	@PYTHONPATH=build/compiled $(BIN)/pytest -o 'pythonpath=build/compiled .' \
 	  -m "not spark and not interop and not slow and not soak and not pure" $(ARGS)
 
@@ -53,6 +50,9 @@ lint: .venv/dev ## Check style, types and import directions.
 	@$(BIN)/ruff check
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+docs: .venv/docs ## Make a site of all documents in build/docs/site: checked links, a search.
+	@$(BIN)/python docs/site.py
 
 bench: .venv/dev ## Measure broker CPU per message beside mosquitto (minutes).
 	@$(BIN)/python -m benchmarks.mqtt $(ARGS)
@@ -87,7 +87,11 @@ clean: ## Remove .venv and everything built or cached; the data in hubbub-data s
 # Without Spark; who has it already needs nothing more.
 .venv/hub: pyproject.toml | .venv/bin/python
 	@[ -e .venv/demo ] || [ -e .venv/dev ] || { \
-	  echo "Installing the hub into .venv (the first time 25 MB to fetch)"; ./install.sh; }
+	  echo "Installing the hub into .venv (the first time 25 MB to fetch)"; ./compiled.sh --beside; ./install.sh; }
+	@touch $@
+
+.venv/docs: pyproject.toml | .venv/bin/python
+	@[ -e .venv/dev ] || { echo "Installing what makes the site into .venv"; ./install.sh docs; }
 	@touch $@
 
 .venv/cluster: pyproject.toml | .venv/bin/python
@@ -96,6 +100,7 @@ clean: ## Remove .venv and everything built or cached; the data in hubbub-data s
 
 .venv/demo: pyproject.toml | .venv/bin/python
 	@echo "Installing the hub and Spark into .venv (the first time 700 MB to fetch: minutes)"
+	@[ -e .venv/dev ] || ./compiled.sh --beside
 	@./install.sh pipeline,examples
 	@touch $@
 

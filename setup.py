@@ -1,15 +1,38 @@
-"""Compiles the hot path with mypyc when HUBBUB_COMPILE=1; `pip install` alone stays pure Python.
+"""The build of a wheel: what pip asks first, and what setuptools is told.
 
-`make compiled` calls it. What is compiled is the same source: a module must run both ways, and
-`make test-compiled` holds that. All else about the package stands in pyproject.toml.
+`pip install .` compiles the hot path with mypyc where a C compiler and Python's headers are. Where
+they are not, or if it fails, the wheel is plain Python: nobody needs gcc for a hub. Which one it
+became is in pip's log, and `hubbub --version` says it. HUBBUB_COMPILE=0 asks for plain Python,
+HUBBUB_COMPILE=1 fails rather than fall back to it. An editable install is always plain: an
+extension would hide the source beside it.
+
+What is compiled is the same source: a module must run both ways, and `make test-compiled` holds
+that. All else about the package stands in pyproject.toml. See docs/decisions/0009-compiled.md.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
-from setuptools import setup
+from setuptools import build_meta, setup
+from setuptools.build_meta import (  # noqa: F401  what pip asks for, as setuptools answers it
+    build_editable,
+    build_sdist,
+    get_requires_for_build_editable,
+    get_requires_for_build_sdist,
+    prepare_metadata_for_build_editable,
+    prepare_metadata_for_build_wheel,
+)
+from setuptools.command.build_ext import build_ext
 
 # What runs for every packet, and takes no part in asyncio. `__init__` stays plain: packages whose
 # own module is compiled cannot be found by their path.
@@ -17,6 +40,51 @@ HOT = [
     "schema.py", "core/**/*.py", "wire/**/*.py", "protocols/**/*.py",
     "journal/frame.py", "journal/gathered.py",
 ]  # fmt: skip
+WISH = "HUBBUB_COMPILE"
+Config = Mapping[str, Any] | None
+
+
+# What pip asks
+
+
+def get_requires_for_build_wheel(config_settings: Config = None) -> list[str]:
+    found: list[str] = build_meta.get_requires_for_build_wheel(config_settings)
+    return [*found, "mypy>=2.4"] if os.environ.get(WISH) != "0" and _has_compiler() else found
+
+
+def build_wheel(
+    wheel_directory: str, config_settings: Config = None, metadata_directory: str | None = None
+) -> str:
+    where = (wheel_directory, config_settings, metadata_directory)
+    wish = os.environ.get(WISH, "")
+    if wish == "1" or (wish != "0" and _has_compiler()):
+        os.environ[WISH] = "1"
+        try:
+            return str(build_meta.build_wheel(*where))
+        except (Exception, SystemExit) as error:
+            if wish == "1":
+                raise
+            print(f"The hot path could not be compiled: {error!r}", file=sys.stderr)
+    print("A wheel of plain Python, which needs a third more CPU a message", file=sys.stderr)
+    os.environ[WISH] = "0"
+    return str(build_meta.build_wheel(*where))
+
+
+def _has_compiler() -> bool:
+    """Whether it compiles two lines that include Python.h, which many a system has not."""
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    headers = sysconfig.get_path("include")
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "try.c")
+        source.write_text("#include <Python.h>\nint answer(void) { return 42; }\n")
+        command = [*compiler, "-I", headers, "-c", str(source), "-o", str(source) + ".o"]
+        try:
+            return subprocess.run(command, capture_output=True, timeout=60).returncode == 0
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+
+
+# What setuptools does
 
 
 def hot_modules() -> list[str]:
@@ -25,12 +93,41 @@ def hot_modules() -> list[str]:
     return sorted(name for name in found if not name.endswith("__init__.py"))
 
 
-def extensions() -> list[object]:
-    """The modules as one extension, so that they call one another without Python between."""
+def extensions() -> list[Any]:
+    """The modules as one extension, so that they call one another without Python between.
+
+    A C file each: one of them all takes gcc 1.3 GB and one core. mypy looks at these modules only,
+    without the types of our dependencies, which pip does not install for a build: `make lint` has
+    judged them, and it takes a third of the time.
+    """
     from mypyc.build import mypycify
 
-    arguments = ["--config-file", "pyproject.toml", *hot_modules()]
-    return list(mypycify(arguments, opt_level="3", debug_level="0", group_name="hubbub"))
+    os.environ["MYPYPATH"] = "src"
+    flags = ["--ignore-missing-imports", "--follow-imports=silent", "--config-file="]
+    flags += ["--explicit-package-bases", "--namespace-packages"]
+    return list(
+        mypycify(
+            [*flags, *hot_modules()],
+            opt_level="2", debug_level="0", group_name="hubbub", multi_file=True,
+        )
+    )  # fmt: skip
 
 
-setup(ext_modules=extensions() if os.environ.get("HUBBUB_COMPILE") == "1" else [])
+class OnEveryCore(build_ext):
+    """setuptools compiles the files of an extension one after the other."""
+
+    def build_extensions(self) -> None:
+        one_by_one = self.compiler.compile
+
+        def compile_all(sources: list[str], *rest: Any, **more: Any) -> list[str]:
+            with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+                parts = pool.map(lambda source: one_by_one([source], *rest, **more), sources)
+                return [name for part in parts for name in part]
+
+        self.compiler.compile = compile_all
+        super().build_extensions()
+
+
+if __name__ == "__main__":  # as setuptools runs it; pip imports it and asks the functions above
+    compiling = os.environ.get(WISH) == "1" and "bdist_wheel" in sys.argv
+    setup(ext_modules=extensions() if compiling else [], cmdclass={"build_ext": OnEveryCore})

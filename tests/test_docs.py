@@ -170,6 +170,29 @@ def test_links_between_documents_lead_somewhere() -> None:
             assert (file.parent / target).exists(), f"{file.name}: {target}"
 
 
+def test_the_list_of_pages_has_every_page_by_its_title() -> None:
+    index = ROOT / "docs/README.md"
+    listed = re.findall(r"^\* \[(.*)\]\((.*)\)$", index.read_text("utf-8"), re.M)
+    for title, page in listed:
+        assert (index.parent / page).read_text("utf-8").startswith(f"# {title}\n"), page
+    found = {(index.parent / page).resolve() for _, page in listed}
+    missing = {*ROOT.glob("docs/**/*.md")} - found - {index}
+    assert not missing and len(found) == len(listed)
+
+
+@pytest.mark.interop
+def test_the_site_is_made_without_a_warning_and_asks_no_other_machine(tmp_path: Path) -> None:
+    pytest.importorskip("zensical")
+    command = [sys.executable, str(ROOT / "docs/site.py"), str(tmp_path / "docs")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = [page.read_text("utf-8") for page in (tmp_path / "docs/site").rglob("*.html")]
+    assert len(pages) > len(DOCUMENTS)
+    for page in pages:
+        assert not re.search(r"""<(?:script|img|iframe)[^>]*\ssrc=["']?(?:https?:)?//""", page)
+        assert not re.search(r"""<link[^>]*\srel=["']?(?:stylesheet|preconnect)[^>]*//""", page)
+
+
 def test_make_has_every_target_that_the_documents_use() -> None:
     targets = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.M))
     for file in DOCUMENTS:
