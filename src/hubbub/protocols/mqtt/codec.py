@@ -149,6 +149,16 @@ def publish_header(data: bytes, body: int, v5: bool) -> int:
     return at + size if known and at + size <= len(data) else 0
 
 
+def properties_size(data: bytes, at: int) -> tuple[int, int]:
+    """How many bytes the properties have whose length stands at `at`, and where they begin."""
+    size = shift = 0
+    while data[at] > 127:
+        size |= (data[at] & 127) << shift
+        shift += 7
+        at += 1
+    return size | data[at] << shift, at + 1
+
+
 def publish(
     topic: bytes, payload: bytes, qos: int, retain: bool = False, packet_id: int = 0,
     dup: bool = False, properties: bytes = b"",
@@ -160,6 +170,13 @@ def publish(
     start = bytes((head, size)) if size < 128 else bytes((head,)) + variable(size)
     length = len(topic).to_bytes(2, "big")
     return b"".join((start, length, topic, identifier, properties, payload))
+
+
+def publish_body(packet: Publish) -> bytes:
+    """What comes behind the length of a PUBLISH that says this."""
+    identifier = IDS[2 * packet.packet_id : 2 * packet.packet_id + 2] if packet.qos else b""
+    properties = packet.properties.encode() if packet.properties is not None else b""
+    return b"".join((string(packet.topic), identifier, properties, packet.payload))
 
 
 def acknowledgement(kind: int, packet_id: int, code: int = 0, properties: bytes = b"") -> bytes:

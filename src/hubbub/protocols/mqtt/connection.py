@@ -500,8 +500,10 @@ class MqttConnection(Connection):
             session.speak()
         packet = codec.parse_publish(head, body, self._v5)
         check_offered(self.protocol, "a PUBLISH", packet.qos, packet.retain)
-        if packet.properties is not None:
-            packet = self._incoming.named(packet, packet.properties)
+        properties, said = packet.properties, 0
+        if properties is not None:
+            said = properties.count()
+            packet = self._incoming.named(packet, properties)
             self.lasting = self._incoming.kept
         route = route or self._route_to(packet.topic)
         if packet.qos == 2 and packet.packet_id in session.state.open_ids:
@@ -509,23 +511,24 @@ class MqttConnection(Connection):
             session.receive(packet.packet_id, answer)
             return
         code = spec.QUOTA if 0 < self.protocol.payload_bytes < len(packet.payload) else spec.SUCCESS
-        if packet.properties is not None and not code:
-            self._incoming.check_answer_address(session, packet.properties, route)
-            code = self._incoming.verdict(packet, packet.properties, route)
+        if properties is not None and not code:
+            self._incoming.check_answer_address(session, properties, route)
+            code = self._incoming.verdict(packet, properties, route)
         if code < spec.UNSPECIFIED and packet.qos:
             code = self._incoming.room(session, packet, route) or code
         if packet.qos == 2 and any(one.session is session for one in route.subscriptions):
             session.put_aside()
         if code < spec.UNSPECIFIED:
-            self._take(session, packet, route)
+            as_it_came = properties is None or properties.count() == said
+            self._take(session, packet, route, body if as_it_came else codec.publish_body(packet))
         else:
             self.broker.metrics.drop(spec.REASONS[code].name)
         if packet.qos:
             kind = codec.PUBACK if packet.qos == 1 else codec.PUBREC
-            properties = b""
+            reason = b""
             if code >= spec.UNSPECIFIED:
-                properties = self._reason(spec.REASONS[code].name).encode()
-            answer = codec.acknowledgement(kind, packet.packet_id, code, properties)
+                reason = self._reason(spec.REASONS[code].name).encode()
+            answer = codec.acknowledgement(kind, packet.packet_id, code, reason)
             if packet.qos == 2:
                 session.receive(packet.packet_id, answer, route.level)
             else:
@@ -533,18 +536,16 @@ class MqttConnection(Connection):
             if self._v5 and packet.qos == 1:
                 self._incoming.owe(1, route.level or self.link.level)
 
-    def _take(self, session: MqttSession, packet: codec.Publish, route: Route) -> None:
-        properties = packet.properties.encode() if packet.properties is not None else b""
-        image = codec.publish(
-            packet.topic, packet.payload, packet.qos, packet_id=packet.packet_id,
-            properties=properties,
-        )  # fmt: skip
+    def _take(
+        self, session: MqttSession, packet: codec.Publish, route: Route, body: bytes
+    ) -> None:
+        head = bytes((codec.PUBLISH << 4 | packet.qos << 1,)) + codec.length(len(body))
         encoding = self._encodings[packet.qos]
         as_qos = self.protocol.counts_as[packet.qos]
-        run = Run(session, route, as_qos, 1, encoding, image, packet.retain)
+        run = Run(session, route, as_qos, 1, encoding, head + body, packet.retain)
         run.size = len(packet.payload)
         if packet.qos:
-            run.offset = len(image) - len(packet.payload) - len(properties) - 2
+            run.offset = len(head) + 2 + len(packet.topic)
         if packet.qos == 2:
             self._incoming.unreleased += 1
             if session.serial is not None:

@@ -88,7 +88,10 @@ class PublishEncoding5(Encoding):
         if self.as_published and not retain:
             plain = self.dialect.encoding(self.qos, False, self.ids, self.alias, self.named)
             return run.seen_as(plain)
-        payloads = run.encoding.payloads(run) if run.count > 1 else None
+        came = run.encoding
+        if run.count == 1 and isinstance(came, PublishEncoding5) and came.dialect is self.dialect:
+            return self._said_again(run.image, came.qos, retain)
+        payloads = came.payloads(run) if run.count > 1 else None
         if payloads is not None:
             first = _messages(run, payloads[:1])[0]
             packet = self.dialect.publish(
@@ -103,6 +106,21 @@ class PublishEncoding5(Encoding):
                 for message in run.messages()
             ]
         )
+
+    def _said_again(self, image: bytes, qos: int, retain: bool) -> bytes:
+        """A packet as its publisher said it with that QoS: what differs is put around its own
+        properties and payload, which nobody takes apart.
+        """
+        body, _ = codec.extent(image, 0)
+        mark = body + 2 + int.from_bytes(image[body : body + 2], "big")
+        size, begin = codec.properties_size(image, mark + 2 if qos else mark)
+        more = _more(self.ids, self.alias)
+        rest = (
+            image[body:mark] if self.named else b"\0\0", b"\0\0" if self.qos else b"",
+            codec.length(size + len(more)), more, image[begin:],
+        )  # fmt: skip
+        head = codec.PUBLISH << 4 | self.qos << 1 | retain
+        return b"".join((bytes((head,)), codec.length(sum(map(len, rest))), *rest))
 
     def payloads(self, run: Run) -> list[bytes] | None:
         """Only packets without properties come in runs of several."""
@@ -121,6 +139,16 @@ class PublishEncoding5(Encoding):
         # By the setting mqtt.upgrade_qos a message counts for more than its packet said.
         packet = packet._replace(qos=run.qos)
         return [self.dialect.message(packet, run.sender, run.retain)]
+
+
+def _more(ids: Ids, alias: int) -> bytes:
+    """The properties of a delivery, without their length."""
+    if not (ids or alias):
+        return b""
+    said = Properties(subscriptions=list(ids))
+    if alias:
+        said.numbers[spec.TOPIC_ALIAS] = alias
+    return said.listed()
 
 
 def _alike(packet: bytes, payloads: list[bytes]) -> bytes:

@@ -96,10 +96,19 @@ class Properties:
         texts = {PROPERTIES[key].name: value for key, value in self.texts.items()}
         return f"Properties({known | texts}, user={self.user}, ids={self.subscriptions})"
 
+    def count(self) -> int:
+        """How many there are, but for those of which there may be several."""
+        return len(self.numbers) + len(self.texts)
+
     def encode(self) -> bytes:
         """All of them behind their length."""
         if not (self.numbers or self.texts or self.user or self.subscriptions):
             return NO_PROPERTIES
+        said = self.listed()
+        return variable(len(said)) + said
+
+    def listed(self) -> bytes:
+        """All of them, without their length."""
         out = bytearray()
         for key, number in self.numbers.items():
             out.append(key)
@@ -113,7 +122,7 @@ class Properties:
         for identifier in self.subscriptions:
             out.append(SUBSCRIPTION_ID)
             out += variable(identifier)
-        return variable(len(out)) + out
+        return bytes(out)
 
 
 _WRITERS: Final[dict[str, Callable[[int], bytes]]] = {
