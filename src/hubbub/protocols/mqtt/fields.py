@@ -159,15 +159,18 @@ class Reader:
             raise PacketError(f"a {self.name} with {self.end_at - self.at} bytes too many")
 
     def _take(self, size: int, what: str) -> bytes:
-        end = self.at + size
-        if end > self.end_at:
+        at = self.at
+        if at + size > self.end_at:
             raise PacketError(f"a {self.name} that ends inside its {what}")
-        taken = self.body[self.at : end]
-        self.at = end
-        return taken
+        self.at = at + size
+        return self.body[at : at + size]
 
     def byte(self, what: str) -> int:
-        return self._take(1, what)[0]
+        at = self.at
+        if at >= self.end_at:
+            raise PacketError(f"a {self.name} that ends inside its {what}")
+        self.at = at + 1
+        return self.body[at]
 
     def u16(self, what: str) -> int:
         return int.from_bytes(self._take(2, what), "big")
@@ -176,12 +179,15 @@ class Reader:
         return int.from_bytes(self._take(4, what), "big")
 
     def variable(self, what: str) -> int:
-        number = shift = 0
+        number = self.byte(what)
+        if number < 128:
+            return number
+        number, shift = number & 127, 7
         while shift < 28:
             byte = self.byte(what)
             number |= (byte & 127) << shift
             if byte < 128:
-                if shift and not byte:
+                if not byte:
                     raise PacketError(f"a {self.name} whose {what} is longer than it need be")
                 return number
             shift += 7
@@ -194,7 +200,14 @@ class Reader:
         return number
 
     def blob(self, what: str) -> bytes:
-        return self._take(self.u16(what), what)
+        at, body = self.at, self.body
+        begin = at + 2
+        if begin <= self.end_at:
+            end = begin + (body[at] << 8 | body[at + 1])
+            if end <= self.end_at:
+                self.at = end
+                return body[begin:end]
+        raise PacketError(f"a {self.name} that ends inside its {what}")
 
     def string(self, what: str) -> bytes:
         """UTF-8 without U+0000 (1.5.4)."""
