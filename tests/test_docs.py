@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +27,8 @@ from tests.process import RunningHub, StartHub
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+FILE = re.compile(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", re.DOTALL)
+MIGRATIONS = sorted(ROOT.glob("docs/migrate/*.md"))
 BLOCK = re.compile(r"<!-- tested( spark)? -->\n```console\n(.*?)```", re.DOTALL)
 DEFAULT_PORT = re.compile(r"127\.0\.0\.1:(?:1883|8080)")
 
@@ -51,7 +54,7 @@ def at(hub: RunningHub, command: str) -> str:
     """The command as typed, but for this hub instead of the one on the default ports."""
     command = DEFAULT_PORT.sub(hub.address, command)
     words = shlex.split(command)
-    scheme = {"pub": "mqtt", "sub": "mqtt", "status": "http", "switch": "http"}
+    scheme = {"pub": "mqtt", "sub": "mqtt"} | dict.fromkeys(("status", "switch", "history"), "http")
     if words[0] == "hubbub" and words[1] in scheme and "--url" not in words:
         where = f" --url {hub.url(scheme[words[1]])}"
         command = command.removesuffix(" &") + where + " &" * command.endswith(" &")
@@ -80,6 +83,7 @@ def type_in(hub: RunningHub, block: str, folder: Path) -> None:
                 continue
             output, _ = process.communicate()
             assert process.returncode == 0, f"{typed}\n{output}"
+            output = output.removesuffix("\n") + "\n"  # curl adds none
             assert not shown or output == shown, typed
     finally:
         for process in beside:
@@ -119,6 +123,36 @@ def test_the_guide_to_the_pipeline_works_as_typed(
     for block in blocks("docs/guide/pipeline.md"):
         type_in(hub, block.text, tmp_path)
     assert (tmp_path / "temp.png").read_bytes().startswith(b"\x89PNG")
+
+
+def follow(hub: RunningHub, page: Path, folder: Path) -> None:
+    """Make the files that a page shows, and type its commands."""
+    for name, lines in FILE.findall(page.read_text("utf-8")):
+        (folder / name).write_text(DEFAULT_PORT.sub(hub.address, lines))
+    for block in blocks(str(page.relative_to(ROOT))):
+        type_in(hub, block.text, folder)
+
+
+@pytest.mark.interop
+@pytest.mark.slow
+@pytest.mark.parametrize("page", MIGRATIONS, ids=lambda page: page.stem)
+def test_who_comes_from_elsewhere_types_what_works(
+    page: Path, start_hub: StartHub, tmp_path: Path
+) -> None:
+    if "mosquitto_pub" in page.read_text("utf-8") and not shutil.which("mosquitto_pub"):
+        pytest.skip("needs mosquitto-clients")
+    follow(start_hub(data=tmp_path / "hubbub-data"), page, tmp_path)
+
+
+@pytest.mark.interop
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(300)  # a start of Spark, on a machine that may be busy
+def test_the_first_hour_works_as_typed(
+    quick_java: None, start_hub: StartHub, tmp_path: Path
+) -> None:
+    page = ROOT / "docs/tutorial/first-hour.md"
+    follow(start_hub(data=tmp_path / "hubbub-data"), page, tmp_path)
 
 
 def test_there_is_something_to_type() -> None:
