@@ -232,3 +232,20 @@ def test_very_many_barriers_are_let_go_in_one_pass() -> None:
     begun = time.process_time()
     assert desk.tick() == b"x" * count and desk.link.barriers == 1
     assert time.process_time() - begun < 1.0, "it was 5 s when each looked at all behind it"
+
+
+def test_what_is_held_for_an_earlier_row_waits_for_no_later_one_and_keeps_its_place() -> None:
+    desk = Desk()
+    desk.row()
+    desk.row()
+    desk.link.hold(b"1", upto=1)
+    desk.link.hold(b"2")
+    desk.link.hold(b"3", upto=1)
+    assert desk.tick() == b""
+    desk.log.durable = 1
+    assert desk.tick() == b"1", "what comes behind another never overtakes it"
+    desk.log.durable = 2
+    assert desk.tick() == b"23"
+    desk.row()
+    desk.link.hold(b"4", upto=2)
+    assert desk.tick() == b"4"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hubbub.core.limits import COMMIT_BYTES
 from hubbub.errors import JournalError
 from hubbub.journal import disk
 from hubbub.journal.disk import AHEAD
@@ -286,3 +287,62 @@ def test_the_file_of_an_older_hub(tmp_path: Path) -> None:
     desk.write(message(b"2"))
     assert len((desk.journal.directory.log / "committed").read_bytes()) == 32
     all_there(desk, 3)
+
+
+@pytest.fixture
+def unsynced(tmp_path: Path) -> Iterator[Desk]:
+    """Nothing is synced, and the first segment has begun, with one row."""
+    made = Desk(tmp_path / "data", durability="os")
+    made.write(message(b"0"))
+    yield made
+    made.close()
+
+
+def test_where_nothing_is_synced_the_loop_writes_at_once(unsynced: Desk) -> None:
+    journal = unsynced.journal
+    journal.append(message(b"1"))
+    assert journal.commit(here=True) and not journal.busy and journal.durable == 2
+    assert unsynced.durable.empty(), "the thread had nothing to do"
+    assert unsynced.write(message(b"2")) == 3, "nor has it lost its place"
+    all_there(unsynced, 3)
+
+
+@pytest.mark.parametrize("which", ["the file of the rows", "committed"])
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), MemoryError()])
+def test_what_the_loop_could_not_write_is_the_threads(
+    unsynced: Desk, monkeypatch: pytest.MonkeyPatch, which: str, error: Exception
+) -> None:
+    journal = unsynced.journal
+    fd = journal.disk._committed if which == "committed" else journal.disk._fd
+    failed = fails_once(monkeypatch, "pwrite", lambda given, *_: given == fd, error)
+    journal.append(message(b"1"))
+    assert not journal.commit(here=True) and failed and journal.busy
+    unsynced.settle()
+    journal.append(message(b"2"))
+    assert journal.commit(here=True)
+    all_there(unsynced, 3)
+
+
+def test_the_loop_leaves_alone_what_may_take_long(
+    unsynced: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = unsynced.journal
+    journal.append(message(b"1" * (COMMIT_BYTES + 1)))
+    assert not journal.commit(here=True)
+    unsynced.settle()
+    monkeypatch.setattr(disk, "SLOW", -1.0)  # this write is, and so the next ones are not tried
+    for payload, here in ((b"2", True), (b"3", False)):
+        journal.append(message(payload))
+        assert journal.commit(here=True) is here
+    unsynced.settle()
+    journal.disk._rests = 0.0
+    journal.disk.trouble = "it is in trouble"
+    journal.append(message(b"4"))
+    assert not journal.commit(here=True)
+    unsynced.settle()
+    synced = Desk(tmp_path / "synced")
+    synced.write(message(b"0"))
+    synced.journal.append(message(b"1"))
+    assert not synced.journal.commit(here=True)
+    synced.settle()
+    synced.close()

@@ -130,13 +130,15 @@ class Link:
         if self.held_bytes > LINK_BYTES:
             self.choked = True
 
-    def hold(self, data: bytes, barrier: bool = False, level: int = 0) -> None:
+    def hold(self, data: bytes, barrier: bool = False, level: int = 0, upto: int = 0) -> None:
+        """`upto`: the last row that it waits for, 0 for the last one made so far."""
         log = self.outgoing.log
         level = level or self.level
-        if not self.held and (log.durable >= log.position or log.safe(level) >= log.position):
+        position = upto or log.position
+        if not self.held and (log.durable >= position or log.safe(level) >= position):
             self.write(data)
             return
-        self._hold(log.position, level, data, barrier)
+        self._hold(position, level, data, barrier)
 
     def _hold(self, position: int, level: int, data: bytes, barrier: bool) -> None:
         if not self.held and self.aside is None:

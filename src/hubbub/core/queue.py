@@ -143,10 +143,13 @@ class Queue(Session):
         seq = self.messages.pop(number, 0)
         if not seq:
             return 0
-        self.bytes -= self._sizes[bisect_left(self._ids, number)]
-        while self._head < len(self._ids) and self._ids[self._head] not in self.messages:
-            self._head += 1
-        if len(self._ids) > 2 * len(self.messages) + SPARSE:
+        ids, head = self._ids, self._head
+        first = head < len(ids) and ids[head] == number  # mostly: the oldest is done with first
+        self.bytes -= self._sizes[head if first else bisect_left(ids, number)]
+        while head < len(ids) and ids[head] not in self.messages:
+            head += 1
+        self._head = head
+        if len(ids) > 2 * len(self.messages) + SPARSE:
             self._pack()
         self.next_waiting()  # lets go of what lies before it: nobody else may ever ask
         if self.leased:

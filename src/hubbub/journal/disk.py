@@ -11,6 +11,10 @@ take the place of zeros: a sync of a file that keeps its size is faster, so the 
 The next file is opened ahead, while there are descriptors, so that a hub whose clients took all
 of them goes on acknowledging. Everything here is the thread's, from `start` on; the loop (`writer`)
 only puts groups into `groups` and reads `trouble`, `pulse` and what a group says when it is back.
+
+Where nothing is synced a write is a copy into the system's memory, which takes less than waking a
+thread, so the loop does it itself (`write_here`) while the thread has nothing to do. What fails or
+may take its time is left to the thread.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from hubbub.core.limits import GROWTH_LEAST, GROWTH_MOST
+from hubbub.core.limits import COMMIT_BYTES, GROWTH_LEAST, GROWTH_MOST
 from hubbub.journal.content import HEADER_BYTES, Header
 from hubbub.journal.files import opened, write_at
 from hubbub.journal.group import Group
@@ -38,6 +42,8 @@ log = logging.getLogger(__name__)
 FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 FULL_PAUSE: Final = 1.0  # seconds between tries while the disk is full
 PAUSES: Final = (0.05, 0.2, 1.0, 5.0)  # seconds before the next try after other errors
+SLOW: Final = 0.02  # seconds of a write of the loop's own: more than others who want the core take
+REST: Final = 1.0  # seconds that the loop writes nothing itself after one
 AHEAD: Final = "ahead.new"  # the next segment, before it has a name of its own
 
 
@@ -78,6 +84,7 @@ class Disk:
         self._suspect = False
         self._half = 0  # of `committed` that was written last
         self._published = 0  # what it says, or is about to
+        self._rests = 0.0  # until then the loop writes nothing itself
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
 
@@ -122,11 +129,15 @@ class Disk:
 
     def _work(self) -> None:
         while (group := self.groups.get()) is not None:
-            steps = (self.land, self.publish, self.tell)
-            if not all(self._insist(step, group) for step in steps):
+            if not all(self._insist(step, group) for step in self._steps(group)):
                 return
             if self._ahead < 0:
                 self._look_ahead()
+
+    def _steps(self, group: Group) -> tuple[Callable[[Group], None], ...]:
+        """What is left to do: the loop may have written it, and no more."""
+        rest = (self.publish, self.tell)
+        return rest if group.landed else (self.land, *rest)
 
     def _insist(self, step: Callable[[Group], None], group: Group) -> bool:
         """Try until it works. False: the hub stops and the disk is still in trouble."""
@@ -258,6 +269,27 @@ class Disk:
             if self._grows and size > end:
                 write_at(self._fd, bytes(size - end), end)
                 self._bytes = size
+
+    # The loop's thread, while the other one waits for a group
+
+    def write_here(self, group: Group) -> bool:
+        """Write a group at once. False: the thread has to, for it may take long, or just failed."""
+        new = group.first == group.base and self._file != group.first
+        large = len(group.data) > COMMIT_BYTES
+        if self._grows or new or large or self._suspect or self.trouble:
+            return False
+        began = time.perf_counter()
+        if began < self._rests:
+            return False
+        try:
+            self.land(group)
+            self.publish(group)
+        except (OSError, MemoryError):
+            return False
+        ended = time.perf_counter()
+        if ended - began > SLOW:  # the system makes who writes wait for the disk
+            self._rests = ended + REST
+        return True
 
     # Ending: the loop's thread again
 

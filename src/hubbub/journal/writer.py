@@ -6,7 +6,8 @@ during one sync is the next group. When a group is durable the thread calls `on_
 then calls `arrived`, and from then on the rows are read from their file (`readback`).
 
     append → pending ──commit──→ flying ──thread: write, sync, publish──→ arrived → durable
-                                                      └── (on_written) ──→ written
+                          │                           └── (on_written) ──→ written   ↑
+                          └── nothing is synced, little to write ────────────────────┘
 
 Owned by the hub; every method belongs to the loop's thread. Starts no process: `roll_due` says
 which command folds and compresses a finished segment.
@@ -322,12 +323,21 @@ class Journal(Log):
             or now - self._since >= COMMIT_SECONDS
         )
 
-    def commit(self) -> None:
-        """Send what is pending to the disk, unless a group is on its way already."""
-        if self._rows and self._group is None:
-            self._launch()
+    def commit(self, here: bool = False) -> bool:
+        """Send what is pending to the disk, unless a group is on its way already.
 
-    def _launch(self) -> None:
+        `here`: it may be written at once, where that takes no time. True if it is durable now.
+        """
+        if not self._rows or self._group is not None:
+            return False
+        group = self._next_group()
+        if here and self.disk.write_here(group):
+            self.arrived(group.last)
+            return True
+        self.disk.groups.put(group)
+        return False
+
+    def _next_group(self) -> Group:
         rows, weight = self._rows, self._weight
         base = rows.first if self._full else self._base
         # Encoded before anything is given up: rows that cannot be written are promised to nobody.
@@ -348,7 +358,7 @@ class Journal(Log):
             # new number and write their audiences again, all rows before lie in this group.
             self._full = True
             self.segment += 1
-        self.disk.groups.put(group)
+        return group
 
     def arrived(self, seq: int) -> None:
         """The loop heard that the rows up to `seq` are durable."""
@@ -516,7 +526,7 @@ class Journal(Log):
     def close(self) -> None:
         """Write what is pending, end the thread, let go of the directory."""
         if self.disk.runs and self._rows:
-            self._launch()
+            self.disk.groups.put(self._next_group())
         self.disk.close()
         self._group = None
         self.durable = max(self.durable, self.disk.written)

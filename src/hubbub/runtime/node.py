@@ -438,15 +438,20 @@ class Node:
                 self.schedule()
         if journal is not None and journal.pending:
             if broker.outgoing.holding or journal.due(self.clock.now()):
-                if broker.outgoing.holding:
-                    self._busy_poll.rest()
-                _safely(journal.commit)
+                _safely(self._commit)
                 self._measure_congestion(journal)
             elif self._commit_timer is None:
                 self._commit_timer = self._loop.call_later(COMMIT_SECONDS, self._commit_later)
         self.flush()
         if broker.sampled.transit.on_its_way:
             broker.sampled.transit.look()
+
+    def _commit(self) -> None:
+        journal, outgoing = self.journal, self.broker.outgoing
+        if journal is not None and journal.commit(here=True):
+            self._let_go()
+        elif outgoing.holding:
+            self._busy_poll.rest()
 
     def flush(self) -> None:
         """Hand what was written to the sockets."""
@@ -469,6 +474,7 @@ class Node:
         if self.journal is not None:
             self.journal.written = max(self.journal.written, seq)
             self._let_go()
+            self.schedule()
 
     def _synced(self, seq: int) -> None:
         """Called by the writer's thread."""
@@ -480,13 +486,14 @@ class Node:
             return
         journal.arrived(seq)
         self._let_go()
+        self.schedule()
         self._measure_congestion(journal)
 
     def _let_go(self) -> None:
+        """What was held for rows that are safe now leaves with this tick."""
         outgoing = self.broker.outgoing
         if outgoing.holding:
             outgoing.holding = [link for link in outgoing.holding if not link.release()]
-        self.schedule()
 
     # Back-pressure: publishers wait for the disk, not the memory
 

@@ -75,6 +75,54 @@ def test_every_route_is_reached_by_its_own_path() -> None:
         assert call.arguments == (["a/b"] if "*" in route.path else given)
 
 
+def test_paths_that_come_again_are_read_once_and_not_too_many_are_kept() -> None:
+    again = call_of("POST", b"/request/q%2Fa/me")
+    assert again is not None and again.arguments == ["q/a", "me"]
+    assert call_of("POST", b"/request/q%2Fa/me") is again
+    assert call_of("GET", b"/request/q%2Fa/me") is None
+    asked = call_of("POST", b"/request/q%2Fa/me?x=1")
+    assert asked is not None and asked.query == {"x": "1"} and again.query == {}
+    for number in range(3_000):
+        call = call_of("GET", b"/persistent/%d" % number)
+        assert call is not None and call.arguments == [f"{number}"]
+        call_of("GET", b"/login/secret%d" % number)
+        call_of("GET", b"/ack/q/%d" % number)
+        call_of("POST", b"/request/q/" + b"x" * (100 + number))
+    kept = [path for paths in codec._KNOWN.values() for path in paths]
+    assert len(kept) <= 2_000 and max(map(len, kept)) <= 128
+    assert not [path for path in kept if path.startswith((b"/login", b"/ack"))]
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        (b'{"timeout":1,"queues":["q"]}', Wanted("-1", 1.0, ("q",))),
+        (b'{"queues":["q","q","r"],"more":[{}],"timeout":-2.5,"from":"3","max":4}',
+         Wanted("3", -2.5, ("q", "r"), 4)),
+        (b'{"from":"3","timeout":30.0,"queues":["\xff"]}', Wanted("3", 30.0, ("\udcff",))),
+    ],
+)  # fmt: skip
+def test_what_a_transfer_asks_for(body: bytes, wanted: Wanted) -> None:
+    assert codec.wanted_of(body) == wanted
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"from":null,"timeout":1.0,"queues":["q"]}', b'{"from":3,"timeout":1.0,"queues":["q"]}',
+        b'{"from":"3x","timeout":1.0,"queues":["q"]}', b'{"timeout":1.0,"queues":"q"}',
+        b'{"timeout":1.0,"queues":[1]}', b'{"timeout":true,"queues":["q"]}', b'{"queues":["q"]}',
+        b'{"timeout":"1","queues":["q"]}', b'{"timeout":1e999,"queues":["q"]}',
+        b'{"timeout":NaN,"queues":["q"]}', b'{"timeout":1.0,"queues":["q"],"max":-1}',
+        b'{"timeout":1.0,"queues":["q"],"max":1.0}', b'{"timeout":1.0,"queues":["q"],"max":true}',
+        b'{"timeout":1.0}', b"[]", b"",
+    ],
+)  # fmt: skip
+def test_what_no_transfer_asks_for(body: bytes) -> None:
+    with pytest.raises(ValueError):
+        codec.wanted_of(body)
+
+
 def test_answers_as_they_stand_on_the_wire() -> None:
     """From the original; see traces/."""
     assert codec.sent("a b", 0) == b'[["a b",0]]'

@@ -357,6 +357,34 @@ def test_a_queue_that_is_there_does_not_wait_for_the_disk() -> None:
     assert not hub.broker.state.queues["q"].messages
 
 
+def test_a_transfer_waits_for_its_messages_and_for_nothing_else() -> None:
+    """Rows of others, and those that say who got a message, are no part of what it promises."""
+    hub = Hub()
+    a, b, c = hub.log_in("a"), hub.log_in("b"), hub.log_in("c")
+    said(a, get("/persistent/q"))
+    assert said(a, post("/request/q/a", b"safe")) == b'[["q",0]]'
+    hub.journal.slow = True
+    c.say(get("/persistent/another"))
+    assert c.hear() == b""
+    assert messages(said(b, transfer("q"))) == [("q", 0, "safe", ["Request", "a"])]
+    a.say(post("/request/q/a", b"on its way"))
+    sent = hub.journal.position
+    b.say(transfer("q", cursor="0"))
+    c.say(get("/ack/q/0"))
+    assert b.hear() == b"" and hub.journal.position > sent
+    hub.journal.durable = sent
+    assert b.hear().endswith(b'"next":"1"}') and a.hear() == ok(b'[["q",1]]')
+    assert c.hear() == ok(b"another"), "and the acknowledgement waits"
+    hub.journal.sync()
+    hub.journal.slow = False
+    said(a, post("/create/leased", b'{"lease":30.0}'))
+    said(a, post("/request/leased/a", b"safe"))
+    hub.journal.slow = True
+    c.say(get("/persistent/third"))
+    b.say(transfer("leased"))
+    assert b.hear() == b"", "a lease is more than a look"
+
+
 def test_a_call_in_rows() -> None:
     hub = Hub()
     a, b = hub.log_in("a"), hub.log_in("b")

@@ -115,8 +115,8 @@ class SwitchConnection(Connection):
             if not (self.busy or self.pending):
                 request = known_request(data, self.message_bytes) if self.requests.between else None
                 if request is not None and request.size == len(data):
+                    self.link.prompt = False  # the next one comes behind the answer, as a rule
                     self._start(request)
-                    self.link.prompt = not self.busy
                     return
             else:
                 self._bound_what_waits(len(data))
@@ -283,7 +283,7 @@ class SwitchConnection(Connection):
             said = codec.ok(answer.body)
         else:
             said = self._said(answer)
-        self.link.hold(said, level=answer.level)
+        self.link.hold(said, False, answer.level, answer.upto)
         if self.last:
             self.over = True
             self.link.close("")
@@ -411,7 +411,7 @@ class SwitchConnection(Connection):
         if body is None and wait.deadline <= now:
             body = wait.empty()
         if body is not None:
-            self._finish(Answer(body))
+            self._finish(Answer(body, upto=wait.upto))
         elif self._polls(1) > POLLS_PER_TOKEN:
             self._polls(-1)
             self._finish(_TOO_MANY)
@@ -443,7 +443,7 @@ class SwitchConnection(Connection):
         wait.end()
         self._polls(-1)
         if body is not None:
-            self._finish(Answer(body))
+            self._finish(Answer(body, upto=wait.upto))
             if self.pending:
                 self._go_on()
             if self.requests.expected:

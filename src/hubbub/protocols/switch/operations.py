@@ -63,18 +63,22 @@ class Shared:
 
 
 class Answer:
-    """`level`: what it promises (`core.log`), 0 = as much as its listener's do."""
+    """`level`: what it promises (`core.log`), 0 = as much as its listener's do.
 
-    __slots__ = ("body", "status", "headers", "level")
+    `upto`: the last row that it tells of, 0 = any made so far.
+    """
+
+    __slots__ = ("body", "status", "headers", "level", "upto")
 
     def __init__(
         self, body: bytes = b"", status: int = 200, headers: tuple[tuple[str, str], ...] = (),
-        level: int = 0,
+        level: int = 0, upto: int = 0,
     ) -> None:  # fmt: skip
         self.body = body
         self.status = status
         self.headers = headers
         self.level = level
+        self.upto = upto
 
 
 def refused(refusal: Refused) -> Answer:

@@ -70,28 +70,28 @@ class Trace:
         self._next = 0
 
     def sent(self, client: str, queue: Queue, number: int, message: Message) -> None:
-        self._add(INPUT, client, queue, number, message.seq, message)
+        """Its time is that of the message."""
+        self._add(message.time, INPUT, client, queue, number, message.seq, message)
 
     def delivered(
         self, client: str, queue: Queue, number: int, message: Message, asked: int
     ) -> None:
         """`asked` is when the request this answers was made (UTC microseconds), 0 if unknown."""
-        took = (self._clock.stamp() - asked) * 1000 if asked else -1
-        self._add(OUTPUT, client, queue, number, message.seq, message, took)
+        now = self._clock.stamp()
+        took = (now - asked) * 1000 if asked else -1
+        self._add(now, OUTPUT, client, queue, number, message.seq, message, took)
 
     def acknowledged(self, client: str, queue: Queue, number: int, seq: int) -> None:
-        self._add(INPUT, client, queue, number, seq, None)
+        self._add(self._clock.stamp(), INPUT, client, queue, number, seq, None)
 
     def _add(
-        self, way: bytes, client: str, queue: Queue, number: int, seq: int,
+        self, stamp: int, way: bytes, client: str, queue: Queue, number: int, seq: int,
         message: Message | None, took: int = -1,
     ) -> None:  # fmt: skip
         if message is not None and len(message.payload) > PAYLOAD_BYTES:
             message = _beginning(message)
-        happened = (
-            self._next, self._clock.stamp(), way, client, queue.name, number, seq, message, took
-        )  # fmt: skip
-        self._events.append(happened)
+        event = (self._next, stamp, way, client, queue.name, number, seq, message, took)
+        self._events.append(event)
         self._next += 1
         for watch in self.watches:
             watch.wake()

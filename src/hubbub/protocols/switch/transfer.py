@@ -129,6 +129,9 @@ class Reading(Wait):
                 broker.queues.acknowledge(plain[place], number, self.session)
         for queue in leased:
             chosen.extend(self._leased(queue))
+        # What shows ids waits for their messages, and not for the rows that say who got them, nor
+        # for what others do. A lease counts.
+        self.upto = max(0, found[-1][0]) if found and not leased else 0
         return chosen, found[-1] if found else None
 
     def _chosen(self, queues: list[Queue], cursor: int, by_seq: bool) -> list[Found]:
@@ -185,6 +188,7 @@ class Poll(Reading):
         super().__init__(polls, session, now + wanted.timeout, wanted.most)
         self._wanted = wanted
         self._after, self._by_seq = codec.place_of(wanted.cursor)
+        self._only = wanted.queues[0] if len(wanted.queues) == 1 and not self._by_seq else ""
         self.expect()
 
     def names(self) -> Iterable[str]:
@@ -193,7 +197,16 @@ class Poll(Reading):
     def empty(self) -> bytes:
         return codec.transferred((), self._wanted.cursor)
 
+    def _has_come(self) -> bool:
+        """False if the queue holds nothing new: as a rule, who asks comes before what it is for."""
+        queue = self.broker.state.queues.get(self._only) if self._only else None
+        if queue is None or queue.expiring or queue.settings is not PLAIN:
+            return True
+        return queue.next > self._after + 1
+
     def answer(self) -> bytes | None:
+        if not self._has_come():
+            return None
         chosen, last = self.read(self._after, self._by_seq)
         if last is None and not chosen:
             return None

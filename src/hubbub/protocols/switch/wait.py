@@ -60,7 +60,8 @@ def nobody() -> None:
 class Wait(Reader):
     """A request that is answered when there is something, or empty at its deadline.
 
-    `look` is what its connection wants called when there may be something; it sets it.
+    `look` is what its connection wants called when there may be something; it sets it. `upto`: the
+    last row that the answer tells of, 0 = any made so far; it leaves when that is durable.
     """
 
     def __init__(self, wakeups: Wakeups, deadline: float) -> None:
@@ -68,6 +69,7 @@ class Wait(Reader):
         self.deadline = deadline
         self.look: Callable[[], None] = nobody
         self.woken = False
+        self.upto = 0
 
     def arrived(self, queue: Queue) -> None:
         self.wake()
