@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from starlette.applications import Starlette
+from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
-app = StaticFiles(directory=Path(__file__).parent / "site", html=True)
+SITE = Path(__file__).parent / "site"
+
+app = Starlette(routes=[Mount("/", StaticFiles(directory=SITE, html=True))])

@@ -13,9 +13,11 @@ from typer.testing import CliRunner
 
 from hubbub.auth.passwords import add_user
 from hubbub.cli import app, profile
+from hubbub.cli.history import source_at
 from hubbub.cli.profile import HTTP, MQTT, Place, place
 from hubbub.config.settings import Journal, Listener, Settings
 from hubbub.errors import SettingError
+from hubbub.pipeline.run import Source
 from hubbub.runtime.node import Node
 from hubbub.server import suggestions
 from hubbub.web.app import Application
@@ -177,3 +179,21 @@ def test_the_commands_of_the_banner_work(start_hub: StartHub, tmp_path: Path) ->
         timeout=60,
     )  # fmt: skip
     assert refused.returncode == 1 and "HUBBUB_URL=" in refused.stderr
+
+
+def test_what_the_pipeline_publishes_to_and_reads(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(FILE)
+    plant = source_at("", "")
+    assert plant.hub.startswith("https://ann:") and plant.token == "sesame"
+    assert plant.options(home) == {"url": plant.hub, "token": "sesame", "caFile": "/ca.pem"}
+    assert source_at("", "file").options(home)["tokenFile"] == "file"
+    assert not source_at("", "file").token, "what was typed comes first"
+    monkeypatch.setenv(profile.URL, "mqtt://u:p@elsewhere")
+    assert source_at("", "").hub == "http://u:p@elsewhere:1883"
+    assert source_at("http://typed", "") == Source("http://typed")
+    (home / "secret.txt").write_text("hush\n")
+    assert source_at("lab", "").hub == "http://bob:hush@lab"
+    with pytest.raises(SettingError, match="no profile 'nobody'"):
+        source_at("nobody", "")

@@ -24,6 +24,7 @@ from hubbub.core.limits import HALF_SECONDS, STRANGER_SECONDS
 from hubbub.protocols.mqtt import Mqtt, codec
 from hubbub.runtime.node import Node
 from hubbub.web.app import Application
+from hubbub.wire.websocket import CLOSE, masked_frame
 
 PLAIN = "GET {path} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n"
 WEBSOCKET = (
@@ -648,3 +649,28 @@ async def test_who_never_leaves_is_cut_off_after_a_second(hub: Node) -> None:
             with contextlib.suppress(ConnectionError):
                 await peer.say(b"more")
             await asyncio.sleep(0.05)
+
+
+async def test_who_leaves_over_websocket_may_answer_the_close(
+    hub: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DISCONNECT, one Close frame; the peer's own may come late (RFC 6455, 7.1.1), for a while."""
+    monkeypatch.setattr("hubbub.runtime.farewell.LINGER_SECONDS", 60)
+    leaving = hub.listeners[0].leaving.transports
+    host = str(hub.listeners[0].address)
+    peer = await Peer.dial(hub)
+    await peer.say(
+        WEBSOCKET.format(path="/mqtt", host=host, more="Sec-WebSocket-Protocol: mqtt\r\n").encode()
+    )
+    await peer.head()
+    await peer.say(masked_frame(codec.connect(b"leaver", True, 0)))
+    await peer.hear(6)
+    await peer.say(masked_frame(b"\xe0\0"))
+    assert await peer.hear_all() == b"\x88\x02\x03\xe8"
+    assert len(leaving) == 1, "it waits for ours"
+    await peer.say(masked_frame(b"\x03\xe8", CLOSE))
+    peer.writer.close()
+    async with asyncio.timeout(20):
+        while leaving:
+            await asyncio.sleep(0.01)
+    assert ("mqtt", "leaver") not in hub.broker.sessions

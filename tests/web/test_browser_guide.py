@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Final
 
+import httpx
 import pytest
 
 from hubbub.client.smq import connect
@@ -48,6 +49,8 @@ async def test_the_page_works_and_the_table_names_all_there_is(
         counts: asyncio.Queue[int] = asyncio.Queue()
         await device.observe("rooms/kitchen", lambda count, _: counts.put_nowait(count))
         await device.subscribe("rooms/kitchen/bell")
+        async with httpx.AsyncClient(trust_env=False) as web:
+            assert (await web.get(hub.url("http") + "/none.html")).status_code == 404
         async with browser.page(hub.url("http") + "/") as page:
             while not await counts.get():
                 pass

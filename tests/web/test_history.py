@@ -20,6 +20,8 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from hubbub import Hub
 from hubbub.auth.passwords import add_user
 from hubbub.config.settings import Settings
+from hubbub.core.link import Link
+from hubbub.protocols.mqtt import codec
 from hubbub.runtime import archive, guests
 from hubbub.web.app import Application
 from tests.clients import PATIENCE, Mqtt, message, mqtt, smq
@@ -281,6 +283,42 @@ async def test_who_does_not_read_keeps_its_question_and_is_ended(
             async with asyncio.timeout(PATIENCE):
                 while (await ask(hub, "b")).status_code == 429:
                     await asyncio.sleep(0.05)
+
+
+async def test_who_reads_nothing_over_mqtt_makes_room_while_others_want_it(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(80):
+        hub.publish(b"x" * 60_000, "a")
+    monkeypatch.setattr(archive, "HISTORY_ASKED", 5)
+    monkeypatch.setattr(archive, "HISTORY_STALLED", 0.2)
+    asked = hub.node.archive
+    assert asked is not None
+    host, _, port = hub.addresses[0].rpartition(":")
+    with socket.socket() as idle:
+        idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        idle.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(idle, (host, int(port)))
+        last = b"\x26\x00\x0bhubbub-last\x00\x02%d" % 80
+        subscribe = b"\x00\x05" + bytes((len(last),)) + last + b"\x00\x01a\x00"
+        await loop.sock_sendall(
+            idle, codec.connect(b"idle", True, 0, properties=codec.Properties())
+            + b"\x82" + bytes((len(subscribe),)) + subscribe,
+        )  # fmt: skip
+        async with asyncio.timeout(PATIENCE):
+            while not any(link.choked for link in links(hub)):
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)
+        [whose] = asked._asked  # there is room for others: it may take its time
+        asked._asked["others"] = 4
+        async with asyncio.timeout(PATIENCE):
+            while whose in asked._asked:
+                await asyncio.sleep(0.01)
+
+
+def links(hub: Hub) -> list[Link]:
+    return [sock.link for sock in hub.node.sockets if sock.link is not None]
 
 
 async def test_over_http_nothing_comes_that_has_expired(hub: Hub) -> None:

@@ -6,13 +6,15 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 
 from hubbub import connect
-from hubbub.core.limits import GONE_KEPT
+from hubbub.core.clock import Clock
+from hubbub.core.limits import GONE_KEPT, PEEKED_BYTES
 from hubbub.core.message import Message
 from hubbub.core.session import Silent
 from hubbub.web import listing
@@ -23,7 +25,55 @@ from tests.protocols.mqtt.modern import Modern
 
 
 def rows(stage: Stage, kind: str, search: str = "") -> list[dict[str, Any]]:
-    return asyncio.run(page(KINDS[kind](stage.broker), search, 100, 0)).items
+    return asyncio.run(page(KINDS[kind](stage.broker), stage.clock, search, 100, 0)).items
+
+
+def test_what_is_large_is_not_read_to_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    broker, large = stage.broker, bytes(PEEKED_BYTES + 1)
+    broker.post(Message("$delayed/60/large", large, 1))
+    broker.post(Message("$delayed/60/small", b"x", 1))
+    broker.post(Message("$queue/jobs", large, 1, reply_to="$queue/mine"))
+    monkeypatch.setattr(broker.log, "look", _no_large(broker.log.look))
+    assert [(row["topic"], row["bytes"]) for row in rows(stage, "delayed")] == [
+        ("", len(large)), ("$delayed/60/small", 1),
+    ]  # fmt: skip
+    assert rows(stage, "calls") == []
+    stage.pass_time(61)
+    broker.delays.wake()
+    assert not broker.state.large and not broker.state.delayed
+
+
+def _no_large(look: Callable[[int], Message | None]) -> Callable[[int], Message | None]:
+    def looked(seq: int) -> Message | None:
+        message = look(seq)
+        assert message is None or len(message.payload) <= PEEKED_BYTES
+        return message
+
+    return looked
+
+
+async def test_what_takes_long_is_done_in_turns() -> None:
+    """Each row takes 2 ms of work; somebody else has its turn after two or three of them."""
+
+    def slow() -> dict[str, Any]:
+        clock, began = Clock(), Clock().spent()
+        while clock.spent() - began < 0.002:
+            pass
+        return {}
+
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    await page((Thing("x", slow) for _ in range(30)), Clock(), "", 100, 0)
+    task.cancel()
+    assert turns >= 9
 
 
 def test_sessions_with_those_that_are_away() -> None:
@@ -108,9 +158,9 @@ def test_names_of_any_bytes_are_json() -> None:
 
 def test_pages() -> None:
     things = [Thing(f"Name{number}", dict) for number in range(100)]
-    found = asyncio.run(page(iter(things), "name1", 3, 2))
+    found = asyncio.run(page(iter(things), Clock(), "name1", 3, 2))
     assert (len(found.items), found.total) == (3, 11)
-    assert asyncio.run(page(iter(things), "", 10, 95)) == ([{}] * 5, 100)
+    assert asyncio.run(page(iter(things), Clock(), "", 10, 95)) == ([{}] * 5, 100)
 
 
 def test_a_million_things_are_no_long_turn() -> None:
@@ -126,7 +176,7 @@ def test_a_million_things_are_no_long_turn() -> None:
     async def both() -> None:
         task = asyncio.create_task(others())
         things = (Thing("x", dict) for _ in range(20 * LOOKED))
-        assert (await page(things, "", 1, 0)).total == 20 * LOOKED
+        assert (await page(things, Clock(), "", 1, 0)).total == 20 * LOOKED
         task.cancel()
 
     asyncio.run(both())

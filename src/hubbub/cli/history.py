@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hubbub.cli import profile
 from hubbub.cli.tables import Data, Master, Remote, need_spark, start
 from hubbub.config.settings import DEFAULT_DATA
 from hubbub.errors import SettingError
@@ -17,6 +18,7 @@ from hubbub.errors import SettingError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from hubbub.pipeline.run import Source
     from hubbub.spark.hub import Hub
 
 
@@ -35,8 +37,8 @@ def replay(
     ] = "",
     go: Annotated[bool, typer.Option("--go", help="Publish; without it, only say what.")] = False,
     url: Annotated[
-        str, typer.Option(metavar="URL", help="The hub, http(s)://[USER:PASSWORD@]HOST:PORT.")
-    ] = "http://127.0.0.1:8080",
+        str, typer.Option(metavar="URL", help="The hub: http(s)://HOST:PORT, or a profile.")
+    ] = "",
     token_file: Annotated[
         str, typer.Option(metavar="FILE", help="A file with the hub's api.token.")
     ] = "",
@@ -73,7 +75,8 @@ def replay(
         if not go:
             print("Nothing was published. The same with --go does it.")
             return
-        sent = play(rows.toLocalIterator(True), Publisher(hub_at(url, token_file)), pace, prefix)
+        publisher = Publisher(hub_at(source_at(url, token_file)))
+        sent = play(rows.toLocalIterator(True), publisher, pace, prefix)
         print(f"{sent:,} messages published.")
 
 
@@ -184,11 +187,21 @@ def need_no_writer(data: str) -> None:
     layout.release()
 
 
-def hub_at(url: str, token_file: str) -> Hub:
-    from hubbub.spark.hub import Hub
-    from hubbub.spark.options import access
+def source_at(said: str, token_file: str) -> Source:
+    """A hub by its URL, by the name of a profile, or, with "", as every command finds it."""
+    from hubbub.pipeline.run import Source
 
-    return Hub(url, access({"tokenfile": token_file} if token_file else {}))
+    if "://" in said:
+        return Source(said, token_file)
+    where = profile.place(profile.HTTP, said)
+    return Source(where.url, token_file, "" if token_file else where.token, where.cafile)
+
+
+def hub_at(source: Source) -> Hub:
+    """Where it is published to."""
+    from hubbub.spark.hub import Hub
+
+    return Hub(source.hub, source.access())
 
 
 @contextmanager

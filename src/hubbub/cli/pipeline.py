@@ -17,7 +17,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 from rich.console import Console
@@ -41,68 +41,99 @@ if TYPE_CHECKING:
     from hubbub.pipeline.run import Report, Source
     from hubbub.pipeline.watch import Watch
 
-HUB: Final = "http://127.0.0.1:8080"
 _SHOWN: Final = 20  # batches that the live view takes its rates from
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
-Hub = Annotated[str, typer.Option(metavar="URL", help="http(s)://[USER:PASSWORD@]HOST:PORT.")]
+# The options of `run`.
+Once = Annotated[bool, typer.Option("--once", help="Take what the journal has now, then end.")]
+Every = Annotated[
+    float | None, typer.Option(metavar="SECONDS", min=0.1, help="Time between two batches.")
+]
+Only = Annotated[
+    str, typer.Option("--tables", metavar="NAMES", help="Only these, comma-separated.")
+]
+SkipLost = Annotated[
+    bool, typer.Option("--skip-lost", help="Go on where rows are gone from the journal unread.")
+]
+RulesFile = Annotated[
+    str, typer.Option(metavar="FILE", help="How to decode, event times, alerts (TOML).")
+]
+OfHub = Annotated[
+    str, typer.Option(metavar="URL", help="Read the journal of that hub (URL or profile).")
+]
+PublishTo = Annotated[
+    str, typer.Option(metavar="URL", help="The hub for alerts (URL or profile).")
+]
 TokenFile = Annotated[str, typer.Option(metavar="FILE", help="A file with the hub's api.token.")]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TABLE=DAYS", help="Remove older rows of a table; repeatable."),
+]
+To = Annotated[
+    str, typer.Option(metavar="URL", help="Tables and checkpoint there: s3a://, hdfs://, …")
+]
+Memory = Annotated[
+    str, typer.Option(metavar="SIZE", help="Of Spark's process, or of each executor: 2g.")
+]
+Conf = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
+]
+MetricsAt = Annotated[
+    str, typer.Option(metavar="HOST:PORT", help="Serve /metrics there, for Prometheus.")
+]
+Catalog = Annotated[
+    str, typer.Option(metavar="NAME", help="Tables of Apache Iceberg too: sqlite, or a URL.")
+]
+Config = Annotated[
+    str, typer.Option("--config", "-c", metavar="FILE", help="Read pipeline.… of it.")
+]
+Hold = Annotated[
+    str, typer.Option(metavar="NAME", help="Retention of the journal waits for this reader.")
+]
+
+
+class _Wanted(NamedTuple):
+    """What `run` was asked for, checked: nothing of it is wrong once Spark starts.
+
+    `pipeline`: the rest of what `hubbub.pipeline.run.run` takes, as it takes it.
+    """
+
+    data: str
+    to: str
+    once: bool
+    hold: str
+    spark: dict[str, str]
+    master: str
+    remote: str
+    counted: Metrics
+    pipeline: dict[str, Any]
+
+    def session(self) -> SparkSession:
+        from hubbub.spark.start import session
+
+        return session(self.master, self.remote, **self.spark)
 
 
 @app.command()
 def run(
     data: Data = DEFAULT_DATA,
-    once: Annotated[
-        bool, typer.Option("--once", help="Take what the journal has now, then end.")
-    ] = False,
-    every: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", min=0.1, help="Time between two batches."),
-    ] = None,
-    only: Annotated[
-        str, typer.Option("--tables", metavar="NAMES", help="Only these, comma-separated.")
-    ] = "",
-    skip_lost: Annotated[
-        bool,
-        typer.Option("--skip-lost", help="Go on where rows are gone from the journal unread."),
-    ] = False,
-    rules: Annotated[
-        str, typer.Option(metavar="FILE", help="How to decode, event times, alerts (TOML).")
-    ] = "",
-    hub: Annotated[
-        str, typer.Option(metavar="URL", help="Read the journal of that hub, not DIR's.")
-    ] = "",
-    publish_to: Annotated[
-        str, typer.Option(metavar="URL", help="The hub that alerts are published to.")
-    ] = "",
+    once: Once = False,
+    every: Every = None,
+    only: Only = "",
+    skip_lost: SkipLost = False,
+    rules: RulesFile = "",
+    hub: OfHub = "",
+    publish_to: PublishTo = "",
     token_file: TokenFile = "",
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TABLE=DAYS", help="Remove older rows of a table; repeatable."),
-    ] = None,
-    to: Annotated[
-        str, typer.Option(metavar="URL", help="Tables and checkpoint there: s3a://, hdfs://, …")
-    ] = "",
-    memory: Annotated[
-        str, typer.Option(metavar="SIZE", help="Of Spark's process, or of each executor: 2g.")
-    ] = "",
-    conf: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A setting of Spark; repeatable."),
-    ] = None,
-    metrics: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Serve /metrics there, for Prometheus.")
-    ] = "",
-    catalog: Annotated[
-        str, typer.Option(metavar="NAME", help="Tables of Apache Iceberg too: sqlite, or a URL.")
-    ] = "",
-    config: Annotated[
-        str, typer.Option("--config", "-c", metavar="FILE", help="Read pipeline.… of it.")
-    ] = "",
-    hold: Annotated[
-        str, typer.Option(metavar="NAME", help="Retention of the journal waits for this reader.")
-    ] = "",
+    keep: Keep = None,
+    to: To = "",
+    memory: Memory = "",
+    conf: Conf = None,
+    metrics: MetricsAt = "",
+    catalog: Catalog = "",
+    config: Config = "",
+    hold: Hold = "",
     master: Master = "local[*]",
     remote: Remote = "",
 ) -> None:
@@ -116,6 +147,19 @@ def run(
     days = _days(keep or [], tuple(one.name for one in said.table))
     settings = _settings(memory, conf or [])
     named = _named(catalog, config)
+    source = history.source_at(hub, token_file) if hub else pipeline.Source()
+    _check(data, to, hub, hold, days)
+    counted = _counted(metrics, source, data, to)
+    publish = _publisher(publish_to or hub, token_file).alerts if said.alert else None
+    more = {
+        "every": every, "skip_lost": skip_lost, "rules": said, "publish": publish, "only": names,
+        "keep": days, "source": source, "catalog": named,
+    }  # fmt: skip
+    _keep_up(_Wanted(data, to, once, hold, settings, master, remote, counted, more))
+
+
+def _check(data: str, to: str, hub: str, hold: str, keep: dict[str, float]) -> None:
+    """What does not go together, or is not there. SettingError or DirectoryError."""
     if to and keep:
         raise SettingError("--keep does not reach --to: use the lifecycle rules of the storage")
     if hold and hub:
@@ -124,43 +168,58 @@ def run(
         _need_journal(data)
     if not to:
         history.need_no_writer(data)
-    source = pipeline.Source(hub, token_file)
-    counted = _counted(metrics, source, data, to)
-    publish = _publisher(publish_to or hub or HUB, token_file).alerts if said.alert else None
+
+
+def _keep_up(wanted: _Wanted) -> None:
+    """Spark from its start to its end, however it ends."""
+    from hubbub.pipeline.run import PATIENCE
+    from hubbub.spark.start import end
+
+    data, to = wanted.data, wanted.to
     _on_signals(signal.default_int_handler)  # there is no batch to wait for
     print(f"Starting Spark; tables go to {to or f'{data}/tables'}. Ctrl-C ends.", flush=True)
-    from hubbub.spark.start import end, session
-
-    spark = session(master, remote, **settings)
+    spark = wanted.session()
+    stop = threading.Event()
+    _on_signals(_patient(stop, PATIENCE))  # Spark has set its own
 
     def again() -> SparkSession:
         nonlocal spark
         end(spark)
-        spark = session(master, remote, **settings)
-        _on_signals(_patient(stop, pipeline.PATIENCE))
+        spark = wanted.session()
+        _on_signals(_patient(stop, PATIENCE))
         return spark
 
-    stop = threading.Event()
-    _on_signals(_patient(stop, pipeline.PATIENCE))  # Spark has set its own
-    ui = "" if remote else spark.sparkContext.uiWebUrl or ""
-    if ui:
-        print(f"Spark's own pages: {ui}")
-    print("Spark runs; its first batch takes longer than the others.", flush=True)
     try:
-        holding = Path(data) if hold else None
-        with _Progress(counted, holding, hold) as progress, _watch(data, to, ui, counted, progress):
-            pipeline.run(
-                spark, data, stop, progress.report, every=every, once=once, skip_lost=skip_lost,
-                rules=said, publish=publish, only=names, to=to, keep=days,
-                notice=progress.notice, again=again, source=source,
-                catalog=named,
-            )  # fmt: skip
+        _follow(wanted, spark, stop, again)
     except KeyboardInterrupt:
         print("Ended in the midst of a batch; the next run begins it again.", flush=True)
         sys.exit(130)
     finally:
         end(spark)
-    print("The tables are up to date." if once else "Stopped; the next run goes on from here.")
+    stopped = "Stopped; the next run goes on from here."
+    print("The tables are up to date." if wanted.once else stopped)
+
+
+def _follow(
+    wanted: _Wanted, spark: SparkSession, stop: threading.Event, again: Callable[[], SparkSession]
+) -> None:
+    """Batch after batch, each shown. `again` starts another Spark, where this one broke."""
+    from hubbub.pipeline import run as pipeline
+
+    data, to, counted = wanted.data, wanted.to, wanted.counted
+    ui = "" if wanted.remote else spark.sparkContext.uiWebUrl or ""
+    if ui:
+        print(f"Spark's own pages: {ui}")
+    print("Spark runs; its first batch takes longer than the others.", flush=True)
+    holding = Path(data) if wanted.hold else None
+    with (
+        _Progress(counted, holding, wanted.hold) as progress,
+        _watch(data, to, ui, counted, progress),
+    ):
+        pipeline.run(
+            spark, data, stop, progress.report, once=wanted.once, to=to, notice=progress.notice,
+            again=again, **wanted.pipeline,
+        )  # fmt: skip
 
 
 @app.command()
@@ -216,7 +275,7 @@ app.command()(history.compact)
 def _publisher(url: str, token_file: str) -> Publisher:
     from hubbub.pipeline.publish import Publisher
 
-    return Publisher(history.hub_at(url, token_file))
+    return Publisher(history.hub_at(history.source_at(url, token_file)))
 
 
 def _watch(data: str, to: str, ui: str, metrics: Metrics, shown: _Progress) -> Watch:

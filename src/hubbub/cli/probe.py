@@ -11,6 +11,7 @@ import json
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated, Any, Final
 
 import typer
@@ -29,7 +30,7 @@ Findings = dict[str, Any]
 
 
 @app.command()
-@takes_target
+@partial(takes_target, placed=False)
 def probe(
     target: Target,
     address: Annotated[
@@ -44,6 +45,7 @@ def probe(
         if address.isdecimal():
             raise SettingError(f"expected HOST[:PORT], got {address}; a port alone is --port")
         target = target._replace(url=url)
+    target = target.placed()
     if target.smq:
         raise SettingError("only MQTT brokers can be probed")
     found = run(_probe(target))

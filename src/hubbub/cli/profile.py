@@ -78,10 +78,13 @@ def path() -> Path:
     return Path(base) / "hubbub" / "profiles.toml"
 
 
-def place(kind: str) -> Place:
-    """The hub that is meant where nothing was typed, for a command of that kind."""
+def place(kind: str, profile: str = "") -> Place:
+    """The hub that is meant where nothing was typed, for a command of that kind.
+
+    `profile`: that section, whatever the environment says.
+    """
     url = os.environ.get(URL, "")
-    name = os.environ.get(PROFILE, "")
+    name = profile or os.environ.get(PROFILE, "")
     if url and not name:
         return Place(_spoken(url, kind))
     found = _profiles()

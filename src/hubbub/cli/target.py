@@ -189,8 +189,11 @@ _FLAGS: Final = {
 }  # fmt: skip
 
 
-def takes_target(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the parameter `target` of a command by the options of a `Target`."""
+def takes_target(command: Callable[..., None], placed: bool = True) -> Callable[..., None]:
+    """Replace the parameter `target` of a command by the options of a `Target`.
+
+    Not `placed`: the command itself says from where the URL is, if none was typed as an option.
+    """
     hints = get_type_hints(command, include_extras=True)
     own = [
         parameter.replace(annotation=hints[name])
@@ -210,8 +213,7 @@ def takes_target(command: Callable[..., None]) -> Callable[..., None]:
 
     def with_options(**values: Any) -> None:
         target = Target(*(values.pop(name) for name in Target._fields))
-        said = values.get("address")  # in a word of its own, as `probe` takes it
-        command(target=target if said else target.placed(), **values)
+        command(target=target.placed() if placed else target, **values)
 
     with_options.__signature__ = inspect.Signature(own + of_target)  # type: ignore[attr-defined]
     with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__

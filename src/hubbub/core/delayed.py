@@ -49,11 +49,11 @@ class Delays:
         kept = broker.signed(run) if run.retain else run
         run.first = log.append_run(kept, 0) if log.records else log.keep(run)
         time = kept.time or broker.clock.stamp()
-        for seq in range(run.first, run.first + run.count):
+        for seq, message in enumerate(run.messages(), run.first):
             log.pin(seq)
             self._payers[seq] = broker.quotas.take(LATER, run.sender)
             due = time + run.route.delay * SECOND
-            state.delay(seq, due)
+            state.delay(seq, due, len(message.payload))
             heappush(self._heap, (due, seq))
         if run.number:
             state.opened((run.sender.protocol, run.sender.client), run.number)

@@ -149,6 +149,7 @@ HISTORY_BYTES: Final = 4 * MIB  # of them with names and properties: some millis
 HISTORY_ROW: Final = 150  # of each beside these bytes: its places and numbers in a frame
 HISTORY_SECONDS: Final = 5.0  # of looking for one answer: some gigabytes of journal
 HISTORY_ASKED: Final = 50  # questions open until their answers are read: 200 MiB; a fifth of one
+HISTORY_STALLED: Final = 5.0  # seconds without reading, then the place is another's who asks
 HISTORY_IDLE: Final = 60.0  # seconds without a question after which the child ends
 SEGMENT_NAMES: Final = 1 * MIB  # of the names in a segment, to pass over it; 40,000 usual ones
 

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from hubbub import schema
 from hubbub.core.gate import owner
+from hubbub.core.limits import PEEKED_BYTES
 from hubbub.core.message import PUBLISHER, properties_column
 from hubbub.core.names import Names, is_number
 from hubbub.core.queue import PLAIN, Queue, QueueSettings
@@ -110,6 +111,7 @@ class State:
         self.kept: dict[str, Kept] = {}
         self.kept_bytes = 0
         self.delayed: dict[int, int] = {}
+        self.large: dict[int, int] = {}  # of these: bytes of what nobody should read to look at it
         self.on_loan: set[tuple[int, str]] = set()
         self.wills: dict[Key, Row] = {}  # of connected sessions that do not last
         self.topics = Names()
@@ -164,9 +166,11 @@ class State:
         if session is not None:
             session.open_ids.add(number)
 
-    def delay(self, seq: int, due: int) -> None:
-        """Keep a message until then, UTC microseconds."""
+    def delay(self, seq: int, due: int, size: int) -> None:
+        """Keep a message of so many bytes until then, UTC microseconds."""
         self.delayed[seq] = due
+        if size > PEEKED_BYTES:
+            self.large[seq] = size
 
     def retain(self, topic: str, seq: int, kept: Kept = NOTHING) -> None:
         """Make a message the retained one of its topic (0 = none)."""
@@ -326,7 +330,7 @@ class State:
     def _delay(self, row: Row) -> None:
         seconds, _ = delayed_topic(name_of(row.topic))
         if seconds:
-            self.delay(row.seq, row.time + seconds * 1_000_000)
+            self.delay(row.seq, row.time + seconds * 1_000_000, len(row.payload))
 
     def _release(self, row: Row) -> None:
         session = self._session(row)
@@ -384,6 +388,7 @@ class State:
             return
         if row.topic == _DELAYED:
             self.delayed.pop(row.ref, None)
+            self.large.pop(row.ref, None)
             return
         if row.protocol == _SHARED:
             self.on_loan.discard((row.ref, name_of(row.client)))

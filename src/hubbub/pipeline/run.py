@@ -39,7 +39,7 @@ from hubbub.pipeline.rules import NO_RULES, Rules
 from hubbub.pipeline.tables import ALL, alerts, typed
 from hubbub.pipeline.tables.table import AnyTable, Derived, ddl
 from hubbub.pipeline.trial import Trials
-from hubbub.spark.options import access
+from hubbub.spark.options import Access, access
 from hubbub.spark.source import table_at
 from hubbub.spark.start import died, heap
 
@@ -77,24 +77,36 @@ _ADVICE: Final = {
 
 
 class Source(NamedTuple):
-    """Where the journal is: in the data directory, or at a hub that runs; a file of its token."""
+    """Where the journal is: in the data directory, or at a hub that runs; its token, or a file of
+    it, and whom to trust, as the options of `format("hubbub")` say them.
+    """
 
     hub: str = ""
     token_file: str = ""
+    token: str = ""
+    cafile: str = ""
 
     def journal(self, data: Path, patience: int = 60, strict: bool = True) -> Journal:
         """`patience`: how long a hub that is away is waited for, in seconds. `strict`: rows that
         are gone are an error."""
         if not self.hub:
             return Journal(str(data), allow_loss=not strict)
-        given = {"tokenfile": self.token_file} if self.token_file else {}
-        return table_at(self.hub, access({**given, "reconnectseconds": str(patience)}), strict)
+        return table_at(self.hub, self.access(patience), strict)
+
+    def access(self, patience: int = 60) -> Access:
+        """How a hub is asked."""
+        given = {name.lower(): value for name, value in self._shown().items()}
+        return access({**given, "reconnectseconds": str(patience)})
 
     def options(self, data: Path) -> dict[str, str]:
         """The same for `format("hubbub")`."""
         if not self.hub:
             return {"path": str(data)}
-        return {"url": self.hub, **({"tokenFile": self.token_file} if self.token_file else {})}
+        return {"url": self.hub, **self._shown()}
+
+    def _shown(self) -> dict[str, str]:
+        given = {"tokenFile": self.token_file, "token": self.token, "caFile": self.cafile}
+        return {name: value for name, value in given.items() if value}
 
 
 class _Query(NamedTuple):

@@ -3,7 +3,8 @@
     question → its turn → all rows made so far are durable → the child looks → pieces
 
 A question is open from when its right was asked until its answer is given, sent or nobody's: so the
-bound on open ones holds for a packet that brings thousands, and for who does not read.
+bound on open ones holds for a packet that brings thousands, and for who does not read. While all
+are taken, who reads nothing for HISTORY_STALLED makes room.
 
 One child process of the hub reads the journal (`journal.history`): it starts with the first
 question and ends after HISTORY_IDLE seconds without one. Users take turns, so who asks much waits
@@ -32,6 +33,7 @@ from hubbub.core.limits import (
     HISTORY_IDLE,
     HISTORY_MESSAGES,
     HISTORY_SECONDS,
+    HISTORY_STALLED,
     SHARE,
     STALLED_SECONDS,
 )
@@ -206,7 +208,7 @@ class JournalArchive(Archive):
             del self._entered[entered.subscription]
             entered.place.leave()
         own = self._asked.get(session.payer, 0)
-        if sum(self._asked.values()) >= HISTORY_ASKED:
+        if self._full():
             return f"{HISTORY_ASKED} questions about history are open: ask again"
         if own >= HISTORY_ASKED // SHARE:
             return f"{own} questions of one user about history are open: ask again"
@@ -250,12 +252,15 @@ class JournalArchive(Archive):
         """Wait until its reader has room. HubbubError if it takes nothing, or has gone."""
         waited = 0.0
         while not entered.gone() and not entered.subscription.session.hungry():
-            if waited > STALLED_SECONDS:
+            if waited > (HISTORY_STALLED if self._full() else STALLED_SECONDS):
                 raise HubbubError("its reader takes no more")
             await asyncio.sleep(WAIT_SECONDS)
             waited += WAIT_SECONDS
         if entered.gone():
             raise HubbubError(GONE)
+
+    def _full(self) -> bool:
+        return sum(self._asked.values()) >= HISTORY_ASKED
 
     def open(self, session: Session) -> Place:
         """Count one more question of it, which `lacks` nothing, until its answer is out of here."""

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from hubbub.core.limits import HANDSHAKES, LINGER_SECONDS, SEND_BUFFER
 from hubbub.core.link import Link
+from hubbub.wire.websocket import Frames
 
 
 class Ended(Protocol):
@@ -24,6 +25,7 @@ class Ended(Protocol):
     secure: bool
     transport: asyncio.Transport | None
     link: Link | None
+    frames: Frames | None
 
     def connection_lost(self, error: Exception | None) -> None: ...
 
@@ -31,14 +33,15 @@ class Ended(Protocol):
 def leave(sock: Ended, leaving: Leaving) -> None:
     """End it, after what was written.
 
-    A peer that left in order needs no more, TLS does as much by itself, and what is long has a
-    time of its own.
+    A peer that left in order needs no more, unless it is to answer a Close frame (RFC 6455, 7.1.1);
+    TLS does as much by itself, and what is long has a time of its own.
     """
     transport, link = sock.transport, sock.link
     if transport is None or link is None:
         return
     few = transport.get_write_buffer_size() <= SEND_BUFFER
-    if sock.secure or not (link.reason and few and leaving.open):
+    answers = sock.frames is not None and not sock.frames.closed
+    if sock.secure or not ((link.reason or answers) and few and leaving.open):
         transport.close()
         return
     Farewell(transport, leaving)

@@ -46,6 +46,7 @@ from hubbub.web import dashboard, listing, openapi, prometheus, script
 from hubbub.web.ending import Ending
 from hubbub.web.guarded import (
     ADMISSION,
+    API,
     HEALTH,
     HISTORY,
     IDS,
@@ -282,7 +283,9 @@ class Application:
         except ValueError as error:
             return refused(400, str(error))
         limit, offset = wanted.get("limit", 100), wanted.get("offset", 0)
-        found = await listing.page(things(self._hub.broker), given.get("search", ""), limit, offset)
+        found = await listing.page(
+            things(self._hub.broker), self._hub.clock, given.get("search", ""), limit, offset
+        )
         return JSONResponse({kind: found.items, "count": found.total})
 
     async def _metrics(self, request: WebRequest) -> Response:
@@ -385,6 +388,8 @@ def _paging(given: Mapping[str, str], most: Mapping[str, int] = _PAGING) -> dict
     return {name: number_in(given, name, least) for name, least in most.items() if name in given}
 
 
-def _not_found(request: WebRequest, error: Exception) -> PlainTextResponse:
+def _not_found(request: WebRequest, error: Exception) -> Response:
     """A message-switch path without a login is answered as its clients know it."""
+    if request.url.path.startswith(API):
+        return refused(404, f"there is nothing at {request.url.path[:100]!r}: see {openapi.PATH}")
     return PlainTextResponse("Please log in.", 404)

@@ -16,6 +16,8 @@ from typing import Any, Final, NamedTuple
 
 from hubbub.core.audit import Left
 from hubbub.core.broker import Broker
+from hubbub.core.clock import Clock
+from hubbub.core.limits import PEEKED_BYTES, TURN_SECONDS
 from hubbub.core.message import Message
 from hubbub.core.queue import Queue
 from hubbub.core.replies import Reply
@@ -24,7 +26,7 @@ from hubbub.schema import name_shown
 
 LOOKED: Final = 2_000  # things of one turn: about a millisecond
 CALLS_OF_QUEUE: Final = 100  # messages of a queue that are looked at: each is read back
-CALLS_LOOKED: Final = 500  # and of all queues, in one turn: some milliseconds
+CALLS_LOOKED: Final = 500  # and of all queues
 
 
 class Thing(NamedTuple):
@@ -41,17 +43,24 @@ class Page(NamedTuple):
     total: int
 
 
-async def page(things: Iterator[Thing], search: str, limit: int, offset: int) -> Page:
-    """Those in whose name `search` is, in any case of letters, without the first `offset`."""
+async def page(
+    things: Iterator[Thing], clock: Clock, search: str, limit: int, offset: int
+) -> Page:
+    """Those in whose name `search` is, in any case of letters, without the first `offset`.
+
+    Some have to be read back, so a turn is bounded in time too.
+    """
     items: list[dict[str, Any]] = []
     count, wanted = 0, search.casefold()
+    began = clock.spent()
     for number, thing in enumerate(things, 1):
         if wanted in thing.name.casefold():
             count += 1
             if offset < count <= offset + limit:
                 items.append(thing.row())
-        if not number % LOOKED:
+        if not number % LOOKED or clock.spent() - began > TURN_SECONDS:
             await asyncio.sleep(0)
+            began = clock.spent()
     return Page(items, count)
 
 
@@ -102,8 +111,8 @@ def _calls(broker: Broker) -> Iterator[Thing]:
 def _waiting(broker: Broker) -> Iterator[tuple[Queue, int, Message]]:
     """The oldest messages of the queues that hold some, read back from the disk."""
     for queue in [one for one in broker.state.queues.values() if one.messages]:
-        for seq, number, _ in list(islice(queue.above(-1), CALLS_OF_QUEUE)):
-            message = broker.log.look(seq)
+        for seq, number, size in list(islice(queue.above(-1), CALLS_OF_QUEUE)):
+            message = broker.log.look(seq) if size <= PEEKED_BYTES else None
             if message is not None:
                 yield queue, number, message
 
@@ -166,8 +175,9 @@ def _delayed(broker: Broker) -> Iterator[Thing]:
 
 
 def _late(broker: Broker, seq: int, due: int) -> dict[str, Any]:
-    message = broker.log.look(seq)
-    topic, size = (message.topic, len(message.payload)) if message is not None else ("", 0)
+    large = broker.state.large.get(seq, 0)
+    message = broker.log.look(seq) if not large else None
+    topic, size = (message.topic, len(message.payload)) if message is not None else ("", large)
     client = message.client if message is not None else ""
     return _all_shown({"seq": seq, "due": due, "topic": topic, "bytes": size, "client": client})
 
