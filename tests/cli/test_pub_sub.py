@@ -77,7 +77,7 @@ def test_smq_publishes_too(hub: RunningHub) -> None:
 def test_status_shows_the_journal(hub: RunningHub) -> None:
     shown = hubbub("status", "--url", hub.url("http"))
     assert str(hub.data)[:20] in shown
-    assert "journal.committed" in shown
+    assert "journal: committed" in shown
 
 
 def test_what_cannot_be_done_is_one_line() -> None:

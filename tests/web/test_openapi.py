@@ -1,8 +1,7 @@
 """The description of the API is of its routes, and what it says of them holds.
 
 `schemathesis run http://HOST:PORT/api/v1/openapi.json --exclude-path /api/v1/tail` asks much more,
-by hand; what it says of `publish`, `ids` and `journal?to=` is that a schema cannot say all that is
-valid there.
+by hand; what it says of `publish` and `ids` is that a schema cannot say all that is valid there.
 """
 
 from __future__ import annotations

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from io import StringIO
 
 import pytest
+from rich.console import Console
+from typer.testing import CliRunner
 
+from hubbub.cli import app, status
 from tests.process import RunningHub
 
 pytestmark = pytest.mark.interop
@@ -18,6 +23,35 @@ def test_the_terminal_says_how_many_are_left_out(hub: RunningHub) -> None:
     said = call("status", "--url", hub.url("http"), "--limit", "2")
     assert "queues (2 of 3)" in said
     assert "clients (" not in said
+
+
+def test_it_is_said_in_words_with_units(hub: RunningHub) -> None:
+    call("pub", "t", "-m", "x", "--url", hub.url("mqtt"))
+    said = call("status", "--url", hub.url("http"))
+    shown = dict(re.findall(r"(?m)^ (\S.*?)  +(\S.*?) *$", said))
+    assert shown["messages in, in all"].isdecimal() and shown["compiled"] in ("yes", "no")
+    assert re.fullmatch(r"[\d.]+ (B|kB|MB)", shown["bytes received"])
+    assert shown["journal: commit of 99 % within"].endswith(" ms")
+    assert "_" not in "".join(shown), "no name of a program"
+
+
+def test_rates_come_first() -> None:
+    lately = {
+        "published": 12.0, "delivered": 3.0, "bytes_received": 1500.0, "bytes_sent": 0.0,
+        "dropped": 0.0, "cpu": 0.5, "memory": 66e6, "delivery_ms_50": 0.2, "delivery_ms_99": 1.5,
+    }  # fmt: skip
+    console = Console(file=StringIO(), width=80)
+    console.print(status.tables({"version": "1"}, lately)[0])
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    for words in ("12/s in, 3/s out", "1.5 kB/s in", "0.20 ms half", "50 %", "66.0 MB"):
+        assert words in text
+    assert text.index("messages") < text.index("version")
+
+
+@pytest.mark.parametrize("words", [("--help",), ("sub", "--help"), ("pipeline", "run", "--help")])
+def test_help_shows_no_type_of_a_flag(words: tuple[str, ...]) -> None:
+    said = CliRunner().invoke(app, words, env={"COLUMNS": "80"}).output
+    assert "--help" in said and "<bool>" not in said
 
 
 def call(*options: str) -> str:

@@ -80,7 +80,27 @@ class _Lazy(TyperGroup):
             return None
         command = typer.main.get_command(import_module(place.module).app)
         command.name, command.help, command.short_help = cmd_name, place.help, place.help
+        _say_no_bool(command)
         return command
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _plain(super().get_params(ctx))
+
+
+def _plain(params: list[Any]) -> list[Any]:
+    """A flag takes no word: help would show it as `<bool>`."""
+    for one in params:
+        if getattr(one, "is_flag", False):
+            one.metavar = ""
+    return params
+
+
+def _say_no_bool(command: Any) -> None:
+    """The same for a command, what is below it, and their `--help`."""
+    asked = command.get_params
+    command.get_params = lambda ctx: _plain(asked(ctx))
+    for below in getattr(command, "commands", {}).values():
+        _say_no_bool(below)
 
 
 app = typer.Typer(cls=_Lazy, no_args_is_help=True, pretty_exceptions_enable=False)

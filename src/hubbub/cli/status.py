@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from base64 import b64encode
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Annotated, Any, Final
 from urllib.error import HTTPError, URLError
 from urllib.parse import unquote
@@ -37,6 +40,12 @@ _STAMPS: Final = ("started", "time")
 _SHOWN: Final = 100  # clients, and queues: as many as anybody reads in a terminal
 _SECONDS: Final = 10.0  # a hub that does not answer in this time is not well
 
+NOTHING: Final[Mapping[str, float]] = MappingProxyType({})
+NEEDED: Final = frozenset(
+    ("published", "delivered", "bytes_received", "bytes_sent", "dropped", "cpu", "memory")
+)
+LATELY: Final = 30.0  # seconds; the hub makes a point every ten
+
 
 @app.command()
 def status(
@@ -52,7 +61,7 @@ def status(
         print(json.dumps(answer, indent=2))
         return
     console = Console(markup=False)
-    for table in tables(answer):
+    for table in tables(answer, _lately(url, token, answer)):
         console.print(table)
 
 
@@ -100,18 +109,35 @@ def _reason(body: bytes) -> str:
         return body.decode(errors="replace").strip()
 
 
-def tables(answer: dict[str, Any]) -> list[Table]:
-    """One table of the single values, then one for each list of things."""
+def _lately(url: str, token: str, answer: dict[str, Any]) -> dict[str, float]:
+    """The newest point of the hub's figures, of the last half minute; {} if there is none."""
+    try:
+        since = int(answer["time"]) - int(LATELY * 1e6)
+        figures = fetch(url, token, f"figures?since={max(since, 0)}")["figures"]
+        found = {name: float(column[-1]) for name, column in figures.items() if column}
+        return found if found.keys() >= NEEDED else {}
+    except (HubbubError, AttributeError, LookupError, TypeError, ValueError):
+        return {}
+
+
+def tables(answer: dict[str, Any], lately: Mapping[str, float] = NOTHING) -> list[Table]:
+    """One table of the single values, then one for each list of things.
+
+    `lately`: rates and times of the last seconds, which come first.
+    """
     single = Table("hub", "", show_edge=False, box=None)
     lists = []
+    for words, said in RATES:
+        if lately:
+            single.add_row(words, said(lately))
     for name, value in _flat(answer):
         if not isinstance(value, list):
-            single.add_row(_cell(name), _text(name, value))
+            single.add_row(words_of(name), _text(name, value))
         elif value:
             total = answer.get(f"{name.removesuffix('s')}_count")
             lists.append(_list_table(name, value, total))
         else:
-            single.add_row(_cell(name), "none")
+            single.add_row(words_of(name), "none")
     return [single, *lists]
 
 
@@ -120,8 +146,56 @@ def _text(name: str, value: Any) -> str:
     if name in _STAMPS:
         with contextlib.suppress(TypeError, ValueError, OverflowError, OSError):
             return datetime.fromtimestamp(value / 1e6).astimezone().isoformat(" ", "seconds")
-    text = f"{value:,}" if type(value) is int else str(value) or "none"
+    if type(value) in (int, float):
+        for pattern, said in _UNITS:
+            if re.search(pattern, name):
+                return said(value)
+    text = f"{value:,}" if type(value) is int else _SPOKEN.get(str(value), str(value))
     return for_stream(text, lines=False)
+
+
+def words_of(name: str) -> str:
+    """A key of the answer as one would say it."""
+    words = _WORDS.get(name) or name.replace("_ms_", "_within_").replace(".", ": ")
+    words = re.sub(r"within_(\d+)$", r"of_\1_%_within", words).replace("_", " ")
+    return _cell(words)
+
+
+def size(number: float) -> str:
+    """Bytes in words: 1.2 MB."""
+    for unit, least in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if number >= least:
+            return f"{number / least:,.1f} {unit}"
+    return f"{number:,.0f} B"
+
+
+RATES: Final[tuple[tuple[str, Callable[[Mapping[str, float]], str]], ...]] = (
+    ("messages", lambda now: f"{now['published']:,.0f}/s in, {now['delivered']:,.0f}/s out"),
+    ("network", lambda now: f"{size(now['bytes_received'])}/s in, {size(now['bytes_sent'])}/s out"),
+    ("lost", lambda now: f"{now['dropped']:,.1f}/s"),
+    ("delivered within", lambda now: _within(now, "delivery")),
+    ("committed within", lambda now: _within(now, "commit")),
+    ("processor", lambda now: f"{100 * now['cpu']:,.0f} %"),
+    ("memory", lambda now: size(now["memory"])),
+)  # fmt: skip
+_UNITS: Final[tuple[tuple[str, Callable[[float], str]], ...]] = (
+    (r"bytes|disk_", size),
+    (r"_ms_", lambda number: f"{number:,.2f} ms"),
+    (r"_seconds$", lambda number: f"{number:,.1f} s"),
+)
+_SPOKEN: Final = {"": "none", "True": "yes", "False": "no"}
+_WORDS: Final = {
+    "client_count": "clients", "queue_count": "queues", "messages_in": "messages in, in all",
+    "messages_out": "messages out, in all", "bytes_in": "bytes of messages in",
+    "connections": "connections open", "held_back": "publishers held back",
+    "journal.keep_bytes": "journal: kept at most", "journal.trouble": "journal: trouble",
+    "limits.not_taken": "limits: not taken because",
+}  # fmt: skip
+
+
+def _within(now: Mapping[str, float], what: str) -> str:
+    half, most = now.get(f"{what}_ms_50", 0.0), now.get(f"{what}_ms_99", 0.0)
+    return f"{half:,.2f} ms half of them, {most:,.2f} ms 99 of 100" if most else "–"
 
 
 def _cell(value: Any) -> str:

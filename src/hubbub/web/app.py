@@ -53,6 +53,7 @@ from hubbub.web.guarded import (
     JOURNAL,
     PAGE,
     PUBLISH,
+    QUEUE,
     READY,
     Guarded,
     refused,
@@ -120,6 +121,7 @@ class Application:
                 Route("/api/v1/ls/{kind}", self._list),
                 *self._looking.routes(),
                 *self._ending.routes(),
+                Route(QUEUE, self._queue, methods=["GET", "DELETE"]),
                 Route(openapi.PATH, self._described),
                 Route(JOURNAL, self._rows),
                 Route(HISTORY + "/{topic:path}", self._history),
@@ -224,6 +226,12 @@ class Application:
 
     async def _forget(self, request: WebRequest) -> Response:
         return await self._publish.forget(request)
+
+    async def _queue(self, request: WebRequest) -> Response:
+        """One route for both, so that a third method hears of both (RFC 9110, 10.2.1)."""
+        if request.method == "DELETE":
+            return await self._ending.queue(request)
+        return await self._looking.queue(request)
 
     async def _remove_id(self, request: WebRequest) -> Response:
         """A topic or a sub-topic has no number any more; what is retained there stays."""

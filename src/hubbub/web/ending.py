@@ -19,7 +19,6 @@ from starlette.routing import Route
 from hubbub.core.rights import DESTROY, MANAGE
 from hubbub.core.topics import QUEUE
 from hubbub.web.guarded import ADMISSION, CLIENTS, refused, session_of
-from hubbub.web.guarded import QUEUE as QUEUE_PATH
 from hubbub.web.publish import Inside
 
 OF_OTHERS: Final = "$SYS/#"  # who may manage the hub may end those who are there
@@ -34,10 +33,7 @@ class Ending:
         self._safe = safe
 
     def routes(self) -> list[Route]:
-        return [
-            Route(CLIENTS, self.client, methods=["DELETE"]),
-            Route(QUEUE_PATH, self.queue, methods=["DELETE"]),
-        ]
+        return [Route(CLIENTS, self.client, methods=["DELETE"])]
 
     async def client(self, request: Request) -> Response:
         given, broker = request.query_params, self._hub.broker

@@ -46,7 +46,7 @@ class JournalApi:
         given = request.query_params
         asked = "from" in given or "to" in given
         try:
-            begin = number_in(given, "from") if asked else 0
+            begin = number_in(given, "from") if "from" in given else 0
             end = number_in(given, "to") if "to" in given else MOST
             most = number_in(given, "most") if "most" in given else 0
         except ValueError as error:

@@ -107,7 +107,6 @@ class Looking:
             Route("/api/v1/traffic", self.traffic),
             Route(RETAINED, self.retained),
             Route(TAIL, self.tail),
-            Route(QUEUE_PATH, self.queue),
             Route(QUEUE_PATH + "/messages", self.purge, methods=["DELETE"]),
         ]
 

@@ -8,7 +8,7 @@ more of each.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 from starlette.routing import BaseRoute, Route
@@ -25,6 +25,7 @@ _TOPIC: Final = {"type": "string", "minLength": 1}
 _FILTER: Final = {
     **_TOPIC, "pattern": r"^(#|(\+|[^+#/\u0000]*)(/(\+|[^+#/\u0000]*))*(/#)?)$"
 }  # fmt: skip
+_PUBLISHED: Final = r"^(\$(queue|client|delayed)/)?[^$+#\u0000][^+#\u0000]*$"
 _SEQ: Final = {"type": "integer", "minimum": 0, "maximum": MOST}
 
 
@@ -192,7 +193,10 @@ def _line() -> type[msgspec.Struct]:
     """A line of `publish` as it is described: its properties are decoded later, but known."""
     fields: list[tuple[str, Any, Any]] = []
     for one in msgspec.structs.fields(Line):
-        if one.name == "properties":
+        if one.name == "topic":
+            said = Annotated[str, msgspec.Meta(pattern=_PUBLISHED)]
+            fields.append((one.name, said, msgspec.NODEFAULT))
+        elif one.name == "properties":
             fields.append((one.name, Properties | None, None))
         elif one.required:
             fields.append((one.name, one.type, msgspec.NODEFAULT))
