@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import selectors
 from typing import Any, Final, NamedTuple
 
 from hubbub.config.settings import Journal, Settings
@@ -21,7 +22,16 @@ LIVES: Final = 500  # connections to one hub
 WAITS: Final = ("switch",)  # where an answer may wait for seconds, and the end behind it too
 LONGEST: Final = 4096  # bytes said one by one
 
-_LOOP: Final = asyncio.new_event_loop()
+
+class _Deaf(selectors.DefaultSelector):
+    """Hears of no file while there is something to do: these connections have none, and to ask
+    costs more than most bytes that are said."""
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        return super().select(timeout) if timeout is None or timeout > 0 else []
+
+
+_LOOP: Final = asyncio.SelectorEventLoop(_Deaf())
 _SETTINGS: Final = Settings(listen=("127.0.0.1:0",), journal=Journal(record="none"))
 
 
