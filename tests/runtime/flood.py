@@ -2,7 +2,7 @@
 
     KIND PORT COUNT SECONDS     keeps COUNT connections open, and opens what was closed again
 
-Prints how many it opened, were closed by the other end, and could not be opened.
+Prints how many it opened, were closed by the other end, could not be opened, and were answered.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import resource
 import sys
 from collections import Counter
 from typing import Final, cast
+
+from hubbub.protocols.mqtt import codec
 
 # What is said at once on each connection, and nothing more.
 SAID: Final = {
@@ -23,7 +25,11 @@ SAID: Final = {
     "half-head": b"POST /publish/x HTTP/1.1\r\nHost: loc",
     "half-body": b"POST /api/v1/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{",
     "half-connect": b"\x10\x20\x00\x04MQTT",
+    "wrong-login": codec.connect(b"flood", True, 60, None, b"ann", b"wrong"),
+    "one-liner-again": b"GET /login/x HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "page-again": b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
 }
+AGAIN: Final = "-again"  # kinds that say it once more with each answer
 
 
 class Idle(asyncio.Protocol):
@@ -31,11 +37,18 @@ class Idle(asyncio.Protocol):
 
     def __init__(self, flood: Flood) -> None:
         self.flood = flood
+        self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.flood.counts["opened"] += 1
+        self.transport = cast(asyncio.Transport, transport)
         if self.flood.said:
-            cast(asyncio.Transport, transport).write(self.flood.said)
+            self.transport.write(self.flood.said)
+
+    def data_received(self, data: bytes) -> None:
+        self.flood.counts["answers"] += 1
+        if self.flood.again and self.transport is not None:
+            self.transport.write(self.flood.said)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.flood.counts["closed"] += 1
@@ -45,8 +58,9 @@ class Idle(asyncio.Protocol):
 
 class Flood:
     def __init__(self, kind: str, port: int, count: int) -> None:
+        self.again = kind.endswith(AGAIN)
         self.said, self.port, self.wanted = SAID[kind], port, count
-        self.counts: Counter[str] = Counter(opened=0, closed=0, refused=0)
+        self.counts: Counter[str] = Counter(opened=0, closed=0, refused=0, answers=0)
         self.missing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self, seconds: float) -> None:

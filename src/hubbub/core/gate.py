@@ -211,13 +211,14 @@ class Opening:
     connection that works in turns. `gone`: nobody waits for its answer any more. `site` says which
     requests of browsers it takes; who speaks HTTP asks
     it about each. `unwelcome`: why its address may have no such connection, whoever it is; `lacks`
-    says why one more of that user may not be.
+    says why one more of that user may not be. `turn` makes a call when there is time for who is
+    not let in: before an answer that needs no login, or refuses.
     """
 
     __slots__ = (
         "address", "port", "secure", "certificate", "websocket", "request", "gate", "credentials",
         "run", "close", "protocol", "challenge", "info", "argument", "mount", "site", "let_in",
-        "unwelcome", "lacks",
+        "unwelcome", "lacks", "turn",
         "refused", "until", "hold", "gone", "listens", "shared",
     )  # fmt: skip
 
@@ -251,6 +252,7 @@ class Opening:
         self.site = _EVERYWHERE
         self.let_in = _nobody_waits
         self.unwelcome = ""
+        self.turn: Callable[[Callable[[], None]], None] = at_once
         self.lacks: Callable[[Credentials], str] = _enough_room
         self.refused = _nobody_asks
         self.until: Callable[[float], None] = _never_over

@@ -10,25 +10,34 @@ from __future__ import annotations
 
 import asyncio
 import typing
+from collections.abc import Callable
 
 from hubbub.core.connection import NEVER
-from hubbub.core.limits import GONE_SECONDS
+from hubbub.core.limits import ASKED_SECONDS, GONE_SECONDS, WEIGHED_BYTES
 from hubbub.errors import ProtocolError
 from hubbub.runtime.binding import unheard
+from hubbub.runtime.door import HTTP, OTHER, TLS, Place, Turn
+from hubbub.runtime.guests import Guest, Visit
+from hubbub.runtime.handshake import FIRST
 from hubbub.runtime.strangers import Stranger
 from hubbub.runtime.waiting import Conversing
+from hubbub.wire.http import looks_like_http
 from hubbub.wire.source import source_of
 
 if typing.TYPE_CHECKING:
-    from hubbub.runtime.socket import Host, Place
+    from hubbub.runtime import socket
 
 
 class Arriving(Conversing):
-    """What a socket does until it is let in. `said`: bytes of a stranger; `counted`: it is open."""
+    """What a socket does until it is let in. `said`: bytes of a stranger; `counted`: it is open;
+    `kept`: what it said and nobody heard yet; `entered`: it is its turn to be heard.
+    """
 
-    __slots__ = ("waiting", "said", "stranger", "counted", "source", "unwelcome")
-    listener: Place
-    hub: Host
+    __slots__ = (
+        "waiting", "said", "stranger", "counted", "source", "unwelcome", "entered",
+    )  # fmt: skip
+    listener: socket.Place
+    hub: socket.Host
     young: bytes
     announced: bool
 
@@ -40,8 +49,15 @@ class Arriving(Conversing):
         self.counted = True
         self.source = ""  # the address that it is counted to
         self.unwelcome = ""  # why that may have no such connection
+        self.entered = False
 
     def data_received(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def read_on(self) -> None:
+        raise NotImplementedError
+
+    def _weigh(self) -> None:
         raise NotImplementedError
 
     def _stay(self) -> None:
@@ -98,9 +114,69 @@ class Arriving(Conversing):
         self.listener.departed(self.source)
         self._end(complaint)
 
+    # Being heard, in turns
+
+    def visit(self, data: bytes) -> None:
+        """A stranger says something: it is heard in its turn, and pays for the time that takes."""
+        if self.hub.door.open_to(self, self._place(data)):
+            self._enter(data)
+        elif self.transport is not None:
+            self.kept += data
+            self.transport.pause_reading()
+            if len(self.kept) > WEIGHED_BYTES:
+                self._weigh()
+
+    def come_in(self) -> None:
+        """It is its turn."""
+        kept, self.kept = self.kept, b""
+        if kept and self.transport is not None and not self.transport.is_closing():
+            self._enter(kept)
+            self.read_on()
+
+    def _enter(self, data: bytes) -> None:
+        door, stranger = self.hub.door, self.stranger
+        began, self.entered = door.clock(), True
+        try:
+            self.data_received(data)
+        finally:
+            self.entered = False
+        if stranger is not None and stranger in self.hub.strangers:
+            door.charge(stranger, door.clock() - began)
+
+    def _place(self, data: bytes) -> Place:
+        said = self.young or data
+        if self.protocol is not None:
+            kind = HTTP if self.protocol.raw_head else OTHER
+        elif said[0] == FIRST:
+            kind = TLS
+        else:
+            kind = HTTP if looks_like_http(said) else OTHER
+        return source_of(self.peer[0]), kind
+
+    def _take_turn(self, call: Callable[[], None]) -> None:
+        """Make a call for a request to the web application when there is time."""
+        stranger = self.stranger
+        if stranger is None or not isinstance(stranger.visitor, Visit):
+            call()
+            return
+        door, visit = self.hub.door, stranger.visitor
+
+        def called() -> None:
+            visit.late = False
+            door.charge(stranger, ASKED_SECONDS)
+            call()
+
+        turn = Turn(called)
+        if door.open_to(turn, (stranger.address, HTTP)):
+            turn.come_in()
+        else:
+            visit.late = True
+
     # Called by the room for strangers
 
     def occupied(self) -> bool:
+        if self.kept:
+            return self.hub.door.soon(self)
         if self.connection is not None:
             return self.held or self.connection.asking
         return self.held or (not self.young and unheard(self.transport))
@@ -115,6 +191,21 @@ class Arriving(Conversing):
             self.source, self.unwelcome = self.hub.arrivals.come(self.peer[0])
         self.stranger = Stranger(self, source_of(self.peer[0]), self.hub.clock.now())
         self.hub.strangers.add(self.stranger)
+
+    def _be_guest(self, guest: Guest) -> None:
+        """The web application has it, as a stranger still."""
+        if self.stranger is not None and self.transport is not None:
+            self.stranger.visitor = Visit(self.transport, guest)
+            self.hub.door.charge(self.stranger, ASKED_SECONDS)
+
+    def _be_known(self) -> None:
+        """It was let in, so what it said cost nothing."""
+        if self.stranger is not None:
+            self.hub.door.refund(self.stranger)
+        self.settle()
+        if self.kept:
+            self.hub.door.forget(self)
+            asyncio.get_running_loop().call_soon(self.come_in)
 
     def settle(self) -> None:
         """It is no stranger any more: it was let in, or is gone."""

@@ -22,14 +22,18 @@ class Guest(Protocol):
 
 
 class Visit:
-    """Such a connection, or one in its TLS handshake, as a stranger (`strangers.Visitor`)."""
+    """Such a connection, or one in its TLS handshake, as a stranger (`strangers.Visitor`).
+
+    `late`: its answer waits at the door (`door`), as those of a flood do.
+    """
 
     def __init__(self, transport: asyncio.Transport, guest: Guest | None = None) -> None:
         self._transport = transport
         self._guest = guest
+        self.late = False
 
     def occupied(self) -> bool:
-        return self._guest is not None and self._guest.waits_since() is None
+        return self._guest is not None and not self.late and self._guest.waits_since() is None
 
     def turn_away(self) -> None:
         self._transport.abort()

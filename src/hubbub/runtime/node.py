@@ -61,6 +61,7 @@ from hubbub.runtime.busypoll import BusyPoll
 from hubbub.runtime.control import Control
 from hubbub.runtime.deadlines import Deadlines
 from hubbub.runtime.dialer import Dialer, Line
+from hubbub.runtime.door import Door
 from hubbub.runtime.figures import Figures
 from hubbub.runtime.guests import Guest
 from hubbub.runtime.listener import Listener
@@ -122,6 +123,7 @@ class Node:
         self.web: WebApplication | None = None
         self.broker = Broker(self.clock, Log(self.clock), "none")
         self.strangers = Strangers(STRANGERS, self.broker.metrics)
+        self.door = Door(self.broker.metrics)
         self.waiting = Waiting(self.broker.metrics)
         self.rates = Rates(self.clock, self.broker.metrics)
         self.arrivals = Arrivals(self.clock, self.broker.metrics)
@@ -254,6 +256,7 @@ class Node:
             broker.archive = self.archive = JournalArchive(
                 broker, journal.directory.path, self.schedule
             )
+        self.door = Door(broker.metrics)
         self.waiting = Waiting(broker.metrics)
         self.rates = Rates(self.clock, broker.metrics)
         self.arrivals = Arrivals(self.clock, broker.metrics)

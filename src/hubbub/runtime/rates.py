@@ -377,6 +377,7 @@ class Paying:
     busy: bool
     held: bool
     paused: bool
+    kept: bytes
 
     def data_received(self, data: bytes) -> None:
         raise NotImplementedError
@@ -478,7 +479,7 @@ class Paying:
         if self.transport is None or self.transport.is_closing():
             return
         toll = self.toll
-        if self.busy or self.held or self.paused or self.slowed():
+        if self.busy or self.held or self.paused or self.kept or self.slowed():
             return
         if toll is not None and toll.left:
             asyncio.get_running_loop().call_soon(self.data_received, b"")

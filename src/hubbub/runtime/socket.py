@@ -39,10 +39,11 @@ from hubbub.runtime.arrivals import Arrivals
 from hubbub.runtime.arriving import Arriving
 from hubbub.runtime.binding import acknowledge
 from hubbub.runtime.deadlines import Deadlines
+from hubbub.runtime.door import Door
 from hubbub.runtime.expiry import Expiring, Expiry
 from hubbub.runtime.farewell import Leaving, leave
 from hubbub.runtime.framing import WebSocketFraming
-from hubbub.runtime.guests import Guest, Guests, Visit
+from hubbub.runtime.guests import Guest, Guests
 from hubbub.runtime.handshake import FIRST, REFUSED, first_record, not_in_clear
 from hubbub.runtime.rates import Paying, Rates, Toll
 from hubbub.runtime.strangers import Stranger, Strangers
@@ -81,6 +82,7 @@ class Host(typing.Protocol):
     deadlines: Deadlines[Socket]
     sockets: set[Socket]
     strangers: Strangers
+    door: Door
     waiting: Waiting
     rates: Rates
     arrivals: Arrivals
@@ -120,7 +122,7 @@ class Place(typing.Protocol):
     ) -> None: ...  # fmt: skip
 
 
-class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
+class Socket(asyncio.Protocol, Paying, Arriving, Expiring):
     """One accepted connection, from its first byte to its last."""
 
     __slots__ = (
@@ -197,6 +199,9 @@ class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
     # Called by the loop
 
     def data_received(self, data: bytes) -> None:
+        if self.stranger is not None and data and not self.entered:
+            self.visit(data)
+            return
         unframed = False
         if self.toll is not None:
             data = self.part_of(self.toll, data)
@@ -367,12 +372,13 @@ class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
         if reason and (told or self.reason not in ("", STOPPING)):
             log.info("%s:%d closed: %s%s", *self.peer, reason, self._whose(), extra=self._known())
         self.hub.deadlines.forget(self)
+        self.hub.door.forget(self)
         self.hub.waiting.forget(self)
         if self.toll is not None:
             self.hub.rates.leave(self.toll)
         # The heap of deadlines may hold this object for a while: let go of what is large.
         self.transport = self.link = self.frames = None
-        self.young = b""
+        self.young = self.kept = b""
         if connection is not None:
             self.connection = None
             connection.lost(reason)
@@ -569,6 +575,7 @@ class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
         self.opening.site = self.listener.site(self.secure)
         self.opening.let_in = self._let_in
         self.opening.unwelcome = self.unwelcome
+        self.opening.turn = self._take_turn
         if self.protocol is not None:  # web pages count by address
             self.opening.lacks = self.hub.arrivals.lacks
         self.opening.listens = self._listens
@@ -624,8 +631,7 @@ class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
         self.hub.deadlines.forget(self)
         guest = self.listener.adopt(self.transport, data, self._opening(request))
         self.listener.guests.add(self.transport, guest, self.source)
-        if self.stranger is not None:
-            self.stranger.visitor = Visit(self.transport, guest)
+        self._be_guest(guest)
 
     def _feed_frames(self, data: bytes) -> None:
         frames, connection = self.frames, self.connection
@@ -652,7 +658,7 @@ class Socket(asyncio.Protocol, Arriving, Paying, Expiring):
             self.link.close("")
 
     def _let_in(self, whose: str, client: str) -> None:
-        self.settle()
+        self._be_known()
         if self.connection is not None:  # else the web application has it
             whose = whose or owner("", self.peer[0])
             self.toll = self.toll_of(self.hub.rates, whose, client)

@@ -38,14 +38,18 @@ class Visitor(Protocol):
 
 
 class Stranger:
-    """One connection: who it is now, where it comes from, and since when it is here."""
+    """One connection: who it is now, where it comes from, and since when it is here.
 
-    __slots__ = ("visitor", "address", "came")
+    `paid`: seconds of the hub's time that were charged for it (`door`).
+    """
+
+    __slots__ = ("visitor", "address", "came", "paid")
 
     def __init__(self, visitor: Visitor, address: str, came: float) -> None:
         self.visitor = visitor
         self.address = address
         self.came = came
+        self.paid = 0.0
 
 
 class Strangers:

@@ -67,10 +67,10 @@ class Holder(Protocol):
 
 class Conversing:
     """What a socket makes the hub keep. `received` counts its bytes; `half` is what that was when
-    something half sent grew last, at `quiet`.
+    something half sent grew last, at `quiet`; `kept` was read of a stranger that stands in line.
     """
 
-    __slots__ = ("half", "quiet")
+    __slots__ = ("half", "quiet", "kept")
     link: Link | None
     connection: Connection | None
     frames: Frames | None
@@ -88,6 +88,7 @@ class Conversing:
     def __init__(self) -> None:
         self.half = 0
         self.quiet = 0.0
+        self.kept = b""
 
     def run(self, action: Callable[[], None]) -> None:
         raise NotImplementedError
@@ -100,7 +101,7 @@ class Conversing:
         return Whose.known(shown.owner if shown is not None else owner("", self.peer[0]))
 
     def weight(self, shared: set[int] | None = None) -> int:
-        link, half = self.link, self._half()
+        link, half = self.link, self._half() + len(self.kept)
         if self.toll is not None:
             half += self.toll.left
         connection = self.connection

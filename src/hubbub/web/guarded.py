@@ -132,6 +132,7 @@ class Guarded:
             return refused(*elsewhere)
         token = self._token()
         if path in OPEN or path.startswith(PAGE):
+            await self._turn()
             scope[DOOR] = Door(self._opening, token, self._everything, self._ask)
             return None
         if not shown:
@@ -141,12 +142,15 @@ class Guarded:
         if path.startswith(API) and token:
             lacks = self._visits.tokens.lacks(_bearer(shown), token, self._opening, again=True)
             if lacks:
+                await self._turn()
                 self._opening.turn_away("", "", f"{path[:100]} wants the token of the API")
                 return _wants_token(headers, lacks)
             scope[ADMISSION] = self._everything
             self._opening.let_in("", "")
             return None
         admission, reason = await self._ask(*authorization(shown))
+        if admission is None:
+            await self._turn()
         if admission is None and path.startswith(API):
             return refused(401, words_of(reason), _challenge(headers))
         if admission is None:
@@ -162,6 +166,17 @@ class Guarded:
         admission = scope[ADMISSION] = visit.admitted(self._opening)
         self._opening.let_in(admission.owner, "")
         return _missing(self._broker, scope["path"], admission)
+
+    async def _turn(self) -> None:
+        """Until there is time for who is not let in."""
+        turn = asyncio.get_running_loop().create_future()
+
+        def come() -> None:
+            if not turn.done():
+                turn.set_result(None)
+
+        self._opening.turn(come)
+        await turn
 
     async def _ask(self, user: str, secret: bytes) -> tuple[Admission | None, str]:
         answer = asyncio.get_running_loop().create_future()
