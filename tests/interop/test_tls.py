@@ -20,6 +20,7 @@ import pytest
 import uvloop
 
 from hubbub.config.settings import Journal, Listener, Settings, Tls
+from hubbub.core.limits import REFUSALS_TOLD
 from hubbub.runtime.node import Node
 from hubbub.web.app import Application
 from tests.certificates import Authority
@@ -232,6 +233,30 @@ def test_handshakes_that_come_to_nothing(
             silent.close()
             assert await ask(hub, authority.client(), CONNECT, 4) == CONNACK
         assert caplog.text.count("TLS handshake: ") >= 4
+
+    run(main())
+
+
+def test_a_refused_handshake_is_told_of_as_a_login_is(
+    run: Run, authority: Authority, server: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However many there are: so many lines a minute and no more."""
+
+    async def main() -> None:
+        async with serving(
+            tls=Tls(certificate=server, client_ca=str(authority.file), require_certificate=True)
+        ) as hub:
+            audit = hub.broker.audit
+            for _ in range(REFUSALS_TOLD // 2 + 4):
+                with contextlib.suppress(OSError):
+                    assert await ask(hub, authority.client(), CONNECT, 4) != CONNACK
+            async with asyncio.timeout(10):
+                while hub.listeners[0].connections or hub.listeners[0].handshakes:
+                    await asyncio.sleep(0.02)
+            told = [one.getMessage() for one in caplog.records if one.name == "hubbub.audit"]
+            assert len(told) == REFUSALS_TOLD // 2
+            assert "TLS handshake: peer did not return a certificate" in told[0]
+            assert "127.0.0.1" in told[0] and len(audit.refusals.last("", "")) >= 60
 
     run(main())
 

@@ -27,7 +27,7 @@ from hubbub.auth import certificates
 from hubbub.config.settings import Listener as ListenerSettings
 from hubbub.config.settings import networks, parse_address
 from hubbub.core.connection import Protocol
-from hubbub.core.gate import Gate
+from hubbub.core.gate import Gate, Opening
 from hubbub.core.limits import HANDSHAKES
 from hubbub.core.log import DISK, LEVELS
 from hubbub.runtime.binding import BACKLOG, ServerSocket, keep_alive
@@ -152,6 +152,16 @@ class Listener:
         """About once a second."""
         self.guests.sweep(now)
 
+    def _not_shaken(self, peer: tuple[str, int], error: BaseException | None) -> None:
+        """One that was refused is told of as a login is; of one that went away there is a line."""
+        said = f"TLS handshake: {reason_of(error)}"
+        if not isinstance(error, ssl.SSLError):
+            log.info("%s:%d closed: %s", *peer, said)
+            return
+        opening = Opening(self.gate, *peer, True)
+        opening.protocol = "tls"
+        self.hub.broker.audit.turned_away(opening, "", "", said)
+
     def shake_hands(
         self, transport: asyncio.Transport, context: ssl.SSLContext, data: bytes,
         stranger: Stranger | None = None, peer: tuple[str, int] = ("", 0), source: str = "",
@@ -170,7 +180,7 @@ class Listener:
             self.handshakes.pop(transport, None)
             error = done.exception() if not done.cancelled() else None
             if not inner.made:
-                log.info("%s:%d closed: TLS handshake: %s", *peer, reason_of(error))
+                self._not_shaken(peer, error)
                 inner.settle()
                 self.departed(source)
             elif inner.stranger is not None:
