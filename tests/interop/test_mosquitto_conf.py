@@ -147,6 +147,60 @@ def test_what_cannot_be_followed_stops_the_start(tmp_path: Path) -> None:
     assert done.stderr.startswith("hubbub: mosquitto.conf:2: plugin /usr/lib/dynsec.so: ")
 
 
+def run_mosquitto(folder: Path, port: int) -> subprocess.Popen[bytes]:
+    """One that keeps its state in that folder, once it answers."""
+    (folder / "old.conf").write_text(
+        f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence true\n"
+        f"persistence_location {folder}/\nuser root\n"
+    )
+    broker = subprocess.Popen(("mosquitto", "-c", folder / "old.conf"), stderr=subprocess.DEVNULL)
+    ask = ("mosquitto_pub", "-p", str(port), "-t", "ready", "-n")
+    by = time.monotonic() + WAIT
+    while subprocess.run(ask, stderr=subprocess.DEVNULL, timeout=WAIT).returncode:
+        assert broker.poll() is None and time.monotonic() < by
+        time.sleep(0.05)
+    return broker
+
+
+@pytest.mark.skipif(shutil.which("mosquitto") is None, reason="no mosquitto: apt install mosquitto")
+def test_what_mosquitto_left_is_said_and_carried_over(tmp_path: Path) -> None:
+    """As docs/migrate/mosquitto.md says it: a bridge to the old broker over the file moved away."""
+    old = tmp_path / "old"
+    old.mkdir()
+    payload = b"line\nends \x00\xff"
+    before = run_mosquitto(tmp_path, port := free_port())
+    try:
+        at = ("-p", str(port), "-q", "1")
+        keeper = ("-i", "keeper", "-c", "-t", "alarm/+", "-E")
+        command = ("mosquitto_pub", *at, "-t", "plant/1", "-r", "-s")
+        subprocess.run(command, input=payload, check=True, timeout=WAIT)
+        subprocess.run(("mosquitto_sub", *at, *keeper), check=True, timeout=WAIT)
+        subprocess.run(("mosquitto_pub", *at, "-t", "alarm/x", "-m", "y"), check=True, timeout=WAIT)
+    finally:
+        before.terminate()
+        before.wait(WAIT)
+    file = tmp_path / "mosquitto.conf"
+    file.write_text(f"persistence true\npersistence_location {tmp_path}\n")
+    command = (sys.executable, "-m", "hubbub", "serve", "-c", str(file))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT)
+    held = "1 retained message, 1 session, 1 subscription, 1 queued message"
+    assert done.returncode == 2 and held in done.stderr
+    (tmp_path / "mosquitto.db").rename(old / "mosquitto.db")
+    after = run_mosquitto(old, port)
+    file.write_text(
+        f"{file.read_text()}connection old\naddress 127.0.0.1:{port}\ntopic # in 1\n"
+    )
+    hub = RunningHub(tmp_path, "-c", str(file))
+    try:
+        mine = hub.address.rpartition(":")[2]
+        command = ("mosquitto_sub", "-p", mine, "-t", "plant/#", "-C", "1", "-N", "-W", str(WAIT))
+        assert subprocess.run(command, capture_output=True, timeout=WAIT).stdout == payload
+    finally:
+        hub.stop()
+        after.terminate()
+        after.wait(WAIT)
+
+
 def test_the_flags_mean_what_they_mean_there(tmp_path: Path) -> None:
     port = free_port()
     hub = RunningHub(tmp_path / "data", "-p", str(port), "-v")

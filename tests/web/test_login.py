@@ -144,7 +144,8 @@ async def test_rights_are_those_of_who_logged_in(serve: Serve, users: str, rules
     async with serve(password_file=users, acl_file=rules) as browser:
         word = (await browser.login(user="eve", password="nosy")).json()["csrf"]
         answer = await browser.http.get(STATUS)
-        assert answer.status_code == 403 and "$SYS/#" in answer.text
+        assert answer.status_code == 403 and "$SYS/#" in answer.json()["detail"]
+        assert answer.headers["content-type"] == "application/problem+json"
         assert await browser.publish(word) == 403
         word = (await browser.login(user="ann", password="secret")).json()["csrf"]
         assert (await browser.http.get(STATUS)).status_code == 200

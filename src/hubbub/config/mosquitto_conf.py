@@ -31,10 +31,14 @@ _INCLUDES: Final = 10  # include_dir within include_dir
 
 
 class Reading(NamedTuple):
-    """Settings as TOML would say them, and a line about each option that has no effect."""
+    """Settings as TOML would say them, and a line about each option that has no effect.
+
+    `database`: where that mosquitto kept its state, None if nowhere.
+    """
 
     tree: dict[str, Any]
     notes: list[str]
+    database: Path | None
 
 
 class _Line(NamedTuple):
@@ -227,7 +231,7 @@ _SAME: Final = frozenset({
     "allow_duplicate_messages", "auth_plugin_deny_special_chars", "autosave_interval",
     "autosave_on_changes",
     "bridge_attempt_unsubscribe", "bridge_tls_use_os_certs", "connection_messages", "dhparamfile",
-    "log_timestamp", "log_timestamp_format", "persistence_file", "retry_interval",
+    "log_timestamp", "log_timestamp_format", "retry_interval",
     "set_tcp_nodelay", "store_clean_interval", "websockets_headers_size",
     "websockets_log_level",
 })  # fmt: skip
@@ -309,6 +313,7 @@ class _Reader:
         self.listener = self.default
         self.bridge: dict[str, Any] | None = None
         self.apart = False
+        self.database = "mosquitto.db"
         self.own: dict[str, Callable[[_Line], None]] = {
             "listener": self._listener,
             "port": self._port,
@@ -326,6 +331,7 @@ class _Reader:
             "log_dest": self._log_dest,
             "psk_file": self._psk_file,
             "user": self._user,
+            "persistence_file": self._persistence_file,
         }
 
     def take(self, line: _Line) -> None:
@@ -454,6 +460,9 @@ class _Reader:
                 "the hub does not change its user; start it as that user, or say `user root`"
             )
 
+    def _persistence_file(self, line: _Line) -> None:
+        self.database = _text(line)
+
     # The end
 
     def finish(self) -> Reading:
@@ -479,7 +488,9 @@ class _Reader:
             _finish_tls(self.tree, "1883", keys)
         if self.bridges:
             self.tree["bridge"] = [_with_tls(bridge) for bridge in self.bridges]
-        return Reading(self.tree, self.notes)
+        kept = self.tree["journal"]["record"] != "none"
+        place = Path(self.tree.get("data", "."), self.database) if kept else None
+        return Reading(self.tree, self.notes, place)
 
 
 def _finished(listener: dict[str, Any], prefixes: list[str], keys: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from hubbub.config import exposed, mosquitto_conf
+from hubbub.config import exposed, mosquitto_conf, mosquitto_db
 from hubbub.config.settings import Bridge, Listener, Settings, networks, parse_address
 from hubbub.errors import SettingError
 
@@ -50,7 +50,7 @@ def load(
 
     SettingError says which setting, from where, what was expected and what to do.
     """
-    tree = _read(Path(file)) if file is not None else {}
+    tree, database = _read(Path(file)) if file is not None else ({}, None)
     _refuse_unknown(tree, Settings, "", str(file))
     settings = _convert(tree, str(file))
     for name, value in sorted(environment.items()):
@@ -66,17 +66,20 @@ def load(
     complaint = exposed.complaint("the configuration", file) if file is not None and secret else ""
     if complaint:
         log.warning(complaint)
+    if database is not None:
+        mosquitto_db.refuse_to_lose(database, Path(settings.data))
     return settings
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> tuple[dict[str, Any], Path | None]:
+    """What it says, and the state that its mosquitto left, None without."""
     if file.suffix != ".toml":
-        tree, notes = mosquitto_conf.read(file)
+        tree, notes, database = mosquitto_conf.read(file)
         for note in notes:
             log.warning(note)
-        return tree
+        return tree, database
     try:
-        return tomllib.loads(file.read_text("utf-8"))
+        return tomllib.loads(file.read_text("utf-8")), None
     except OSError as error:
         raise SettingError(f"cannot read the configuration {file}: {error.strerror}") from None
     except ValueError as error:

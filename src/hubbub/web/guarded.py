@@ -251,4 +251,5 @@ def _missing(broker: Broker, path: str, admission: Admission) -> Response | None
         return None
     if broker.may(asks, TRACE, _SHOWN):
         return None
-    return PlainTextResponse(broker.refuse(asks, TRACE, _SHOWN) + "\n", 403)
+    why = broker.refuse(asks, TRACE, _SHOWN)
+    return refused(403, why) if path.startswith(API) else PlainTextResponse(why + "\n", 403)

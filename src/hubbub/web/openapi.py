@@ -202,7 +202,7 @@ def _line() -> type[msgspec.Struct]:
             fields.append((one.name, one.type, msgspec.NODEFAULT))
         else:
             fields.append((one.name, one.type, one.default))
-    return msgspec.defstruct("Line", fields)
+    return msgspec.defstruct("Line", fields, forbid_unknown_fields=True)
 
 
 _PROBLEM: Final = {
@@ -227,8 +227,6 @@ def _operation(name: str, path: str, kinds: tuple[str, ...]) -> dict[str, Any]:
     }
     for status in sorted({400, 401, 403, 503, *operation.refuses}):
         problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-        if status == 403:  # also as a line of text
-            problem["text/plain"] = {"schema": {"type": "string"}}
         said["responses"][str(status)] = {"description": "refused", "content": problem}
     if name.startswith("POST"):
         said["requestBody"] = {"content": {"application/json": _LINE}}
