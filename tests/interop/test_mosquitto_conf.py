@@ -172,8 +172,8 @@ def test_what_mosquitto_left_is_said_and_carried_over(tmp_path: Path) -> None:
     try:
         at = ("-p", str(port), "-q", "1")
         keeper = ("-i", "keeper", "-c", "-t", "alarm/+", "-E")
-        command = ("mosquitto_pub", *at, "-t", "plant/1", "-r", "-s")
-        subprocess.run(command, input=payload, check=True, timeout=WAIT)
+        keep = ("mosquitto_pub", *at, "-t", "plant/1", "-r", "-s")
+        subprocess.run(keep, input=payload, check=True, timeout=WAIT)
         subprocess.run(("mosquitto_sub", *at, *keeper), check=True, timeout=WAIT)
         subprocess.run(("mosquitto_pub", *at, "-t", "alarm/x", "-m", "y"), check=True, timeout=WAIT)
     finally:
@@ -193,8 +193,8 @@ def test_what_mosquitto_left_is_said_and_carried_over(tmp_path: Path) -> None:
     hub = RunningHub(tmp_path, "-c", str(file))
     try:
         mine = hub.address.rpartition(":")[2]
-        command = ("mosquitto_sub", "-p", mine, "-t", "plant/#", "-C", "1", "-N", "-W", str(WAIT))
-        assert subprocess.run(command, capture_output=True, timeout=WAIT).stdout == payload
+        read = ("mosquitto_sub", "-p", mine, "-t", "plant/#", "-C", "1", "-N", "-W", str(WAIT))
+        assert subprocess.run(read, capture_output=True, timeout=WAIT).stdout == payload
     finally:
         hub.stop()
         after.terminate()

@@ -1,7 +1,7 @@
 """The description of the API is of its routes, and what it says of them holds.
 
 `schemathesis run http://HOST:PORT/api/v1/openapi.json --exclude-path /api/v1/tail` asks much more,
-by hand; what it says of `publish` and `ids` is that a schema cannot say all that is valid there.
+by hand.
 """
 
 from __future__ import annotations
@@ -83,3 +83,31 @@ async def test_what_is_described_holds_at_its_edges(api: httpx.AsyncClient) -> N
                 assert answer.is_success == valid, (where, given, answer.text[:200])
                 kinds = operation["responses"][str(answer.status_code)]["content"]
                 assert answer.headers["content-type"].partition(";")[0] in kinds, (where, given)
+
+
+async def test_what_a_line_may_be_is_described(api: httpx.AsyncClient) -> None:
+    """What the hub refuses of a line, the schema refuses too."""
+    line = (await api.get(openapi.PATH)).json()["components"]["schemas"]["Line"]
+    assert line["additionalProperties"] is False
+    nul = "a" + chr(0)
+    for name, wrong, right in (
+        ("topic", "a/#", "a\r\n"), ("topic", nul, "$queue/x"), ("base64", "%", "AAEC"),
+        ("correlation", "AAE", "AAE="), ("reply_to", "+", "b"), ("subtopic", nul, "c"),
+        ("content_type", nul, "\x1b"),
+    ):  # fmt: skip
+        for value, valid in ((wrong, False), (right, True)):
+            answer = await api.post("/api/v1/publish", json={"topic": "t", name: value})
+            assert answer.is_success == valid, (name, value, answer.text)
+            fits = re.search(line["properties"][name]["pattern"], value) is not None
+            assert fits == valid, (name, value)
+    assert (await api.post("/api/v1/publish", json={"topic": "t", "more": 1})).status_code == 400
+
+
+async def test_ids_takes_one_of_two(api: httpx.AsyncClient) -> None:
+    said = (await api.get(openapi.PATH)).json()["paths"]["/api/v1/ids"]["delete"]
+    [one] = said["parameters"]
+    assert one["required"] and one["in"] == "query" and one["schema"]["maxProperties"] == 1
+    assert not one["schema"]["additionalProperties"]
+    for given in ({"topic": "a"}, {"topic": "a", "subtopic": "b"}, {}):
+        answer = await api.delete("/api/v1/ids", params=given)
+        assert (answer.status_code == 400) == (len(given) != 1), answer.text

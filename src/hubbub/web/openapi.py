@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 from hubbub.core.limits import FIGURES_KEPT, HISTORY_MESSAGES, REFUSALS_KEPT
 from hubbub.web.journal import MEDIA_TYPE
 from hubbub.web.numbers import MOST
-from hubbub.web.publish import Line, Properties
+from hubbub.web.publish import Line
 
 PATH: Final = "/api/v1/openapi.json"
 _BELOW: Final = "/api/v1/"
@@ -26,6 +26,8 @@ _FILTER: Final = {
     **_TOPIC, "pattern": r"^(#|(\+|[^+#/\u0000]*)(/(\+|[^+#/\u0000]*))*(/#)?)$"
 }  # fmt: skip
 _PUBLISHED: Final = r"^(\$(queue|client|delayed)/)?[^$+#\u0000][^+#\u0000]*$"
+_BASE64: Final = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+_NO_NUL: Final = r"^[^\u0000]*$"
 _SEQ: Final = {"type": "integer", "minimum": 0, "maximum": MOST}
 
 
@@ -60,6 +62,10 @@ _PAGE: Final = (
 )
 KINDS: Final = Parameter("kind", _NAME, "which kind of thing", True)
 _A_TOPIC: Final = Parameter("topic", _TOPIC, "a topic, without wildcards", True)
+_ONE_OF_TWO: Final = {  # in a query an object is its members: `?topic=NAME`
+    "type": "object", "properties": {"topic": _TOPIC, "subtopic": _TOPIC},
+    "minProperties": 1, "maxProperties": 1, "additionalProperties": False,
+}  # fmt: skip
 _A_QUEUE: Final = Parameter("name", _TOPIC, "the queue, without $queue/", True)
 
 OPERATIONS: Final[dict[str, Operation]] = {
@@ -148,10 +154,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     ),
     "DELETE /api/v1/ids": Operation(
         "Take the number of a topic or of a sub-topic away: one of the two",
-        (
-            Parameter("topic", _TOPIC, "the name of a topic"),
-            Parameter("subtopic", _TOPIC, "the name of a sub-topic"),
-        ),
+        (Parameter("which", _ONE_OF_TWO, "?topic=NAME or ?subtopic=NAME", True),),
         refuses=(404, 409),
     ),
     f"GET {PATH}": Operation("This description"),
@@ -189,19 +192,29 @@ def document(routes: Iterable[BaseRoute], kinds: Iterable[str], version: str) ->
     }
 
 
+_Text = Annotated[str, msgspec.Meta(max_length=8_192, pattern=_NO_NUL)]
+_Base64 = Annotated[str, msgspec.Meta(pattern=_BASE64)]
+_Described = msgspec.defstruct("Properties", [("user", list[tuple[_Text, _Text]], [])])
+# What of a line its types do not say: some of it is decoded later, and some looked at by hand.
+_SAID: Final[dict[str, Any]] = {
+    "topic": Annotated[str, msgspec.Meta(pattern=_PUBLISHED)],
+    "base64": _Base64,
+    "content_type": _Text,
+    "reply_to": Annotated[str, msgspec.Meta(max_length=8_192, pattern=r"^[^+#\u0000]*$")],
+    "correlation": _Base64,
+    "subtopic": _Text,
+    "properties": _Described | None,
+}
+
+
 def _line() -> type[msgspec.Struct]:
-    """A line of `publish` as it is described: its properties are decoded later, but known."""
+    """A line of `publish` as it is described."""
     fields: list[tuple[str, Any, Any]] = []
     for one in msgspec.structs.fields(Line):
-        if one.name == "topic":
-            said = Annotated[str, msgspec.Meta(pattern=_PUBLISHED)]
-            fields.append((one.name, said, msgspec.NODEFAULT))
-        elif one.name == "properties":
-            fields.append((one.name, Properties | None, None))
-        elif one.required:
-            fields.append((one.name, one.type, msgspec.NODEFAULT))
-        else:
-            fields.append((one.name, one.type, one.default))
+        default = one.default if isinstance(one.default, str | int | float) else ""
+        default = None if one.name == "properties" else default
+        kind = _SAID.get(one.name, one.type)
+        fields.append((one.name, kind, msgspec.NODEFAULT if one.required else default))
     return msgspec.defstruct("Line", fields, forbid_unknown_fields=True)
 
 
