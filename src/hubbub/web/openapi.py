@@ -211,10 +211,9 @@ def _line() -> type[msgspec.Struct]:
     """A line of `publish` as it is described."""
     fields: list[tuple[str, Any, Any]] = []
     for one in msgspec.structs.fields(Line):
-        default = one.default if isinstance(one.default, str | int | float) else ""
-        default = None if one.name == "properties" else default
         kind = _SAID.get(one.name, one.type)
-        fields.append((one.name, kind, msgspec.NODEFAULT if one.required else default))
+        plain = "" if kind is _Base64 else None if one.name == "properties" else one.default
+        fields.append((one.name, kind, msgspec.NODEFAULT if one.required else plain))
     return msgspec.defstruct("Line", fields, forbid_unknown_fields=True)
 
 
