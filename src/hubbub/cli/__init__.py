@@ -35,33 +35,120 @@ HOW: Final = "run `pip install '.[{}]'` where Hubbub's source is"
 
 
 class _Command(NamedTuple):
-    """Where a command lives: a module that has `app`, and the sentence of `hubbub --help`."""
+    """Where a command lives: a module that has `app`, the sentence of `hubbub --help`, and what
+    its own help shows as examples.
+    """
 
     module: str
     help: str
+    examples: tuple[str, ...] = ()
 
 
-_COMMANDS: Final[dict[str, _Command]] = {
-    "serve": _Command("hubbub.cli.serve", "Run the hub: every protocol on every port."),
-    "status": _Command("hubbub.cli.status", "Show what a running hub is doing."),
-    "top": _Command("hubbub.cli.top", "Watch what a running hub does, in figures a second."),
-    "ls": _Command("hubbub.cli.ls", "List sessions, subscriptions, queues and more of a hub."),
-    "pub": _Command("hubbub.cli.pub", "Publish messages, over MQTT or SMQ."),
-    "sub": _Command("hubbub.cli.sub", "Print messages as they arrive, over MQTT or SMQ."),
-    "history": _Command("hubbub.cli.past", "Print what was published before, from the journal."),
-    "rr": _Command("hubbub.cli.rr", "Send a request over MQTT and print the response."),
-    "probe": _Command("hubbub.cli.probe", "Show what an MQTT broker supports, and its limits."),
-    "bench": _Command("hubbub.cli.bench", "Load on an MQTT broker or SMQ hub, and its latency."),
-    "switch": _Command("hubbub.cli.switch", "Call and serve named queues (message-switch)."),
-    "pipeline": _Command("hubbub.cli.pipeline", "Turn the journal into tables, and query them."),
-    "journal": _Command("hubbub.cli.journal", "Check, back up, export and compact the journal."),
-    "passwd": _Command("hubbub.cli.passwd", "Say who may connect: add, list and remove users."),
-    "acl": _Command("hubbub.cli.acl", "Explain what a user may do, and which line says so."),
-    "refusals": _Command("hubbub.cli.refusals", "Say why somebody was refused: the last ones."),
+_RUN: Final[dict[str, _Command]] = {
+    "serve": _Command(
+        "hubbub.cli.serve", "Run the hub: every protocol on every port.",
+        (
+            "hubbub serve --data ./data --listen 127.0.0.1:1883",
+            "hubbub serve -c hubbub.toml --set journal.record=none",
+            "hubbub serve -c /etc/mosquitto/mosquitto.conf -v",
+        ),
+    ),
+    "config": _Command(
+        "hubbub.cli.config", "Print every setting, its reason and its default.",
+        ("hubbub config > hubbub.toml",),
+    ),
     "doctor": _Command("hubbub.cli.doctor", "Look whether this machine is fit for a hub."),
+}  # fmt: skip
+_LOOK: Final[dict[str, _Command]] = {
+    "status": _Command("hubbub.cli.status", "Show what a running hub is doing."),
+    "top": _Command(
+        "hubbub.cli.top", "Watch what a running hub does, in figures a second.",
+        ("hubbub top --interval 1", "hubbub top -n 60 > figures.txt"),
+    ),
+    "ls": _Command(
+        "hubbub.cli.ls", "List sessions, subscriptions, queues and more of a hub.",
+        ("hubbub ls sessions", "hubbub ls retained plant/ --limit 20", "hubbub ls queues --json"),
+    ),
+    "refusals": _Command(
+        "hubbub.cli.refusals", "Say why somebody was refused: the last ones.",
+        ("hubbub refusals --user ann",),
+    ),
     "remove-id": _Command("hubbub.cli.remove_id", "Take ids of topics away that nobody uses."),
-    "config": _Command("hubbub.cli.config", "Print every setting, its reason and its default."),
-}
+}  # fmt: skip
+_SPEAK: Final[dict[str, _Command]] = {
+    "pub": _Command(
+        "hubbub.cli.pub", "Publish messages, over MQTT or SMQ.",
+        (
+            "hubbub pub plant/1 -m 21.5 --retain", "hubbub pub '$queue/jobs' -q 1 -f job.json",
+            "sensors | hubbub pub plant/2 -l --url mqtt://hub.example",
+        ),
+    ),
+    "sub": _Command(
+        "hubbub.cli.sub", "Print messages as they arrive, over MQTT or SMQ.",
+        (
+            "hubbub sub 'plant/#'", "hubbub sub 'plant/+/temp' -F '%t %p' --count 10",
+            "hubbub sub 'orders/#' -i billing -c -q 1",
+        ),
+    ),
+    "rr": _Command(
+        "hubbub.cli.rr", "Send a request over MQTT and print the response.",
+        ("hubbub rr ask/time -e answer/me -m now",),
+    ),
+    "switch": _Command(
+        "hubbub.cli.switch", "Call and serve named queues (message-switch).",
+        ("hubbub switch serve upper --program /usr/bin/rev", "hubbub switch call upper --body hi"),
+    ),
+    "probe": _Command(
+        "hubbub.cli.probe", "Show what an MQTT broker supports, and its limits.",
+        ("hubbub probe --url mqtt://127.0.0.1:1883",),
+    ),
+    "bench": _Command(
+        "hubbub.cli.bench", "Load on an MQTT broker or SMQ hub, and its latency.",
+        ("hubbub bench --rate 1000 --qos 1", "hubbub bench -s 10 --clients 20 --topics 100"),
+    ),
+}  # fmt: skip
+_KEEP: Final[dict[str, _Command]] = {
+    "history": _Command(
+        "hubbub.cli.past", "Print what was published before, from the journal.",
+        ("hubbub history 'plant/#' --last 20", "hubbub history plant/1 --since 1h --format %p"),
+    ),
+    "pipeline": _Command(
+        "hubbub.cli.pipeline", "Turn the journal into tables, and query them.",
+        (
+            "hubbub pipeline run --once",
+            "hubbub pipeline sql 'SELECT topic, value FROM readings LIMIT 5'",
+        ),
+    ),
+    "journal": _Command(
+        "hubbub.cli.journal", "Check, back up, export and compact the journal.",
+        ("hubbub journal verify", "hubbub journal backup /mnt/backup/today"),
+    ),
+}  # fmt: skip
+_ADMIT: Final[dict[str, _Command]] = {
+    "passwd": _Command(
+        "hubbub.cli.passwd", "Say who may connect: add, list and remove users.",
+        ("hubbub passwd add users ann",),
+    ),
+    "acl": _Command(
+        "hubbub.cli.acl", "Explain what a user may do, and which line says so.",
+        ("hubbub acl check ann publish plant/1 --file acl",),
+    ),
+}  # fmt: skip
+_GROUPS: Final = {
+    "Run a hub": _RUN, "Look at one": _LOOK, "Speak with one": _SPEAK,
+    "What it recorded": _KEEP, "Who may connect": _ADMIT,
+}  # fmt: skip
+_COMMANDS: Final = {name: one for group in _GROUPS.values() for name, one in group.items()}
+_GROUP_OF: Final = {name: title for title, group in _GROUPS.items() for name in group}
+_START: Final = (
+    "hubbub serve", "hubbub sub 'demo/#'", "hubbub pub demo/hello -m 'hello, hub'",
+    "hubbub status", "hubbub COMMAND --help",
+)  # fmt: skip
+
+
+def _shown(examples: tuple[str, ...]) -> str | None:
+    """The end of a help text; two line ends, since one is taken for a blank."""
+    return "Examples:\n\n" + "\n".join(f"  {one}" for one in examples) if examples else None
 
 
 class _Lazy(TyperGroup):
@@ -78,32 +165,49 @@ class _Lazy(TyperGroup):
         place = _COMMANDS.get(cmd_name)
         if place is None:
             return None
-        command = typer.main.get_command(import_module(place.module).app)
+        command: Any = typer.main.get_command(import_module(place.module).app)
         command.name, command.help, command.short_help = cmd_name, place.help, place.help
-        _say_no_bool(command)
+        command.rich_help_panel, command.epilog = _GROUP_OF[cmd_name], _shown(place.examples)
+        _say_in_words(command)
         return command
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return _plain(super().get_params(ctx))
+        return _plain(super().get_params(ctx), ctx)
 
 
-def _plain(params: list[Any]) -> list[Any]:
-    """A flag takes no word: help would show it as `<bool>`."""
+_WORDS: Final = {"<str>": "TEXT", "<path>": "FILE"}
+
+
+def _plain(params: list[Any], ctx: Any) -> list[Any]:
+    """What help shows as `<str>` or `<int range>` in words; no word for a flag, which takes none,
+    and for an argument, which has a name.
+    """
     for one in params:
-        if getattr(one, "is_flag", False):
+        if one.param_type_name == "argument":
+            one.display_type_rich = _nothing
+        elif getattr(one, "is_flag", False):
             one.metavar = ""
+        elif one.metavar is None:
+            shown = one.display_type(ctx).replace("list[str]", "str")
+            one.metavar = shown.strip("<>") if "|" in shown else _WORDS.get(shown, "N")
     return params
 
 
-def _say_no_bool(command: Any) -> None:
+def _nothing(ctx: Any) -> str:
+    return ""
+
+
+def _say_in_words(command: Any) -> None:
     """The same for a command, what is below it, and their `--help`."""
     asked = command.get_params
-    command.get_params = lambda ctx: _plain(asked(ctx))
+    command.get_params = lambda ctx: _plain(asked(ctx), ctx)
     for below in getattr(command, "commands", {}).values():
-        _say_no_bool(below)
+        _say_in_words(below)
 
 
-app = typer.Typer(cls=_Lazy, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(
+    cls=_Lazy, no_args_is_help=True, pretty_exceptions_enable=False, epilog=_shown(_START)
+)
 
 
 def _show_version(wanted: bool) -> None:

@@ -29,6 +29,7 @@ from rich.table import Table
 
 from hubbub.auth import certificates
 from hubbub.build import is_compiled
+from hubbub.cli import complete
 from hubbub.config import exposed, sources
 from hubbub.config.settings import Settings
 from hubbub.core.limits import CLIENTS
@@ -80,7 +81,10 @@ def doctor(
     ] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", autocompletion=complete.settings,
+            help="One setting; may be repeated.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
 ) -> None:

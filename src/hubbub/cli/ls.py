@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlencode
 
 import typer
@@ -29,7 +29,7 @@ _SESSIONS = ("sessions", "clients", "away")
 
 @app.command()
 def ls(
-    kind: Annotated[Kind, typer.Argument(help="What is listed.")],
+    kind: Annotated[Kind, typer.Argument(help=f"What: {', '.join(get_args(Kind))}.")],
     search: Annotated[
         str, typer.Argument(help="Only what has this in its name, client id or filter.")
     ] = "",

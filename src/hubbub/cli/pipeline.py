@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from hubbub.cli import history, tables
+from hubbub.cli import complete, history, tables
 from hubbub.cli.infer import infer
 from hubbub.cli.tables import Data, Master, Remote, need_spark
 from hubbub.config.settings import DEFAULT_DATA
@@ -51,7 +51,11 @@ Every = Annotated[
     float | None, typer.Option(metavar="SECONDS", min=0.1, help="Time between two batches.")
 ]
 Only = Annotated[
-    str, typer.Option("--tables", metavar="NAMES", help="Only these, comma-separated.")
+    str,
+    typer.Option(
+        "--tables", metavar="NAMES", help="Only these, comma-separated.",
+        autocompletion=complete.tables,
+    ),
 ]
 SkipLost = Annotated[
     bool, typer.Option("--skip-lost", help="Go on where rows are gone from the journal unread.")
@@ -86,7 +90,7 @@ Catalog = Annotated[
     str, typer.Option(metavar="NAME", help="Tables of Apache Iceberg too: sqlite, or a URL.")
 ]
 Config = Annotated[
-    str, typer.Option("--config", "-c", metavar="FILE", help="Read pipeline.… of it.")
+    str, typer.Option("--config", "-c", metavar="FILE", help="Read the settings pipeline.* of it.")
 ]
 Hold = Annotated[
     str, typer.Option(metavar="NAME", help="Retention of the journal waits for this reader.")

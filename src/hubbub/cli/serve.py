@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from hubbub.cli import complete
 from hubbub.config import sources
 from hubbub.config.settings import DEFAULT_DATA
 
@@ -36,7 +37,10 @@ def serve(
     ] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", autocompletion=complete.settings,
+            help="One setting; may be repeated.",
+        ),
     ] = None,
     switch_socket: Annotated[
         str | None,

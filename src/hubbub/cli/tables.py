@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.console import Console
 
+from hubbub.cli import complete
 from hubbub.config.settings import DEFAULT_DATA
 from hubbub.errors import HubbubError, SettingError
 from hubbub.terminal import say, screened
@@ -199,7 +200,9 @@ def _describe(name: str, data: str) -> None:
 
 
 def listing(
-    name: Annotated[str, typer.Argument(help="A table: then its columns.")] = "",
+    name: Annotated[
+        str, typer.Argument(help="A table: then its columns.", autocompletion=complete.tables)
+    ] = "",
     data: Data = DEFAULT_DATA,
 ) -> None:
     """List the tables with their rows and sizes, or the columns of one with their meaning.

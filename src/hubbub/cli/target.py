@@ -38,13 +38,20 @@ class Target(NamedTuple):
         typer.Option(
             "--url",
             "-L",
-            help="mqtt(s)://, ws(s)://, smq(s):// or smq+ws(s)://[USER:PASSWORD@]HOST:PORT",
+            metavar="URL",
+            help="mqtt(s)://, ws(s)://, smq(s):// or smq+ws(s)://, then HOST:PORT, or "
+            "USER:PASSWORD@ before it.",
         ),
     ] = ""
     host: Annotated[
         str, typer.Option("--host", "-h", help="The broker; HUBBUB_URL, a profile, 127.0.0.1.")
     ] = ""
-    port: Annotated[int, typer.Option("--port", "-p", help="1883, or 8883 with TLS.")] = 0
+    port: Annotated[
+        int,
+        typer.Option(
+            "--port", "-p", show_default=False, help="1883, or 8883 with TLS."
+        ),
+    ] = 0
     username: Annotated[str | None, typer.Option("--username", "-u", help="User name.")] = None
     password: Annotated[str | None, typer.Option("--pw", "-P", help="Password.")] = None
     client_id: Annotated[str, typer.Option("--id", "-i", help="Client id; else random.")] = ""

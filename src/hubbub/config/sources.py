@@ -263,6 +263,21 @@ def _unwrap(hint: Any) -> tuple[Any, str]:
     return hint, reason
 
 
+def offered() -> dict[str, tuple[str, ...]]:
+    """Every setting by its dotted name, and what to offer for it: each choice, or the default."""
+    return {name: _values(leaf) for name, leaf in _leaves()}
+
+
+def _values(leaf: _Leaf) -> tuple[str, ...]:
+    if _is_choice(leaf.type):
+        return typing.get_args(leaf.type)
+    if leaf.type is bool:
+        return "true", "false"
+    if isinstance(leaf.default, tuple):
+        return (",".join(str(one) for one in leaf.default),)
+    return ("" if leaf.default in (None, msgspec.NODEFAULT) else str(leaf.default),)
+
+
 _HEAD = """\
 # Every setting of Hubbub: why it is there and its default, commented out.
 # Use a copy with `hubbub serve --config FILE`, or `--set key=value` for one setting, or the

@@ -17,7 +17,7 @@ from typing import Annotated, Final
 
 import typer
 
-from hubbub.cli import profile
+from hubbub.cli import complete, profile
 from hubbub.cli.reach import reaching
 from hubbub.cli.switch.answers import by_hand, by_program, print_payload
 from hubbub.cli.switch.events import chart, event_line
@@ -32,11 +32,14 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 Url = Annotated[
     str,
     typer.Option(
-        help="http(s):// or switch(s)://[USER:PASSWORD@]HOST:PORT; switch:///path, a Unix socket; "
-        "HUBBUB_URL, a profile, 127.0.0.1:8080."
+        metavar="URL",
+        help="http(s):// or switch(s)://, then HOST:PORT, or USER:PASSWORD@ before it; "
+        "switch:///path, a Unix socket; HUBBUB_URL, a profile, 127.0.0.1:8080.",
     ),
 ]
-Queue = Annotated[str, typer.Argument(help="The name of the queue.")]
+Queue = Annotated[
+    str, typer.Argument(help="The name of the queue.", autocompletion=complete.queues)
+]
 
 DEFAULT_URL: Final = ""  # what the surroundings say
 CONCURRENT: Final = 10  # programs that answer at a time

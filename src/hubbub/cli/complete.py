@@ -1,0 +1,50 @@
+"""What the shell offers after TAB: settings, queues of the hub that is meant, and tables.
+
+Nothing here may print or fail: whoever types would find it in the middle of a line.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import urlencode
+
+import typer
+
+from hubbub.errors import HubbubError
+
+_SHOWN: Final = 1_000  # queues that are asked for
+_SAFE: Final = re.compile(r"[\w.,:@%+/-]+", re.ASCII)  # what a shell takes as it is
+
+
+def settings(incomplete: str) -> list[str]:
+    """Names of settings as `NAME=`; of one alone, what it may be."""
+    from hubbub.config.sources import offered
+
+    found = {name: values for name, values in offered().items() if name.startswith(incomplete)}
+    if len(found) > 1:
+        return [f"{name}=" for name in found]
+    return [f"{name}={value}" for name, values in found.items() for value in values]
+
+
+def queues(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Queues of the hub of `--url` or of the surroundings; none if it does not say."""
+    from hubbub.cli.status import fetch
+
+    asked = urlencode({"search": incomplete, "limit": _SHOWN})
+    try:
+        found = fetch(ctx.params.get("url") or "", what=f"ls/queues?{asked}")["queues"]
+    except (HubbubError, KeyError):
+        return []
+    names = [str(one["queue"]) for one in found]
+    return [name for name in names if name.startswith(incomplete) and _SAFE.fullmatch(name)]
+
+
+def tables(incomplete: str) -> list[str]:
+    """Tables that every hub has; after a comma one more."""
+    try:
+        from hubbub.pipeline.tables import ALL
+    except ModuleNotFoundError:  # installed without Spark
+        return []
+    before, comma, begun = incomplete.rpartition(",")
+    return [before + comma + one.name for one in ALL if one.name.startswith(begun)]
