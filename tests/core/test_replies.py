@@ -54,6 +54,20 @@ def test_one_user_takes_no_more_than_a_fifth_of_the_ids() -> None:
     assert not broker.quotas.used[REQUESTS]
 
 
+@pytest.mark.parametrize("ttl", [0.5, 3_600.0])
+def test_a_new_time_for_answers_changes_nothing_in_how_long_one_took(ttl: float) -> None:
+    """The setting may change while a call is open (SIGHUP)."""
+    office = Office()
+    broker, worker = office.broker, Consumer(office.broker, "hears")
+    number = broker.replies.id_of(Message("t", b"?", reply_to="answers", seq=1_000), worker)
+    office.clock.seconds += 1.5
+    broker.replies.ttl = ttl
+    broker.post(Message(f"$client/{number}", b"!"), worker)
+    taken = broker.queues.calls.seconds
+    assert sum(taken.counts) == 1
+    assert taken.seconds == pytest.approx(1.5)
+
+
 class Office:
     """A queue `work` with a consumer, and a queue `replies`."""
 

@@ -55,21 +55,23 @@ def asker_of(message: Message) -> Asker:
 class Reply:
     """Where one answer goes. `request` is the seq of the request, 0 if it was not recorded.
 
-    `until` (monotonic seconds) is when it is late; `queue` has the request as `number`. `asker`
-    asked, and `handed` are who got to see it: they alone may answer. `qos` is the request's: an
-    answer gets it too, for there are protocols that cannot say any.
+    `began` and `until` (monotonic seconds) are when it was made and when it is late; `queue` has
+    the request as `number`. `asker` asked, and `handed` are who got to see it: they alone may
+    answer. `qos` is the request's: an answer gets it too, for there are protocols that cannot say
+    any.
     """
 
     __slots__ = (
-        "address", "correlation", "request", "until", "queue", "number", "asker", "handed", "qos",
-        "payer",
+        "address", "correlation", "request", "began", "until", "queue", "number", "asker", "handed",
+        "qos", "payer",
     )  # fmt: skip
 
-    def __init__(self, message: Message, until: float) -> None:
+    def __init__(self, message: Message, began: float, ttl: float) -> None:
         self.address = message.reply_to
         self.correlation = message.correlation
         self.request = message.seq
-        self.until = until
+        self.began = began
+        self.until = began + ttl
         self.queue: Queue | None = None
         self.number = 0
         self.asker = asker_of(message)
@@ -182,7 +184,7 @@ class Replies(Session):
         number = broker.address()
         if message.seq:
             self._by_request[message.seq] = number
-        reply = self.open[number] = Reply(message, broker.clock.now() + self.ttl)
+        reply = self.open[number] = Reply(message, broker.clock.now(), self.ttl)
         reply.payer = broker.quotas.take(REQUESTS, asker)
         return number
 
@@ -197,7 +199,7 @@ class Replies(Session):
                 self.broker.metrics.drop(NOT_ASKED)
             else:
                 self._close(number)
-                self._queues.calls.answered(reply.request, reply.until - self.ttl)
+                self._queues.calls.answered(reply.request, reply.began)
                 self._answer(reply, message, responder)
 
     def _close(self, number: int) -> Reply | None:
@@ -256,7 +258,7 @@ class Replies(Session):
 
         Where neither may write nothing is said, as if it had answered.
         """
-        reply = Reply(message, self.broker.clock.now() + self.ttl)
+        reply = Reply(message, self.broker.clock.now(), self.ttl)
         reply.queue, reply.number = queue, number
         if self._reaches(reply) and self.may_answer(reader, reply.address, reply.asker):
             text = f"{len(message.payload)} bytes are too large for all who serve {queue.name}"
