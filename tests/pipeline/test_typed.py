@@ -292,6 +292,20 @@ def contents(data: Path) -> dict[str, list[tuple[object, ...]]]:
 
 
 @pytest.mark.spark
+def test_a_name_that_ends_with_a_line_is_another_one(spark: SparkSession, tmp_path: Path) -> None:
+    """Java's `$` matches before a last newline, which names of SMQ may have."""
+    lines = 'name = "climate"\ntopics = "plant/+/climate"\ncolumns.temp = "$.temp DOUBLE"'
+    rules = read(tmp_path, f"[[table]]\n{lines}")
+    (table,) = typed.tables_of(rules)
+    names = ["plant/1/climate", "plant/1/climate\n", "plant/\n/climate"]
+    rows = spark.createDataFrame([("publish", name, "") for name in names],
+                                 "kind string, topic string, content_type string")  # fmt: skip
+    for condition in (table.event(rules), quarantine.event(rules)):
+        found = rows.where(condition).collect()
+        assert [row.topic for row in found] == [names[0], names[2]]
+
+
+@pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_no_cut_of_the_batches_shows_nor_does_a_backfill(
     writer: Writer, tmp_path: Path, spark: SparkSession

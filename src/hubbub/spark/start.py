@@ -81,8 +81,8 @@ _ECHOES: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _SHIM: Final = """#!/bin/sh
 trap '' HUP TERM
 for a do shift; case "$a" in {dropped}) ;; *) set -- "$@" "$a";; esac; done
-exec {java} "$@"
-"""
+exec {java} -Xss4m "$@"
+"""  # plans are recursive: on a busy machine, where they run uncompiled, 1 MB was once too little
 _DROPPED: Final = "--add-modules=jdk.incubator.vector"
 _DROPPED_NEW: Final = _DROPPED + "|--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 _WITHOUT_SECURITY_ACTION: Final = 24  # the first Java without that package

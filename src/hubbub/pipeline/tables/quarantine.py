@@ -41,7 +41,7 @@ def event(rules: Rules) -> str:
     """The messages that a content type or a rule declares."""
     said = "|".join(part for part in (rules.declared(), rules.placed()) if part)
     declared = said.replace("\\", "\\\\").replace("'", "\\'")
-    by_rule = f" OR topic RLIKE '^(?s:{declared})$'" if declared else ""
+    by_rule = f" OR topic RLIKE '^(?s:{declared})\\\\z'" if declared else ""
     return f"{MESSAGE} AND (content_type <> ''{by_rule})"
 
 

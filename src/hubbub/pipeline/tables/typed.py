@@ -86,7 +86,7 @@ def tables_of(rules: Rules) -> tuple[Table | Spanning, ...]:
 
 def _event(pattern: str, rules: Rules) -> str:
     quoted = pattern.replace("\\", "\\\\").replace("'", "\\'")
-    return f"{MESSAGE} AND topic RLIKE '^(?s:{quoted})$'"
+    return f"{MESSAGE} AND topic RLIKE '^(?s:{quoted})\\\\z'"
 
 
 def _cells(typed: Typed) -> tuple[Column, ...]:
