@@ -51,6 +51,10 @@ BOUNDS: Final = (
     Bound("head_seconds", STRANGER, "closed"),
     Bound("strangers", ALL, "the oldest goes; of one address a fourth"),
     Bound("stranger_seconds", STRANGER, "closed"),
+    Bound("strangers_share", ALL, "of the time for who is not logged in: they wait"),
+    Bound("strangers_burst", ALL, "saved up of it, then they wait"),
+    Bound("heard_seconds", STRANGER, "what one turn costs at most: the rest is not counted"),
+    Bound("asked_seconds", STRANGER, "what a request costs beside what is measured"),
     Bound("login_bytes", STRANGER, "closed"),
     Bound("connect_bytes", STRANGER, "closed, MQTT 0x95"),
     Bound("handshakes", ALL, "the oldest TLS handshake goes"),
@@ -152,6 +156,7 @@ BOUNDS: Final = (
     Bound("ended_queues", ALL, "their next ids are one number for all"),
     Bound("tokens", ALL, "429"),
     Bound("polls_per_token", CLIENT, "429"),
+    Bound("calls_timed", ALL, "the oldest is in no figure of latency"),
     Bound("reader_seconds", CLIENT, "a service counts as away"),
     Bound("open_replies", ALL, "one more waits in its queue", "rpc.max_open"),
     Bound("reply_seconds", CLIENT, "an answer is too late", "rpc.reply_ttl"),
@@ -199,6 +204,7 @@ BOUNDS: Final = (
     Bound("history_bytes", CLIENT, "the oldest are left out, which is said"),
     Bound("history_row", CLIENT, "counts for history_bytes"),
     Bound("history_seconds", CLIENT, "looked no further back, which is said"),
+    Bound("history_stalled", CLIENT, "its place is another's who asks"),
     Bound("history_asked", ALL, "MQTT 0x97, HTTP 429; of one user a fifth"),
     Bound("history_idle", SELF, "the process that reads history ends"),
     Bound("segment_names", SELF, "no list of its names: it is looked through"),
@@ -229,7 +235,7 @@ def _said(one: Bound, settings: Settings) -> str:
     value = one.value(settings)
     if not value and one.setting:
         return one.zero
-    if one.name.endswith(("_seconds", "_again", "_expiry", "_idle")):
+    if one.name.endswith(("_seconds", "_again", "_expiry", "_idle", "_burst", "_stalled")):
         return f"{value:g} s" if value < 1_000_000 else f"{value:,.0f} s"
     for unit, size in (("MiB", limits.MIB), ("KiB", limits.KIB)):
         if _is_size(one.name) and value >= size and not value % size:
