@@ -360,7 +360,7 @@ async def test_ranges_are_the_frames_of_the_disk(serve: Serve, tmp_path: Path) -
         assert answer.headers["hubbub-journal"] == listing["id"]
         beyond = await client.get(JOURNAL, params={"from": 41, "to": 90})
         assert (beyond.content, beyond.headers["hubbub-upto"]) == (b"", "40")
-        for wrong in ({"from": "x"}, {"to": "4"}, {"from": "-1"}, {"from": "1", "to": "²"}):
+        for wrong in ({"from": "x"}, {"to": "x"}, {"from": "-1"}, {"from": "1", "to": "²"}):
             assert (await client.get(JOURNAL, params=wrong)).status_code == 400
 
 
