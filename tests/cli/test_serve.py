@@ -60,7 +60,7 @@ def test_what_it_says_to_try_can_be_typed(hub: RunningHub) -> None:
     command = next(line for line in lines if " status --url" in line)
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "journal.directory" in done.stdout
+    assert hub.address in done.stdout and "compiled" in done.stdout
 
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
