@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Final
 
@@ -50,17 +51,17 @@ def refuse_to_lose(database: Path, data: Path) -> None:
 def _holds(database: Path) -> str:
     """What is in it, in words; "" if there is nothing to lose."""
     try:
-        with database.open("rb") as file:
-            return _counted(file.read())
+        if database.stat().st_size < _HEADER.size:
+            return ""  # it was never written
+        with database.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+            return _counted(content)
     except FileNotFoundError:
         return ""
     except OSError as error:
         return f"what cannot be seen ({error.strerror})"
 
 
-def _counted(content: bytes) -> str:
-    if len(content) < _HEADER.size:
-        return ""  # it was never written
+def _counted(content: mmap) -> str:
     magic, version = _HEADER.unpack_from(content)
     if magic != _MAGIC or version not in _VERSIONS:
         return "what cannot be counted (an unknown version)"

@@ -12,6 +12,7 @@ queue, or one that has a number to be answered at.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from itertools import islice
 from typing import Final
 
@@ -82,12 +83,12 @@ class Calls:
     def __init__(self, clock: Clock) -> None:
         self.seconds = Histogram()
         self._clock = clock
-        self._began: dict[int, float] = {}  # by seq
+        self._began: OrderedDict[int, float] = OrderedDict()  # by seq
 
     def asked(self, seq: int) -> None:
         """The request with this seq is in a queue now."""
         if len(self._began) >= CALLS_TIMED:
-            del self._began[next(iter(self._began))]
+            self._began.popitem(last=False)
         self._began[seq] = self._clock.now()
 
     def answered(self, seq: int, began: float = 0.0) -> None:
