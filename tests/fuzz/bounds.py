@@ -29,11 +29,12 @@ def bounded(feed: Feed) -> Feed:
         nonlocal most
         begun = time.monotonic()
         feed(data)
-        if time.monotonic() - begun > SECONDS:
-            _hurried(feed, data)
+        took = time.monotonic() - begun
         before, most = most, _most()
         if most - before > KIB:
             raise Costly(f"{len(data)} bytes took {most - before >> 10} MiB of memory")
+        if took > SECONDS:
+            _hurried(feed, data)
 
     return fed
 

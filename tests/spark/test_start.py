@@ -65,7 +65,7 @@ def test_the_script_drops_what_java_may_not_know(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert ran.stdout == "-Xmx1g\na b\n\n"
+    assert ran.stdout == "-Xss4m\n-Xmx1g\na b\n\n"
 
 
 def test_ctrl_c_waits_until_a_start_is_over() -> None:

@@ -135,3 +135,23 @@ def test_an_application_that_cannot_be_started(place: str, complaint: str, tmp_p
     )
     assert done.returncode in (1, 2) and not done.stdout
     assert complaint in done.stderr.splitlines()[-1]
+
+
+async def test_files_at_the_root_leave_the_hub_its_websockets(
+    start_hub: StartHub, tmp_path: Path
+) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/index.html").write_text("a page")
+    (tmp_path / "files.py").write_text(
+        "from starlette.applications import Starlette\n"
+        "from starlette.routing import Mount\n"
+        "from starlette.staticfiles import StaticFiles\n"
+        'app = Starlette(routes=[Mount("/", StaticFiles(directory="site", html=True))])\n'
+    )
+    hub = start_hub("--app", "files:app")
+    async with httpx.AsyncClient(base_url=hub.url("http"), trust_env=False) as web:
+        assert (await web.get("/index.html")).text == "a page"
+        assert (await web.get("/none.html")).status_code == 404
+    for scheme in ("smq+ws", "ws"):
+        async with connect(hub.url(scheme)) as client:
+            await client.publish("a", b"said")

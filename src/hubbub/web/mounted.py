@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from starlette.routing import Match
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.importer import ImportFromStringError, import_from_string
@@ -52,12 +53,14 @@ class Mounted:
     def claims(self, request: Request) -> bool:
         """Whether a WebSocket is the application's: whether a route of it is for that path.
 
-        Of an application without routes nobody can know, so it has no WebSockets.
+        Of an application without routes nobody can know, so it has no WebSockets; nor have files,
+        which are often mounted at / for all that no other route is for.
         """
         path = request.path.decode("latin-1")
         scope = {"type": "websocket", "path": path, "root_path": "", "headers": []}
         routes = getattr(self.app, "routes", ())
-        return any(route.matches(scope)[0] is Match.FULL for route in routes)
+        found = next((one for one in routes if one.matches(scope)[0] is Match.FULL), None)
+        return found is not None and not isinstance(getattr(found, "app", None), StaticFiles)
 
 
 def load(place: str) -> ASGIApp:
