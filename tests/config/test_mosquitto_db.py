@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from hubbub.config.sources import load
 from hubbub.errors import SettingError
 
+start = partial(load, starts=True)
 HEAD = b"\x00\xb5\x00mosquitto db" + struct.pack(">II", 0, 6)
 
 
@@ -28,14 +30,19 @@ def test_what_it_holds_stops_the_first_start(tmp_path: Path) -> None:
     (tmp_path / "mosquitto.db").write_bytes(HEAD + b"".join(map(chunk, kinds)))
     held = "2 retained messages, 1 session, 1 subscription, 3 queued messages"
     with pytest.raises(SettingError, match=held):
-        load(conf(tmp_path))
+        start(conf(tmp_path))
     with pytest.raises(SettingError, match=held):  # another directory finds them no more than this
-        load(conf(tmp_path), [f"data={tmp_path}/elsewhere"])
-    load(conf(tmp_path, "persistence false\n"))  # mosquitto would not read it either
+        start(conf(tmp_path), [f"data={tmp_path}/elsewhere"])
+    start(conf(tmp_path, "persistence false\n"))  # mosquitto would not read it either
     (tmp_path / "mosquitto.db").rename(tmp_path / "mosquitto.db.old")
-    load(conf(tmp_path))
+    start(conf(tmp_path))
     with pytest.raises(SettingError, match=held):
-        load(conf(tmp_path, "persistence true\npersistence_file mosquitto.db.old\n"))
+        start(conf(tmp_path, "persistence true\npersistence_file mosquitto.db.old\n"))
+
+
+def test_who_only_looks_at_the_settings_sees_them(tmp_path: Path) -> None:
+    (tmp_path / "mosquitto.db").write_bytes(HEAD + chunk(4))
+    assert load(conf(tmp_path)).journal.record == "all"
 
 
 def test_where_the_hub_ran_before_it_is_a_warning(
@@ -43,24 +50,24 @@ def test_where_the_hub_ran_before_it_is_a_warning(
 ) -> None:
     (tmp_path / "mosquitto.db").write_bytes(HEAD + chunk(4))
     (tmp_path / "format").write_text("the hub's")
-    load(conf(tmp_path))
+    start(conf(tmp_path))
     assert "holds 1 retained message;" in caplog.text
 
 
 @pytest.mark.parametrize("content", [b"", HEAD, HEAD + chunk(1) + chunk(2)])
 def test_one_that_holds_nothing_is_nothing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "mosquitto.db").write_bytes(content)
-    load(conf(tmp_path))
+    start(conf(tmp_path))
 
 
 @pytest.mark.parametrize("content", [b"x" * 100, HEAD[:-1] + b"\x09" + chunk(4)])
 def test_one_that_cannot_be_read_is_not_taken_for_empty(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "mosquitto.db").write_bytes(content)
     with pytest.raises(SettingError, match="cannot be counted"):
-        load(conf(tmp_path))
+        start(conf(tmp_path))
 
 
 def test_one_cut_in_the_middle_is_counted_as_far_as_it_goes(tmp_path: Path) -> None:
     (tmp_path / "mosquitto.db").write_bytes(HEAD + chunk(4) + struct.pack(">II", 4, 1 << 31))
     with pytest.raises(SettingError, match="2 retained messages"):
-        load(conf(tmp_path))
+        start(conf(tmp_path))

@@ -6,7 +6,7 @@ Nothing here may print or fail: whoever types would find it in the middle of a l
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Annotated, Final
 from urllib.parse import urlencode
 
 import typer
@@ -48,3 +48,12 @@ def tables(incomplete: str) -> list[str]:
         return []
     before, comma, begun = incomplete.rpartition(",")
     return [before + comma + one.name for one in ALL if one.name.startswith(begun)]
+
+
+# Of every command that takes settings.
+Setting = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", autocompletion=settings, help="One setting; may be repeated."
+    ),
+]

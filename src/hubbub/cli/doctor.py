@@ -79,13 +79,7 @@ def doctor(
     data: Annotated[
         str | None, typer.Option(metavar="DIR", help="Data directory, as for `hubbub serve`.")
     ] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", autocompletion=complete.settings,
-            help="One setting; may be repeated.",
-        ),
-    ] = None,
+    setting: complete.Setting = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
 ) -> None:
     overrides = [*(setting or ()), *([f"data={data}"] if data is not None else ())]

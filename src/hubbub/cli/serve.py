@@ -35,13 +35,7 @@ def serve(
         list[int] | None,
         typer.Option("--port", "-p", metavar="PORT", help="Short for --listen 127.0.0.1:PORT."),
     ] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", autocompletion=complete.settings,
-            help="One setting; may be repeated.",
-        ),
-    ] = None,
+    setting: complete.Setting = None,
     switch_socket: Annotated[
         str | None,
         typer.Option(metavar="PATH", help="Speak message-switch on this Unix socket too."),
@@ -76,7 +70,7 @@ def serve(
     if verbose:
         overrides.append("log.level=debug")
     read = partial(sources.load, configuration, overrides, os.environ)
-    settings = read()
+    settings = read(starts=True)
     from hubbub.server import run  # the hub's libraries, only once the options are known to be good
 
     run(settings, reload=read, app=app_place)

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from hubbub.build import made
 from hubbub.cli import profile
-from hubbub.cli.status import HERE, Token, Url, fetch
+from hubbub.cli.status import HERE, Token, Url, fetch, size
 from hubbub.terminal import for_stream, say
 
 app = typer.Typer(add_completion=False)
@@ -30,7 +30,6 @@ Answer = dict[str, Any]
 
 _SHOWN: Final = 15  # queues, and clients that lose something: a screen's worth
 _HEADER_EACH: Final = 20  # lines
-_SIZES: Final = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 _TIMES: Final = (("d", 86400), ("h", 3600), ("min", 60))
 
 # What a line says: the head, its width, where it is in the status, whether a second.
@@ -138,12 +137,12 @@ def _figures(before: Answer, now: Answer) -> Iterator[tuple[str, str]]:
     def each(path: str) -> str:
         return f"{rate(before, now, path):,.0f}/s"
 
-    def size(path: str) -> str:
-        return f"{_size(rate(before, now, path))}/s"
+    def speed(path: str) -> str:
+        return f"{size(rate(before, now, path))}/s"
 
     journal = now.get("journal") or {}
     yield "messages", f"{each('messages_in')} in, {each('messages_out')} out"
-    yield "network", f"{size('bytes_received')} in, {size('bytes_sent')} out"
+    yield "network", f"{speed('bytes_received')} in, {speed('bytes_sent')} out"
     yield "clients", f"{value(now, 'client_count'):,.0f} ({_counts(now, 'client_protocols')})"
     yield "away", f"{value(now, 'sessions_away'):,.0f} lasting sessions"
     yield "connections", (
@@ -154,7 +153,7 @@ def _figures(before: Answer, now: Answer) -> Iterator[tuple[str, str]]:
     yield "lost", f"{each('dropped')} ({_counts(now, 'dropped')})"
     if journal.get("directory"):
         yield "journal", (
-            f"{_size(value(now, 'journal.bytes'))}, commits within "
+            f"{size(value(now, 'journal.bytes'))}, commits within "
             f"{value(now, 'journal.commit_ms_50'):.1f} ms (99 %: "
             f"{value(now, 'journal.commit_ms_99'):.1f} ms), "
             f"trouble {journal.get('trouble') or 'none'}"
@@ -188,15 +187,8 @@ def _depth(queue: dict[str, Any]) -> int:
     return int(queue["messages"])
 
 
-def _size(number: float) -> str:
-    for unit, size in _SIZES:
-        if number >= size:
-            return f"{number / size:,.1f} {unit}"
-    return f"{number:,.0f} B"
-
-
 def _span(seconds: float) -> str:
-    for unit, size in _TIMES:
-        if seconds >= size:
-            return f"{seconds / size:,.1f} {unit}"
+    for unit, length in _TIMES:
+        if seconds >= length:
+            return f"{seconds / length:,.1f} {unit}"
     return f"{seconds:,.0f} s"

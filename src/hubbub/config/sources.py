@@ -42,11 +42,13 @@ def load(
     file: str | Path | None = None,
     overrides: Sequence[str] = (),
     environment: Mapping[str, str] = MappingProxyType({}),
+    starts: bool = False,
 ) -> Settings:
     """The settings of a file, with `key=value` overrides on top (the last one wins).
 
     `.toml` is ours, every other file is a mosquitto.conf. Of the `environment` what begins with
-    HUBBUB_ comes between them: `HUBBUB_JOURNAL__RECORD` is journal.record.
+    HUBBUB_ comes between them: `HUBBUB_JOURNAL__RECORD` is journal.record. A hub that `starts` with
+    them must not miss what its mosquitto left.
 
     SettingError says which setting, from where, what was expected and what to do.
     """
@@ -66,7 +68,7 @@ def load(
     complaint = exposed.complaint("the configuration", file) if file is not None and secret else ""
     if complaint:
         log.warning(complaint)
-    if database is not None:
+    if starts and database is not None:
         mosquitto_db.refuse_to_lose(database, Path(settings.data))
     return settings
 

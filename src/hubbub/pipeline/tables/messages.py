@@ -38,6 +38,15 @@ COLUMNS: Final = (
 MESSAGE: Final = "kind IN ('publish', 'send') AND NOT startswith(topic, '$hub/')"
 
 
+def named(pattern: str) -> str:
+    """SQL for a topic that is all of this regular expression.
+
+    Not `$`, which in Java matches before a last newline too: names of SMQ may have one.
+    """
+    quoted = pattern.replace("\\", "\\\\").replace("'", "\\'")
+    return f"topic RLIKE '^(?s:{quoted})\\\\z'"
+
+
 def rows(batch: DataFrame, rules: Rules) -> DataFrame:
     """The messages of a batch. What refers to the hub's own state (audience, packet id) is 0."""
     sent = F.col("kind") == "send"

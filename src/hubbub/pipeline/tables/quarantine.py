@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from hubbub.pipeline.cells import Fitter
 from hubbub.pipeline.decode import Undecodable, leaves
 from hubbub.pipeline.rules import Reading, Rules
-from hubbub.pipeline.tables.messages import MESSAGE
+from hubbub.pipeline.tables.messages import MESSAGE, named
 from hubbub.pipeline.tables.table import Column, Table, arrow, ddl
 
 GRAIN: Final = "one row a message and what it should be: seq, declared"
@@ -40,8 +40,7 @@ _SCHEMA: Final = arrow(COLUMNS)
 def event(rules: Rules) -> str:
     """The messages that a content type or a rule declares."""
     said = "|".join(part for part in (rules.declared(), rules.placed()) if part)
-    declared = said.replace("\\", "\\\\").replace("'", "\\'")
-    by_rule = f" OR topic RLIKE '^(?s:{declared})\\\\z'" if declared else ""
+    by_rule = f" OR {named(said)}" if said else ""
     return f"{MESSAGE} AND (content_type <> ''{by_rule})"
 
 

@@ -30,7 +30,7 @@ from hubbub.pipeline.decode import Undecodable
 from hubbub.pipeline.layout import Layout, sync
 from hubbub.pipeline.rules import Reading, Rules
 from hubbub.pipeline.tables import ALL
-from hubbub.pipeline.tables.messages import MESSAGE
+from hubbub.pipeline.tables.messages import MESSAGE, named
 from hubbub.pipeline.tables.table import (
     AnyTable,
     Column,
@@ -85,8 +85,7 @@ def tables_of(rules: Rules) -> tuple[Table | Spanning, ...]:
 
 
 def _event(pattern: str, rules: Rules) -> str:
-    quoted = pattern.replace("\\", "\\\\").replace("'", "\\'")
-    return f"{MESSAGE} AND topic RLIKE '^(?s:{quoted})\\\\z'"
+    return f"{MESSAGE} AND {named(pattern)}"
 
 
 def _cells(typed: Typed) -> tuple[Column, ...]:
