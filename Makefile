@@ -30,8 +30,8 @@ test: .venv/dev ## Check style and types, then run every test; as root it instal
 test-fast: .venv/dev ## Run the tests that need neither Spark nor other servers (under two minutes).
 	@$(BIN)/pytest $(PARALLEL) -m "not spark and not interop and not slow and not soak"
 
-soak: .venv/dev ## Run what the tests only sample: 100 rounds of `kill -9`, thousands of simulated schedules (minutes).
-	@HYPOTHESIS=random $(BIN)/pytest -m soak $(ARGS)
+soak: .venv/dev ## Run what the tests only sample: 100 rounds of `kill -9`, floods, attacks (RECORD=1: tests/security.json).
+	@HUBBUB_RECORD=$(RECORD) HYPOTHESIS=random $(BIN)/pytest -m soak $(ARGS)
 
 fuzz: .venv/dev ## Say what nobody would to every parser (MINUTES=5, shared; ARGS="--plain TARGET …").
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || ./install.sh fuzz || true

@@ -1,8 +1,12 @@
-"""Inputs made of other inputs, where nothing measures what they reach."""
+"""Inputs made of other inputs, where nothing measures what they reach.
+
+Millions are made, so what is drawn is drawn in the cheapest way: `random()` takes a fifth of the
+time of `randrange()`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Final
 
@@ -16,55 +20,60 @@ NUMBERS: Final = tuple(
     for step in (-1, 0, 1)
 )
 
+VALUES: Final = (0, 1, 127, 128, 255)  # of bytes
+STEPS: Final = 8  # changes of one input, at most, before another one is taken
+
 Change = Callable[[Random, bytearray, Sequence[bytes]], None]
+
+
+def _below(dice: Random, number: int) -> int:
+    return int(dice.random() * number)
 
 
 def _flip(dice: Random, data: bytearray, others: Sequence[bytes]) -> None:
     if data:
-        data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+        data[_below(dice, len(data))] ^= 1 << _below(dice, 8)
 
 
 def _byte(dice: Random, data: bytearray, others: Sequence[bytes]) -> None:
     if data:
-        data[dice.randrange(len(data))] = dice.choice((0, 1, 127, 128, 255, dice.randrange(256)))
+        value = _below(dice, 256 + len(VALUES))
+        data[_below(dice, len(data))] = value if value < 256 else VALUES[value - 256]
 
 
 def _number(dice: Random, data: bytearray, others: Sequence[bytes]) -> None:
-    size = dice.choice((1, 2, 4, 8))
-    order = "little" if dice.random() < 0.5 else "big"
-    number = dice.choice(NUMBERS) % (1 << 8 * size)
-    at = dice.randrange(len(data) + 1)
-    data[at : at + size] = number.to_bytes(size, "little" if order == "little" else "big")
+    size = 1 << _below(dice, 4)
+    number = NUMBERS[_below(dice, len(NUMBERS))] % (1 << 8 * size)
+    at = _below(dice, len(data) + 1)
+    data[at : at + size] = number.to_bytes(size, "little" if dice.random() < 0.5 else "big")
 
 
 def _insert(dice: Random, data: bytearray, others: Sequence[bytes]) -> None:
-    at = dice.randrange(len(data) + 1)
-    data[at:at] = dice.randbytes(dice.randrange(1, 9))
+    at = _below(dice, len(data) + 1)
+    data[at:at] = dice.randbytes(1 + _below(dice, 8))
 
 
 def _remove(dice: Random, data: bytearray, others: Sequence[bytes]) -> None:
-    at = dice.randrange(len(data) + 1)
-    del data[at : at + dice.randrange(1, 17)]
+    at = _below(dice, len(data) + 1)
+    del data[at : at + 1 + _below(dice, 16)]
 
 
 def _repeat(dice: Random, data: bytearray, others: Sequence[bytes]) -> None:
-    at = dice.randrange(len(data) + 1)
-    piece = data[at : at + dice.randrange(1, 33)]
-    data[at:at] = piece * dice.choice((1, 2, 16, 64))
+    at = _below(dice, len(data) + 1)
+    piece = data[at : at + 1 + _below(dice, 32)]
+    data[at:at] = piece * (1, 1, 1, 2, 2, 16, 64)[_below(dice, 7)]
 
 
 def _join(dice: Random, data: bytearray, others: Sequence[bytes]) -> None:
-    other = dice.choice(others)
-    start = dice.randrange(len(other) + 1)
-    at = dice.randrange(len(data) + 1)
-    data[at:] = other[start:]
+    other = others[_below(dice, len(others))]
+    data[_below(dice, len(data) + 1) :] = other[_below(dice, len(other) + 1) :]
 
 
 def _take(dice: Random, data: bytearray, others: Sequence[bytes]) -> None:
-    other = dice.choice(others)
-    start = dice.randrange(len(other) + 1)
-    at = dice.randrange(len(data) + 1)
-    piece = other[start : start + dice.randrange(1, 33)]
+    other = others[_below(dice, len(others))]
+    start = _below(dice, len(other) + 1)
+    at = _below(dice, len(data) + 1)
+    piece = other[start : start + 1 + _below(dice, 32)]
     data[at : at + len(piece)] = piece
 
 
@@ -73,9 +82,23 @@ CHANGES: Final[tuple[Change, ...]] = (
 )  # fmt: skip
 
 
+def _change(dice: Random, data: bytearray, corpus: Sequence[bytes]) -> None:
+    CHANGES[_below(dice, len(CHANGES))](dice, data, corpus)
+
+
 def mutated(dice: Random, corpus: Sequence[bytes]) -> bytes:
     """One of these with some changes; `corpus` is not empty."""
-    data = bytearray(dice.choice(corpus))
-    for _ in range(dice.choice((1, 1, 2, 3, 5, 8))):
-        dice.choice(CHANGES)(dice, data, corpus)
+    data = bytearray(corpus[_below(dice, len(corpus))])
+    for _ in range(1 + _below(dice, STEPS)):
+        _change(dice, data, corpus)
     return bytes(data[:LONGEST])
+
+
+def inputs(dice: Random, corpus: Sequence[bytes]) -> Iterator[bytes]:
+    """Without end: one of these, and again with each change that it goes through."""
+    while True:
+        data = bytearray(corpus[_below(dice, len(corpus))])
+        for _ in range(1 + _below(dice, STEPS)):
+            _change(dice, data, corpus)
+            del data[LONGEST:]
+            yield bytes(data)

@@ -7,6 +7,8 @@ the hub that answer the same question. `run` adds bounds of time and memory to e
 
 from __future__ import annotations
 
+import base64
+import hmac
 import re
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,11 +17,19 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
+import msgspec
+
+from hubbub.auth import dynamic_commands
 from hubbub.auth.acl import Acl
+from hubbub.auth.dynamic import read_book, said
 from hubbub.auth.guesses import Guesses
 from hubbub.auth.passwords import read_users
 from hubbub.auth.scram import Accounts, Scram, Verifier, make_verifier, read_verifier
+from hubbub.auth.tokens import BadToken, Tokens
+from hubbub.cluster import frames
+from hubbub.cluster.node import messages_of
 from hubbub.config import mosquitto_conf
+from hubbub.config.identity import Jwt
 from hubbub.core import topics
 from hubbub.core.message import SPELLED
 from hubbub.core.rights import Rights
@@ -34,6 +44,8 @@ from hubbub.protocols.mqtt import codec as mqtt_codec
 from hubbub.protocols.smq import codec as smq_codec
 from hubbub.protocols.switch import codec as switch_codec
 from hubbub.spark.filters import pattern_of
+from hubbub.web import publish
+from hubbub.wire import proxy
 from hubbub.wire.http import Request, Requests, authorization, parse_head
 from hubbub.wire.websocket import Frames
 from tests.fuzz.connections import connection
@@ -155,6 +167,72 @@ def _messages(pieces: list[bytes]) -> tuple[list[bytes], list[bytes], bool]:
     except ProtocolError:
         return found, frames.replies, True
     return found, frames.replies, False
+
+
+def balancer(data: bytes) -> None:
+    """What a balancer says before its client: a header that is there stays what it is, whatever
+    follows it, and none is there before it is whole.
+    """
+    with suppress(ProtocolError):
+        header = proxy.parse(data)
+        if header is not None:
+            assert header.size <= len(data)
+            assert proxy.parse(data[: header.size]) == header
+            assert proxy.parse(data[: header.size - 1]) is None
+
+
+# Of who lets others in
+
+
+_KEY: Final = b"a key that is known to who fuzzes"
+
+
+def _tokens() -> Tokens:
+    file = Path(_FOLDER.name) / "keys"
+    key = base64.urlsafe_b64encode(_KEY).rstrip(b"=").decode()
+    file.write_text(f'{{"keys": [{{"kty": "oct", "k": "{key}", "alg": "HS256"}}]}}')
+    return Tokens(Jwt(keys=str(file), algorithms=("HS256",), acl_claim="acl"))
+
+
+_TOKENS: Final = _tokens()
+
+
+def token(data: bytes) -> None:
+    """A token as it is; then one that is signed, and says this: its header and claims, a line
+    each.
+    """
+    with suppress(BadToken):
+        _TOKENS.check(data)
+    parts = [base64.urlsafe_b64encode(part).rstrip(b"=") for part in data.split(b"\n", 1)]
+    said_so = b".".join(parts)
+    made = base64.urlsafe_b64encode(hmac.digest(_KEY, said_so, "sha256")).rstrip(b"=")
+    with suppress(BadToken):
+        _TOKENS.check(said_so + b"." + made)
+
+
+def control(data: bytes) -> None:
+    """Commands of dynamic security: each is answered, and the file can be read again."""
+    book = read_book("{}", "nowhere")
+    done = dynamic_commands.run(book, data)
+    msgspec.json.encode(done.answer)
+    text = said(book)
+    assert said(read_book(text, "nowhere")) == text
+
+
+def line(data: bytes) -> None:
+    """A line of `POST /api/v1/publish`: what is not complained of can be published."""
+    found, _ = publish._complaint(bytearray(data), 1 << 20, lambda topic: True)
+    if not found:
+        publish._LINE.decode(data).message(0)
+
+
+def cluster(data: bytes) -> None:
+    """Pieces in a frame of another node, whose checksum is right; a frame as it is."""
+    for one in (data, frames.frame("here", 1, 2, 3, data)):
+        with suppress(frames.Foreign):
+            for record in frames.opened(one).records:
+                if isinstance(record, frames.Said) and record.rests:
+                    messages_of(record, "a")
 
 
 # The journal
@@ -290,6 +368,11 @@ TARGETS: Final[dict[str, Feed]] = {
     "smq": smq,
     "http": http,
     "websocket": websocket,
+    "balancer": balancer,
+    "token": token,
+    "control": control,
+    "line": line,
+    "cluster": cluster,
     "journal_frame": journal_frame,
     "journal_file": journal_file,
     "journal_table": journal_table,

@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from random import Random
 
 import pytest
@@ -13,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.bounds import KIB, Costly, bounded
-from tests.fuzz.connections import end
-from tests.fuzz.mutate import LONGEST, mutated
+from tests.fuzz.connections import FIRST, end, pieces_of
+from tests.fuzz.mutate import LONGEST, inputs, mutated
 from tests.fuzz.targets import TARGETS, corpus
 from tests.process import ROOT
 
@@ -55,6 +56,21 @@ def test_changes_are_bounded_and_reach_further() -> None:
     found = {mutated(dice, [b"abc", bytes(LONGEST)]) for _ in range(500)}
     assert len(found) > 400
     assert max(map(len, found)) <= LONGEST
+
+
+def test_inputs_without_end_are_bounded_and_differ() -> None:
+    found = list(islice(inputs(Random(1), [b"abc", bytes(LONGEST)]), 1_000))
+    assert len(set(found)) > 600
+    assert max(map(len, found)) <= LONGEST
+
+
+@pytest.mark.parametrize("size", [1, FIRST, FIRST + 1, 500])
+def test_pieces_are_the_whole(size: int) -> None:
+    data = bytes(range(256)) * 2
+    for start in range(20):
+        pieces = pieces_of(data[start : start + size])
+        assert all(pieces) and b"".join(pieces) == data[start : start + size]
+        assert all(len(piece) == 1 for piece in pieces[: FIRST - 1])
 
 
 def greedy(data: bytes) -> None:

@@ -1,7 +1,6 @@
 """What was tried against a hub by one who is let in, or who only reaches the port, with its count.
 
-    python -m tests.interop.attacks [PART]      a table for docs/security.md: all with 1/PART of
-                                                the counts
+    python -m tests.interop.attacks [PART]      a table: all with 1/PART of the counts
 
 Each attack runs in a process of its own against a hub of its own, while two honest clients ask
 something every 20 ms: one pings, the other publishes and waits for the acknowledgement. A row
@@ -27,6 +26,7 @@ from typing import Final, NamedTuple
 from hubbub.auth.passwords import add_user
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.smq import codec as smq
+from tests import security
 from tests.process import ROOT, RunningHub
 
 MIB: Final = 1 << 20
@@ -332,22 +332,12 @@ async def suffer(name: str, part: int = 1) -> Row:
             assert hub.stop() == 0, "the hub did not end in order"
 
 
-def table(rows: list[Row]) -> list[str]:
-    head = ["attack", "with", "count", "longest ping", "longest publish", "memory", "5 s later"]
-    said = [
-        f"| {row.attack} | {row.tool} | {row.times:,} | {row.ping * 1e3:,.0f} ms | "
-        f"{row.publish * 1e3:,.0f} ms | {row.most} MiB | {row.after} MiB |"
-        for row in rows
-    ]
-    return ["| " + " | ".join(head) + " |", "|---" * len(head) + "|", *said]
-
-
 async def main(part: int) -> None:
     rows = []
     for name in ATTACKS:
         print(name, file=sys.stderr)
         rows.append(await suffer(name, part))
-    print("\n".join(table(rows)))
+    print(security.table("attacks", {row.attack: row._asdict() for row in rows}))
 
 
 if __name__ == "__main__":

@@ -487,3 +487,67 @@ async def test_of_who_closed_and_waits_the_oldest_goes(caplog: Any) -> None:
         assert not stays.reader.at_eof()
         said = [one for one in caplog.records if "connections that wait" in one.getMessage()]
         assert len(said) == 1
+
+
+async def test_an_upload_pays_before_it_is_published() -> None:
+    """Five hundred lines at two a second: two of them at once, however many are in the body."""
+    settings = Settings(
+        listen=("127.0.0.1:0",), limits=Limits(user_messages_per_second=2, burst_seconds=0),
+        journal=Journal(record="none"),
+    )  # fmt: skip
+    node = Node(settings)
+    node.web = Application(node)
+    async with node, httpx.AsyncClient(timeout=20) as client:
+        url = f"http://127.0.0.1:{node.listeners[0].address.port}/api/v1/publish"
+        body = b'{"topic":"t"}\n' * 500
+        post = asyncio.create_task(client.post(url, content=body))
+        await until(lambda: node.broker.metrics.messages_in > 0)
+        assert node.broker.metrics.messages_in <= 4, "two, and perhaps those of the next second"
+        node.apply(replace(node.settings, limits=Limits()))
+        assert (await post).json() == {"taken": 500, "skipped": 0}
+
+
+# Behind a balancer
+
+
+def says(address: str) -> bytes:
+    return f"PROXY TCP4 {address} 127.0.0.1 4711 1883\r\n".encode()
+
+
+async def test_behind_a_balancer_each_address_has_a_rate_of_its_own(pushing: Any) -> None:
+    """Who is slowed down is the client that the header names, and neither the balancer nor who
+    else is behind it.
+    """
+    place = Listener(address="127.0.0.1:0", proxies=("127.0.0.1",))
+    async with serving(Limits(user_messages_per_second=10), place) as node:
+        fast, calm = await Peer.open(node), await Peer.open(node)
+        fast.writer.write(says("192.0.2.1"))
+        calm.writer.write(says("192.0.2.2"))
+        await fast.log_in(b"fast", alive=600)
+        await calm.log_in(b"calm", alive=600)
+        pushing(fast, SHORT * 1_000)
+        buckets = {bucket.whose: bucket for bucket in node.rates._buckets.values()}
+        assert not any("127.0.0.1" in whose for whose in buckets)
+        await until(lambda: len(buckets["address 192.0.2.1"].line) > 0)
+        calm.writer.write(codec.publish(b"t", b"x", 1, packet_id=7))
+        async with asyncio.timeout(20):
+            assert await calm.reader.readexactly(4) == b"\x40\x02\0\x07"
+        assert not buckets["address 192.0.2.2"].line
+
+
+async def test_behind_a_balancer_uploads_count_for_the_address_of_the_client() -> None:
+    place = Listener(address="127.0.0.1:0", proxies=("127.0.0.1",))
+    settings = Settings(
+        listen=(), listener=(place,), limits=Limits(user_messages_per_second=1),
+        journal=Journal(record="none"),
+    )  # fmt: skip
+    node = Node(settings)
+    node.web = Application(node)
+    async with node, asyncio.timeout(20):
+        peer = await Peer.open(node)
+        body = b'{"topic":"t"}'
+        head = "POST /api/v1/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+        peer.writer.write(says("192.0.2.7") + (head % len(body)).encode() + body)
+        assert (await peer.reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+        assert ("address 192.0.2.7",) in node.rates._buckets
+        assert ("address 127.0.0.1",) not in node.rates._buckets

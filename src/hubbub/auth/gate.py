@@ -142,6 +142,7 @@ class Guard(Gate):
         super().__init__(gates.everything, listener.address)
         by_tls = listener.tls.identity != "none"
         self.checks = passwords is not None or tokens is not None or by_tls
+        self.anonymous = listener.allow_anonymous or by_tls
         self._gates = gates
         self._listener = listener
         self._passwords = passwords

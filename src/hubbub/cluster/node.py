@@ -136,7 +136,11 @@ def _check(rest: frames.Rest) -> None:
     for text in (rest.subtopic, rest.content_type, rest.reply_to, rest.correlation):
         if len(text) > NAME_BYTES:
             raise frames.Foreign(f"a text of {len(text)} bytes")
-    if rest.properties and not isinstance(json.loads(rest.properties), dict):
+    try:
+        properties = json.loads(rest.properties) if rest.properties else {}
+    except (ValueError, RecursionError):
+        properties = None
+    if not isinstance(properties, dict):
         raise frames.Foreign("properties that are none")
     if rest.reply_to.startswith(b"$CONTROL"):
         raise frames.Foreign("an answer is wanted where commands go")

@@ -96,10 +96,12 @@ class Gate:
     """Lets everybody in with the same rights; `auth` has stricter ones.
 
     `place`: the address of its listener, as the settings say it; "" if it has none. `checks`:
-    whether it can tell that a user is who it says.
+    whether it can tell that a user is who it says. `anonymous`: whether it may let in who shows
+    nothing at all; if not, that is clear before it is asked.
     """
 
     checks = False
+    anonymous = True
 
     def __init__(self, rights: Rights, place: str = "") -> None:
         self.rights = rights

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from hubbub.core.connection import NEVER
+from hubbub.core.gate import Opening
 from hubbub.core.limits import HALF_SECONDS
+from hubbub.wire.http import Request
 
 
 class Guest(Protocol):
@@ -19,6 +21,10 @@ class Guest(Protocol):
 
     def waits_since(self) -> float | None:
         """Since when the rest of a request, or the next one, does not come; None = it works."""
+
+
+Adopt = Callable[[asyncio.Transport, bytes, Opening], Guest]
+Dismiss = Callable[[Request, Opening], bytes]
 
 
 class Visit:

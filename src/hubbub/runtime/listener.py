@@ -32,9 +32,9 @@ from hubbub.core.limits import HANDSHAKES
 from hubbub.core.log import DISK, LEVELS
 from hubbub.runtime.binding import BACKLOG, ServerSocket, keep_alive
 from hubbub.runtime.farewell import Leaving, tell
-from hubbub.runtime.guests import Guests, Visit
+from hubbub.runtime.guests import Adopt, Dismiss, Guests, Visit
 from hubbub.runtime.handshake import feed, reason_of, tls_protocol
-from hubbub.runtime.socket import Adopt, Host, Socket
+from hubbub.runtime.socket import Host, Socket
 from hubbub.runtime.strangers import MINUTE, Stranger
 from hubbub.wire.http import Request
 from hubbub.wire.site import Site
@@ -59,12 +59,14 @@ class Listener:
         adopt: Adopt | None = None,
         claims: Callable[[Request], bool] = lambda request: False,
         called: str | None = None,
+        dismiss: Dismiss = lambda request, opening: b"",
     ) -> None:
         self.hub = hub
         self.settings = settings
         self.protocols = list(protocols)
         self.gate = gate
         self.adopt = adopt
+        self.dismiss = dismiss
         self.claims = claims
         self.guests = Guests(self.departed)
         self.handshakes: OrderedDict[asyncio.Transport, None] = OrderedDict()

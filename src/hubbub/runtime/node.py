@@ -89,6 +89,7 @@ class WebApplication(Protocol):
     async def start(self) -> None: ...
     def adopt(self, transport: asyncio.Transport, data: bytes, opening: Opening) -> Guest: ...
     def claims(self, request: Request) -> bool: ...
+    def dismiss(self, request: Request, opening: Opening) -> bytes: ...
     async def stop(self) -> None: ...
 
 
@@ -386,14 +387,12 @@ class Node:
             names = settings.protocols
             web = self.web if not names or "http" in names else None
             listener = Listener(
-                self,
-                settings,
-                registry.chosen(self.protocols, names),
-                gate,
-                web.adopt if web is not None else None,
-                web.claims if web is not None else lambda request: False,
-                socket.gethostname(),
-            )
+                self, settings, registry.chosen(self.protocols, names), gate,
+                called=socket.gethostname(),
+            )  # fmt: skip
+            if web is not None:
+                listener.adopt, listener.claims = web.adopt, web.claims
+                listener.dismiss = web.dismiss
             await listener.open(bound)
             self.listeners.append(listener)
 

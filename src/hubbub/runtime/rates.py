@@ -153,6 +153,11 @@ class Toll:
         self.slowed, self.entered = False, True
         return True
 
+    def at_once(self, messages: int) -> int:
+        """How many of so many messages may go together: as many as WORST_SECONDS are worth."""
+        rates = [self.rates.most[bucket.kind, MESSAGES] for bucket in self.buckets]
+        return min([messages, *(max(1, int(rate * WORST_SECONDS)) for rate in rates if rate)])
+
     def pay_ahead(self) -> None:
         messages, self.ahead = self.ahead, 0
         if messages:

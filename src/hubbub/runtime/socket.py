@@ -43,7 +43,7 @@ from hubbub.runtime.door import Door
 from hubbub.runtime.expiry import Expiring, Expiry
 from hubbub.runtime.farewell import Leaving, leave
 from hubbub.runtime.framing import WebSocketFraming
-from hubbub.runtime.guests import Guest, Guests
+from hubbub.runtime.guests import Adopt, Dismiss, Guests
 from hubbub.runtime.handshake import FIRST, REFUSED, first_record, not_in_clear
 from hubbub.runtime.rates import Paying, Rates, Toll
 from hubbub.runtime.strangers import Stranger, Strangers
@@ -64,8 +64,6 @@ from hubbub.wire.websocket import Frames, handshake_response
 log = logging.getLogger("hubbub.listener")
 
 STOPPING: Final = "the hub is stopping"  # said once for all connections
-
-Adopt = Callable[[asyncio.Transport, bytes, Opening], Guest]
 
 EMPTY_LINES: Final = b"\r\n"  # before a request line they mean nothing (RFC 9112, 2.2)
 # Bytes of a read that filled the buffer: the loop reads such a socket up to 32 times before it does
@@ -104,6 +102,7 @@ class Place(typing.Protocol):
     protocols: list[Protocol]
     gate: Gate
     adopt: Adopt | None
+    dismiss: Dismiss
     claims: Callable[[Request], bool]
     address: Address
     proxies: list[Network]
@@ -307,9 +306,8 @@ class Socket(asyncio.Protocol, Paying, Arriving, Expiring):
             self.hub.schedule()
 
     def eof_received(self) -> bool:
-        """A peer that only stopped sending still gets what it asked for before.
-
-        TLS has no half-closed connections.
+        """A peer that only stopped sending still gets what it asked for before. TLS knows no such
+        half-closed connections.
         """
         if self.secure:
             return False
@@ -627,9 +625,13 @@ class Socket(asyncio.Protocol, Paying, Arriving, Expiring):
             raise ProtocolError(words, said)
         if self.listener.adopt is None:
             raise ProtocolError("no web pages here", response(404, b"Please log in.", close=True))
+        opening = self._opening(request)
+        alone = data.find(b"\r\n\r\n") == len(data) - 4  # nothing is behind it
+        if alone and (dismissed := self.listener.dismiss(request, opening)):
+            raise ProtocolError("", dismissed)  # no line: it is told of as a login
         self.hub.sockets.discard(self)
         self.hub.deadlines.forget(self)
-        guest = self.listener.adopt(self.transport, data, self._opening(request))
+        guest = self.listener.adopt(self.transport, data, opening)
         self.listener.guests.add(self.transport, guest, self.source)
         self._be_guest(guest)
 

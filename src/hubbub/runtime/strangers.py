@@ -3,7 +3,8 @@
 Whoever reaches a port can open connections; it costs nothing to say a line, or none, and wait. So
 strangers have a room of their own, of which no address has more than a share. When it is full the
 oldest goes, not who comes: those who say who they are need a moment, and are strangers no more. One
-whose words we have not read or judged yet is passed over: a busy hub is not its fault.
+whose words we have not read or judged yet is passed over: a busy hub is not its fault. While all are
+such the room holds more for a moment, up to SPILL times.
 
     connected ── said who it is, and was let in ──> discard
         │ room or share is full, and it is the oldest;  or STRANGER_SECONDS are over
@@ -24,6 +25,7 @@ from hubbub.core.metrics import Metrics
 MINUTE: Final = 60.0  # from one line of the log about strangers to the next
 SHARE: Final = 4  # of the room for one address: a fourth
 SPARED: Final = 8  # who waits for us goes after others, of so many that are looked at
+SPILL: Final = 3  # times the bound, for them: a turn of the loop accepts hundreds before it reads
 
 log = logging.getLogger("hubbub.listener")
 
@@ -71,23 +73,32 @@ class Strangers:
 
     def add(self, one: Stranger) -> None:
         """Let one more in; the oldest of its address goes if that has its share, or of all."""
-        here = self._at.get(one.address)
-        if here is not None and len(here) >= max(1, self.room // SHARE):
-            self._turn_away(self._oldest(here))
-        elif len(self._all) >= self.room:
-            self._turn_away(self._oldest(self._all))
+        here, share = self._at.get(one.address), max(1, self.room // SHARE)
+        if here is not None and len(here) >= share:
+            self._make_room(here, share)
+        if len(self._all) >= self.room:
+            self._make_room(self._all, self.room)
         self._all[one] = None
         self._at.setdefault(one.address, OrderedDict())[one] = None
 
-    def _oldest(self, some: OrderedDict[Stranger, None]) -> Stranger:
-        """Who goes: of the oldest one that waits for nothing of ours, if there is one."""
-        for _ in range(min(SPARED, len(some) - 1)):
+    def _make_room(self, some: OrderedDict[Stranger, None], most: int) -> None:
+        """For one more; and then for one that was let in above the bound, if there is one."""
+        for _ in range(2):
+            oldest = self._oldest(some) if len(some) >= most else None
+            if oldest is None and len(some) >= SPILL * most:
+                oldest = next(iter(some))
+            if oldest is not None:
+                self._turn_away(oldest)
+
+    def _oldest(self, some: OrderedDict[Stranger, None]) -> Stranger | None:
+        """Of the oldest one that waits for nothing of ours, if there is one."""
+        for _ in range(min(SPARED, len(some))):
             oldest = next(iter(some))
             if not oldest.visitor.occupied():
                 return oldest
             self._all.move_to_end(oldest)
             self._at[oldest.address].move_to_end(oldest)
-        return next(iter(some))
+        return None
 
     def discard(self, one: Stranger) -> None:
         """It was let in, or is gone."""

@@ -56,6 +56,7 @@ from hubbub.web.guarded import (
     QUEUE,
     READY,
     Guarded,
+    dismissed,
     refused,
     session_of,
     token_of,
@@ -67,7 +68,7 @@ from hubbub.web.looking import Looking
 from hubbub.web.mounted import Mounted
 from hubbub.web.numbers import number_in
 from hubbub.web.publish import PROTOCOL, Inside, PublishApi
-from hubbub.wire.http import Request
+from hubbub.wire.http import Request, response
 
 log = logging.getLogger("hubbub.web")
 
@@ -166,6 +167,20 @@ class Application:
         if self.mounted is None:
             return False
         return not request.websocket or self.mounted.claims(request)
+
+    def dismiss(self, request: Request, opening: Opening) -> bytes:
+        """The whole answer to who shows nothing where something must be shown, b"" to others."""
+        if self.mounted is not None:
+            return b""
+        refusal = dismissed(request, opening, self._token)
+        if refusal is None:
+            return b""
+        headers = [*self._state.default_headers, *refusal.raw_headers]
+        said = ((name.decode("latin-1"), text.decode("latin-1")) for name, text in headers)
+        return response(
+            refusal.status_code, bytes(refusal.body),
+            tuple((name, text) for name, text in said if name != "content-length"), close=True,
+        )  # fmt: skip
 
     def adopt(self, transport: asyncio.Transport, data: bytes, opening: Opening) -> Visited:
         """Take over a socket whose first bytes were `data`."""

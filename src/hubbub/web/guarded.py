@@ -15,7 +15,7 @@ who may receive everything; what is published is asked about topic by topic, by 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
@@ -44,7 +44,7 @@ from hubbub.web.login import (
     needs_word,
     says_word,
 )
-from hubbub.wire.http import CHALLENGE, authorization
+from hubbub.wire.http import CHALLENGE, Request, authorization
 
 API: Final = "/api/"
 JOURNAL: Final = "/api/v1/journal"
@@ -63,6 +63,9 @@ READY: Final = "/readyz"
 PAGE: Final = "/admin/"  # below it are the files of the page, and its login
 OPEN: Final = ("/", script.PATH, script.TYPES, HEALTH, READY)  # without a login, as below PAGE
 _SAFE: Final = ("GET", "HEAD", None)  # methods that change nothing; a WebSocket has none
+_SHOWING: Final = frozenset(  # headers of who shows something, or has more to say
+    ("authorization", "cookie", "content-length", "transfer-encoding", "expect", "upgrade")
+)
 _SHOWN: Final = "$SYS/#"
 _EVERYTHING: Final = ("#", "$queue/#")
 
@@ -151,10 +154,7 @@ class Guarded:
         admission, reason = await self._ask(*authorization(shown))
         if admission is None:
             await self._turn()
-        if admission is None and path.startswith(API):
-            return refused(401, words_of(reason), _challenge(headers))
-        if admission is None:
-            return PlainTextResponse(words_of(reason) + "\n", 401, {CHALLENGE[0]: CHALLENGE[1]})
+            return _not_let_in(path, reason, headers)
         # Not `stays`: the next request may be somebody else's. What takes long asks `outdated`.
         scope[ADMISSION] = admission
         return _missing(self._broker, path, admission)
@@ -190,6 +190,32 @@ class Guarded:
         return found
 
 
+def dismissed(request: Request, opening: Opening, token: bytes) -> Response | None:
+    """The answer to a connection's first request if it shows nothing where something must be
+    shown; None if it is to be looked at by all that makes the application.
+
+    Of a flood most are such. Refused here they take a third of the time.
+    """
+    headers, path = request.headers, request.path.decode("latin-1")
+    shows = request.method != "GET" or "%" in path or not _SHOWING.isdisjoint(headers)
+    if shows or path in OPEN or path.startswith(PAGE):
+        return None
+    if path.startswith(API) and token:
+        opening.turn_away("", "", f"{path[:100]} wants the token of the API")
+        return _wants_token(headers, NEEDS_TOKEN)
+    if opening.gate.anonymous:
+        return None
+    reasons: list[str] = []
+    opening.ask("", "", b"", lambda _, reason: reasons.append(reason), at_once)
+    return _not_let_in(path, reasons[0], headers)
+
+
+def _not_let_in(path: str, reason: str, headers: Mapping[str, str]) -> Response:
+    if path.startswith(API):
+        return refused(401, words_of(reason), _challenge(headers))
+    return PlainTextResponse(words_of(reason) + "\n", 401, {CHALLENGE[0]: CHALLENGE[1]})
+
+
 def session_of(admission: Admission, client: str = "") -> Session:
     """Whoever makes one request, as the broker knows clients."""
     session = Silent(admission.protocol, client, admission.rights)
@@ -219,14 +245,14 @@ def _bearer(header: str) -> bytes:
     return shown.strip().encode("latin-1", "replace") if scheme.lower() == "bearer" else b""
 
 
-def _challenge(headers: dict[str, str], scheme: str = CHALLENGE[1]) -> dict[str, str]:
+def _challenge(headers: Mapping[str, str], scheme: str = CHALLENGE[1]) -> dict[str, str]:
     """What to show. A browser asks for a password by itself where it knows the scheme; the page
     has a form for that, and says with each request that it asks.
     """
     return {CHALLENGE[0]: SCHEME if WORD in headers else scheme}
 
 
-def _wants_token(headers: dict[str, str], lacks: str) -> JSONResponse:
+def _wants_token(headers: Mapping[str, str], lacks: str) -> JSONResponse:
     wanted = (
         "expected `Authorization: Bearer TOKEN` with the token of this hub: the setting api.token "
         "or the file named by api.token_file"

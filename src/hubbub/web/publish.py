@@ -195,10 +195,12 @@ class Upload:
             self.toll.spend(0, size)
             await self.toll.wait(PIECE_SECONDS)
 
-    async def wait(self, messages: int) -> None:
-        """Wait until so many may be published, which are paid for then."""
+    async def wait(self, messages: int) -> int:
+        """Wait until some of so many may be published; how many, which are paid for then."""
         if self.toll is not None:
+            messages = self.toll.at_once(messages)
             await self.toll.wait(messages=messages)
+        return messages
 
     def spend(self, messages: int) -> None:
         """So many more were published than was thought; fewer are negative."""
@@ -404,8 +406,7 @@ class PublishApi:
         whole = len(body.raw)  # who is ended for all that it keeps has none then
         refusal = self._unfit(body, self._registry.of(body.name)) if body.name else None
         while at < len(body.raw) and refusal is None:
-            paid = min(SLICE, len(body.raw) - at)
-            await upload.wait(paid)
+            paid = await upload.wait(min(SLICE, len(body.raw) - at))
             async with self._turn:
                 known = self._registry.of(body.name) if body.name else Taken(-1)
                 ahead = _ahead(body, known) - at
@@ -413,7 +414,7 @@ class PublishApi:
                     at, skipped = at + ahead, skipped + ahead
                     upload.spend(-paid)
                     continue
-                count, full = self._publish(body, at, known, sender)
+                count, full = self._publish(body, at, at + paid, known, sender)
                 at, taken = at + count, taken + count
                 if full:
                     refusal = refused(507, f"{full} is full; send the same again later")
@@ -446,11 +447,13 @@ class PublishApi:
                 )
         return None
 
-    def _publish(self, body: Body, start: int, known: Taken, sender: Session) -> tuple[int, str]:
+    def _publish(
+        self, body: Body, start: int, stop: int, known: Taken, sender: Session
+    ) -> tuple[int, str]:
         """Publish a slice and note it, all in one frame; what is full ends it."""
         broker, began = self._inside.broker, self._spent()
         begun, now = broker.log.position + 1, broker.clock.stamp()
-        lines = body.raw[start : start + SLICE]
+        lines = body.raw[start:stop]
         at, size, full = 0, 0, ""
         while at < len(lines) and size < SLICE_BYTES and self._spent() - began < TURN_SECONDS:
             line = _LINE.decode(lines[at])

@@ -272,6 +272,8 @@ def known_request(data: bytes, body_bytes: int) -> Request | None:
     if line < 0 or not begin:
         return None
     end = data.find(b"\r\n\r\n", line) + 4
+    if end < line:  # compiled, a slice that ends before it begins is an error
+        return None
     known = _KNOWN.get(data[line:end])
     path = target = data[begin:line]
     if known is None or known.size > body_bytes or target.translate(None, _TARGET):
