@@ -3,9 +3,9 @@
 Each input is said to a listener twice: in one piece; and byte by byte, some of them to the end and
 the others as far as their first bytes, with the rest in pieces of any length. What was spoken, and
 whether the connection stayed, must be the same, and nothing may break the hub's own code, which it
-would only say to its log. There is no kernel between: the loop's part is played by `Wire`. The hub keeps
-nothing on a disk and is made anew now and then, since what clients leave behind (sessions, retained
-messages) is theirs.
+would only say to its log. There is no kernel between: the loop's part is played by `Wire`. The hub
+keeps nothing on a disk and is made anew now and then, since what clients leave behind (sessions,
+retained messages) is theirs.
 """
 
 from __future__ import annotations

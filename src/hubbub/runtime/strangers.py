@@ -3,8 +3,8 @@
 Whoever reaches a port can open connections; it costs nothing to say a line, or none, and wait. So
 strangers have a room of their own, of which no address has more than a share. When it is full the
 oldest goes, not who comes: those who say who they are need a moment, and are strangers no more. One
-whose words we have not read or judged yet is passed over: a busy hub is not its fault. While all are
-such the room holds more for a moment, up to SPILL times.
+whose words we have not read or judged yet is passed over: a busy hub is not its fault. While all
+are such the room holds more for a moment, up to SPILL times.
 
     connected ── said who it is, and was let in ──> discard
         │ room or share is full, and it is the oldest;  or STRANGER_SECONDS are over
