@@ -27,7 +27,7 @@ SAID: Final = {
     "half-connect": b"\x10\x20\x00\x04MQTT",
     "wrong-login": codec.connect(b"flood", True, 60, None, b"ann", b"wrong"),
     "one-liner-again": b"GET /login/x HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "page-again": b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "page-again": b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nCookie: a=b\r\n\r\n",
 }
 AGAIN: Final = "-again"  # kinds that say it once more with each answer
 

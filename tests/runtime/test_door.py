@@ -21,7 +21,7 @@ from hubbub.web.app import Application
 from tests.runtime.test_strangers import Visitor
 
 REFUSED = b"GET /login/x HTTP/1.1\r\nHost: localhost\r\n\r\n"
-PAGE = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+PAGE = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nCookie: a=b\r\n\r\n"  # is looked at
 A, B = ("a", HTTP), ("b", HTTP)
 
 

@@ -64,7 +64,7 @@ async def test_the_words_are_those_of_the_application(
         assert first.text == second.text
 
 
-@pytest.mark.parametrize("path", ["/", "/healthz", "/hubbub.js", "/admin/hub.css"])
+@pytest.mark.parametrize("path", ["/admin/", "/healthz", "/hubbub.js", "/admin/hub.css"])
 async def test_what_is_for_everybody_is_not_refused(tmp_path: Path, path: str) -> None:
     add_user(tmp_path / "users", "ann", b"secret", scram=False)
     async with hub(password_file=str(tmp_path / "users")) as node:
