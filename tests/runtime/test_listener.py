@@ -567,7 +567,7 @@ async def test_half_a_request_to_the_web_application_ends(hub: Node) -> None:
     "said",
     [
         b"GET /login/x HTTP/1.1\r\nHost: localhost\r\n\r\n",
-        b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nCookie: a=b\r\n\r\n",
         POST.format(path="/publish/x", size=9).encode(),
         POST.format(path="/api/v1/publish", size=9).encode(),
         codec.connect(b"me", True, 60)[:9],
