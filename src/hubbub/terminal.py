@@ -25,7 +25,10 @@ def harmless(text: str, lines: bool = True) -> str:
 
 
 def for_stream(text: str, stream: TextIO | None = None, lines: bool = True) -> str:
-    """The text as it may go to a stream, stdout unless it is said."""
+    """The text as it may go to a stream, stdout unless it is said. Bytes that are no text are `?`:
+    no stream would take them.
+    """
+    text = text.encode("utf-8", "replace").decode()
     return harmless(text, lines) if (stream or sys.stdout).isatty() else text
 
 

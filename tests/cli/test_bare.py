@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hubbub.config.settings import Journal, Listener, Settings
+from hubbub.core.message import Message
 from hubbub.runtime.node import Node
 
 BARE = """
@@ -28,8 +29,8 @@ async def data(tmp_path: Path) -> Path:
         data=str(tmp_path / "data"), listen=(), listener=(Listener(address="127.0.0.1:0"),),
         journal=Journal(segment_bytes=65_536),
     )  # fmt: skip
-    async with Node(settings):
-        pass
+    async with Node(settings) as node:
+        node.broker.post(Message("a", b"x", 1, True))
     return tmp_path / "data"
 
 
@@ -50,12 +51,26 @@ async def test_the_journal_is_looked_after_without_spark(data: Path, words: str)
 
 
 @pytest.mark.interop
-@pytest.mark.parametrize("words", ["journal export -", "pipeline status", "pipeline run"])
+@pytest.mark.parametrize(
+    "words", ["journal export - --format arrow", "pipeline status", "pipeline run"]
+)
 async def test_what_is_missing_is_said_in_one_line(data: Path, words: str) -> None:
     code, _, complaint = bare(*words.split(), "--data", str(data))
     assert code == 2 and complaint.count("\n") == 1
     assert complaint.startswith("hubbub: this needs py")
     assert "`pip install '.[pipeline]'`" in complaint
+
+
+@pytest.mark.interop
+async def test_rows_go_out_and_in_without_spark(data: Path, tmp_path: Path) -> None:
+    for words in (
+        f"journal export {tmp_path}/rows --data {data}",
+        f"journal import {tmp_path}/rows --data {tmp_path}/again",
+        f"journal export {tmp_path}/rows-again --data {tmp_path}/again",
+    ):
+        code, _, complaint = bare(*words.split())
+        assert code == 0, complaint
+    assert (tmp_path / "rows").read_bytes() == (tmp_path / "rows-again").read_bytes() != b""
 
 
 @pytest.mark.interop

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import pty
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +17,7 @@ from tests.process import ROOT, RunningHub
 
 ASK = """
 eval "$(_HUBBUB_COMPLETE=source_bash hubbub)"
-COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_LINE="$*"
 _hubbub_completion hubbub
 printf '%s\\n' "${COMPREPLY[@]}"
 """
@@ -51,6 +54,59 @@ def test_settings_and_tables(path: str) -> None:
     assert offered(path, "pipeline", "run", "--tables", "messages,rea") == ["messages,readings"]
     assert offered(path, "pipeline", "tables", "quar") == ["quarantine"]
     assert "retained" in offered(path, "ls", "re")
+
+
+# What is typed into a shell, TAB included, and what the command then gets.
+TYPED = {
+    "serve --set journal.rec\td\t": "serve --set journal.record=durable",
+    "serve --set a=b --set log.f\tj\t": "serve --set a=b --set log.format=json",
+    "ls --url http://127.0.0.1:1 ret\t": "ls --url http://127.0.0.1:1 retained",
+}
+ONLY_BASH = {"serve --set=journal.record=n\t": "serve --set=journal.record=none"}
+SHELLS = {
+    "bash": (["bash", "--norc", "--noprofile", "-i"], "_HUBBUB_COMPLETE=source_bash"),
+    "zsh": (["zsh", "-f", "-i"], "autoload -Uz compinit; compinit -u; _HUBBUB_COMPLETE=source_zsh"),
+}
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("shell", SHELLS)
+def test_typed_into_a_shell(shell: str, path: str, tmp_path: Path) -> None:
+    """As somebody types it: readline breaks words at `=` and `:`, and zsh does not."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here")
+    tool = Path(path.partition(":")[0]) / "hubbub"
+    said = '[ "$_HUBBUB_COMPLETE" ] || { echo "got: $*"; exit; }'
+    tool.write_text(tool.read_text().replace("exec", f"{said}\nexec"))
+    command, source = SHELLS[shell]
+    ours, theirs = pty.openpty()
+    around = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "src"), "HOME": str(tmp_path),
+              "TERM": "dumb", "HUBBUB_URL": ""}  # fmt: skip
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env=around, start_new_session=True
+    )
+    os.close(theirs)
+    try:
+        begin, _, variable = source.rpartition("; ")
+        os.write(ours, f"{begin}\neval \"$({variable} hubbub)\"; echo got: rea''dy\n".encode())
+        _until(ours, 1)
+        typed = TYPED | (ONLY_BASH if shell == "bash" else {})
+        for keys in typed:
+            os.write(ours, f"hubbub {keys}\n".encode())
+        assert _until(ours, len(typed)) == list(typed.values())
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def _until(terminal: int, count: int) -> list[str]:
+    """The next `count` lines that the command said."""
+    text, found = "", []
+    while len(found) < count:
+        text += os.read(terminal, 65_536).decode(errors="replace")
+        found = re.findall(r"(?m)^\r?got: (.*?)\s*$\n", text)
+    return found
 
 
 @pytest.mark.interop

@@ -17,6 +17,7 @@ from hubbub.core.state import State
 from hubbub.errors import DirectoryError
 from hubbub.journal import examine, exchange
 from hubbub.journal.content import HEADER_BYTES
+from hubbub.journal.frames import Frames
 from hubbub.journal.segments import Directory
 from hubbub.journal.table import Table
 from hubbub.schema import FORMAT_VERSION, Row
@@ -36,8 +37,8 @@ def state_of(path: Path) -> State:
 
 
 def rows_of(path: Path) -> list[Row]:
-    table, out = Table(str(path)), io.BytesIO()
-    exchange.export_arrow(table, table.first() - 1, table.committed(), out)
+    frames, out = Frames(path), io.BytesIO()
+    exchange.export_arrow(frames, frames.first() - 1, frames.committed(), out)
     out.seek(0)
     return list(exchange.rows_in(out))
 

@@ -25,6 +25,7 @@ from hubbub.core.message import Message
 from hubbub.core.session import Silent
 from hubbub.protocols.mqtt import codec
 from hubbub.runtime.node import Node
+from hubbub.schema import name_from_wire
 from hubbub.web.app import Application
 from tests.web.chromium import Chromium, Page
 
@@ -51,6 +52,14 @@ PIPELINE: Final[dict[str, Any]] = {
     ],
     "last_error": {"time": 1_795_364_407_000_000, "text": f"{HOSTILE} is no number"},
 }  # fmt: skip
+
+PLOTS: Final[list[dict[str, Any]]] = [
+    {
+        "title": f"Messages a minute {HOSTILE}", "unit": "", "time": [],
+        "lines": [{"name": HOSTILE, "values": [7, 30, 12]}, {"name": "b", "values": [1, 2, 3]}],
+    },
+    {"title": "Behind", "unit": "s", "time": [], "lines": [{"name": "b", "values": [None] * 3}]},
+]  # fmt: skip
 
 # What each page of these tests has at hand: `until` waits for something, `find` is by its words.
 BEGIN = """
@@ -126,7 +135,9 @@ def filled(node: Node) -> None:
     broker = node.broker
     state = Path(node.settings.data) / "pipelines/tables.json"
     state.parent.mkdir(exist_ok=True)
-    state.write_text(json.dumps(PIPELINE | {"time": broker.clock.stamp()}))
+    now = broker.clock.stamp()
+    drawn = [one | {"time": [now - ago * 60_000_000 for ago in (9, 5, 1)]} for one in PLOTS]
+    state.write_text(json.dumps(PIPELINE | {"time": now, "plots": drawn}))
     for number in range(40):
         name = f"plant/line{number % 4}/temperature"
         broker.post(Message(name, json.dumps({"celsius": number}).encode(), retain=True))
@@ -167,7 +178,8 @@ async def test_every_view_lies_well_and_no_name_becomes_html(
                 assert await page.run("return document.querySelector('.view img') === null")
                 if PICTURES:
                     await page.screenshot(Path(PICTURES) / f"{name}-{width}.png")
-            shown = await page.run("await view('pipeline'); return find('.panel').innerText")
+            await page.run("await view('pipeline'); await until(() => find('.legend b', '12'))")
+            shown = await page.run("return find('.panel').innerText")
             assert "behind" in shown and "1,234 rows" in shown and "messages\t3" in shown
             assert await page.run("await view('overview'); return find('li.warn').textContent") == (
                 "The pipeline tables is behind by 1 min"
@@ -314,6 +326,49 @@ async def test_what_is_ended_is_asked_twice(browser: Chromium, tmp_path: Path) -
             assert await reader.read() == b""
             writer.close()
             assert any(left.reason == "ended by hand" for left in node.broker.audit.gone)
+
+
+async def test_what_stays_is_ended_too(browser: Chromium, tmp_path: Path) -> None:
+    """A session that is away, what is retained and delayed; and two names that look alike."""
+    async with running(tmp_path) as node:
+        broker = node.broker
+        lasting: dict[str, Any] = {"clean": False, "session_expiry": 60}
+        address = str(node.listeners[0].address)
+        async with hubbub.mqtt(f"mqtt://{address}", client_id="away", **lasting) as client:
+            await client.subscribe("work/#", qos=1)
+            await client.publish("$delayed/3600/later", b"x", qos=1)
+            await client.publish("kept", b"21", qos=1, retain=True)
+        for raw in (b"caf\xe9", b"caf\xe8"):
+            broker.queues.named(name_from_wire(raw))
+        async with opened(browser, node) as page:
+            await page.run("""
+                await view("clients");
+                find("button", "Subscriptions").click();
+                await until(() => find("tbody tr", "work/#"));
+                find("button", "Away").click();
+                (await until(() => find("tbody tr", "away"))).click();
+                (await until(() => find("button", "End session …"))).click();
+                find("button", "Really end its session").click();
+                await until(() => !find("tbody tr", "away"));
+                await view("queues");
+                await until(() => document.querySelectorAll("tbody tr").length === 3);
+                find("tbody tr", "caf?").click();
+                (await until(() => find("button", "Delete …"))).click();
+                find("button", "Really delete").click();
+                await until(() => document.querySelectorAll("tbody tr").length === 2);
+                find("tbody tr", "later").click();
+                (await until(() => find("button", "Cancel"))).click();
+                find("button", "Really cancel").click();
+                await until(() => !find("tbody tr", "later"));
+                await view("topics");
+                (await until(() => find("tbody tr", "kept"))).click();
+                (await until(() => find("button", "Clear …"))).click();
+                find("button", "Really clear").click();
+                await until(() => find("p", "nothing is retained"));
+            """)
+            assert await page.run("return [...trouble]") == []
+        assert not broker.state.sessions and not broker.state.delayed
+        assert "kept" not in broker.state.retained and len(broker.state.queues) == 1
 
 
 async def test_a_login_and_its_end(browser: Chromium, tmp_path: Path) -> None:

@@ -101,6 +101,11 @@ async def test_what_a_line_may_be_is_described(api: httpx.AsyncClient) -> None:
             fits = re.search(line["properties"][name]["pattern"], value) is not None
             assert fits == valid, (name, value)
     assert (await api.post("/api/v1/publish", json={"topic": "t", "more": 1})).status_code == 400
+    qos = line["properties"]["qos"]
+    assert (qos["type"], qos["minimum"], qos["maximum"]) == ("integer", 0, 2)
+    for level, valid in ((0, True), (2, True), (1.0, True), (1.5, False), (3, False), (-1, False)):
+        answer = await api.post("/api/v1/publish", json={"topic": "t", "qos": level})
+        assert answer.is_success == valid, "in JSON 1.0 is an integer"
 
 
 async def test_ids_takes_one_of_two(api: httpx.AsyncClient) -> None:

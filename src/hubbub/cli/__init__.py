@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 
 from hubbub import __version__
 from hubbub.build import is_compiled, made
+from hubbub.cli import shell
 from hubbub.errors import DirectoryError, HubbubError, SettingError, UnreadableError
 
 _FAILED: Final = 1
@@ -68,6 +69,13 @@ _LOOK: Final[dict[str, _Command]] = {
     "ls": _Command(
         "hubbub.cli.ls", "List sessions, subscriptions, queues and more of a hub.",
         ("hubbub ls sessions", "hubbub ls retained plant/ --limit 20", "hubbub ls queues --json"),
+    ),
+    "end": _Command(
+        "hubbub.cli.end", "End a client, a session, a queue, or what is kept.",
+        (
+            "hubbub end client panel", "hubbub end session billing", "hubbub end messages jobs",
+            "hubbub end retained plant/1/temp",
+        ),
     ),
     "refusals": _Command(
         "hubbub.cli.refusals", "Say why somebody was refused: the last ones.",
@@ -135,7 +143,7 @@ _ADMIT: Final[dict[str, _Command]] = {
     ),
 }  # fmt: skip
 _GROUPS: Final = {
-    "Run a hub": _RUN, "Look at one": _LOOK, "Speak with one": _SPEAK,
+    "Run a hub": _RUN, "Look after one": _LOOK, "Speak with one": _SPEAK,
     "What it recorded": _KEEP, "Who may connect": _ADMIT,
 }  # fmt: skip
 _COMMANDS: Final = {name: one for group in _GROUPS.values() for name, one in group.items()}
@@ -232,6 +240,7 @@ def hubbub(
 
 def main() -> None:
     """The entry point of the `hubbub` script."""
+    shell.teach()
     try:
         app(prog_name="hubbub")
     except (SettingError, DirectoryError) as error:

@@ -18,10 +18,14 @@ _SAFE: Final = re.compile(r"[\w.,:@%+/-]+", re.ASCII)  # what a shell takes as i
 
 
 def settings(incomplete: str) -> list[str]:
-    """Names of settings as `NAME=`; of one alone, what it may be."""
+    """Names of settings as `NAME=`; of one alone, or behind its `=`, what it may be."""
     from hubbub.config.sources import offered
 
-    found = {name: values for name, values in offered().items() if name.startswith(incomplete)}
+    known = offered()
+    name, equals, begun = incomplete.partition("=")
+    if equals:
+        return [f"{name}={value}" for value in known.get(name, ()) if value.startswith(begun)]
+    found = {name: values for name, values in known.items() if name.startswith(incomplete)}
     if len(found) > 1:
         return [f"{name}=" for name in found]
     return [f"{name}={value}" for name, values in found.items() for value in values]

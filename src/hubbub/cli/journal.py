@@ -213,19 +213,19 @@ def export(
     upto: Annotated[int, typer.Option(metavar="SEQ", help="Only rows up to this one.")] = -1,
 ) -> None:
     """Write rows to a file."""
-    from hubbub.journal import exchange  # pyarrow, only here
-    from hubbub.journal.table import Table
+    from hubbub.journal import exchange
+    from hubbub.journal.frames import Frames
 
     examine.directory_of(data)
-    table = Table(str(data))
-    start = table.first() - 1 if after < 0 else after
-    end = table.committed() if upto < 0 else upto
+    frames = Frames(data)
+    start = frames.first() - 1 if after < 0 else after
+    end = frames.committed() if upto < 0 else upto
     write = exchange.export_lines if form == Format.lines else exchange.export_arrow
     if str(file) == "-":
-        count = write(table, start, end, sys.stdout.buffer)
+        count = write(frames, start, end, sys.stdout.buffer)
     else:
         with open(file, "wb") as out:
-            count = write(table, start, end, out)
+            count = write(frames, start, end, out)
     print(f"{count:,} rows, {start + 1} to {end}", file=sys.stderr)
 
 

@@ -43,13 +43,16 @@ def ls(
     token: Token = "",
     as_json: AsJson = False,
 ) -> None:
-    query = urlencode({"search": search, "limit": limit, "offset": offset})
+    query = urlencode(
+        {"search": search, "limit": limit, "offset": offset}, errors="surrogateescape"
+    )
     answer = fetch(url, token, f"ls/{kind}?{query}")
     if as_json:
         print(json.dumps(answer, indent=2))
         return
     rows: list[dict[str, Any]] = answer[kind]
     if rows:
+        rows = [row | row.pop("exact", {}) for row in rows]  # what is no text with %XX
         names = [name for name in rows[0] if not (kind in _SESSIONS and name in _MORE)]
         table = Table(*names, box=None, show_edge=False)
         for row in rows:

@@ -49,7 +49,7 @@ def history(
 ) -> None:
     asked = {"last": last or ("" if since else 20), "since": since}
     query = urlencode({name: value for name, value in asked.items() if value})
-    answer = fetch(url, token, f"history/{quote(topic, safe='/')}?{query}")
+    answer = fetch(url, token, f"history/{quote(topic, '/', errors='surrogateescape')}?{query}")
     if as_json:
         print(json.dumps(answer, indent=2))
         return

@@ -24,5 +24,5 @@ def remove_id(
 ) -> None:
     which = "subtopic" if subtopic else "topic"
     for name in names:
-        fetch(url, token, f"ids?{urlencode({which: name})}", "DELETE")
+        fetch(url, token, f"ids?{urlencode({which: name}, errors='surrogateescape')}", "DELETE")
         say(f"{name}: removed", lines=False)

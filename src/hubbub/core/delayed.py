@@ -70,6 +70,8 @@ class Delays:
             if not heap or heap[0][0] > now:
                 return
             due = heappop(heap)
+            if due[1] not in self.broker.state.delayed:
+                continue  # it was cancelled
             try:
                 self._publish(due[1], now)
             except UnreadableError:
@@ -84,6 +86,19 @@ class Delays:
         else:
             made = _for_now(message)
             broker.publish(run_of(made, broker.itself, broker.route(broker.itself, made.topic)))
+        self._over(seq)
+
+    def cancel(self, seq: int) -> bool:
+        """It will not be published; False if no such message waits."""
+        if seq not in self.broker.state.delayed:
+            return False
+        self._over(seq)
+        if len(self._heap) > 2 * len(self.broker.state.delayed) + AT_ONCE:
+            self.recover()
+        return True
+
+    def _over(self, seq: int) -> None:
+        broker = self.broker
         broker.quotas.give(LATER, self._payers.pop(seq, ""))
         broker.change(Row(0, 0, schema.ACK, topic=DELAYED.encode(), ref=seq))
         broker.log.unpin(seq)

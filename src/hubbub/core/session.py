@@ -378,6 +378,10 @@ class Revival:
         """Make the session of a client that is away, from what the journal remembers."""
         return None
 
+    def end_away(self, client: str) -> bool:
+        """End the session of a client that is away, for good; False if it has none."""
+        return False
+
     def publish_will(self, will: Row) -> None:
         """After a restart: a client was connected when the hub ended, and so did its session."""
 

@@ -2,7 +2,8 @@
 
 A line is one row without its empty columns: `seq` as text (it may pass 2^53), `time` and
 `expires` in ISO 8601, a payload that is no UTF-8 as `payload_base64`. Reading back gives the same
-rows. Used by the command line only; the hub never loads this.
+rows. Lines need no pyarrow, unless rows are compressed. Used by the command line only; the hub
+never loads this.
 """
 
 from __future__ import annotations
@@ -15,15 +16,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-import pyarrow
-
 from hubbub.core.limits import CLOCK_BEHIND, COMMIT_ROWS, FRAME_BYTES
 from hubbub.errors import DirectoryError, JournalError
-from hubbub.journal import frame
+from hubbub.journal import frame, packing
 from hubbub.journal.content import HEADER_BYTES, Header
 from hubbub.journal.files import Replacement, write_at, write_whole
+from hubbub.journal.frames import Frames, lost
 from hubbub.journal.segments import Directory, committed_bytes
-from hubbub.journal.table import SCHEMA, Table, plain_column
 from hubbub.schema import COLUMNS, KINDS, Row
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -38,19 +37,35 @@ _ARROW: Final = b"\xff\xff\xff\xff"  # how an Arrow stream begins
 # Out
 
 
-def export_lines(table: Table, after: int, upto: int, out: BinaryIO) -> int:
+def export_lines(frames: Frames, after: int, upto: int, out: BinaryIO) -> int:
     """Write the rows with after < seq <= upto as JSON lines; return how many."""
     count = 0
-    for batch in table.read(after, upto):
-        for row in batch.to_pylist():
-            out.write(json.dumps(_said(row), ensure_ascii=False).encode() + b"\n")
-        count += batch.num_rows
+    for row in _rows(frames, after, upto):
+        out.write(json.dumps(_said(row), ensure_ascii=False).encode() + b"\n")
+        count += 1
     return count
 
 
-def export_arrow(table: Table, after: int, upto: int, out: BinaryIO) -> int:
+def _rows(frames: Frames, after: int, upto: int) -> Iterator[Row]:
+    position = after
+    for data, found in frames.between(after, upto):
+        if found.first - 1 > position:
+            raise lost(position, found.first - 1, frames.first())
+        position = found.last
+        for row in packing.rows_in(data, found):
+            if after < row.seq <= upto:
+                yield row
+    if upto > position:
+        raise lost(position, upto, frames.first())
+
+
+def export_arrow(frames: Frames, after: int, upto: int, out: BinaryIO) -> int:
     """Write the rows with after < seq <= upto as one Arrow IPC stream; return how many."""
-    count = 0
+    import pyarrow
+
+    from hubbub.journal.table import SCHEMA, Table
+
+    count, table = 0, Table(frames)
     with pyarrow.ipc.new_stream(out, SCHEMA) as stream:
         for batch in table.read(after, upto):
             stream.write_batch(batch)
@@ -58,21 +73,22 @@ def export_arrow(table: Table, after: int, upto: int, out: BinaryIO) -> int:
     return count
 
 
-def _said(row: dict[str, Any]) -> dict[str, Any]:
+def _said(row: Row) -> dict[str, Any]:
     """The columns of a row that say something, as JSON has them."""
     said: dict[str, Any] = {}
-    for name, value in row.items():
+    value: Any
+    for name, value in zip(Row._fields, row, strict=True):
+        if not value:
+            continue
         if name in _BYTES:
-            if value:
-                said |= _bytes_said(name, value)
+            said |= _bytes_said(name, value)
+        elif name in _TEXTS:
+            said[name] = value.decode()
         elif name in _TIMES:
-            if value != _EPOCH:
-                said[name] = value.isoformat(timespec="microseconds")
-        elif name in ("seq", "ref", "number"):
-            if value:
-                said[name] = str(value)
-        elif value:
-            said[name] = value
+            moment = _EPOCH + timedelta(microseconds=value)
+            said[name] = moment.isoformat(timespec="microseconds")
+        else:
+            said[name] = str(value) if name in ("seq", "ref", "number") else value
     return said
 
 
@@ -101,6 +117,10 @@ def rows_in(source: BinaryIO) -> Iterator[Row]:
 
 
 def _arrow_rows(source: BinaryIO) -> Iterator[Row]:
+    import pyarrow
+
+    from hubbub.journal.table import SCHEMA, plain_column
+
     with pyarrow.ipc.open_stream(source) as stream:
         if stream.schema != SCHEMA:
             raise JournalError(f"expected the columns of a journal, got {stream.schema.names}")

@@ -209,6 +209,16 @@ class Frames:
             )
 
 
+def lost(position: int, end: int, first: int) -> OffsetError:
+    """What to say of rows after `position` up to `end` that are not there; `first`: the oldest."""
+    if position + 1 < first:
+        return OffsetError(f"row {position + 1} was asked for, the oldest one kept is {first}")
+    return OffsetError(
+        f"rows {position + 1} to {end} are lost, the hub's log says why: Spark's readers go on "
+        "after them with failOnDataLoss=false (`hubbub pipeline run --skip-lost`)"
+    )
+
+
 def weight(data: bytes, found: Frame) -> int:
     """The bytes that the rows of a frame carry beside their numbers, decompressed."""
     if not found.flags & frame.COMPRESSED:

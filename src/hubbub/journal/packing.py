@@ -48,10 +48,16 @@ def rows_of(content: Content, found: Frame) -> list[Row]:
     """The rows of a frame of either kind."""
     if not found.flags & frame.COMPRESSED:
         return content.rows(found)
+    return rows_in(content.around(found.at, found.size)[0], content.placed(found))
+
+
+def rows_in(data: bytes, found: Frame) -> list[Row]:
+    """The same of a frame that lies in these bytes."""
+    if not found.flags & frame.COMPRESSED:
+        return frame.decode(memoryview(data), found.at)
     from hubbub.journal.table import batch_of, plain_column
 
-    data = content.around(found.at, found.size)[0]
-    columns = batch_of(data, content.placed(found)).columns
+    columns = batch_of(data, found).columns
     return list(map(Row._make, zip(*map(plain_column, columns), strict=True)))
 
 

@@ -16,10 +16,10 @@ from typing import Any, Final, Protocol
 import pyarrow
 import pyarrow.compute
 
-from hubbub.errors import JournalError, OffsetError
+from hubbub.errors import JournalError
 from hubbub.journal import arrow, frame
 from hubbub.journal.frame import WHOLE, Frame
-from hubbub.journal.frames import Frames, Segment
+from hubbub.journal.frames import Frames, Segment, lost
 
 __all__ = ["LOOKED_AT", "SCHEMA", "Frame", "Segment", "Shelf", "Table", "frames_in"]
 
@@ -216,9 +216,4 @@ class Table:
         if self._allow_loss:
             log.warning("rows %d to %d of %s are gone", position + 1, end, self.shelf.name)
             return
-        if position + 1 < (first := self.first()):
-            raise OffsetError(f"row {position + 1} was asked for, the oldest one kept is {first}")
-        raise OffsetError(
-            f"rows {position + 1} to {end} are lost, the hub's log says why: Spark's readers go on "
-            "after them with failOnDataLoss=false (`hubbub pipeline run --skip-lost`)"
-        )
+        raise lost(position, end, self.first())

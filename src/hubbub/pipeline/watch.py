@@ -22,8 +22,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple
 
+from pyarrow import ArrowException
+
 from hubbub.pipeline.batches import Report
+from hubbub.pipeline.layout import Layout
 from hubbub.pipeline.metrics import Metrics
+from hubbub.pipeline.plots import Plots
 
 PLACE: Final = "pipelines"
 EVERY: Final = 5.0  # seconds
@@ -51,6 +55,7 @@ class Watch:
         self._behind = behind
         self._recent: deque[Report] = deque(maxlen=RECENT)
         self._tables: dict[str, float] = {}  # seconds of the last batch that wrote it
+        self._plots = Plots(Layout(of.data) if of.local else None)
         self._error: dict[str, Any] | None = None
         self._state = "running"
         self._late = False
@@ -121,7 +126,14 @@ class Watch:
             "last_batch": self._last(),
             "by_table": self._by_table(),
             "last_error": self._error,
+            "plots": self._drawn(numbers.get("behind_seconds")),
         }
+
+    def _drawn(self, behind: float | None) -> list[dict[str, Any]]:
+        """What cannot be read now, while tables are exchanged, is drawn the next time."""
+        with suppress(OSError, ArrowException):
+            self._plots.note(_stamp(), round(self._rate(), 1), behind)
+        return self._plots.said()
 
     def _rate(self) -> float:
         seconds = sum(report.seconds for report in self._recent)

@@ -42,8 +42,8 @@ from hubbub.core.limits import (
 from hubbub.core.rights import MANAGE
 from hubbub.runtime.archive import JournalArchive
 from hubbub.runtime.figures import Figures
-from hubbub.web import dashboard, listing, openapi, prometheus, script
-from hubbub.web.ending import Ending
+from hubbub.schema import name_shown
+from hubbub.web import dashboard, ending, listing, openapi, prometheus, script
 from hubbub.web.guarded import (
     ADMISSION,
     API,
@@ -55,6 +55,7 @@ from hubbub.web.guarded import (
     PUBLISH,
     QUEUE,
     READY,
+    RETAINED,
     Guarded,
     dismissed,
     refused,
@@ -67,7 +68,8 @@ from hubbub.web.login import Sessions, Visits
 from hubbub.web.looking import Looking
 from hubbub.web.mounted import Mounted
 from hubbub.web.numbers import number_in
-from hubbub.web.publish import PROTOCOL, Inside, PublishApi
+from hubbub.web.publish import PROTOCOL, PublishApi
+from hubbub.web.query import asked
 from hubbub.wire.http import Request, response
 
 log = logging.getLogger("hubbub.web")
@@ -81,7 +83,7 @@ SUBTOPICS = "$SYS/#"  # who may manage the hub may manage them: no rule knows th
 _OURS = (PAGE, "/api/v1/", "/metrics", script.PATH, HEALTH, READY)  # before a mounted application
 
 
-class Host(Inside, typing.Protocol):
+class Host(ending.Host, typing.Protocol):
     """What the application needs of the node that it is part of."""
 
     clock: Clock
@@ -110,7 +112,7 @@ class Application:
         self._token = b""
         self._visits = Visits(hub.clock)
         self._looking = Looking(hub, self._safe)
-        self._ending = Ending(hub, self._safe)
+        self._ending = ending.Ending(hub, self._safe)
         self.asgi = Starlette(
             routes=[
                 Route("/", dashboard.page),
@@ -123,6 +125,7 @@ class Application:
                 *self._looking.routes(),
                 *self._ending.routes(),
                 Route(QUEUE, self._queue, methods=["GET", "DELETE"]),
+                Route(RETAINED, self._retained, methods=["GET", "DELETE"]),
                 Route(openapi.PATH, self._described),
                 Route(JOURNAL, self._rows),
                 Route(HISTORY + "/{topic:path}", self._history),
@@ -248,9 +251,14 @@ class Application:
             return await self._ending.queue(request)
         return await self._looking.queue(request)
 
+    async def _retained(self, request: WebRequest) -> Response:
+        if request.method == "DELETE":
+            return await self._ending.retained(request)
+        return await self._looking.retained(request)
+
     async def _remove_id(self, request: WebRequest) -> Response:
         """A topic or a sub-topic has no number any more; what is retained there stays."""
-        given, broker = request.query_params, self._hub.broker
+        given, broker = asked(request), self._hub.broker
         asks = session_of(request.scope[ADMISSION])
         if len(given) != 1 or not given.keys() <= {"topic", "subtopic"}:
             return refused(400, "expected ?topic=NAME or ?subtopic=NAME")
@@ -263,7 +271,7 @@ class Application:
         if why:
             return refused(404 if why == UNKNOWN else 409, why)
         await self._publish.safe()
-        return JSONResponse({"removed": name})
+        return JSONResponse({"removed": name_shown(name)})
 
     # Pages
 
@@ -297,7 +305,7 @@ class Application:
 
     async def _list(self, request: WebRequest) -> JSONResponse:
         """What there is, of one kind: a page of it."""
-        given, kind = request.query_params, request.path_params["kind"]
+        given, kind = asked(request), request.path_params["kind"]
         things = listing.KINDS.get(kind)
         if things is None:
             return refused(404, f"{kind[:40]!r} is none of {', '.join(listing.KINDS)}")

@@ -1,7 +1,10 @@
-"""What is ended by hand: a client's connection, a whole queue.
+"""What is ended by hand: connections, sessions, queues, what is retained and what is delayed.
 
-    DELETE /api/v1/clients?protocol=NAME&client=ID   it is told, where its protocol can, and ended
-    DELETE /api/v1/queue?name=NAME                   the queue is gone, with all that it holds
+    DELETE /api/v1/clients?protocol=NAME&client=ID    its connection: told, where its protocol can
+    DELETE /api/v1/sessions?protocol=NAME&client=ID   that, and what it left here when it is away
+    DELETE /api/v1/queue?name=NAME                    the queue is gone, with all that it holds
+    DELETE /api/v1/retained?topic=NAME                nothing is retained there any more
+    DELETE /api/v1/delayed?seq=NUMBER                 that message will not be published
 
 Each asks for its right by itself, and is a line of the log and a row of the journal (`managed`).
 Who is ended may come again: to keep somebody out is the affair of the rules. Called by `web.app`.
@@ -9,34 +12,58 @@ Who is ended may come again: to keep somebody out is the affair of the rules. Ca
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import typing
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from hubbub.core.message import Message
 from hubbub.core.rights import DESTROY, MANAGE
-from hubbub.core.topics import QUEUE
-from hubbub.web.guarded import ADMISSION, CLIENTS, refused, session_of
+from hubbub.core.session import Revival, Session
+from hubbub.core.topics import OWN, QUEUE
+from hubbub.schema import name_shown
+from hubbub.web.guarded import ADMISSION, CLIENTS, DELAYED, SESSIONS, refused, session_of
+from hubbub.web.numbers import number_in
 from hubbub.web.publish import Inside
+from hubbub.web.query import asked
 
 OF_OTHERS: Final = "$SYS/#"  # who may manage the hub may end those who are there
 TOLD: Final = "ended by hand"
 
 
+class Host(Inside, typing.Protocol):
+    """What ending needs of the hub's node."""
+
+    @property
+    def protocols(self) -> Sequence[Revival]: ...
+
+
 class Ending:
     """These requests of one hub. `safe` waits until what was done is durable."""
 
-    def __init__(self, hub: Inside, safe: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, hub: Host, safe: Callable[[], Awaitable[None]]) -> None:
         self._hub = hub
         self._safe = safe
 
     def routes(self) -> list[Route]:
-        return [Route(CLIENTS, self.client, methods=["DELETE"])]
+        return [
+            Route(CLIENTS, self.client, methods=["DELETE"]),
+            Route(SESSIONS, self.session, methods=["DELETE"]),
+            Route(DELAYED, self.delayed, methods=["DELETE"]),
+        ]
 
     async def client(self, request: Request) -> Response:
-        given, broker = request.query_params, self._hub.broker
+        return await self._end(request, whole=False)
+
+    async def session(self, request: Request) -> Response:
+        return await self._end(request, whole=True)
+
+    async def _end(self, request: Request, whole: bool) -> Response:
+        """A connection; the `whole` session, which may be away, with all that waits for it."""
+        given, broker = asked(request), self._hub.broker
         if not given.keys() >= {"protocol", "client"}:
             return refused(400, "expected ?protocol=NAME&client=ID")
         protocol, name = given["protocol"], given["client"]
@@ -44,23 +71,54 @@ class Ending:
         if not broker.may(asks, MANAGE, OF_OTHERS):
             return refused(403, broker.refuse(asks, MANAGE, OF_OTHERS))
         session = broker.sessions.get((protocol, name))
-        if session is None or not session.number or not protocol:
-            return refused(404, f"no client {name[:100]!r} is connected by {protocol[:20]!r}")
-        broker.audit.managed(asks, "end", f"{protocol} {name}")
-        session.goodbye(TOLD)
-        self._hub.schedule()
-        await self._safe()
-        return JSONResponse({"ended": name})
+        here = session is not None and session.number != 0 and protocol != ""
+        if here and session is not None:
+            session.goodbye(TOLD)
+        left = whole and any(
+            one.end_away(name) for one in self._hub.protocols if one.name == protocol
+        )
+        if not (here or left):
+            what = "has a session" if whole else "is connected"
+            return refused(404, f"no client {name[:100]!r} {what} by {protocol[:20]!r}")
+        verb = "end session" if whole else "end"
+        return await self._done(asks, verb, f"{protocol} {name}", {"ended": name})
 
     async def queue(self, request: Request) -> Response:
-        name, broker = request.query_params.get("name", ""), self._hub.broker
+        name, broker = asked(request).get("name", ""), self._hub.broker
         asks = session_of(request.scope[ADMISSION])
         if not broker.may(asks, DESTROY, QUEUE + name):
             return refused(403, broker.refuse(asks, DESTROY, QUEUE + name))
         if name not in broker.state.queues:
             return refused(404, f"there is no queue {name[:100]!r}")
         broker.queues.destroy(name)
-        broker.audit.managed(asks, "destroy", QUEUE + name)
+        return await self._done(asks, "destroy", QUEUE + name, {"destroyed": name})
+
+    async def retained(self, request: Request) -> Response:
+        """As a publisher clears it: who is subscribed gets the empty message."""
+        name, broker = asked(request).get("topic", ""), self._hub.broker
+        asks = session_of(request.scope[ADMISSION])
+        if not broker.may(asks, MANAGE, name):
+            return refused(403, broker.refuse(asks, MANAGE, name))
+        if name not in broker.state.retained or name.startswith(OWN):
+            return refused(404, f"nothing is retained at {name[:100]!r} that could be cleared")
+        broker.post(Message(name, b"", 0, True))
+        return await self._done(asks, "clear", name, {"cleared": name})
+
+    async def delayed(self, request: Request) -> Response:
+        """Its topic is on the disk, so it is asked for the right of all."""
+        broker, asks = self._hub.broker, session_of(request.scope[ADMISSION])
+        try:
+            seq = number_in(asked(request), "seq")
+        except ValueError as error:
+            return refused(400, str(error))
+        if not broker.may(asks, MANAGE, OF_OTHERS):
+            return refused(403, broker.refuse(asks, MANAGE, OF_OTHERS))
+        if not broker.delays.cancel(seq):
+            return refused(404, f"no message {seq} is delayed")
+        return await self._done(asks, "cancel", f"message {seq}", {"cancelled": str(seq)})
+
+    async def _done(self, asks: Session, verb: str, name: str, said: dict[str, str]) -> Response:
+        self._hub.broker.audit.managed(asks, verb, name)
         self._hub.schedule()
         await self._safe()
-        return JSONResponse({"destroyed": name})
+        return JSONResponse({key: name_shown(one) for key, one in said.items()})

@@ -55,7 +55,11 @@ RETAINED: Final = "/api/v1/retained"
 TAIL: Final = "/api/v1/tail"
 QUEUE: Final = "/api/v1/queue"
 CLIENTS: Final = "/api/v1/clients"
-BY_NAME: Final = (PUBLISH, IDS, RETAINED, TAIL, QUEUE, CLIENTS, HISTORY)
+SESSIONS: Final = "/api/v1/sessions"
+DELAYED: Final = "/api/v1/delayed"
+BY_NAME: Final = (
+    PUBLISH, IDS, RETAINED, TAIL, QUEUE, CLIENTS, SESSIONS, DELAYED, HISTORY,
+)  # fmt: skip
 ADMISSION: Final = "hubbub.admission"  # where a scope keeps who its request comes from
 BROKEN_OFF: Final = "upload broken off"
 HEALTH: Final = "/healthz"

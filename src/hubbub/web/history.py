@@ -25,14 +25,15 @@ from hubbub.core.session import Session
 from hubbub.errors import HubbubError
 from hubbub.runtime.archive import Answer, JournalArchive, Place
 from hubbub.schema import Row, name_of
-from hubbub.web.guarded import ADMISSION, refused, session_of
+from hubbub.web.guarded import ADMISSION, HISTORY, refused, session_of
+from hubbub.web.query import below
 
 LAST: Final = "100"  # messages, if neither `last` nor `since` says how many
 _STATUS: Final = {client.NOT_ALLOWED: 403, client.NO_PAST: 404, client.TOO_MANY: 429}
 
 
 async def history(request: Request, broker: Broker, archive: JournalArchive | None) -> Response:
-    given, name = request.query_params, request.path_params["topic"]
+    given, name = request.query_params, below(request, HISTORY + "/")
     asks = session_of(request.scope[ADMISSION])
     unknown = given.keys() - {"last", "since"}
     if unknown or "" in given.values():

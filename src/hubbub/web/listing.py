@@ -22,7 +22,7 @@ from hubbub.core.message import Message
 from hubbub.core.queue import Queue
 from hubbub.core.replies import Reply
 from hubbub.core.session import Session
-from hubbub.schema import name_shown
+from hubbub.web.query import sayable
 
 LOOKED: Final = 2_000  # things of one turn: about a millisecond
 CALLS_OF_QUEUE: Final = 100  # messages of a queue that are looked at: each is read back
@@ -73,16 +73,16 @@ def _sessions(broker: Broker, connected: tuple[bool, ...] = (True, False)) -> It
 def _session(broker: Broker, session: Session) -> dict[str, Any]:
     state = broker.state.sessions.get((session.protocol, session.client))
     waits = len(state.backlog.entries) if state is not None else session.unacknowledged()
-    return {
-        "protocol": session.protocol, "client": name_shown(session.client),
-        "user": name_shown(session.user), "address": session.address,
+    return sayable({
+        "protocol": session.protocol, "client": session.client,
+        "user": session.user, "address": session.address,
         "connected": session.number != 0, "lasting": session.lasting,
         "subscriptions": len(session.subscriptions), "waiting": waits,
         "waiting_bytes": state.backlog.bytes if state is not None else 0,
         "in_flight": state.backlog.in_flight() if state is not None else waits,
         "expires": state.expires if state is not None and not state.connected else 0,
         "since": session.came, "dropped": sum(session.dropped.values()),
-    }  # fmt: skip
+    })  # fmt: skip
 
 
 def _gone(broker: Broker) -> Iterator[Thing]:
@@ -95,7 +95,7 @@ def _left(left: Left) -> dict[str, Any]:
     who = left.who
     row = {"time": left.time, "protocol": who.protocol, "client": who.client, "user": who.user}
     more = {"address": who.address, "since": left.came, "reason": left.reason}
-    return _all_shown({**row, **more})
+    return sayable({**row, **more})
 
 
 def _calls(broker: Broker) -> Iterator[Thing]:
@@ -119,7 +119,7 @@ def _waiting(broker: Broker) -> Iterator[tuple[Queue, int, Message]]:
 
 def _call(broker: Broker, number: int, reply: Reply) -> dict[str, Any]:
     passed = broker.clock.now() - (reply.until - broker.replies.ttl)
-    return _all_shown({
+    return sayable({
         "number": number, "protocol": reply.asker.protocol, "asker": reply.asker.client,
         "queue": reply.queue.name if reply.queue is not None else "", "answer_to": reply.address,
         "handed": ", ".join(sorted(client for _, client, _ in reply.handed)),
@@ -129,7 +129,7 @@ def _call(broker: Broker, number: int, reply: Reply) -> dict[str, Any]:
 
 def _queued(queue: Queue, number: int, message: Message) -> dict[str, Any]:
     taker = queue.leased.get(number)
-    return _all_shown({
+    return sayable({
         "number": number, "protocol": message.protocol, "asker": message.client,
         "queue": queue.name, "answer_to": message.reply_to,
         "handed": taker.client if taker is not None else "", "since": message.time,
@@ -141,18 +141,18 @@ def _subscriptions(broker: Broker) -> Iterator[Thing]:
         for name, one in list(session.subscriptions.items()):
             row = {"protocol": session.protocol, "client": session.client}
             about = {"connected": session.number != 0, "filter": name, "qos": one.qos}
-            yield Thing(name, partial(_all_shown, row | about))
+            yield Thing(name, partial(sayable, row | about))
 
 
 def _topics(broker: Broker) -> Iterator[Thing]:
     for name, number in list(broker.state.topics.numbers.items()):
-        yield Thing(name, partial(_all_shown, {"topic": name, "id": number}))
+        yield Thing(name, partial(sayable, {"topic": name, "id": number}))
 
 
 def _retained(broker: Broker) -> Iterator[Thing]:
     for name, kept in list(broker.state.kept.items()):
         row = {"topic": name, "bytes": kept.size, "expires": kept.expires, "of": kept.whose}
-        yield Thing(name, partial(_all_shown, row))
+        yield Thing(name, partial(sayable, row))
 
 
 def _queues(broker: Broker) -> Iterator[Thing]:
@@ -161,11 +161,11 @@ def _queues(broker: Broker) -> Iterator[Thing]:
 
 
 def _queue(broker: Broker, queue: Queue) -> dict[str, Any]:
-    return {
-        "queue": name_shown(queue.name), "messages": len(queue.messages), "bytes": queue.bytes,
-        "takers": queue.takers(), "owner": name_shown(queue.owner),
+    return sayable({
+        "queue": queue.name, "messages": len(queue.messages), "bytes": queue.bytes,
+        "takers": queue.takers(), "owner": queue.owner,
         "waits": round(broker.queues.waits(queue), 3), "away": round(broker.queues.away(queue), 3),
-    }  # fmt: skip
+    })  # fmt: skip
 
 
 def _delayed(broker: Broker) -> Iterator[Thing]:
@@ -179,7 +179,7 @@ def _late(broker: Broker, seq: int, due: int) -> dict[str, Any]:
     message = broker.log.look(seq) if not large else None
     topic, size = (message.topic, len(message.payload)) if message is not None else ("", large)
     client = message.client if message is not None else ""
-    return _all_shown({"seq": seq, "due": due, "topic": topic, "bytes": size, "client": client})
+    return sayable({"seq": seq, "due": due, "topic": topic, "bytes": size, "client": client})
 
 
 def _bridges(broker: Broker) -> Iterator[Thing]:
@@ -191,11 +191,7 @@ def _bridges(broker: Broker) -> Iterator[Thing]:
 def _bridge(broker: Broker, session: Session) -> dict[str, Any]:
     state = broker.state.sessions.get((session.protocol, session.client))
     waits = len(state.backlog.entries) if state is not None else 0
-    return {"bridge": name_shown(session.client), "up": session.number != 0, "waiting": waits}
-
-
-def _all_shown(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: name_shown(one) if isinstance(one, str) else one for key, one in row.items()}
+    return sayable({"bridge": session.client, "up": session.number != 0, "waiting": waits})
 
 
 KINDS: Final[dict[str, Callable[[Broker], Iterator[Thing]]]] = {

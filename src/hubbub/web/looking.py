@@ -47,7 +47,6 @@ from hubbub.core.topics import QUEUE, has_wildcard, is_name
 from hubbub.schema import name_shown
 from hubbub.web.guarded import (
     ADMISSION,
-    RETAINED,
     TAIL,
     outdated,
     refused,
@@ -59,6 +58,7 @@ from hubbub.web.guarded import (
 from hubbub.web.listing import LOOKED
 from hubbub.web.numbers import number_in
 from hubbub.web.publish import PROTOCOL, Inside
+from hubbub.web.query import asked, sayable
 
 LEVEL: Final = 1_000  # entries of one level of the tree, the busiest of them, if nobody says
 RETAINED_LOOKED: Final = 20_000  # names of one answer: the rest is found by going deeper
@@ -105,7 +105,6 @@ class Looking:
     def routes(self) -> list[Route]:
         return [
             Route("/api/v1/traffic", self.traffic),
-            Route(RETAINED, self.retained),
             Route(TAIL, self.tail),
             Route(QUEUE_PATH + "/messages", self.purge, methods=["DELETE"]),
         ]
@@ -116,7 +115,7 @@ class Looking:
             tail.goodbye()
 
     async def traffic(self, request: Request) -> Response:
-        given = request.query_params
+        given = asked(request)
         try:
             limit = number_in(given, "limit", 10_000) if "limit" in given else LEVEL
         except ValueError as error:
@@ -125,15 +124,15 @@ class Looking:
         found = await self._level(under, search)
         busiest = _bounded(sorted(found.items(), key=_rank)[:limit])
         rows = [
-            {"name": name_shown(name), "topics": one.topics, "messages": round(one.messages),
+            sayable({"name": name, "topics": one.topics, "messages": round(one.messages),
              "rate": round(one.rate, 3), "time": one.time, "retained": one.retained,
-             "own": one.own}
+             "own": one.own})
             for name, one in busiest
         ]  # fmt: skip
         sampled = self._broker.sampled
         return JSONResponse({
-            "under": under, "levels": rows, "count": len(found), "part": round(sampled.part, 4),
-            "topics": len(sampled.topics),
+            "under": name_shown(under), "levels": rows, "count": len(found),
+            "part": round(sampled.part, 4), "topics": len(sampled.topics),
         })  # fmt: skip
 
     async def _level(self, under: str, search: str) -> dict[str, Branch]:
@@ -162,7 +161,7 @@ class Looking:
         return found
 
     async def retained(self, request: Request) -> Response:
-        name, broker = request.query_params.get("topic", ""), self._broker
+        name, broker = asked(request).get("topic", ""), self._broker
         asks = session_of(request.scope[ADMISSION])
         if not broker.may(asks, RECEIVE, name):
             return refused(403, broker.refuse(asks, RECEIVE, name))
@@ -180,7 +179,7 @@ class Looking:
     # Queues
 
     async def queue(self, request: Request) -> Response:
-        given, broker = request.query_params, self._broker
+        given, broker = asked(request), self._broker
         try:
             limit = number_in(given, "limit", PEEKED) if "limit" in given else 20
         except ValueError as error:
@@ -193,13 +192,13 @@ class Looking:
             return refused(404, f"there is no queue {name[:100]!r}")
         messages = await self._oldest(queue, limit)
         serving = [one.session.client for one in queue.consumers][:PEEKED]
-        return JSONResponse({
-            "name": name_shown(name), "count": len(queue.messages), "bytes": queue.bytes,
+        return JSONResponse(sayable({
+            "name": name, "count": len(queue.messages), "bytes": queue.bytes,
             "next": queue.next, "leased": len(queue.leased), "takers": queue.takers(),
             "serving": [name_shown(client) for client in serving],
             "bindings": [name_shown(one) for one in islice(queue.bindings, PEEKED)],
             "settings": queue.settings._asdict(), "messages": messages,
-        })  # fmt: skip
+        }))  # fmt: skip
 
     async def _oldest(self, queue: Queue, limit: int) -> list[dict[str, Any]]:
         """Nobody is shown more than TAILED_BYTES of one, but each is read whole: those that are
@@ -219,7 +218,7 @@ class Looking:
 
     async def purge(self, request: Request) -> Response:
         """What waits now is done with; what comes meanwhile stays."""
-        name, broker = request.query_params.get("name", ""), self._broker
+        name, broker = asked(request).get("name", ""), self._broker
         admission: Admission = request.scope[ADMISSION]
         asks = session_of(admission)
         if not broker.may(asks, DESTROY, QUEUE + name):
@@ -240,7 +239,7 @@ class Looking:
     # One topic, live
 
     async def tail(self, request: Request) -> Response:
-        name, broker = request.query_params.get("topic", ""), self._broker
+        name, broker = asked(request).get("topic", ""), self._broker
         admission: Admission = request.scope[ADMISSION]
         if not is_name(name) or has_wildcard(name) or name.startswith(QUEUE):
             return refused(400, f"{name[:100]!r} is no topic that can be watched: one, by its name")

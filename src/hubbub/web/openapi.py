@@ -66,6 +66,10 @@ _ONE_OF_TWO: Final = {  # in a query an object is its members: `?topic=NAME`
     "type": "object", "properties": {"topic": _TOPIC, "subtopic": _TOPIC},
     "minProperties": 1, "maxProperties": 1, "additionalProperties": False,
 }  # fmt: skip
+_WHO: Final = (
+    Parameter("protocol", _NAME, "mqtt, smq, switch or http", True),
+    Parameter("client", _NAME, "its id", True),
+)
 _A_QUEUE: Final = Parameter("name", _TOPIC, "the queue, without $queue/", True)
 
 OPERATIONS: Final[dict[str, Operation]] = {
@@ -115,12 +119,13 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "DELETE /api/v1/queue": Operation(
         "End a queue, with all that it holds", (_A_QUEUE,), refuses=(404,)
     ),
-    "DELETE /api/v1/clients": Operation(
-        "End the connection of a client",
-        (
-            Parameter("protocol", _NAME, "mqtt, smq, switch or http", True),
-            Parameter("client", _NAME, "its id", True),
-        ),
+    "DELETE /api/v1/clients": Operation("End the connection of a client", _WHO, refuses=(404,)),
+    "DELETE /api/v1/sessions": Operation(
+        "End the session of a client, here or away, with what waits for it", _WHO, refuses=(404,)
+    ),
+    "DELETE /api/v1/retained": Operation("Clear what is retained", (_A_TOPIC,), refuses=(404,)),
+    "DELETE /api/v1/delayed": Operation(
+        "Cancel a delayed message", (Parameter("seq", _SEQ, "its row, as `ls` says", True),),
         refuses=(404,),
     ),
     "DELETE /api/v1/queue/messages": Operation("Empty a queue", (_A_QUEUE,), refuses=(404,)),
@@ -199,6 +204,7 @@ _Described = msgspec.defstruct("Properties", [("user", list[tuple[_Text, _Text]]
 _SAID: Final[dict[str, Any]] = {
     "topic": Annotated[str, msgspec.Meta(pattern=_PUBLISHED)],
     "base64": _Base64,
+    "qos": Annotated[int, msgspec.Meta(ge=0, le=2)],
     "content_type": _Text,
     "reply_to": Annotated[str, msgspec.Meta(max_length=8_192, pattern=r"^[^+#\u0000]*$")],
     "correlation": _Base64,

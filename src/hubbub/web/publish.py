@@ -95,7 +95,7 @@ class Line(Struct, frozen=True, forbid_unknown_fields=True):
     topic: str
     payload: str = ""
     base64: bytes = b""
-    qos: Annotated[int, Meta(ge=0, le=2)] = 0
+    qos: int | float = 0  # JSON has one kind of number: 1.0 is 1
     retain: bool = False
     content_type: Text = ""
     reply_to: Text = ""
@@ -113,7 +113,7 @@ class Line(Struct, frozen=True, forbid_unknown_fields=True):
         expires = now + int(self.expires * 1_000_000) if self.expires else 0
         user = [list(pair) for pair in self.user()]
         return Message(
-            self.topic, self.base64 or self.payload.encode(), self.qos, self.retain,
+            self.topic, self.base64 or self.payload.encode(), int(self.qos), self.retain,
             subtopic=self.subtopic, content_type=self.content_type, reply_to=self.reply_to,
             correlation=self.correlation, properties={"user": user} if user else None,
             expires=expires,
@@ -123,6 +123,8 @@ class Line(Struct, frozen=True, forbid_unknown_fields=True):
         """What is wrong with it, "" if nothing is: a client that is sent what MQTT forbids leaves,
         and is sent it again when it returns.
         """
+        if self.qos not in (0, 1, 2):
+            return f"qos: expected 0, 1 or 2, got {self.qos}"
         if memoryview(self.properties).nbytes > PROPERTIES_JSON:
             return f"properties of more than {PROPERTIES_JSON} bytes"
         user = self.user()
@@ -521,7 +523,7 @@ def _is_full(broker: Broker, sender: Session, line: Line) -> bool:
     route = broker.route(sender, line.topic)
     kept = line.retain and (line.payload or line.base64) != ""
     return (kept or route.bounded) and broker.is_full(
-        sender, route, 1, kept, line.qos, len(line.payload or line.base64)
+        sender, route, 1, kept, int(line.qos), len(line.payload or line.base64)
     )
 
 

@@ -158,6 +158,13 @@ class Sessions(Protocol):
         self.broker.end(session)
         self.sessions.pop(session.client, None)
 
+    def end_away(self, client: str) -> bool:
+        session = self.sessions.get(client)
+        if session is None or session.number:
+            return False
+        self.end(session)
+        return True
+
     def publish_will(self, will: Row) -> None:
         """The client's session ended with the hub, and with it any delay."""
         client = Silent(NAME, name_of(will.client), self.broker.open)

@@ -29,12 +29,15 @@ async function ask(path, options = {}) {
   throw refused;
 }
 
-export const query = (given) => new URLSearchParams(given).toString();
+/** What stands for a name in a query. One that is no text has its bytes in `exact`, written so already. */
+export const named = (row, key) => (row.exact?.[key] === undefined ? row[key] : { exact: row.exact[key] });
+export const spelled = (value) => value?.exact ?? encodeURIComponent(value);
+export const query = (given) => Object.entries(given).map(([key, value]) => `${key}=${spelled(value)}`).join("&");
 export const get = async (path, given) =>
   (await ask(`/api/v1/${path}${given ? `?${query(given)}` : ""}`)).json();
 /** What was published to a topic, the newest first. */
 export async function history(topic, last) {
-  const path = topic.split("/").map(encodeURIComponent).join("/");
+  const path = spelled(topic).replaceAll("%2F", "/");
   const said = await (await ask(`/api/v1/history/${path}?${query({ last })}`)).json();
   return { ...said, messages: said.messages.reverse() };
 }

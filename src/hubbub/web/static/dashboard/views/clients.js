@@ -1,10 +1,11 @@
 // Who is here, who is away, and who went and why.
 
-import { get, remove } from "../api.js";
+import { get, named, remove } from "../api.js";
 import { bytes, clock, el, facts, number, panel, span, twice } from "../show.js";
 import { Pages, Table } from "../table.js";
 
 const shown = (row) => row.client || "(no id)";
+const who = (row) => JSON.stringify([row.protocol, named(row, "client")]);
 const ago = (time, now) => (time ? span(Math.max(0, now - time) / 1e6) : "–");
 const KINDS = {
   clients: ["Connected", "Nobody is connected. Try: hubbub sub 'demo/#'", (now) => [
@@ -21,6 +22,10 @@ const KINDS = {
     ["Backlog", (row) => number(row.waiting), "number"],
     ["Bytes", (row) => bytes(row.waiting_bytes), "number"],
     ["Ends", (row) => (row.expires ? `in ${span(Math.max(0, row.expires - now()) / 1e6)}` : "never")],
+  ]],
+  subscriptions: ["Subscriptions", "Nobody is subscribed to anything.", () => [
+    ["Filter", (row) => row.filter], ["Client", shown], ["Protocol", (row) => row.protocol],
+    ["QoS", (row) => row.qos, "number"], ["The client is", (row) => (row.connected ? "here" : "away")],
   ]],
   gone: ["Why did it go?", "Nobody has left yet.", () => [
     ["Client", shown], ["Why", (row) => row.reason || "it left in order", "wide"],
@@ -49,36 +54,39 @@ export class Clients {
     this.tabs.forEach((tab, at) => tab.setAttribute("aria-pressed", String(Object.keys(KINDS)[at] === kind)));
     this.table = new Table({
       columns: columns(() => this.now), nothing, label: title, choose: (row) => this.choose(row),
-      key: (row) => JSON.stringify([row.protocol, row.client, kind === "gone" ? row.time : 0]),
+      key: (row) => who(row) + (kind === "gone" ? row.time : JSON.stringify(named(row, "filter") ?? "")),
     });
-    this.pages = new Pages({ changed: this.again, label: "Search by client id" });
+    this.pages = new Pages({ changed: this.again, label: `Search by ${kind === "subscriptions" ? "filter" : "client id"}` });
     this.place.replaceChildren(this.pages.element, this.table.element);
     this.detail.replaceChildren();
     this.who = undefined;
   }
 
   choose(row) {
-    const stamps = ["since", "expires", "time"], who = JSON.stringify([this.kind, row.protocol, row.client]);
-    if (who !== this.who) {
-      this.who = who;
+    const stamps = ["since", "expires", "time"];
+    if (who(row) !== this.who) {
+      this.who = who(row);
       this.facts = el("div");
-      this.detail.replaceChildren(panel(shown(row), this.facts, this.kind === "clients" ? this.end(row) : undefined));
+      this.detail.replaceChildren(panel(shown(row), this.facts, this.endings(row)));
     }
-    this.facts.replaceChildren(facts(Object.entries(row).map(([name, value]) => [
+    this.facts.replaceChildren(facts(Object.entries(row).filter(([name]) => name !== "exact").map(([name, value]) => [
       name.replaceAll("_", " "), stamps.includes(name) ? clock(value) : value === "" ? "–" : value,
     ])));
   }
 
-  /** Its connection ends; it may come again. */
-  end({ protocol, client }) {
+  /** Its connection, after which it may come again; its session, if that lasts, and what waits there. */
+  endings(row) {
+    if (!["clients", "away"].includes(this.kind)) return undefined;
     const trouble = el("p", { class: "bad", role: "alert" });
-    const button = twice("End …", () => "Really end its connection? It may come again", async () => {
-      await remove("clients", { protocol, client });
+    const button = (label, really, path) => twice(label, () => really, async () => {
+      await remove(path, { protocol: row.protocol, client: named(row, "client") });
       this.detail.replaceChildren();
       this.who = undefined;
       this.again();
     }, trouble);
-    return el("div", {}, el("div", { class: "bar" }, button), trouble);
+    return el("div", {}, el("div", { class: "bar" },
+      row.connected ? button("End …", "Really end its connection? It may come again", "clients") : undefined,
+      row.lasting ? button("End session …", "Really end its session, with all that waits for it?", "sessions") : undefined), trouble);
   }
 
   async refresh() {

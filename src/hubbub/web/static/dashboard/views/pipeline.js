@@ -1,6 +1,7 @@
 // The pipelines of this journal and their tables, as their processes say it themselves.
 
 import { get } from "../api.js";
+import { Chart } from "../chart.js";
 import { bytes, clock, el, facts, number, panel, rate, say, span } from "../show.js";
 import { Table } from "../table.js";
 
@@ -29,11 +30,17 @@ export class Pipeline {
     }
     for (const [name, one] of this.shown) {
       if (pipeline.some((other) => other.name === name)) continue;
+      one.stop();
       one.element.remove();
       this.shown.delete(name);
     }
   }
+
+  recolour() { for (const one of this.shown.values()) one.recolour(); }
+  stop() { for (const one of this.shown.values()) one.stop(); }
 }
+
+const HOUR = 3_600;
 
 class One {
   constructor() {
@@ -47,7 +54,9 @@ class One {
         ["Last batch took", (row) => known(row.seconds, span), "number"],
       ],
     });
-    this.element = panel([this.name, this.state], this.facts, this.table.element);
+    this.charts = [];
+    this.drawn = el("div", { class: "pair" });
+    this.element = el("div", {}, panel([this.name, this.state], this.facts, this.table.element), this.drawn);
   }
 
   update(one, now) {
@@ -70,5 +79,23 @@ class One {
     if (key !== this.key) this.facts.replaceChildren(facts(said));
     this.key = key;
     this.table.update(one.by_table ?? []);
+    this.draw(one.plots ?? [], now / 1e6);
   }
+
+  /** Charts of what its process hands over: they are made anew when their lines are others. */
+  draw(plots, now) {
+    const shape = JSON.stringify(plots.map(({ title, lines }) => [title, lines.map(({ name }) => name)]));
+    if (shape !== this.shape) {
+      this.stop();
+      this.shape = shape;
+      this.charts = plots.map(({ title, unit, lines }) => new Chart(title, lines.map(({ name }, at) => [at, name]),
+        unit === "s" ? (value) => known(value, span) : number));
+      this.drawn.replaceChildren(...this.charts.map((chart) => chart.element));
+    }
+    plots.forEach(({ time, lines }, at) =>
+      this.charts[at].update({ time, ...lines.map(({ values }) => values) }, [now - HOUR, now]));
+  }
+
+  recolour() { for (const chart of this.charts) chart.recolour(); }
+  stop() { for (const chart of this.charts) chart.stop(); }
 }

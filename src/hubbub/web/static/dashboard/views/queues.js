@@ -1,6 +1,6 @@
 // Queues: what waits, since when, and who serves.
 
-import { get, remove } from "../api.js";
+import { get, named, remove } from "../api.js";
 import { bytes, clock, el, facts, number, panel, payload, span, twice } from "../show.js";
 import { Pages, Table } from "../table.js";
 
@@ -12,8 +12,8 @@ export class Queues {
     this.again = again;
     this.pages = new Pages({ changed: again, label: "Search by name" });
     this.table = new Table({
-      label: "Queues", nothing: "No queues. Try: hubbub switch call foo --body hello", key: (row) => row.queue,
-      choose: (row) => this.choose(row.queue), columns: [
+      label: "Queues", nothing: "No queues. Try: hubbub switch call foo --body hello", key: (row) => JSON.stringify(named(row, "queue")),
+      choose: (row) => this.choose(row), columns: [
         ["Queue", (row) => row.queue], ["Waiting", (row) => number(row.messages), "number"],
         ["Oldest", (row) => (row.messages ? span(row.waits) : "–"), "number"],
         ["Bytes", (row) => bytes(row.bytes), "number"], ["Who serves", reader],
@@ -21,11 +21,13 @@ export class Queues {
       ],
     });
     this.place = el("div");
-    this.element = el("div", { class: "two" }, panel("Queues", this.pages.element, this.table.element), this.place);
+    this.delayed = new Delayed(again);
+    this.element = el("div", {}, el("div", { class: "two" }, panel("Queues", this.pages.element, this.table.element), this.place),
+      this.delayed.element);
   }
 
-  choose(name) {
-    this.queue = new Queue(name, () => {
+  choose(row) {
+    this.queue = new Queue(row.queue, named(row, "queue"), () => {
       this.queue = undefined;
       this.place.replaceChildren();
       this.again();
@@ -39,11 +41,44 @@ export class Queues {
     this.table.update(queues);
     this.pages.said(queues.length, count);
     await this.queue?.refresh();
+    await this.delayed.refresh();
+  }
+}
+
+/** What was published to be published later. */
+class Delayed {
+  constructor(again) {
+    this.again = again;
+    this.pages = new Pages({ changed: again, label: "Search by row" });
+    this.table = new Table({
+      label: "Delayed messages", nothing: "Nothing is delayed. Try: hubbub pub '$delayed/60/demo/hello' -m later", key: (row) => row.seq,
+      choose: (row) => this.choose(row), columns: [
+        ["Row", (row) => row.seq], ["Due", (row) => clock(row.due)], ["Topic", (row) => row.topic || "–"],
+        ["Bytes", (row) => bytes(row.bytes), "number"], ["From", (row) => row.client || "–"],
+      ],
+    });
+    this.place = el("div");
+    this.element = panel("Delayed", this.pages.element, this.table.element, this.place);
+  }
+
+  choose({ seq }) {
+    const trouble = el("p", { class: "bad", role: "alert" });
+    this.place.replaceChildren(el("div", { class: "bar" }, twice(`Cancel ${seq} …`, () => "Really cancel it? It will not be published", async () => {
+      await remove("delayed", { seq });
+      this.place.replaceChildren();
+      this.again();
+    }, trouble)), trouble);
+  }
+
+  async refresh() {
+    const { delayed, count } = await get("ls/delayed", this.pages.asked());
+    this.table.update(delayed);
+    this.pages.said(delayed.length, count);
   }
 }
 
 class Queue {
-  constructor(name, gone) {
+  constructor(shown, name, gone) {
     this.name = name;
     this.facts = el("div");
     this.messages = el("div", { class: "tail", tabIndex: 0, "aria-label": "The oldest messages" });
@@ -58,7 +93,7 @@ class Queue {
         gone();
       }, this.trouble),
     ];
-    this.element = el("div", {}, panel(el("span", { class: "mono" }, name), this.facts, el("div", { class: "bar" }, ...this.buttons), this.trouble),
+    this.element = el("div", {}, panel(el("span", { class: "mono" }, shown), this.facts, el("div", { class: "bar" }, ...this.buttons), this.trouble),
       panel("The oldest, which stay in it", this.messages));
   }
 

@@ -1,7 +1,7 @@
 // Topics as a tree with rates, which the hub samples; one of them as it is, live, and to publish to.
 
-import { get, history, publish, tail } from "../api.js";
-import { bytes, clock, el, facts, number, panel, payload, rate, say } from "../show.js";
+import { get, history, named, publish, remove, spelled, tail } from "../api.js";
+import { bytes, clock, el, number, panel, payload, rate, say, twice } from "../show.js";
 import { Table } from "../table.js";
 
 const LEVEL = 200; // of one level, the busiest: more nobody reads, and the search finds them
@@ -16,8 +16,8 @@ export class Topics {
       oninput: () => { clearTimeout(this.soon); this.soon = setTimeout(again, 250); } });
     this.about = el("span", { class: "dim" });
     this.table = new Table({
-      fixed: ["32%", "13%", "14%", "11%", "14%", "16%"], label: "Topics", nothing: "No topic yet. Try: hubbub pub demo/hello -m hello", key: (row) => `${row.found} ${row.path}`,
-      choose: (row) => this.choose(row.path), columns: [
+      fixed: ["32%", "13%", "14%", "11%", "14%", "16%"], label: "Topics", nothing: "No topic yet. Try: hubbub pub demo/hello -m hello", key: (row) => `${row.found} ${row.where}`,
+      choose: (row) => this.choose(row), columns: [
         ["Topic", (row, cell) => this.name(row, cell)],
         ["Rate", (row) => rate(row.rate), "number"],
         ["Messages", (row) => number(row.messages), "number"],
@@ -40,37 +40,39 @@ export class Topics {
       deep.style.setProperty("--depth", row.depth);
       const mark = el("button", { type: "button", class: "fold", tabIndex: -1, onclick: (event) => {
         event.stopPropagation();
-        this.fold(row.path);
+        this.fold(row.where);
       } });
       cell.append(deep, mark, el("span", {}, row.name === "" ? "(empty)" : row.name));
       cell.title = row.path;
       cell.parentNode.addEventListener("keydown", ({ key }) => {
         const wanted = { ArrowRight: true, ArrowLeft: false }[key];
-        if (wanted !== undefined && this.open.has(row.path) !== wanted) this.fold(row.path);
+        if (wanted !== undefined && this.open.has(row.where) !== wanted) this.fold(row.where);
       });
     }
     const mark = cell.children[1], unfolds = !row.found && row.topics > (row.own ? 1 : 0);
-    say(mark, unfolds ? (this.open.has(row.path) ? "▾" : "▸") : "");
-    if (unfolds) mark.setAttribute("aria-label", this.open.has(row.path) ? "fold" : "unfold");
+    say(mark, unfolds ? (this.open.has(row.where) ? "▾" : "▸") : "");
+    if (unfolds) mark.setAttribute("aria-label", this.open.has(row.where) ? "fold" : "unfold");
     mark.disabled = !unfolds;
     return undefined;
   }
 
-  fold(path) {
-    if (!this.open.delete(path)) this.open.add(path);
+  fold(where) {
+    if (!this.open.delete(where)) this.open.add(where);
     this.again();
   }
 
-  async level(path, depth) {
-    const search = this.search.value, under = depth ? `${path}/` : "", given = { under, limit: LEVEL };
+  /** What is below a prefix: `where` as a query says it, `path` as it is shown. */
+  async level(where, path, depth) {
+    const search = this.search.value, given = { under: { exact: where }, limit: LEVEL };
     if (search) given.search = search;
     const found = await get("traffic", given);
     if (!depth) this.told(found);
     found.levels.sort((one, other) => (one.name < other.name ? -1 : 1));
     const rows = [];
     for (const row of found.levels) {
-      rows.push({ ...row, depth, path: under + row.name, found: search !== "" });
-      if (!search && this.open.has(under + row.name)) rows.push(...await this.level(under + row.name, depth + 1));
+      const here = where + spelled(named(row, "name"));
+      rows.push({ ...row, depth, path: path + row.name, where: here, found: search !== "" });
+      if (!search && this.open.has(here)) rows.push(...await this.level(`${here}%2F`, `${path}${row.name}/`, depth + 1));
     }
     return rows;
   }
@@ -80,16 +82,16 @@ export class Topics {
     say(this.about, `${number(topics)} topics of late, ${seen < 1 ? `${number(100 * seen)} % of the messages are looked at` : "every message is counted"}${part}`);
   }
 
-  choose(path) {
+  choose({ path, where }) {
     this.topic?.stop();
-    this.topic = new Topic(path);
+    this.topic = new Topic(path, { exact: where });
     this.publish.topic(path);
     this.place.replaceChildren(this.topic.element);
     this.topic.refresh();
   }
 
   async refresh() {
-    this.table.update(await this.level("", 0));
+    this.table.update(await this.level("", "", 0));
     await this.topic?.refresh();
   }
 
@@ -98,9 +100,10 @@ export class Topics {
 
 /** One topic: what is retained there, and what comes now. */
 class Topic {
-  constructor(name) {
+  constructor(shown, name) {
     this.name = name;
     this.kept = el("div", {}, el("p", { class: "dim" }, "asking …"));
+    this.trouble = el("p", { class: "bad", role: "alert" });
     this.state = el("span", { class: "dim" });
     this.button = el("button", { type: "button", onclick: () => (this.source ? this.end() : this.begin()) }, "Watch live");
     this.messages = el("div", { class: "tail", tabIndex: 0, role: "log", "aria-label": "Messages" });
@@ -108,7 +111,7 @@ class Topic {
     this.reaches = el("span", { class: "dim" });
     this.before = el("div", { class: "tail", tabIndex: 0, "aria-label": "What was published before" });
     this.element = el("div", {},
-      panel(el("span", { class: "mono" }, name), el("h3", { class: "dim" }, "Retained"), this.kept),
+      panel(el("span", { class: "mono" }, shown), el("h3", { class: "dim" }, "Retained"), this.kept, this.trouble),
       panel(["Live", this.button, this.state], this.messages),
       panel(["Before", this.past, this.reaches], this.before));
   }
@@ -142,7 +145,15 @@ class Topic {
     const key = JSON.stringify(said);
     if (key === this.shown) return;
     this.shown = key;
-    this.kept.replaceChildren(...(said.refused ? [el("p", { class: "dim" }, said.refused)] : [payload(said), about(said)]));
+    this.kept.replaceChildren(...(said.refused ? [el("p", { class: "dim" }, said.refused)] : [payload(said), about(said), this.clear()]));
+  }
+
+  /** As a publisher does it: who is subscribed gets an empty message. */
+  clear() {
+    return el("div", { class: "bar" }, twice("Clear …", () => "Really clear it? Nothing is retained here then", async () => {
+      await remove("retained", { topic: this.name });
+      await this.refresh();
+    }, this.trouble));
   }
 
   begin() {

@@ -1,0 +1,58 @@
+"""`hubbub end`: ends what a running hub has: a connection, a session, a queue and more."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, NamedTuple
+from urllib.parse import unquote, urlencode
+
+import typer
+
+from hubbub.cli.status import HERE, Token, Url, fetch
+from hubbub.terminal import say
+
+app = typer.Typer(add_completion=False)
+
+Kind = Literal["client", "session", "queue", "messages", "retained", "delayed"]
+
+
+class _Way(NamedTuple):
+    """What is asked for it, under which word its name goes, and what is said when it is done."""
+
+    path: str
+    word: str
+    done: str
+
+
+_WAYS: Final[dict[Kind, _Way]] = {
+    "client": _Way("clients", "client", "its connection is ended"),
+    "session": _Way("sessions", "client", "its session is over, with what waited for it"),
+    "queue": _Way("queue", "name", "the queue is gone, with what was in it"),
+    "messages": _Way("queue/messages", "name", "{purged} messages of the queue are gone"),
+    "retained": _Way("retained", "topic", "nothing is retained there any more"),
+    "delayed": _Way("delayed", "seq", "it will not be published"),
+}  # fmt: skip
+
+
+@app.command()
+def end(
+    kind: Annotated[Kind, typer.Argument(help=f"What: {', '.join(_WAYS)}.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME...", help="Client ids, queues, topics, or rows of `ls`."),
+    ],
+    protocol: Annotated[
+        str, typer.Option(metavar="NAME", help="Of clients and sessions: what they speak.")
+    ] = "mqtt",
+    exact: Annotated[
+        bool, typer.Option("--exact", help="NAME has %XX for bytes, as ls shows what is no text.")
+    ] = False,
+    url: Url = HERE,
+    token: Token = "",
+) -> None:
+    way = _WAYS[kind]
+    for name in names:
+        meant = unquote(name, errors="surrogateescape") if exact else name
+        asked = {way.word: meant} | ({"protocol": protocol} if way.word == "client" else {})
+        query = urlencode(asked, errors="surrogateescape")
+        answer: dict[str, Any] = fetch(url, token, f"{way.path}?{query}", "DELETE")
+        say(f"{name}: {way.done.format_map(answer)}", lines=False)

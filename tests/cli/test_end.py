@@ -1,0 +1,67 @@
+"""`hubbub end`: a session, a queue, its messages, what is retained and delayed, by any name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import hubbub
+from hubbub.cli import app
+from hubbub.errors import HubbubError
+from hubbub.schema import name_from_wire
+from tests.process import RunningHub
+
+pytestmark = pytest.mark.interop
+
+
+def typed(hub: RunningHub, *words: str) -> str:
+    done = CliRunner().invoke(app, [*words, "--url", hub.url("http")])
+    if isinstance(done.exception, HubbubError):
+        raise done.exception
+    assert done.exit_code == 0, (words, done.output)
+    return done.output.strip()
+
+
+def listed(hub: RunningHub, kind: str) -> list[Any]:
+    found: list[Any] = json.loads(typed(hub, "ls", kind, "--json"))[kind]
+    return found
+
+
+async def test_what_is_there_is_ended_by_its_name(hub: RunningHub) -> None:
+    url = hub.url("mqtt")
+    async with hubbub.mqtt(url, client_id="billing", clean=False, session_expiry=60) as client:
+        await client.subscribe("orders/#", 1)
+        for topic in ("$queue/jobs", "$queue/jobs", "$delayed/3600/later", "orders/1"):
+            await client.publish(topic, b"x", qos=1)
+        await client.publish("plant/1", b"21", qos=1, retain=True)
+    row = str(listed(hub, "delayed")[0]["seq"])
+    for words, answer in (
+        (("messages", "jobs"), "jobs: 2 messages of the queue are gone"),
+        (("queue", "jobs"), "jobs: the queue is gone, with what was in it"),
+        (("retained", "plant/1"), "plant/1: nothing is retained there any more"),
+        (("delayed", row), f"{row}: it will not be published"),
+        (("session", "billing"), "billing: its session is over, with what waited for it"),
+    ):
+        assert typed(hub, "end", *words) == answer
+        if words[0] != "messages":
+            with pytest.raises(HubbubError, match="404"):
+                typed(hub, "end", *words)
+    assert not any(listed(hub, kind) for kind in ("sessions", "queues", "retained", "delayed"))
+
+
+def test_a_name_that_is_no_text(hub: RunningHub) -> None:
+    """As the bytes that the shell gave, or as `ls` shows it."""
+    raw = name_from_wire(b"caf\xe9")
+    for name in (raw, name_from_wire(b"caf\xe8"), "plain"):
+        typed(hub, "switch", "create", name)
+    shown = typed(hub, "ls", "queues", "caf")
+    assert "caf%E9" in shown and "caf%E8" in shown and "plain" not in shown
+    assert "caf%E9" in typed(hub, "ls", "queues", raw)
+    typed(hub, "end", "queue", raw)
+    with pytest.raises(HubbubError, match="no queue"):
+        typed(hub, "end", "queue", "caf%E8")
+    typed(hub, "end", "queue", "caf%E8", "--exact")
+    assert [one["queue"] for one in listed(hub, "queues")] == ["plain"]
