@@ -102,7 +102,8 @@ def test_typed_into_a_shell(shell: str, path: str, tmp_path: Path) -> None:
 
 def _until(terminal: int, count: int) -> list[str]:
     """The next `count` lines that the command said."""
-    text, found = "", []
+    text = ""
+    found: list[str] = []
     while len(found) < count:
         text += os.read(terminal, 65_536).decode(errors="replace")
         found = re.findall(r"(?m)^\r?got: (.*?)\s*$\n", text)
