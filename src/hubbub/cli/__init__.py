@@ -19,7 +19,6 @@ from typer.core import TyperGroup
 
 from hubbub import __version__
 from hubbub.build import is_compiled, made
-from hubbub.cli import shell
 from hubbub.errors import DirectoryError, HubbubError, SettingError, UnreadableError
 
 _FAILED: Final = 1
@@ -240,7 +239,10 @@ def hubbub(
 
 def main() -> None:
     """The entry point of the `hubbub` script."""
-    shell.teach()
+    if "_HUBBUB_COMPLETE" in os.environ or any("-completion" in word for word in sys.argv):
+        from hubbub.cli import shell
+
+        shell.teach()
     try:
         app(prog_name="hubbub")
     except (SettingError, DirectoryError) as error:
