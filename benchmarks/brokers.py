@@ -94,13 +94,15 @@ def wait_for(port: int, process: subprocess.Popen[str]) -> None:
 
 
 @contextmanager
-def hubbub(name: str, data: Path, *settings: str) -> Iterator[Broker]:
-    """`hubbub serve` as it is, with its data in that directory."""
+def hubbub(name: str, data: Path, *settings: str, package: Path | None = None) -> Iterator[Broker]:
+    """`hubbub serve` as it is, with its data in that directory; `package`: from where instead."""
     command = [sys.executable, "-m", "hubbub", "serve", "--listen", "127.0.0.1:0"]
     command += ["--data", str(data)]
     for setting in ("log.level=warning", *settings):
         command += ["--set", setting]
     environment = {"PYTHONPATH": str(ROOT / "src"), **os.environ}  # build/compiled, if asked
+    if package is not None:
+        environment["PYTHONPATH"] = str(package)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     with ended(process):
         yield Broker(name, banner_port(process), process.pid)

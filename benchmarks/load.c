@@ -15,6 +15,9 @@
  * or out of order is counted. The broker's CPU time (all its threads) is read from its process
  * clock, after a warm-up. One thread, epoll, one line of JSON on stdout.
  *
+ * With --rate R the loop is open: R messages a second leave one by one, evenly spaced, from one publisher
+ * after the other, whatever the broker answers. So devices send; a window only shows what a broker can.
+ *
  * With --topics N no two messages are alike: each has one of N topics and 8 to 300 bytes of JSON,
  * and in 5.0 a content type. Else 5.0 is spoken without properties: what is compared then is the
  * cost of the version, not of a feature.
@@ -35,6 +38,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -49,6 +53,7 @@ enum {
 struct options {
     int port, reader_port, pid, version, publishers, subscribers, pairs, qos, window, batch, payload;
     int topics;                            /* 0: all messages are alike */
+    int rate;                              /* messages a second of all publishers; 0: as the window lets */
     double seconds, warm_up;
 };
 
@@ -77,7 +82,7 @@ struct connection {
 
 static struct options want;
 static struct connection *publishers, *subscribers;
-static int poller;
+static int poller, metronome;              /* the second only with a rate */
 static uint64_t delivered, lost, duplicated, disordered, wrong;
 
 static void die(const char *what)
@@ -215,6 +220,31 @@ static void fill_window(struct connection *c)
         }
     }
     if (c->out_used) flush(c);
+}
+
+/* The messages whose time has come, each from the next publisher. */
+static void keep_pace(void)
+{
+    static uint64_t gone;
+    static double start;
+    uint64_t ticks;
+    if (read(metronome, &ticks, sizeof ticks) < 0 && errno != EAGAIN) die("timer");
+    if (!start) start = now();
+    for (uint64_t due = (now() - start) * want.rate; gone < due; gone++) {
+        struct connection *c = &publishers[gone % want.publishers];
+        publish(c);
+        if (!c->blocked) flush(c);
+    }
+}
+
+static void start_metronome(void)
+{
+    struct epoll_event event = { EPOLLIN, { .ptr = NULL } };
+    struct itimerspec each = { .it_interval.tv_nsec = 1000000000 / want.rate - 1 };
+    each.it_value = each.it_interval;
+    metronome = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
+    if (metronome < 0 || timerfd_settime(metronome, 0, &each, NULL)) die("timer");
+    if (epoll_ctl(poller, EPOLL_CTL_ADD, metronome, &event)) die("epoll");
 }
 
 /* Receiving */
@@ -385,12 +415,14 @@ static bool all_done(void)
 static void turn(bool sending)
 {
     struct epoll_event events[256];
-    for (int i = 0; sending && i < want.publishers; i++)
+    if (sending && want.rate) keep_pace();
+    for (int i = 0; sending && !want.rate && i < want.publishers; i++)
         if (publishers[i].due) fill_window(&publishers[i]);
     int count = epoll_wait(poller, events, 256, 100);
     if (count < 0 && errno != EINTR) die("epoll");
     for (int i = 0; i < count; i++) {
         struct connection *c = events[i].data.ptr;
+        if (!c) continue;                  /* the metronome */
         if (events[i].events & EPOLLOUT) flush(c);
         if (events[i].events & ~EPOLLOUT) receive(c);
     }
@@ -435,6 +467,7 @@ static void parse(int argc, char **argv)
         { "pairs", &want.pairs, NULL, 0, 1 },
         { "qos", &want.qos, NULL, 0, 2 },
         { "topics", &want.topics, NULL, 0, 100000 },  /* messages differ; 0 = all are alike */
+        { "rate", &want.rate, NULL, 0, 1000000 },
         { "window", &want.window, NULL, 1, IDS },
         { "batch", &want.batch, NULL, 0, IDS },  /* messages in one write; 0 = the whole window */
         { "payload", &want.payload, NULL, STAMP, PAYLOAD_MAX },
@@ -464,6 +497,7 @@ int main(int argc, char **argv)
 {
     parse(argc, argv);
     connect_all();
+    if (want.rate) start_metronome();
     if (want.reader_port) usleep(500000);  /* until the publishers' node knows who subscribed */
     double start = now();
     bool finished = run(start + want.warm_up, false);

@@ -10,17 +10,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from benchmarks import report
 from benchmarks.brokers import Broker, Missing, hubbub, mosquitto
 from benchmarks.generator import built
 
@@ -32,7 +34,9 @@ class Cell(NamedTuple):
     """One way to load a broker. `window`: messages a publisher keeps out.
 
     `pairs`: each subscriber gets the messages of one publisher, not of all. `version`: 4 is 3.1.1.
-    `topics`: messages differ, by topic and by length; 0 = all are alike.
+    `topics`: messages differ, by topic and by length; 0 = all are alike. `rate`: messages a second,
+    whatever the broker answers; 0 = as the window lets. `payload`: bytes, where all are alike.
+    `aim`, `disk_aim`: what the compiled hub should cost, 1 = as much as the cheaper mosquitto.
     """
 
     publishers: int
@@ -42,15 +46,21 @@ class Cell(NamedTuple):
     pairs: bool = False
     version: int = 4
     topics: int = 0
+    rate: int = 0
+    payload: int = 16
+    aim: float | None = None
+    disk_aim: float | None = None
 
     @property
     def name(self) -> str:
         shape = f"{self.publishers}→{self.subscribers}"
         if self.pairs:
             shape = f"{self.publishers} pairs"
+        pace = f"paced {self.rate:,}/s" if self.rate else f"window {self.window}"
+        size = f", {self.payload // 1024} KiB" if self.payload >= 1024 else ""
         modern = " MQTT 5" if self.version == 5 else ""
         unlike = f", unlike, {self.topics:,} topics" if self.topics else ""
-        return f"{shape} QoS {self.qos} window {self.window}{unlike}{modern}"
+        return f"{shape} QoS {self.qos} {pace}{size}{unlike}{modern}"
 
 
 class Figure(NamedTuple):
@@ -60,38 +70,52 @@ class Figure(NamedTuple):
     rate: float
 
 
-SHAPES: Final = ((1, 1, False), (1, 100, False), (100, 1, False), (50, 50, True))
 UNLIKE: Final = tuple(
-    Cell(1, 1, qos, window, topics=topics)
-    for window, topics, qos in ((20, 50, 0), (20, 50, 1), (20, 50, 2), (20, 5_000, 0),
-                                (20, 5_000, 1), (1, 50, 0), (1, 50, 1))
+    Cell(1, 1, qos, window, topics=topics, aim=aim)
+    for window, topics, qos, aim in (
+        (20, 50, 0, 0.6), (20, 50, 1, 0.6), (20, 50, 2, 0.6), (20, 5_000, 0, 0.6),
+        (20, 5_000, 1, 0.6), (500, 50, 0, None), (500, 50, 1, None), (1, 50, 0, 0.9),
+        (1, 50, 1, 0.9))
 )  # fmt: skip
-CELLS: Final = (
-    *UNLIKE,
-    *(Cell(publishers, subscribers, qos, window, pairs)
-      for window, (publishers, subscribers, pairs), qos in product((1, 20), SHAPES, (0, 1))),
-    Cell(1, 1, 2, 20),
+ALIKE: Final = (
+    Cell(1, 1, 0, 1), Cell(1, 1, 1, 1),
+    Cell(1, 100, 0, 1, aim=0.8), Cell(1, 100, 1, 1, aim=0.9),
+    Cell(100, 1, 0, 1, aim=0.4, disk_aim=1.0), Cell(100, 1, 1, 1, aim=0.6, disk_aim=1.2),
+    Cell(50, 50, 0, 1, pairs=True, aim=0.85), Cell(50, 50, 1, 1, pairs=True, aim=0.85),
+    Cell(1, 1, 0, 20), Cell(1, 1, 1, 20, aim=0.15), Cell(1, 1, 2, 20, aim=0.5, disk_aim=1.0),
+    Cell(1, 100, 0, 20), Cell(1, 100, 1, 20), Cell(100, 1, 0, 20), Cell(100, 1, 1, 20),
+    Cell(50, 50, 0, 20, pairs=True), Cell(50, 50, 1, 20, pairs=True),
+    Cell(1, 1, 1, 500, aim=0.15),
+    Cell(1, 1, 1, 100, payload=4096, aim=0.4), Cell(1, 1, 0, 20, payload=4096, disk_aim=1.0),
 )  # fmt: skip
+PACED: Final = (
+    Cell(1, 1, 0, 1, rate=2_000, aim=1.1), Cell(1, 1, 1, 1, rate=2_000, aim=1.1),
+    Cell(50, 50, 0, 1, pairs=True, rate=10_000, aim=1.0),
+)  # fmt: skip
+CELLS: Final = (*UNLIKE, *PACED, *ALIKE)
 NAGLE: Final = "mosquitto"
 NODELAY: Final = "mosquitto, nodelay"
-MEMORY: Final = "Hubbub, record none"
-DISK: Final = "Hubbub"
-COLUMNS: Final = (NAGLE, NODELAY, MEMORY, DISK)
-MODERN: Final = (NAGLE, MEMORY)  # are measured with 5.0 too
+MEMORY: Final = "plain, record none"
+DISK: Final = "plain"
+FAST: Final = "compiled, record none"
+FAST_DISK: Final = "compiled"
+MODERN: Final = (NAGLE, MEMORY, FAST)  # are measured with 5.0 too
+COMPILED: Final = Path(__file__).parents[1] / "build" / "compiled"
 
 Results = dict[tuple[Cell, str], list[Figure]]
+Said = dict[str, Any]  # what the file of results holds
 
 
 # The load generator
 
 
-def measure(load: Path, broker: Broker, cell: Cell, seconds: float, payload: int) -> Figure:
+def measure(load: Path, broker: Broker, cell: Cell, seconds: float) -> Figure:
     """Load one broker once. RuntimeError if a message was lost, repeated or out of order."""
     options = {
         "port": broker.port, "pid": broker.pid, "version": cell.version,
         "publishers": cell.publishers, "subscribers": cell.subscribers, "pairs": int(cell.pairs),
-        "qos": cell.qos, "window": cell.window, "topics": cell.topics, "seconds": seconds,
-        "warm-up": seconds / 4, "payload": payload,
+        "qos": cell.qos, "window": cell.window, "topics": cell.topics, "rate": cell.rate,
+        "seconds": seconds, "warm-up": seconds / 4, "payload": cell.payload,
     }  # fmt: skip
     words = [f"--{name}={value}" for name, value in options.items()]
     done = subprocess.run([load, *words], capture_output=True, text=True)
@@ -135,8 +159,6 @@ def folding_cost(hub: Broker, data: Path) -> float | None:
 
 # What else the machine does
 
-UNQUIET: Final = 1.15  # between the fastest and the slowest of the same loop; alone it is 1.03
-
 
 def calibration() -> float:
     """Milliseconds that a fixed piece of work takes now."""
@@ -147,78 +169,29 @@ def calibration() -> float:
     return (time.perf_counter() - began) * 1000
 
 
-def quietness(loops: Sequence[float]) -> str:
-    """Whether these figures may be compared with those of another day."""
-    least, most = min(loops), max(loops)
-    noisy = "WAS NOT" if most > UNQUIET * least else "was"
-    return f"The machine {noisy} quiet: the same loop took {least:.1f} to {most:.1f} ms."
-
-
-def kept(results: Results, loops: Sequence[float], file: Path) -> None:
-    """Write all figures down, round by round."""
+def kept(results: Results, loops: Sequence[float], sync: float, fold: float | None) -> Said:
+    """All figures, round by round, as the file of results keeps them."""
     rows = [
-        {"row": cell.name, "broker": name, "cost_us": [round(one.cost, 3) for one in figures],
+        {"row": cell._asdict() | {"name": cell.name}, "broker": name,
+         "cost_us": [round(one.cost, 3) for one in figures],
          "per_second": [round(one.rate) for one in figures]}
         for (cell, name), figures in results.items()
     ]  # fmt: skip
-    said = {"date": time.strftime("%Y-%m-%d"), "loop_ms": [round(one, 2) for one in loops],
-            "rows": rows}  # fmt: skip
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(said, indent=1) + "\n")
+    return {"date": time.strftime("%Y-%m-%d"), "state": state(), "machine": machine(),
+            "loop_ms": [round(one, 2) for one in loops], "sync_us": round(sync),
+            "folding_us": fold and round(fold, 2), "rows": rows}  # fmt: skip
 
 
-# The table
+def state() -> str:
+    """The commit that was measured, or nothing where there is no git."""
+    asked = ["git", "-C", str(Path(__file__).parents[1]), "describe", "--always", "--dirty"]
+    return subprocess.run(asked, capture_output=True, text=True).stdout.strip()
 
 
-def table(results: Results, cells: Sequence[Cell]) -> Iterator[str]:
-    """Median (least) cost of each, and the ratio to the cheaper mosquitto."""
-    yield f"| broker CPU, µs a delivery | {NAGLE} | {NODELAY} | {MEMORY} | ratio | {DISK} | ratio |"
-    yield "|---|---|---|---|---|---|---|"
-    for cell in cells:
-        middle = {name: statistics.median(costs(results, cell, name)) for name in COLUMNS}
-        least = {name: min(costs(results, cell, name)) for name in COLUMNS}
-        shown = {name: f"{middle[name]:.2f} ({least[name]:.2f})" for name in COLUMNS}
-        peer = min(middle[NAGLE], middle[NODELAY])
-        yield (
-            f"| {cell.name} | {shown[NAGLE]} | {shown[NODELAY]} "
-            f"| {shown[MEMORY]} | **{middle[MEMORY] / peer:.2f}** {spread(results, cell, MEMORY)} "
-            f"| {shown[DISK]} | **{middle[DISK] / peer:.2f}** {spread(results, cell, DISK)} |"
-        )
-
-
-def spread(results: Results, cell: Cell, name: str) -> str:
-    """The least and the greatest ratio of one round, in which the brokers took turns."""
-    rounds = zip(*(costs(results, cell, one) for one in (name, NAGLE, NODELAY)), strict=True)
-    ratios = [cost / min(peers) for cost, *peers in rounds]
-    return f"({min(ratios):.2f} to {max(ratios):.2f})"
-
-
-def costs(results: Results, cell: Cell, name: str) -> list[float]:
-    return [figure.cost for figure in results[cell, name]]
-
-
-def rates(results: Results, cells: Sequence[Cell]) -> Iterator[str]:
-    yield "| deliveries a second, thousands | " + " | ".join(COLUMNS) + " |"
-    yield "|---" * (1 + len(COLUMNS)) + "|"
-    for cell in cells:
-        medians = [
-            statistics.median(figure.rate for figure in results[cell, name]) for name in COLUMNS
-        ]
-        yield f"| {cell.name} | " + " | ".join(f"{rate / 1000:.1f}" for rate in medians) + " |"
-
-
-def versions(results: Results, cells: Sequence[Cell]) -> Iterator[str]:
-    """What 5.0 costs beside 3.1.1, where nothing of it is used."""
-    columns = " | ".join(f"{name} 3.1.1 | 5.0 | ratio" for name in MODERN)
-    yield f"| broker CPU, µs a delivery | {columns} |"
-    yield "|---" * (1 + 3 * len(MODERN)) + "|"
-    for cell in cells:
-        shown = []
-        for name in MODERN:
-            old = statistics.median(costs(results, cell, name))
-            new = statistics.median(costs(results, cell._replace(version=5), name))
-            shown.append(f"{old:.2f} | {new:.2f} | **{new / old:.2f}**")
-        yield f"| {cell.name} | {' | '.join(shown)} |"
+def machine() -> str:
+    version = subprocess.run(["mosquitto", "-h"], capture_output=True, text=True).stdout
+    return (f"{os.cpu_count()} cores, Linux {platform.release()}, CPython "
+            f"{platform.python_version()}, {version.partition(chr(10))[0]}")  # fmt: skip
 
 
 # The program
@@ -230,7 +203,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="rounds of every cell [5]")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each run [1.0]")
     parser.add_argument(
-        "--payload", type=int, default=16, help="bytes of a message, at least 8 [16]"
+        "--compiled", type=Path, default=COMPILED, help="the compiled package [build/compiled]"
     )
     parser.add_argument("--cells", default="", help="only rows whose name contains this text")
     parser.add_argument(
@@ -251,7 +224,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
     load = built("load")
     results: Results = {}
     loops = [calibration()]
-    print(f"A durable write of 1 KiB takes {sync_cost(folder):.0f} µs here.", flush=True)
+    sync = sync_cost(folder)
     with ExitStack() as stack:
         brokers = [
             stack.enter_context(mosquitto(NAGLE, False, folder)),
@@ -259,23 +232,27 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
             stack.enter_context(hubbub(MEMORY, folder / "none", "journal.record=none")),
             stack.enter_context(hubbub(DISK, folder / "disk")),
         ]
+        if (chosen.compiled / "hubbub").is_dir():
+            quick = {"package": chosen.compiled}
+            brokers += [
+                stack.enter_context(hubbub(FAST, folder / "fast", "journal.record=none", **quick)),
+                stack.enter_context(hubbub(FAST_DISK, folder / "fast-disk", **quick)),
+            ]
         for number, cell in product(range(chosen.rounds), cells):
             for broker in brokers:
                 for way in (cell, cell._replace(version=5)):
                     if way.version == 4 or broker.name in MODERN:
-                        figure = measure(load, broker, way, chosen.seconds, chosen.payload)
+                        figure = measure(load, broker, way, chosen.seconds)
                         results.setdefault((way, broker.name), []).append(figure)
             if cell is cells[-1]:
                 loops.append(calibration())
                 print(f"Round {number + 1} of {chosen.rounds} is done.", flush=True)
-        folding = folding_cost(brokers[-1], folder / "disk")
-    for lines in (table, rates, versions):
-        print("", *lines(results, cells), sep="\n")
-    print(f"\n{quietness(loops)}")
+        folding = folding_cost(brokers[3], folder / "disk")
+    said = kept(results, loops, sync, folding)
+    print("", *report.lines(said), sep="\n")
     if chosen.results is not None:
-        kept(results, loops, chosen.results)
-    if folding is not None:
-        print(f"\nFolding finished segments, in a child process: {folding:.2f} µs CPU a row.")
+        chosen.results.parent.mkdir(parents=True, exist_ok=True)
+        chosen.results.write_text(json.dumps(said, indent=1) + "\n")
 
 
 def main() -> int:

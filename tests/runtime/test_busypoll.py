@@ -13,6 +13,7 @@ from hubbub.runtime.busypoll import GAINED_MOST, WANTED, WORTH, BusyPoll
 SECONDS = 100e-6
 CLOSE = 20e-6
 LATE = 1e-3
+SAME_TURN = 2e-6
 
 
 class Turns:
@@ -24,7 +25,7 @@ class Turns:
         self._due: list[Callable[[], None]] = []
         self.poll = BusyPoll(self._due.append, seconds, lambda: self.now)
 
-    def read(self, after: float) -> None:
+    def read(self, after: float, caused: bool = True) -> bool:
         """A read so many seconds after the one before; between them the loop looks if it may."""
         until = self.now + after
         while self._due and self.now + CLOSE / 2 < until:
@@ -32,7 +33,13 @@ class Turns:
             self.looks += 1
             self._due.pop()()
         self.now = until
-        self.poll.heard()
+        return self.poll.heard(caused)
+
+    def together(self, reads: int) -> list[bool]:
+        """So many reads in one turn, which ends with a tick; which of them came alone?"""
+        found = [self.read(SAME_TURN) for _ in range(reads)]
+        self.poll.turned()
+        return found
 
     @property
     def looking(self) -> bool:
@@ -126,3 +133,35 @@ def one_core() -> Iterator[None]:
 def test_on_a_single_core_nobody_looks() -> None:
     with one_core():
         assert Turns().poll.seconds == 0.0
+
+
+def test_reads_far_apart_come_alone(loop: Turns) -> None:
+    assert all(loop.read(LATE) for _ in range(10))
+
+
+def test_of_many_in_one_turn_none_is_alone(loop: Turns) -> None:
+    loop.together(5)
+    for _ in range(3):
+        loop.read(LATE, caused=False)
+        assert not any(loop.together(5))
+
+
+def test_one_behind_many_is_alone_from_its_second_turn_on(loop: Turns) -> None:
+    loop.together(5)
+    assert not loop.read(LATE)
+    assert loop.read(LATE)
+
+
+def test_what_causes_nothing_keeps_nobody_from_being_alone(loop: Turns) -> None:
+    for _ in range(10):
+        assert loop.read(LATE)  # a message
+        loop.read(CLOSE, caused=False)  # its acknowledgement
+
+
+@needs_two
+def test_while_it_looks_each_look_is_a_turn(loop: Turns) -> None:
+    """Two who answer one another at once: each read is alone, however close."""
+    for _ in range(WANTED + 3):
+        loop.read(CLOSE)
+    assert loop.looking
+    assert all(loop.read(CLOSE) for _ in range(10))

@@ -12,6 +12,14 @@ caught by a look and counts for it; one that comes late would be a look in vain 
 times against it. An idle hub sleeps, and so does one whose clients write now and then. On a single
 core nobody looks: there the clients need the time.
 
+It also says whether a read came **alone**. What many say in one turn of the loop is answered at its
+end, all at once: a write in between wakes a peer that finds one answer where it could find a
+hundred. What one says alone is answered at once, without another turn. Nobody can know what else
+the kernel has ready; but traffic stays as it was a moment ago:
+
+    turns      | r r r r r r | r r r r | r | r |      several: to the end of the turn
+    alone      | - - - - - - | - - - - | - | + |      the turn before had one, so this one has
+
 Owned by the node, which tells it of each read; belongs to the loop's thread.
 """
 
@@ -25,6 +33,7 @@ from typing import Final
 WORTH: Final = 8  # reads that are caught pay for a look in vain: it lasts about as long as they
 WANTED: Final = 2 * WORTH  # gained, until it begins: less may be one message in pieces
 GAINED_MOST: Final = 8 * WORTH  # so when the traffic changes, few looks are in vain
+APART: Final = 100e-6  # seconds between reads that no turn of the loop has both of
 
 
 class BusyPoll:
@@ -42,16 +51,32 @@ class BusyPoll:
         self._looking = False
         self._last = 0.0  # when was read
         self._gained = 0
+        self._reads = 0  # of this turn
+        self._before = 0  # of the last turn that had any
 
-    def heard(self) -> None:
-        """A socket was read."""
+    def heard(self, caused: bool = True) -> bool:
+        """A socket was read. True: it came alone, so what it caused may leave at once.
+
+        `caused`: there is something to be written. Other reads keep nobody from being alone.
+        """
         now = self._now()
-        close = now - self._last < self.seconds
+        passed = now - self._last
         self._last = now
+        close = passed < self.seconds
         self._gained = min(self._gained + 1, GAINED_MOST) if close else max(self._gained - WORTH, 0)
+        if passed >= APART:
+            self.turned()
+        self._reads += caused
         if self._gained >= WANTED and not self._looking:
             self._looking = True
             self._soon(self._look)
+        return self._reads == 1 and self._before <= 1
+
+    def turned(self) -> None:
+        """A turn of the loop is over: what is read from now on belongs to the next."""
+        if self._reads:
+            self._before = self._reads
+            self._reads = 0
 
     def rest(self) -> None:
         """Somebody waits for the disk: what is read late shares the next sync, so no haste."""
@@ -59,6 +84,7 @@ class BusyPoll:
         self._gained = 0
 
     def _look(self) -> None:
+        self.turned()
         self._looking = self._now() - self._last < self.seconds
         if self._looking:
             self._soon(self._look)  # the turn of the loop until then is the look

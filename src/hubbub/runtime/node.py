@@ -409,25 +409,27 @@ class Node:
             self._loop.call_soon(self._tick)
 
     def heard(self, link: Link | None) -> None:
-        """A socket was read. Where only its own answer came of it, that is all there is to do.
+        """A socket was read. Where it came alone, what came of it leaves without a tick.
 
-        A turn of the loop costs as much as such an answer, so it leaves without a tick.
+        A turn of the loop costs as much as an answer does. While the disk is busy nobody looks
+        how reads come; then only its own answer leaves at once.
         """
         broker, journal = self.broker, self.journal
         touched = broker.outgoing.touched
-        if journal is None or not journal.busy:
-            self._busy_poll.heard()
+        resting = journal is not None and journal.busy
+        alone = not resting and self._busy_poll.heard(bool(touched))
         if self._scheduled:
             return
         if broker.unsettled or broker.retained.feeding or (journal is not None and journal.pending):
             self.schedule()
-        elif len(touched) == 1 and touched[0] is link:
-            _safely(touched.pop().flush)
+        elif alone or (resting and len(touched) == 1 and touched[0] is link):
+            self.flush()
         elif touched:
             self.schedule()
 
     def _tick(self) -> None:
         self._scheduled = False
+        self._busy_poll.turned()
         broker, journal = self.broker, self.journal
         if broker.retained.feeding:
             broker.retained.feed_on()
@@ -445,8 +447,6 @@ class Node:
             elif self._commit_timer is None:
                 self._commit_timer = self._loop.call_later(COMMIT_SECONDS, self._commit_later)
         self.flush()
-        if broker.sampled.transit.on_its_way:
-            broker.sampled.transit.look()
 
     def _commit(self) -> None:
         journal, outgoing = self.journal, self.broker.outgoing
@@ -462,6 +462,9 @@ class Node:
         touched.reverse()
         while touched:
             _safely(_flush_all, touched)  # again behind one that broke
+        transit = self.broker.sampled.transit
+        if transit.on_its_way:
+            transit.look()
 
     def _commit_later(self) -> None:
         self._commit_timer = None

@@ -1,0 +1,132 @@
+"""The tables of docs/benchmarks.md, from the figures that `python -m benchmarks.mqtt` kept.
+
+    python -m benchmarks.report [RESULTS]
+
+writes them between the two marks of the page, so that no number there is typed by hand: one run,
+one date, one state of the code. Called by mqtt.py too, which prints the same. Never measures.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[1]
+RESULTS: Final = ROOT / "benchmarks" / "results" / "mqtt.json"
+PAGE: Final = ROOT / "docs" / "benchmarks.md"
+BEGIN: Final = "<!-- made by `python -m benchmarks.report`: -->"
+END: Final = "<!-- end of what was made -->"
+PEERS: Final = ("mosquitto", "mosquitto, nodelay")
+AIMED: Final = {"compiled, record none": "aim", "compiled": "disk_aim"}
+UNQUIET: Final = 1.15  # between the fastest and the slowest of the same loop; alone it is 1.03
+
+Said = dict[str, Any]
+Row = dict[str, dict[str, Any]]  # of one way to load: the figures by broker
+
+
+def lines(said: Said) -> Iterator[str]:
+    """The whole text between the marks."""
+    rows = by_name(said)
+    old = {name: row for name, row in rows.items() if not name.endswith(" MQTT 5")}
+    brokers = list(next(iter(old.values())))
+    yield from heading(said)
+    yield ""
+    yield from costs(old, brokers)
+    yield ""
+    yield from rates(old, brokers)
+    yield ""
+    yield from versions(old, rows)
+
+
+def by_name(said: Said) -> dict[str, Row]:
+    rows: dict[str, Row] = {}
+    for one in said["rows"]:
+        rows.setdefault(one["row"]["name"], {})[one["broker"]] = one
+    return rows
+
+
+def heading(said: Said) -> Iterator[str]:
+    rounds = len(said["rows"][0]["cost_us"])
+    yield f"{said['date']}, commit {said['state']}. {said['machine']}. Rounds: {rounds}."
+    yield f"A durable write of 1 KiB took {said['sync_us']} µs. {quietness(said['loop_ms'])}"
+    if said["folding_us"]:
+        yield (f"Folding finished segments, in a child process, costs another "
+               f"{said['folding_us']} µs CPU a row, which the tables leave out.")  # fmt: skip
+
+
+def quietness(loops: Sequence[float]) -> str:
+    """Whether these figures may be compared with those of another day."""
+    least, most = min(loops), max(loops)
+    noisy = "**was not**" if most > UNQUIET * least else "was"
+    return f"The machine {noisy} quiet: the same loop took {least:.1f} to {most:.1f} ms."
+
+
+def costs(rows: dict[str, Row], brokers: Sequence[str]) -> Iterator[str]:
+    """Median cost of each; for the hub also the ratio to the cheaper peer, with spread and aim."""
+    heads = [name if name in PEERS else f"{name} | ÷ mosquitto" for name in brokers]
+    yield "| broker CPU, µs a delivery | " + " | ".join(heads) + " |"
+    yield "|---" * (1 + " | ".join(heads).count("|") + 1) + "|"
+    for name, row in rows.items():
+        yield f"| {name} | " + " | ".join(cell(row, broker) for broker in brokers) + " |"
+
+
+def cell(row: Row, broker: str) -> str:
+    cost = f"{statistics.median(row[broker]['cost_us']):.2f}"
+    if broker in PEERS:
+        return cost
+    peer = min(statistics.median(row[one]["cost_us"]) for one in PEERS)
+    ratio = statistics.median(row[broker]["cost_us"]) / peer
+    aim = row[broker]["row"].get(AIMED.get(broker, ""))
+    return f"{cost} | **{ratio:.2f}** ({spread(row, broker)})" + (f" aim {aim}" if aim else "")
+
+
+def spread(row: Row, broker: str) -> str:
+    """The least and the greatest ratio of one round, in which the brokers took turns."""
+    rounds = zip(*(row[one]["cost_us"] for one in (broker, *PEERS)), strict=True)
+    ratios = [cost / min(peers) for cost, *peers in rounds]
+    return f"{min(ratios):.2f} to {max(ratios):.2f}"
+
+
+def rates(rows: dict[str, Row], brokers: Sequence[str]) -> Iterator[str]:
+    yield "| deliveries a second, thousands | " + " | ".join(brokers) + " |"
+    yield "|---" * (1 + len(brokers)) + "|"
+    for name, row in rows.items():
+        medians = (statistics.median(row[broker]["per_second"]) / 1000 for broker in brokers)
+        yield f"| {name} | " + " | ".join(f"{rate:.1f}" for rate in medians) + " |"
+
+
+def versions(old: dict[str, Row], rows: dict[str, Row]) -> Iterator[str]:
+    """What 5.0 costs beside 3.1.1, where nothing of it is used but what the row names."""
+    modern = {name: rows[f"{name} MQTT 5"] for name in old if f"{name} MQTT 5" in rows}
+    brokers = list(next(iter(modern.values()), {}))
+    columns = " | ".join(f"{name} 3.1.1 | 5.0 | ratio" for name in brokers)
+    yield f"| broker CPU, µs a delivery | {columns} |"
+    yield "|---" * (1 + 3 * len(brokers)) + "|"
+    for name, row in modern.items():
+        shown = []
+        for broker in brokers:
+            before = statistics.median(old[name][broker]["cost_us"])
+            after = statistics.median(row[broker]["cost_us"])
+            shown.append(f"{before:.2f} | {after:.2f} | **{after / before:.2f}**")
+        yield f"| {name} | {' | '.join(shown)} |"
+
+
+def page(text: str, said: Said) -> str:
+    """The page with the tables of these results between its marks."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n" + "\n".join(lines(said)) + f"\n{END}{after}"
+
+
+def main() -> int:
+    results = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS
+    PAGE.write_text(page(PAGE.read_text(), json.loads(results.read_text())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
