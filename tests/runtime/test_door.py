@@ -14,7 +14,8 @@ from hubbub.config.settings import Journal, Listener, Settings
 from hubbub.core.limits import HEARD_SECONDS, STRANGERS_BURST, STRANGERS_SHARE
 from hubbub.core.metrics import Metrics
 from hubbub.protocols.mqtt import codec
-from hubbub.runtime.door import HTTP, LATE, OTHER, SHORT, Door, Place, Turn
+from hubbub.runtime import door
+from hubbub.runtime.door import HTTP, LATE, OTHER, SHORT, Door, OwnTime, Place, Turn
 from hubbub.runtime.node import Node
 from hubbub.runtime.strangers import Stranger
 from hubbub.web.app import Application
@@ -157,3 +158,22 @@ async def test_all_are_answered_however_many(tmp_path: Path, said: bytes, times:
         answers = sum(await asyncio.gather(*flood), [])
         assert len(answers) == 60 * times and {one.split()[1] for one in answers} == {b"401"}
         assert node.broker.metrics.slowed[LATE] > 0 and not len(node.door)
+
+
+def test_time_that_others_had_is_not_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The clock of the lines stands still while this thread waits for a processor."""
+    counts, now = tmp_path / "schedstat", [100.0]
+    monkeypatch.setattr(door, "_WAITED", counts)
+    monkeypatch.setattr("hubbub.runtime.door.time.perf_counter", lambda: now[0])
+    clock = OwnTime()
+    assert clock() == 100.0, "nobody counts here"
+    counts.write_bytes(b"5 2000000000 7\n")
+    now[0] += 1.0
+    assert clock() == 99.0
+    counts.write_bytes(b"5 2900000000 8\n")
+    now[0] += 1.0
+    assert clock() == pytest.approx(99.1)
+
+
+def test_the_kernel_counts_for_this_thread() -> None:
+    assert door._WAITED.read_bytes().split()[1].isdigit() or not door._WAITED.exists()

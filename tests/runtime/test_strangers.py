@@ -52,7 +52,7 @@ def test_in_a_full_room_the_oldest_goes() -> None:
     assert len(strangers) == 8 and strangers.metrics.connections_refused == 12
 
 
-def test_no_address_has_more_than_its_share() -> None:
+def test_in_a_full_room_no_address_keeps_more_than_its_share() -> None:
     strangers = Strangers(8, Metrics())
     others = [came(strangers, f"b{number}") for number in range(6)]
     many = [came(strangers, "a") for _ in range(100)]
@@ -60,23 +60,53 @@ def test_no_address_has_more_than_its_share() -> None:
     assert [one.gone for one in many] == [True] * 98 + [False] * (8 // SHARE)
 
 
+def test_who_has_the_most_goes_when_others_come() -> None:
+    strangers = Strangers(8, Metrics())
+    many = [came(strangers, "a") for _ in range(8)]
+    assert not any(one.gone for one in many), "while there is room nobody goes"
+    others = [came(strangers, f"b{number}") for number in range(20)]
+    assert all(one.gone for one in many), "the oldest of all, when nobody has more than a share"
+    assert sum(one.gone for one in others) == 12 and len(strangers) == 8
+
+
+def test_who_has_no_more_than_its_share_keeps_it_beside_who_has() -> None:
+    strangers = Strangers(8, Metrics())
+    few = [came(strangers, "c") for _ in range(8 // SHARE)]
+    many = [came(strangers, "a") for _ in range(6)]
+    others = [came(strangers, f"b{number}") for number in range(4)]
+    assert not any(one.gone for one in (*few, *others)) and sum(one.gone for one in many) == 4
+
+
+def test_the_room_is_what_others_leave() -> None:
+    metrics = Metrics()
+    strangers = Strangers(1_000, metrics, 160)
+    for known, bound in ((0, 150), (50, 100), (140, 40), (160, 40)):
+        metrics.connections = known + len(strangers)
+        assert strangers._bound() == bound
+    metrics.connections = 0
+    many = [came(strangers, "a") for _ in range(100)]
+    metrics.connections = 160
+    came(strangers, "b")
+    assert sum(one.gone for one in many) == 2, "one for who comes, one that is too many"
+
+
 def test_who_waits_for_us_goes_after_others() -> None:
     """Its words are not read yet, or its password is being judged: the hub is busy, not it."""
-    strangers = Strangers(16, Metrics())  # of one address 4
+    strangers = Strangers(32, Metrics())
     judged, silent = came(strangers, "a", busy=True), came(strangers, "a")
-    later = [came(strangers, "a") for _ in range(3)]
+    later = [came(strangers, "a") for _ in range(31)]
     assert silent.gone and not judged.gone
     for one in later:
         one.busy = True
-    crowd = [came(strangers, "a", busy=True) for _ in range(SPILL * 4 - 4)]
+    crowd = [came(strangers, "a", busy=True) for _ in range(32 // SPILL)]
     assert not any(one.gone for one in (judged, *later, *crowd)), "nobody's fault: for a moment"
     newest = came(strangers, "a", busy=True)
     assert sum(one.gone for one in (judged, *later, *crowd)) == 1 and not newest.gone
     for one in (judged, *later, *crowd, newest):
         one.busy = False
-    for _ in range(SPILL * 4):
+    for _ in range(4):
         came(strangers, "a")
-    assert len(strangers) == 4, "once they are heard there are as many as may be"
+    assert len(strangers) == 32, "once they are heard there are as many as may be"
 
 
 def test_who_was_let_in_leaves_room() -> None:

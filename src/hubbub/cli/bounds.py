@@ -49,7 +49,7 @@ BOUNDS: Final = (
     Bound("head_bytes", STRANGER, "closed, HTTP 431"),
     Bound("pipelined", CONNECTION, "web pages and API: closed"),
     Bound("head_seconds", STRANGER, "closed"),
-    Bound("strangers", ALL, "the oldest goes; of one address a fourth"),
+    Bound("strangers", ALL, "the oldest goes of who has a fourth of them"),
     Bound("stranger_seconds", STRANGER, "closed"),
     Bound("strangers_share", ALL, "of the time for who is not logged in: they wait"),
     Bound("strangers_burst", ALL, "saved up of it, then they wait"),

@@ -9,6 +9,7 @@ A part of `socket.Socket`. It knows no protocol; what first bytes mean is decide
 from __future__ import annotations
 
 import asyncio
+import time
 import typing
 from collections.abc import Callable
 
@@ -135,13 +136,16 @@ class Arriving(Conversing):
 
     def _enter(self, data: bytes) -> None:
         door, stranger = self.hub.door, self.stranger
-        began, self.entered = door.clock(), True
+        began, self.entered = time.thread_time(), True
         try:
             self.data_received(data)
         finally:
             self.entered = False
         if stranger is not None and stranger in self.hub.strangers:
-            door.charge(stranger, door.clock() - began)
+            ending = self.transport is None or self.transport.is_closing()
+            ending = ending or (self.link is not None and self.link.closing)
+            spent = time.thread_time() - began  # and to close it takes as long as to answer
+            door.charge(stranger, spent + ASKED_SECONDS if ending else spent)
 
     def _place(self, data: bytes) -> Place:
         said = self.young or data

@@ -5,7 +5,8 @@ thousands of them a second would take all the time there is. So what a stranger 
 strangers owe no time; then it pays by the time that took. Else it stands in line and nothing more
 is read of it. Each place has a line of its own, an address and TLS, HTTP or neither, and they take
 turns: who comes from elsewhere, or logs in beside a flood of requests, is next but for one of
-each other place. Who is let in gets back what it paid.
+each other place. Who is let in gets back what it paid. Time is what the hub had, or could have had: on
+a machine where others have the processors it is short for all, and strangers get no larger part.
 
     said ──> owed nothing, and nobody stands in line there? ──> heard ──> pays, if it was not let in
       └──> in the line of its place ──> its turn, when what is owed was paid ──┘
@@ -16,10 +17,12 @@ The node owns one; the sockets of strangers ask it, and the web application befo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, Protocol
 
 from hubbub.core.limits import HEARD_SECONDS, STRANGERS_BURST, STRANGERS_SHARE
@@ -28,6 +31,8 @@ from hubbub.runtime.strangers import Stranger
 
 SHORT: Final = 8  # in a line whose connections are ended after others
 MINUTE: Final = 60.0  # from one line of the log to the next
+LOOK_SECONDS: Final = 0.005  # from one look at what the kernel counts to the next: it takes 10 us
+_WAITED: Final = Path("/proc/thread-self/schedstat")  # ran, waited, how often: ns
 LATE: Final = "strangers"  # as the metric calls them
 
 TLS: Final = "TLS"
@@ -47,11 +52,29 @@ class Visitor(Protocol):
         """It is its turn."""
 
 
+class OwnTime:
+    """Seconds in which this thread ran, or had nothing to do: not those in which it waited for a
+    processor. Linux counts these; elsewhere it is the time that passes.
+    """
+
+    def __init__(self) -> None:
+        self._waited = 0.0
+        self._look_again = 0.0
+
+    def __call__(self) -> float:
+        now = time.perf_counter()
+        if now >= self._look_again:
+            self._look_again = now + LOOK_SECONDS
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                self._waited = int(_WAITED.read_bytes().split()[1]) / 1e9
+        return now - self._waited
+
+
 class Door:
     """The lines of one hub. `clock` gives seconds, as precise as there are."""
 
-    def __init__(self, metrics: Metrics, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.clock = clock
+    def __init__(self, metrics: Metrics, clock: Callable[[], float] | None = None) -> None:
+        self.clock = clock or OwnTime()
         self._metrics = metrics
         self._due = 0.0  # when all that was heard is paid
         self._lines: OrderedDict[Place, OrderedDict[Visitor, None]] = OrderedDict()

@@ -376,10 +376,9 @@ class Node:
         return Listener(self, rules, protocols, self.guard(self.gates.gate(rules)))
 
     def _make_room(self) -> None:
-        """For connections: what is left of the files of this process, a fourth for strangers."""
+        """For connections: what is left of the files of this process."""
         self.most_connections = descriptors.for_connections(descriptors.raise_limit())
-        room = min(STRANGERS, max(1, self.most_connections // 4))
-        self.strangers = Strangers(room, self.broker.metrics)
+        self.strangers = Strangers(STRANGERS, self.broker.metrics, self.most_connections)
 
     async def _open_listeners(self) -> None:
         places = zip(self.settings.listeners(), self._bound, self.broker.gates, strict=True)

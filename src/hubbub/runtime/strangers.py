@@ -1,13 +1,15 @@
 """Connections that nobody was let in on yet: their room, their time, and who goes first.
 
 Whoever reaches a port can open connections; it costs nothing to say a line, or none, and wait. So
-strangers have a room of their own, of which no address has more than a share. When it is full the
-oldest goes, not who comes: those who say who they are need a moment, and are strangers no more. One
-whose words we have not read or judged yet is passed over: a busy hub is not its fault. While all
-are such the room holds more for a moment, up to SPILL times.
+strangers have what those who were let in leave of the descriptors, a fourth at least. When that is
+full the oldest goes of an address that has more than a fourth of it, or of all; not who comes:
+those who say who they are need a moment, and are strangers no more. One whose words we have not
+read or judged yet is passed over: a busy hub is not its fault. While all are such the room holds
+more for a moment. Nobody goes while there is room: who is closed comes back, and a thousand who do
+stand before everybody else in the line of the kernel.
 
     connected ── said who it is, and was let in ──> discard
-        │ room or share is full, and it is the oldest;  or STRANGER_SECONDS are over
+        │ the room is full, and it is the oldest;  or STRANGER_SECONDS are over
         └──> turned away, counted, one line of the log a minute
 
 The node owns one; listeners add to it. No I/O.
@@ -25,7 +27,8 @@ from hubbub.core.metrics import Metrics
 MINUTE: Final = 60.0  # from one line of the log about strangers to the next
 SHARE: Final = 4  # of the room for one address: a fourth
 SPARED: Final = 8  # who waits for us goes after others, of so many that are looked at
-SPILL: Final = 3  # times the bound, for them: a turn of the loop accepts hundreds before it reads
+SPILL: Final = 16  # a part of so many more, for them: a turn of the loop accepts before it reads
+KNOWN: Final = 16  # a part of so many of all connections is left to who was let in
 
 log = logging.getLogger("hubbub.listener")
 
@@ -55,11 +58,15 @@ class Stranger:
 
 
 class Strangers:
-    """All of one hub, the oldest first. `room` is how many there may be."""
+    """All of one hub, the oldest first. `room` is how many there may be; `most` is how many
+    connections there may be, those among them who were let in.
+    """
 
-    def __init__(self, room: int, metrics: Metrics) -> None:
+    def __init__(self, room: int, metrics: Metrics, most: int = 1 << 30) -> None:
         self.room = room
+        self.most = most
         self.metrics = metrics
+        self._many: dict[str, None] = {}  # addresses that had more than their share
         self._all: OrderedDict[Stranger, None] = OrderedDict()
         self._at: dict[str, OrderedDict[Stranger, None]] = {}
         self._turned_away = 0
@@ -72,23 +79,43 @@ class Strangers:
         return one in self._all
 
     def add(self, one: Stranger) -> None:
-        """Let one more in; the oldest of its address goes if that has its share, or of all."""
-        here, share = self._at.get(one.address), max(1, self.room // SHARE)
-        if here is not None and len(here) >= share:
-            self._make_room(here, share)
-        if len(self._all) >= self.room:
-            self._make_room(self._all, self.room)
+        """Let one more in; for it another one goes if there is no room."""
+        bound = self._bound()
+        if len(self._all) >= bound:
+            self._make_room(one.address, bound)
         self._all[one] = None
-        self._at.setdefault(one.address, OrderedDict())[one] = None
+        here = self._at.setdefault(one.address, OrderedDict())
+        here[one] = None
+        if len(here) > bound // SHARE:
+            self._many[one.address] = None
 
-    def _make_room(self, some: OrderedDict[Stranger, None], most: int) -> None:
+    def _bound(self) -> int:
+        """How many there may be now: what those who were let in leave, but a fourth always."""
+        metrics, most = self.metrics, self.most
+        known = metrics.connections - metrics.connections_ended - len(self._all)
+        return min(self.room, max(1, most // SHARE, most - most // KNOWN - known))
+
+    def _make_room(self, address: str, bound: int) -> None:
         """For one more; and then for one that was let in above the bound, if there is one."""
         for _ in range(2):
-            oldest = self._oldest(some) if len(some) >= most else None
-            if oldest is None and len(some) >= SPILL * most:
+            some = self._crowd(address, max(1, bound // SHARE))
+            oldest = self._oldest(some)
+            if oldest is None and len(self._all) >= bound + bound // SPILL:
                 oldest = next(iter(some))
             if oldest is not None:
                 self._turn_away(oldest)
+            if len(self._all) < bound:
+                break
+
+    def _crowd(self, address: str, share: int) -> OrderedDict[Stranger, None]:
+        """Of whom one goes: of the comer's address if that has its share, or of one with more."""
+        nobody: OrderedDict[Stranger, None] = OrderedDict()
+        for one in (address, *self._many):
+            here = self._at.get(one, nobody)
+            if len(here) >= share + (one != address):
+                return here
+            self._many.pop(one, None)
+        return self._all
 
     def _oldest(self, some: OrderedDict[Stranger, None]) -> Stranger | None:
         """Of the oldest one that waits for nothing of ours, if there is one."""
@@ -125,8 +152,7 @@ class Strangers:
             self._told_again = now + MINUTE
             log.warning(
                 "turned away %d connections that did not say who they are; there is room for %d, "
-                "%d of one address, for %g s", self._turned_away, self.room, self.room // SHARE,
-                STRANGER_SECONDS,
+                "for %g s", self._turned_away, self._bound(), STRANGER_SECONDS,
             )  # fmt: skip
             self._turned_away = 0
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
+from functools import lru_cache
 
 
 def source_of(address: str) -> str:
@@ -27,11 +28,16 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 def is_among(address: str, networks: Iterable[Network]) -> bool:
     """Whether an address belongs to one of them; what is no address belongs to none."""
-    if not networks:
-        return False
+    found = _parsed(address) if networks else None
+    return found is not None and any(found in network for network in networks)
+
+
+@lru_cache(1_000)  # of those who come a thousand times a second, each time
+def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """One of version 4 inside version 6 is the one it is."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
-        return False
+        return None
     mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return any((mapped or found) in network for network in networks)
+    return mapped or found
