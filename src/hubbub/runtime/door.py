@@ -5,8 +5,8 @@ thousands of them a second would take all the time there is. So what a stranger 
 strangers owe no time; then it pays by the time that took. Else it stands in line and nothing more
 is read of it. Each place has a line of its own, an address and TLS, HTTP or neither, and they take
 turns: who comes from elsewhere, or logs in beside a flood of requests, is next but for one of
-each other place. Who is let in gets back what it paid. Time is what the hub had, or could have had: on
-a machine where others have the processors it is short for all, and strangers get no larger part.
+each other place. Who is let in gets back what it paid. Time is what the hub had, or could have
+had: where other programs have the processors strangers get no larger part of what is left.
 
     said ──> owed nothing, and nobody stands in line there? ──> heard ──> pays, if it was not let in
       └──> in the line of its place ──> its turn, when what is owed was paid ──┘
