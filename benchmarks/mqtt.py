@@ -252,7 +252,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
     print("", *report.lines(said), sep="\n")
     if chosen.results is not None:
         chosen.results.parent.mkdir(parents=True, exist_ok=True)
-        chosen.results.write_text(json.dumps(said, indent=1) + "\n")
+        chosen.results.write_text(report.written(said))
 
 
 def main() -> int:

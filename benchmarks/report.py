@@ -115,6 +115,13 @@ def versions(old: dict[str, Row], rows: dict[str, Row]) -> Iterator[str]:
         yield f"| {name} | {' | '.join(shown)} |"
 
 
+def written(said: Said) -> str:
+    """The file of results, a line for each way to load and broker, so that changes can be read."""
+    rows = ",\n".join(json.dumps(row) for row in said["rows"])
+    head = json.dumps({name: value for name, value in said.items() if name != "rows"})
+    return f'{head[:-1]}, "rows": [\n{rows}\n]}}\n'
+
+
 def page(text: str, said: Said) -> str:
     """The page with the tables of these results between its marks."""
     before, _, rest = text.partition(BEGIN)

@@ -36,7 +36,8 @@ from hubbub.errors import ProtocolError, SettingError
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.dialect import PLAIN, Dialect5
-from hubbub.protocols.mqtt.session import ANY_PACKET, PACKET_IDS, TOO_LARGE, MqttSession, packet_id
+from hubbub.protocols.mqtt.numbering import PACKET_IDS, packet_id
+from hubbub.protocols.mqtt.session import ANY_PACKET, TOO_LARGE, MqttSession
 from hubbub.schema import RELEASE, name_from_wire, name_to_wire
 from hubbub.wire.bytes import Gathering
 
@@ -193,6 +194,9 @@ class BridgeSession(MqttSession):
         else:
             self.traffic.delivered += 1
             link.write(packet)
+
+    def asks_little(self) -> bool:
+        return False  # names, QoS and RETAIN are others over there
 
     def _send(self, link: Link, number: int) -> None:
         backlog = self.backlog

@@ -28,13 +28,13 @@ from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError
 from hubbub.protocols.mqtt.dialect import PLAIN, Dialect, Ids, PublishEncoding5
+from hubbub.protocols.mqtt.numbering import PACKET_IDS, numbered, packet_id, waiting
 from hubbub.protocols.mqtt.options import unpack
 from hubbub.protocols.mqtt.serial import Serial
 from hubbub.protocols.mqtt.wishes import Wishes
 from hubbub.schema import ACK, RECEIVED, Row
 
 NAME: Final = "mqtt"
-PACKET_IDS: Final = 65_535
 ANY_PACKET: Final = 2 * codec.MAX_LENGTH  # more than there can be
 ALIAS_BYTES: Final = 3  # what a topic alias adds to a packet that says the topic too
 REPLY_ID_BYTES: Final = 18  # $client/ and ten digits, in the place of a reply queue
@@ -360,6 +360,7 @@ class MqttSession(Session):
     def pump(self) -> None:
         """Send what waits, oldest first, as far as the window and the link allow."""
         backlog, link = self.backlog, self.link
+        alike = self.asks_little()
         while (
             link is not None
             and backlog.sent < backlog.next
@@ -369,6 +370,15 @@ class MqttSession(Session):
             and (not self.broker.inflight_bytes or self._flying_little())
         ):
             number = backlog.sent
+            frames: list[bytes] = []
+            if alike:
+                log = self.broker.log
+                frames = waiting(backlog, log, self.window, self.dialect, self.rights)
+            if frames:
+                backlog.sent += len(frames)
+                self.traffic.delivered += len(frames)
+                link.write(b"".join(frames))
+                continue
             if not backlog.holds(number):
                 backlog.sent += 1
             elif number in backlog.received:
@@ -379,6 +389,11 @@ class MqttSession(Session):
             elif not self._sent(link, number):
                 self.broker.again(self, self.resume)
                 return
+
+    def asks_little(self) -> bool:
+        """Whether a message of QoS 1 that waited may just be sent: nothing depends on anything."""
+        bounded = self.packet_limit != ANY_PACKET or self.broker.inflight_bytes
+        return not (bounded or self.dialect.v5 or self.leases or self.serial is not None)
 
     def _sent(self, link: Link, number: int) -> bool:
         """Whether it is on its way, or never will be; False if it cannot be read now."""
@@ -660,33 +675,3 @@ def _together(matching: list[Subscription]) -> tuple[bool, Ids]:
     asked = [unpack(one.options) for one in matching if one.options]
     ids = tuple(sorted(one.identifier for one in asked if one.identifier))
     return any(one.as_published for one in asked), ids
-
-
-def packet_id(number: int) -> int:
-    return 1 + number % PACKET_IDS
-
-
-def numbered(run: Run, encoding: Encoding, number: int) -> bytes:
-    """The image of a run for one receiver, with packet ids from the delivery `number` on."""
-    image = run.seen_as(encoding)
-    first = packet_id(number)
-    if encoding is not run.encoding or not run.offset:
-        return _numbered_slowly(image, number)
-    offset, step, count = run.offset, run.step, run.count
-    if count == 1:
-        return b"".join((image[:offset], codec.IDS[2 * first : 2 * first + 2], image[offset + 2 :]))
-    if first + count > PACKET_IDS + 1:
-        return _numbered_slowly(image, number)
-    patched = bytearray(image)
-    patched[offset::step] = codec.IDS[2 * first : 2 * (first + count) : 2]
-    patched[offset + 1 :: step] = codec.IDS[2 * first + 1 : 2 * (first + count) : 2]
-    return bytes(patched)
-
-
-def _numbered_slowly(image: bytes, number: int) -> bytes:
-    """Packets of any length, or ids that wrap around."""
-    patched = bytearray(image)
-    for index, (_, body, _end) in enumerate(codec.packets(image)):
-        at = body + 2 + int.from_bytes(image[body : body + 2], "big")
-        patched[at : at + 2] = packet_id(number + index).to_bytes(2, "big")
-    return bytes(patched)

@@ -20,7 +20,8 @@ from typing import Final
 from hubbub.core.route import Route
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt.incoming import Incoming
-from hubbub.protocols.mqtt.session import PACKET_IDS, TWO, MqttSession, packet_id
+from hubbub.protocols.mqtt.numbering import PACKET_IDS, packet_id
+from hubbub.protocols.mqtt.session import TWO, MqttSession
 from hubbub.schema import RECEIVED
 
 # Packets of a run: it is looked at again from the first one that does not belong to it, and such

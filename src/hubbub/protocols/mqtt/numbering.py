@@ -1,0 +1,87 @@
+"""Deliveries with their packet ids: a whole run at once, or what waited for room in the window.
+
+    backlog    | 7 flying | 8 9 10 11 12 13 | 14 retained | ...
+                            `waiting`         by itself, in the session
+
+A back-end that takes what many devices say is behind all the time: each of its acknowledgements
+makes room for as many messages, of QoS 1 nearly always. Where nothing about them asks for more
+they are made without a look at each. Called by the session, which knows whether something does.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+from hubbub.core.log import Log
+from hubbub.core.message import Encoding, Run
+from hubbub.core.rights import RECEIVE, Rights
+from hubbub.core.session import Backlog
+from hubbub.errors import UnreadableError
+from hubbub.protocols.mqtt import codec
+from hubbub.protocols.mqtt.dialect import Dialect
+
+PACKET_IDS: Final = 65_535
+WAITING_BYTES: Final = 65_536  # of one piece; then the link is looked at: does it take more?
+PLAIN_ENTRY: Final = 1  # the low bits of one of QoS 1 that is not retained, and not over
+
+
+def packet_id(number: int) -> int:
+    return 1 + number % PACKET_IDS
+
+
+def waiting(
+    backlog: Backlog, log: Log, window: int, dialect: Dialect, rights: Rights
+) -> list[bytes]:
+    """PUBLISHes of the next deliveries of QoS 1, as many as the window has room for.
+
+    It ends before the first that is no such one, may expire, may not or cannot be read.
+    """
+    frames: list[bytes] = []
+    number, size, name, topic = backlog.sent, 0, "", b""
+    end = min(backlog.next, backlog.first + window)
+    for entry in islice(backlog.entries, number - backlog.first, end - backlog.first):
+        if entry & 7 != PLAIN_ENTRY or size > WAITING_BYTES:
+            break
+        try:
+            message = log.read(entry >> 35)
+        except UnreadableError:
+            break
+        if message is None or message.expires:
+            break
+        if message.topic != name or not frames:
+            if not rights.may(RECEIVE, message.topic):
+                break
+            name, topic = message.topic, dialect.shown(message.topic)
+        again = number < backlog.tried
+        frame = codec.publish(topic, message.payload, 1, False, packet_id(number), again)
+        frames.append(frame)
+        size += len(frame)
+        number += 1
+    return frames
+
+
+def numbered(run: Run, encoding: Encoding, number: int) -> bytes:
+    """The image of a run for one receiver, with packet ids from the delivery `number` on."""
+    image = run.seen_as(encoding)
+    first = packet_id(number)
+    if encoding is not run.encoding or not run.offset:
+        return _numbered_slowly(image, number)
+    offset, step, count = run.offset, run.step, run.count
+    if count == 1:
+        return b"".join((image[:offset], codec.IDS[2 * first : 2 * first + 2], image[offset + 2 :]))
+    if first + count > PACKET_IDS + 1:
+        return _numbered_slowly(image, number)
+    patched = bytearray(image)
+    patched[offset::step] = codec.IDS[2 * first : 2 * (first + count) : 2]
+    patched[offset + 1 :: step] = codec.IDS[2 * first + 1 : 2 * (first + count) : 2]
+    return bytes(patched)
+
+
+def _numbered_slowly(image: bytes, number: int) -> bytes:
+    """Packets of any length, or ids that wrap around."""
+    patched = bytearray(image)
+    for index, (_, body, _end) in enumerate(codec.packets(image)):
+        at = body + 2 + int.from_bytes(image[body : body + 2], "big")
+        patched[at : at + 2] = packet_id(number + index).to_bytes(2, "big")
+    return bytes(patched)
