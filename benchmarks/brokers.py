@@ -93,6 +93,11 @@ def wait_for(port: int, process: subprocess.Popen[str]) -> None:
     raise RuntimeError(f"{process.args!r} does not listen on port {port}")
 
 
+def source(tree: Path) -> Path:
+    """Where the package lies in a checkout, or in a directory of a compiled one."""
+    return tree / "src" if (tree / "src").is_dir() else tree
+
+
 @contextmanager
 def hubbub(name: str, data: Path, *settings: str, package: Path | None = None) -> Iterator[Broker]:
     """`hubbub serve` as it is, with its data in that directory; `package`: from where instead."""

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from benchmarks.brokers import ROOT
+from benchmarks.brokers import ROOT, source
 from benchmarks.flows import EACH, FLOWS, NODE
 
 WARM: Final = 20  # rounds, until every cache has what it will have
@@ -31,7 +31,7 @@ class Counted:
     """One checkout, by the directory that has `hubbub`, and what else its process is told."""
 
     def __init__(self, tree: Path, more: dict[str, str]) -> None:
-        self.path = tree / "src" if (tree / "src").is_dir() else tree
+        self.path = source(tree)
         self.name = NODE if more else str(tree)[-20:]
         self._more = more
 

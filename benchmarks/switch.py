@@ -6,11 +6,12 @@ beside 10,000 idle queues and 1,000 blocked transfers; over TCP, and over a Unix
 all that the original has. One call is the seven requests of the original clients. After `make
 compiled`, PYTHONPATH=build/compiled measures that.
 
-`--original /var/run/message-switch/sock --original-pid PID` puts a running message-switch beside
-them: each round loads it and the hubs one after the other, over its socket (a number is a TCP port
-of this machine). Without its `--statedir` its peer is the hub in memory; with it, it never syncs,
-so the peer is the hub with durability "os". It measures and never judges; docs/benchmarks.md says
-how to read the result.
+`--tree DIR`, once or several times, measures the hubs of other checkouts, or of directories of
+compiled ones, instead: in each round all of them take their turn, in one order and then in the
+other, and each is compared with the first. `--original PATH` puts a server that runs already before
+them, at its Unix socket (or its port): the original message-switch, or any that speaks the same.
+With its `--statedir` that never syncs, so its peer is the hub with durability "os". It measures and
+never judges; docs/benchmarks.md says how to read the result.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.brokers import Broker, Missing, hubbub
+from benchmarks.brokers import ROOT, Broker, Missing, hubbub, source
 from benchmarks.generator import built
 
 
@@ -44,78 +45,107 @@ class Cell(NamedTuple):
         return f"{self.callers} caller{'s' * (self.callers > 1)}{where}{idle}"
 
 
+class Hub(NamedTuple):
+    """A hub to be measured, and its Unix socket; a port of 0 is none."""
+
+    broker: Broker
+    path: Path | None
+
+    def has(self, cell: Cell) -> bool:
+        return self.path is not None if cell.unix else self.broker.port != 0
+
+
+class Figure(NamedTuple):
+    """Of one run; the CPU time is 0 where the process is not known."""
+
+    per_second: float
+    cpu_us: float
+
+
 CELLS: Final = (
     Cell(1), Cell(1, unix=True), Cell(8), Cell(8, unix=True), Cell(8, 10_000, 1_000),
 )  # fmt: skip
-HUBS: Final = (
-    ("record none", "journal.record=none"), ("durability os", "journal.durability=os"),
-    ("on disk",),
-)  # fmt: skip
+PROMISES: Final = {
+    "record none": "journal.record=none",
+    "durability os": "journal.durability=os",
+    "on disk": "journal.durability=disk",
+}
 ORIGINAL: Final = "original"
 
-Place = tuple[Broker, Path | None]  # a hub, and its Unix socket
 
-
-def measure(
-    load: Path, hub: Broker, path: Path | None, cell: Cell, seconds: float
-) -> tuple[float, float]:
-    """Calls a second, microseconds of CPU a call (0 if its process is not known).
-
-    RuntimeError if an answer was wrong.
-    """
+def measure(load: Path, hub: Hub, cell: Cell, seconds: float) -> Figure:
+    """RuntimeError if an answer was wrong."""
     options = {
-        "port": hub.port, "pid": hub.pid, "callers": cell.callers, "workers": cell.callers,
-        "queues": cell.queues, "pollers": cell.pollers, "seconds": seconds,
-        "warm-up": seconds / 4,
+        "port": hub.broker.port, "pid": hub.broker.pid, "callers": cell.callers,
+        "workers": cell.callers, "queues": cell.queues, "pollers": cell.pollers,
+        "seconds": seconds, "warm-up": seconds / 4,
     }  # fmt: skip
     words = [f"--{name}={value}" for name, value in options.items()]
-    words += [f"--path={path}"] if cell.unix and path is not None else []
+    words += [f"--path={hub.path}"] if cell.unix else []
     done = subprocess.run([load, *words], capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"{hub.name}, {cell.name}: {done.stdout}{done.stderr}")
+        raise RuntimeError(f"{hub.broker.name}, {cell.name}: {done.stdout}{done.stderr}")
     said = json.loads(done.stdout)
-    return said["per_second"], said["broker_us"]
+    return Figure(said["per_second"], said["broker_us"])
 
 
-def original(where: str, pid: int) -> Place:
-    """A message-switch that runs on this machine, at a port or at a Unix socket."""
+def original(where: str, pid: int) -> Hub:
+    """A server that runs on this machine, at a port or at a Unix socket."""
     port = int(where) if where.isdecimal() else 0
-    return Broker(ORIGINAL, port, pid), None if port else Path(where)
+    return Hub(Broker(ORIGINAL, port, pid), None if port else Path(where))
 
 
-def run(rounds: int, seconds: float, folder: Path, beside: list[Place]) -> None:
-    load = built("switch", "-Wno-format-truncation")
-    print("| load | hub | calls a second | µs CPU a call |" + " of the original |" * len(beside))
-    print("|---|---|---|---|" + "---|" * len(beside), flush=True)
-    with ExitStack() as stack:
-        hubs = list(beside)
-        for name, *settings in HUBS:
-            data = folder / name.split()[-1]
-            path = data.with_suffix(".sock")
-            hub = stack.enter_context(hubbub(name, data, f"queue.socket={path}", *settings))
-            hubs.append((hub, path))
-        for cell in CELLS:
-            able = [one for one in hubs if _can(one, cell)]
-            figures = [[measure(load, *one, cell, seconds) for one in able] for _ in range(rounds)]
-            say(cell, [hub for hub, _ in able], figures, len(beside))
+def started(stack: ExitStack, folder: Path, promise: str, trees: list[Path]) -> list[Hub]:
+    """A hub of each tree that promises so much."""
+    hubs = []
+    for number, tree in enumerate(trees):
+        data = folder / f"{promise.split()[-1]}{number}"
+        path = data.with_suffix(".sock")
+        settings = (f"queue.socket={path}", PROMISES[promise])
+        name = f"{promise}, {str(tree)[-20:]}" if len(trees) > 1 else promise
+        package = None if tree == ROOT else source(tree)
+        hubs.append(Hub(stack.enter_context(hubbub(name, data, *settings, package=package)), path))
+    return hubs
 
 
-def _can(one: Place, cell: Cell) -> bool:
-    """The original has a port or a socket, never both."""
-    hub, path = one
-    return path is not None if cell.unix else hub.port != 0
+def compared(
+    load: Path, hubs: list[Hub], cell: Cell, rounds: int, seconds: float
+) -> list[list[Figure]]:
+    """A row for each round, a figure for each hub; every second round begins with the last one."""
+    rows = []
+    for number in range(rounds):
+        turns = hubs if number % 2 == 0 else hubs[::-1]
+        figures = [measure(load, hub, cell, seconds) for hub in turns]
+        rows.append(figures if turns is hubs else figures[::-1])
+    return rows
 
 
-def say(
-    cell: Cell, hubs: list[Broker], figures: list[list[tuple[float, float]]], columns: int
-) -> None:
-    """The medians of all rounds, and beside the original the median of what each round compared."""
-    compared = hubs[0].name == ORIGINAL
+def say(cell: Cell, hubs: list[Hub], rows: list[list[Figure]]) -> None:
+    """The medians of all rounds, and of how many calls each made for one of the first hub's."""
     for at, hub in enumerate(hubs):
-        rate, cost = (statistics.median(one[at][n] for one in figures) for n in (0, 1))
-        of = statistics.median(one[at][0] / one[0][0] for one in figures)
-        said = f"| {cell.name} | {hub.name} | {rate:,.0f} | {cost:.0f} |"
-        print(said + (f" {of:.2f} |" if compared else " |") * columns, flush=True)
+        rate = statistics.median(row[at].per_second for row in rows)
+        cost = statistics.median(row[at].cpu_us for row in rows)
+        said = f"| {cell.name} | {hub.broker.name} | {rate:,.0f} | {cost:.0f} |"
+        if len(hubs) > 1:
+            ratios = sorted(row[at].per_second / row[0].per_second for row in rows)
+            middle = statistics.median(ratios)
+            said += f" {middle:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) |"
+        print(said, flush=True)
+
+
+def run(chosen: argparse.Namespace, folder: Path) -> None:
+    load = built("switch", "-Wno-format-truncation")
+    first = [original(chosen.original, chosen.original_pid)] if chosen.original else []
+    trees = [tree.resolve() for tree in chosen.tree or [ROOT]]
+    several = len(first) + len(trees) > 1
+    print("| load | hub | calls a second | µs CPU a call |" + " of the first |" * several)
+    print("|---|---|---|---|" + "---|" * several, flush=True)
+    for promise in (name for name in PROMISES if chosen.promise in name):
+        with ExitStack() as stack:
+            hubs = first + started(stack, folder, promise, trees)
+            for cell in (cell for cell in CELLS if chosen.cells in cell.name):
+                able = [hub for hub in hubs if hub.has(cell)]
+                say(cell, able, compared(load, able, cell, chosen.rounds, chosen.seconds))
 
 
 def main() -> int:
@@ -123,13 +153,15 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="rounds of every row [3]")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each run [2.0]")
     parser.add_argument("--data", type=Path, help="directory on the disk to measure")
-    parser.add_argument("--original", metavar="PATH|PORT", help="a message-switch that runs")
+    parser.add_argument("--tree", type=Path, action="append", help="a checkout; several compare")
+    parser.add_argument("--promise", default="", help="only the hubs whose name has this text")
+    parser.add_argument("--cells", default="", help="only the loads whose name has this text")
+    parser.add_argument("--original", metavar="PATH|PORT", help="a server that runs")
     parser.add_argument("--original-pid", type=int, default=0, help="its process, for its CPU time")
     chosen = parser.parse_args()
-    beside = [original(chosen.original, chosen.original_pid)] if chosen.original else []
     try:
         with tempfile.TemporaryDirectory(prefix="hubbub-bench-", dir=chosen.data) as folder:
-            run(chosen.rounds, chosen.seconds, Path(folder), beside)
+            run(chosen, Path(folder))
     except Missing as missing:
         print(f"Skipped: {missing}")
     except RuntimeError as error:

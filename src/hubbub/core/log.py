@@ -30,6 +30,7 @@ LEVELS: Final = {"": 0, "disk": DISK, "os": SYSTEM, "none": MEMORY}
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Log:
     """Rows get the numbers 1, 2, 3 …; `position` is the last one, `durable` the last safe one.
+    Those up to `handed` are on their way to where they are safe, or there.
 
     `written`: the last one that survives the end of this process, if that is more.
     `segment` changes when a new file begins: what a segment must say for itself (audiences) is
@@ -40,6 +41,7 @@ class Log:
         self.clock = clock
         self.records = False
         self.position = 0
+        self.handed = 0
         self.durable = 0
         self.written = 0
         self.segment = 0
@@ -53,7 +55,7 @@ class Log:
     def append(self, row: Row) -> int:
         """Number a row (its seq and time are filled in here) and return its seq."""
         self.position += 1
-        self.durable = self.position
+        self.durable = self.handed = self.position
         return self.position
 
     def append_run(self, run: Run, audience: int) -> int:

@@ -10,6 +10,7 @@ broker and the sessions read them; nothing here knows a protocol or does I/O.
 from __future__ import annotations
 
 import json
+from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
@@ -28,6 +29,7 @@ PUBLISHER: Final = "hub-publisher"
 # json.dumps and json.loads make them anew for each message, or look what bytes they were given.
 _write: Final = json.JSONEncoder(separators=(",", ":")).encode
 _read: Final = json.JSONDecoder().decode
+_quoted: Final = encode_basestring_ascii
 
 
 class Message:
@@ -103,7 +105,14 @@ def copied_properties(message: Message) -> dict[str, object] | None:
 
 
 def properties_column(properties: dict[str, object] | None) -> bytes:
-    return _write(properties).encode() if properties else b""
+    if not properties:
+        return b""
+    answers = properties.get("answers") if len(properties) == 1 else None
+    if isinstance(answers, list) and len(answers) == 2:  # of each answer to a call
+        queue, number = answers
+        if isinstance(queue, str) and type(number) is int:
+            return b'{"answers":[%b,%d]}' % (_quoted(queue).encode(), number)
+    return _write(properties).encode()
 
 
 def message_of(row: Row) -> Message:
@@ -122,13 +131,14 @@ def message_of(row: Row) -> Message:
 
 def row_of(message: Message, kind: bytes = PUBLISH, ref: int = 0, number: int = 0) -> Row:
     """The row that records a message; the log gives it seq and time."""
-    return Row(
+    values = (
         0, 0, kind, message.protocol.encode(), column_of(message.client),
         column_of(message.topic), column_of(message.subtopic), message.qos, message.retain,
         message.payload, column_of(message.content_type), column_of(message.reply_to),
         message.correlation, ref, number, message.expires,
         properties_column(message.properties),
     )  # fmt: skip
+    return tuple.__new__(Row, values)
 
 
 def rows_of(run: Run, ref: int) -> list[Row]:

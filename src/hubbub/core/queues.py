@@ -32,7 +32,7 @@ from hubbub.core.session import Session, Subscription, row_about
 from hubbub.core.state import queue_properties
 from hubbub.core.topics import QUEUE
 from hubbub.errors import UnreadableError
-from hubbub.schema import Row, column_of, name_to_wire
+from hubbub.schema import Row, column_of, name_to_wire, row_without_message
 
 log = logging.getLogger("hubbub.queues")
 
@@ -455,12 +455,9 @@ class Queues:
             return False
         log = self.broker.log
         if log.records:
-            log.append(
-                Row(
-                    0, 0, schema.ACK, session.protocol.encode(), column_of(session.client),
-                    column_of(queue.client), ref=seq, number=number,
-                )
-            )  # fmt: skip
+            protocol, client = session.protocol.encode(), column_of(session.client)
+            topic = column_of(queue.client)
+            log.append(row_without_message(schema.ACK, protocol, client, topic, seq, number))
         queue.remove(number)
         log.unpin(seq)
         return True

@@ -28,7 +28,7 @@ from hubbub.core.message import Encoding, Message, Run, run_of
 from hubbub.core.metrics import Traffic
 from hubbub.core.rights import Rights
 from hubbub.core.route import Route
-from hubbub.schema import Row, column_of
+from hubbub.schema import Row, column_of, row_without_message
 
 if TYPE_CHECKING:
     from hubbub.core.link import Link
@@ -398,4 +398,5 @@ class Silent(Session):
 
 def row_about(session: Session, kind: bytes, topic: str = "") -> Row:
     """A row that says what a session did; `_replace` adds further columns."""
-    return Row(0, 0, kind, session.protocol.encode(), column_of(session.client), column_of(topic))
+    protocol, client = session.protocol.encode(), column_of(session.client)
+    return row_without_message(kind, protocol, client, column_of(topic))

@@ -12,19 +12,32 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any, Final
 
+from hubbub.journal.frame import check
 from hubbub.schema import Row
 
 _SEQ: Final = Row._fields.index("seq")
 _PAYLOAD: Final = Row._fields.index("payload")
+ROW_BYTES: Final = 128  # about what a row takes beside its payload
+
+
+def weight_of(row: Row) -> int:
+    """About how many bytes a row takes; names and properties count, they can be long."""
+    return (
+        len(row.payload) + len(row.topic) + len(row.client) + len(row.properties)
+        + len(row.reply_to) + len(row.correlation) + ROW_BYTES
+    )  # fmt: skip
 
 
 class Gathered:
-    """Rows without a gap from the seq `first` on (0 while there are none)."""
+    """Rows without a gap from the seq `first` on (0 while there are none). `weight`: their bytes,
+    about.
+    """
 
-    __slots__ = ("first", "_rows", "_payloads")
+    __slots__ = ("first", "weight", "_rows", "_payloads")
 
     def __init__(self) -> None:
         self.first = 0
+        self.weight = 0
         self._rows: list[Row] = []  # the first of each run; one that came alone is a run
         self._payloads: list[bytes] = []  # of all rows
 
@@ -34,12 +47,21 @@ class Gathered:
     def __iter__(self) -> Iterator[Row]:
         return map(Row._make, zip(*self.columns(), strict=True))
 
+    def append(self, row: Row, seq: int, time: int) -> None:
+        """A row that comes alone gets its number. ValueError if no frame can hold it: before it is
+        taken, for after such a one nothing could be written.
+        """
+        row = tuple.__new__(Row, (seq, time) + row[2:])  # Row._make is a function of Python
+        check(row)
+        self.add(row, (row.payload,))
+
     def add(self, row: Row, payloads: Sequence[bytes]) -> None:
         """As many rows as payloads: `row`, and others like it in all else but their seq."""
         if not self._rows:
             self.first = row.seq
         self._rows.append(row)
         self._payloads += payloads
+        self.weight += weight_of(row) * len(payloads)  # all of one run are equally long
 
     def times(self) -> tuple[int, int]:
         """Those of the first row and of the last."""

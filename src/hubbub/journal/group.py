@@ -6,14 +6,9 @@ syncs. Pure.
 
 from __future__ import annotations
 
-from typing import Final
-
 from hubbub.core.limits import COMMIT_ROWS, FRAME_BYTES
 from hubbub.journal import frame
-from hubbub.journal.gathered import Gathered
-from hubbub.schema import Row
-
-ROW_BYTES: Final = 128  # about what a row takes beside its payload
+from hubbub.journal.gathered import Gathered, weight_of
 
 
 class Group:
@@ -40,16 +35,15 @@ class Group:
         self.fd = -1
 
 
-def group_of(rows: Gathered, weight: int, together: list[tuple[int, int]], base: int) -> Group:
-    """The rows as frames, of about `weight` bytes. `together`: first and last seq of rows that
-    a crash must not tear apart.
+def group_of(rows: Gathered, together: list[tuple[int, int]], base: int) -> Group:
+    """The rows as frames. `together`: first and last seq of rows that a crash must not tear apart.
     """
-    columns, count = rows.columns(), len(rows)
+    columns, count, weight = rows.columns(), len(rows), rows.weight
     if weight <= FRAME_BYTES and count <= COMMIT_ROWS:
         return Group(frame.encode_columns(columns), [(rows.first, 0)], rows, base)
     data = bytearray()
     frames: list[tuple[int, int]] = []
-    places = _places(rows, weight, together)
+    places = _places(rows, together)
     for at, end in zip(places, [*places[1:], count], strict=True):
         frames.append((rows.first + at, len(data)))
         part = columns if end - at == count else [column[at:end] for column in columns]
@@ -57,29 +51,21 @@ def group_of(rows: Gathered, weight: int, together: list[tuple[int, int]], base:
     return Group(data, frames, rows, base)
 
 
-def weight_of(row: Row) -> int:
-    """About how many bytes a row takes; names and properties count, they can be long."""
-    return (
-        len(row.payload) + len(row.topic) + len(row.client) + len(row.properties)
-        + len(row.reply_to) + len(row.correlation) + ROW_BYTES
-    )  # fmt: skip
-
-
-def _places(rows: Gathered, weight: int, together: list[tuple[int, int]]) -> list[int]:
+def _places(rows: Gathered, together: list[tuple[int, int]]) -> list[int]:
     """Where frames begin: of neither too many rows nor, unless it is one, too many bytes.
 
     A cut within rows that belong together is made before them.
     """
-    cuts = _cuts(rows, weight)
+    cuts = _cuts(rows)
     for first, last in together if cuts else ():
         low, high = first - rows.first, last - rows.first
         cuts = [low if low < cut <= high else cut for cut in cuts]
     return sorted({0, *cuts})
 
 
-def _cuts(rows: Gathered, weight: int) -> list[int]:
+def _cuts(rows: Gathered) -> list[int]:
     """Where a new frame begins."""
-    if weight <= FRAME_BYTES:
+    if rows.weight <= FRAME_BYTES:
         return list(range(COMMIT_ROWS, len(rows), COMMIT_ROWS))
     cuts: list[int] = []
     begun = size = 0

@@ -40,7 +40,7 @@ from hubbub.journal import frame
 from hubbub.journal.content import HEADER_BYTES, Content, unreadable
 from hubbub.journal.disk import Disk
 from hubbub.journal.gathered import Gathered
-from hubbub.journal.group import Group, group_of, weight_of
+from hubbub.journal.group import Group, group_of
 from hubbub.journal.healing import choose, forged, heal, take_back
 from hubbub.journal.invariants import must
 from hubbub.journal.pulse import Pulse
@@ -93,10 +93,8 @@ class Journal(Log):
         # Rows on their way
         self._rows = Gathered()
         self._together: list[tuple[int, int]] = []  # first and last seq of what is one frame
-        self._weight = 0
         self._since = 0.0
         self._group: Group | None = None
-        self._sent = 0  # the last row on its way to the disk, or there; 0: none since the start
         self._launched = 0.0
         # The segment as the loop sees it
         self._base = 0
@@ -248,6 +246,7 @@ class Journal(Log):
         disk, files = self.disk, self._read.files
         self._report(self.clock.begin(self._newest))
         self.position = self.durable = self._found = max(last, self._seen(committed))
+        self.handed = self.position
         disk.open(last)
         if files:
             self._base, self._full = files[-1].base, False
@@ -279,7 +278,7 @@ class Journal(Log):
     @property
     def pending_bytes(self) -> int:
         """About how many bytes these are."""
-        return self._weight
+        return self._rows.weight
 
     @property
     def busy(self) -> bool:
@@ -287,9 +286,12 @@ class Journal(Log):
         return self._group is not None
 
     def append(self, row: Row) -> int:
-        row = Row._make((self.position + 1, self.clock.stamp(), *row[2:]))
-        frame.check(row)  # before it is taken: after one that cannot be written nothing could be
-        return self._add(row, (row.payload,))
+        rows, clock, seq = self._rows, self.clock, self.position + 1
+        if not rows.weight:
+            self._since = clock.now()
+        rows.append(row, seq, clock.stamp())
+        self.position = seq
+        return seq
 
     def append_run(self, run: Run, audience: int) -> int:
         run.recorded(self.position + 1, self.clock.stamp())
@@ -305,10 +307,9 @@ class Journal(Log):
 
     def _add(self, row: Row, payloads: Sequence[bytes]) -> int:
         """Take a run that begins with a row, which is numbered; return its number."""
-        if not self._weight:
+        if not self._rows.weight:
             self._since = self.clock.now()
         self._rows.add(row, payloads)
-        self._weight += weight_of(row) * len(payloads)  # all of one run are equally long
         self.position += len(payloads)
         return row.seq
 
@@ -317,9 +318,9 @@ class Journal(Log):
 
     def due(self, now: float) -> bool:
         """Whether enough has gathered, or waited long enough, though nobody waits for it."""
-        return bool(self._weight) and (
+        return bool(self._rows.weight) and (
             len(self._rows) >= COMMIT_ROWS
-            or self._weight >= COMMIT_BYTES
+            or self._rows.weight >= COMMIT_BYTES
             or now - self._since >= COMMIT_SECONDS
         )
 
@@ -338,13 +339,13 @@ class Journal(Log):
         return False
 
     def _next_group(self) -> Group:
-        rows, weight = self._rows, self._weight
+        rows = self._rows
         base = rows.first if self._full else self._base
         # Encoded before anything is given up: rows that cannot be written are promised to nobody.
-        group = group_of(rows, weight, self._together, base)
-        must(group.first == self._sent + 1 or not self._sent, "rows are numbered one by one")
-        self._sent = group.last
-        self._rows, self._weight, self._group = Gathered(), 0, group
+        group = group_of(rows, self._together, base)
+        must(group.first == self.handed + 1, "rows are numbered one by one")
+        self.handed = group.last
+        self._rows, self._group = Gathered(), group
         self._together = []
         self._launched = self.clock.now()
         if self._full:

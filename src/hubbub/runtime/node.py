@@ -1,14 +1,6 @@
-"""A node: broker + journal + the tick + its listeners. What `Hub` owns and drives.
+"""A node: broker + journal + the tick (`turn`) + its listeners. What `Hub` owns and drives.
 
-The tick is the one place whose order matters. Everything that arrived in one turn of the loop is
-parsed first, then:
-
-    1. commit   rows become a frame, given to the writer thread, if someone waits or enough came
-    2. write    each touched link is written once, while the disk works
-    3. release  when the frame is durable: what was held for it is written
-
-so nothing is promised before it is safe, and nothing else waits for the disk. One event loop;
-the only other thread is the journal's writer, which calls back through the loop.
+One event loop; the only other thread is the journal's writer, which calls back through the loop.
 """
 
 from __future__ import annotations
@@ -44,7 +36,6 @@ from hubbub.core.limits import (
     FLOODED_BYTES,
     STRANGERS,
 )
-from hubbub.core.link import Link
 from hubbub.core.log import LEVELS, Log
 from hubbub.core.metrics import Histogram
 from hubbub.core.queue import Queue
@@ -69,6 +60,7 @@ from hubbub.runtime.rates import Rates
 from hubbub.runtime.socket import Socket
 from hubbub.runtime.strangers import Strangers
 from hubbub.runtime.systemd import still_starting
+from hubbub.runtime.turn import Turn, safely
 from hubbub.runtime.upkeep import Upkeep
 from hubbub.runtime.waiting import Waiting
 from hubbub.wire.http import Request
@@ -134,7 +126,6 @@ class Node:
         self.delay = Histogram()
         self.figures = Figures(self.broker, None, self.delay)
         self._held_back: set[Socket | Line] = set()
-        self._scheduled = False
         self._commit_timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._astray = False
@@ -149,6 +140,7 @@ class Node:
         """
         self.listeners, self.dialers = [], []
         self._loop = asyncio.get_running_loop()
+        self._begin_turns()
         for complaint in exposed.complaints(self.settings):
             log.warning(complaint)
         try:
@@ -253,6 +245,7 @@ class Node:
         record = settings.journal.record if journal is not None else "none"
         rows = journal if journal is not None else Log(self.clock)
         broker = self.broker = Broker(self.clock, rows, record, settings.journal.exclude)
+        self._begin_turns()
         if journal is not None:
             broker.archive = self.archive = JournalArchive(
                 broker, journal.directory.path, self.schedule
@@ -304,7 +297,7 @@ class Node:
         broker.quotas.most[REQUESTS] = settings.rpc.max_open
         broker.patience.seconds = settings.limits.hold_back_seconds
         broker.patience.filters = settings.limits.hold_back
-        self._busy_poll = BusyPoll(self._loop.call_soon, settings.limits.busy_poll_us / 1e6)
+        self.turn.poll = BusyPoll(self._loop.call_soon, settings.limits.busy_poll_us / 1e6)
         broker.replies.ttl = settings.rpc.reply_ttl
         broker.replies.most = settings.rpc.max_open
         broker.age += 1
@@ -401,69 +394,30 @@ class Node:
 
     # The tick
 
+    def _begin_turns(self) -> None:
+        soon = self._loop.call_soon
+        self.turn = Turn(self.broker, soon, self._commit, BusyPoll(soon, 0.0))
+
     def schedule(self) -> None:
         """Run the tick at the end of this turn of the loop."""
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._tick)
-
-    def heard(self, link: Link | None) -> None:
-        """A socket was read. Where it came alone, what came of it leaves without a tick.
-
-        A turn of the loop costs as much as an answer does. While the disk is busy nobody looks
-        how reads come; then only its own answer leaves at once.
-        """
-        broker, journal = self.broker, self.journal
-        touched = broker.outgoing.touched
-        resting = journal is not None and journal.busy
-        alone = not resting and self._busy_poll.heard(bool(touched))
-        if self._scheduled:
-            return
-        if broker.unsettled or broker.retained.feeding or (journal is not None and journal.pending):
-            self.schedule()
-        elif alone or (resting and len(touched) == 1 and touched[0] is link):
-            self.flush()
-        elif touched:
-            self.schedule()
-
-    def _tick(self) -> None:
-        self._scheduled = False
-        self._busy_poll.turned()
-        broker, journal = self.broker, self.journal
-        if broker.retained.feeding:
-            broker.retained.feed_on()
-            self.schedule()
-        if broker.unsettled:
-            unsettled, broker.unsettled = broker.unsettled, []
-            for session in unsettled:
-                _safely(session.settle)
-            if broker.unsettled:  # more than was to be done in one turn
-                self.schedule()
-        if journal is not None and journal.pending:
-            if broker.outgoing.holding or journal.due(self.clock.now()):
-                _safely(self._commit)
-                self._measure_congestion(journal)
-            elif self._commit_timer is None:
-                self._commit_timer = self._loop.call_later(COMMIT_SECONDS, self._commit_later)
-        self.flush()
+        self.turn.schedule()
 
     def _commit(self) -> None:
-        journal, outgoing = self.journal, self.broker.outgoing
-        if journal is not None and journal.commit(here=True):
-            self._let_go()
-        elif outgoing.holding:
-            self._busy_poll.rest()
-
-    def flush(self) -> None:
-        """Hand what was written to the sockets."""
-        outgoing = self.broker.outgoing
-        touched, outgoing.touched = outgoing.touched, []
-        touched.reverse()
-        while touched:
-            _safely(_flush_all, touched)  # again behind one that broke
-        transit = self.broker.sampled.transit
-        if transit.on_its_way:
-            transit.look()
+        """Rows wait. They go to the disk if somebody waits for them, or enough have gathered."""
+        journal, waiting = self.journal, len(self.broker.outgoing.holding)
+        if journal is None:
+            return
+        if not (waiting or journal.due(self.clock.now())):
+            if self._commit_timer is None:
+                self._commit_timer = self._loop.call_later(COMMIT_SECONDS, self._commit_later)
+            return
+        try:
+            if journal.commit(here=True):
+                self._let_go()
+            elif waiting:
+                self.turn.poll.rest()
+        finally:
+            self._measure_congestion(journal)
 
     def _commit_later(self) -> None:
         self._commit_timer = None
@@ -551,38 +505,38 @@ class Node:
             await asyncio.sleep(SWEEP_SECONDS)
             self.delay.add(max(0.0, self.clock.now() - began - SWEEP_SECONDS))
             self._sweep_once()
-            _safely(self._keep_room)
+            safely(self._keep_room)
             if self.journal is not None:
-                _safely(self.upkeep.roll, self.journal)
-                _safely(self.upkeep.scrub, self.journal, self.settings.journal.scrub_days)
+                safely(self.upkeep.roll, self.journal)
+                safely(self.upkeep.scrub, self.journal, self.settings.journal.scrub_days)
 
     def _sweep_once(self) -> None:
         now = self.clock.now()
         for sock in self.deadlines.due(now):
-            _safely(sock.woken, now)
-        _safely(self.strangers.sweep, now)
-        _safely(self.waiting.look, now, self.sockets)
-        _safely(self.rates.sweep, now)
+            safely(sock.woken, now)
+        safely(self.strangers.sweep, now)
+        safely(self.waiting.look, now, self.sockets)
+        safely(self.rates.sweep, now)
         for listener in self.listeners:
-            _safely(listener.sweep, now)
+            safely(listener.sweep, now)
         for protocol in self.protocols:
-            _safely(protocol.wake, now)
+            safely(protocol.wake, now)
         for dialer in self.dialers:
-            _safely(dialer.wake, now)
-        _safely(self.system.wake, now)
-        _safely(self.figures.wake, now)
+            safely(dialer.wake, now)
+        safely(self.system.wake, now)
+        safely(self.figures.wake, now)
         if self.membership is not None:
-            _safely(self.membership.wake, now)
+            safely(self.membership.wake, now)
         for call in self.broker.to_try_again():
-            _safely(call)
-        _safely(self._steer)
-        _safely(self.broker.audit.wake)
-        _safely(self.broker.sampled.wake)
-        _safely(self.broker.delays.wake)
-        _safely(self.broker.retained.wake)
-        _safely(self.broker.queues.overdue.wake)
-        _safely(self.broker.replies.wake)
-        _safely(self.broker.patience.wake)
+            safely(call)
+        safely(self._steer)
+        safely(self.broker.audit.wake)
+        safely(self.broker.sampled.wake)
+        safely(self.broker.delays.wake)
+        safely(self.broker.retained.wake)
+        safely(self.broker.queues.overdue.wake)
+        safely(self.broker.replies.wake)
+        safely(self.broker.patience.wake)
         self.schedule()
 
     def _steer(self) -> None:
@@ -671,20 +625,6 @@ class Node:
             "journal": status.recorded(self.broker, self.journal, self.upkeep),
             **({"cluster": self.membership.status()} if self.membership is not None else {}),
         }
-
-
-def _flush_all(touched: list[Link]) -> None:
-    """Write them from the last to the first; each is out of the list before its turn."""
-    while touched:
-        touched.pop().flush()
-
-
-def _safely(step: Callable[..., object], *arguments: object) -> None:
-    """One connection's trouble with the hub's own code must not stop the others."""
-    try:
-        step(*arguments)
-    except Exception:
-        log.exception("the hub's own code broke; it goes on")
 
 
 def _fifth_of_disk(directory: str) -> int:

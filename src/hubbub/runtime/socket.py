@@ -42,11 +42,12 @@ from hubbub.runtime.deadlines import Deadlines
 from hubbub.runtime.door import Door
 from hubbub.runtime.expiry import Expiring, Expiry
 from hubbub.runtime.farewell import Leaving, leave
-from hubbub.runtime.framing import WebSocketFraming
+from hubbub.runtime.framing import Framed, WebSocketFraming
 from hubbub.runtime.guests import Adopt, Dismiss, Guests
 from hubbub.runtime.handshake import FIRST, REFUSED, first_record, not_in_clear
 from hubbub.runtime.rates import Paying, Rates, Toll
 from hubbub.runtime.strangers import Stranger, Strangers
+from hubbub.runtime.turn import FULL_READ, Steady, Turn
 from hubbub.runtime.waiting import Waiting
 from hubbub.wire import proxy
 from hubbub.wire.http import (
@@ -66,9 +67,6 @@ log = logging.getLogger("hubbub.listener")
 STOPPING: Final = "the hub is stopping"  # said once for all connections
 
 EMPTY_LINES: Final = b"\r\n"  # before a request line they mean nothing (RFC 9112, 2.2)
-# Bytes of a read that filled the buffer: the loop reads such a socket up to 32 times before it does
-# anything else, and what that wrote must be measured before it writes more.
-FULL_READ: Final = 100_000
 PAUSE_SECONDS: Final = 1.0  # until somebody who was not read from is asked again
 
 
@@ -86,10 +84,9 @@ class Host(typing.Protocol):
     arrivals: Arrivals
     most_connections: int
     congested: bool
+    turn: Turn
 
     def schedule(self) -> None: ...
-    def flush(self) -> None: ...
-    def heard(self, link: Link | None) -> None: ...
     def crowded(self, publishes: bool) -> bool: ...
     def hold_back(self, sock: Socket) -> None: ...
 
@@ -121,14 +118,14 @@ class Place(typing.Protocol):
     ) -> None: ...  # fmt: skip
 
 
-class Socket(asyncio.Protocol, Paying, Arriving, Expiring):
+class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
     """One accepted connection, from its first byte to its last."""
 
     __slots__ = (
         "listener", "hub", "secure", "transport", "link", "connection", "protocol", "opening",
         "frames", "young", "deadline", "cut_off", "peer", "reason", "made", "argument", "blocked",
         "paused", "held", "unread", "unread_since", "hurried", "expiry", "announced",
-        "received", "weighed", "busy", "toll",
+        "received", "weighed", "busy", "toll", "steady",
     )  # fmt: skip
 
     def __init__(self, listener: Place, secure: bool = False, argument: object = None) -> None:
@@ -157,6 +154,7 @@ class Socket(asyncio.Protocol, Paying, Arriving, Expiring):
         self.held = False  # nothing is read from it while the disk is behind
         self.busy = False  # nor while its connection works in turns
         self.toll: Toll | None = None  # where a rate is set
+        self.steady: Steady | None = None  # what reads it, once nothing about it is unusual
         self.unread = 0
         self.unread_since = 0.0
         # How many bytes came in all, and when it was weighed last.
@@ -198,6 +196,24 @@ class Socket(asyncio.Protocol, Paying, Arriving, Expiring):
     # Called by the loop
 
     def data_received(self, data: bytes) -> None:
+        if self.steady is not None:
+            published = self.steady.read(data)
+            self.received += len(data)
+            self._look_up(published)
+        else:
+            self._receive(data)
+
+    def _look_up(self, published: bool) -> None:
+        """What was read may be too much: for its own reader, for the room, for the disk."""
+        if self.blocked:
+            self._pause()
+        if self.received - self.weighed > WEIGHED_BYTES:
+            self._weigh()
+        if self.hub.congested and self.hub.crowded(published):
+            self.hub.hold_back(self)
+
+    def _receive(self, data: bytes) -> None:
+        """The long way: of who is not in yet, pays a rate, or has a WebSocket around it."""
         if self.stranger is not None and data and not self.entered:
             self.visit(data)
             return
@@ -223,30 +239,37 @@ class Socket(asyncio.Protocol, Paying, Arriving, Expiring):
             elif self.frames is None or unframed:
                 connection.feed(data)
                 if unframed:
-                    self._end_frames()
+                    self.end_frames()
             else:
-                self._feed_frames(data)
+                self.feed_frames(data)
             if connection is None or connection.restless or connection.link.closing:
                 self.schedule()
         except ProtocolError as error:
-            self._refuse(error)
+            self.refuse(error)
         except Exception:
-            log.exception("%s:%d broke the hub's own code; closed", *self.peer)
-            self._end("internal error")
+            self.broke()
         if len(data) > FULL_READ:
-            self.hub.flush()
-        self.hub.heard(self.link)
-        if not out and out is not self.hurried and link is not None and link.out is out:
-            self._hurry(link)
-        if self.blocked:
-            self._pause()
+            self.hub.turn.flush()
+        self.hub.turn.heard(self.link)
+        if not out and link is not None and link.prompt and link.out is out:
+            self.hurry(link)
         self.received += size
-        if self.received - self.weighed > WEIGHED_BYTES:
-            self._weigh()
         if self.toll is not None:
             self.pay(metrics.messages_in - published, size)
-        if self.hub.congested and self.hub.crowded(metrics.messages_in != published):
-            self.hub.hold_back(self)
+        self._look_up(metrics.messages_in != published)
+        self._be_steady()
+
+    def _be_steady(self) -> None:
+        """From now on its reads go the short way, if they can."""
+        connection, link = self.connection, self.link
+        unusual = self.stranger is not None or self.toll is not None or self.frames is not None
+        if unusual or self.kept or connection is None or link is None or not connection.bound:
+            return
+        self.steady = Steady(self, connection, link, self.hub.turn)
+
+    def broke(self) -> None:
+        log.exception("%s:%d broke the hub's own code; closed", *self.peer)
+        self._end("internal error")
 
     # What it makes the hub keep: called by the room for that
 
@@ -254,9 +277,9 @@ class Socket(asyncio.Protocol, Paying, Arriving, Expiring):
         self.weighed = self.received
         self.hub.waiting.weigh(self)
 
-    def _hurry(self, link: Link) -> None:
+    def hurry(self, link: Link) -> None:
         """Nothing was answered, so nothing took the kernel's acknowledgement along."""
-        if link.prompt and self.transport is not None:
+        if link.out is not self.hurried and self.transport is not None:
             self.hurried = link.out
             acknowledge(self.transport)
 
@@ -287,10 +310,9 @@ class Socket(asyncio.Protocol, Paying, Arriving, Expiring):
         try:
             action()
         except ProtocolError as error:
-            self._refuse(error)
+            self.refuse(error)
         except Exception:
-            log.exception("%s:%d broke the hub's own code; closed", *self.peer)
-            self._end("internal error")
+            self.broke()
         if self.toll is not None and metrics.messages_in != published:
             self.pay(metrics.messages_in - published, 0)
         elif self.toll is not None and self.toll.left:
@@ -375,7 +397,7 @@ class Socket(asyncio.Protocol, Paying, Arriving, Expiring):
         if self.toll is not None:
             self.hub.rates.leave(self.toll)
         # The heap of deadlines may hold this object for a while: let go of what is large.
-        self.transport = self.link = self.frames = None
+        self.transport = self.link = self.frames = self.steady = None
         self.young = self.kept = b""
         if connection is not None:
             self.connection = None
@@ -600,7 +622,7 @@ class Socket(asyncio.Protocol, Paying, Arriving, Expiring):
         self._begin(protocol, request)
         rest = self.hear_first(self.hub.rates, data[data.index(b"\r\n\r\n") + 4 :])
         if rest:
-            self._feed_frames(rest)
+            self.feed_frames(rest)
 
     def _begin(self, protocol: Protocol, request: Request | None) -> None:
         self.young = b""
@@ -635,32 +657,9 @@ class Socket(asyncio.Protocol, Paying, Arriving, Expiring):
         self.listener.guests.add(self.transport, guest, self.source)
         self._be_guest(guest)
 
-    def _feed_frames(self, data: bytes) -> None:
-        frames, connection = self.frames, self.connection
-        assert frames is not None and connection is not None and self.transport is not None
-        try:
-            for message in frames.feed(data):
-                if self.toll is not None and self.protocol is not None and self.protocol.streams:
-                    self.toll.stream += message  # a frame may have thousands of packets
-                else:
-                    connection.feed(message)
-        finally:
-            replies, frames.replies = frames.replies, []
-            for reply in replies:
-                self.transport.write(reply)
-            if self.transport.get_write_buffer_size() > LINK_CHOKED:
-                self._end("it asks with pings and never reads the answers")
-                self.transport.abort()
-        self._end_frames()
-
-    def _end_frames(self) -> None:
-        """The peer has closed; what it said before is heard first."""
-        waits = self.toll is not None and self.toll.stream
-        if self.frames is not None and self.frames.closed and self.link is not None and not waits:
-            self.link.close("")
-
     def _let_in(self, whose: str, client: str) -> None:
         self._be_known()
+        self.steady = None
         if self.connection is not None:  # else the web application has it
             whose = whose or owner("", self.peer[0])
             self.toll = self.toll_of(self.hub.rates, whose, client)
@@ -671,11 +670,11 @@ class Socket(asyncio.Protocol, Paying, Arriving, Expiring):
         """The settings have changed."""
         shown = self.opening.credentials if self.opening is not None else None
         if shown is not None and self.connection is not None and self.toll is None:
-            self.toll = self.toll_of(self.hub.rates, shown.owner, shown.client)
+            self.toll, self.steady = self.toll_of(self.hub.rates, shown.owner, shown.client), None
 
     # Ending
 
-    def _refuse(self, error: ProtocolError) -> None:
+    def refuse(self, error: ProtocolError) -> None:
         link = self.link
         if link is None:
             if error.reply and self.transport is not None:

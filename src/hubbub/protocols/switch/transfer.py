@@ -25,7 +25,6 @@ from hubbub.core.limits import MIB, TURN_SECONDS
 from hubbub.core.message import Message
 from hubbub.core.queue import PLAIN, Queue
 from hubbub.core.rights import CONSUME
-from hubbub.core.session import row_about
 from hubbub.errors import UnreadableError
 from hubbub.protocols.switch import codec
 from hubbub.protocols.switch.address import answered_by, delivery_of
@@ -33,6 +32,7 @@ from hubbub.protocols.switch.codec import Delivery, Wanted
 from hubbub.protocols.switch.session import SwitchSession
 from hubbub.protocols.switch.trace import Trace
 from hubbub.protocols.switch.wait import Wait
+from hubbub.schema import column_of, row_without_message
 
 ANSWER_BYTES: Final = 1 * MIB  # of payloads in one answer; the next one goes on. It takes 5 ms
 ANSWER_MESSAGES: Final = 1_000  # reading them back takes the hub's time
@@ -156,8 +156,10 @@ class Reading(Wait):
 
     def _hand_out(self, queue: Queue, number: int, message: Message) -> Read:
         if self.broker.record == "all":
-            row = row_about(self.session, schema.DELIVER, queue.client)
-            self.broker.note(row._replace(ref=message.seq, number=number))
+            protocol, client = self.session.protocol.encode(), column_of(self.session.client)
+            topic, seq = column_of(queue.client), message.seq
+            row = row_without_message(schema.DELIVER, protocol, client, topic, seq, number)
+            self.broker.log.append(row)
         return self._shown(queue, number, message)
 
     def _shown(self, queue: Queue, number: int, message: Message) -> Read:

@@ -1,0 +1,164 @@
+"""A turn of the loop: what is read, then the tick. Compiled with the hot path.
+
+    bytes ──→ connection.feed ──→ did it come alone? ──→ what came of it is written at once
+                                     └── else ──→ the tick, at the end of this turn
+
+The tick is the one place whose order matters. Everything that arrived in one turn of the loop is
+parsed first, then:
+
+    1. commit   rows become a frame, given to the writer thread, if someone waits or enough came
+    2. write    each touched link is written once, while the disk works
+    3. release  when the frame is durable: what was held for it is written (`node`)
+
+so nothing is promised before it is safe, and nothing else waits for the disk. The node owns the
+`Turn`; its sockets make a `Steady` each. No I/O but what links do.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from hubbub.core.broker import Broker
+from hubbub.core.connection import Connection
+from hubbub.core.link import Link
+from hubbub.errors import ProtocolError
+from hubbub.runtime.busypoll import BusyPoll
+
+log = logging.getLogger("hubbub")
+
+# Bytes of a read that filled the buffer: the loop reads such a socket up to 32 times before it does
+# anything else, and what that wrote must be measured before it writes more.
+FULL_READ: Final = 100_000
+
+
+def safely(step: Callable[..., object], *arguments: object) -> None:
+    """One connection's trouble with the hub's own code must not stop the others."""
+    try:
+        step(*arguments)
+    except Exception:
+        log.exception("the hub's own code broke; it goes on")
+
+
+class Turn:
+    """What the loop does in its turns for one broker. `soon` is its `call_soon`; `commit` is
+    called where rows wait, `poll` looks for what is read next.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        soon: Callable[[Callable[[], None]], object],
+        commit: Callable[[], None],
+        poll: BusyPoll,
+    ) -> None:
+        self.poll = poll
+        self._broker = broker
+        self._log = broker.log
+        self._soon = soon
+        self._commit = commit
+        self._scheduled = False
+
+    def schedule(self) -> None:
+        """Run the tick at the end of this turn of the loop."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._soon(self.tick)
+
+    def heard(self, link: Link | None) -> None:
+        """A socket was read. Where it came alone, what came of it leaves without a tick.
+
+        A turn of the loop costs as much as an answer does. While the disk is busy nobody looks
+        how reads come; then only its own answer leaves at once.
+        """
+        broker, rows = self._broker, self._log
+        touched = broker.outgoing.touched
+        resting = rows.handed > rows.durable
+        alone = not resting and self.poll.heard(len(touched) > 0)
+        if self._scheduled:
+            return
+        if broker.unsettled or broker.retained.feeding or rows.position > rows.handed:
+            self.schedule()
+        elif alone or (resting and len(touched) == 1 and touched[0] is link):
+            self.flush()
+        elif touched:
+            self.schedule()
+
+    def tick(self) -> None:
+        self._scheduled = False
+        self.poll.turned()
+        broker, rows = self._broker, self._log
+        if broker.retained.feeding:
+            broker.retained.feed_on()
+            self.schedule()
+        if broker.unsettled:
+            unsettled, broker.unsettled = broker.unsettled, []
+            for session in unsettled:
+                safely(session.settle)
+            if broker.unsettled:  # more than was to be done in one turn
+                self.schedule()
+        if rows.position > rows.handed:
+            safely(self._commit)
+        self.flush()
+
+    def flush(self) -> None:
+        """Hand what was written to the sockets."""
+        outgoing = self._broker.outgoing
+        touched, outgoing.touched = outgoing.touched, []
+        touched.reverse()
+        while touched:
+            safely(_flush_all, touched)  # again behind one that broke
+        transit = self._broker.sampled.transit
+        if transit.on_its_way:
+            transit.look()
+
+
+def _flush_all(touched: list[Link]) -> None:
+    """Write them from the last to the first; each is out of the list before its turn."""
+    while touched:
+        touched.pop().flush()
+
+
+class Reader(Protocol):
+    """What a socket does about the rarer things."""
+
+    def refuse(self, error: ProtocolError) -> None: ...
+    def broke(self) -> None: ...
+    def schedule(self) -> None: ...
+    def hurry(self, link: Link) -> None: ...
+
+
+class Steady:
+    """The reads of one socket, of which nearly all are like this: the client was let in, speaks
+    without WebSocket frames and pays no rate. All others go the long way (`socket`), which does
+    the same and asks more.
+    """
+
+    def __init__(self, reader: Reader, connection: Connection, link: Link, turn: Turn) -> None:
+        self._reader = reader
+        self._connection = connection
+        self._link = link
+        self._turn = turn
+        self._metrics = connection.broker.metrics
+
+    def read(self, data: bytes) -> bool:
+        """Hear what came; whether something was published thereby."""
+        connection, link, metrics = self._connection, self._link, self._metrics
+        metrics.bytes_received += len(data)
+        published = metrics.messages_in
+        out = link.out
+        try:
+            connection.feed(data)
+            if connection.restless or link.closing:
+                self._reader.schedule()
+        except ProtocolError as error:
+            self._reader.refuse(error)
+        except Exception:
+            self._reader.broke()
+        if len(data) > FULL_READ:
+            self._turn.flush()
+        self._turn.heard(link)
+        if not out and link.prompt and link.out is out:  # no answer took the kernel's along
+            self._reader.hurry(link)
+        return metrics.messages_in != published
