@@ -23,6 +23,7 @@ from hubbub.errors import JournalError
 from hubbub.journal import disk, group, readback
 from hubbub.journal.content import HEADER_BYTES, Header
 from hubbub.journal.segments import Directory, committed_bytes
+from hubbub.journal.writer import LATEST, LATEST_BYTES
 from hubbub.schema import Row
 from tests.journal.rows import SOURCE, Desk, end_of, message, payloads, places
 
@@ -56,6 +57,25 @@ def folded(path: Path) -> tuple[list[Row], Desk]:
 
 
 # Appending and committing
+
+
+def test_what_was_read_back_last_is_not_made_again(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    journal = desk.journal
+    for number in range(2 * LATEST):
+        journal.append(message(b"%d" % number))
+    large = journal.append(message(bytes(LATEST_BYTES + 1)))
+    first = journal.read(1)
+    assert [one.payload for one in map(journal.read, range(1, 10)) if one] == [
+        b"%d" % number for number in range(9)
+    ]
+    assert journal.read(1) is first, "others were read in between"
+    whole = journal.read(large)
+    assert journal.read(large) is whole and journal.read(1) is not first
+    for number in range(1, 2 * LATEST):
+        journal.read(number)
+    assert len(journal._latest) <= LATEST
+    desk.close()
 
 
 @pytest.mark.pure

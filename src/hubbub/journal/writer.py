@@ -51,6 +51,8 @@ from hubbub.schema import PUBLISH, SEND, Row
 
 log = logging.getLogger(__name__)
 
+LATEST: Final = 64  # messages that were read back last; as many as calls are under way, as a rule
+LATEST_BYTES: Final = 4096  # of the payload of one that is kept beside others
 SCRUB_PAUSE: Final = 3600.0  # seconds between two looks at when it was scrubbed last
 FOLDED_SHARE: Final = 2  # a snapshot is made anew when half its bytes have come since: roll_due
 
@@ -110,7 +112,9 @@ class Journal(Log):
             self.directory, sync if durability == "disk" else None, on_durable, segment_bytes
         )
         self._read = ReadBack(self._report)
-        self._latest: Message | None = None
+        # What was read back last, by seq: a request is read when it is handed out, when it is
+        # answered and when the answer is. One message of any size, or LATEST small ones.
+        self._latest: dict[int, Message] = {}
         self._said: set[str] = set()
         # What the roller does
         self._scrub_again = 0.0
@@ -379,12 +383,16 @@ class Journal(Log):
     def read(self, seq: int) -> Message | None:
         if seq < 0:
             return super().read(seq)
-        message = self._latest
-        if message is None or message.seq != seq:
+        latest = self._latest
+        message = latest.get(seq)
+        if message is None:
             row = self._row(seq)
             if row is None or row.kind not in (PUBLISH, SEND):
                 return None
-            message = self._latest = message_of(row)
+            message = message_of(row)
+            if len(row.payload) > LATEST_BYTES or len(latest) >= LATEST:
+                latest.clear()
+            latest[seq] = message
         return message
 
     def _row(self, seq: int) -> Row | None:

@@ -159,7 +159,7 @@ class Reading(Wait):
             protocol, client = self.session.protocol.encode(), column_of(self.session.client)
             topic, seq = column_of(queue.client), message.seq
             row = row_without_message(schema.DELIVER, protocol, client, topic, seq, number)
-            self.broker.log.append(row)
+            self.broker.note(row)
         return self._shown(queue, number, message)
 
     def _shown(self, queue: Queue, number: int, message: Message) -> Read:
