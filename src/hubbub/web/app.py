@@ -420,7 +420,8 @@ def _paging(given: Mapping[str, str], most: Mapping[str, int] = _PAGING) -> dict
 
 
 def _not_found(request: WebRequest, error: Exception) -> Response:
-    """A message-switch path without a login is answered as its clients know it."""
+    """Paths of message-switch never come here, but on a connection that began with a page."""
+    nothing = f"there is nothing at {request.url.path[:100]!r}"
     if request.url.path.startswith(API):
-        return refused(404, f"there is nothing at {request.url.path[:100]!r}: see {openapi.PATH}")
-    return PlainTextResponse("Please log in.", 404)
+        return refused(404, f"{nothing}: see {openapi.PATH}")
+    return PlainTextResponse(f"{nothing}\n", 404)
