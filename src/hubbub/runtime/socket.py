@@ -646,7 +646,8 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
             said = response(429, words.encode() + b"\n", RETRY_LATER, close=True)
             raise ProtocolError(words, said)
         if self.listener.adopt is None:
-            raise ProtocolError("no web pages here", response(404, b"there are no web pages here\n", close=True))
+            said = response(404, b"there are no web pages here\n", close=True)
+            raise ProtocolError("no web pages here", said)
         opening = self._opening(request)
         alone = data.find(b"\r\n\r\n") == len(data) - 4  # nothing is behind it
         if alone and (dismissed := self.listener.dismiss(request, opening)):
