@@ -257,7 +257,7 @@ async def test_a_body_is_never_decoded_as_a_whole(
 ) -> None:
     """Before, it took twenty times its bytes, and nobody else was heard for seconds."""
     monkeypatch.setattr(publishing, "TURN_SECONDS", 0.0005)
-    turns, body = 0, lines(*[with_properties(500)] * 600)
+    turns, body = 0, lines(*[with_properties(500)] * 300)
 
     async def count() -> None:
         nonlocal turns
@@ -266,6 +266,7 @@ async def test_a_body_is_never_decoded_as_a_whole(
             await asyncio.sleep(0)
 
     async with serve() as client:
+        client.timeout = httpx.Timeout(100)  # it is traced, on a machine that may be busy
         counting = asyncio.create_task(count())
         tracemalloc.start()
         try:
@@ -274,8 +275,8 @@ async def test_a_body_is_never_decoded_as_a_whole(
         finally:
             tracemalloc.stop()
             counting.cancel()
-    assert answer[0] == 400 and "line 600: " in answer[1]["error"]
-    assert peak < 6 * len(body) and turns > 100
+    assert answer[0] == 400 and "line 300: " in answer[1]["error"]
+    assert peak < 6 * len(body) and turns > 50
 
 
 async def test_rights_are_asked_before_a_line_is_decoded(serve: Serve, tmp_path: Path) -> None:
