@@ -28,6 +28,7 @@ RECORD: Final = "HUBBUB_RECORD"  # in the environment of a run whose numbers are
 COUNTED: Final = "tried"  # the property of a test that counts by itself (`record_property`)
 
 Row = Mapping[str, Any]
+Note = Callable[[str, object], None]  # what `record_property` is
 
 
 class Tried(NamedTuple):

@@ -19,6 +19,7 @@ import pytest
 from hubbub.runtime.control import RESPONSE, TOPIC
 from tests.client.mosquitto import MISSING, Mosquitto
 from tests.process import RunningHub
+from tests.security import Note
 
 PLUGIN = "/usr/lib/x86_64-linux-gnu/mosquitto_dynamic_security.so"
 CTRL = shutil.which("mosquitto_ctrl")
@@ -92,7 +93,8 @@ async def answers(port: int) -> list[Any]:
     return found
 
 
-async def test_the_answers_are_the_same(both: Both) -> None:
+async def test_the_answers_are_the_same(both: Both, record_property: Note) -> None:
+    record_property("tried", sum(len(one) if isinstance(one, list) else 1 for one in BATCHES))
     ours, theirs = [await answers(port) for port in both.ports]
     for batch, our, their in zip(BATCHES, ours, theirs, strict=True):
         assert our == their, batch
@@ -140,7 +142,8 @@ deleteClient bob
 """
 
 
-def test_mosquitto_ctrl_says_the_same_of_both(both: Both) -> None:
+def test_mosquitto_ctrl_says_the_same_of_both(both: Both, record_property: Note) -> None:
+    record_property("tried", len(WORDS.split("\n")) - 2)
     for line in WORDS.split("\n"):
         if line:
             ours, theirs = [ctrl(port, *line.split()) for port in both.ports]
@@ -192,7 +195,8 @@ async def test_each_goes_on_with_the_file_of_the_other(tmp_path: Path) -> None:
         mosquitto.stop()
 
 
-def test_a_kill_after_the_answer_loses_nothing(tmp_path: Path) -> None:
+def test_a_kill_after_the_answer_loses_nothing(tmp_path: Path, record_property: Note) -> None:
+    record_property("tried", 5)
     file = init(tmp_path / "d.json")
     hub = RunningHub(tmp_path / "data", "--set", f"dynamic_security={file}")
     for number in range(5):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hubbub.core.gate import Gate
-from hubbub.core.limits import NAME_LEVELS, USER_PROPERTIES
+from hubbub.core.limits import CONNECT_PROPERTIES, NAME_LEVELS, USER_PROPERTIES
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt.codec import Properties
 from tests.protocols.mqtt.conversation import Stage
@@ -283,3 +283,11 @@ def test_so_many_user_properties_are_too_many() -> None:
     assert ann.hear() == ["PUBACK 1 0x10"]
     ann.publish("a", qos=1, properties=Properties(user=[*few.user, (b"k", b"v")]))
     assert ann.hear()[0].startswith("DISCONNECT 0x95")
+
+
+@pytest.mark.parametrize(("count", "size"), [(USER_PROPERTIES + 1, 0), (2, CONNECT_PROPERTIES)])
+def test_a_connect_with_too_much_is_told_so(count: int, size: int) -> None:
+    """It is not malformed: what is too much here may not be elsewhere."""
+    properties = Properties(user=[(b"", bytes(size // 2).replace(b"\0", b"v"))] * count)
+    ann = Modern(Stage(), properties=properties)
+    assert ann.hear() == ["CONNACK 0x95"] and ann.far.closed

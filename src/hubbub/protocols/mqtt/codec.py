@@ -269,7 +269,12 @@ def parse_connect(body: bytes) -> Connect:
     version = VERSIONS.get((name, level & ~BRIDGE if bridge else level))
     if version is None:
         raise _unknown_version(name, level)
-    return _parse_connect(reader, version, level == V5)._replace(bridge=bridge)
+    try:
+        return _parse_connect(reader, version, level == V5)._replace(bridge=bridge)
+    except PacketError as error:
+        if level == V5 and error.code == specification.TOO_LARGE:  # it is not malformed: it is told
+            error.reply = connack(False, error.code, NO_PROPERTIES)
+        raise
 
 
 def _parse_connect(reader: Reader, version: str, v5: bool) -> Connect:
