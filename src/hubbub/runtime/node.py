@@ -35,11 +35,12 @@ from hubbub.core.limits import (
     CONGESTED_BYTES,
     FLOODED_BYTES,
     STRANGERS,
+    SUBSCRIBED_BYTES,
 )
 from hubbub.core.log import LEVELS, Log
 from hubbub.core.metrics import Histogram
 from hubbub.core.queue import Queue
-from hubbub.core.quotas import DELAYED, REQUESTS, RETAINED
+from hubbub.core.quotas import DELAYED, REQUESTS, RETAINED, SUBSCRIBED
 from hubbub.core.system import System
 from hubbub.errors import SettingError
 from hubbub.journal.writer import Journal
@@ -56,6 +57,7 @@ from hubbub.runtime.door import Door
 from hubbub.runtime.figures import Figures
 from hubbub.runtime.guests import Guest
 from hubbub.runtime.listener import Listener
+from hubbub.runtime.memory import memory
 from hubbub.runtime.rates import Rates
 from hubbub.runtime.socket import Socket
 from hubbub.runtime.strangers import Strangers
@@ -295,6 +297,7 @@ class Node:
         broker.quotas.most[DELAYED] = settings.limits.delayed_messages
         broker.quotas.most[RETAINED] = settings.limits.retained_bytes
         broker.quotas.most[REQUESTS] = settings.rpc.max_open
+        broker.quotas.most[SUBSCRIBED] = min(SUBSCRIBED_BYTES, memory() // 2)
         broker.patience.seconds = settings.limits.hold_back_seconds
         broker.patience.filters = settings.limits.hold_back
         self.turn.poll = BusyPoll(self._loop.call_soon, settings.limits.busy_poll_us / 1e6)
