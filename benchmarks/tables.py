@@ -92,22 +92,28 @@ def send(hub: RunningHub, rate: int, over: threading.Event) -> None:
 
 
 def watch(layout: Layout, seconds: float) -> list[float]:
+    """How old messages are when they are there, once the JVM is warm."""
+    while layout.progress() is None:
+        time.sleep(0.05)
+    time.sleep(WARM)
+    return seen_in(layout, seconds)
+
+
+def seen_in(layout: Layout, seconds: float) -> list[float]:
     """Look for new files of `readings`; how old their messages are when they are there."""
-    seen: set[Path] = set()
+    seen = {part.file for part in layout.files("readings", -1, 1 << 40)}
     waits: list[float] = []
-    first: float | None = None
-    while first is None or time.time() - first < WARM + seconds:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
         time.sleep(0.05)
         for part in layout.files("readings", -1, 1 << 40):
             if part.file in seen or part.first != part.last:
                 continue
             seen.add(part.file)
             now = time.time()
-            first = first or now
             rows = pq.read_table(part.file, columns=["path", "value"])
             sent = rows.filter(pa.compute.equal(rows["path"], "sent"))["value"].to_pylist()
-            if now - first > WARM:
-                waits += [now - one for one in sent]
+            waits += [now - one for one in sent]
     return waits
 
 

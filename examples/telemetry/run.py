@@ -279,11 +279,12 @@ def rows_that_fit(width: int, height: int) -> int:
 def said() -> Show:
     """A line now and then, where there is no terminal to draw on."""
     say("A row of traffic is open until its minute is over, a row of calls until its answer.")
-    last = 0.0
+    last, before = 0.0, -1
     while True:
         view = yield
-        if time.monotonic() - last >= SAY_SECONDS:
-            last = time.monotonic()
+        new = view.progress.batch != before
+        if new and time.monotonic() - last >= SAY_SECONDS:
+            last, before = time.monotonic(), view.progress.batch
             say(line(view))
 
 

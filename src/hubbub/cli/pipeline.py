@@ -114,9 +114,14 @@ class _Wanted(NamedTuple):
     pipeline: dict[str, Any]
 
     def session(self) -> SparkSession:
+        from hubbub.pipeline.run import SESSION
         from hubbub.spark.start import session
 
-        return session(self.master, self.remote, **self.spark)
+        if self.remote:
+            return session(remote=self.remote, **self.spark)
+        java = "spark.driver.extraJavaOptions"
+        both = f"{SESSION[java]} {self.spark.get(java, '')}".strip()
+        return session(self.master, **SESSION | self.spark | {java: both})
 
 
 @app.command()

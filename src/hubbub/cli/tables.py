@@ -68,14 +68,12 @@ def sql(
             raise SettingError(f"cannot write {file}: there is no directory {Path(file).parent}")
     if form is Format.parquet and not out:
         raise SettingError("--format parquet needs a file: --out FILE")
-    from hubbub.pipeline import sql as asked
     from hubbub.pipeline.layout import Layout
     from hubbub.spark.start import end
 
     Layout(data).stands()
     spark = start(master, remote)
     try:
-        asked.views(spark, data)
         if not query and sys.stdin.isatty():
             _prompt(spark, data, form, out, plot)
             return
@@ -105,14 +103,20 @@ def start(master: str, remote: str) -> SparkSession:
 
 
 def _ask(spark: SparkSession, data: str, query: str) -> pa.Table:
-    """The result of a query. Ctrl-C cancels it in Spark too, and is raised when it is over.
+    """The result of a query over the tables as they stand now.
 
-    Spark works in a thread of its own: who waits for an answer of the JVM cannot ask it to cancel.
+    Ctrl-C cancels it in Spark too, and is raised when it is over. Spark is called in a thread of
+    its own: who waits for an answer of the JVM cannot ask it to cancel, and where Ctrl-C breaks
+    such a wait the connection is lost, in the midst of whatever was said.
     """
-    from hubbub.pipeline.sql import ask
+    from hubbub.pipeline.sql import ask, views
+
+    def answered() -> pa.Table:
+        views(spark, data)
+        return ask(spark, data, query)
 
     with ThreadPoolExecutor(1) as thread:
-        answer = thread.submit(ask, spark, data, query)
+        answer = thread.submit(answered)
         try:
             return answer.result()
         except KeyboardInterrupt:
@@ -157,8 +161,6 @@ def _prompt(spark: SparkSession, data: str, form: Format, out: str, plot: str) -
     """Ask until the end of the input. A statement ends with `;`, Ctrl-C drops it."""
     import readline  # noqa: F401  # gives input() a history
 
-    from hubbub.pipeline import sql as asked
-
     print("SQL over the tables; a statement ends with ;")
     print("\\d lists the tables, \\d NAME the columns of one; \\q or Ctrl-D ends.")
     said = ""
@@ -173,7 +175,6 @@ def _prompt(spark: SparkSession, data: str, form: Format, out: str, plot: str) -
                 _describe(name, data)
             elif said.endswith(";"):
                 statement, said = said.rstrip("; \n"), ""
-                asked.views(spark, data)  # as the tables stand now
                 _put(_ask(spark, data, statement), form, out, plot)
         except KeyboardInterrupt:
             said = ""

@@ -20,11 +20,11 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.accumulators import Accumulator
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.utils import is_remote
 
@@ -32,6 +32,7 @@ from hubbub.errors import Refused
 from hubbub.journal.table import Table as Journal
 from hubbub.pipeline.event_time import timed
 from hubbub.pipeline.layout import Fence, Progress, ahead, ends_at, grown
+from hubbub.pipeline.pace import Pace
 from hubbub.pipeline.places import Place, read_payloads_of
 from hubbub.pipeline.rules import Rules
 from hubbub.pipeline.tables import alerts, messages, quarantine, readings
@@ -103,6 +104,7 @@ class Work(NamedTuple):
     trials: Trials
     fence: Fence
     whole: Callable[[Progress, Progress | None], None] = lambda now, before: None
+    pace: Pace | None = None  # None = the next batch begins when Spark likes to
 
 
 class Batches:
@@ -119,6 +121,7 @@ class Batches:
         self.error: Exception | None = None
         self.eased = False
         self._made = [table for table in work.tables if not isinstance(table, Derived)]
+        self._events = f"{_bits(self._made, work.rules)} AS events"
         self.before = work.place.progress()
         self._begun = False
         self._looked = time.monotonic()
@@ -135,6 +138,14 @@ class Batches:
             except Exception as error:
                 self.error = error
                 raise
+        pace = self.work.pace
+        if pace is not None and self.before is not None and not self.eased:
+            pace.rest(self.before.seq)
+
+    def hasten(self) -> None:
+        """Hold no batch back any more: there will be none."""
+        if self.work.pace is not None:
+            self.work.pace.over.set()
 
     def _write(self, frame: DataFrame, batch: int) -> None:
         before, begun = self.before, time.monotonic()
@@ -199,26 +210,14 @@ class Batches:
         """The one pass over all rows of the journal: messages are written, the rest is counted."""
         begun = time.monotonic()
         note = Observation()
-        seen = timed(frame, self.rules).withColumn("events", self._events()).observe(
-            note, F.max("seq").alias("seq"), F.max_by("time", "seq").cast("string").alias("until"),
-            F.count("*").alias("rows"), F.bit_or("events").alias("events"),
-            F.sum(F.col("events").bitwiseAND(1)).alias("messages"),
-            F.max(F.length("payload")).alias("largest"),
-        )  # fmt: skip
+        seen = timed(frame, self.rules).selectExpr("*", self._events)
+        seen = seen.observe(note, *map(F.expr, _NUMBERS))
         written = self.place.append(messages.TABLE, messages.rows(seen, self.rules), batch)
         counted = _counted(note.get, [table.name for table in self._made])
         if counted.messages:
             self.place.show(messages.TABLE, written, self._grown(counted, batch))
             self._took["messages"] = time.monotonic() - begun
         return counted
-
-    def _events(self) -> Column:
-        """One bit a table that the row concerns. Spark compiles this, but no sums of `observe`."""
-        bits = "+".join(
-            f"IF({table.event(self.rules)}, {1 << place}L, 0L)"
-            for place, table in enumerate(self._made)
-        )
-        return F.expr(bits)
 
     def _others(self, frame: DataFrame, progress: Progress, counted: Counted) -> None:
         read_payloads_of(frame.sparkSession, counted.largest)
@@ -387,6 +386,24 @@ class Batches:
         said = spark.read.text(f"{self.place.checkpoint}/metadata").first()
         assert said is not None
         return str(json.loads(said[0])["id"])
+
+
+# What a batch is in numbers, counted in passing.
+_NUMBERS: Final = (
+    "max(seq) AS seq",
+    "CAST(max_by(time, seq) AS string) AS until",
+    "count(*) AS rows",
+    "bit_or(events) AS events",
+    "sum(events & 1) AS messages",
+    "max(length(payload)) AS largest",
+)
+
+
+def _bits(tables: list[Table | Spanning | Folded], rules: Rules) -> str:
+    """One bit a table that the row concerns. Spark compiles this, but no sums of `observe`."""
+    return "+".join(
+        f"IF({table.event(rules)}, {1 << place}L, 0L)" for place, table in enumerate(tables)
+    )
 
 
 def _counted(found: dict[str, Any], tables: list[str]) -> Counted:

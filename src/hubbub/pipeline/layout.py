@@ -284,6 +284,15 @@ class Layout:
         place.parent.mkdir(exist_ok=True)
         return place
 
+    def written_to(self, name: str) -> Path:
+        """The same for Spark, which is to append there, with the directories that it works in.
+
+        Hadoop starts a program (`chmod`) for each directory it makes.
+        """
+        place = self.scratch(name)
+        (place / "_temporary" / "0" / "_temporary").mkdir(parents=True)
+        return place
+
     def retire(self, place: Path) -> None:
         """Put a directory aside that is no part of a table any more. `sweep` removes it."""
         aside = self.root / "_replaced"

@@ -72,10 +72,22 @@ READ_BYTES: Final = 32 << 20  # of payloads that Spark's Parquet reader may hold
 READ_ROWS: Final = 4096  # Spark's own default
 
 
-def settle(spark: SparkSession) -> None:
-    """Let a session write files as all those of the tables are."""
-    for name, value in SETTINGS.items():
+# For what files need on a local disk Hadoop starts programs (`readlink`, `chmod`), forty a batch.
+# So it takes a dozen. Files of the checkpoint have no `.crc` then, as those of tables never had.
+LOCAL: Final = {
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming"
+    ".checkpointing.FileSystemBasedCheckpointFileManager",
+}
+
+
+def settle(spark: SparkSession, local: bool = False) -> None:
+    """Let a session write files as all those of the tables are. `local`: on a disk of its own."""
+    for name, value in (SETTINGS | (LOCAL if local else {})).items():
         spark.conf.set(name, value)
+    if local:
+        assert spark._jvm is not None, "Spark runs"
+        place = spark._jvm.org.apache.hadoop.fs.Path("file:///")
+        place.getFileSystem(spark._jsc.hadoopConfiguration()).setWriteChecksum(False)
 
 
 def read_payloads_of(spark: SparkSession, largest: int) -> None:
@@ -155,8 +167,8 @@ class Disk:
         self.show(table, place, progress)
 
     def append(self, table: AnyTable, rows: DataFrame, batch: int) -> Path:
-        place = self.layout.scratch(table.name)
-        rows.write.partitionBy(*table.by).parquet(str(place))
+        place = self.layout.written_to(table.name)
+        rows.write.mode("append").partitionBy(*table.by).parquet(str(place))
         return place
 
     def show(self, table: AnyTable, written: object, progress: Progress) -> None:
@@ -182,11 +194,12 @@ class Disk:
         self.layout.carry_on(table.name, batch)
 
     def split(self, table: Spanning, rows: DataFrame, progress: Progress) -> None:
-        place = self.layout.scratch(table.name)
         if table.memory:
+            place = self.layout.scratch(table.name)
             self._apart(table, rows, place)
         else:
-            rows.write.partitionBy("open").parquet(str(place))
+            place = self.layout.written_to(table.name)
+            rows.write.mode("append").partitionBy("open").parquet(str(place))
         self.layout.append(table.name, progress.batch, progress.group, place / "open=false")
         self.layout.carry(table.name, progress.batch, place / "open=true")
 

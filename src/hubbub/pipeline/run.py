@@ -34,6 +34,7 @@ from hubbub.journal.table import Table as Journal
 from hubbub.pipeline.after import NOWHERE, After, Named, need_local
 from hubbub.pipeline.batches import Batches, Publish, Report, Work
 from hubbub.pipeline.layout import Fence, Layout, ends_at
+from hubbub.pipeline.pace import FEW, IDLE, Pace
 from hubbub.pipeline.places import Disk, Place, Remote, settle
 from hubbub.pipeline.rules import NO_RULES, Rules
 from hubbub.pipeline.tables import ALL, alerts, typed
@@ -41,19 +42,23 @@ from hubbub.pipeline.tables.table import AnyTable, Derived, ddl
 from hubbub.pipeline.trial import Trials
 from hubbub.spark.options import Access, access
 from hubbub.spark.source import table_at
-from hubbub.spark.start import died, heap
+from hubbub.spark.start import died, heap, spent
 
-__all__ = ["NAMES", "PATIENCE", "Publish", "Report", "Source", "run"]
+__all__ = ["NAMES", "PATIENCE", "SESSION", "Publish", "Report", "Source", "run"]
 
-EVERY: Final = 1.0  # seconds between batches
-# A batch costs a second of a processor, however few rows it has (Spark plans, and compiles), two of
-# a busy one: while fewer rows than FEW wait it waits too, so long that it takes less than a tenth
-# once Java has compiled what is hot (docs/benchmarks.md, "The pipeline").
-FEW: Final = 500
-IDLE: Final = 20  # seconds since the batch before; after a longer silence nothing waits
+EVERY: Final = 1.0  # seconds between batches; of few rows see `pipeline.pace`
 ROWS: Final = 500_000  # of the journal in one batch: see docs/benchmarks.md, "The pipeline"
 HEAP_SHARE: Final = 16  # of it what the rows of a batch carry: Parquet copies a page some six times
 PATIENCE: Final = 15.0  # seconds a batch gets to end before it is cut short
+
+# Of a Spark that does nothing else. Python must not note the line of each call of Spark, which are
+# four calls more; Java's better compiler is for what runs very often, as rows do and plans do not:
+# compiling plans was two fifths of what small batches cost (docs/benchmarks.md, "The pipeline").
+SESSION: Final = {
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.driver.extraJavaOptions": "-XX:Tier4InvocationThreshold=50000 "
+    "-XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000",
+}
 
 ENDED: Final = "Spark's process ended"
 NAMES: Final = tuple(table.name for table in ALL)
@@ -143,7 +148,8 @@ def run(
 ) -> None:
     """Write the tables of a data directory until `stop` is set; with `once`, what is there now.
 
-    `every`: seconds between two batches; None = EVERY, and up to IDLE while few rows come.
+    `every`: seconds between two batches; None = EVERY, and longer while few rows come
+    (`pipeline.pace`).
     `publish` is given the alerts that `rules` find, some at a time; without it they are only
     written to their table. `only` names the tables to write; messages always are, and alerts if
     there are rules for them. `to` is a URL for tables and checkpoint instead of the data directory.
@@ -221,9 +227,11 @@ def _followed(spark: SparkSession, work: Work, query: _Query, stop: threading.Ev
     work.place.spark = spark
     batches = None
     try:
-        settle(spark)
+        settle(spark, isinstance(work.place, Disk) and not is_remote())
         _lessen(work)
         _try(spark, work)
+        if query.every is None and not query.once and not is_remote():
+            work = work._replace(pace=Pace(work.journal, spent))
         batches = Batches(work)
         write: Callable[[DataFrame, int], None] = batches.write
         if is_remote():  # then Spark is another process, which gets the work and not the callbacks
@@ -240,6 +248,9 @@ def _followed(spark: SparkSession, work: Work, query: _Query, stop: threading.Ev
         if not reason.startswith(ENDED):  # that is said where it is started again
             work.notice(f"batch {work.trials.now.batch} failed and begins again: {reason}")
         return False
+    finally:
+        if batches is not None:
+            batches.hasten()
 
 
 def _lessen(work: Work) -> None:
@@ -270,7 +281,7 @@ def _rows(spark: SparkSession, query: _Query, rows: int) -> DataFrame:
     source = spark.readStream.format("hubbub").option("startingOffsets", "earliest")
     source = source.option("maxOffsetsPerTrigger", str(rows))
     source = source.option("maxBytesPerTrigger", str(heap(spark) // HEAP_SHARE))
-    if query.every is None:
+    if query.every is None and is_remote():  # there a batch cannot be held back
         source = source.option("minOffsetsPerTrigger", str(FEW))
         source = source.option("maxTriggerDelay", str(IDLE))
     if not is_remote():
@@ -309,9 +320,11 @@ def _watch(query: StreamingQuery, batches: Batches, stop: threading.Event, far: 
         if far:
             batches.look()
         if batches.eased and batches.idle.acquire(timeout=PATIENCE):
+            batches.hasten()
             query.stop()
             batches.idle.release()
             return False
+    batches.hasten()
     if far:
         _let_end(query, batches)
     elif batches.idle.acquire(timeout=PATIENCE):

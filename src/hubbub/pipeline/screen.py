@@ -228,7 +228,7 @@ def _readings(rows: list[Row], counts: dict[str, int]) -> Table:
 
 def _traffic(rows: list[Row], counts: dict[str, int]) -> Table:
     title = f"traffic by topic and minute: {counts['traffic']:,} rows, "
-    title += f"{counts['traffic_open']:,} open"
+    title += f"{counts['traffic_open']:,} open until their minute is over"
     table = _table(title, "minute", "topic", "messages>", "bytes>", "")
     for row in rows:
         minute = row["minute"].strftime("%H:%M")

@@ -32,6 +32,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -196,6 +197,22 @@ def heap(spark: SparkSession) -> int:
         return int(context._jvm.java.lang.Runtime.getRuntime().maxMemory())
     given = context.getConf().get("spark.executor.memory", "1g")
     return int(context._jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(given))
+
+
+def spent() -> float | None:
+    """Seconds of processors that this process and Spark's took so far; None if nobody says so.
+
+    Without those of Python workers that are still there, and of other machines.
+    """
+    process = getattr(SparkContext._gateway, "proc", None)
+    try:
+        said = Path(f"/proc/{process.pid}/stat").read_text() if process is not None else ""
+    except OSError:
+        return None
+    ticks = said.rpartition(")")[2].split()[11:15]  # proc(5): its own, and of what it waited for
+    if not ticks:
+        return None
+    return time.process_time() + sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
 
 def died() -> bool:

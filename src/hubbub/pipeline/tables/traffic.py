@@ -40,20 +40,19 @@ COLUMNS: Final = (
 
 def rows(batch: DataFrame, carried: DataFrame, moment: Moment) -> DataFrame:
     """All minutes known so far that are not written yet; open = not before the watermark."""
-    patience = F.expr(f"INTERVAL {moment.rules.patience():.6f} SECONDS")
-    misplaced = (F.col("event_time") > F.col("time")) | (
-        F.col("event_time") < F.col("time") - patience
-    )
-    fresh = batch.where(MESSAGE).select(
+    lateness = f"INTERVAL {moment.rules.patience():.6f} SECONDS"
+    misplaced = f"(event_time > time OR event_time < time - {lateness})"
+    fresh = batch.where(MESSAGE).selectExpr(
         "topic",
-        _minute(F.when(misplaced, F.col("time")).otherwise(F.col("event_time"))).alias("minute"),
-        F.lit(1).cast("bigint").alias("messages"),
-        F.length("payload").cast("bigint").alias("bytes"),
-        misplaced.cast("bigint").alias("late"),
+        f"date_trunc('minute', IF({misplaced}, time, event_time)) AS minute",
+        "1L AS messages",
+        "CAST(length(payload) AS bigint) AS bytes",
+        f"CAST({misplaced} AS bigint) AS late",
     )
     both = fresh.unionByName(carried).groupBy("topic", "minute")
     summed = both.agg(*(F.sum(name).alias(name) for name in ("messages", "bytes", "late")))
-    still = F.col("minute").between(_minute(moment.until - patience), _minute(moment.until))
+    earliest = _minute(moment.until - F.expr(lateness))
+    still = F.col("minute").between(earliest, _minute(moment.until))
     return summed.withColumn("open", still)
 
 
