@@ -1,7 +1,6 @@
 """What the pipeline costs: a journal of so many messages made into all tables.
 
-    python -m benchmarks.pipeline [--messages 2000000] [--batch 500000 ...]
-        [--subscribers 1] [--floor]
+    python -m benchmarks.pipeline [--messages 2000000] [--batch 500000 ...] [--subscribers 1]
 
 The messages are JSON objects with three values, a number, and CBOR, from 1,000 topics, as a hub
 would record them; `--subscribers` says how many lasting sessions get those of QoS 1. Beside each
@@ -10,7 +9,6 @@ tables are fed. Prints messages a second and the CPU time of all processes toget
 whole run without the start of Spark and for its second half, when the JVM has compiled what is
 hot; the seconds that each table took; the bytes they have on the disk; and the most memory that
 was resident. With several sizes of batches each has a Spark of its own. There is no hub.
-`--floor`: also what Spark takes for the two large tables if each is one job and nothing is beside.
 """
 
 from __future__ import annotations
@@ -23,21 +21,16 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 import cbor2
-from pyspark.sql import SparkSession
 
 from hubbub.core.clock import Clock
 from hubbub.journal.writer import Journal
 from hubbub.pipeline import run as pipeline
-from hubbub.pipeline.places import settle
 from hubbub.pipeline.rules import Alert, Rules
 from hubbub.pipeline.run import Report
-from hubbub.pipeline.tables import messages as messages_table
-from hubbub.pipeline.tables import readings
 from hubbub.schema import ACK, AUDIENCE, CONNECT, DELIVER, DISCONNECT, PUBLISH, SEND, Row
 from hubbub.spark.start import end, session
 
@@ -150,19 +143,18 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=2_000_000)
     parser.add_argument("--batch", type=int, nargs="+", default=[pipeline.ROWS])
     parser.add_argument("--subscribers", type=int, default=0)
-    parser.add_argument("--floor", action="store_true")
     chosen = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="hubbub-bench-"))
     try:
         fill(directory, chosen.messages, chosen.subscribers)
         for batch in chosen.batch:
-            measure(directory, chosen.messages, batch, chosen.floor)
+            measure(directory, chosen.messages, batch)
             shutil.rmtree(directory / "tables")
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def measure(directory: Path, messages: int, batch: int, with_floor: bool = False) -> None:
+def measure(directory: Path, messages: int, batch: int) -> None:
     pipeline.ROWS = batch
     spark = session(**pipeline.SESSION)
     spark.range(1).count()
@@ -175,7 +167,6 @@ def measure(directory: Path, messages: int, batch: int, with_floor: bool = False
 
     with Memory() as memory:
         pipeline.run(spark, directory, threading.Event(), report, once=True, rules=RULES)
-    floors = [*floor(spark, directory, messages)] if with_floor else []
     end(spark)
     print(f"{messages} messages, {len(reports)} batches of {batch}, all tables")
     half = len(reports) // 2
@@ -187,37 +178,6 @@ def measure(directory: Path, messages: int, batch: int, with_floor: bool = False
     for name in reports[-1].tables:
         seconds = sum(report.tables.get(name, 0.0) for report in reports[half:])
         print(f"  {name:12} {seconds:6.1f} s of the second half")
-    for what, cpu in floors:
-        print(f"  {cpu / messages * 1e6:6.1f} us of CPU each: {what}")
-
-
-def floor(spark: SparkSession, directory: Path, messages: int) -> Iterator[tuple[str, float]]:
-    """What Spark needs at the least, in this JVM, for the same rows; seconds of CPU, best of two.
-
-    One job each, with nothing beside: no batches, no counting, no other table.
-    """
-    settle(spark, True)
-    place = directory / "tables" / "_floor"
-    rows = spark.read.format("hubbub").load(str(directory)).selectExpr("*", "time AS event_time")
-    made = messages_table.rows(rows, RULES)
-    written = spark.read.schema(made.schema).parquet(str(directory / "tables" / "messages"))
-    values = readings.rows(written, RULES)
-    for what, found in (("messages", made), ("readings", values)):
-        plain = found.write.mode("overwrite")
-        yield f"{what}, read and made, to nowhere", _best(plain.format("noop").save)
-        parquet = found.write.mode("overwrite").partitionBy("day")
-        yield f"{what}, the same to Parquet", _best(partial(parquet.parquet, str(place)))
-    shutil.rmtree(place)
-    yield "the source alone", _best(rows.write.mode("overwrite").format("noop").save)
-
-
-def _best(work: Callable[[], None]) -> float:
-    costs = []
-    for _ in range(2):
-        before = cpu_seconds()
-        work()
-        costs.append(cpu_seconds() - before)
-    return min(costs)
 
 
 def say(what: str, reports: list[Report], marks: list[tuple[float, float]]) -> None:
