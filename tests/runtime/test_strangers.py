@@ -258,7 +258,7 @@ UNFELT: Final = 0.5  # seconds: less is not a wait, however short the calm was
 @pytest.mark.parametrize("kind", ["silent", "one-liner", "page"])
 async def test_an_honest_client_gets_in_beside_a_flood(guarded: Guarded, kind: str) -> None:
     found = await under_attack(guarded, kind, 600, 5)
-    assert found.elsewhere.tried > 20 and found.counts["closed"] > 0 and found.files < 900
+    assert found.elsewhere.tried > 20 and found.counts["opened"] >= 600 and found.files < 900
     assert len(found.elsewhere.took) == found.elsewhere.tried
 
 

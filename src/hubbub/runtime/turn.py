@@ -111,7 +111,7 @@ class Turn:
             safely(_flush_all, touched)  # again behind one that broke
         transit = self._broker.sampled.transit
         if transit.on_its_way:
-            transit.look()
+            safely(transit.look)
 
 
 def _flush_all(touched: list[Link]) -> None:

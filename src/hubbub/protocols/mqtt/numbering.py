@@ -10,7 +10,6 @@ they are made without a look at each. Called by the session, which knows whether
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Final
 
 from hubbub.core.log import Log
@@ -40,7 +39,9 @@ def waiting(
     frames: list[bytes] = []
     number, size, name, topic = backlog.sent, 0, "", b""
     end = min(backlog.next, backlog.first + window)
-    for entry in islice(backlog.entries, number - backlog.first, end - backlog.first):
+    entries, first = backlog.entries, backlog.first
+    while number < end:
+        entry = entries[number - first]  # a walk to there would pass all that fly, each time
         if entry & 7 != PLAIN_ENTRY or size > WAITING_BYTES:
             break
         try:
