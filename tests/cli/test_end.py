@@ -60,8 +60,18 @@ def test_a_name_that_is_no_text(hub: RunningHub) -> None:
     shown = typed(hub, "ls", "queues", "caf")
     assert "caf%E9" in shown and "caf%E8" in shown and "plain" not in shown
     assert "caf%E9" in typed(hub, "ls", "queues", raw)
+    assert shown.count("--exact") == 2, "how `end` is told so"
+    assert "--exact" not in typed(hub, "ls", "queues", "plain")
     typed(hub, "end", "queue", raw)
     with pytest.raises(HubbubError, match="no queue"):
         typed(hub, "end", "queue", "caf%E8")
     typed(hub, "end", "queue", "caf%E8", "--exact")
     assert [one["queue"] for one in listed(hub, "queues")] == ["plain"]
+
+
+def test_one_that_is_not_there_keeps_no_other(hub: RunningHub) -> None:
+    for name in ("one", "three"):
+        typed(hub, "switch", "create", name)
+    with pytest.raises(HubbubError, match="1 of 3 were not ended"):
+        typed(hub, "end", "queue", "one", "two", "three")
+    assert listed(hub, "queues") == []

@@ -14,7 +14,7 @@ import typer
 from hubbub.errors import HubbubError
 
 _SHOWN: Final = 1_000  # queues that are asked for
-_SAFE: Final = re.compile(r"[\w.,:@%+/-]+", re.ASCII)  # what a shell takes as it is
+_SAFE: Final = re.compile(r"(?!-)[\w.,:@%+/-]+", re.ASCII)  # what a shell takes as it is
 
 
 def settings(incomplete: str) -> list[str]:
@@ -42,6 +42,11 @@ def queues(ctx: typer.Context, incomplete: str) -> list[str]:
         return []
     names = [str(one["queue"]) for one in found]
     return [name for name in names if name.startswith(incomplete) and _SAFE.fullmatch(name)]
+
+
+def ended(ctx: typer.Context, incomplete: str) -> list[str]:
+    """What `end` may be given, where that is a queue: there may be too many of all else."""
+    return queues(ctx, incomplete) if ctx.params.get("kind") in ("queue", "messages") else []
 
 
 def tables(incomplete: str) -> list[str]:

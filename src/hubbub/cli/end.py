@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import unquote, urlencode
 
 import typer
 
+from hubbub.cli import complete
 from hubbub.cli.status import HERE, Token, Url, fetch
+from hubbub.errors import HubbubError
 from hubbub.terminal import say
 
 app = typer.Typer(add_completion=False)
@@ -38,7 +41,10 @@ def end(
     kind: Annotated[Kind, typer.Argument(help=f"What: {', '.join(_WAYS)}.")],
     names: Annotated[
         list[str],
-        typer.Argument(metavar="NAME...", help="Client ids, queues, topics, or rows of `ls`."),
+        typer.Argument(
+            metavar="NAME...", help="Client ids, queues, topics, or rows of `ls`.",
+            autocompletion=complete.ended,
+        ),
     ],
     protocol: Annotated[
         str, typer.Option(metavar="NAME", help="Of clients and sessions: what they speak.")
@@ -49,10 +55,19 @@ def end(
     url: Url = HERE,
     token: Token = "",
 ) -> None:
-    way = _WAYS[kind]
+    way, failed = _WAYS[kind], 0
     for name in names:
         meant = unquote(name, errors="surrogateescape") if exact else name
         asked = {way.word: meant} | ({"protocol": protocol} if way.word == "client" else {})
         query = urlencode(asked, errors="surrogateescape")
-        answer: dict[str, Any] = fetch(url, token, f"{way.path}?{query}", "DELETE")
-        say(f"{name}: {way.done.format_map(answer)}", lines=False)
+        try:
+            answer: dict[str, Any] = fetch(url, token, f"{way.path}?{query}", "DELETE")
+        except HubbubError as error:
+            if len(names) == 1:
+                raise
+            failed += 1
+            say(f"{name}: {error}", stream=sys.stderr)
+        else:
+            say(f"{name}: {way.done.format_map(answer)}", lines=False)
+    if failed:
+        raise HubbubError(f"{failed} of {len(names)} were not ended")

@@ -52,7 +52,8 @@ def ls(
         return
     rows: list[dict[str, Any]] = answer[kind]
     if rows:
-        rows = [row | row.pop("exact", {}) for row in rows]  # what is no text with %XX
+        marked = any("exact" in row for row in rows)
+        rows = [_shown(row, marked) for row in rows]
         names = [name for name in rows[0] if not (kind in _SESSIONS and name in _MORE)]
         table = Table(*names, box=None, show_edge=False)
         for row in rows:
@@ -60,6 +61,12 @@ def ls(
         Console(markup=False, width=None if sys.stdout.isatty() else WIDE).print(table)
     first = min(offset + 1, answer["count"])
     print(f"{first:,} to {offset + len(rows):,} of {answer['count']:,}" if rows else "none")
+
+
+def _shown(row: dict[str, Any], marked: bool) -> dict[str, Any]:
+    """A row as it is printed: a name that is no text with %XX, and how `end` is told so."""
+    exact = row.pop("exact", None)
+    return row | (exact or {}) | ({"": "--exact" if exact else ""} if marked else {})
 
 
 def _cell(name: str, value: Any) -> str:

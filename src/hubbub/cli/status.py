@@ -38,6 +38,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as it cam
 
 _STAMPS: Final = ("started", "time")
 _SHOWN: Final = 100  # clients, and queues: as many as anybody reads in a terminal
+WHO: Final = (
+    "; who you are is said in HUBBUB_URL=http://USER:PASSWORD@HOST:PORT or a profile, a token in "
+    "HUBBUB_TOKEN"
+)
 _SECONDS: Final = 10.0  # a hub that does not answer in this time is not well
 
 NOTHING: Final[Mapping[str, float]] = MappingProxyType({})
@@ -89,10 +93,8 @@ def fetch(
         with urlopen(request, timeout=_SECONDS) as response:
             answer = json.load(response)
     except HTTPError as error:
-        raise HubbubError(
-            f"{at} says {error.code}: {_reason(error.read(1000))}; who you are is said in "
-            "HUBBUB_URL=http://USER:PASSWORD@HOST:PORT or a profile, a token in HUBBUB_TOKEN"
-        ) from None
+        said = f"{at} says {error.code}: {_reason(error.read(1000))}"
+        raise HubbubError(said + (WHO if error.code in (401, 403) else "")) from None
     except (URLError, OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "reason", error)
         raise no_hub(at, reason) from None

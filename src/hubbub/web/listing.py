@@ -24,6 +24,7 @@ from hubbub.core.replies import Reply
 from hubbub.core.session import Session
 from hubbub.web.query import sayable
 
+NO_CLIENTS: Final = frozenset({"bridge", "node"})  # sessions of what is no client of anybody
 LOOKED: Final = 2_000  # things of one turn: about a millisecond
 CALLS_OF_QUEUE: Final = 100  # messages of a queue that are looked at: each is read back
 CALLS_LOOKED: Final = 500  # and of all queues
@@ -66,7 +67,8 @@ async def page(
 
 def _sessions(broker: Broker, connected: tuple[bool, ...] = (True, False)) -> Iterator[Thing]:
     for session in list(broker.sessions.values()):
-        if session.protocol and (session.number != 0) in connected:
+        client = session.protocol and session.protocol not in NO_CLIENTS
+        if client and (session.number != 0) in connected:
             yield Thing(session.client, partial(_session, broker, session))
 
 
@@ -191,7 +193,8 @@ def _bridges(broker: Broker) -> Iterator[Thing]:
 def _bridge(broker: Broker, session: Session) -> dict[str, Any]:
     state = broker.state.sessions.get((session.protocol, session.client))
     waits = len(state.backlog.entries) if state is not None else 0
-    return sayable({"bridge": session.client, "up": session.number != 0, "waiting": waits})
+    up = session.way_out() is not None
+    return sayable({"bridge": session.client, "up": up, "waiting": waits})
 
 
 KINDS: Final[dict[str, Callable[[Broker], Iterator[Thing]]]] = {

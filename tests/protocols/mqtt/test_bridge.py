@@ -16,6 +16,7 @@ from hubbub.errors import ProtocolError, SettingError
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.bridge import Bridge, BridgeConnection, open_bridges
+from hubbub.web.listing import KINDS
 from tests.core.recording import Ear, StillClock, folded, shape, snapshot
 from tests.protocols.mqtt.conversation import Stage, in_words
 from tests.protocols.mqtt.whole import parse_subscribe
@@ -477,3 +478,14 @@ def test_its_packet_ids_go_on_after_a_reconnection() -> None:
         end.lose()
         end.dial()
     assert used == [32_768, 32_769]
+
+
+def test_the_list_of_bridges_says_which_is_up() -> None:
+    """And that of sessions has clients only: nobody ends a bridge as one of those."""
+    far = End()
+    [row] = [thing.row() for thing in KINDS["bridges"](far.broker)]
+    assert row["up"] is False
+    far.accept()
+    [row] = [thing.row() for thing in KINDS["bridges"](far.broker)]
+    assert row["up"] is True
+    assert not list(KINDS["sessions"](far.broker))
