@@ -103,7 +103,8 @@ def test_a_row_that_cannot_be_written_is_not_taken(tmp_path: Path) -> None:
     journal = desk.journal
     journal.append(message(b"1", retain=True))
     for wrong in ({"qos": 1.5}, {"number": 1.5}, {"retain": 7}):
-        with pytest.raises(ValueError, match="cannot be written"):
+        # Compiled, what has another type is refused by the type.
+        with pytest.raises((ValueError, TypeError), match="cannot be written|expected"):
             journal.append(message(b"wrong")._replace(**wrong))
     assert (journal.position, journal.pending) == (1, 1)
     journal.append(message(b"2", retain=True))
@@ -327,6 +328,7 @@ def test_a_torn_tail_is_cut_and_its_numbers_are_used_again(
     assert payloads(tmp_path) == [b"one", b"two"]
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("zeros", [b"", bytes(9000)])
 def test_an_unfinished_group_is_cut_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zeros: bytes

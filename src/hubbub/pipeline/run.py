@@ -283,7 +283,7 @@ def _rows(spark: SparkSession, query: _Query, rows: int) -> DataFrame:
     source = source.option("maxBytesPerTrigger", str(heap(spark) // HEAP_SHARE))
     if query.every is None and is_remote():  # there a batch cannot be held back
         source = source.option("minOffsetsPerTrigger", str(FEW))
-        source = source.option("maxTriggerDelay", str(IDLE))
+        source = source.option("maxTriggerDelay", f"{IDLE:.0f}")
     if not is_remote():
         source = source.option("maxPartitions", str(spark.sparkContext.defaultParallelism))
     source = source.option("failOnDataLoss", "false" if query.skip_lost else "true")

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hubbub.core.log import Log
 from hubbub.core.message import Message
 from hubbub.core.rights import RECEIVE, Rights
 from hubbub.core.session import Backlog
 from hubbub.errors import UnreadableError
 from hubbub.protocols.mqtt import codec, numbering
 from hubbub.protocols.mqtt.dialect import PLAIN
+from tests.core.recording import StillClock
 from tests.protocols.mqtt.conversation import Stage
 
 LOOKS_AT_EACH = 1 << 40  # bytes in flight: a bound that nothing reaches
@@ -58,7 +60,7 @@ def test_the_window_is_refilled_with_one_write() -> None:
     assert ann.hear() == [f"a={n} q1 #{n + 1}" for n in range(5, 10)]
 
 
-class Unreadable:
+class Unreadable(Log):
     """A log that has the first message only; the next cannot be read now."""
 
     def read(self, seq: int) -> Message | None:
@@ -70,7 +72,7 @@ class Unreadable:
 def test_it_ends_before_what_cannot_be_read() -> None:
     backlog = Backlog()
     backlog.add(1, 3, 1)
-    frames = numbering.waiting(backlog, Unreadable(), 20, PLAIN, Rights())  # type: ignore[arg-type]
+    frames = numbering.waiting(backlog, Unreadable(StillClock()), 20, PLAIN, Rights())
     assert frames == [codec.publish(b"a", b"x", 1, packet_id=1)]
 
 
@@ -117,5 +119,6 @@ def test_what_flies_is_not_walked_along() -> None:
     backlog = Backlog()
     backlog.entries = Counted([1 << 35 | 1] * 30)
     backlog.sent = 20
-    frames = numbering.waiting(backlog, Unreadable(), 100, PLAIN, Rights())  # type: ignore[arg-type]
+    log = Unreadable(StillClock())
+    frames = numbering.waiting(backlog, log, 100, PLAIN, Rights())
     assert len(frames) == 10 and backlog.entries.walks == 0
