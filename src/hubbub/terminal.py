@@ -24,12 +24,16 @@ def harmless(text: str, lines: bool = True) -> str:
     return text.translate(_LINES if lines else _SHOWN)
 
 
+def for_bytes(text: str, stream: TextIO | None = None, lines: bool = True) -> str:
+    """The text as a terminal may have it, else as it is, for who writes bytes that are no text."""
+    return harmless(text, lines) if (stream or sys.stdout).isatty() else text
+
+
 def for_stream(text: str, stream: TextIO | None = None, lines: bool = True) -> str:
     """The text as it may go to a stream, stdout unless it is said. Bytes that are no text are `?`:
     no stream would take them.
     """
-    text = text.encode("utf-8", "replace").decode()
-    return harmless(text, lines) if (stream or sys.stdout).isatty() else text
+    return for_bytes(text.encode("utf-8", "replace").decode(), stream, lines)
 
 
 def say(

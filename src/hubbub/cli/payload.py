@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hubbub.errors import SettingError
-from hubbub.terminal import for_stream
+from hubbub.terminal import for_bytes
 
 PIECE_BYTES: Final = 64 * 1024  # of stdin, read at once
 
@@ -85,7 +85,7 @@ def printer(template: str | None, as_json: bool, as_hex: bool, decoded: bool) ->
     if template is not None:
         return lambda message: formatted(template, message)
     show = _as_json if as_json else _as_hex if as_hex else _as_value if decoded else _as_text
-    return lambda message: for_stream(show(message))
+    return lambda message: for_bytes(show(message))
 
 
 def _as_json(message: Any) -> str:
@@ -106,7 +106,7 @@ def _as_text(message: Any) -> str:
 
 def _topic(message: Any) -> str:
     """On a terminal a name is part of one line, whatever is in it; a payload may have several."""
-    return for_stream(str(message.topic), lines=False)
+    return for_bytes(str(message.topic), lines=False)
 
 
 def as_it_is(payload: bytes) -> str:
@@ -262,7 +262,7 @@ def formatted(template: str, message: Any) -> str:
             known = " ".join(f"%{one}" for one in _LETTERS)
             raise SettingError(f"{place[0]} is not known in --format; these are: {known}")
         # What the template itself says is the user's. Of what others say a payload has lines.
-        shown = for_stream(letter(message), lines=place[4] in _WITH_LINES)
+        shown = for_bytes(letter(message), lines=place[4] in _WITH_LINES)
         width = int(place[3] or 0) if place[4] not in _NEVER_PADDED else 0
         if place[1]:
             return shown.ljust(width)
