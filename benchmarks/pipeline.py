@@ -1,6 +1,7 @@
 """What the pipeline costs: a journal of so many messages made into all tables.
 
-    python -m benchmarks.pipeline [--messages 2000000] [--batch 500000 ...] [--subscribers 1]
+    python -m benchmarks.pipeline [--messages 4000000] [--batch 500000 ...] [--subscribers 1]
+                                  [--floor]
 
 The messages are JSON objects with three values, a number, and CBOR, from 1,000 topics, as a hub
 would record them; `--subscribers` says how many lasting sessions get those of QoS 1. Beside each
@@ -9,6 +10,10 @@ tables are fed. Prints messages a second and the CPU time of all processes toget
 whole run without the start of Spark and for its second half, when the JVM has compiled what is
 hot; the seconds that each table took; the bytes they have on the disk; and the most memory that
 was resident. With several sizes of batches each has a Spark of its own. There is no hub.
+
+`--floor` says then what Spark alone takes for two of the eight tables: the rows of `messages` from
+Parquet to Parquet, and those of `readings` by `from_json` with a schema that is known; without a
+source, Python or counting, and the same rows over and over.
 """
 
 from __future__ import annotations
@@ -25,10 +30,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import cbor2
+from pyspark.sql import DataFrame
 
 from hubbub.core.clock import Clock
 from hubbub.journal.writer import Journal
 from hubbub.pipeline import run as pipeline
+from hubbub.pipeline.places import settle
 from hubbub.pipeline.rules import Alert, Rules
 from hubbub.pipeline.run import Report
 from hubbub.schema import ACK, AUDIENCE, CONNECT, DELIVER, DISCONNECT, PUBLISH, SEND, Row
@@ -140,15 +147,18 @@ def is_below(process: int, top: int, parents: dict[int, int]) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=2_000_000)
+    parser.add_argument("--messages", type=int, default=4_000_000)
     parser.add_argument("--batch", type=int, nargs="+", default=[pipeline.ROWS])
     parser.add_argument("--subscribers", type=int, default=0)
+    parser.add_argument("--floor", action="store_true")
     chosen = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="hubbub-bench-"))
     try:
         fill(directory, chosen.messages, chosen.subscribers)
         for batch in chosen.batch:
             measure(directory, chosen.messages, batch)
+            if chosen.floor:
+                floor(directory)
             shutil.rmtree(directory / "tables")
     finally:
         shutil.rmtree(directory, ignore_errors=True)
@@ -178,6 +188,39 @@ def measure(directory: Path, messages: int, batch: int) -> None:
     for name in reports[-1].tables:
         seconds = sum(report.tables.get(name, 0.0) for report in reports[half:])
         print(f"  {name:12} {seconds:6.1f} s of the second half")
+
+
+JSON = "from_json(CAST(payload AS string), 'temp double, load double, state string')"
+LEAVES = """explode(array(
+    struct('temp' AS path, v.temp AS value, CAST(NULL AS string) AS text),
+    struct('load' AS path, v.load AS value, CAST(NULL AS string) AS text),
+    struct('state' AS path, CAST(NULL AS double) AS value, v.state AS text))) AS leaf"""
+CONTEXT = ("seq", "time", "event_time", "topic", "protocol", "client")
+ROUNDS = 6  # of which the first two do not count
+
+
+def floor(directory: Path) -> None:
+    spark = session(**pipeline.SESSION)
+    settle(spark)
+    rows = spark.read.parquet(str(directory / "tables" / "messages"))
+    rows = rows.where(f"seq <= {pipeline.ROWS}").drop("day", "batch_id")
+    leaves = rows.selectExpr(*CONTEXT, f"{JSON} AS v").selectExpr(*CONTEXT, LEAVES)
+    count = rows.count()
+    for name, frame in {
+        "messages": rows, "readings": leaves.selectExpr(*CONTEXT, "leaf.*")
+    }.items():  # fmt: skip
+        taken = [written(frame, directory / "floor") for _ in range(ROUNDS)]
+        cpu, seconds = min(taken[2:])
+        each = cpu / count * 1e6
+        print(f"  {count / seconds:12,.0f} messages/s  {each:6.1f} us of CPU each: Spark's {name}")
+    end(spark)
+
+
+def written(frame: DataFrame, place: Path) -> tuple[float, float]:
+    """Seconds of CPU, and of the clock."""
+    begun, cpu = time.monotonic(), cpu_seconds()
+    frame.write.mode("overwrite").parquet(str(place))
+    return cpu_seconds() - cpu, time.monotonic() - begun
 
 
 def say(what: str, reports: list[Report], marks: list[tuple[float, float]]) -> None:

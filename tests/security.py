@@ -2,6 +2,7 @@
 
     python -m tests.security --run [FILE …]   run the tests of TRIED, count, and write the page
     python -m tests.security --fuzz    take over what `python -m tests.fuzz --goals` counted
+    python -m tests.runtime.turns      measure how long one who asks for much keeps others waiting
     python -m tests.security           write the page
     make soak RECORD=1                 run the attacks and floods in full, which report here
 
@@ -194,12 +195,21 @@ def _fuzz(rows: Mapping[str, Row]) -> list[str]:
     return [f"| `{name}` | {row['inputs']:,} | {row['result']} |" for name, row in rows.items()]
 
 
+def _turns(rows: Mapping[str, Row]) -> list[str]:
+    return [
+        f"| {name} | {row['longest'] * 1e3:.1f} ms | {row['times']:,} | "
+        f"{row['each'] * 1e6:.1f} us |"
+        for name, row in rows.items()
+    ]
+
+
 TABLES: Final[dict[str, tuple[str, Callable[[Mapping[str, Row]], list[str]]]]] = {
     "tried": ("attack | tests | count | result", _tried),
     "attacks": (
         "attack | with | count | longest ping | longest publish | memory | 5 s later", _attacks
     ),
     "floods": ("flood | opened | calm | from elsewhere | from its own address", _floods),
+    "turns": ("asked | longest turn | of so many | each", _turns),
     "fuzz": ("parser | inputs | result", _fuzz),
 }  # fmt: skip
 
@@ -268,7 +278,8 @@ def run(chosen: list[str]) -> int:
 def take_fuzz() -> None:
     for file in sorted(Path("build/fuzz").glob("*.count")):
         crashes = list(file.parent.glob(f"{file.stem}-crash-*"))
-        row = {"inputs": int(file.read_text()), "result": "nothing found"}
+        before = known().get("fuzz", {}).get(file.stem, {})
+        row = {"inputs": int(file.read_text()), "result": before.get("result", "nothing found")}
         if crashes:
             row["result"] = f"{len(crashes)} found"
         record("fuzz", file.stem, row, always=True)

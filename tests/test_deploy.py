@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+LATER = ("iceberg.py", "catalog.py")  # only with `pipeline.catalog`
 UNIT = Path(__file__).parents[1] / "deploy" / "hubbub.service"
 
 
@@ -102,6 +106,26 @@ def test_the_lock_has_a_hash_of_everything_and_no_place_of_this_machine() -> Non
     lists = [project["dependencies"], *(extras[one] for one in named)]
     wanted = {re.split(r"[<>=\[;]", line)[0] for one in lists for line in one} - {"hubbub"}
     assert wanted <= {name for name, _, _ in found}, "uv pip compile …: the head of the file"
+
+
+def test_the_extra_of_spark_has_all_that_the_pipeline_loads() -> None:
+    """Where only that is installed `hubbub pipeline run` begins. What is asked for by name, Iceberg
+    and plots, is loaded when it is used, and one line says what to install where it is not.
+    """
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    listed = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
+    there = {re.split(r"[<>=\[;]", line)[0] for line in listed} | {"py4j"}  # pyspark brings that
+    known = packages_distributions()
+    for file in (ROOT / "src/hubbub").glob("*/**/*.py"):
+        if file.parts[-2] not in ("pipeline", "tables", "spark") or file.name in LATER:
+            continue
+        for one in ast.parse(file.read_text()).body:
+            names = [part.name for part in one.names] if isinstance(one, ast.Import) else []
+            names += [one.module or ""] if isinstance(one, ast.ImportFrom) else []
+            roots = {name.partition(".")[0] for name in names} - {"hubbub"}
+            for root in roots - sys.stdlib_module_names:
+                brought = {name.replace("_", "-").lower() for name in known[root]}
+                assert there & brought, f"{file.name} loads {root}"
 
 
 def test_dependencies_whose_inside_is_used_are_pinned_below_their_next_minor() -> None:

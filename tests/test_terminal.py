@@ -27,6 +27,7 @@ from tests.process import RunningHub, StartHub
 
 TITLE = "\x1b]0;owned\x07"  # renames the window
 NASTY = f"a{TITLE}\x9b2Jb\u202e"
+NAME = "t\u202eo"  # names have no control characters, but may turn what follows around
 SHOWN = "a\\x1b]0;owned\\x07\\x9b2Jb\\u202e"
 
 
@@ -86,9 +87,9 @@ def in_a_pipe(*words: str) -> str:
 
 @pytest.fixture
 def nasty(start_hub: StartHub) -> RunningHub:
-    """A hub on which a name and a payload say what a terminal would obey."""
+    """A hub on which names and a payload say what a terminal would obey."""
     hub = start_hub()
-    for name in (f"t/{TITLE}", f"$queue/q{TITLE}"):  # of MQTT clients such names are refused
+    for name in (NAME, f"$queue/{NAME}"):
         place = f"{hub.url('http')}/publish/{quote(name, safe='')}?qos=1&retain=1"
         urlopen(place, NASTY.encode(), timeout=60).close()
     return hub
@@ -134,16 +135,17 @@ def test_a_status_that_is_none_of_ours_is_shown_all_the_same(answer: str) -> Non
 @pytest.mark.interop
 def test_the_commands_show_what_others_wrote(nasty: RunningHub) -> None:
     mqtt, switch = nasty.url("mqtt"), nasty.url("switch")
-    listens = ("sub", "t/#", "-n", "1", "--url", mqtt)
+    listens = ("sub", NAME, "-n", "1", "--url", mqtt)
     template = "\\e[1m%t\\e[0m %p"  # the user's own sequences are obeyed
     for words, piped in (
-        (listens, f"t/{TITLE} {NASTY}\n"),
-        ((*listens, "--format", template), f"\x1b[1mt/{TITLE}\x1b[0m {NASTY}\n"),
-        (("switch", "list", "--all", "--url", switch), f"q{TITLE}\n"),
+        (listens, f"{NAME} {NASTY}\n"),
+        ((*listens, "--format", template), f"\x1b[1m{NAME}\x1b[0m {NASTY}\n"),
+        (("switch", "list", "--all", "--url", switch), f"{NAME}\n"),
     ):
         assert in_a_pipe(*words) == piped
         seen = on_a_terminal(*words)
-        assert TITLE not in seen and "\x9b" not in seen and "\\x1b]0;owned\\x07" in seen
+        assert not {"\x07", "\x9b", "\u202e"} & {*seen} and "t\\u202eo" in seen
+        assert ("\\x1b]0;owned\\x07" in seen) is ("sub" in words)
         assert ("\x1b[1m" in seen) is ("--format" in words)
     assert json.loads(in_a_pipe(*listens, "--json"))["payload"] == NASTY
     assert TITLE not in on_a_terminal(*listens, "--json")

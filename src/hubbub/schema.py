@@ -91,6 +91,7 @@ HELD: Final = b"held"
 TAKEN: Final = b"taken"
 REFUSED: Final = b"refused"
 MANAGED: Final = b"managed"
+AHEAD: Final = b"ahead"
 
 KINDS: Final[dict[bytes, str]] = {
     CONNECT: "a client took its session; number = next delivery number of a durable one",
@@ -115,6 +116,7 @@ KINDS: Final[dict[bytes, str]] = {
     TAKEN: "cluster only: how far (number) what another node (client) kept was taken in",
     REFUSED: "who did not get in, or may not do that with topic; no client: number = how many more",
     MANAGED: "a client did that to topic, which is not its own alone",
+    AHEAD: "ids of so many rows (number) may be told before they are durable; 0 = all is durable",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -69,7 +70,42 @@ def test_damage_is_told_by_the_exit_code(tmp_path: Path) -> None:
 def test_no_journal(tmp_path: Path) -> None:
     for words in (("info",), ("verify",), ("export", "-"), ("compact",)):
         found = journal(*words, "--data", tmp_path)
-        assert found.returncode == 1 and "holds no journal" in found.stderr, words
+        assert found.returncode == 2 and "holds no journal" in found.stderr, words
+
+
+def test_a_failed_export_leaves_the_file(tmp_path: Path) -> None:
+    data, file = written(tmp_path / "data"), tmp_path / "rows"
+    assert journal("export", file, "--data", data).returncode == 0
+    file.chmod(0o600)
+    good = file.read_bytes()
+    failed = journal("export", file, "--data", data, "--upto", 99999999)
+    assert failed.returncode == 1 and file.read_bytes() == good
+    assert journal("export", file, "--data", data, "--upto", 3).returncode == 0
+    assert len(file.read_bytes().splitlines()) == 3 and file.stat().st_mode & 0o777 == 0o600
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["data", "rows"]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "arrow"])
+def test_from_one_pipe_into_the_other(tmp_path: Path, form: str) -> None:
+    data = written(tmp_path / "data")
+    words = (sys.executable, "-m", "hubbub", "journal")
+    first = subprocess.Popen(
+        (*words, "export", "-", "--data", data, "--format", form), stdout=subprocess.PIPE
+    )
+    second = subprocess.run(
+        (*words, "import", "-", "--data", tmp_path / "new"), stdin=first.stdout, timeout=60
+    )
+    assert first.stdout is not None
+    first.stdout.close()
+    assert (first.wait(timeout=60), second.returncode) == (0, 0)
+    assert payloads(tmp_path / "new") == payloads(data)
+
+
+def test_a_wrong_row_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "rows").write_text('{"seq": "1", "kind": "publish", "topic": "a", "qos": 300}\n')
+    refused = journal("import", tmp_path / "rows", "--data", tmp_path / "new")
+    assert refused.returncode == 1 and not (tmp_path / "new").exists()
+    assert "row 1, column qos: expected 0, 1 or 2, got 300" in " ".join(refused.stderr.split())
 
 
 @pytest.mark.interop

@@ -121,7 +121,7 @@ def shape(state: State, leased: Container[int] = ()) -> dict[str, Any]:
     return {
         "sessions": {key: _session(one, leased) for key, one in state.sessions.items()},
         "queues": {
-            name: (queue.next, queue.owner, queue.messages, queue.bindings)
+            name: (queue.next, queue.owner, queue.messages, queue.bindings, set(queue.answers))
             for name, queue in state.queues.items()
         },
         "ended": (state.ended_queues, state.queue_floor),
@@ -131,6 +131,7 @@ def shape(state: State, leased: Container[int] = ()) -> dict[str, Any]:
         "topic names": state.topics.names,
         "subtopics": state.subtopics.numbers,
         "taken": state.taken,
+        "ahead": state.ahead,
     }
 
 

@@ -1,16 +1,18 @@
 """Fuzz the parsers: `make fuzz MINUTES=10`, or `python -m tests.fuzz --minutes 10 [TARGET …]`.
 
 The time is shared among the targets, each in a process of its own at low priority, a minute of one
-after the other. With atheris inputs are chosen by what they reach of the source; without it, or
-where the hot path is compiled, they are changed at random. What fails is kept in build/fuzz and its
-place is said; then it belongs into tests/fuzz/corpus with the change that mends it. With --goals a
-target that had as many inputs as GOALS says, in all runs together, is left out; all counts stand in
-build/fuzz/counts.json.
+after the other, --jobs of them at once. With atheris inputs are chosen by what they reach of the
+source; without it, or where the hot path is compiled, they are changed at random. What fails is
+kept in build/fuzz and its place is said; then it belongs into tests/fuzz/corpus with the change
+that mends it. With --goals whoever is furthest behind its goal is next, and who had as many inputs
+as GOALS says is left out. The counts stand in build/fuzz/NAME.count, and begin where those of
+tests/security.json end: they are of all runs together.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.util
 import os
 import re
@@ -18,16 +20,22 @@ import subprocess
 import sys
 import time
 import traceback
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from random import Random
+from threading import Lock
 from typing import Final, NamedTuple
+
+from tests import security
 
 OUT: Final = Path("build/fuzz")
 NICE: Final = 15
 SLICE_SECONDS: Final = 60.0  # of one target, then it is another one's turn
 HANG_SECONDS: Final = 60  # of one input, in a process that does nothing else
 LIMIT_MB: Final = 2048
+COLLECTED: Final = 20_000  # objects more, until rings of them are looked for
 CORPUS: Final = Path(__file__).parent / "corpus"
 GOAL: Final = 10_000_000
 GOALS: Final = {  # an input of "connection" is two connections; these are of our own files
@@ -49,6 +57,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--plain", action="store_true", help="change inputs at random")
     parser.add_argument("--goals", action="store_true", help="until all had enough inputs")
+    parser.add_argument("--jobs", type=int, default=1, help="so many processes at once")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.child:
@@ -59,37 +68,80 @@ def main() -> int:
             parser.error(f"expected some of {', '.join(known)}, got {name}")
     names = chosen.targets or known
     plain = chosen.plain or not guided()
-    results = taken_in_turns(names, chosen.minutes * 60, plain, chosen.goals)
+    OUT.mkdir(parents=True, exist_ok=True)
+    turns = Turns(names, chosen.minutes * 60, plain, chosen.goals)
+    with ThreadPoolExecutor(chosen.jobs) as threads:
+        working = [threads.submit(turns.work) for _ in range(chosen.jobs)]
+    for one in working:
+        one.result()
+    results = turns.results
     total = sum(result.executions for result in results)
     failed = sorted({result.target for result in results if result.failed})
     print(f"{total:,} executions, {len(failed)} of {len(names)} targets failed {' '.join(failed)}")
     return 1 if failed else 0
 
 
-def taken_in_turns(names: list[str], seconds: float, plain: bool, goals: bool) -> list[Result]:
-    """A slice of each at least, until the time is over. One that failed has no other turn."""
-    until, results, left = time.monotonic() + seconds, list[Result](), list(names)
-    share = min(SLICE_SECONDS, seconds / len(names))
-    while left:
-        for name in list(left):
-            if len(results) >= len(names) and time.monotonic() > until:
-                return results
-            if goals and counted(name) >= GOALS.get(name, GOAL):
-                left.remove(name)
-                continue
-            result = run(name, share, plain)
-            results.append(result)
-            if goals:
+class Turns:
+    """Whose turn it is, for some threads that run one target each: a slice of each at least, until
+    the time is over. One that failed has no other turn, nor has one that is at its goal.
+    """
+
+    def __init__(self, names: list[str], seconds: float, plain: bool, goals: bool) -> None:
+        self.results: list[Result] = []
+        self._left = list(names)
+        self._until = time.monotonic() + seconds
+        self._share = min(SLICE_SECONDS, seconds / len(names))
+        self._plain = plain
+        self._goals = goals
+        self._turns: Counter[str] = Counter()
+        self._running: Counter[str] = Counter()
+        self._lock = Lock()
+
+    def work(self) -> None:
+        while name := self._next():
+            self._took(run(name, self._share, self._plain))
+
+    def _next(self) -> str:
+        """Empty when all is done. Two run the same only if there is no other."""
+        with self._lock:
+            over = time.monotonic() > self._until
+            left = [name for name in self._left if not (over and self._turns[name])]
+            left = [name for name in left if not self._goals or reached(name) < 1]
+            if not left:
+                return ""
+            name = min(left, key=self._behind)
+            self._turns[name] += 1
+            self._running[name] += 1
+            return name
+
+    def _behind(self, name: str) -> tuple[int, bool, float]:
+        return self._running[name], self._turns[name] > 0, self._progress(name)
+
+    def _progress(self, name: str) -> float:
+        return reached(name) if self._goals else self._turns[name]
+
+    def _took(self, result: Result) -> None:
+        with self._lock:
+            name = result.target
+            self.results.append(result)
+            self._running[name] -= 1
+            if self._goals:
                 (OUT / f"{name}.count").write_text(str(counted(name) + result.executions))
-            if result.failed:
-                left.remove(name)
-    return results
+            if result.failed and name in self._left:
+                self._left.remove(name)
 
 
 def counted(name: str) -> int:
     """How many inputs a target had so far, in all runs with goals."""
     file = OUT / f"{name}.count"
-    return int(file.read_text()) if file.exists() else 0
+    if file.exists():
+        return int(file.read_text())
+    return int(security.known().get("fuzz", {}).get(name, {}).get("inputs", 0))
+
+
+def reached(name: str) -> float:
+    """The part of its goal."""
+    return counted(name) / GOALS.get(name, GOAL)
 
 
 def guided() -> bool:
@@ -109,9 +161,8 @@ def run(name: str, seconds: float, plain: bool) -> Result:
     command += ["--plain"] if plain else []
     begun = time.monotonic()
     done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-        preexec_fn=lambda: os.nice(NICE) and None,
-    )  # fmt: skip
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
     said = re.findall(r"number_of_executed_units: (\d+)", done.stdout)
     executions = int(said[-1]) if said else 0
     rate = executions / (time.monotonic() - begun)
@@ -124,7 +175,7 @@ def run(name: str, seconds: float, plain: bool) -> Result:
 
 def child(name: str, seconds: float, plain: bool) -> int:
     """Fuzz one target; the exit code is not 0 if an input failed."""
-    OUT.mkdir(parents=True, exist_ok=True)
+    os.nice(NICE)
     if plain:
         return _at_random(name, seconds)
     import atheris
@@ -150,6 +201,8 @@ def _at_random(name: str, seconds: float) -> int:
     from tests.fuzz.targets import TARGETS, corpus
 
     feed = bounded(TARGETS[name])
+    gc.freeze()  # what was imported is not looked through again and again
+    gc.set_threshold(COLLECTED)
     until, times, failed = time.monotonic() + seconds, 0, 0
     for data in inputs(Random(), list(corpus(name))):
         if not times % 100 and time.monotonic() > until:

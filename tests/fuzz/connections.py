@@ -15,6 +15,7 @@ import itertools
 import logging
 import selectors
 import zlib
+from collections.abc import Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -25,8 +26,10 @@ from hubbub.runtime.socket import Socket
 LIVES: Final = 2_000  # connections to one hub
 WAITS: Final = ("switch",)  # where an answer may wait for seconds, and the end behind it too
 LONGEST: Final = 4096  # bytes of what is said in pieces
-FIRST: Final = 40  # bytes of each input that are said one by one: behind them most is decided
-WHOLLY: Final = 8  # of so many inputs one is said byte by byte to its end
+BEGINS: Final = 16  # bytes of each input that are said one by one: they say what is spoken
+FIRST: Final = 40  # of one in FURTHER inputs: behind them most is decided
+FURTHER: Final = 8
+WHOLLY: Final = 32  # of so many inputs one is said byte by byte to its end
 TURNS: Final = 1_000  # of the loop, for the work that a connection asked for
 
 
@@ -38,7 +41,16 @@ class _Deaf(selectors.DefaultSelector):
         return super().select(timeout) if timeout is None or timeout > 0 else []
 
 
-_LOOP: Final = asyncio.SelectorEventLoop(_Deaf())
+class _Loop(asyncio.SelectorEventLoop):
+    """Tells whether anything is to be done in its next turn: a turn costs more than most bytes."""
+
+    _ready: Sequence[object]  # asyncio's own
+
+    def busy(self) -> bool:
+        return bool(self._ready)
+
+
+_LOOP: Final = _Loop(_Deaf())
 _SETTINGS: Final = Settings(listen=("127.0.0.1:0",), journal=Journal(record="none"))
 
 
@@ -143,7 +155,8 @@ class _Hub:
             if wire.closed:
                 break
             sock.data_received(piece)
-            await asyncio.sleep(0)
+            if _LOOP.busy():
+                await asyncio.sleep(0)
         for _ in range(TURNS):  # what works in turns has not come to what is behind it
             await asyncio.sleep(0)
             if sock.connection is None or not sock.connection.works():
@@ -163,24 +176,28 @@ _HUB: Final = _Hub()
 def pieces_of(data: bytes) -> list[bytes]:
     """The same for the same input, whoever says it."""
     number = zlib.crc32(data)
-    if not number % WHOLLY or len(data) <= FIRST:
+    first = BEGINS if number % FURTHER else FIRST
+    if not number % WHOLLY or len(data) <= first:
         return [data[at : at + 1] for at in range(len(data))]
     dice = Random(number)
-    ends = sorted({FIRST + int(dice.random() * (len(data) - FIRST)) for _ in range(8)})
-    begins = [*range(FIRST), *ends]
+    ends = sorted({first + int(dice.random() * (len(data) - first)) for _ in range(8)})
+    begins = [*range(first), *ends]
     return [data[at:end] for at, end in zip(begins, [*begins[1:], len(data)], strict=True)]
 
 
 def connection(data: bytes) -> None:
     """A connection that says these bytes at once, and one that says them in pieces."""
-    if not data:
-        return  # no loop says that nothing came
-    _LOOP.run_until_complete(_HUB.fresh())
-    whole = _LOOP.run_until_complete(_HUB.hear([data]))
+    if data:  # no loop says that nothing came
+        _LOOP.run_until_complete(_both_ways(data))
+
+
+async def _both_ways(data: bytes) -> None:
+    await _HUB.fresh()
+    whole = await _HUB.hear([data])
     if len(data) <= LONGEST:
-        bytewise = _LOOP.run_until_complete(_HUB.hear(pieces_of(data)))
+        bytewise = await _HUB.hear(pieces_of(data))
         if bytewise != whole:  # what the first one retained the second one got: both have it now
-            whole = _LOOP.run_until_complete(_HUB.hear([data]))
+            whole = await _HUB.hear([data])
         assert bytewise == whole, data
 
 

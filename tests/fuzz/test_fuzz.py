@@ -7,14 +7,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests import security
+from tests.fuzz import __main__ as program
+from tests.fuzz.__main__ import Result
 from tests.fuzz.bounds import KIB, Costly, bounded
-from tests.fuzz.connections import FIRST, end, pieces_of
+from tests.fuzz.connections import BEGINS, FIRST, end, pieces_of
 from tests.fuzz.mutate import LONGEST, inputs, mutated
 from tests.fuzz.targets import TARGETS, corpus
 from tests.process import ROOT
@@ -70,7 +74,36 @@ def test_pieces_are_the_whole(size: int) -> None:
     for start in range(20):
         pieces = pieces_of(data[start : start + size])
         assert all(pieces) and b"".join(pieces) == data[start : start + size]
-        assert all(len(piece) == 1 for piece in pieces[: FIRST - 1])
+        assert all(len(piece) == 1 for piece in pieces[: BEGINS - 1])
+
+
+def test_who_is_furthest_behind_its_goal_is_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = list[str]()
+
+    def run(name: str, seconds: float, plain: bool) -> Result:
+        ran.append(name)
+        return Result(name, 10, name == "broken")
+
+    monkeypatch.setattr(program, "OUT", tmp_path)
+    monkeypatch.setattr(program, "GOALS", {"a": 40, "b": 20, "broken": 50})
+    monkeypatch.setattr(program, "run", run)
+    monkeypatch.setattr(security, "known", lambda: {"fuzz": {"a": {"inputs": 10}}})
+    turns = program.Turns(["a", "b", "broken"], 60.0, True, True)
+    turns.work()
+    assert {name: ran.count(name) for name in ran} == {"a": 3, "b": 2, "broken": 1}
+    assert (tmp_path / "a.count").read_text() == "40", "it began where another run ended"
+    again = program.Turns(["a", "b"], 60.0, True, True)
+    again.work()
+    assert not again.results
+
+
+def test_each_has_a_turn_though_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "run", lambda name, seconds, plain: Result(name, 1, False))
+    turns = program.Turns(["a", "b", "c"], 0.0, True, False)
+    turns.work()
+    assert sorted(one.target for one in turns.results) == ["a", "b", "c"]
 
 
 def greedy(data: bytes) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.errors import JournalError
+from hubbub.errors import DirectoryError
 from hubbub.journal import examine
 from hubbub.journal.lock import holder
 from hubbub.journal.segments import Directory
@@ -98,5 +98,5 @@ def test_what_a_hub_is_writing_just_now_is_no_damage(tmp_path: Path) -> None:
 
 
 def test_a_directory_without_a_journal(tmp_path: Path) -> None:
-    with pytest.raises(JournalError, match="holds no journal"):
+    with pytest.raises(DirectoryError, match="holds no journal"):
         examine.directory_of(tmp_path)

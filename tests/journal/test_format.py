@@ -40,7 +40,7 @@ def rows_of(path: Path) -> list[Row]:
     frames, out = Frames(path), io.BytesIO()
     exchange.export_arrow(frames, frames.first() - 1, frames.committed(), out)
     out.seek(0)
-    return list(exchange.rows_in(out))
+    return list(exchange.rows_in(io.BufferedReader(out)))
 
 
 @pytest.fixture

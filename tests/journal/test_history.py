@@ -104,6 +104,9 @@ def test_what_was_looked_through_once_is_passed_over(
         return Content(path)
 
     monkeypatch.setattr(history, "Content", content)
+    assert find(journal, "none") == [] and opened == [31, 21], "the roller lists what it compresses"
+    shutil.rmtree(journal / "names")
+    opened.clear()
     assert find(journal, "none") == [] and opened == [31, 21, 11, 1]
     lists = [names.read(directory, *span) for span in directory.spans()]
     assert [one.listed for one in lists if one] == [b"\0a/b\0a/c\0"] * 3 and lists[3] is None
@@ -130,6 +133,7 @@ def test_a_list_that_is_damaged_or_of_another_segment_is_not_believed(journal: P
 
 
 def test_too_many_names_are_no_list(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(journal / "names")
     monkeypatch.setattr(names, "SEGMENT_NAMES", 5)
     assert find(journal, "none") == []
     known = names.read(Directory(journal), 1, 11)

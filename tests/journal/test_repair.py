@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hubbub.core.state import State
-from hubbub.errors import DirectoryError, HubbubError, JournalError, UnreadableError
+from hubbub.errors import DirectoryError, HubbubError, UnreadableError
 from hubbub.journal import examine
 from hubbub.journal.repair import repair
 from hubbub.journal.segments import Directory
@@ -172,7 +172,7 @@ def test_a_hub_at_work_is_left_alone(directory: Directory) -> None:
 
 def test_a_place_without_a_journal(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(JournalError, match="holds no journal"):
+        with pytest.raises(DirectoryError, match="holds no journal"):
             mended(Directory(path))
     assert list(tmp_path.iterdir()) == []
 

@@ -126,6 +126,15 @@ def test_a_few_bytes_cannot_become_many(payload: bytes) -> None:
     assert leaves(payload, "") == []
 
 
+def test_what_is_known_already_counts_as_much() -> None:
+    """Paths are remembered: whether a message is decoded must not hang on those before it."""
+    many = {str(one): {f"k{key:08}": 1 for key in range(900)} for one in range(85)}
+    payload = json.dumps({"p" * 140: many}).encode()
+    for _ in range(3):
+        with pytest.raises(Undecodable, match="paths and texts of more than"):
+            leaves(payload, "application/json")
+
+
 def test_what_would_take_hours_to_understand_is_text() -> None:
     pattern = "(?i)" + "[\0-\U0010ffff]" * 10_000
     payload = b"\xd8\x23" + cbor2.dumps(pattern)

@@ -60,7 +60,9 @@ def test_a_machine_too_busy_to_start_a_python(
 
     with monkeypatch.context() as patch, pytest.raises(JournalError, match="fewer pipelines"):
         patch.setattr(pipeline, "_start", busy)
-        pipeline.run(spark, tmp_path / "data", threading.Event(), once=True)
+        said: list[str] = []
+        pipeline.run(spark, tmp_path / "data", threading.Event(), once=True, notice=said.append)
+    assert said == ["a Python that Spark started was not ready within ten seconds; once more"] * 5
     pipeline.run(spark, tmp_path / "data", threading.Event(), once=True)
     assert rows_of(tmp_path / "data", "select count(*) from readings") == [(1,)]
 

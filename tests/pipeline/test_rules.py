@@ -63,8 +63,9 @@ def test_without_rules_time_is_the_hubs() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("lateness = -1", "lateness: expected seconds from 0 on"),
-        ("lateness = nan", "lateness: expected seconds from 0 on"),
+        ("lateness = -1", "lateness: expected 0 to 315532800 seconds"),
+        ("lateness = 1e11", "lateness: expected 0 to 315532800 seconds"),
+        ("lateness = nan", "lateness: expected 0 to 315532800 seconds"),
         ("latenes = 1", "`latenes`; known are event_time, lateness, decode, alert, table"),
         ('[[decode]]\nas = "text/plain"', "topics"),
         ('[[decode]]\ntopics = "a/#/b"', "# must be the last level"),

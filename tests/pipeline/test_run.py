@@ -5,25 +5,27 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import duckdb
 import pandas
+import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from hubbub import schema
 from hubbub.errors import DirectoryError, JournalError, SettingError
 from hubbub.journal.table import Table
 from hubbub.pipeline import run as pipeline
+from hubbub.pipeline import task
 from hubbub.pipeline.layout import Layout
 from hubbub.pipeline.rules import Alert, Rules
 from hubbub.pipeline.run import Report
 from hubbub.pipeline.screen import Screen, render
-from hubbub.pipeline.tables import messages
 from hubbub.schema import Row
+from hubbub.spark.options import Options
+from hubbub.spark.source import read_range
 from tests.spark.fixtures import Writer, publish
 
 pytestmark = pytest.mark.spark
@@ -121,7 +123,7 @@ def test_a_batch_that_runs_again_changes_nothing(writer: Writer, data: Path, onc
     assert contents(data) == before
 
 
-@pytest.mark.parametrize("step", ["append", "carry", "advance"])
+@pytest.mark.parametrize("step", ["append", "carry_pieces", "advance"])
 def test_a_batch_cut_short_is_made_whole(
     writer: Writer, data: Path, once: Run, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -221,11 +223,14 @@ def test_a_row_that_nothing_can_take_stops_nothing(
     """It is found by cutting its batch smaller, and goes to quarantine as it is."""
     writer.write(publish(0, "a"), publish(1, "b", b"\0"), publish(2, "a"))
 
-    def fragile(rows: DataFrame, rules: Rules) -> DataFrame:
-        fails = F.when(F.expr("payload = X'00'"), F.raise_error(F.lit("it burns")))
-        return messages.TABLE.rows(rows, rules).where(fails.isNull())
+    def fragile(batches: Iterable[pa.RecordBatch], job: task.Job) -> Iterator[pa.RecordBatch]:
+        for rows in read_range(Options(job.options), job.ranges[0]):
+            if b"\0" in rows["payload"].to_pylist():
+                raise ValueError("it burns")
+        yield from work(batches, job)
 
-    monkeypatch.setattr(messages, "rows", fragile)
+    work = task.work
+    monkeypatch.setattr(task, "work", fragile)
     said: list[str] = []
     pipeline.run(spark, data, threading.Event(), once=True, notice=said.append)
     assert rows_of(data, "select seq from messages order by seq") == [(1,), (3,)]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from hubbub.journal.table import SCHEMA
+from hubbub.pipeline.batches import _plain
 from hubbub.pipeline.layout import Fence, ahead, ends_at, grown
+from hubbub.pipeline.run import said_by
 from hubbub.pipeline.trial import Trial, Trials
 
 
@@ -117,3 +122,40 @@ def test_where_a_plan_of_sparks_ends() -> None:
     plan = 'v1\n{"batchWatermarkMs":0}\n{"v": 1, "parts": 2, "6f0c": 1234, "lost": 9999}'
     assert ends_at(plan) == 1234
     assert ends_at("") == 0
+
+
+def test_a_python_that_is_late_is_not_the_batch_s_fault(file: Path) -> None:
+    trials = Trials(file)
+    trials.begins(3)
+    assert [trials.late(True) for _ in range(6)] == [True] * 5 + [False]
+    trials.begins(3)
+    assert not Trials(file).now.spent
+    trials.ends(10)
+    trials.begins(4)
+    assert trials.late(False) and trials.now.begun == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "An exception was raised\nTraceback:\npyarrow.lib.ArrowTypeError: expected bytes, got list",
+        "Traceback:\nArrowTypeError: expected bytes, got list\n",
+    ],
+)
+def test_the_reason_is_the_error_and_no_traceback(error: str) -> None:
+    assert said_by(Exception(error)) == "ArrowTypeError: expected bytes, got list"
+
+
+def test_a_row_for_quarantine_may_be_no_text() -> None:
+    values = {
+        field.name: {"string": b"\xff", "binary": b"\xff"}.get(str(field.type)) for field in SCHEMA
+    }
+    numbers = {"seq": 7, "time": datetime(2026, 1, 1, tzinfo=UTC)}
+    columns = [
+        pa.array([value], pa.binary()).view(field.type)
+        if isinstance(value := values[field.name], bytes)
+        else pa.array([numbers.get(field.name)], field.type)
+        for field in SCHEMA
+    ]
+    row = _plain(pa.record_batch(columns, names=SCHEMA.names))
+    assert (row["seq"], row["topic"], row["payload"]) == (7, "\ufffd", b"\xff")

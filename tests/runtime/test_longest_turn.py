@@ -21,8 +21,11 @@ from hubbub.protocols.mqtt import codec
 from hubbub.runtime.node import Node
 from hubbub.runtime.socket import Socket
 from hubbub.wire.http import response
+from tests.runtime.turns import ASKED, serving
+from tests.runtime.turns import asked as asked_of
 
 MOST = 0.06  # seconds; on a quiet machine they are below 0.01
+EACH = 1e-4  # of one answer among many; what was not linear took three times that, and now a tenth
 
 
 class Longest:
@@ -108,6 +111,14 @@ async def test_many_names_of_smq(hub: Node, longest: Longest) -> None:
     heard = await asked(hub, *said, until=init + connack + 8_000 * ack + 3)
     assert heard.endswith(framed(13, b""))
     assert longest.seconds < MOST
+
+
+@pytest.mark.parametrize("name", list(ASKED)[2:])
+async def test_what_one_may_ask(tmp_path: Path, name: str) -> None:
+    """Each whole callback of the loop, with the tick: what nobody else is heard in."""
+    async with serving(tmp_path / "data") as hub:
+        took = await asked_of(hub, ASKED[name]())
+    assert took.longest < MOST and took.each < EACH
 
 
 async def many_queues(hub: Node, longest: Longest) -> None:

@@ -100,7 +100,7 @@ class DevTools:
         self._socket = socket
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        self._events: dict[str, asyncio.Future[None]] = {}
+        self._events: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
@@ -109,7 +109,7 @@ class DevTools:
             if "id" in message:
                 self._answers.pop(message["id"]).set_result(message)
             elif (waiting := self._events.pop(message["method"], None)) is not None:
-                waiting.set_result(None)
+                waiting.set_result(message.get("params", {}))
 
     async def ask(self, method: str, session: str = "", **parameters: Any) -> dict[str, Any]:
         number = next(self._numbers)
@@ -122,8 +122,8 @@ class DevTools:
         result: dict[str, Any] = message["result"]
         return result
 
-    def event(self, name: str) -> asyncio.Future[None]:
-        """Done at the next event of that name."""
+    def event(self, name: str) -> asyncio.Future[dict[str, Any]]:
+        """Done at the next event of that name, with what it says."""
         return self._events.setdefault(name, asyncio.get_running_loop().create_future())
 
     def stop(self) -> None:
@@ -170,6 +170,31 @@ class Page:
         if failure := done.get("exceptionDetails"):
             raise PageError(failure.get("exception", {}).get("description", failure["text"]))
         return done["result"].get("value")
+
+    @asynccontextmanager
+    async def tasks(self) -> AsyncIterator[list[float]]:
+        """In the end: processor time of each task of the page's main thread, in ms.
+
+        That is the task itself; the Long Tasks API counts what other programs take meanwhile.
+        """
+        found: list[float] = []
+        await self._tools.ask("Tracing.start", transferMode="ReturnAsStream", traceConfig={
+            "includedCategories": ["toplevel", "blink.user_timing"], "excludedCategories": ["*"],
+        })  # fmt: skip
+        await self.run("performance.mark('of this page')")
+        yield found
+        complete = self._tools.event("Tracing.tracingComplete")
+        await self._tools.ask("Tracing.end")
+        stream, text, ended = (await complete)["stream"], "", False
+        while not ended:
+            part = await self._tools.ask("IO.read", handle=stream)
+            text, ended = text + part["data"], part["eof"]
+        events = json.loads(text)["traceEvents"]
+        main = {(one["pid"], one["tid"]) for one in events if one["name"] == "of this page"}
+        found += [
+            one["tdur"] / 1000 for one in events
+            if "tdur" in one and (one["pid"], one["tid"]) in main
+        ]  # fmt: skip
 
     async def screenshot(self, file: Path) -> None:
         """Write what the page shows as PNG."""

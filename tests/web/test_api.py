@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import json
 import re
+import signal
 import socket
+import time
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -19,6 +21,7 @@ import pytest
 from hubbub.auth.passwords import add_user
 from hubbub.config.settings import Api, Journal, Limits, Queue, Settings
 from hubbub.core.limits import COMMIT_ROWS
+from hubbub.core.quotas import POOLS, SINKS
 from hubbub.errors import SettingError
 from hubbub.journal.frames import Frames
 from hubbub.journal.table import Table, frames_in
@@ -222,9 +225,12 @@ async def test_queries_of_users_are_their_own(serve: Serve, tmp_path: Path) -> N
 
 
 async def test_one_user_does_not_take_the_room_of_all_queries(
-    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serve: Serve,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(publishing, "QUERIES", 10)
+    monkeypatch.setitem(POOLS, SINKS, 10)
     users = tmp_path / "users"
     for user in ("ann", "bob"):
         add_user(users, user, b"secret")
@@ -232,14 +238,26 @@ async def test_one_user_does_not_take_the_room_of_all_queries(
         client.auth = httpx.BasicAuth("ann", "secret")
         codes = [(await post(client, counted(0, 1), f"q{one}/0/0"))[0] for one in range(3)]
         assert codes == [200, 200, 507]
+        code, said = await post(client, counted(0, 1), "q2/0/0")
+        assert code == 507 and "user 'ann' has 2 sink partitions" in said["detail"]
+        told = [one.message for one in caplog.records if "sink partitions" in one.message]
+        assert len(told) == 1, "a line a minute"
+        metrics = (await client.get("/metrics")).text
+        assert 'hubbub_quota_refused_total{pool="sink partitions"} 2' in metrics
         client.auth = httpx.BasicAuth("bob", "secret")
         assert (await post(client, counted(0, 1), "q/0/0"))[0] == 200
+    async with serve(password_file=str(users)) as client:  # the journal says whose they are
+        client.auth = httpx.BasicAuth("ann", "secret")
+        assert (await post(client, counted(0, 1), "q2/0/0"))[0] == 507
+        assert (await client.delete(f"{PUBLISH}/q0")).json() == {"forgotten": 1}
+        codes = [(await post(client, counted(0, 1), f"q{one}/0/0"))[0] for one in (2, 3)]
+        assert codes == [200, 507]
 
 
 async def test_names_that_nobody_checks_have_one_part_of_the_room_of_all_queries(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publishing, "QUERIES", 10)
+    monkeypatch.setitem(POOLS, SINKS, 10)
     async with serve() as client:
         codes = []
         for one in range(4):
@@ -447,6 +465,7 @@ async def test_every_part_of_a_message_arrives(serve: Serve, tmp_path: Path) -> 
         (b"{", "line 2: "),
         (b'{"payload": "x"}', "line 2: .*topic"),
         (b'{"topic": "a"}\n{"topic": "a/#"}', "line 3: 'a/#' is no topic"),
+        (b'{"topic": "a\\u0007"}', "is no topic"),
         (b'{"topic": "$SYS/x"}', "is no topic"),
         (b'{"topic": "$hub/taken/q/0"}', "is no topic"),
         (b'{"topic": "a", "qos": 3}', "line 2: .*qos"),
@@ -637,3 +656,27 @@ def test_so_many_requests_wait_for_their_answers(
     assert httpx.get(f"http://{hub.address}/healthz").text == "alive\n"
     said = (hub.data.parent / "hub.log").read_text()
     assert ("requests wait for their answers" in said) == (not answered)
+
+
+@pytest.mark.interop
+def test_who_asks_too_much_at_once_leaves_no_traceback(
+    start_hub: StartHub, tmp_path: Path
+) -> None:
+    """Each login takes a while: the connection is gone when its refusal is written."""
+    users = tmp_path / "users"
+    add_user(users, "ann", b"secret")
+    hub = start_hub("--set", f"password_file={users}")
+    head = b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic YTpi\r\n\r\n"
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", hub.port), 20) as sock:
+            with contextlib.suppress(OSError):
+                sock.sendall(head * 250)
+                while sock.recv(65536):
+                    pass
+    log = hub.data.parent / "hub.log"
+    until = time.monotonic() + 30
+    while log.read_text().count("was not let in") < 3 and time.monotonic() < until:
+        time.sleep(0.1)
+    hub.stop(signal.SIGTERM)
+    assert "requests wait for their answers" in log.read_text()
+    assert "Traceback" not in log.read_text()

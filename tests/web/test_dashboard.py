@@ -340,6 +340,7 @@ async def test_what_stays_is_ended_too(browser: Chromium, tmp_path: Path) -> Non
             await client.publish("kept", b"21", qos=1, retain=True)
         for raw in (b"caf\xe9", b"caf\xe8"):
             broker.queues.named(name_from_wire(raw))
+        broker.post(Message(name_from_wire(b"caf\xe9"), b"x"))
         async with opened(browser, node) as page:
             await page.run("""
                 await view("clients");
@@ -361,7 +362,11 @@ async def test_what_stays_is_ended_too(browser: Chromium, tmp_path: Path) -> Non
                 find("button", "Really cancel").click();
                 await until(() => !find("tbody tr", "later"));
                 await view("topics");
-                (await until(() => find("tbody tr", "kept"))).click();
+                const topic = () => document.querySelector("form input.mono").value;
+                (await until(() => find("tbody tr", "caf?"))).click();
+                await until(() => topic() === "" && find("p", "JSON cannot say it"));
+                find("tbody tr", "kept").click();
+                await until(() => topic() === "kept" && !find("p", "JSON cannot say it"));
                 (await until(() => find("button", "Clear …"))).click();
                 find("button", "Really clear").click();
                 await until(() => find("p", "nothing is retained"));

@@ -115,6 +115,19 @@ async def test_what_is_retained_is_cleared_and_who_is_subscribed_hears_it(tmp_pa
             assert (await anext(messages)).payload == b"" and "a/b" not in broker.state.retained
 
 
+async def test_who_is_away_hears_later_that_a_retained_message_is_cleared(tmp_path: Path) -> None:
+    async with served(tmp_path) as browser:
+        browser.node.broker.post(Message("a/b", b"x", 1, True))
+        url = f"mqtt://{browser.node.listeners[0].address}"
+        lasting: dict[str, Any] = {"client_id": "away", "clean": False, "session_expiry": 60}
+        async with hubbub.mqtt(url, **lasting) as client:
+            await client.subscribe("a/#", qos=1)
+            assert (await anext(client.messages())).payload == b"x"
+        await browser.http.delete("/api/v1/retained", params={"topic": "a/b"})
+        async with hubbub.mqtt(url, **lasting) as client:
+            assert (await anext(client.messages())).payload == b""
+
+
 async def test_a_delayed_message_is_cancelled_for_good(tmp_path: Path) -> None:
     async with served(tmp_path) as browser:
         broker = browser.node.broker

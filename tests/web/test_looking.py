@@ -29,7 +29,7 @@ from hubbub.core.message import Message
 from hubbub.runtime.node import Node
 from hubbub.web import looking
 from hubbub.web.app import Application
-from hubbub.web.looking import Tail, spoken
+from hubbub.web.looking import PURGED, Tail, spoken
 from tests.web.test_login import Browser
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -113,6 +113,15 @@ async def test_a_queue_is_looked_into_and_emptied(tmp_path: Path) -> None:
         assert gone.json() == {"purged": 1_200}
         assert not broker.state.queues["jobs"].messages
         assert (await browser.http.get("/api/v1/queue?name=none")).status_code == 404
+
+
+async def test_what_two_empty_at_once_is_counted_once(tmp_path: Path) -> None:
+    async with served(tmp_path) as browser:
+        for number in range(3 * PURGED):
+            browser.node.broker.post(Message("$queue/jobs", b"%d" % number, 1))
+        purge = browser.http.delete
+        gone = await asyncio.gather(*[purge("/api/v1/queue/messages?name=jobs") for _ in range(2)])
+        assert sum(one.json()["purged"] for one in gone) == 3 * PURGED
 
 
 async def test_one_topic_live(tmp_path: Path) -> None:

@@ -91,9 +91,9 @@ async def test_what_a_line_may_be_is_described(api: httpx.AsyncClient) -> None:
     assert line["additionalProperties"] is False
     nul = "a" + chr(0)
     for name, wrong, right in (
-        ("topic", "a/#", "a\r\n"), ("topic", nul, "$queue/x"), ("base64", "%", "AAEC"),
-        ("correlation", "AAE", "AAE="), ("reply_to", "+", "b"), ("subtopic", nul, "c"),
-        ("content_type", nul, "\x1b"),
+        ("topic", "a/#", "a b"), ("topic", nul, "$queue/x"), ("topic", "a\r\n", "\u00e9"),
+        ("base64", "%", "AAEC"), ("correlation", "AAE", "AAE="), ("reply_to", "+", "b"),
+        ("reply_to", "\x9b", ""), ("subtopic", nul, "c"), ("content_type", nul, "\x1b"),
     ):  # fmt: skip
         for value, valid in ((wrong, False), (right, True)):
             answer = await api.post("/api/v1/publish", json={"topic": "t", name: value})
@@ -116,3 +116,16 @@ async def test_ids_takes_one_of_two(api: httpx.AsyncClient) -> None:
     for given in ({"topic": "a"}, {"topic": "a", "subtopic": "b"}, {}):
         answer = await api.delete("/api/v1/ids", params=given)
         assert (answer.status_code == 400) == (len(given) != 1), answer.text
+
+
+async def test_a_wrong_method_is_told_the_right_ones(api: httpx.AsyncClient) -> None:
+    for path, item in (await api.get(openapi.PATH)).json()["paths"].items():
+        takes = {method.upper() for method in item}
+        for method in {"GET", "POST", "PUT", "DELETE", "PATCH"} - takes:
+            answer = await api.request(method, re.sub(r"\{\w+\}", "a", path))
+            assert answer.status_code == 405, (method, path)
+            assert set(answer.headers["allow"].split(", ")) - {"HEAD"} == takes, (method, path)
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert method in answer.json()["detail"]
+    wrong = await api.put("/metrics")
+    assert (wrong.status_code, wrong.text) == (405, "expected GET, HEAD here, got PUT\n")

@@ -199,6 +199,20 @@ def test_no_secret_stays_in_the_table_of_known_headers(name: str) -> None:
         assert any(header.encode() in known for known in http._KNOWN) is kept
 
 
+def test_a_target_is_plain_by_all_that_is_in_it() -> None:
+    """What was found of one is remembered, without the digits that it ends with."""
+    head = b" HTTP/1.1\r\nX: plain\r\n\r\n"
+    list(Requests(HEAD, BODY).feed(b"GET /" + head))
+    for target in (b"/a/1", b"/a/2", b"/a/", b"/a"):
+        assert http.known_request(b"GET " + target + head, BODY) is not None
+    for target in (b"/a/\x7f1", b"/a\x001", b"/a/ 1", b'/a/"', b"/\xff/1"):
+        for _ in range(2):
+            assert http.known_request(b"GET " + target + head, BODY) is None
+    for number in range(3_000):
+        assert http.known_request(b"GET /b%dc" % number + b"x" * (number % 300) + head, BODY)
+    assert len(http._PLAIN) <= 1_000 and max(map(len, http._PLAIN)) <= 128
+
+
 def test_a_response() -> None:
     assert response(200, b"hi") == b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"
     said = response(403, b"", (("retry-after", "1"),), close=True)

@@ -224,20 +224,23 @@ def export(
     if str(file) == "-":
         count = write(frames, start, end, sys.stdout.buffer)
     else:
-        with open(file, "wb") as out:
+        with exchange.replaced(file) as out:
             count = write(frames, start, end, out)
     print(f"{count:,} rows, {start + 1} to {end}", file=sys.stderr)
 
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote; - is stdin.")],
     data: Data = _DATA,
 ) -> None:
-    """Make a journal of exported rows, in an empty directory."""
+    """Make a journal of exported rows, in an empty directory.
+
+    Every row is checked. If one is wrong the exit code is 1, and nothing is left.
+    """
     from hubbub.journal import exchange
 
-    with open(file, "rb") as source:
+    with open(0 if str(file) == "-" else file, "rb", closefd=str(file) != "-") as source:
         first, last = exchange.import_rows(exchange.rows_in(source), data)
     print(f"rows {first} to {last} are in {data}")
     if first > 1:

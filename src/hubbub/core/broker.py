@@ -327,6 +327,7 @@ class Broker(Context):
         Sessions that are away are made by their protocols; what is due was due meanwhile.
         """
         by_name = {protocol.name: protocol for protocol in protocols}
+        self.queues.recover()
         for queue in list(self.state.queues.values()):
             self.queues.adopt(queue)
         self.delays.recover()
@@ -343,7 +344,9 @@ class Broker(Context):
         for seq, group in sorted(self.state.on_loan):
             self.groups.give_again(seq, group)
         for will in list(self.state.wills.values()):
-            by_name[will.protocol.decode()].publish_will(will)
+            protocol = by_name.get(will.protocol.decode())
+            if protocol is not None:
+                protocol.publish_will(will)
 
     def revive(self, session: Session) -> None:
         """A session that is away takes its place in the routes again."""

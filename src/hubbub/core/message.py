@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from hubbub.core.session import Session
 
 
+# A property of what names a request as answered (`answers`) and is not its answer: it goes
+# elsewhere than the asker said, or its sender may not serve there.
+ASIDE: Final = "aside"
 ASKED: Final = "asked"  # the property of a copy: the seq of the request that it is one of
 # The property of a retained message: the user who published it, and at which listener.
 PUBLISHER: Final = "hub-publisher"

@@ -73,7 +73,8 @@ class Queue(Session):
     restart. `leased`: id -> the consumer that has the message,
     `ends`: id -> when that is over (monotonic seconds), soonest first, if it ever is; `aside`: ids
     of messages that none of its present consumers can take, out of the way of the others;
-    `delivered`: id -> how often it was leased, if that is counted. `expiring`: a heap of (UTC
+    `delivered`: id -> how often it was leased, if that is counted; `answers`: id -> the row of the
+    answer that a queue has, which ends it at the start after a crash. `expiring`: a heap of (UTC
     microseconds, id). `bytes` are those of the payloads. `enter` writes the rows of what comes
     in; the broker sets it. `cached_in`: where routes to it are kept. `row` is the seq of the row
     that made it, 0 if that was before a start.
@@ -102,6 +103,7 @@ class Queue(Session):
         self.leased: dict[int, Session] = {}
         self.ends: dict[int, float] = {}
         self.delivered: dict[int, int] = {}
+        self.answers: dict[int, int] = {}
         self.expiring: list[tuple[int, int]] = []
         self.enter: Entrance | None = None
         self.cached_in: dict[int, dict[bytes, Route]] = {}
@@ -156,6 +158,8 @@ class Queue(Session):
             self.end_lease(number, seq)
         if self.delivered:
             self.delivered.pop(number, None)
+        if self.answers:
+            self.answers.pop(number, None)
         return seq
 
     def _pack(self) -> None:

@@ -19,11 +19,12 @@ from hubbub.core.context import Context
 from hubbub.core.latency import Calls
 from hubbub.core.limits import (
     ENDED_QUEUES,
+    IDS_AHEAD,
     QUEUE_BYTES,
     QUEUE_MESSAGES,
     READER_SECONDS,
 )
-from hubbub.core.message import SPELLED, Message, Run, row_of, run_of
+from hubbub.core.message import ASIDE, SPELLED, Message, Run, row_of, run_of
 from hubbub.core.overdue import Overdue
 from hubbub.core.queue import PLAIN, PROTOCOL, Queue, QueueSettings, Reader
 from hubbub.core.quotas import NAMED
@@ -47,7 +48,8 @@ class Queues:
     """Their bounds, and who waits for queues that are not there.
 
     `expecting`: consumers of destroyed ones, `awaiting`: readers of any that may yet begin. `fail`
-    tells an asker that nobody can take its request; the replies set it.
+    tells an asker that nobody can take its request; the replies set it. `ahead`: the seq of the row
+    that says that ids are told before they are durable, 0 = none of this hub says so.
     """
 
     fail: Failed
@@ -60,6 +62,7 @@ class Queues:
         self.max_bytes = QUEUE_BYTES
         self.expecting: dict[str, deque[Subscription]] = {}
         self.awaiting: dict[str, dict[Reader, None]] = {}
+        self.ahead = 0
         self._looking: set[Queue] = set()
 
     def named(
@@ -104,6 +107,48 @@ class Queues:
     def _create(self, name: str, number: int, properties: bytes) -> None:
         row = Row(0, 0, schema.CREATE, topic=column_of(QUEUE + name), number=number)
         self.broker.change(row._replace(properties=properties))
+
+    def runs_ahead(self, queue: Queue) -> bool:
+        """Whether ids of messages in the queue may be told before their rows are durable.
+
+        A crash loses such rows, and then nobody may ever get these ids: the next start passes
+        over as many as may have been told (`State._ahead`). So that is in the journal before.
+        """
+        log = self.broker.log
+        if not self.ahead:
+            self.ahead = self._say_ahead(IDS_AHEAD)
+        durable = log.durable
+        return max(self.ahead, queue.row) <= durable and log.position - durable <= IDS_AHEAD
+
+    def recover(self) -> None:
+        """Before anything enters a queue: pass over ids that may have been told and were lost.
+
+        After a crash what was answered is over: that it was acknowledged too may have been lost.
+        """
+        if not self.broker.state.ahead:
+            return
+        self.ahead = self._say_ahead(IDS_AHEAD)
+        for queue in self.broker.state.queues.values():
+            for number in list(queue.answers):
+                self.acknowledge(queue, number, self.broker.itself)
+
+    def is_over(self, queue: Queue, number: int) -> bool:
+        """Whether a crash that loses its acknowledgement gives a message to nobody again.
+
+        It was answered for good, which the next start then goes by (`recover`); or who had it for
+        itself alone is gone with the crash.
+        """
+        durable = self.broker.log.durable
+        answered = 0 < queue.answers.get(number, 0) <= durable and 0 < self.ahead <= durable
+        return answered or queue.owner != ""
+
+    def close(self) -> None:
+        """The hub ends in order: no id was told but of rows before this one."""
+        if self.ahead:
+            self._say_ahead(0)
+
+    def _say_ahead(self, number: int) -> int:
+        return self.broker.change(Row(0, 0, schema.AHEAD, number=number))
 
     def wait_at(self, name: str, reader: Reader) -> None:
         """Tell the reader what comes into the queue of that name, now or when it exists."""
@@ -262,7 +307,8 @@ class Queues:
     def _send(self, queue: Queue, message: Message) -> None:
         """The message is only here, so its row is that of the queue too."""
         number = queue.next
-        answered = self._answered(message)
+        asked = self._asked(message)
+        answered = asked[0].messages[asked[1]] if asked is not None else 0
         if answered:
             self.calls.answered(answered)
         row = row_of(message, schema.SEND, answered, number)
@@ -271,6 +317,8 @@ class Queues:
             row = row._replace(topic=column_of(queue.client), expires=expires)
         seq = self.broker.log.append(row)
         queue.add(number, seq, len(message.payload), expires)
+        if asked is not None:
+            asked[0].answers[asked[1]] = seq
         if message.reply_to:
             self.calls.asked(seq)
 
@@ -297,13 +345,13 @@ class Queues:
         latest = self.broker.clock.stamp() + int(queue.settings.expires * 1e6)
         return min(message.expires or latest, latest)
 
-    def _answered(self, message: Message) -> int:
-        """The seq of the request that a message answers, 0 if it is none or long gone."""
+    def _asked(self, message: Message) -> tuple[Queue, int] | None:
+        """Queue and id of the request that a message answers, None if it is none or long gone."""
         answers = message.properties.get("answers") if message.properties else None
-        if not isinstance(answers, list):
-            return 0
+        if not isinstance(answers, list) or (message.properties and ASIDE in message.properties):
+            return None
         queue = self.broker.state.queues.get(answers[0])
-        return queue.messages.get(answers[1], 0) if queue is not None else 0
+        return (queue, answers[1]) if queue is not None and answers[1] in queue.messages else None
 
     def consume(self, name: str, subscription: Subscription) -> None:
         """A session takes part in the competition for a queue, which begins if there is none."""

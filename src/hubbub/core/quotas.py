@@ -9,6 +9,7 @@
     bytes of subscriptions  SUBSCRIPTION_BYTES and the filter  a client subscribes
     retained bytes        payloads of retained messages       one is to be retained
     open requests         requests with a reply id            one is published, and is to get its id
+    sink partitions       those of queries that publish       the first batch of one comes
 
 Who is nobody in particular counts as its address, and so does a user whose name nobody checked.
 What the hub does by itself counts for nobody. What was taken is given back when it ends; what is
@@ -31,6 +32,7 @@ from hubbub.core.limits import (
     QUEUES,
     RETAINED_BYTES,
     SHARE,
+    SINK_PARTITIONS,
     SUBSCRIBED_BYTES,
     SUBSCRIPTION_BYTES,
     TOPIC_IDS,
@@ -43,13 +45,14 @@ NAMED: Final = "queues"
 REQUESTS: Final = "open requests"
 RETAINED: Final = "retained bytes"
 SESSIONS: Final = "lasting sessions"
+SINKS: Final = "sink partitions"
 SUBSCRIBED: Final = "bytes of subscriptions"
 SUBTOPICS: Final = "sub-topic ids"
 TOPICS: Final = "topic ids"
 
 POOLS: Final = {
     DELAYED: DELAYED_MESSAGES, NAMED: QUEUES, REQUESTS: OPEN_REPLIES, RETAINED: RETAINED_BYTES,
-    SESSIONS: LASTING_SESSIONS,
+    SESSIONS: LASTING_SESSIONS, SINKS: SINK_PARTITIONS,
     SUBSCRIBED: SUBSCRIBED_BYTES, SUBTOPICS: TOPIC_IDS, TOPICS: TOPIC_IDS,
 }  # fmt: skip
 BEFORE: Final = "before the start"  # whose address nobody knows; counts for nobody

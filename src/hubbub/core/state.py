@@ -99,7 +99,8 @@ class State:
     """Sessions by (protocol, client), queues by name, retained messages by topic, and names.
 
     `kept`: what each retained message takes, `kept_bytes` all of them. `on_loan`: messages of a
-    shared subscription, by seq and filter, that members have who end with the hub.
+    shared subscription, by seq and filter, that members have who end with the hub. `ahead`: so many
+    ids above those that are known may have been told (`Queues.runs_ahead`).
     """
 
     def __init__(self) -> None:
@@ -107,6 +108,7 @@ class State:
         self.queues: dict[str, Queue] = {}
         self.ended_queues: dict[str, int] = {}
         self.queue_floor = 0
+        self.ahead = 0
         self.retained: dict[str, int] = {}
         self.kept: dict[str, Kept] = {}
         self.kept_bytes = 0
@@ -141,6 +143,7 @@ class State:
             schema.TAKEN: self._taken,
             schema.REFUSED: _nothing,
             schema.MANAGED: _nothing,
+            schema.AHEAD: self._ahead,
         }
 
     def apply(self, row: Row) -> None:
@@ -296,6 +299,16 @@ class State:
             self.ended_queues.clear()
             self.queue_floor = row.number
 
+    def _ahead(self, row: Row) -> None:
+        """A hub begins to tell ids early, or ends with all of them durable.
+
+        If it begins and the one before did not end so, ids were told whose rows are lost.
+        """
+        if row.number:
+            for queue in self.queues.values():
+                queue.next += self.ahead
+        self.ahead = row.number
+
     def queue_at(self, topic: str) -> Queue | None:
         """The queue that is meant by the name of a topic, if it is there."""
         return self.queues.get(topic[len(QUEUE) :]) if topic.startswith(QUEUE) else None
@@ -347,6 +360,8 @@ class State:
             queue.add(row.number, row.ref, properties.get("bytes", 0), row.expires)
             if "delivered" in properties:
                 queue.delivered[row.number] = properties["delivered"]
+            if "answered" in properties:
+                queue.answers[row.number] = row.ref
             return
         if row.protocol == _SHARED:
             self.on_loan.add((row.ref, name_of(row.client)))
@@ -365,6 +380,15 @@ class State:
         queue = self.queue_at(name_of(row.topic))
         if queue is not None:
             queue.add(row.number, row.seq, len(row.payload), row.expires)
+        if row.ref:
+            self._answered(row)
+
+    def _answered(self, row: Row) -> None:
+        """A request is answered for good: at the next start it is over, acknowledged or not."""
+        answers = json.loads(row.properties or b"{}").get("answers", [])
+        queue = self.queues.get(answers[0]) if len(answers) == 2 else None
+        if queue is not None and queue.messages.get(answers[1]) == row.ref:
+            queue.answers[answers[1]] = row.seq
 
     def _deliver(self, row: Row) -> None:
         """Leases are not state, a restart ends them; how many there were may be."""
@@ -445,6 +469,8 @@ class State:
             yield will._replace(seq=0)
         for seq, group in sorted(self.on_loan):
             yield Row(0, 0, schema.QUEUED, _SHARED, column_of(group), ref=seq, number=1)
+        if self.ahead:
+            yield Row(0, 0, schema.AHEAD, number=self.ahead)
         if self.queue_floor:
             yield Row(0, 0, schema.DESTROY, topic=_QUEUE, number=self.queue_floor)
         for name, first in self.ended_queues.items():
@@ -544,6 +570,8 @@ def queue_rows(queue: Queue) -> Iterator[Row]:
         said: dict[str, object] = {"bytes": size}
         if number in queue.delivered:
             said["delivered"] = queue.delivered[number]
+        if number in queue.answers:
+            said["answered"] = True
         yield Row(
             0, 0, schema.QUEUED, protocol, client, ref=seq, number=number,
             expires=expires.get(number, 0), properties=properties_column(said),

@@ -46,8 +46,11 @@ def client_number(name: str) -> int:
 
 
 def is_name(name: str) -> bool:
-    """Whether a message can be published to it by clients that know wildcards."""
-    return is_text(name) and "+" not in name and "#" not in name
+    """Whether a message can be published to it by clients that know wildcards.
+
+    Not one with control characters: libmosquitto ends the connection over which it gets that.
+    """
+    return is_text(name) and "+" not in name and "#" not in name and is_plain(name)
 
 
 def delayed_topic(name: str) -> tuple[int, str]:

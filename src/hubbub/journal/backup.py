@@ -40,7 +40,7 @@ def backup(source: Path, target: Path, link: bool, progress: Progress = lambda s
     """Copy the journal in `source` to the new directory `target`; return its last row.
 
     `link`: finished files become hard links, on the same file system. Raises DirectoryError if
-    `target` is there already, JournalError if there is no journal, UnreadableError if the machine
+    `target` is there already or `source` holds no journal, UnreadableError if the machine
     cannot read or write now.
     """
     with told(target):
@@ -79,8 +79,9 @@ def restore(
 ) -> Restored:
     """Copy a backup into `target`, which is empty, not there, or holds a restore that stopped.
 
-    Raises JournalError, and writes nothing, if the backup is damaged; with `force` only if a hub
-    could not start on it. UnreadableError if the machine cannot read or write now.
+    Raises DirectoryError if there is none; JournalError, and writes nothing, if it is damaged,
+    with `force` only if a hub could not start on it; UnreadableError if the machine cannot read
+    or write now.
     """
     with told(target):
         return _restore(directory_of(source), target, progress, force)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from hubbub.errors import HubbubError, JournalError
+from hubbub.errors import DirectoryError, HubbubError, JournalError
 from hubbub.journal import frame
 from hubbub.journal.content import Content, told, unreadable
 from hubbub.journal.frame import TORN, WHOLE, Frame
@@ -67,9 +67,9 @@ class Verdict(NamedTuple):
 
 
 def directory_of(path: Path) -> Directory:
-    """The journal in that directory; JournalError if there is none."""
+    """The journal in that directory; DirectoryError if there is none."""
     if not (path / "format").exists():
-        raise JournalError(f"{path} holds no journal: there is no file {path / 'format'}")
+        raise DirectoryError(f"{path} holds no journal: there is no file {path / 'format'}")
     return Directory(path)
 
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from hubbub.errors import JournalError, OffsetError
-from hubbub.journal import frame
+from hubbub.journal import frame, names
 from hubbub.journal.arrow import BATCH
 from hubbub.journal.content import HEADER_BYTES, Content, unreadable
 from hubbub.journal.frame import WHOLE, Frame
@@ -107,9 +107,7 @@ class Frames:
         except FileNotFoundError:
             return first  # removed since it was listed, or there is none
 
-    def between(
-        self, after: int, upto: int, check: bool = True
-    ) -> Iterator[tuple[bytes, Frame]]:
+    def between(self, after: int, upto: int, check: bool = True) -> Iterator[tuple[bytes, Frame]]:
         """The frames that hold rows with after < seq <= upto, in order, each with bytes that it
         lies in, at the place it says.
 
@@ -151,6 +149,25 @@ class Frames:
             position = found.last
             if position >= limit:
                 return  # what follows may be written just now, or be cut
+
+    def spans(
+        self, after: int, upto: int, among: Callable[[list[bytes]], bool]
+    ) -> Iterator[tuple[int, int]]:
+        """The range without the segments that have no topic that is wanted, as ranges.
+
+        `among` tells whether one of the topics that a segment has is wanted. A segment of which
+        they are not known stays in.
+        """
+        for first, following in self._directory.spans():
+            if first > upto:
+                break
+            if following > after + 1 and (listed := names.read(self._directory, first, following)):
+                if listed.listed and not among(listed.listed.split(b"\0")[1:-1]):
+                    if after < first - 1:
+                        yield after, first - 1
+                    after = max(after, following - 1)
+        if after < upto:
+            yield after, upto
 
     def within(self, after: int, upto: int, most: int) -> int:
         """The last seq <= upto for which the rows behind `after` carry no more than `most` bytes.

@@ -9,10 +9,12 @@
     +----------+--------+----------+---------+---------+---------+--------------------------+
 
 The CRC is over all that follows it. `bytes` is the size of the names, 0 if they are too many to be
-listed. `time` is that of the first row. `history`, which reads these files, also writes them, when
-it has looked through a segment without finding enough: what recording does for them is nothing, and
-what was looked through once is not looked through again. They say nothing that the rows do not: one
-that is missing, damaged or of another segment is passed over. No hub needs them.
+listed. `time` is that of the first row. The roller writes them when it compresses a segment and
+has its names in hand; those of younger ones `history`, when it has looked through a segment without
+finding enough: what recording does for them is nothing, and what was looked through once is not
+looked through again. `history` and Spark's readers pass over segments by them. They say nothing
+that the rows do not: one that is missing, damaged or of another segment is passed over. No hub
+needs them.
 """
 
 from __future__ import annotations

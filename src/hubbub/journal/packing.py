@@ -8,11 +8,15 @@ else of the journal works as ever.
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, NamedTuple
 
 from hubbub.journal import frame
 from hubbub.journal.content import Content
 from hubbub.journal.frame import Frame
 from hubbub.schema import Row
+
+if TYPE_CHECKING:
+    import pyarrow
 
 
 def possible() -> bool:
@@ -20,7 +24,15 @@ def possible() -> bool:
     return find_spec("pyarrow") is not None
 
 
-def packed(content: Content, frames: list[Frame]) -> bytearray:
+class Packed(NamedTuple):
+    """A compressed frame, what stands in its column `topic`, and the time of its first row."""
+
+    data: bytearray
+    topics: set[bytes]
+    time: int
+
+
+def packed(content: Content, frames: list[Frame]) -> Packed:
     """One compressed frame of the rows of these."""
     import pyarrow
 
@@ -39,9 +51,9 @@ def packed(content: Content, frames: list[Frame]) -> bytearray:
     messages.read_next_message()  # the schema, which lies in the file's header
     message = messages.read_next_message().serialize().to_pybytes()
     state = frame.STATE if any(found.flags & frame.STATE for found in frames) else 0
-    return frame.seal(
-        [message], frames[0].first, frames[-1].last, batch.num_rows, state | frame.COMPRESSED
-    )
+    flags = state | frame.COMPRESSED
+    sealed = frame.seal([message], frames[0].first, frames[-1].last, batch.num_rows, flags)
+    return Packed(sealed, *_topics(batch))
 
 
 def rows_of(content: Content, found: Frame) -> list[Row]:
@@ -63,14 +75,17 @@ def rows_in(data: bytes, found: Frame) -> list[Row]:
 
 def topics(content: Content, found: Frame) -> tuple[set[bytes], int]:
     """What stands in the column `topic` of a compressed frame, and the time of its first row."""
-    import pyarrow
-
     from hubbub.journal.table import some_columns
 
     data = content.around(found.at, found.size)[0]
-    few = some_columns(data, content.placed(found), ("time", "topic"))
-    begin = few.column("time").cast(pyarrow.int64())[0].as_py()
-    return set(few.column("topic").cast(pyarrow.binary()).unique().to_pylist()), begin
+    return _topics(some_columns(data, content.placed(found), ("time", "topic")))
+
+
+def _topics(batch: pyarrow.RecordBatch) -> tuple[set[bytes], int]:
+    import pyarrow
+
+    begin = batch.column("time").cast(pyarrow.int64())[0].as_py()
+    return set(batch.column("topic").cast(pyarrow.binary()).unique().to_pylist()), begin
 
 
 def rows_of_topics(content: Content, found: Frame, wanted: set[bytes]) -> list[Row]:

@@ -32,8 +32,8 @@ from hubbub.journal.segments import FORMAT, Directory, committed_bytes
 def repair(directory: Directory, dry_run: bool, say: Callable[[str], None]) -> None:
     """Mend what can be mended; `say` is called with each step.
 
-    Raises DirectoryError if a hub runs here or the files are of another version, UnreadableError
-    if the machine cannot read or write now, JournalError if there is no journal.
+    Raises DirectoryError if a hub runs here, the files are of another version or there are none,
+    UnreadableError if the machine cannot read or write now.
     """
     suspect_of(directory.path)
     with told(directory.path):

@@ -33,7 +33,7 @@ from typing import Final, NamedTuple
 from hubbub.core.limits import COMMIT_ROWS, FRAME_BYTES, RESERVE_BYTES
 from hubbub.core.state import State
 from hubbub.errors import HubbubError, JournalError
-from hubbub.journal import files, frame, packing
+from hubbub.journal import files, frame, names, packing
 from hubbub.journal.content import HEADER_BYTES, Content, Header, unreadable
 from hubbub.journal.disk import FULL
 from hubbub.journal.files import Replacement, write_at
@@ -120,9 +120,7 @@ def fold_anew(directory: Directory) -> int:
         return _fold(directory, 0, [], filled) if filled else 0
 
 
-def _fold(
-    directory: Directory, before: int, snapshot: list[Source], segments: list[Source]
-) -> int:
+def _fold(directory: Directory, before: int, snapshot: list[Source], segments: list[Source]) -> int:
     state = State()
     for source in snapshot:
         for found in source.frames:
@@ -141,9 +139,7 @@ def _apply(state: State, rows: list[Row]) -> None:
         state.apply(row)
 
 
-def _snapshot(
-    directory: Directory, stack: contextlib.ExitStack
-) -> tuple[int, list[Source]]:
+def _snapshot(directory: Directory, stack: contextlib.ExitStack) -> tuple[int, list[Source]]:
     """The newest whole snapshot. Damaged ones are set aside; one that the disk cannot read stays,
     if there is another to go on from.
     """
@@ -304,13 +300,20 @@ def compress(directory: Directory, first: int, following: int) -> None:
     with Content(path) as content:
         header = content.header()
         assert header is not None, "the file was healed"
+        topics: set[bytes] = set()
+        begin = rows = 0
         with Replacement(path) as new:
             end = HEADER_BYTES
             for part in _joined(content.rows_frames(following)):
                 packed = packing.packed(content, part)
-                _portion(new.fd, packed, end)
-                end += len(packed)
+                _portion(new.fd, packed.data, end)
+                end += len(packed.data)
+                topics |= packed.topics
+                begin = begin or packed.time
+                rows += part[-1].last + 1 - part[0].first
             write_at(new.fd, header._replace(sealed=end).encode(), 0)
+    if rows == following - first:  # what is missing may be put back
+        names.write(directory, first, following, topics, begin)
 
 
 def _joined(frames: list[Frame], most: int = PACKED_ROWS) -> Iterator[list[Frame]]:

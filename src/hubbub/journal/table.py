@@ -9,7 +9,7 @@ nowhere else. Needs no hub; never writes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -41,11 +41,16 @@ class Shelf(Protocol):
     def between(
         self, after: int, upto: int, check: bool = True
     ) -> Iterator[tuple[bytes, Frame]]: ...
+    def spans(
+        self, after: int, upto: int, among: Callable[[list[bytes]], bool]
+    ) -> Iterator[tuple[int, int]]: ...
     def within(self, after: int, upto: int, most: int) -> int: ...
 
 
 class Choice(Protocol):
-    """Which rows are wanted, by a few columns."""
+    """Which rows are wanted, by a few columns; `among`: whether one of these topics is."""
+
+    def among(self, topics: list[bytes]) -> bool: ...
 
     def mask(self, batch: pyarrow.RecordBatch) -> pyarrow.BooleanArray | None: ...
 
@@ -67,12 +72,18 @@ def batch_of(data: bytes, found: Frame) -> pyarrow.RecordBatch:
     Raises JournalError for one that is right by its checksum only: Arrow believes what a batch
     says of itself, and reads where that points to.
     """
+    return _whole(data, found, tuple(SCHEMA.names))
+
+
+def _whole(data: bytes, found: Frame, names: tuple[str, ...]) -> pyarrow.RecordBatch:
+    """These columns, checked."""
     message = pyarrow.py_buffer(data).slice(
         found.at + frame.HEADER.size, found.size - frame.HEADER.size
     )
     try:
         batch = pyarrow.ipc.read_record_batch(message, SCHEMA)
-        _check(batch)
+        batch = batch if len(names) == len(SCHEMA) else batch.select(names)
+        check(batch)
     except (pyarrow.ArrowException, OSError) as error:
         raise _forged(found, str(error)) from None
     if batch.num_rows != found.rows:
@@ -80,7 +91,7 @@ def batch_of(data: bytes, found: Frame) -> pyarrow.RecordBatch:
     return batch
 
 
-def _check(batch: pyarrow.RecordBatch) -> None:
+def check(batch: pyarrow.RecordBatch) -> None:
     """Raise ArrowInvalid unless every place in it lies in it. Texts may be any bytes."""
     try:
         batch.validate(full=True)
@@ -108,12 +119,10 @@ def plain_column(column: pyarrow.Array) -> list[Any]:
     return values
 
 
-def some_columns(
-    data: bytes, found: Frame, names: tuple[str, ...]
-) -> pyarrow.RecordBatch:
+def some_columns(data: bytes, found: Frame, names: tuple[str, ...]) -> pyarrow.RecordBatch:
     """These columns of a whole frame; of a compressed one nothing else is decompressed."""
     if not found.flags & frame.COMPRESSED:
-        return batch_of(data, found).select(names)
+        return _whole(data, found, names)
     message = memoryview(data)[found.at + frame.HEADER.size : found.at + found.size]
     fields = [SCHEMA.get_field_index(name) for name in names]
     options = pyarrow.ipc.IpcReadOptions(included_fields=fields)
@@ -157,9 +166,15 @@ class Table:
     ) -> Iterator[pyarrow.RecordBatch]:
         """The rows with after < seq <= upto, in order; with a choice, only what it wants.
 
-        Frames without a wanted row are not decoded. Raises OffsetError if some rows are gone or
+        Frames without a wanted row are not decoded; segments without a wanted topic are not read,
+        if their topics are listed (`journal.names`). Raises OffsetError if some rows are gone or
         not yet there, JournalError if they are damaged.
         """
+        spans = [(after, upto)] if choice is None else self.shelf.spans(after, upto, choice.among)
+        for start, end in spans:
+            yield from self._read(start, end, choice)
+
+    def _read(self, after: int, upto: int, choice: Choice | None) -> Iterator[pyarrow.RecordBatch]:
         position = after
         for data, found in self.shelf.between(after, upto):
             self._gap(position, found.first - 1)

@@ -18,9 +18,12 @@ who listed the directories before the exchange and looks into them after it find
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final, NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
@@ -34,9 +37,9 @@ from hubbub.pipeline.places import read_payloads_of, settle
 from hubbub.pipeline.rules import Rules
 from hubbub.pipeline.sql import closed
 from hubbub.pipeline.sql import opened as _opened
-from hubbub.pipeline.tables import ALL, TABLES, messages, traffic, typed
+from hubbub.pipeline.tables import ALL, TABLES, messages, typed
 from hubbub.pipeline.tables.messages import MESSAGE
-from hubbub.pipeline.tables.table import Moment, Spanning, Table, arrow, clock, ddl
+from hubbub.pipeline.tables.table import Moment, Spanning, Summed, Table, arrow, clock, ddl
 
 _NEVER: Final = "9999-12-31"
 POSSIBLE: Final = tuple(
@@ -61,7 +64,7 @@ def backfill(
     """
     own = {one.name: typed.table_of(one) for one in rules.table}
     table = own.get(name) or next((one for one in TABLES if one.name == name), None)
-    if name not in (*POSSIBLE, *own) or not isinstance(table, Table | Spanning):
+    if name not in (*POSSIBLE, *own) or not isinstance(table, Table | Spanning | Summed):
         possible = ", ".join((*POSSIBLE, *own))
         raise SettingError(f"{name} cannot be computed from messages: expected one of {possible}")
     progress = layout.stands()
@@ -78,7 +81,7 @@ def backfill(
 def _make(
     spark: SparkSession,
     layout: Layout,
-    table: Table | Spanning,
+    table: Table | Spanning | Summed,
     rules: Rules,
     progress: Progress,
     discard: bool,
@@ -103,7 +106,7 @@ def _make(
         else:
             whole = (
                 _first_whole(past, before, _opened(spark, layout, table, progress))
-                if table is traffic.TABLE
+                if isinstance(table, Summed)
                 else _first_after(past, before, column)
             )
             kept = before.where(F.col(column) < whole)
@@ -164,12 +167,26 @@ def _first_after(past: DataFrame, before: DataFrame, column: str) -> Expression:
 
 
 def _spanning(
-    spark: SparkSession, table: Spanning, past: DataFrame, rules: Rules, progress: Progress
+    spark: SparkSession, table: Spanning | Summed, past: DataFrame, rules: Rules, progress: Progress
 ) -> tuple[DataFrame, DataFrame]:
     """Closed rows with their group, and open ones."""
-    until = F.lit(progress.time).cast("timestamp")
-    nothing = spark.createDataFrame([], ddl((*table.columns, *table.memory)))
-    made = table.rows(past, nothing, Moment(until, rules))
+    if isinstance(table, Summed):
+        until = datetime.fromisoformat(progress.time).replace(tzinfo=UTC)
+        whole = partial(_whole, table=table, until=until, rules=rules)
+        made = table.sums(past, rules).mapInArrow(whole, f"{ddl(table.columns)}, open boolean")
+    else:
+        nothing = spark.createDataFrame([], ddl((*table.columns, *table.memory)))
+        end = F.lit(progress.time).cast("timestamp")
+        made = table.rows(past, nothing, Moment(end, rules))
     found = made.withColumn("batch_id", F.lit(0).cast("bigint"))
     closed = found.where("NOT open").drop("open", *(one.name for one in table.memory))
     return closed, found.where("open").drop("open", "batch_id")
+
+
+def _whole(
+    batches: Iterable[pa.RecordBatch], table: Summed, until: datetime, rules: Rules
+) -> Iterator[pa.RecordBatch]:
+    """Sums that are whole already, and which of them are open."""
+    for batch in batches:
+        parts = pa.Table.from_batches([batch]).cast(arrow(table.columns))
+        yield from table.summed(parts, until, rules).to_batches()

@@ -2,24 +2,27 @@
 
 The order of a batch is in `Batches.write` and nowhere else:
 
-    messages · readings · the other tables · alerts · then the progress
+    messages and what is made with them · tables of the user · the folded tables · alerts ·
+    then the progress
 
-The rows of the journal are read once for `messages`, and counted in passing; what is made of
-messages is made of the rows that this wrote, which Spark reads back ten times as fast. What is
-folded is folded here, row after row, of rows that are read here: a second look by Spark takes
-several times as much. A table is written only if the batch has rows that concern it. Alerts are
-published once all is written, and again if the batch runs again: the hub knows which it took.
+On a disk tasks of Spark make `messages`, and all that needs no more, in one go (`pipeline.task`),
+and count in passing. Elsewhere only Spark can write: it reads the journal once for `messages`, and
+makes of the rows that this wrote what is made of messages. What is folded is folded here, row after
+row, of rows that are read here: a second look by Spark takes several times as much. A table is
+written only if the batch has rows that concern it. Alerts are published once all is written, and
+again if the batch runs again: the hub knows which it took.
 
 A row that nothing can take (`pipeline.trial`) goes to `quarantine` without Spark. Called by `run`.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -30,24 +33,30 @@ from pyspark.sql.utils import is_remote
 
 from hubbub.errors import Refused
 from hubbub.journal.table import Table as Journal
+from hubbub.pipeline import task
 from hubbub.pipeline.event_time import timed
-from hubbub.pipeline.layout import Fence, Progress, ahead, ends_at, grown
+from hubbub.pipeline.layout import Fence, Progress, ahead, cut_of, ends_at, grown
 from hubbub.pipeline.pace import Pace
 from hubbub.pipeline.places import Place, read_payloads_of
 from hubbub.pipeline.rules import Rules
-from hubbub.pipeline.tables import alerts, messages, quarantine, readings
+from hubbub.pipeline.tables import TABLES, alerts, messages, quarantine, readings
 from hubbub.pipeline.tables.table import (
     CARRIED,
     AnyTable,
     Derived,
     Folded,
+    Folding,
+    Held,
+    Made,
     Moment,
     Spanning,
+    Summed,
     Table,
     arrow,
     ddl,
 )
 from hubbub.pipeline.trial import Trials
+from hubbub.spark.options import Options
 from hubbub.spark.source import joined
 
 # A name of this pipeline alone, the batch, the number of the first, and what to publish in order.
@@ -91,11 +100,12 @@ class Work(NamedTuple):
     """What all batches of a run have in common.
 
     `whole` is called after a batch, with the progress and the one before. `fence`: up to which row
-    alerts were published.
+    alerts were published. `options`: where the journal is, as `format("hubbub")` takes it.
     """
 
     place: Place
     journal: Journal
+    options: dict[str, str]
     tables: tuple[AnyTable, ...]
     rules: Rules
     report: Callable[[Report], None]
@@ -121,6 +131,9 @@ class Batches:
         self.error: Exception | None = None
         self.eased = False
         self._made = [table for table in work.tables if not isinstance(table, Derived)]
+        self._by_tasks = task.made_by_tasks(work.tables, work.rules)
+        self._asked = _asked(self._made, work.rules)
+        self._query = ""
         self._events = f"{_bits(self._made, work.rules)} AS events"
         self.before = work.place.progress()
         self._begun = False
@@ -171,9 +184,16 @@ class Batches:
         self.work.whole(progress, before)
 
     def _tables(self, frame: DataFrame, batch: int) -> Counted:
-        counted = self._messages(frame, batch)
+        rooms = self.place.rooms(self._by_tasks)
+        if rooms:
+            done = self._tasks(frame.sparkSession, batch, rooms)
+            counted, sums = self._shown(done, batch, rooms), done.sums
+        else:
+            counted, sums = self._messages(frame, batch), None
         if counted.rows:
-            self._others(frame, self._grown(counted, batch), counted)
+            self._others(frame, self._grown(counted, batch), counted, rooms.keys())
+            self._sum(self._grown(counted, batch), counted, sums)
+            self._fold(self._grown(counted, batch), counted)
         return counted
 
     def _grown(self, counted: Counted, batch: int) -> Progress:
@@ -206,6 +226,34 @@ class Batches:
 
     # The tables
 
+    def _tasks(self, spark: SparkSession, batch: int, rooms: dict[str, Path]) -> task.Done:
+        """The batch as Spark planned it, cut as it is whenever it runs again."""
+        journal, planned = self.work.journal, self.place.planned(batch)
+        before = ends_at(self.place.planned(batch - 1))
+        if not before:
+            before = self.before.seq if self.before is not None else journal.first() - 1
+        (where,) = Options(self.work.options).places
+        parts = task.shares(
+            where, journal.shelf.identity(), before, ends_at(planned), cut_of(planned)
+        )
+        folded = tuple(table.name for table in self._made if isinstance(table, Folded))
+        places = {name: str(room) for name, room in rooms.items()}
+        return task.run(spark, task.Job(self.work.options, parts, places, folded, self.rules))
+
+    def _shown(self, done: task.Done, batch: int, rooms: dict[str, Path]) -> Counted:
+        """What tasks made gets into the tables."""
+        shipped = {one.name for one in TABLES if one.of_messages} if done.messages else set()
+        concerned = shipped | {*done.concerned}
+        counted = Counted(done.seq, done.until, done.rows, done.messages, concerned, done.largest)
+        if done.rows:
+            progress = self._grown(counted, batch)
+            for table in self._made:
+                if table.name in done.took:
+                    self.place.show(table, task.taken_to(rooms[table.name]), progress)
+        self._took |= done.took
+        self._quarantined += done.failed
+        return counted
+
     def _messages(self, frame: DataFrame, batch: int) -> Counted:
         """The one pass over all rows of the journal: messages are written, the rest is counted."""
         begun = time.monotonic()
@@ -219,14 +267,19 @@ class Batches:
             self._took["messages"] = time.monotonic() - begun
         return counted
 
-    def _others(self, frame: DataFrame, progress: Progress, counted: Counted) -> None:
+    def _others(
+        self, frame: DataFrame, progress: Progress, counted: Counted, made: Collection[str]
+    ) -> None:
+        """The tables that Spark makes, but those `made` already."""
         read_payloads_of(frame.sparkSession, counted.largest)
-        added = self.place.appended(messages.TABLE, progress)
-        for table in self.work.tables:
-            if table is messages.TABLE or isinstance(table, Folded | Derived):
+        added: DataFrame | None = None
+        for table in self._made:
+            if table.name in (messages.TABLE.name, *made) or isinstance(table, Summed | Folded):
                 continue
             begun = time.monotonic()
-            rows = added if table.of_messages else frame
+            if table.of_messages and added is None:
+                added = self.place.appended(messages.TABLE, progress)
+            rows = added if table.of_messages and added is not None else frame
             if isinstance(table, Table):
                 wrote = self._append(table, rows, progress, counted)
             else:
@@ -234,7 +287,23 @@ class Batches:
             if wrote:
                 self._took[table.name] = time.monotonic() - begun
 
-        self._fold(progress, counted)
+    def _sum(self, progress: Progress, counted: Counted, sums: pa.Table | None) -> None:
+        """The tables whose rows are sums over messages; `sums` are those that tasks made."""
+        until = datetime.fromisoformat(progress.time).replace(tzinfo=UTC)
+        for table in self._made:
+            if not isinstance(table, Summed):
+                continue
+            begun = time.monotonic()
+            if table.name not in counted.concerned and not self._minute_over(progress):
+                self.place.carry_on(table, progress.batch)
+                continue
+            if sums is None:
+                added = self.place.appended(messages.TABLE, progress)
+                sums = table.sums(added, self.rules).toArrow()
+            parts = sums.cast(arrow(table.columns))
+            fold = partial(table.fold, parts, until=until, rules=self.rules)
+            self.place.fold(table, fold, progress)
+            self._took[table.name] = time.monotonic() - begun
 
     def _nothing(self, batch: int) -> None:
         """All rows of the range are gone, or nothing can read them."""
@@ -295,7 +364,8 @@ class Batches:
             if table.name not in events:
                 self.place.carry_on(table, progress.batch)
                 continue
-            self.place.fold(table, events[table.name], segment, progress)
+            fold = partial(_folded, table, events[table.name], segment)
+            self.place.fold(table, fold, progress)
             self._took[table.name] = time.monotonic() - begun
             begun = time.monotonic()
 
@@ -325,7 +395,7 @@ class Batches:
 
     def _poison(self, batch: int) -> Counted:
         seq = ends_at(self.place.planned(batch))
-        row = next(iter(self.work.journal.read(seq - 1, seq))).to_pylist()[0]
+        row = _plain(next(iter(self.work.journal.read(seq - 1, seq))))
         reason = f"the pipeline failed on this row: {self.work.trials.now.error}"
         found = {name: row[name] for name in ("seq", "time", "topic", "protocol", "client")}
         found |= {"declared": row["content_type"], "reason": reason, "payload": row["payload"]}
@@ -348,9 +418,9 @@ class Batches:
         if not rules or alerts.TABLE not in work.tables:
             return
         begun = time.monotonic()
-        for table in self._made:
+        for table in self._asked:
             self.place.appended(table, progress).createOrReplaceTempView(table.name)
-        name = self._name(spark)
+        name = self._query = self._query or self.place.query()
         fence = work.fence.of(name) if work.publish is not None else progress.seq
         batch = alerts.Batch(progress.seq, progress.time, work.trials.now.since, fence)
         answer = alerts.find(spark, rules, batch, work.trials.asks, self._failed)
@@ -381,12 +451,6 @@ class Batches:
     def _failed(self, rule: str, reason: str) -> None:
         self.work.notice(f"alert {rule!r} failed and is left out of this batch: {reason}")
 
-    def _name(self, spark: SparkSession) -> str:
-        """The id of Spark's query: as long as its checkpoint lives, batches have one numbering."""
-        said = spark.read.text(f"{self.place.checkpoint}/metadata").first()
-        assert said is not None
-        return str(json.loads(said[0])["id"])
-
 
 # What a batch is in numbers, counted in passing.
 _NUMBERS: Final = (
@@ -399,7 +463,27 @@ _NUMBERS: Final = (
 )
 
 
-def _bits(tables: list[Table | Spanning | Folded], rules: Rules) -> str:
+def _plain(rows: pa.RecordBatch) -> dict[str, Any]:
+    """The only row, its texts even if they are none."""
+    return {
+        name: column.cast(pa.binary())[0].as_py().decode("utf-8", "replace")
+        if pa.types.is_string(column.type)
+        else column[0].as_py()
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+    }
+
+
+def _folded(table: Folded, events: pa.Table, segment: int, held: Held) -> Folding:
+    return table.fold(events, held, segment)
+
+
+def _asked(tables: list[Made], rules: Rules) -> list[Made]:
+    """The tables whose names stand in the SQL of an alert: who asks one must name it."""
+    said = " ".join(rule.sql for rule in rules.alert).lower()
+    return [table for table in tables if table.name.lower() in said]
+
+
+def _bits(tables: list[Made], rules: Rules) -> str:
     """One bit a table that the row concerns. Spark compiles this, but no sums of `observe`."""
     return "+".join(
         f"IF({table.event(rules)}, {1 << place}L, 0L)" for place, table in enumerate(tables)

@@ -148,11 +148,14 @@ class Leaves:
     def _fields(self, path: str, value: dict[Any, Any], depth: int) -> None:
         """The leaves of an object; the sorts that most of them are go straight in."""
         known = _KEYS.get(path, _NONE)
+        said = 0  # characters of places that are known: they count as those that are not
         for key, item in value.items():
             place = known.get(key) if type(key) is str else None
             if place is None:
                 place = _remembered(path, key)
                 self._spend(len(place))
+            else:
+                said += len(place)
             sort = type(item)
             if sort is float and -_HUGE < item < _HUGE:
                 self.paths.append(place)
@@ -169,6 +172,7 @@ class Leaves:
                 self.texts.append(None)
             else:
                 self._walk(place, item, depth)
+        self._spend(said)
 
     def _enter(self, path: str, count: int, depth: int) -> None:
         self._seen += count

@@ -38,15 +38,21 @@ def timed(frame: DataFrame, rules: Rules) -> DataFrame:
 def _timed(batches: Iterable[pa.RecordBatch], rules: Rules) -> Iterator[pa.RecordBatch]:
     reading = Reading(rules)
     for batch in batches:
+        yield stamped(batch, reading, rules.timed())
+
+
+def stamped(rows: pa.RecordBatch, reading: Reading, timed: bool) -> pa.RecordBatch:
+    """Some rows of the journal with the same column; not `timed` = no rule says so."""
+    times = rows.column("time")
+    if timed:
         names = ("kind", "topic", "content_type", "payload")
-        columns = (batch.column(name).to_pylist() for name in names)
+        columns = (rows.column(name).to_pylist() for name in names)
         own = [
             _own(reading, topic, content_type, payload) if kind in _MESSAGES else None
             for kind, topic, content_type, payload in zip(*columns, strict=True)
         ]
-        times = pa.array(own, pa.timestamp("us", "UTC"))
-        times = pc.coalesce(times, batch.column("time"))
-        yield batch.append_column(pa.field("event_time", times.type, False), times)
+        times = pc.coalesce(pa.array(own, times.type), times)
+    return rows.append_column(pa.field("event_time", times.type, False), times)
 
 
 _MESSAGES: Final = ("publish", "send")

@@ -89,6 +89,12 @@ def ends_at(plan: str) -> int:
     return max((seq for name, seq in said.items() if name not in ("v", "parts", "lost")), default=0)
 
 
+def cut_of(plan: str) -> int:
+    """Into how many tasks that batch is cut at most, by the same."""
+    said = json.loads(plan.splitlines()[-1]) if plan else {}
+    return int(said.get("parts", 1))
+
+
 class Fence:
     """Up to which row alerts were published, in a file that outlives the tables; None = nowhere.
 

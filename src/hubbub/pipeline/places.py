@@ -18,10 +18,12 @@ batches stay small: `hubbub pipeline compact --to` writes a tidy copy.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
 import secrets
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -41,7 +43,8 @@ from hubbub.pipeline.tables.table import (
     AnyTable,
     Carried,
     Column,
-    Folded,
+    Folding,
+    Held,
     Spanning,
     arrow,
     ddl,
@@ -96,6 +99,9 @@ def read_payloads_of(spark: SparkSession, largest: int) -> None:
     spark.conf.set("spark.sql.parquet.columnarReaderBatchSize", str(rows))
 
 
+Fold = Callable[[Held], Folding]
+
+
 class Place(Protocol):
     """What a batch needs of the place where the tables lie.
 
@@ -112,6 +118,12 @@ class Place(Protocol):
     def undo(self, batch: int) -> None: ...
     def planned(self, batch: int) -> str: ...
     def forget_plan(self, batch: int) -> None: ...
+    def query(self) -> str:
+        """The id of Spark's query: as long as its checkpoint lives, batches have one numbering."""
+
+    def rooms(self, names: list[str]) -> dict[str, Path]:
+        """By table an empty place where tasks write its files; none where only Spark can."""
+
     def put(self, table: AnyTable, rows: pa.Table, progress: Progress) -> None:
         """A few rows that are here already."""
 
@@ -123,7 +135,7 @@ class Place(Protocol):
     def carried(self, table: Carried, batch: int) -> DataFrame | None: ...
     def carry_on(self, table: Carried, batch: int) -> None: ...
     def split(self, table: Spanning, rows: DataFrame, progress: Progress) -> None: ...
-    def fold(self, table: Folded, events: pa.Table, segment: int, progress: Progress) -> None:
+    def fold(self, table: Carried, fold: Fold, progress: Progress) -> None:
         """Fold the events of a batch into the open rows, and put everything where it belongs."""
 
 
@@ -159,6 +171,12 @@ class Disk:
 
     def forget_plan(self, batch: int) -> None:
         self.layout.forget_plan(batch)
+
+    def query(self) -> str:
+        return str(json.loads((self.layout.checkpoint / "metadata").read_text())["id"])
+
+    def rooms(self, names: list[str]) -> dict[str, Path]:
+        return {name: self.layout.scratch(name) for name in names}
 
     def put(self, table: AnyTable, rows: pa.Table, progress: Progress) -> None:
         place = self.layout.scratch(table.name)
@@ -213,10 +231,10 @@ class Disk:
         rows.where("open").drop("open").write.parquet(str(place / "open=true"))
         rows.unpersist()
 
-    def fold(self, table: Folded, events: pa.Table, segment: int, progress: Progress) -> None:
+    def fold(self, table: Carried, fold: Fold, progress: Progress) -> None:
         files = self.layout.carried(table.name, progress.batch - 1)
         held = Pieces(files, arrow((*table.columns, *table.memory)))
-        folding = table.fold(events, held, segment)
+        folding = fold(held)
         place = self.layout.scratch(table.name)
         staying = carried(held, folding, place / "open")
         held.close()
@@ -329,6 +347,14 @@ class Remote:
         system, path = self._at(f"_checkpoint/offsets/{batch}")
         system.delete(path, False)
 
+    def query(self) -> str:
+        said = self.spark.read.text(f"{self.checkpoint}/metadata").first()
+        assert said is not None
+        return str(json.loads(said[0])["id"])
+
+    def rooms(self, names: list[str]) -> dict[str, Path]:
+        return {}
+
     def put(self, table: AnyTable, rows: pa.Table, progress: Progress) -> None:
         frame = self.spark.createDataFrame(rows.to_pylist(), ddl(table.columns))
         self.append(table, frame, progress.batch)
@@ -371,12 +397,12 @@ class Remote:
         self._carry(table, rows.where("open").drop("open"), progress.batch)
         rows.unpersist()
 
-    def fold(self, table: Folded, events: pa.Table, segment: int, progress: Progress) -> None:
+    def fold(self, table: Carried, fold: Fold, progress: Progress) -> None:
         schema = arrow((*table.columns, *table.memory))
         before = self.carried(table, progress.batch - 1)
         rows = before.toArrow().cast(schema) if before is not None else schema.empty_table()
         held = Whole(rows)
-        folding = table.fold(events, held, segment)
+        folding = fold(held)
         if len(folding.closed):
             self.append(table, self._frame(folding.closed, table.columns), progress.batch)
         after = held.after(folding)

@@ -53,7 +53,7 @@ def chosen(spark: SparkSession, choice: Choice) -> DataFrame:
     """The rows of the view `messages` that will be replayed, in their order."""
     rows = spark.table("messages").where("kind = 'publish' AND NOT startswith(topic, '$')")
     if choice.topics:
-        rows = rows.where(F.col("topic").rlike(f"^(?s:{pattern_of(choice.topics)})$"))
+        rows = rows.where(F.col("topic").rlike(rf"^(?s:{pattern_of(choice.topics)})\z"))
     if choice.since:
         since = F.lit(choice.since).cast("timestamp")
         rows = rows.where((F.col("time") >= since) & (F.col("day") >= F.to_date(since)))

@@ -36,7 +36,6 @@ Read by the command line, carried to Spark's workers by the tables that decode. 
 
 from __future__ import annotations
 
-import math
 import re
 from functools import cache
 from pathlib import Path
@@ -50,6 +49,7 @@ from hubbub.pipeline.typed import SHIPPED, Field, Typed, checked, whole
 from hubbub.spark.filters import pattern_of
 
 MAX_AGE: Final = 3600.0  # seconds: who catches up after a day off cries no old alarms
+MOST: Final = 3_652 * 86_400.0  # seconds that lateness or an alert's age may be: ten years
 LATENESS: Final = 60.0  # seconds; longer keeps minutes open, shorter counts more rows as late
 
 
@@ -138,8 +138,8 @@ def read_rules(file: str | Path) -> Rules:
 
 
 def _check(rules: Rules) -> None:
-    if not 0 <= rules.lateness < math.inf:
-        raise SettingError(f"lateness: expected seconds from 0 on, got {rules.lateness}")
+    if not 0 <= rules.lateness <= MOST:
+        raise SettingError(f"lateness: expected 0 to {MOST:.0f} seconds, got {rules.lateness}")
     checked(rules.table)
     for rule in rules.decode:
         _pattern(rule.topics)
@@ -151,9 +151,10 @@ def _check(rules: Rules) -> None:
             raise SettingError(f"alert: two are named {alert.name!r}")
         if alert.qos not in (0, 1, 2):
             raise SettingError(f"alert {alert.name!r}: qos is 0, 1 or 2, got {alert.qos}")
-        if not 0 < alert.max_age < math.inf:
+        if not 0 < alert.max_age <= MOST:
             raise SettingError(
-                f"alert {alert.name!r}: max_age is seconds above 0, got {alert.max_age}"
+                f"alert {alert.name!r}: max_age is above 0 and at most {MOST:.0f} seconds, "
+                f"got {alert.max_age}"
             )
         if not alert.topic or re.search(r"[+#\0]", alert.topic):
             raise SettingError(f"alert {alert.name!r}: {alert.topic!r} is no topic to publish to")

@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -61,6 +62,7 @@ SESSION: Final = {
 }
 
 ENDED: Final = "Spark's process ended"
+LATE: Final = "Python worker failed to connect back"  # ten seconds after it was started
 NAMES: Final = tuple(table.name for table in ALL)
 
 # What Spark says of the machine, and what to do: no batch is to blame for it.
@@ -73,7 +75,7 @@ _ADVICE: Final = {
         "another pipeline writes the same tables: stop one of the two, or give it another --to; "
         "what both wrote of the last batch is made again by the next run"
     ),
-    "Python worker failed to connect back": JournalError(
+    LATE: JournalError(
         "a Python that Spark started was not ready within ten seconds: the machine has too much "
         "to do, or too little memory, for all that runs here. Run it again with fewer pipelines "
         "beside it, or later; it goes on from the last whole batch"
@@ -108,6 +110,10 @@ class Source(NamedTuple):
         if not self.hub:
             return {"path": str(data)}
         return {"url": self.hub, **self._shown()}
+
+    def reads(self, data: Path, strict: bool) -> dict[str, str]:
+        """The same, and whether rows that are gone are an error."""
+        return {**self.options(data), "failOnDataLoss": "true" if strict else "false"}
 
     def _shown(self) -> dict[str, str]:
         given = {"tokenFile": self.token_file, "token": self.token, "caFile": self.cafile}
@@ -181,7 +187,8 @@ def run(
         journal = source.journal(layout.data, strict=not skip_lost)
         trials = Trials(None if to else layout.trial)
         work = Work(
-            place, journal, tables, rules, report, notice, publish, trials,
+            place, journal, source.reads(layout.data, not skip_lost), tables, rules, report, notice,
+            publish, trials,
             Fence(None if to else layout.published), after or _nothing_more,
         )  # fmt: skip
         query = _Query(layout.data, source, to, only, keep or {}, every, once, skip_lost)
@@ -243,6 +250,10 @@ def _followed(spark: SparkSession, work: Work, query: _Query, stop: threading.Ev
         # While everything is being stopped Spark's helpers may be gone before us.
         if stop.is_set():
             return True
+        at_work = batches is not None and batches.error is not None
+        if LATE in str(error) and work.trials.late(at_work):
+            work.notice("a Python that Spark started was not ready within ten seconds; once more")
+            return False
         reason = _blamed(error, batches)
         work.trials.fails(reason)
         if not reason.startswith(ENDED):  # that is said where it is started again
@@ -286,8 +297,7 @@ def _rows(spark: SparkSession, query: _Query, rows: int) -> DataFrame:
         source = source.option("maxTriggerDelay", f"{IDLE:.0f}")
     if not is_remote():
         source = source.option("maxPartitions", str(spark.sparkContext.defaultParallelism))
-    source = source.option("failOnDataLoss", "false" if query.skip_lost else "true")
-    return source.options(**query.source.options(query.data)).load()
+    return source.options(**query.source.reads(query.data, not query.skip_lost)).load()
 
 
 def _try(spark: SparkSession, work: Work) -> None:
@@ -360,15 +370,22 @@ def _blamed(error: Exception, batches: Batches | None) -> str:
         if words in str(error):
             raise advice from error
     ours = re.search(r"hubbub\.errors\.\w+: ", str(error))
-    if inner is None or ours or not isinstance(inner, PySparkException) or is_remote():
+    if ours or not isinstance(inner, _BY_ROWS) or is_remote():
         raise error if isinstance(error, HubbubError) else JournalError(said) from error
     return said_by(inner)
+
+
+# What rows can do to a batch, in Spark or in the driver's part.
+_BY_ROWS: Final = (
+    PySparkException, pa.ArrowException, ValueError, TypeError, LookupError, ArithmeticError,
+    RecursionError,
+)  # fmt: skip
 
 
 def said_by(error: Exception) -> str:
     """What went wrong in one line: our own error or Python's, if one is inside Spark's."""
     text = str(error).strip() or type(error).__name__
-    for pattern in (r"hubbub\.errors\.\w+: (.+)", r"^(\w+(?:Error|Exception): .+)"):
+    for pattern in (r"hubbub\.errors\.\w+: (.+)", r"^(?:\w+\.)*(\w+(?:Error|Exception): .+)"):
         found = re.findall(pattern, text, re.MULTILINE)
         if found:
             return str(found[-1]).strip()
@@ -387,7 +404,7 @@ def _far(
     trials, fence = Trials(), Fence(None if query.to else layout.published)
     journal = query.source.journal(layout.data, strict=not query.skip_lost)
     work = Work(
-        place, journal, tables, rules, lambda report: None, _unheard, publish, trials, fence,
-        whole or _nothing_more,
+        place, journal, query.source.reads(layout.data, not query.skip_lost), tables, rules,
+        lambda report: None, _unheard, publish, trials, fence, whole or _nothing_more,
     )  # fmt: skip
     Batches(work).write(frame, batch)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 TRIES: Final = 2
+LATE: Final = 5  # times a machine may be too busy to start a Python before its user is told
 PARTS: Final = 16  # five cuts from half a million rows to one
 
 
@@ -55,6 +56,7 @@ class Trials:
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
+        self._late = 0  # since a batch was whole
         self.now = _read(file)
 
     def begins(self, batch: int) -> None:
@@ -76,6 +78,16 @@ class Trials:
         """The batch at work was cut short by its user: that is no failure."""
         self._note(self.now._replace(begun=max(self.now.begun - 1, 0)))
 
+    def late(self, at_work: bool) -> bool:
+        """A Python was not ready in time, perhaps for the batch at work, which is not to blame.
+
+        Whether to try once more.
+        """
+        self._late += 1
+        if at_work:
+            self.stops()
+        return self._late <= LATE
+
     def cut(self, rows: int, until: int) -> None:
         """Of the batch, which had `rows` up to `until`, fewer at a time, counted anew."""
         until = max(until, self.now.until)
@@ -94,6 +106,7 @@ class Trials:
 
     def ends(self, seq: int) -> bool:
         """The batch is whole up to `seq`; whether from now on batches are of full size again."""
+        self._late = 0
         if self.now.rows and seq >= self.now.until:
             self._note(Trial())
             return True

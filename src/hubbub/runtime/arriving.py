@@ -29,13 +29,21 @@ if typing.TYPE_CHECKING:
     from hubbub.runtime import socket
 
 
+def kind_of(said: bytes) -> str:
+    """In which line of its address who begins so stands; there are bytes."""
+    if said[0] == FIRST:
+        return TLS
+    return HTTP if looks_like_http(said) else OTHER
+
+
 class Arriving(Conversing):
     """What a socket does until it is let in. `said`: bytes of a stranger; `counted`: it is open;
-    `kept`: what it said and nobody heard yet; `entered`: it is its turn to be heard.
+    `kept`: what it said and nobody heard yet; `entered`: it is its turn to be heard; `invited`: it
+    stood in line before it was a connection, so that what it says first is heard.
     """
 
     __slots__ = (
-        "waiting", "said", "stranger", "counted", "source", "unwelcome", "entered",
+        "waiting", "said", "stranger", "counted", "source", "unwelcome", "entered", "invited",
     )  # fmt: skip
     listener: socket.Place
     hub: socket.Host
@@ -51,6 +59,7 @@ class Arriving(Conversing):
         self.source = ""  # the address that it is counted to
         self.unwelcome = ""  # why that may have no such connection
         self.entered = False
+        self.invited = False
 
     def data_received(self, data: bytes) -> None:
         raise NotImplementedError
@@ -74,8 +83,11 @@ class Arriving(Conversing):
         all connections and brings them back, and the loop hears of both in any order.
         """
         listener, metrics = self.listener, self.hub.broker.metrics
-        metrics.connections += 1
-        listener.connections += 1
+        if self.stranger is None:  # else it stood in line and is counted (`newcomers`)
+            metrics.connections += 1
+            listener.connections += 1
+            if len(self.hub.door):
+                listener.take_line()
         if listener.connections > self._most() and not self._out_of_files():
             self.waiting = True
             asyncio.get_running_loop().call_later(GONE_SECONDS, self._judge)
@@ -119,7 +131,8 @@ class Arriving(Conversing):
 
     def visit(self, data: bytes) -> None:
         """A stranger says something: it is heard in its turn, and pays for the time that takes."""
-        if self.hub.door.open_to(self, self._place(data)):
+        invited, self.invited = self.invited, False
+        if invited or self.hub.door.open_to(self, self._place(data)):
             self._enter(data)
         elif self.transport is not None:
             self.kept += data
@@ -151,10 +164,8 @@ class Arriving(Conversing):
         said = self.young or data
         if self.protocol is not None:
             kind = HTTP if self.protocol.raw_head else OTHER
-        elif said[0] == FIRST:
-            kind = TLS
         else:
-            kind = HTTP if looks_like_http(said) else OTHER
+            kind = kind_of(said)
         return source_of(self.peer[0]), kind
 
     def _take_turn(self, call: Callable[[], None]) -> None:
@@ -193,6 +204,9 @@ class Arriving(Conversing):
     def _be_stranger(self) -> None:
         if self.announced:
             self.source, self.unwelcome = self.hub.arrivals.come(self.peer[0])
+        if self.stranger is not None:
+            self.stranger.visitor = self
+            return
         self.stranger = Stranger(self, source_of(self.peer[0]), self.hub.clock.now())
         self.hub.strangers.add(self.stranger)
 

@@ -49,6 +49,7 @@ class ServerSocket:
         """Take connections. Another program that bound the same address may have been faster."""
         try:
             self.socket.listen(BACKLOG)
+            self.socket.setblocking(False)
         except OSError as error:
             raise SettingError(self._trouble(self.address, error)) from None
 

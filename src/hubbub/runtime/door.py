@@ -3,9 +3,12 @@
 A request that is refused is work all the same: the connection, the parsing, the answer. Who sends
 thousands of them a second would take all the time there is. So what a stranger says is heard if
 strangers owe no time; then it pays by the time that took. Else it stands in line and nothing more
-is read of it. Each place has a line of its own, an address and TLS, HTTP or neither, and they take
-turns: who comes from elsewhere, or logs in beside a flood of requests, is next but for one of
-each other place. Who is let in gets back what it paid. Time is what the hub had, or could have
+is read of it. Each place has a line of its own, an address and TLS, HTTP, neither or what has said
+nothing yet, and they take turns: who comes from elsewhere, or logs in beside a flood of requests,
+is next but for one of each other place. In a long line the last who came is next: in a flood that
+comes back as it is answered all would wait for as long as the flood is large, and an honest one
+would be gone before its turn; so only those wait who came before. Who is let in gets back what it
+paid. Time is what the hub had, or could have
 had: where other programs have the processors strangers get no larger part of what is left.
 
     said ──> owed nothing, and nobody stands in line there? ──> heard ──> pays, if it was not let in
@@ -29,7 +32,7 @@ from hubbub.core.limits import HEARD_SECONDS, STRANGERS_BURST, STRANGERS_SHARE
 from hubbub.core.metrics import Metrics
 from hubbub.runtime.strangers import Stranger
 
-SHORT: Final = 8  # in a line whose connections are ended after others
+SHORT: Final = 8  # in a line: its connections are ended after others, and first come, first served
 MINUTE: Final = 60.0  # from one line of the log to the next
 LOOK_SECONDS: Final = 0.005  # from one look at what the kernel counts to the next: it takes 10 us
 _WAITED: Final = Path("/proc/thread-self/schedstat")  # ran, waited, how often: ns
@@ -40,7 +43,9 @@ HTTP: Final = "HTTP"
 OTHER: Final = ""
 
 Place = tuple[str, str]
-"""An address, and how what is said there begins: TLS, HTTP or another way."""
+"""An address, and how what is said there begins: TLS, HTTP or another way, or that nobody has
+looked at it yet (`newcomers`).
+"""
 
 log = logging.getLogger("hubbub.listener")
 
@@ -144,7 +149,7 @@ class Door:
         try:
             while self._lines and self._due <= self.clock():
                 place, line = next(iter(self._lines.items()))
-                visitor = next(iter(line))
+                visitor = next(iter(line) if len(line) <= SHORT else reversed(line))
                 self._lines.move_to_end(place)
                 self.forget(visitor)
                 visitor.come_in()

@@ -34,6 +34,7 @@ from hubbub.runtime.binding import BACKLOG, ServerSocket, keep_alive
 from hubbub.runtime.farewell import Leaving, tell
 from hubbub.runtime.guests import Adopt, Dismiss, Guests, Visit
 from hubbub.runtime.handshake import feed, reason_of, tls_protocol
+from hubbub.runtime.newcomers import Newcomers
 from hubbub.runtime.socket import Host, Socket
 from hubbub.runtime.strangers import MINUTE, Stranger
 from hubbub.wire.http import Request
@@ -69,6 +70,7 @@ class Listener:
         self.dismiss = dismiss
         self.claims = claims
         self.guests = Guests(self.departed)
+        self.newcomers = Newcomers(self, lambda: Socket(self))
         self.handshakes: OrderedDict[asyncio.Transport, None] = OrderedDict()
         self.leaving = Leaving()
         self.connections = 0
@@ -106,6 +108,7 @@ class Listener:
         if self._server is not None:
             self._server.close()
             self._server = None
+        self.newcomers.close()
         self.leaving.end(self.handshakes)
 
     def keep_alive(self, idle: float, interval: float) -> None:
@@ -149,6 +152,11 @@ class Listener:
                 "(`ulimit -n`, LimitNOFILE=)", self.address, most,
             )  # fmt: skip
         return f"more than {most} connections"
+
+    def take_line(self) -> None:
+        """Accept at once who waits in the kernel: somebody stands at the door."""
+        if self._bound is not None and not self.address.path:
+            self.newcomers.take(self._bound.socket)
 
     def sweep(self, now: float) -> None:
         """About once a second."""

@@ -197,6 +197,7 @@ class Node:
         if self._commit_timer is not None:
             self._commit_timer.cancel()
         if self.journal is not None:
+            self.broker.queues.close()
             self.journal.close()
             self.journal = None
 

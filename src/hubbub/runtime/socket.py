@@ -112,6 +112,7 @@ class Place(typing.Protocol):
     def site(self, secure: bool) -> Site: ...
     def departed(self, source: str) -> None: ...
     def full(self) -> str: ...
+    def take_line(self) -> None: ...
     def shake_hands(
         self, transport: asyncio.Transport, context: ssl.SSLContext, data: bytes,
         stranger: Stranger | None = None, peer: tuple[str, int] = ("", 0), source: str = "",
@@ -192,8 +193,6 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
             self.transport.pause_reading()
         else:
             self.read_on()
-
-    # Called by the loop
 
     def data_received(self, data: bytes) -> None:
         if self.steady is not None:

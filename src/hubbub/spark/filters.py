@@ -3,15 +3,17 @@
     options topics, kinds         ─┐           ┌ Bounds: which range of seq is read at all
     conditions that Spark pushes  ─┴─▶ here ──▶└ Choice: which frames are decoded, which rows kept
 
-Values repeat, so a condition is tried once a different value and not once a row. What Spark
-pushed it checks again itself: here it only saves work.
+A condition is tried on a whole column by Arrow: trying each different value in Python took five
+times as long as reading all rows, where each row has another topic. What Spark pushed it checks
+again itself: here it only saves work.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import reduce
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -31,9 +33,11 @@ from pyspark.sql.datasource import (
 )
 
 from hubbub.errors import SettingError
-from hubbub.journal.table import LOOKED_AT
 from hubbub.schema import KINDS, column_of
 from hubbub.spark.options import listed, microseconds
+
+_WILD: Final = re.compile("[+#]")
+PATTERN: Final = 100_000  # characters of one pattern: a filter has at most 64 KiB
 
 
 def kinds_of(option: str) -> tuple[str, ...]:
@@ -56,6 +60,7 @@ def pattern_of(filters: Iterable[str]) -> str:
 
 
 def _expression(topic_filter: str) -> str:
+    """Without looking ahead or at ends of lines: Python, Java and RE2 read it alike."""
     levels = column_of(topic_filter).decode().split("/")
     for index, level in enumerate(levels):
         if len(level) > 1 and ("+" in level or "#" in level):
@@ -63,12 +68,12 @@ def _expression(topic_filter: str) -> str:
         if level == "#" and index != len(levels) - 1:
             raise SettingError(f"topics: # must be the last level in {topic_filter!r}")
     # Names that begin with $ match no filter that begins with a wildcard (section 4.7.2).
-    guard = r"(?!\$)" if levels[0] in ("+", "#") else ""
+    if levels == ["#"]:
+        return "(?:[^$].*)?"
+    first = "(?:[^/$][^/]*)?" if levels[0] == "+" else re.escape(levels[0])
     last = levels.pop() if levels[-1] == "#" else ""
-    body = "/".join("[^/]*" if level == "+" else re.escape(level) for level in levels)
-    if not last:
-        return guard + body
-    return guard + (body + "(?:/.*)?" if levels else ".*")
+    rest = ("[^/]*" if level == "+" else re.escape(level) for level in levels[1:])
+    return "/".join((first, *rest)) + ("(?:/.*)?" if last else "")
 
 
 class Choice:
@@ -76,7 +81,9 @@ class Choice:
 
     def __init__(self, kinds: str = "", topics: str = "") -> None:
         self.kinds = kinds_of(kinds)
-        self.pattern = pattern_of(listed(topics))
+        filters = listed(topics)
+        self.names = [column_of(one).decode() for one in filters if not _WILD.search(one)]
+        self.patterns = _together(_expression(one) for one in filters if _WILD.search(one))
         self.conditions: list[Filter] = []
 
     def push(self, condition: Filter) -> None:
@@ -85,52 +92,75 @@ class Choice:
             self.conditions.append(condition)
 
     def __bool__(self) -> bool:
-        return bool(self.kinds or self.pattern or self.conditions)
+        return bool(self.kinds or self.names or self.patterns or self.conditions)
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray | None:
         """Which rows of a batch with these columns are wanted; None = all of them."""
-        mask = None
-        for column in LOOKED_AT:
-            coded = batch.column(column).dictionary_encode()
-            values = coded.dictionary.to_pylist()
-            wanted = [self._wants(column, value) for value in values]
-            if not all(wanted):
-                found = pa.array(wanted, pa.bool_()).take(coded.indices)
-                mask = found if mask is None else pc.and_(mask, found)
-        return mask
+        masks = list(self._masks(batch))
+        if not masks:
+            return None
+        mask = reduce(pc.and_, masks)
+        return None if mask.true_count == len(mask) else mask
 
-    def _wants(self, column: str, value: str) -> bool:
-        if column == "kind" and self.kinds and value not in self.kinds:
-            return False
-        if column == "topic" and self.pattern:
-            # `re` keeps compiled expressions; the reader is pickled, so here is no place for one.
-            if re.fullmatch(self.pattern, value, re.DOTALL) is None:
-                return False
-        return all(
-            _holds(condition, value)
-            for condition in self.conditions
-            if condition.attribute[0] == column  # type: ignore[attr-defined]
-        )
+    def among(self, topics: list[bytes]) -> bool:
+        """Whether a row with one of these topics may be wanted."""
+        names = pa.array(topics, pa.binary()).cast(pa.string())
+        masks = [_held(one, names) for one in self.conditions if _column(one) == "topic"]
+        if self.names or self.patterns:
+            masks.append(self._matched(names))
+        return not masks or bool(reduce(pc.and_, masks).true_count)
 
+    def _masks(self, batch: pa.RecordBatch) -> Iterator[pa.BooleanArray]:
+        if self.kinds:
+            yield _among(batch.column("kind"), self.kinds)
+        if self.names or self.patterns:
+            yield self._matched(batch.column("topic"))
+        for condition in self.conditions:
+            yield _held(condition, batch.column(_column(condition)))
 
-_KNOWN: Final = (
-    EqualTo, EqualNullSafe, In, StringStartsWith, StringEndsWith, StringContains,
-)  # fmt: skip
+    def _matched(self, topics: pa.Array) -> pa.BooleanArray:
+        found = [pc.match_substring_regex(topics, pattern=one) for one in self.patterns]
+        return reduce(pc.or_, [*found, _among(topics, self.names)])
 
 
-def _holds(condition: Filter, value: str) -> bool:
+def _together(expressions: Iterable[str]) -> list[str]:
+    """As few patterns of RE2 as there can be: it knows a bound for the size of one."""
+    groups: list[list[str]] = []
+    room = 0
+    for one in expressions:
+        if room < len(one):
+            groups.append([])
+            room = PATTERN
+        groups[-1].append(one)
+        room -= len(one)
+    return [rf"^(?s:{'|'.join(group)})\z" for group in groups]
+
+
+def _among(column: pa.Array, values: Iterable[object]) -> pa.BooleanArray:
+    texts = [value for value in values if isinstance(value, str)]
+    return pc.is_in(column, value_set=pa.array(texts, column.type))
+
+
+def _column(condition: Filter) -> str:
+    return str(condition.attribute[0])  # type: ignore[attr-defined]
+
+
+def _held(condition: Filter, column: pa.Array) -> pa.BooleanArray:
+    """The values for which one of `_KNOWN` holds."""
     match condition:
         case EqualTo(value=wanted) | EqualNullSafe(value=wanted):
-            return bool(value == wanted)
+            return _among(column, [wanted])
         case In(value=values):
-            return value in values
-        case StringStartsWith(value=text):
-            return value.startswith(text)
-        case StringEndsWith(value=text):
-            return value.endswith(text)
-        case StringContains(value=text):
-            return text in value
-    return True
+            return _among(column, values)
+    return _PART[type(condition)](column, pattern=condition.value)  # type: ignore[attr-defined]
+
+
+_PART: Final[dict[type[Filter], Callable[..., pa.BooleanArray]]] = {
+    StringStartsWith: pc.starts_with,
+    StringEndsWith: pc.ends_with,
+    StringContains: pc.match_substring,
+}
+_KNOWN: Final = (EqualTo, EqualNullSafe, In, StringStartsWith, StringEndsWith, StringContains)
 
 
 class Bounds(NamedTuple):

@@ -10,7 +10,7 @@ here. Which journal answers is compared every time: another hub may have taken t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -77,6 +77,12 @@ class Remote:
                 for found in self._frames(piece.data, position):
                     yield piece.data, found
                 position = piece.upto
+
+    def spans(
+        self, after: int, upto: int, among: Callable[[list[bytes]], bool]
+    ) -> Iterator[tuple[int, int]]:
+        """See `Frames.spans`. A hub does not tell which topics a segment has."""
+        yield after, upto
 
     def within(self, after: int, upto: int, most: int) -> int:
         """See `Frames.within`. A hub that does not know the question answers with some frames."""

@@ -220,7 +220,10 @@ def planned(spans: Sequence[tuple[Journal, Span]], cores: int, least: int) -> li
     ]
 
 
-def _read(options: Options, choice: Choice, part: InputPartition) -> Iterator[pa.RecordBatch]:
+def read_range(
+    options: Options, part: InputPartition, choice: Choice | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a partition that are wanted."""
     if not isinstance(part, Range):
         return iter(())  # with no partitions Spark still reads one, of its own making
     table = _known_table(part.place, options.access, options.strict, part.journal, True)
@@ -299,7 +302,7 @@ class Reader(DataSourceReader):
         return planned(spans, self.options.cores, self.options.partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(self.options, self.choice, partition)
+        return read_range(self.options, partition, self.choice)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -375,7 +378,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planned(spans, end[PARTS], self.options.partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(self.options, self.choice, partition)
+        return read_range(self.options, partition, self.choice)
 
     def _offset(self, seqs: Mapping[str, int], lost: int) -> Offset:
         found = {VERSION: OFFSET_VERSION, PARTS: self.options.cores, **seqs}

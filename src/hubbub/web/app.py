@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request as WebRequest
 from starlette.responses import (
     JSONResponse,
@@ -138,7 +139,7 @@ class Application:
                 Route(script.PATH, self._script),
                 Route(script.TYPES, self._script),
             ],
-            exception_handlers={404: _not_found},
+            exception_handlers={404: _not_found, 405: _not_so, 500: _erred},
         )
         # Lifespan and WebSockets are the mounted application's; ours has none.
         ws, lifespan = ("websockets-sansio", "auto") if mounted is not None else ("none", "off")
@@ -419,9 +420,27 @@ def _paging(given: Mapping[str, str], most: Mapping[str, int] = _PAGING) -> dict
     return {name: number_in(given, name, least) for name, least in most.items() if name in given}
 
 
-def _not_found(request: WebRequest, error: Exception) -> Response:
+async def _not_found(request: WebRequest, error: Exception) -> Response:
     """Paths of message-switch never come here, but on a connection that began with a page."""
-    nothing = f"there is nothing at {request.url.path[:100]!r}"
+    see = f": see {openapi.PATH}" if request.url.path.startswith(API) else ""
+    return _no(request, 404, f"there is nothing at {request.url.path[:100]!r}{see}")
+
+
+async def _not_so(request: WebRequest, error: Exception) -> Response:
+    said = cast(HTTPException, error).headers or {}
+    takes = ", ".join(sorted(said.get("Allow", "").split(", ")))  # of a set: in any order
+    text = f"expected {takes} here, got {request.method[:20]}"
+    return _no(request, 405, text, {"Allow": takes})
+
+
+async def _erred(request: WebRequest, error: Exception) -> Response:
+    return _no(request, 500, "the hub made a mistake: its log says which")
+
+
+def _no(
+    request: WebRequest, status: int, text: str, headers: dict[str, str] | None = None
+) -> Response:
+    """In the form of the place."""
     if request.url.path.startswith(API):
-        return refused(404, f"{nothing}: see {openapi.PATH}")
-    return PlainTextResponse(f"{nothing}\n", 404)
+        return refused(status, text, headers)
+    return PlainTextResponse(f"{text}\n", status, headers)

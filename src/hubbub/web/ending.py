@@ -94,14 +94,16 @@ class Ending:
         return await self._done(asks, "destroy", QUEUE + name, {"destroyed": name})
 
     async def retained(self, request: Request) -> Response:
-        """As a publisher clears it: who is subscribed gets the empty message."""
+        """As a publisher clears it: who is subscribed gets the empty message; with QoS 1, if it
+        asked for that, also who is away and comes again.
+        """
         name, broker = asked(request).get("topic", ""), self._hub.broker
         asks = session_of(request.scope[ADMISSION])
         if not broker.may(asks, MANAGE, name):
             return refused(403, broker.refuse(asks, MANAGE, name))
         if name not in broker.state.retained or name.startswith(OWN):
             return refused(404, f"nothing is retained at {name[:100]!r} that could be cleared")
-        broker.post(Message(name, b"", 0, True))
+        broker.post(Message(name, b"", 1, True))
         return await self._done(asks, "clear", name, {"cleared": name})
 
     async def delayed(self, request: Request) -> Response:

@@ -71,6 +71,7 @@ _SHOWING: Final = frozenset(  # headers of who shows something, or has more to s
     ("authorization", "cookie", "content-length", "transfer-encoding", "expect", "upgrade")
 )
 _SHOWN: Final = "$SYS/#"
+_GONE: Final = "the handler is closed"  # uvloop, of a write
 _EVERYTHING: Final = ("#", "$queue/#")
 
 
@@ -114,6 +115,16 @@ class Guarded:
         self._visits = visits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._served(scope, receive, send)
+        except ClientDisconnect:
+            self._broker.metrics.drop(BROKEN_OFF)  # nobody is there to be told
+        except RuntimeError as error:
+            # uvicorn tells only the last of pipelined requests that their connection is gone.
+            if not str(error).endswith(_GONE):
+                raise
+
+    async def _served(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
             refusal = await self._refusal(scope)
             if refusal is not None and scope["type"] == "websocket":
@@ -124,8 +135,6 @@ class Guarded:
                 return
         try:
             await self._app(scope, receive, send)
-        except ClientDisconnect:
-            self._broker.metrics.drop(BROKEN_OFF)  # nobody is there to be told
         except asyncio.CancelledError:
             await refused(503, "the hub is stopping")(scope, receive, send)
 

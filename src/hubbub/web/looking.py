@@ -217,7 +217,9 @@ class Looking:
         return shown
 
     async def purge(self, request: Request) -> Response:
-        """What waits now is done with; what comes meanwhile stays."""
+        """What waits now is done with; what comes meanwhile stays. What somebody else takes or
+        purges meanwhile is counted there.
+        """
         name, broker = asked(request).get("name", ""), self._broker
         admission: Admission = request.scope[ADMISSION]
         asks = session_of(admission)
@@ -226,15 +228,15 @@ class Looking:
         queue = broker.state.queues.get(name)
         if queue is None:
             return refused(404, f"there is no queue {name[:100]!r}")
-        numbers = list(queue.messages)
-        for at, number in enumerate(numbers, 1):
-            broker.queues.acknowledge(queue, number, asks)
+        purged = 0
+        for at, number in enumerate(list(queue.messages), 1):
+            purged += broker.queues.acknowledge(queue, number, asks)
             if not at % PURGED:
                 self._hub.schedule()
                 await asyncio.sleep(0)
         broker.audit.managed(asks, "purge", QUEUE + name)
         await self._safe()
-        return JSONResponse({"purged": len(numbers)})
+        return JSONResponse({"purged": purged})
 
     # One topic, live
 

@@ -25,7 +25,8 @@ _TOPIC: Final = {"type": "string", "minLength": 1}
 _FILTER: Final = {
     **_TOPIC, "pattern": r"^(#|(\+|[^+#/\u0000]*)(/(\+|[^+#/\u0000]*))*(/#)?)$"
 }  # fmt: skip
-_PUBLISHED: Final = r"^(\$(queue|client|delayed)/)?[^$+#\u0000][^+#\u0000]*$"
+_UNFIT: Final = r"\u0000-\u001f\u007f-\u009f"  # of names; non-characters are refused, too
+_PUBLISHED: Final = rf"^(\$(queue|client|delayed)/)?[^$+#{_UNFIT}][^+#{_UNFIT}]*$"
 _BASE64: Final = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 _NO_NUL: Final = r"^[^\u0000]*$"
 _SEQ: Final = {"type": "integer", "minimum": 0, "maximum": MOST}
@@ -206,7 +207,7 @@ _SAID: Final[dict[str, Any]] = {
     "base64": _Base64,
     "qos": Annotated[int, msgspec.Meta(ge=0, le=2)],
     "content_type": _Text,
-    "reply_to": Annotated[str, msgspec.Meta(max_length=8_192, pattern=r"^[^+#\u0000]*$")],
+    "reply_to": Annotated[str, msgspec.Meta(max_length=8_192, pattern=rf"^[^+#{_UNFIT}]*$")],
     "correlation": _Base64,
     "subtopic": _Text,
     "properties": _Described | None,

@@ -38,12 +38,12 @@ from hubbub.core.limits import (
     HALF_SECONDS,
     PROPERTIES_BYTES,
     ROUTE_NAME_BYTES,
-    SHARE,
     TURN_SECONDS,
     USER_PROPERTIES,
 )
 from hubbub.core.link import Link
 from hubbub.core.message import Message
+from hubbub.core.quotas import SINKS
 from hubbub.core.rights import verb_of
 from hubbub.core.session import Session
 from hubbub.core.topics import is_name, is_system, is_text
@@ -59,7 +59,6 @@ PROPERTIES_JSON: Final = 6 * PROPERTIES_BYTES  # every character of them may be 
 LINES: Final = 10_000  # of a body
 PIECE_SECONDS: Final = HALF_SECONDS / 3  # a body is not read, and not ended for being late
 REMEMBERED: Final = 30 * 86_400 * 1_000_000  # microseconds after which a silent query is forgotten
-QUERIES: Final = 100_000  # partitions of queries that are remembered
 PROTOCOL: Final = "http"
 
 _BATCH: Final = re.compile(r"([^/]{1,200})/(\d{1,15})/(\d{1,9})", re.ASCII)
@@ -253,27 +252,32 @@ class Registry:
             found = Taken(**json.loads(message.payload)) if message is not None else Taken(-1)
         return found
 
-    def has_room(self, name: str, whose: str) -> bool:
-        """Whether one more is remembered; of all that are, one user has a part at most."""
-        count, part = len(self._known), QUERIES // SHARE
-        if name in self._known or count < part:
-            return True
-        taken = sum(one.whose == whose for one in self._known.values())
-        return count < QUERIES and taken < part
+    def lacks(self, name: str, sender: Session) -> str:
+        """Why one more is not remembered, "" if it is: of all, one user has a part at most."""
+        if name in self._known:
+            return ""
+        return self._broker.quotas.lacks(SINKS, sender, len(self._known))
 
     def note(self, name: str, taken: Taken) -> None:
         """Write it down, in the frame of the rows made just before."""
-        self._known[name] = taken
+        self._know(name, taken)
         self._keep(name, json.dumps(taken._asdict()).encode())
 
     def forget(self, place: str) -> int:
         """Let go of a query that is over; return how many of its partitions were known."""
-        known = chain(self._broker.state.retained, self._known)
-        names = {one for one in known if one.startswith(place) and "/" not in one[len(place) :]}
+        found = chain(self._broker.state.retained, self._known)
+        names = {one for one in found if one.startswith(place) and "/" not in one[len(place) :]}
         for name in names:
-            self._known.pop(name, None)
+            known = self._known.pop(name, None)
+            if known is not None:
+                self._broker.quotas.give(SINKS, known.whose)
             self._keep(name, b"")
         return len(names)
+
+    def _know(self, name: str, taken: Taken) -> None:
+        if name not in self._known:
+            self._broker.quotas.put_down(SINKS, taken.whose, 1)
+        self._known[name] = taken
 
     def _read(self, name: str) -> Message | None:
         seq = self._broker.state.retained.get(name, 0)
@@ -297,7 +301,7 @@ class Registry:
             if message is None or message.expires < now:
                 self._keep(name, b"")
             else:
-                self._known[name] = Taken(**json.loads(message.payload))
+                self._know(name, Taken(**json.loads(message.payload)))
 
 
 class Body(NamedTuple):
@@ -406,7 +410,7 @@ class PublishApi:
         """Slice by slice, a turn of the loop for each; what was taken before is skipped."""
         taken = skipped = at = 0
         whole = len(body.raw)  # who is ended for all that it keeps has none then
-        refusal = self._unfit(body, self._registry.of(body.name)) if body.name else None
+        refusal = self._unfit(body, sender) if body.name else None
         while at < len(body.raw) and refusal is None:
             paid = await upload.wait(min(SLICE, len(body.raw) - at))
             async with self._turn:
@@ -428,10 +432,12 @@ class PublishApi:
         await self.safe()
         return refusal or JSONResponse({"taken": taken, "skipped": skipped})
 
-    def _unfit(self, body: Body, known: Taken) -> Response | None:
+    def _unfit(self, body: Body, sender: Session) -> Response | None:
         """Why these lines cannot follow what was taken, None if they can."""
-        if not self._registry.has_room(body.name, body.whose):
-            return refused(507, "too many queries are remembered; DELETE those that are over")
+        lacks = self._registry.lacks(body.name, sender)
+        if lacks:
+            return refused(507, f"{lacks}; DELETE queries that are over")
+        known = self._registry.of(body.name)
         if body.batch < known.batch:
             return None
         rows = known.rows if body.batch == known.batch else 0

@@ -19,16 +19,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from hubbub.journal.segments import Directory
 from hubbub.journal.table import Table
 from hubbub.pipeline import carry
-from hubbub.pipeline.carry import Pieces, carried
-from hubbub.pipeline.event_time import timed
-from hubbub.pipeline.rules import NO_RULES
-from hubbub.pipeline.tables import calls, deliveries, sessions, traffic
-from hubbub.pipeline.tables.table import Folded, Moment, arrow, ddl
+from hubbub.pipeline.carry import Pieces, Whole, carried
+from hubbub.pipeline.event_time import stamped
+from hubbub.pipeline.rules import NO_RULES, Reading
+from hubbub.pipeline.tables import calls, deliveries, messages, sessions, traffic
+from hubbub.pipeline.tables.table import Folded, arrow
 from tests.simulation.hub import replayed
 from tests.simulation.test_simulation import MEMORY
 from tests.simulation.world import World
@@ -145,23 +144,20 @@ def test_spark_knows_whether_a_batch_concerns_them(spark: SparkSession, past: Pa
         assert found["seq"] == concerned(past.rows, module)["seq"]
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize("past", [FAILED_WRITE], indirect=True)
-def test_spark_carries_what_is_open(spark: SparkSession, past: Past) -> None:
-    assert through_spark(spark, past, [last_of(past) // 3]) == through_spark(spark, past, [])
+def test_minutes_are_the_same_however_batches_are_cut(past: Past) -> None:
+    assert minutes(past, [last_of(past) // 3, last_of(past) // 2]) == minutes(past, [])
 
 
-def through_spark(spark: SparkSession, past: Past, cuts: list[int]) -> list[Row]:
-    """The closed minutes and the open ones, as the table's own `rows` makes them."""
-    carried = spark.createDataFrame([], ddl(traffic.COLUMNS))
-    closed: list[Row] = []
+def minutes(past: Past, cuts: list[int]) -> list[Row]:
+    """The closed minutes and the open ones."""
+    make, part = messages.made(NO_RULES), traffic.TABLE.part(NO_RULES)
+    schema = arrow(traffic.COLUMNS)
+    opened, found = schema.empty_table(), []
     for after, upto in pairwise([0, *cuts, last_of(past)]):
-        part = past.rows.slice(after, upto - after)
-        until = F.lit(part.column("time")[-1].as_py())
-        batch = timed(spark.createDataFrame(part), NO_RULES)
-        found = traffic.rows(batch, carried, Moment(until, NO_RULES)).toArrow()
-        opened = pc.field("open")
-        carried = spark.createDataFrame(found.filter(opened).drop_columns("open"))
-        closed += found.filter(~opened).drop_columns("open").to_pylist()
-        left = found.filter(opened).drop_columns("open").to_pylist()
-    return sorted((*closed, *left), key=repr)
+        (rows,) = past.rows.slice(after, upto - after).combine_chunks().to_batches()
+        (some,) = make(stamped(rows, Reading(NO_RULES), False))
+        parts = pa.Table.from_batches(part(some), schema)
+        fold = traffic.TABLE.fold(parts, Whole(opened), rows["time"][-1].as_py(), NO_RULES)
+        found += fold.closed.to_pylist()
+        opened = fold.opened
+    return sorted((*found, *opened.to_pylist()), key=repr)

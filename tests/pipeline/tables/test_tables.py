@@ -8,14 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from hubbub import schema
 from hubbub.pipeline.carry import Whole
 from hubbub.pipeline.event_time import timed
 from hubbub.pipeline.rules import NO_RULES, Decode, Rules
 from hubbub.pipeline.tables import TABLES, audit, messages, quarantine, readings, traffic
-from hubbub.pipeline.tables.table import Folded, Moment, Spanning, Table, arrow, ddl
+from hubbub.pipeline.tables.table import Folded, Made, Summed, Table, arrow, ddl
 from hubbub.schema import Row
 from tests.spark.fixtures import Writer, publish
 
@@ -62,16 +61,23 @@ def test_readings(batch: DataFrame) -> None:
     ]
 
 
-def test_traffic_closes_all_minutes_but_the_last(spark: SparkSession, batch: DataFrame) -> None:
+def counted(
+    rows: DataFrame, rules: Rules, until: datetime, *carried: tuple[object, ...]
+) -> list[tuple[object, ...]]:
+    """The rows of `traffic` that a batch leaves, with the minute as HH:MM."""
+    schema = arrow(traffic.COLUMNS)
+    before = [dict(zip(schema.names, one, strict=True)) for one in carried]
+    parts = traffic.TABLE.sums(messages.rows(rows, rules), rules).toArrow().cast(schema)
+    both = pa.concat_tables([parts, pa.Table.from_pylist(before, schema)])
+    found = traffic.TABLE.summed(both, until, rules).to_pylist()
+    return sorted(tuple({**row, "minute": f"{row['minute']:%H:%M}"}.values()) for row in found)
+
+
+def test_traffic_closes_all_minutes_but_the_last(batch: DataFrame) -> None:
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
     astray = noon + timedelta(days=365)  # of a clock that was put right since
-    carried = spark.createDataFrame(
-        [("a", noon, 10, 100, 1), ("c", astray, 1, 1, 0)], ddl(traffic.COLUMNS)
-    )
-    until = F.lit("2026-01-01 12:01:01").cast("timestamp")
-    found = traffic.rows(batch, carried, Moment(until, NO_RULES))
-    rows = found.withColumn("minute", F.date_format("minute", "HH:mm")).collect()
-    assert sorted(tuple(row) for row in rows) == [
+    carried = [("a", noon, 10, 100, 1), ("c", astray, 1, 1, 0)]
+    assert counted(batch, NO_RULES, noon + timedelta(seconds=61), *carried) == [
         ("$queue/q", "12:01", 1, 2, 0, True),
         ("a", "12:00", 12, 125, 1, False),
         ("a", "12:01", 1, 1, 0, True),
@@ -93,17 +99,14 @@ def test_traffic_counts_in_the_minute_of_the_event(
     )
     rules = Rules(event_time="ts", lateness=60)
     rows = timed(spark.read.format("hubbub").load(str(tmp_path / "data")), rules)
-    nothing = spark.createDataFrame([], ddl(traffic.COLUMNS))
-    until = F.lit("2026-01-01 12:02:10").cast("timestamp")
-    found = traffic.rows(rows, nothing, Moment(until, rules))
-    found = found.withColumn("minute", F.date_format("minute", "HH:mm"))
-    assert sorted((row.minute, row.messages, row.late, row.open) for row in found.collect()) == [
+    until = datetime(2026, 1, 1, 12, 2, 10, tzinfo=UTC)
+    found = counted(rows, rules, until)
+    assert [(minute, count, late, still) for _, minute, count, _, late, still in found] == [
         ("12:01", 1, 0, True),
         ("12:02", 4, 2, True),
     ]
-    until = F.lit("2026-01-01 12:03:00").cast("timestamp")
-    found = traffic.rows(rows, nothing, Moment(until, rules)).where("NOT open")
-    assert [row.messages for row in found.collect()] == [1]
+    found = counted(rows, rules, until + timedelta(seconds=50))
+    assert [count for _, _, count, *_, still in found if not still] == [1]
 
 
 def test_audit(spark: SparkSession, writer: Writer, tmp_path: Path) -> None:
@@ -119,7 +122,7 @@ def test_audit(spark: SparkSession, writer: Writer, tmp_path: Path) -> None:
         Row(0, 0, schema.REFUSED, number=40, properties=b'{"verb":"connect"}'),
         Row(0, 0, schema.MANAGED, b"switch", b"me", b"$queue/q", properties=b'{"verb":"destroy"}'),
     )  # fmt: skip
-    frame = spark.read.format("hubbub").load(str(tmp_path / "data"))
+    frame = timed(spark.read.format("hubbub").load(str(tmp_path / "data")), NO_RULES)
     found = audit.rows(frame, NO_RULES).orderBy("seq").drop("seq", "time")
     assert [column.name for column in audit.COLUMNS][2:] == found.columns
     assert [tuple(row) for row in found.collect()] == [
@@ -158,7 +161,7 @@ def test_long_names_are_not_repeated_in_one_piece(monkeypatch: pytest.MonkeyPatc
     kinds = [times if "time" in name else pa.scalar(message[name]).type for name in message]
     schema = pa.schema(zip(message, kinds, strict=True))
     batch = pa.RecordBatch.from_pylist([message], schema=schema)
-    pieces = list(readings.decoded([batch], NO_RULES))
+    pieces = list(readings.made(NO_RULES)(batch))
     assert [piece.column("value").to_pylist() for piece in pieces] == [[0, 1, 2], [3]]
 
 
@@ -170,15 +173,17 @@ def test_a_rule_names_the_content_type(batch: DataFrame) -> None:
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_rows_have_the_declared_columns(
-    spark: SparkSession, batch: DataFrame, table: Table | Spanning | Folded
+    spark: SparkSession, batch: DataFrame, table: Made
 ) -> None:
     nothing = spark.createDataFrame([], ddl(table.columns))
     if isinstance(table, Table):
         assert table.rows(batch, NO_RULES).dtypes == nothing.dtypes
-    elif isinstance(table, Spanning):
-        found = table.rows(batch, nothing, Moment(F.current_timestamp(), NO_RULES))
-        assert found.dtypes == [*nothing.dtypes, ("open", "boolean")]
+    elif isinstance(table, Summed):
+        assert table.sums(messages.rows(batch, NO_RULES), NO_RULES).dtypes == nothing.dtypes
+        found = table.summed(arrow(table.columns).empty_table(), datetime.now(UTC), NO_RULES)
+        assert found.schema.names == [*nothing.columns, "open"]
     else:
+        assert isinstance(table, Folded)
         schema = arrow((*table.columns, *table.memory))
         (rows,) = batch.drop("event_time").toArrow().combine_chunks().to_batches()
         events = pa.Table.from_batches([table.events(rows)])

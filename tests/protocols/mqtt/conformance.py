@@ -470,7 +470,8 @@ Where the standards leave a choice, or we differ:
 - **A remaining length longer than it need be** is malformed in 5.0 once the client is connected;
   3.1.1 has no such rule, and clients that reserve four bytes for it exist.
 - **As mosquitto has it**, where a server may choose: control characters and non-characters in
-  client ids, user names and topics end the connection (1.5.4); what is no CONNECT has no CONNACK;
+  client ids, user names and topics end the connection (1.5.4), and a topic of another protocol that
+  has one reaches no MQTT client; what is no CONNECT has no CONNACK;
   of a client's own QoS 2 messages its copy comes between PUBREC and PUBCOMP; DUP with QoS 0 is
   taken, and not passed on; a login without a password is refused with 5 (0x87); while more than
   1,000 bytes of a packet are missing, parts of it count as signs of life.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hubbub.protocols.switch import codec
 from hubbub.protocols.switch.codec import Delivery, Wanted
 from hubbub.schema import name_from_wire, name_to_wire
-from hubbub.wire.http import request_of
+from hubbub.wire.http import Requests, known_request, request_of
 
 names = st.binary(max_size=20).map(name_from_wire)
 numbers = st.integers(-1, 2**63 - 1)
@@ -91,6 +91,38 @@ def test_paths_that_come_again_are_read_once_and_not_too_many_are_kept() -> None
     kept = [path for paths in codec._KNOWN.values() for path in paths]
     assert len(kept) <= 2_000 and max(map(len, kept)) <= 128
     assert not [path for path in kept if path.startswith((b"/login", b"/ack"))]
+
+
+PLACES = ["/ack/q", "/ack", "/response/r/q", "/response/r/q%2Fa", "/request/q", "/persistent", "/x"]
+IDS = ["", "/", "/0", "/17", "/18", "/007", "/1a", "/%31", "/17?tell=1", "/17/18", "17", "/-1"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(PLACES), st.sampled_from(IDS)), max_size=6))
+def test_what_was_asked_before_changes_nothing(paths: list[tuple[str, str]]) -> None:
+    head = b" HTTP/1.1\r\nX: known\r\n\r\n"
+    list(Requests(1_000, 1_000).feed(b"GET /" + head))
+    for method in ("GET", "POST"):
+        for place, number in paths:
+            target = f"{place}{number}".encode()
+            request = known_request(f"{method} ".encode() + target + head, 1_000)
+            assert request is not None, "so it is asked as nearly all are"
+            found, plain = codec.call_of(request), codec._call_of(request_of(method, target, {}))
+            assert (found is None) == (plain is None)
+            if found is not None and plain is not None:
+                assert found.route is plain.route
+                assert (found.arguments, found.query) == (plain.arguments, plain.query)
+
+
+def test_of_what_ends_with_an_id_the_rest_is_kept_and_not_too_many() -> None:
+    head = b" HTTP/1.1\r\nX: known\r\n\r\n"
+    list(Requests(1_000, 1_000).feed(b"GET /" + head))
+    for number in range(3_000):
+        request = known_request(b"GET /ack/q%d.x/%d" % (number, number) + head, 1_000)
+        assert request is not None
+        call = codec.call_of(request)
+        assert call is not None and call.arguments == [f"q{number}.x", f"{number}"]
+    kept = [path for paths in codec._BEFORE_ID.values() for path in paths]
+    assert len(kept) <= 2_000 and b"/ack/q2999.x/" in kept
 
 
 @pytest.mark.parametrize(

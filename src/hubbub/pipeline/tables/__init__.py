@@ -19,9 +19,9 @@ from hubbub.pipeline.tables import (
     sessions,
     traffic,
 )
-from hubbub.pipeline.tables.table import Derived, Folded, Spanning, Table
+from hubbub.pipeline.tables.table import AnyTable, Made
 
-TABLES: Final[tuple[Table | Spanning | Folded, ...]] = (
+TABLES: Final[tuple[Made, ...]] = (
     messages.TABLE,
     readings.TABLE,
     quarantine.TABLE,
@@ -31,4 +31,4 @@ TABLES: Final[tuple[Table | Spanning | Folded, ...]] = (
     deliveries.TABLE,
     audit.TABLE,
 )
-ALL: Final[tuple[Table | Spanning | Folded | Derived, ...]] = (*TABLES, alerts.TABLE)
+ALL: Final[tuple[AnyTable, ...]] = (*TABLES, alerts.TABLE)

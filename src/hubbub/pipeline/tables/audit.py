@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
-from pyspark.sql import Column as Expression
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from hubbub.pipeline.rules import Rules
-from hubbub.pipeline.tables.table import Column, Table
+from hubbub.pipeline.tables.table import Column, Make, Table, arrow, ddl, each
+from hubbub.schema import name_shown
 
 GRAIN: Final = "one row an event: seq"
 
@@ -31,23 +35,61 @@ COLUMNS: Final = (
 EVENT: Final = "kind IN ('connect', 'refused', 'managed')"
 
 
+_KINDS: Final = pa.array(["connect", "refused", "managed"])
+_SCHEMA: Final = arrow(COLUMNS)
+
+
+def made(rules: Rules) -> Make:
+    return _made
+
+
+def _made(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """What people want to know of some rows; older journals say less of who came in."""
+    found = rows.filter(pc.is_in(rows["kind"], value_set=_KINDS))
+    if not found.num_rows:
+        return
+    said = [_properties(one) for one in found["properties"].cast(pa.binary()).to_pylist()]
+    kinds = found["kind"].to_pylist()
+    columns = {name: found[name] for name in ("seq", "time", "kind", "protocol", "client")}
+    columns |= {name: [one.get(name, "") for one in said] for name in _SAID}
+    columns["verb"] = [
+        one.get("verb", "connect" if kind == "connect" else "")
+        for kind, one in zip(kinds, said, strict=True)
+    ]
+    columns["name"] = found["topic"]
+    columns["reason"] = [
+        next((one[name] for name in _REASONS if name in one), "") for one in said
+    ]
+    refused = pc.equal(found["kind"], "refused")
+    columns["more"] = pc.if_else(refused, found["number"], 0)
+    yield pa.RecordBatch.from_pydict(columns, schema=_SCHEMA)
+
+
+_SAID: Final = ("user", "address", "listener")
+_REASONS: Final = ("rule", "reason", "trouble")
+
+
+def _properties(said: bytes) -> dict[str, str]:
+    """The values that properties have, as texts; none if they are not the hub's own words."""
+    try:
+        found = json.loads(said)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {
+        name: name_shown(value) if isinstance(value, str) else json.dumps(value)
+        for name, value in found.items()
+        if value is not None
+    }
+
+
 def rows(batch: DataFrame, rules: Rules) -> DataFrame:
-    """What people want to know of a batch; older journals say less of who came in."""
-
-    def said(name: str) -> Expression:
-        return F.get_json_object("properties", f"$.{name}")
-
-    nothing = F.lit("")
-    return batch.where(EVENT).select(
-        "seq", "time", "kind", "protocol", F.coalesce(said("user"), nothing).alias("user"),
-        "client", F.coalesce(said("address"), nothing).alias("address"),
-        F.coalesce(said("listener"), nothing).alias("listener"),
-        F.coalesce(said("verb"), F.when(F.col("kind") == "connect", "connect"), nothing)
-        .alias("verb"),
-        F.col("topic").alias("name"),
-        F.coalesce(said("rule"), said("reason"), said("trouble"), nothing).alias("reason"),
-        F.when(F.col("kind") == "refused", F.col("number")).otherwise(0).alias("more"),
-    )  # fmt: skip
+    """The same where Spark writes."""
+    chosen = batch.where(EVENT)
+    return chosen.mapInArrow(partial(each, made=made, rules=rules), ddl(COLUMNS))
 
 
-TABLE: Final = Table("audit", GRAIN, COLUMNS, lambda rules: EVENT, rows, of_messages=False)
+TABLE: Final = Table(
+    "audit", GRAIN, COLUMNS, lambda rules: EVENT, rows, of_messages=False, made=made
+)

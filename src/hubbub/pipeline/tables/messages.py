@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from hubbub.pipeline.rules import Rules
-from hubbub.pipeline.tables.table import Column, Table
+from hubbub.pipeline.tables.table import Column, Make, Table, arrow, ddl, each
 
 GRAIN: Final = "one row a message: seq"
 
@@ -46,18 +50,37 @@ def named(pattern: str) -> str:
     return f"topic RLIKE '^(?s:{quoted})\\\\z'"
 
 
-# Text: each step of a plan, and each call of Spark for a column, is paid by every batch.
-_MADE: Final = {
-    "ref": "IF(kind = 'send', ref, 0L) AS ref",
-    "number": "IF(kind = 'send', number, 0L) AS number",
-    "expires": "nullif(expires, timestamp_micros(0)) AS expires",
-    "day": "to_date(time) AS day",
-}
+_KINDS: Final = pa.array(["publish", "send"])
+_SCHEMA: Final = arrow(COLUMNS)
+_NEVER: Final = pa.scalar(0, pa.timestamp("us", "UTC"))
+
+
+def made(rules: Rules) -> Make:
+    return _made
+
+
+def _made(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The messages among rows that have their `event_time`.
+
+    What refers to the hub's own state (audience, packet id) is 0.
+    """
+    chosen = pc.is_in(rows["kind"], value_set=_KINDS)
+    own = pc.starts_with(rows["topic"], "$hub/")
+    found = rows.filter(pc.and_not(chosen, own))
+    columns = {name: found[name] for name in _SCHEMA.names if name != "day"}
+    sent = pc.equal(found["kind"], "send")
+    columns |= {name: pc.if_else(sent, found[name], 0) for name in ("ref", "number")}
+    ends = pc.not_equal(found["expires"], _NEVER)
+    columns["expires"] = pc.if_else(ends, found["expires"], pa.scalar(None, _NEVER.type))
+    columns["day"] = pc.cast(found["time"], pa.date32())
+    yield pa.RecordBatch.from_pydict(columns, schema=_SCHEMA)
 
 
 def rows(batch: DataFrame, rules: Rules) -> DataFrame:
-    """The messages of a batch. What refers to the hub's own state (audience, packet id) is 0."""
-    return batch.where(MESSAGE).selectExpr(*(_MADE.get(one.name, one.name) for one in COLUMNS))
+    """The same where Spark writes."""
+    return batch.mapInArrow(partial(each, made=made, rules=rules), ddl(COLUMNS))
 
 
-TABLE: Final = Table("messages", GRAIN, COLUMNS, lambda rules: MESSAGE, rows, ("day",), False)
+TABLE: Final = Table(
+    "messages", GRAIN, COLUMNS, lambda rules: MESSAGE, rows, ("day",), False, made=made
+)

@@ -7,7 +7,7 @@ is wrong already.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
@@ -18,7 +18,7 @@ from hubbub.pipeline.cells import Fitter
 from hubbub.pipeline.decode import Undecodable, leaves
 from hubbub.pipeline.rules import Reading, Rules
 from hubbub.pipeline.tables.messages import MESSAGE, named
-from hubbub.pipeline.tables.table import Column, Table, arrow, ddl
+from hubbub.pipeline.tables.table import Column, Make, Table, arrow, ddl, each
 
 GRAIN: Final = "one row a message and what it should be: seq, declared"
 
@@ -48,30 +48,34 @@ def rows(batch: DataFrame, rules: Rules) -> DataFrame:
     """The declared messages of a batch that are not what they should be."""
     chosen = batch.where(event(rules))
     chosen = chosen.select(*_CONTEXT, "content_type", "payload", "event_time")
-    return chosen.mapInArrow(partial(undecodable, rules=rules), ddl(COLUMNS))
+    return chosen.mapInArrow(partial(each, made=made, rules=rules), ddl(COLUMNS))
 
 
-def undecodable(batches: Iterable[pa.RecordBatch], rules: Rules) -> Iterator[pa.RecordBatch]:
-    """For each batch of declared messages those that cannot be decoded."""
-    reading = Reading(rules)
+def made(rules: Rules) -> Make:
     fitters = [(one.name, Fitter(one, rules)) for one in rules.table]
+    return partial(_made, Reading(rules), fitters)
+
+
+def _made(
+    reading: Reading, fitters: list[tuple[str, Fitter]], messages: pa.RecordBatch
+) -> Iterator[pa.RecordBatch]:
+    """Those of some messages that are declared and cannot be decoded."""
     names = ("payload", "content_type", "topic", "time", "event_time")
-    for batch in batches:
-        columns = (batch.column(name).to_pylist() for name in names)
-        found = []
-        for index, (payload, content_type, topic, *times) in enumerate(zip(*columns, strict=True)):
-            declared = content_type or reading.of(topic)[0]
-            reason = _reason(payload, declared)
-            if reason:
-                found.append((index, declared, reason))
-                continue
-            for name, fitter in fitters:
-                if fitter.concerns(topic):
-                    reason = fitter.reason(times, topic, payload, declared)
-                    if reason:
-                        found.append((index, f"table {name}", reason))
-        if found:
-            yield _built(batch, found)
+    columns = (messages.column(name).to_pylist() for name in names)
+    found = []
+    for index, (payload, content_type, topic, *times) in enumerate(zip(*columns, strict=True)):
+        declared = content_type or reading.of(topic)[0]
+        reason = _reason(payload, declared) if declared else ""
+        if reason:
+            found.append((index, declared, reason))
+            continue
+        for name, fitter in fitters:
+            if fitter.concerns(topic):
+                reason = fitter.reason(times, topic, payload, declared)
+                if reason:
+                    found.append((index, f"table {name}", reason))
+    if found:
+        yield _built(messages, found)
 
 
 def _reason(payload: bytes, declared: str) -> str:
@@ -90,4 +94,4 @@ def _built(batch: pa.RecordBatch, found: list[tuple[int, str, str]]) -> pa.Recor
     return pa.record_batch([*columns, *words, kept.column("payload")], schema=_SCHEMA)
 
 
-TABLE: Final = Table("quarantine", GRAIN, COLUMNS, event, rows)
+TABLE: Final = Table("quarantine", GRAIN, COLUMNS, event, rows, made=made)

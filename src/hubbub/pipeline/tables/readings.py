@@ -7,7 +7,7 @@ written, so `rows` counts them in passing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from hubbub.pipeline.decode import Leaves, Undecodable
 from hubbub.pipeline.rules import Reading, Rules
 from hubbub.pipeline.tables.messages import MESSAGE
-from hubbub.pipeline.tables.table import Column, Table, arrow, ddl
+from hubbub.pipeline.tables.table import Column, Make, Table, arrow, ddl
 
 GRAIN: Final = "one row a value in a message: seq, path"
 
@@ -47,27 +47,40 @@ _BYTES: Final = 64 << 20  # of the names repeated in one: a topic and a client m
 def rows(batch: DataFrame, rules: Rules, failed: Accumulator[int] | None = None) -> DataFrame:
     """The values in the messages of a batch; `failed` counts messages that cannot be decoded."""
     chosen = batch.where(MESSAGE).select(*_CONTEXT, "payload", "content_type")
-    return chosen.mapInArrow(partial(decoded, rules=rules, failed=failed), ddl(COLUMNS))
+    return chosen.mapInArrow(partial(_decoded, rules=rules, failed=failed), ddl(COLUMNS))
 
 
-def decoded(
-    batches: Iterable[pa.RecordBatch], rules: Rules, failed: Accumulator[int] | None = None
+def _decoded(
+    batches: Iterable[pa.RecordBatch], rules: Rules, failed: Accumulator[int] | None
 ) -> Iterator[pa.RecordBatch]:
-    """For each batch of messages the batches of their values."""
+    def count(place: int) -> None:
+        if failed is not None:
+            failed.add(1)
+
     reading = Reading(rules)
     for batch in batches:
-        found = Leaves()
-        columns = (batch.column(name).to_pylist() for name in ("payload", "content_type", "topic"))
-        for index, (payload, content_type, topic) in enumerate(zip(*columns, strict=True)):
-            try:
-                found.take(index, payload, content_type or reading.of(topic)[0])
-            except Undecodable:
-                if failed is not None:
-                    failed += 1
-            if len(found.paths) >= _ROWS:
-                yield from _built(batch, found)
-                found = Leaves()
-        yield from _built(batch, found)
+        yield from values_of(batch, reading, count)
+
+
+def made(rules: Rules) -> Make:
+    return partial(values_of, reading=Reading(rules))
+
+
+def values_of(
+    messages: pa.RecordBatch, reading: Reading, failed: Callable[[int], object] = lambda place: None
+) -> Iterator[pa.RecordBatch]:
+    """The values of some messages; `failed` is told the place of each that cannot be decoded."""
+    found = Leaves()
+    columns = (messages.column(name).to_pylist() for name in ("payload", "content_type", "topic"))
+    for index, (payload, content_type, topic) in enumerate(zip(*columns, strict=True)):
+        try:
+            found.take(index, payload, content_type or reading.of(topic)[0])
+        except Undecodable:
+            failed(index)
+        if len(found.paths) >= _ROWS:
+            yield from _built(messages, found)
+            found = Leaves()
+    yield from _built(messages, found)
 
 
 def _built(batch: pa.RecordBatch, found: Leaves) -> Iterator[pa.RecordBatch]:
@@ -83,4 +96,6 @@ def _built(batch: pa.RecordBatch, found: Leaves) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([*messages.columns, *values, days], schema=_SCHEMA)
 
 
-TABLE: Final = Table("readings", GRAIN, COLUMNS, lambda rules: MESSAGE, rows, ("day",), counts=True)
+TABLE: Final = Table(
+    "readings", GRAIN, COLUMNS, lambda rules: MESSAGE, rows, ("day",), counts=True, made=made
+)

@@ -1,10 +1,10 @@
 """What a table declares: its grain, its columns, and how rows of the journal become its rows.
 
-There are four sorts. A `Table` makes rows out of one batch alone. `Spanning` and `Folded` tables
-have rows that need several batches: such a row is open until the journal has said all about it,
-then it closes once and for all. Spark sums the rows of a `Spanning` one; those of a `Folded` one
-must be taken one after the other, which Python does with the few that concern it. A `Derived` one
-is made of what a batch added to the others.
+There are five sorts. A `Table` makes rows out of one batch alone. `Spanning`, `Summed` and `Folded`
+tables have rows that need several batches: such a row is open until the journal has said all about
+it, then it closes once and for all. Spark sums the rows of a `Spanning` one; of a `Summed` one each
+task sums its share; those of a `Folded` one must be taken one after the other, which Python does
+with the few that concern it. A `Derived` one is made of what a batch added to the others.
 
     rows of the journal ─┐
                          ├─▶ rows or fold ─▶ closed: appended to the table
@@ -13,11 +13,16 @@ is made of what a batch added to the others.
 
 What is made of messages alone (`of_messages`) gets the rows that the batch added to the table
 `messages`; the others get the rows of the journal.
+
+A table that has `made` says in Arrow what becomes of some rows: then `pipeline.task` makes it, with
+all others of that sort, while it reads the journal. Else Spark makes it, of a DataFrame.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from functools import partial
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -26,6 +31,7 @@ import pyarrow.compute as pc
 from pyspark.accumulators import Accumulator
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from hubbub.pipeline.rules import Rules
 
@@ -50,12 +56,16 @@ class Moment(NamedTuple):
     failed: Accumulator[int] | None = None
 
 
+Make = Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]  # rows of one into rows of a table
+
+
 class Table(NamedTuple):
     """A table whose rows each come from one batch.
 
     `event(rules)` tells in SQL which rows of the journal concern it: a batch without any is not
     written. `by` = columns that become directories. `of_messages`: its rows come of messages.
     `rows(batch, rules)`; one that `counts` messages it cannot take is also given an accumulator.
+    `made(rules)` gives what says the same of some rows in Arrow; None where only Spark can.
     """
 
     name: str
@@ -66,6 +76,7 @@ class Table(NamedTuple):
     by: tuple[str, ...] = ()
     of_messages: bool = True
     counts: bool = False
+    made: Callable[[Rules], Make] | None = None
 
 
 class Spanning(NamedTuple):
@@ -84,6 +95,39 @@ class Spanning(NamedTuple):
     of_messages: bool = False
     by: tuple[str, ...] = ()
     memory: tuple[Column, ...] = ()
+
+
+class Summed(NamedTuple):
+    """A table of sums over messages, which batches add to until time closes a row.
+
+    `part(rules)` gives what sums some messages; `summed(parts, until, rules)` adds such parts up,
+    of the batch and of what was open before, and says which rows are open at that time. A row is
+    known by its `keys`, all its other columns are sums.
+    """
+
+    name: str
+    grain: str
+    columns: tuple[Column, ...]
+    event: Callable[[Rules], str]
+    part: Callable[[Rules], Make]
+    summed: Callable[[pa.Table, datetime, Rules], pa.Table]
+    keys: tuple[str, ...]
+    by: tuple[str, ...] = ()
+    memory: tuple[Column, ...] = ()
+    of_messages: bool = True
+
+    def sums(self, messages: DataFrame, rules: Rules) -> DataFrame:
+        """Such parts where Spark reads the messages, each row once."""
+        parts = messages.mapInArrow(
+            partial(each, made=self.part, rules=rules), ddl(self.columns)
+        )
+        added = (one.name for one in self.columns if one.name not in self.keys)
+        return parts.groupBy(*self.keys).agg(*(F.sum(name).alias(name) for name in added))
+
+    def fold(self, parts: pa.Table, held: Held, until: datetime, rules: Rules) -> Folding:
+        """What is open is few rows: all of it is taken and made anew."""
+        before = [held.rows(name) for name in held.names()]
+        return split(self.summed(pa.concat_tables([parts, *before]), until, rules), held)
 
 
 class Held(Protocol):
@@ -142,9 +186,10 @@ class Derived(NamedTuple):
     by: tuple[str, ...] = ()
 
 
-AnyTable = Table | Spanning | Folded | Derived
-Carried = Spanning | Folded  # tables with open rows
-CARRIED: Final = (Spanning, Folded)
+Made = Table | Spanning | Summed | Folded  # of rows of the journal
+AnyTable = Made | Derived
+Carried = Spanning | Summed | Folded  # tables with open rows
+CARRIED: Final = (Spanning, Summed, Folded)
 
 _ROWS: Final = 10_000  # in one Arrow batch
 _ARROW: Final = {
@@ -186,16 +231,28 @@ def whole(
         kind = pa.field("kind", pa.string())
         marked = [one.append_column(kind, pa.repeat("carried", len(one))) for one in carried]
         given = chain.from_iterable(one.to_batches() for one in (*marked, events))
-        found = pa.Table.from_batches(folded(given), schema)
-        closed = found.filter(pc.invert(found["open"])).drop_columns("open")
-        rest = found.filter(found["open"]).drop_columns("open")
-        none_left = {
-            name: pa.repeat(False, len(one))
-            for name, one in zip(held.names(), carried, strict=True)
-        }
-        return Folding(closed, rest, none_left)
+        return split(pa.Table.from_batches(folded(given), schema), held)
 
     return fold
+
+
+def split(found: pa.Table, held: Held) -> Folding:
+    """Rows that say whether they are `open`, made of all that was held."""
+    closed = found.filter(pc.invert(found["open"])).drop_columns("open")
+    rest = found.filter(found["open"]).drop_columns("open")
+    names = held.names()
+    return Folding(closed, rest, {name: pa.repeat(False, len(held.rows(name))) for name in names})
+
+
+def each(
+    batches: Iterable[pa.RecordBatch],
+    made: Callable[[Rules], Make],
+    rules: Rules,
+) -> Iterator[pa.RecordBatch]:
+    """What `mapInArrow` takes, of what is said of one batch."""
+    make = made(rules)
+    for batch in batches:
+        yield from make(batch)
 
 
 def built(rows: list[dict[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -18,14 +18,17 @@ have two rows, whose sums are right.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
-from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from hubbub.pipeline.rules import Rules
 from hubbub.pipeline.tables.messages import MESSAGE
-from hubbub.pipeline.tables.table import Column, Moment, Spanning
+from hubbub.pipeline.tables.table import Column, Make, Summed, arrow
 
 GRAIN: Final = "one row a topic and minute: topic, minute"
 
@@ -38,28 +41,51 @@ COLUMNS: Final = (
 )
 
 
-def rows(batch: DataFrame, carried: DataFrame, moment: Moment) -> DataFrame:
+_SCHEMA: Final = arrow(COLUMNS)
+_KEYS: Final = ("topic", "minute")
+_SUMS: Final = ("messages", "bytes", "late")
+
+
+def part(rules: Rules) -> Make:
+    return partial(_part, timedelta(seconds=rules.patience()))
+
+
+def _part(patience: timedelta, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The sums of some messages."""
+    time, own = messages["time"], messages["event_time"]
+    oldest = pc.subtract(time, patience)
+    misplaced = pc.or_(pc.greater(own, time), pc.less(own, oldest))
+    columns = [
+        messages["topic"],
+        pc.floor_temporal(pc.if_else(misplaced, time, own), unit="minute"),
+        pa.repeat(pa.scalar(1, pa.int64()), messages.num_rows),
+        pc.cast(pc.binary_length(messages["payload"]), pa.int64()),
+        pc.cast(misplaced, pa.int64()),
+    ]
+    yield from added(pa.table(columns, schema=_SCHEMA)).to_batches()
+
+
+def added(rows: pa.Table) -> pa.Table:
+    """Such sums of the same minute together."""
+    groups = rows.group_by(list(_KEYS), use_threads=False)
+    found = groups.aggregate([(name, "sum") for name in _SUMS])
+    sums = [found[f"{name}_sum"] for name in _SUMS]
+    return pa.table([found["topic"], found["minute"], *sums], schema=_SCHEMA)
+
+
+def summed(parts: pa.Table, until: datetime, rules: Rules) -> pa.Table:
     """All minutes known so far that are not written yet; open = not before the watermark."""
-    lateness = f"INTERVAL {moment.rules.patience():.6f} SECONDS"
-    misplaced = f"(event_time > time OR event_time < time - {lateness})"
-    fresh = batch.where(MESSAGE).selectExpr(
-        "topic",
-        f"date_trunc('minute', IF({misplaced}, time, event_time)) AS minute",
-        "1L AS messages",
-        "CAST(length(payload) AS bigint) AS bytes",
-        f"CAST({misplaced} AS bigint) AS late",
-    )
-    both = fresh.unionByName(carried).groupBy("topic", "minute")
-    summed = both.agg(*(F.sum(name).alias(name) for name in ("messages", "bytes", "late")))
-    earliest = _minute(moment.until - F.expr(lateness))
-    still = F.col("minute").between(earliest, _minute(moment.until))
-    return summed.withColumn("open", still)
+    found = added(parts).sort_by([("minute", "ascending"), ("topic", "ascending")])
+    first, last = (_minute(until - wait) for wait in (timedelta(seconds=rules.patience()), _NOW))
+    still = pc.and_(pc.greater_equal(found["minute"], first), pc.less_equal(found["minute"], last))
+    return found.append_column("open", still)
 
 
-def _minute(time: Expression) -> Expression:
-    return F.date_trunc("minute", time)
+_NOW: Final = timedelta()
 
 
-TABLE: Final = Spanning(
-    "traffic", GRAIN, COLUMNS, lambda rules: MESSAGE, rows, clocked=True, of_messages=True
-)
+def _minute(time: datetime) -> pa.Scalar:
+    return pa.scalar(time.replace(second=0, microsecond=0), pa.timestamp("us", "UTC"))
+
+
+TABLE: Final = Summed("traffic", GRAIN, COLUMNS, lambda rules: MESSAGE, part, summed, _KEYS)

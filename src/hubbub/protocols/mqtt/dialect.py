@@ -20,7 +20,7 @@ from typing import Final
 
 from hubbub.core.clock import Clock
 from hubbub.core.message import Encoding, Message, Run
-from hubbub.core.session import Session
+from hubbub.core.session import FOR_EVER, Session
 from hubbub.core.topics import CLIENT, QUEUE, SHARE, is_text
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
@@ -305,7 +305,7 @@ class Dialect5(Dialect):
         found = Properties()
         if message.expires:
             left = message.expires - self.clock.stamp()
-            found.numbers[spec.MESSAGE_EXPIRY] = max(0, -(-left // SECOND))
+            found.numbers[spec.MESSAGE_EXPIRY] = min(max(0, -(-left // SECOND)), FOR_EVER)
         if message.content_type:
             found.texts[spec.CONTENT_TYPE] = name_to_wire(message.content_type)
         reply_to = _answers_to(message)

@@ -115,21 +115,21 @@ def topic_name(topic: bytes) -> str:
         raise PacketError("a PUBLISH whose topic is not UTF-8") from None
     if b"\0" in topic:
         raise PacketError("a PUBLISH whose topic contains U+0000")
+    if not is_plain(name):
+        raise PacketError(f"a PUBLISH to {name[:80]!r}, which has a control character")
     if not is_name(name):
         reason = f"a PUBLISH to {name[:80]!r}, which is not a topic name"
         raise PacketError(reason, spec.BAD_TOPIC)
-    if not is_plain(name):
-        raise PacketError(f"a PUBLISH to {name[:80]!r}, which has a control character")
     return name
 
 
 def check_message(properties: Properties, payload: bytes, qos: int = 0) -> int:
     """What a PUBLISH or a will may not say is a PacketError, with QoS 1 and 2 an answer."""
     topic = properties.texts.get(spec.RESPONSE_TOPIC)
-    if topic is not None and not is_name(name_from_wire(topic)):
-        raise PacketError("a response topic that is not a topic name", spec.PROTOCOL)
     if topic is not None and not is_plain(name_from_wire(topic)):
         raise PacketError("a response topic with a control character")
+    if topic is not None and not is_name(name_from_wire(topic)):
+        raise PacketError("a response topic that is not a topic name", spec.PROTOCOL)
     if properties.numbers.get(spec.PAYLOAD_FORMAT):
         try:
             payload.decode()

@@ -190,11 +190,15 @@ _PERCENT: Final = ord("%")  # CPython takes b"%" for a number first: 1,800 instr
 
 
 # What was asked before, by method and path: a client names the same queues again and again. Of what
-# ends with a number no path comes twice, and a token is nobody else's. When full it begins anew.
+# ends with an id no path comes twice, but what is before the id. A token is nobody else's. When
+# full it begins anew.
 _KNOWN: Final[dict[str, dict[bytes, Call]]] = {"GET": {}, "POST": {}}
+_BEFORE_ID: Final[dict[str, dict[bytes, Call]]] = {"GET": {}, "POST": {}}
 _KNOWN_CALLS: Final = 1_000
 _KNOWN_BYTES: Final = 128
 _ASKED_AGAIN: Final = frozenset(("persistent", "request", "transfer"))
+_ENDS_WITH_ID: Final = frozenset(("ack", "response"))
+_SLASH: Final = ord("/")
 
 
 def call_of(request: Request) -> Call | None:
@@ -202,11 +206,26 @@ def call_of(request: Request) -> Call | None:
     if request.query:
         return _call_of(request)
     known = _KNOWN.get(request.method)
-    call = known.get(request.path) if known is not None else None
+    if known is None:
+        return _call_of(request)
+    path, stem = request.path, request.stem
+    cut = len(stem)
+    ends_with_number = 0 < cut < len(path) and stem[cut - 1] == _SLASH
+    if ends_with_number:
+        call = _BEFORE_ID[request.method].get(stem)
+        if call is not None:
+            return Call(call.route, [*call.arguments, path[cut:].decode()], _NO_QUERY)
+    call = known.get(path)
+    if call is not None:
+        return call
+    call = _call_of(request)
     if call is None:
-        call = _call_of(request)
-        if call is not None and call.route.operation in _ASKED_AGAIN and known is not None:
-            _remember(known, request.path, call)
+        return None
+    if call.route.operation in _ASKED_AGAIN:
+        _remember(known, path, call)
+    elif ends_with_number and call.route.operation in _ENDS_WITH_ID:
+        begun = Call(call.route, call.arguments[:-1], _NO_QUERY)
+        _remember(_BEFORE_ID[request.method], stem, begun)
     return call
 
 

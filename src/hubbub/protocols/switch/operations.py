@@ -17,7 +17,7 @@ from hubbub.config.settings import UNIX
 from hubbub.core.broker import Broker
 from hubbub.core.limits import QUEUES_PER_TOKEN
 from hubbub.core.log import MEMORY
-from hubbub.core.message import Message
+from hubbub.core.message import ASIDE, Message
 from hubbub.core.queue import PLAIN, Queue
 from hubbub.core.replies import asker_of
 from hubbub.core.rights import (
@@ -236,18 +236,18 @@ def respond(
 ) -> Answer:
     """An answer goes where its request said, which need not be a queue."""
     broker, address = shared.broker, QUEUE + name
-    asked = _request(broker, origin, number)
-    if asked is not None and shown(asked.reply_to, number) != name:
-        asked = None
+    request = _request(broker, origin, number)
+    asked = request if request is not None and shown(request.reply_to, number) == name else None
     if asked is None and name.startswith(ALIAS):
         return Answer(codec.NOT_SENT)  # its request was answered or is gone
     message = Message("", payload, qos=1, properties={"answers": [origin, number]})
-    may_answer = False
+    serves = may_answer = False
     if asked is not None:
         address, message.correlation = asked.reply_to, asked.correlation
-        may_answer = broker.may(session, CONSUME, QUEUE + origin) and broker.replies.may_answer(
-            session, address, asker_of(asked)
-        )
+        serves = broker.may(session, CONSUME, QUEUE + origin)
+        may_answer = serves and broker.replies.may_answer(session, address, asker_of(asked))
+    if request is not None and not serves:
+        message.properties = {"answers": [origin, number], ASIDE: True}
     if not may_answer:
         demand(broker, session, verb_of(address), address)
     if not address.startswith(QUEUE):
@@ -305,9 +305,14 @@ def _full(broker: Broker, queue: Queue) -> Refused:
 
 def acknowledge(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     name, number = call.arguments[0], codec.integer(call.arguments[1])
-    queue = shared.broker.state.queues.get(name)
-    found = queue is not None and take_out(shared, session, queue, number)
-    return _done(call, found)
+    broker = shared.broker
+    queue = broker.state.queues.get(name)
+    if queue is None:
+        return _done(call, False)
+    over = broker.queues.is_over(queue, number)
+    answer = _done(call, take_out(shared, session, queue, number))
+    answer.level = MEMORY if over else 0
+    return answer
 
 
 def take_out(shared: Shared, session: Visitor, queue: Queue, number: int) -> bool:

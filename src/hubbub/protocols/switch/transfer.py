@@ -22,14 +22,16 @@ from typing import Final
 from hubbub import schema
 from hubbub.core.broker import Broker
 from hubbub.core.limits import MIB, TURN_SECONDS
+from hubbub.core.log import MEMORY
 from hubbub.core.message import Message
 from hubbub.core.queue import PLAIN, Queue
 from hubbub.core.rights import CONSUME
+from hubbub.core.topics import QUEUE
 from hubbub.errors import UnreadableError
 from hubbub.protocols.switch import codec
 from hubbub.protocols.switch.address import answered_by, delivery_of
 from hubbub.protocols.switch.codec import Delivery, Wanted
-from hubbub.protocols.switch.session import SwitchSession
+from hubbub.protocols.switch.session import PROTOCOL, SwitchSession
 from hubbub.protocols.switch.trace import Trace
 from hubbub.protocols.switch.wait import Wait
 from hubbub.schema import column_of, row_without_message
@@ -132,7 +134,13 @@ class Reading(Wait):
         # What shows ids waits for their messages, and not for the rows that say who got them, nor
         # for what others do. A lease counts.
         self.upto = max(0, found[-1][0]) if found and not leased else 0
+        if self.upto > broker.log.durable and self._precedes(chosen):
+            self.level = MEMORY
         return chosen, found[-1] if found else None
+
+    def _precedes(self, chosen: list[Read]) -> bool:
+        """Whether these messages may be shown before their rows are durable."""
+        return False
 
     def _chosen(self, queues: list[Queue], cursor: int, by_seq: bool) -> list[Found]:
         """As many as fit into an answer. One message in two queues is not split."""
@@ -205,6 +213,22 @@ class Poll(Reading):
         if queue is None or queue.expiring or queue.settings is not PLAIN:
             return True
         return queue.next > self._after + 1
+
+    def _precedes(self, chosen: list[Read]) -> bool:
+        """A service has its requests at once: the one who waits for the answer gets that from a
+        queue too, when it is durable, and so is then the request, which was written before it.
+
+        Only those of message-switch: who asks by another protocol and reads a queue has its answer
+        without any wait. Not one of QoS 2, which nobody may see under two ids, as when its sender
+        repeats it.
+        """
+        if not (self._only and chosen):
+            return False
+        for _, _, message in chosen:
+            asks = message.reply_to.startswith(QUEUE) and answered_by(message) is None
+            if message.protocol != PROTOCOL or message.qos > 1 or not asks:
+                return False
+        return self.broker.queues.runs_ahead(chosen[0][0])
 
     def answer(self) -> bytes | None:
         if not self._has_come():

@@ -61,7 +61,8 @@ class Wait(Reader):
     """A request that is answered when there is something, or empty at its deadline.
 
     `look` is what its connection wants called when there may be something; it sets it. `upto`: the
-    last row that the answer tells of, 0 = any made so far; it leaves when that is durable.
+    last row that the answer tells of, 0 = any made so far; it leaves when that is as safe as
+    `level` says (`core.log`), 0 = as its listener's.
     """
 
     def __init__(self, wakeups: Wakeups, deadline: float) -> None:
@@ -70,6 +71,7 @@ class Wait(Reader):
         self.look: Callable[[], None] = nobody
         self.woken = False
         self.upto = 0
+        self.level = 0
 
     def arrived(self, queue: Queue) -> None:
         self.wake()

@@ -3,6 +3,8 @@
 
 import { el, say } from "./show.js";
 
+const AT_ONCE = 25; // new rows of one frame: to lay out two hundred is a pause that one feels
+
 /**
  * `columns`: [heading, (row, cell) => text, class]; one that says undefined has filled its cell.
  * `fixed`: the widths of columns that do not follow their words: for many rows that change often.
@@ -25,6 +27,7 @@ export class Table {
   }
 
   update(items) {
+    cancelAnimationFrame(this.rest);
     const wanted = new Map(items.map((item) => [String(this.key(item)), item]));
     const focused = document.activeElement, inside = this.body.contains(focused);
     for (const [key, row] of this.rows) {
@@ -32,8 +35,12 @@ export class Table {
       row.element.remove();
       this.rows.delete(key);
     }
-    let place = this.body.firstChild;
+    let place = this.body.firstChild, added = 0;
     for (const [key, item] of wanted) {
+      if (!this.rows.has(key) && ++added > AT_ONCE) {
+        this.rest = requestAnimationFrame(() => this.update(items));
+        break;
+      }
       const row = this.rows.get(key) ?? this.add(key);
       row.item = item;
       this.fill(row);

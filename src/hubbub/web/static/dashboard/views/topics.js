@@ -4,7 +4,7 @@ import { get, history, named, publish, remove, spelled, tail } from "../api.js";
 import { bytes, clock, el, number, panel, payload, rate, say, twice } from "../show.js";
 import { Table } from "../table.js";
 
-const LEVEL = 200; // of one level, the busiest: more nobody reads, and the search finds them
+const LEVEL = 100; // of one level, the busiest: more nobody reads, and the search finds them
 const KEPT = 100; // messages of the tail
 const LAST = 20; // of what was published before
 
@@ -85,7 +85,7 @@ export class Topics {
   choose({ path, where }) {
     this.topic?.stop();
     this.topic = new Topic(path, { exact: where });
-    this.publish.topic(path);
+    this.publish.topic(where);
     this.place.replaceChildren(this.topic.element);
     this.topic.refresh();
   }
@@ -200,7 +200,17 @@ class Publish {
         el("button", { class: "first" }, "Publish")), this.done));
   }
 
-  topic(name) { this.name.value = name; }
+  /** `where`: as a query says it. JSON cannot say a name that is no text, so that is not published to here. */
+  topic(where) {
+    this.name.value = "";
+    say(this.done, "");
+    try {
+      this.name.value = decodeURIComponent(where);
+    } catch {
+      this.done.className = "bad";
+      say(this.done, "The topic chosen is no text: JSON cannot say it. Publish to it over SMQ.");
+    }
+  }
 
   async send(event) {
     event.preventDefault();
