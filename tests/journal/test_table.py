@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,34 @@ def test_a_segment_may_go_on_in_another_file(tmp_path: Path) -> None:
     table = Table(str(tmp_path))
     assert [table.segment_of(seq) for seq in (0, 4, 5, 8, 9, 99)] == [1, 1, 1, 1, 9, 9]
     assert Table(str(tmp_path / "later")).segment_of(7) == 1
+
+
+def test_names_are_listed_again_only_when_they_have_changed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A year has ten thousand, and each file that is opened asks for them."""
+    listed: list[int] = []
+    look = Directory.segments
+
+    def noted(directory: Directory) -> list[int]:
+        listed.append(1)
+        return look(directory)
+
+    monkeypatch.setattr(Directory, "segments", noted)
+    table, log = Table(str(path)), path / "log"
+    os.utime(log, (0, 0))
+    assert seqs(table, 0, 60) == [*range(1, 61)]
+    assert table.first() == 1 and table.segment_of(60) > 1
+    assert len(listed) == 1
+    first, second, *_ = look(Directory(path))
+    Directory(path).segment(first).unlink()
+    os.utime(log, (0, 0))  # as if the same tick of the clock had seen both
+    with pytest.raises(OffsetError, match=f"the oldest one kept is {second}"):
+        seqs(table, 0, 60)
+    assert (table.first(), len(listed)) == (second, 2)
+    Directory(path).segment(second).unlink()
+    assert table.first() > second  # its time is now: it may change once more in the same tick
+    assert table.first() > second and len(listed) == 4
 
 
 @pytest.mark.pure

@@ -1,14 +1,17 @@
 """Which frames hold a range of rows: the journal's directory as its readers see it.
 
 Everything is looked up anew for every question: segments are added, compressed and removed in
-the meantime, rows never change. Only rows up to the committed one exist. `table` makes batches
+the meantime, rows never change. Names are listed again when the directory has changed: a year has
+ten thousand, and each question asks for them. Only rows up to the committed one exist. `table` makes batches
 of the frames, the web application sends them as they are. Needs no hub, takes no lock, never
 writes, and knows no pyarrow.
 """
 
 from __future__ import annotations
 
+import os
 import struct
+import time
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -25,6 +28,7 @@ from hubbub.journal.segments import Directory
 END: Final = 2**63 - 1
 MARK_BYTES: Final = 1 << 20  # so much is walked at most to find a row in a segment seen before
 MARKED: Final = 16  # segments of which marks are kept
+SETTLED: Final = 2_000_000_000  # ns after a change in which another may leave the same time
 _MEND: Final = (
     "`hubbub journal repair` sets the damaged file aside and says what is lost; Spark's readers go "
     "on after it with failOnDataLoss=false (`hubbub pipeline run --skip-lost`)"
@@ -59,6 +63,31 @@ class Marks:
         return self._places[index] if index >= 0 else HEADER_BYTES
 
 
+class Listing:
+    """The first seqs of a directory's segments, listed again when it has changed."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._changed = -1
+        self._firsts: list[int] = []
+
+    def firsts(self) -> list[int]:
+        """Ascending, as they are now; not to be changed."""
+        now = time.time_ns()
+        try:
+            changed = os.stat(self._directory.log).st_mtime_ns
+        except FileNotFoundError:
+            return []
+        if changed != self._changed:
+            self._firsts = self._directory.segments()
+            self._changed = changed if changed < now - SETTLED else -1
+        return self._firsts
+
+    def forget(self) -> None:
+        """One of them was not there: list them again, whatever the directory says."""
+        self._changed = -1
+
+
 class Frames:
     """The frames of the journal in `directory`, which need not exist yet.
 
@@ -67,6 +96,7 @@ class Frames:
 
     def __init__(self, directory: Path, allow_loss: bool = False) -> None:
         self._directory = Directory(directory)
+        self._listing = Listing(self._directory)
         self._allow_loss = allow_loss
         self._marks: dict[tuple[int, int], Marks] = {}
 
@@ -81,7 +111,7 @@ class Frames:
 
     def first(self) -> int:
         """The oldest seq that exists, 1 for an empty journal."""
-        return next(iter(self._directory.segments()), 1)
+        return next(iter(self._listing.firsts()), 1)
 
     def committed(self) -> int:
         """The newest seq that exists, 0 for an empty journal."""
@@ -90,7 +120,7 @@ class Frames:
     def segments(self) -> list[Segment]:
         """The segments as they are now, ascending."""
         found = []
-        for first in self._directory.segments():
+        for first in self._listing.firsts():
             try:
                 size = self._directory.segment(first).stat().st_size
             except FileNotFoundError:
@@ -100,8 +130,8 @@ class Frames:
 
     def base_of(self, seq: int) -> int:
         """Where the segment of that row begins; the oldest file's if the row is gone."""
-        firsts = self._directory.segments()
-        first = max((one for one in firsts if one <= seq), default=self.first())
+        firsts = self._listing.firsts()
+        first = firsts[max(bisect_right(firsts, seq) - 1, 0)] if firsts else 1
         try:
             return self._directory.base(first)
         except FileNotFoundError:
@@ -186,15 +216,16 @@ class Frames:
     def _open(self, seq: int) -> tuple[Content, int, Marks] | None:
         """The segment that holds `seq` or else the first one after it, and its last seq."""
         while True:
-            firsts = self._directory.segments()
-            at = max(sum(first <= seq for first in firsts) - 1, 0)
+            firsts = self._listing.firsts()
+            at = max(bisect_right(firsts, seq) - 1, 0)
             if at >= len(firsts):
                 return None
             end = firsts[at + 1] - 1 if at + 1 < len(firsts) else END
             try:
                 content, marks = self._content(firsts[at])
             except FileNotFoundError:
-                continue  # removed since it was listed
+                self._listing.forget()  # removed since it was listed
+                continue
             return content, end, marks
 
     def _content(self, first: int) -> tuple[Content, Marks]:
