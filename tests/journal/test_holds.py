@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hubbub.cli import app
-from hubbub.errors import SettingError
+from hubbub.errors import DirectoryError, SettingError
 from hubbub.journal import holds
 from hubbub.journal.roll import remove, roll
 from hubbub.journal.segments import Directory
@@ -67,6 +67,8 @@ def test_the_command(journal: Path) -> None:
     assert "Rows after 0 wait for spark" in said("spark")
     assert "Rows after 5 wait for spark, for 3 days" in said("spark", "--at", "5", "--days", "3")
     assert said() == "spark: read up to row 5, for 3 days\n"
+    holds.hold(journal, "spark", 6)  # as a run of the pipeline that has read more
+    assert said() == "spark: read up to row 6, for 3 days\n"
     assert "not wait" in said("spark", "--release")
     assert said() == ""
 
@@ -75,6 +77,9 @@ def test_names_and_how_many(tmp_path: Path) -> None:
     for name in ("../x", "", "a b"):
         with pytest.raises(SettingError, match="a name is of"):
             holds.hold(tmp_path, name, 1)
+    (tmp_path / "file").touch()
+    with pytest.raises(DirectoryError, match="cannot hold .* for x: Not a directory"):
+        holds.hold(tmp_path / "file", "x", 1)
     with pytest.raises(SettingError, match="nobody of the name 'x'"):
         holds.release(tmp_path, "x")
     for number in range(holds.MOST):

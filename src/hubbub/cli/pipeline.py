@@ -66,6 +66,9 @@ RulesFile = Annotated[
 OfHub = Annotated[
     str, typer.Option(metavar="URL", help="Read the journal of that hub (URL or profile).")
 ]
+OfDirectory = Annotated[
+    str, typer.Option(metavar="DIR", help="Read the journal there; --data has only the tables.")
+]
 PublishTo = Annotated[
     str, typer.Option(metavar="URL", help="The hub for alerts (URL or profile).")
 ]
@@ -133,6 +136,7 @@ def run(
     skip_lost: SkipLost = False,
     rules: RulesFile = "",
     hub: OfHub = "",
+    journal: OfDirectory = "",
     publish_to: PublishTo = "",
     token_file: TokenFile = "",
     keep: Keep = None,
@@ -156,9 +160,13 @@ def run(
     days = _days(keep or [], tuple(one.name for one in said.table))
     settings = _settings(memory, conf or [])
     named = _named(catalog, config)
-    source = history.source_at(hub, token_file) if hub else pipeline.Source()
-    _check(data, to, hub, hold, days)
+    if hub and journal:
+        raise SettingError("--hub and --journal both say where the journal is: leave one out")
+    source = history.source_at(hub, token_file) if hub else pipeline.Source(directory=journal)
+    _check(data, to, source, hold, days)
     counted = _counted(metrics, source, data, to)
+    if hold:
+        _hold(source, Path(data), hold, counted)
     publish = _publisher(publish_to or hub, token_file).alerts if said.alert else None
     more = {
         "every": every, "skip_lost": skip_lost, "rules": said, "publish": publish, "only": names,
@@ -167,14 +175,15 @@ def run(
     _keep_up(_Wanted(data, to, once, hold, settings, master, remote, counted, more))
 
 
-def _check(data: str, to: str, hub: str, hold: str, keep: dict[str, float]) -> None:
+def _check(data: str, to: str, source: Source, hold: str, keep: dict[str, float]) -> None:
     """What does not go together, or is not there. SettingError or DirectoryError."""
+    here = source.here(Path(data))
     if to and keep:
         raise SettingError("--keep does not reach --to: use the lifecycle rules of the storage")
-    if hold and hub:
+    if hold and here is None:
         raise SettingError("--hold: only for a journal in DIR, not for that of a hub elsewhere")
-    if not hub:
-        _need_journal(data)
+    if here is not None:
+        _need_journal(here)
     if not to:
         history.need_no_writer(data)
 
@@ -220,10 +229,10 @@ def _follow(
     if ui:
         print(f"Spark's own pages: {ui}")
     print("Spark runs; its first batch takes longer than the others.", flush=True)
-    holding = Path(data) if wanted.hold else None
+    here = wanted.pipeline["source"].here(Path(data))
     with (
-        _Progress(counted, holding, wanted.hold) as progress,
-        _watch(data, to, ui, counted, progress),
+        _Progress(counted, here, wanted.hold) as progress,
+        _watch(data, to, here, ui, counted, progress),
     ):
         pipeline.run(
             spark, data, stop, progress.report, once=wanted.once, to=to, notice=progress.notice,
@@ -287,12 +296,16 @@ def _publisher(url: str, token_file: str) -> Publisher:
     return Publisher(history.hub_at(history.source_at(url, token_file)))
 
 
-def _watch(data: str, to: str, ui: str, metrics: Metrics, shown: _Progress) -> Watch:
+def _watch(
+    data: str, to: str, here: Path | None, ui: str, metrics: Metrics, shown: _Progress
+) -> Watch:
+    """What the hub shows lies beside its journal, if that is `here`."""
     from hubbub.pipeline.layout import Layout
     from hubbub.pipeline.watch import Watch, Watched
 
     layout = Layout(data)
-    of = Watched(layout.data, to or str(layout.root), not to, ui)
+    beside = (here or layout.data).absolute()
+    of = Watched(beside, to or str(layout.root), not to, ui)
     shown.watch = Watch(of, metrics, shown.say)
     return shown.watch
 
@@ -309,6 +322,18 @@ def _counted(address: str, source: Source, data: str, to: str) -> Metrics:
         page = f"http://{address.rpartition(':')[0]}:{metrics.serve(address)}/metrics"
         print(f"Metrics for Prometheus: {page}", flush=True)
     return metrics
+
+
+def _hold(source: Source, data: Path, name: str, counted: Metrics) -> None:
+    """From now on, and not from the first batch: rows may become old while Spark starts.
+
+    Where only Spark knows how far the tables stand, what was said before is as good.
+    """
+    here = source.here(data)
+    seq = counted.numbers(look=False).get("seq")
+    assert here is not None, "it was checked"
+    if seq is not None or name not in {one.name for one in holds.holds(here)}:
+        holds.hold(here, name, int(seq or 0))
 
 
 def _named(catalog: str, config: str) -> Named:
@@ -347,11 +372,12 @@ def _settings(memory: str, conf: list[str]) -> dict[str, str]:
     return settings
 
 
-def _need_journal(data: str) -> None:
+def _need_journal(directory: Path) -> None:
     """A directory mistyped would otherwise be made, and followed for ever."""
-    if not (Path(data) / "format").exists():
+    if not (directory / "format").exists():
         raise SettingError(
-            f"there is no journal in {data}; start a hub there, or name its directory with --data"
+            f"there is no journal in {directory}; start a hub there, or name its directory with "
+            "--data, or --journal if the tables are to lie elsewhere"
         )
 
 
@@ -378,10 +404,10 @@ def _patient(stop: threading.Event, seconds: float) -> _Handler:
 class _Progress:
     """Shows what the pipeline does: one picture in a terminal, else a line a batch."""
 
-    def __init__(self, metrics: Metrics, data: Path | None = None, hold: str = "") -> None:
+    def __init__(self, metrics: Metrics, journal: Path | None = None, hold: str = "") -> None:
         self._metrics = metrics
-        self._data = data  # of the journal that waits for `hold`
-        self._hold = hold
+        self._journal = journal  # which waits for `hold`
+        self._name = hold  # "" = it does not
         self.watch: Watch | None = None
         self._console = Console()
         self._reports: deque[Report] = deque(maxlen=_SHOWN)
@@ -412,8 +438,8 @@ class _Progress:
     def report(self, report: Report) -> None:
         self._reports.append(report)
         self._metrics.report(report)
-        if self._data is not None:
-            holds.hold(self._data, self._hold, report.seq)
+        if self._name and self._journal is not None:
+            holds.hold(self._journal, self._name, report.seq)
         if self.watch is not None:
             self.watch.report(report)
         if self._live is not None:

@@ -2,9 +2,9 @@
 
 Everything is looked up anew for every question: segments are added, compressed and removed in
 the meantime, rows never change. Names are listed again when the directory has changed: a year has
-ten thousand, and each question asks for them. Only rows up to the committed one exist. `table` makes batches
-of the frames, the web application sends them as they are. Needs no hub, takes no lock, never
-writes, and knows no pyarrow.
+ten thousand, and each question asks for them. Only rows up to the committed one exist. `table`
+makes batches of the frames, the web application sends them as they are. Needs no hub, takes no
+lock, never writes, and knows no pyarrow.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from hubbub.errors import SettingError
+from hubbub.errors import DirectoryError, SettingError
 
 PLACE: Final = "holds"
 DAYS: Final = 7.0
@@ -55,15 +55,24 @@ def held(directory: Path) -> int | None:
     return min((one.seq for one in holds(directory) if not one.over()), default=None)
 
 
-def hold(directory: Path, name: str, seq: int, days: float = DAYS) -> None:
-    """Let retention wait for `name`, who has read up to `seq`. Raises SettingError."""
+def hold(directory: Path, name: str, seq: int, days: float | None = None) -> None:
+    """Let retention wait for `name`, who has read up to `seq`. `days`: None = as was said before.
+
+    Raises SettingError for a name that cannot be or one too many, DirectoryError if it cannot be
+    written.
+    """
     file = _file(directory, name)
-    file.parent.mkdir(exist_ok=True)
-    if not file.exists() and len(holds(directory)) >= MOST:
+    known = {one.name: one.days for one in holds(directory)}
+    if name not in known and len(known) >= MOST:
         raise SettingError(f"{MOST} readers hold {directory}: release one of them first")
+    said = {"seq": seq, "time": time.time(), "days": days or known.get(name, DAYS)}
     fresh = file.with_suffix(f".{os.getpid()}.tmp")
-    fresh.write_text(json.dumps({"seq": seq, "time": time.time(), "days": days}) + "\n")
-    fresh.replace(file)
+    try:
+        file.parent.mkdir(exist_ok=True)
+        fresh.write_text(json.dumps(said) + "\n")
+        fresh.replace(file)
+    except OSError as error:
+        raise DirectoryError(f"cannot hold {directory} for {name}: {error.strerror}") from error
 
 
 def release(directory: Path, name: str) -> None:

@@ -84,20 +84,26 @@ _ADVICE: Final = {
 
 
 class Source(NamedTuple):
-    """Where the journal is: in the data directory, or at a hub that runs; its token, or a file of
-    it, and whom to trust, as the options of `format("hubbub")` say them.
+    """Where the journal is: in the data directory or another one, or at a hub that runs; its
+    token, or a file of it, and whom to trust, as the options of `format("hubbub")` say them.
     """
 
     hub: str = ""
     token_file: str = ""
     token: str = ""
     cafile: str = ""
+    directory: str = ""
+
+    def here(self, data: Path) -> Path | None:
+        """The directory of the journal; None where only a hub has it."""
+        return None if self.hub else Path(self.directory or data)
 
     def journal(self, data: Path, patience: int = 60, strict: bool = True) -> Journal:
         """`patience`: how long a hub that is away is waited for, in seconds. `strict`: rows that
         are gone are an error."""
-        if not self.hub:
-            return Journal(str(data), allow_loss=not strict)
+        here = self.here(data)
+        if here is not None:
+            return Journal(str(here), allow_loss=not strict)
         return table_at(self.hub, self.access(patience), strict)
 
     def access(self, patience: int = 60) -> Access:
@@ -107,8 +113,9 @@ class Source(NamedTuple):
 
     def options(self, data: Path) -> dict[str, str]:
         """The same for `format("hubbub")`."""
-        if not self.hub:
-            return {"path": str(data)}
+        here = self.here(data)
+        if here is not None:
+            return {"path": str(here)}
         return {"url": self.hub, **self._shown()}
 
     def reads(self, data: Path, strict: bool) -> dict[str, str]:
@@ -161,8 +168,9 @@ def run(
     there are rules for them. `to` is a URL for tables and checkpoint instead of the data directory.
     `keep`: days by table, after which rows are removed. `notice` is told in a line what a user
     should know: rows lost, an alert that fails, a batch cut smaller. `again` starts a new Spark
-    if its process has ended. `source`: a running hub whose journal is read; then the data directory
-    holds the tables and no more. `catalog`: where the tables are tables of Iceberg too.
+    if its process has ended. `source`: a running hub, or another directory, whose journal is read;
+    then the data directory holds the tables and no more. `catalog`: where the tables are tables of
+    Iceberg too.
 
     Returns after a whole batch, or after PATIENCE in the midst of one. Raises DirectoryError if
     the tables cannot be written, and JournalError if the journal cannot be read: rows that

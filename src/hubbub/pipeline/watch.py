@@ -38,7 +38,10 @@ _MICRO: Final = 1_000_000
 
 
 class Watched(NamedTuple):
-    """Which pipeline it is. `tables`: a directory, or a URL. `ui`: Spark's own pages."""
+    """Which pipeline it is. `data`: where its file goes, of which the hub there is asked.
+
+    `tables`: a directory, if that is `local`, or a URL. `ui`: Spark's own pages.
+    """
 
     data: Path
     tables: str
@@ -55,7 +58,7 @@ class Watch:
         self._behind = behind
         self._recent: deque[Report] = deque(maxlen=RECENT)
         self._tables: dict[str, float] = {}  # seconds of the last batch that wrote it
-        self._plots = Plots(Layout(of.data) if of.local else None)
+        self._plots = Plots(Layout(Path(of.tables).parent) if of.local else None)
         self._error: dict[str, Any] | None = None
         self._state = "running"
         self._late = False
@@ -199,7 +202,9 @@ def _behind(numbers: dict[str, float], rate: float) -> str:
 
 
 def _name(of: Watched) -> str:
-    return "tables" if of.local else hashlib.sha256(of.tables.encode()).hexdigest()[:16]
+    if of.tables == str(of.data / "tables"):
+        return "tables"
+    return hashlib.sha256(of.tables.encode()).hexdigest()[:16]
 
 
 def _stamp() -> int:
