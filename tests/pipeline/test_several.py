@@ -109,8 +109,8 @@ def test_two_at_once_have_each_their_rows_and_offsets(
     for place, there, missing in ((data, "traffic", "readings"), (own, "readings", "traffic")):
         assert (place / "tables" / there).is_dir() and not (place / "tables" / missing).exists()
         rows = "select count(*), count(distinct seq), max(seq) from"
-        found = duckdb.sql(f"{rows} '{place}/tables/messages/**/*.parquet'").fetchone()
-        assert found == (170, 170, 170)
+        query = f"{rows} '{place}/tables/messages/**/*.parquet'"
+        assert duckdb.connect().execute(query).fetchone() == (170, 170, 170)
         layout = Layout(place)
         planned = layout.planned(layout.stands().batch).splitlines()[-1]
         assert json.loads(planned)[writer.id] == 170
