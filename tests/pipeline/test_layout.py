@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from hubbub.errors import DirectoryError
 from hubbub.pipeline.layout import Layout
+from hubbub.pipeline.places import Remote
 
 
 def test_undo_removes_what_one_batch_wrote_and_nothing_else(tmp_path: Path) -> None:
@@ -35,3 +40,20 @@ def test_undo_removes_what_one_batch_wrote_and_nothing_else(tmp_path: Path) -> N
     Layout(tmp_path).undo(7)
     assert all(place.exists() for place in kept)
     assert not any(place.exists() for place in gone)
+
+
+def test_tables_of_a_directory_and_those_of_a_url_are_not_taken_for_one_another(
+    tmp_path: Path,
+) -> None:
+    """One place may be named both ways, and each has a checkpoint to go on with."""
+    nothing: Any = None
+    layout = Layout(tmp_path)
+    layout.prepare(("messages",))
+    layout.release()
+    names = [file.name for file in layout.root.iterdir()]
+    for url in (layout.root.as_uri(), str(layout.root)):
+        with pytest.raises(DirectoryError, match="are the tables of a data directory.* leave --to"):
+            Remote(nothing, url)._begin([*names, "_checkpoint"], False)
+    (layout.root / "_writer").mkdir()
+    with pytest.raises(DirectoryError, match="was written with --to, as at a URL"):
+        layout.prepare(("messages",))

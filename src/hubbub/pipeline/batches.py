@@ -140,6 +140,7 @@ class Batches:
         self._looked = time.monotonic()
         self._took: dict[str, float] = {}
         self._quarantined = 0
+        self._failed: Accumulator[int] | None = None
 
     def write(self, frame: DataFrame, batch: int) -> None:
         """The rows of a batch into all tables."""
@@ -330,7 +331,12 @@ class Batches:
         return not self._quarantined and not is_remote() and readings.TABLE in self.work.tables
 
     def _failed_of(self, rows: DataFrame) -> Accumulator[int] | None:
-        return None if is_remote() else rows.sparkSession.sparkContext.accumulator(0)
+        """What counts messages that do not fit: one for all batches, since PySpark keeps each."""
+        if self._failed is None and not is_remote():
+            self._failed = rows.sparkSession.sparkContext.accumulator(0)
+        if self._failed is not None:
+            self._failed.value = 0
+        return self._failed
 
     def _count(self, failed: Accumulator[int] | None) -> None:
         self._quarantined += failed.value if failed is not None else 0
@@ -423,7 +429,7 @@ class Batches:
         name = self._query = self._query or self.place.query()
         fence = work.fence.of(name) if work.publish is not None else progress.seq
         batch = alerts.Batch(progress.seq, progress.time, work.trials.now.since, fence)
-        answer = alerts.find(spark, rules, batch, work.trials.asks, self._failed)
+        answer = alerts.find(spark, rules, batch, work.trials.asks, self._without)
         try:
             found = answer.rows()
             if found is None:
@@ -448,7 +454,7 @@ class Batches:
             where = f"alerts of batch {progress.batch}"
             self.work.notice(f"{where} are written, and not all published: {error}")
 
-    def _failed(self, rule: str, reason: str) -> None:
+    def _without(self, rule: str, reason: str) -> None:
         self.work.notice(f"alert {rule!r} failed and is left out of this batch: {reason}")
 
 

@@ -39,6 +39,8 @@ AHEAD: Final = 60.0  # seconds that a row may be ahead of this machine's clock u
 KEPT: Final = 16  # open rows of so many batches stay for readers that are a little late
 REPLACED_SECONDS: Final = 60.0  # far longer than the listing of a directory takes
 GROUP_ROWS: Final = 100_000_000  # of the journal: some hundred merged files
+LOCKED: Final = "_lock"  # only in the tables of a data directory
+FENCED: Final = "_writer"  # only in tables at a URL: see `places`
 NO_ROWS: Final = "part-none.parquet"
 NO_DAY: Final = "1970-01-01"  # where a table that lies by days has that file
 # Other in each row: files have their differences. A dictionary is five times as large, and slow.
@@ -151,12 +153,17 @@ class Layout:
     def prepare(self, names: tuple[str, ...]) -> None:
         """Make the directories and keep other pipelines out until this process ends.
 
-        Raises DirectoryError if another one is at work here, if nothing can be written, or if
-        the tables are there but their checkpoint is gone.
+        Raises DirectoryError if another one is at work here, if nothing can be written, if the
+        tables are there but their checkpoint is gone, or if they were written as at a URL.
         """
+        if (self.root / FENCED).exists():
+            raise DirectoryError(
+                f"{self.root} was written with --to, as at a URL, and lies otherwise: name it so "
+                "again, or choose another directory with --data"
+            )
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.root / "_lock", os.O_RDWR | os.O_CREAT, 0o644)
+            self._lock = os.open(self.root / LOCKED, os.O_RDWR | os.O_CREAT, 0o644)
             self._hold()
             for name in names:
                 self._begin(name)
@@ -197,7 +204,7 @@ class Layout:
     def writer(self) -> int | None:
         """The process that writes these tables now, None if nobody does."""
         try:
-            lock = os.open(self.root / "_lock", os.O_RDONLY)
+            lock = os.open(self.root / LOCKED, os.O_RDONLY)
         except OSError:
             return None
         try:

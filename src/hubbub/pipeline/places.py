@@ -38,7 +38,7 @@ from pyspark.sql.utils import is_remote
 
 from hubbub.errors import DirectoryError
 from hubbub.pipeline.carry import Pieces, Whole, carried, write
-from hubbub.pipeline.layout import KEPT, NO_DAY, RISING, Layout, Progress
+from hubbub.pipeline.layout import FENCED, KEPT, LOCKED, NO_DAY, RISING, Layout, Progress
 from hubbub.pipeline.tables.table import (
     AnyTable,
     Carried,
@@ -270,7 +270,12 @@ class Remote:
 
     def _begin(self, names: list[str], tables: bool) -> None:
         """Put up the fence. Raises DirectoryError where something else lies, or half of ours."""
-        if names and not {"_writer", "_progress", "_checkpoint"}.intersection(names):
+        if LOCKED in names:
+            raise DirectoryError(
+                f"{self.root} are the tables of a data directory, which lie otherwise: leave --to "
+                "out, or name an empty place with it"
+            )
+        if names and not {FENCED, "_progress", "_checkpoint"}.intersection(names):
             raise DirectoryError(
                 f"{self.root} holds what no pipeline wrote ({', '.join(names[:3])}): "
                 "name an empty place with --to"
@@ -280,17 +285,17 @@ class Remote:
                 f"{self.root} has tables but their checkpoint is gone: name an empty place with "
                 "--to, the next run makes the tables again from what the journal still has"
             )
-        writers = self._listed("_writer")
+        writers = self._listed(FENCED)
         number = 1 + max((int(name.partition("-")[0]) for name in writers), default=0)
         self._mine = f"{number:010}-{platform.node()}-{os.getpid()}-{secrets.token_hex(4)}"
-        system, path = self._at(f"_writer/{self._mine}")
+        system, path = self._at(f"{FENCED}/{self._mine}")
         system.create(path, False).close()
         for name in writers:
-            system.delete(self._at(f"_writer/{name}")[1], False)
+            system.delete(self._at(f"{FENCED}/{name}")[1], False)
 
     def _check(self) -> None:
         """Raise DirectoryError if another pipeline began to write here."""
-        last = max(self._listed("_writer"), default="") if self._mine else ""
+        last = max(self._listed(FENCED), default="") if self._mine else ""
         if last > self._mine:
             who = re.sub(r"^\d+-(.*)-(\d+)-\w+$", r"process \2 on \1", last)
             raise DirectoryError(

@@ -239,7 +239,8 @@ def _traffic(rows: list[Row], counts: dict[str, int]) -> Table:
 
 def _calls(view: View, rows: int) -> Table:
     mean = "" if view.latency_ms is None else f", mean {view.latency_ms:.1f} ms"
-    title = f"calls: {view.counts['calls']:,} rows, {view.counts['calls_open']:,} open{mean}"
+    title = f"calls: {view.counts['calls']:,} rows{mean}, "
+    title += f"{view.counts['calls_open']:,} open until they are answered"
     table = _table(title, "asked", "queue", "caller", "answered by", "ms>", "status")
     for row in view.calls[:rows]:
         latency = "" if row["latency_ms"] is None else f"{row['latency_ms']:.1f}"
