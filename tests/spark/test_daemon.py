@@ -11,7 +11,7 @@ import tempfile
 
 import pytest
 
-PRINTED = {"pyspark.daemon": True, "hubbub.spark.daemon": False}
+PRINTED = {"pyspark.daemon": True, "hubbub.spark.daemon": False, "hubbub.pipeline.daemon": False}
 
 
 @pytest.mark.parametrize("module", PRINTED)
@@ -20,6 +20,24 @@ def test_a_jvm_that_closes_early_is_no_error(module: str) -> None:
     with tempfile.TemporaryDirectory() as folder:  # short: a socket's name has 107 characters
         said = what_is_said(module, folder)
     assert ("BrokenPipeError" in said) is PRINTED[module], said
+
+
+def test_workers_of_the_pipeline_have_no_pandas() -> None:
+    """Arrow takes that as it comes, and all that they import is there without."""
+    code = (
+        "import sys\n"
+        "from hubbub.pipeline.daemon import Without\n"
+        "sys.meta_path.insert(0, Without())\n"
+        "import pyspark.worker, hubbub.pipeline.task, pyarrow\n"
+        "assert pyarrow.array([1, None]).null_count == 1\n"
+        "assert 'pandas' not in sys.modules\n"
+        "try:\n"
+        "    import pandas\n"
+        "except ImportError as error:\n"
+        "    print(error)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ran.stdout, ran.stderr) == ("workers of the pipeline have no pandas\n", "")
 
 
 def what_is_said(module: str, folder: str) -> str:

@@ -413,8 +413,10 @@ class Layout:
 
     def of_batch(self, name: str, batch: int, group: int) -> list[Path]:
         """The final files that one batch wrote."""
-        places = [place for first, place in self.groups(name) if first == group]
-        parts = [part for place in places for part in parts_in(place)]
+        table, leaf = self.root / name, f"{BATCH}{group}"
+        # Asked for with each batch: the days are not looked into, there may be years of them.
+        days = [day for day in os.listdir(table) if day.startswith("day=")]
+        parts = [part for day in ("", *days) for part in parts_in(table / day / leaf)]
         return [part.file for part in parts if part.first == part.last == batch]
 
     def files(self, name: str, after: int, upto: int) -> list[Part]:

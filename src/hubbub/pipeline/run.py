@@ -56,6 +56,7 @@ PATIENCE: Final = 15.0  # seconds a batch gets to end before it is cut short
 # four calls more; Java's better compiler is for what runs very often, as rows do and plans do not:
 # compiling plans was two fifths of what small batches cost (docs/benchmarks.md, "The pipeline").
 SESSION: Final = {
+    "spark.python.daemon.module": "hubbub.pipeline.daemon",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.driver.extraJavaOptions": "-XX:Tier4InvocationThreshold=50000 "
     "-XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000",
