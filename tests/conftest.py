@@ -61,6 +61,7 @@ def quick_java(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The Java of every Spark from now on, also of processes."""
     from hubbub.spark import start
 
+    os.environ["HUBBUB_CACHE"] = ""  # theirs has an archive already
     os.environ["JAVA_HOME"] = str(java.home(tmp_path_factory.mktemp("java"), start.java()))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from hubbub.errors import SettingError
 from hubbub.spark import start
+from hubbub.spark.archive import archive_of, keep, writing
 
 
 def fake_java(folder: Path, version: str) -> Path:
@@ -66,6 +68,38 @@ def test_the_script_drops_what_java_may_not_know(tmp_path: Path) -> None:
         check=True,
     )
     assert ran.stdout == "-Xss4m\n-Xmx1g\na b\n\n"
+
+
+def test_java_takes_what_an_earlier_one_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written once, by a Spark that ended in order, where nobody else may write."""
+    cache, java = tmp_path / "the cache", fake_java(tmp_path, "21")
+    monkeypatch.setenv("HUBBUB_CACHE", str(cache))
+    archive = archive_of(java)
+    assert archive is not None and archive.parent == cache
+
+    def said() -> list[str]:
+        home = start._shim(java)
+        return subprocess.check_output([home / "bin" / "java"], text=True).splitlines()[1:]
+
+    (written, _) = shlex.split(writing(archive))
+    fresh = Path(written.removeprefix("-XX:ArchiveClassesAtExit="))
+    assert said() == [] and fresh.parent == cache
+    fresh.write_bytes(b"classes")
+    keep(archive, True)
+    assert said() == [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds*=off"]
+    assert writing(archive) == "" and archive_of(fake_java(tmp_path / "b", "21")) != archive
+    fresh.write_bytes(b"half of the cl")
+    keep(archive, False)
+    assert (said(), writing(archive)) == ([], ""), "it is not tried again"
+    for number in range(5):
+        keep(cache / f"spark-{number}.jsa", False)
+    assert len(list(cache.iterdir())) == 3
+    cache.chmod(0o777)
+    assert archive_of(java) is None
+    monkeypatch.setenv("HUBBUB_CACHE", "")
+    assert archive_of(java) is None and writing(None) == ""
 
 
 def test_ctrl_c_waits_until_a_start_is_over() -> None:

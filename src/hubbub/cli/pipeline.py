@@ -103,7 +103,8 @@ Hold = Annotated[
 class _Wanted(NamedTuple):
     """What `run` was asked for, checked: nothing of it is wrong once Spark starts.
 
-    `pipeline`: the rest of what `hubbub.pipeline.run.run` takes, as it takes it.
+    `archive`: of the classes of a Spark on this machine. `pipeline`: the rest of what
+    `hubbub.pipeline.run.run` takes, as it takes it.
     """
 
     data: str
@@ -114,17 +115,29 @@ class _Wanted(NamedTuple):
     master: str
     remote: str
     counted: Metrics
+    archive: Path | None
     pipeline: dict[str, Any]
 
     def session(self) -> SparkSession:
         from hubbub.pipeline.run import SESSION
+        from hubbub.spark.archive import writing
         from hubbub.spark.start import session
 
         if self.remote:
             return session(remote=self.remote, **self.spark)
-        java = "spark.driver.extraJavaOptions"
-        both = f"{SESSION[java]} {self.spark.get(java, '')}".strip()
-        return session(self.master, **SESSION | self.spark | {java: both})
+        name = "spark.driver.extraJavaOptions"
+        options = (SESSION[name], writing(self.archive), self.spark.get(name, ""))
+        return session(self.master, **SESSION | self.spark | {name: " ".join(options).strip()})
+
+    def end(self, spark: SparkSession) -> None:
+        """Let go of Spark, which may write its classes for the next one first."""
+        from hubbub.spark.archive import WRITE_SECONDS, keep, writing
+        from hubbub.spark.start import END_SECONDS, end
+
+        writes = bool(writing(self.archive))
+        whole = end(spark, WRITE_SECONDS if writes else END_SECONDS)
+        if self.archive is not None and writes:
+            keep(self.archive, whole)
 
 
 @app.command()
@@ -172,7 +185,15 @@ def run(
         "every": every, "skip_lost": skip_lost, "rules": said, "publish": publish, "only": names,
         "keep": days, "source": source, "catalog": named,
     }  # fmt: skip
-    _keep_up(_Wanted(data, to, once, hold, settings, master, remote, counted, more))
+    archive = _archive(master, remote)
+    _keep_up(_Wanted(data, to, once, hold, settings, master, remote, counted, archive, more))
+
+
+def _archive(master: str, remote: str) -> Path | None:
+    from hubbub.spark.archive import archive_of
+    from hubbub.spark.start import java
+
+    return archive_of(java()) if master.startswith("local") and not remote else None
 
 
 def _check(data: str, to: str, source: Source, hold: str, keep: dict[str, float]) -> None:
@@ -213,7 +234,7 @@ def _keep_up(wanted: _Wanted) -> None:
         print("Ended in the midst of a batch; the next run begins it again.", flush=True)
         sys.exit(130)
     finally:
-        end(spark)
+        wanted.end(spark)
     stopped = "Stopped; the next run goes on from here."
     print("The tables are up to date." if wanted.once else stopped)
 

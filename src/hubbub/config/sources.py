@@ -34,8 +34,10 @@ log = logging.getLogger("hubbub.config")
 _PREFIX: Final = "HUBBUB_"
 # What container platforms put there for a service that is named hubbub.
 _NOT_OURS: Final = re.compile(r"HUBBUB_(SERVICE_|PORT)")
-# Of clients, and of the build.
-_ELSEWHERE: Final = ("HUBBUB_TOKEN", "HUBBUB_URL", "HUBBUB_PROFILE", "HUBBUB_COMPILE")
+# Of clients, of the build, and of Spark.
+_ELSEWHERE: Final = (
+    "HUBBUB_TOKEN", "HUBBUB_URL", "HUBBUB_PROFILE", "HUBBUB_COMPILE", "HUBBUB_CACHE",
+)  # fmt: skip
 
 
 def load(

@@ -36,6 +36,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -47,6 +48,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 from hubbub.errors import SettingError
+from hubbub.spark.archive import archive_of, taking
 
 OLDEST_JAVA: Final = 17  # Spark 4 is compiled for it
 MASTERS: Final = ("local", "spark://", "yarn", "k8s://")
@@ -82,7 +84,7 @@ _ECHOES: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _SHIM: Final = """#!/bin/sh
 trap '' HUP TERM
 for a do shift; case "$a" in {dropped}) ;; *) set -- "$@" "$a";; esac; done
-exec {java} -Xss4m "$@"
+exec {java} -Xss4m {classes} "$@"
 """  # plans are recursive: on a busy machine, where they run uncompiled, 1 MB was once too little
 _DROPPED: Final = "--add-modules=jdk.incubator.vector"
 _DROPPED_NEW: Final = _DROPPED + "|--add-opens=java.base/sun.security.action=ALL-UNNAMED"
@@ -229,8 +231,11 @@ def died() -> bool:
         return True
 
 
-def end(spark: SparkSession) -> None:
-    """Stop Spark and wait until its process is gone; one that has died is let go of."""
+def end(spark: SparkSession, patience: float = END_SECONDS) -> bool:
+    """Stop Spark and wait until its process is gone; one that has died is let go of.
+
+    Whether it ended in order, within `patience` seconds.
+    """
     gateway = SparkContext._gateway
     try:
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
@@ -240,7 +245,7 @@ def end(spark: SparkSession) -> None:
         spark.sparkContext.stop()
         SparkSession._instantiatedSession = SparkSession._activeSession = None
     if gateway is None:
-        return
+        return False
     SparkContext._gateway = SparkContext._jvm = None
     with suppress(Py4JError, OSError):
         gateway.shutdown()
@@ -248,9 +253,10 @@ def end(spark: SparkSession) -> None:
     with suppress(OSError):
         process.stdin.close()
     try:
-        process.wait(timeout=END_SECONDS)
+        return bool(process.wait(timeout=patience) == 0)
     except subprocess.TimeoutExpired:
         process.kill()
+        return False
 
 
 def _prepare(here: bool) -> Path:
@@ -296,6 +302,7 @@ def java() -> Path:
     )
 
 
+@lru_cache(maxsize=8)  # each answer is a start of Java
 def _version(program: str) -> int:
     """The major version a Java says it has; 0 if it does not run."""
     try:
@@ -313,6 +320,8 @@ def _shim(program: Path) -> Path:
     script = home / "bin" / "java"
     script.parent.mkdir()
     dropped = _DROPPED_NEW if _version(str(program)) >= _WITHOUT_SECURITY_ACTION else _DROPPED
-    script.write_text(_SHIM.format(java=shlex.quote(str(program)), dropped=dropped))
+    classes = taking(archive_of(program))
+    said = _SHIM.format(java=shlex.quote(str(program)), dropped=dropped, classes=classes)
+    script.write_text(said)
     script.chmod(0o755)
     return home
