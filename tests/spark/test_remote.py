@@ -292,3 +292,14 @@ def test_nobody_there_is_said_with_the_address(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(asking, "FIRST_PATIENCE", 0.1)
     with pytest.raises(JournalError, match="at http://127.0.0.1:9 did not answer .* start it"):
         Reader(Options({"url": "http://me:secret@127.0.0.1:9"})).partitions()
+
+
+def test_an_error_says_the_place_without_the_password(serving: Serving) -> None:
+    url = serving([(200, {}, json.dumps(LISTING).encode())]).replace("//", "//me:s3cret@")
+    reader = StreamReader(Options({"url": url}))
+    with pytest.raises(OffsetError, match="stands in journal cd, and http://127") as strange:
+        reader.latestOffset({"v": 1, "parts": 1, "cd": 5}, ReadAllAvailable())
+    named = Options({"url": url, "startingOffsets": '{"cd": 5}'})
+    with pytest.raises(SettingError, match="cd is none of the journals: ab, http") as unknown:
+        StreamReader(named).initialOffset()
+    assert "s3cret" not in f"{strange.value} {unknown.value}"

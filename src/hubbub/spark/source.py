@@ -139,6 +139,11 @@ class Journal:
         """Its name in offsets; the place of one that no hub has begun."""
         return self.id or self.place
 
+    @property
+    def shown(self) -> str:
+        """Its place as a text may show it: a URL without user and password."""
+        return self.table.shelf.name
+
     def start(self) -> int:
         """The last seq before the first row that is wanted."""
         last = self.table.committed()
@@ -292,7 +297,7 @@ class Reader(DataSourceReader):
         for journal in journals:
             if not journal.id:
                 raise JournalError(
-                    f"{journal.place} holds no journal: expected the data directory of a hub "
+                    f"{journal.shown} holds no journal: expected the data directory of a hub "
                     "(`hubbub serve --data DIR`)"
                 )
             span = journal.within(self.bounds)
@@ -400,7 +405,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if strange:
             raise OffsetError(
                 f"this is the checkpoint of another hub: it stands in journal {strange[0]}, and "
-                f"{', '.join(f'{one.place} is {one.key}' for one in self._journals)}. Name the "
+                f"{', '.join(f'{one.shown} is {one.key}' for one in self._journals)}. Name the "
                 "place of that journal, or start with a new checkpoint (`hubbub pipeline run` "
                 "keeps it with its tables: move them away)"
             )
@@ -415,7 +420,8 @@ def _check_names(options: Options, journals: Sequence[Journal]) -> None:
         known = [name for one in journals for name in (one.key, one.place)]
         for name in named:
             if name not in (*known, LOG):
-                raise SettingError(f"offsets: {name} is none of the journals: {', '.join(known)}")
+                there = ", ".join(name for one in journals for name in (one.key, one.shown))
+                raise SettingError(f"offsets: {name} is none of the journals: {there}")
 
 
 def _shared(spans: Sequence[tuple[Journal, Span]], most: int) -> list[tuple[Journal, Span]]:
