@@ -59,6 +59,14 @@ def test_what_cannot_be_is_said_before_spark_starts(
         app(["run", "--data", data, *given], standalone_mode=False)
 
 
+def test_a_comma_would_be_two_journals_that_never_begin(tmp_path: Path) -> None:
+    odd = tmp_path / "a,b"
+    odd.mkdir()
+    (odd / "format").touch()
+    with pytest.raises(SettingError, match="to Spark a comma stands between two directories"):
+        app(["run", "--data", str(odd)], standalone_mode=False)
+
+
 def test_the_same_tables_are_refused_also_for_who_reads_another_journal(
     writer: Writer, tmp_path: Path
 ) -> None:

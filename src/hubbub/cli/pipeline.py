@@ -400,6 +400,11 @@ def _need_journal(directory: Path) -> None:
             f"there is no journal in {directory}; start a hub there, or name its directory with "
             "--data, or --journal if the tables are to lie elsewhere"
         )
+    if "," in str(directory.absolute()):
+        raise SettingError(
+            f"{directory.absolute()}: to Spark a comma stands between two directories; give it a "
+            "name without, or read the journal with --hub URL"
+        )
 
 
 _Handler = Callable[[int, FrameType | None], object]
