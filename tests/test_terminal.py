@@ -42,6 +42,15 @@ def test_what_a_terminal_would_obey_is_shown() -> None:
     assert harmless("two\nlines", lines=False) == "two\\nlines"
 
 
+def test_what_is_not_seen_is_shown() -> None:
+    assert harmless("adm\u200bin\ufeff\u2060\u061c\U000e0041") == (
+        "adm\\u200bin\\ufeff\\u2060\\u061c\\U000e0041"
+    )
+    family = "\U0001f468\u200d\U0001f469"
+    assert harmless(family) == family  # a payload; names cannot be told from others with it
+    assert harmless(family, lines=False) == "\U0001f468\\u200d\U0001f469"
+
+
 @given(st.text())
 def test_nothing_is_left_that_a_terminal_would_obey(text: str) -> None:
     shown = harmless(text, lines=False)

@@ -15,7 +15,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from hubbub.embed.hub import Hub
 from hubbub.errors import HubbubError
 from hubbub.runtime.allocator import give_back
 from hubbub.runtime.listener import Listener
-from hubbub.runtime.logs import SPAN, Repeats, log_to_stderr
+from hubbub.runtime.logs import SPAN, Repeats, log_to_stderr, tell
 from hubbub.runtime.loop import new_event_loop
 from hubbub.runtime.node import VERSION, Node
 from hubbub.runtime.systemd import notify
@@ -44,13 +44,18 @@ _FIXED = (
 
 
 def run(
-    settings: Settings, reload: Callable[[], Settings] | None = None, app: str | None = None
+    settings: Settings,
+    reload: Callable[[], Settings] | None = None,
+    app: str | None = None,
+    notes: Iterable[logging.LogRecord] = (),
 ) -> None:
     """Serve until told to stop. SettingError and DirectoryError are the caller's to print.
 
-    `app` is MODULE:NAME of an ASGI application that is to run on the same ports.
+    `app` is MODULE:NAME of an ASGI application that is to run on the same ports. `notes` are logged
+    first: what reading the settings had to say.
     """
     repeats = log_to_stderr(settings.log.level, settings.log.format)
+    tell(notes)
     for talkative in ("asyncio", "uvicorn"):  # an application's start-up is three lines otherwise
         logging.getLogger(talkative).setLevel(logging.WARNING)
     give_back()

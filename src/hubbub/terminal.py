@@ -1,7 +1,8 @@
 """Words that strangers chose, on a terminal: names and payloads may carry what it would obey.
 
 Escape sequences rename a window, hide lines or type for the operator. On a terminal control
-characters are shown as Python writes them (`\\x1b`); in a pipe or file everything stays as it is.
+characters, and what takes no place at all, are shown as Python writes them (`\\x1b`, `\\u200b`); in
+a pipe or file everything stays as it is.
 The commands print with `say`, the hub logs with `LogLines`.
 """
 
@@ -12,15 +13,26 @@ import sys
 from typing import Any, Final, TextIO, cast
 
 _CONTROL: Final = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
-_BIDIRECTIONAL: Final = (0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_BIDIRECTIONAL: Final = (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+# Two names that differ in these only look the same; tags say to machines what no person sees.
+_UNSEEN: Final = (
+    0xAD, 0x34F, 0x180E, 0x200B, *range(0x2060, 0x2066), 0xFEFF, *range(0xFFF9, 0xFFFC),
+    *range(0xE0000, 0xE0080),
+)  # fmt: skip
+_JOINING: Final = (0x200C, 0x200D)  # as unseen, but Persian and emoji are written with them
 _SHOWN: Final = {
-    code: chr(code).encode("unicode_escape").decode() for code in (*_CONTROL, *_BIDIRECTIONAL)
+    code: chr(code).encode("unicode_escape").decode()
+    for code in (*_CONTROL, *_BIDIRECTIONAL, *_UNSEEN, *_JOINING)
 }
-_LINES: Final = {code: shown for code, shown in _SHOWN.items() if chr(code) not in "\n\t"}
+_LINES: Final = {
+    code: shown for code, shown in _SHOWN.items() if chr(code) not in "\n\t\u200c\u200d"
+}
 
 
 def harmless(text: str, lines: bool = True) -> str:
-    """The text without anything that a terminal would obey; `lines` may end and have columns."""
+    """The text without anything that a terminal would obey or not show; `lines` may end, have
+    columns, and be in any script.
+    """
     return text.translate(_LINES if lines else _SHOWN)
 
 

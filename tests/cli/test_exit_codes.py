@@ -75,9 +75,12 @@ ASKED: dict[str, list[tuple[str, int]]] = {
     "journal repair": [("--data DATA", 0), (NOWHERE, 2)],
     "journal backup": [("copy --data DATA", 0), ("copy --data DATA", 2), (f"new {NOWHERE}", 2)],
     "journal restore": [("copy --data restored", 0), ("nowhere --data new", 2)],
-    "journal export": [("rows --data DATA", 0), (f"rows {NOWHERE}", 2)],
+    "journal export": [
+        ("rows --data DATA", 0), (f"rows {NOWHERE}", 2), ("some --data DATA --after 5 --upto 2", 2),
+    ],
     "journal import": [
-        ("rows --data imported", 0), ("rows --data imported", 2), ("nowhere --data new", 1),
+        ("rows --data imported", 0), ("rows --data imported", 2), ("nowhere --data new", 2),
+        (". --data new", 2), ("rows --data /proc/new", 2),
     ],
     "journal compact": [("--data DATA", 0), (NOWHERE, 2)],
     "passwd add": [("users ann --token", 0), ("nowhere/users ann --token", 2)],

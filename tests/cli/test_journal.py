@@ -85,6 +85,26 @@ def test_a_failed_export_leaves_the_file(tmp_path: Path) -> None:
     assert sorted(one.name for one in tmp_path.iterdir()) == ["data", "rows"]
 
 
+def test_the_name_of_the_file_says_what_it_is(tmp_path: Path) -> None:
+    data = written(tmp_path / "data")
+    for name, words, begins in (
+        ("a.arrow", (), b"\xff"), ("a.arrows", (), b"\xff"), ("a.jsonl", (), b"{"),
+        ("b.arrow", ("--format", "jsonl"), b"{"),
+    ):  # fmt: skip
+        assert journal("export", tmp_path / name, "--data", data, *words).returncode == 0
+        assert (tmp_path / name).read_bytes()[:1] == begins, name
+
+
+def test_no_row_is_said_so(tmp_path: Path) -> None:
+    data = written(tmp_path / "data")
+    for words in (("--after", 3, "--upto", 3), ("--after", 99_999)):
+        none = journal("export", "-", "--data", data, *words)
+        after = f"0 rows, since there is none after {words[1]}\n"
+        assert (none.returncode, none.stdout, none.stderr) == (0, "", after)
+    wrong = journal("export", "-", "--data", data, "--after", 50, "--upto", 10)
+    assert wrong.returncode == 2 and "got 10 and 50" in wrong.stderr
+
+
 @pytest.mark.parametrize("form", ["jsonl", "arrow"])
 def test_from_one_pipe_into_the_other(tmp_path: Path, form: str) -> None:
     data = written(tmp_path / "data")

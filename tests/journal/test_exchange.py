@@ -112,6 +112,10 @@ WRONG: list[tuple[bytes | dict[str, object], str]] = [
     ({"kind": "create", "topic": "$queue/q", "properties": '{"colour": 1}'}, "can start on"),
     ({"kind": "audience", "payload": "no"}, "row 2, column payload: .* can start on"),
     ({"kind": "ack", "number": str(2**40)}, "row 2, column number: expected no more than"),
+    ({"protocol": "no such thing"}, "row 2, column protocol: expected a name"),
+    ({"protocol": "x" * 65}, "row 2, column protocol: expected a name"),
+    ({"protocol": "mqtt", "client": "a\0b"}, "row 2, column client: .* no NUL"),
+    ({"protocol": "mqtt", "client": "a%00b"}, "row 2, column client: .* no NUL"),
 ]
 
 

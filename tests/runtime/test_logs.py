@@ -119,3 +119,15 @@ def test_of_a_hub_that_runs(form: str, tmp_path: Path, start_hub: StartHub) -> N
     [came] = [one for one in said if " came in" in one["message"]]
     assert (came["user"], came["client"], came["protocol"]) == ("ann", "x", "switch")
     assert came["address"] == "127.0.0.1" and came["listener"] == "127.0.0.1:0"
+
+
+@pytest.mark.interop
+def test_what_a_mosquitto_conf_says_in_vain_is_a_line_as_others(
+    tmp_path: Path, start_hub: StartHub
+) -> None:
+    """It is read before anybody knows how lines look."""
+    (tmp_path / "mosquitto.conf").write_text("log_facility 5\n")
+    hub = start_hub("-c", str(tmp_path / "mosquitto.conf"), "--set", "log.format=json")
+    assert hub.stop() == 0
+    said = [json.loads(line) for line in (tmp_path / "hub.log").read_text().splitlines()]
+    assert any("log_facility" in one["message"] and one["time"] for one in said)

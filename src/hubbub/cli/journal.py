@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from io import BufferedReader
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -16,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Shown
 
 from hubbub.config.settings import DEFAULT_DATA
+from hubbub.errors import SettingError
 from hubbub.journal import backup as copies
 from hubbub.journal import examine, holds, lock
 
@@ -33,6 +35,10 @@ _DATA = Path(DEFAULT_DATA)
 class Format(StrEnum):
     lines = "jsonl"
     arrow = "arrow"
+
+
+# What a file is by the end of its name; every other is of lines.
+_ENDINGS: Final = {".arrow": Format.arrow, ".arrows": Format.arrow}
 
 
 @contextmanager
@@ -207,8 +213,9 @@ def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to; - is stdout.")],
     data: Data = _DATA,
     form: Annotated[
-        Format, typer.Option("--format", help="JSON lines, or an Arrow IPC stream.")
-    ] = Format.lines,
+        Format | None,
+        typer.Option("--format", help="JSON lines, or an Arrow IPC stream; else by FILE's ending."),
+    ] = None,
     after: Annotated[int, typer.Option(metavar="SEQ", help="Only rows after this one.")] = -1,
     upto: Annotated[int, typer.Option(metavar="SEQ", help="Only rows up to this one.")] = -1,
 ) -> None:
@@ -216,17 +223,21 @@ def export(
     from hubbub.journal import exchange
     from hubbub.journal.frames import Frames
 
+    if 0 <= upto < after:
+        raise SettingError(f"expected --upto to be no less than --after, got {upto} and {after}")
     examine.directory_of(data)
     frames = Frames(data)
     start = frames.first() - 1 if after < 0 else after
     end = frames.committed() if upto < 0 else upto
+    form = form or _ENDINGS.get(file.suffix, Format.lines)
     write = exchange.export_lines if form == Format.lines else exchange.export_arrow
     if str(file) == "-":
         count = write(frames, start, end, sys.stdout.buffer)
     else:
         with exchange.replaced(file) as out:
             count = write(frames, start, end, out)
-    print(f"{count:,} rows, {start + 1} to {end}", file=sys.stderr)
+    which = f"{start + 1} to {end}" if count else f"since there is none after {start}"
+    print(f"{count:,} rows, {which}", file=sys.stderr)
 
 
 @app.command("import")
@@ -240,11 +251,21 @@ def import_(
     """
     from hubbub.journal import exchange
 
-    with open(0 if str(file) == "-" else file, "rb", closefd=str(file) != "-") as source:
+    with _opened(file) as source:
         first, last = exchange.import_rows(exchange.rows_in(source), data)
     print(f"rows {first} to {last} are in {data}")
     if first > 1:
         print(f"note: sessions, queues and retained messages from before row {first} are not there")
+
+
+def _opened(file: Path) -> BufferedReader:
+    try:
+        return open(0 if str(file) == "-" else file, "rb", closefd=str(file) != "-")
+    except OSError as error:
+        raise SettingError(
+            f"cannot read {file}: {error.strerror}; name a file that `hubbub journal export` "
+            "wrote, or - for stdin"
+        ) from None
 
 
 @app.command()

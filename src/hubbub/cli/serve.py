@@ -12,6 +12,7 @@ import typer
 from hubbub.cli import complete
 from hubbub.config import sources
 from hubbub.config.settings import DEFAULT_DATA
+from hubbub.runtime import logs
 
 app = typer.Typer(add_completion=False)
 
@@ -70,7 +71,8 @@ def serve(
     if verbose:
         overrides.append("log.level=debug")
     read = partial(sources.load, configuration, overrides, os.environ)
-    settings = read(starts=True)
+    with logs.held() as notes:
+        settings = read(starts=True)
     from hubbub.server import run  # the hub's libraries, only once the options are known to be good
 
-    run(settings, reload=read, app=app_place)
+    run(settings, reload=read, app=app_place, notes=notes)

@@ -12,12 +12,12 @@ Linear in the length of the name, whatever the filters. No I/O.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Final
 
 from hubbub.core.limits import NAME_BYTES, NAME_LEVELS
 from hubbub.core.session import Session, Subscription
+from hubbub.wire.text import is_plain
 
 QUEUE: Final = "$queue/"
 CLIENT: Final = "$client/"
@@ -27,12 +27,6 @@ SYSTEM: Final = "$SYS"
 DELAYED: Final = "$delayed/"
 OWN: Final = ("$SYS/", QUEUE, CLIENT, SHARE, DELAYED, "$hub/")  # names that mean something here
 DELAY_SECONDS: Final = 4_294_967  # 49.7 days: as milliseconds they fit into 32 bits
-# U+0000 to U+001F, U+007F to U+009F, and the last two of each of the 17 planes.
-_UNFIT: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef"
-    + "".join(chr(plane << 16 | end) for plane in range(17) for end in (0xFFFE, 0xFFFF))
-    + "]"
-)
 
 
 def client_number(name: str) -> int:
@@ -115,14 +109,6 @@ def is_text(name: str) -> bool:
         return len(name.encode()) <= NAME_BYTES
     except UnicodeEncodeError:
         return False
-
-
-def is_plain(name: str) -> bool:
-    """Whether it has no control characters and none that Unicode keeps out of texts.
-
-    A protocol may refuse those in names. Of what is not printable they are a part.
-    """
-    return name.isprintable() or not _UNFIT.search(name)
 
 
 def matches(topic_filter: str, name: str) -> bool:

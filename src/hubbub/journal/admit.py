@@ -8,6 +8,7 @@ names, properties), and is then folded as a start will do it. Used by `exchange`
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final
 
 from hubbub import schema
@@ -49,6 +50,8 @@ _SAID: Final[dict[bytes, dict[str, tuple[type, ...]]]] = {
 # Whose topics may be any bytes: wildcards are nothing special there. With a client: only its.
 _LITERAL: Final = frozenset(((b"smq", b""), (b"", b"hub")))
 _FILTERS: Final = frozenset((b"mqtt",))  # whose subscriptions are filters, each of them
+_LONGEST: Final = 64  # bytes of a protocol's name: `hubbub ls` has a column of it
+_PROTOCOL: Final = re.compile(rb"[A-Za-z0-9_.-]{0,%d}" % _LONGEST)
 _QUEUE: Final = b"$queue/"
 _ANY_QUEUE: Final = ("reply_to", schema.SEND)  # of message-switch: its name may be any bytes
 _MESSAGES: Final = frozenset((schema.PUBLISH, schema.SEND, schema.WILL))
@@ -65,6 +68,7 @@ class Admission:
         self._place(row)
         _numbers(row)
         _texts(row)
+        _who(row)
         _names(row)
         said = _properties(row)
         if row.kind in _MESSAGES:
@@ -132,6 +136,14 @@ def _most_of(row: Row) -> int:
     if row.kind in (schema.ACK, schema.RECEIVED):
         return _COUNT
     return SIZE if row.kind == schema.QUEUED else _MOST
+
+
+def _who(row: Row) -> None:
+    """Protocols have short names, ours and those of others; no client of MQTT can say NUL."""
+    if not _PROTOCOL.fullmatch(row.protocol):
+        raise wrong(row, "protocol", f"a name of no more than {_LONGEST} letters, digits, _ . -")
+    if row.protocol in _FILTERS and "\0" in name_of(row.client):
+        raise wrong(row, "client", "no NUL")
 
 
 def _names(row: Row) -> None:

@@ -52,7 +52,7 @@ _ADVICE: Final = {
     errno.ENOMEM: "there is not enough memory: give it more",
     errno.EACCES: "make it readable for this user",
     errno.EPERM: "make it readable for this user",
-    errno.ENOENT: "it went while it was looked for: is somebody else at work in this directory?",
+    errno.ENOENT: "it went while it was looked for: see who else is at work in this directory",
     errno.ENOSPC: "the disk is full: make room",
     errno.EDQUOT: "the quota is used up: make room",
     errno.EROFS: "the file system is read-only: look at the system's log why",

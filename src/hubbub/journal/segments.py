@@ -188,7 +188,8 @@ class Directory:
             raise
         except OSError as error:
             self.release()
-            if error.errno not in _UNSUITABLE:
+            nowhere = error.errno == errno.ENOENT and not self.path.is_dir()  # as below /proc
+            if error.errno not in _UNSUITABLE and not nowhere:
                 raise unreadable(error) from error
             raise DirectoryError(
                 f"cannot write to {self.path}: {error.strerror}; "

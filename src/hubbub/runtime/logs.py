@@ -3,7 +3,7 @@
 Of lines that say the same, but for names and numbers in them, LIKE within SPAN seconds are written;
 then one says how many more there were. What is only shown because somebody asked (debug) is never
 left out, nor is who did what (`core.audit`), which has bounds of its own. Set up by `server`; the
-lines come from everywhere.
+lines come from everywhere. What is said of the settings before they are known is `held` till then.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from hubbub.terminal import LogLines
@@ -76,6 +77,37 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             said["error"] = self.formatException(record.exc_info)
         return json.dumps(said)
+
+
+class _Held(logging.Handler):
+    """Keeps what it gets."""
+
+    def __init__(self, records: list[logging.LogRecord]) -> None:
+        super().__init__()
+        self._records = records
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._records.append(record)
+
+
+@contextmanager
+def held() -> Iterator[list[logging.LogRecord]]:
+    """While nobody knows yet how a line looks: what is logged, for `tell`."""
+    records: list[logging.LogRecord] = []
+    handler = _Held(records)
+    logging.root.addHandler(handler)
+    try:
+        yield records
+    finally:
+        logging.root.removeHandler(handler)
+
+
+def tell(records: Iterable[logging.LogRecord]) -> None:
+    """Log what was held."""
+    for record in records:
+        logger = logging.getLogger(record.name)
+        if logger.isEnabledFor(record.levelno):
+            logger.handle(record)
 
 
 def log_to_stderr(level: str, form: str) -> Repeats:

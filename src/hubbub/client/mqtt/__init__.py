@@ -29,6 +29,7 @@ from hubbub.client.mqtt.message import (
     Will,
 )
 from hubbub.client.mqtt.packets import LEVELS, Exchange, Refusal
+from hubbub.client.mqtt.sayable import check_identity, check_will
 from hubbub.client.mqtt.scram import Scram
 from hubbub.client.mqtt.transport import SCHEMES, tls_context
 from hubbub.errors import SettingError, without_user
@@ -89,8 +90,8 @@ def connect(
     level = 5 if exchange is not None else level
     if not client_id and (buffer is not None or not clean):
         raise SettingError("what outlives this program needs a name: give a client_id")
-    if will is not None and not will.topic:
-        raise SettingError("a will needs a topic")
+    if will is not None:
+        check_will(will)
     if not 0 <= keep_alive <= 65_535:
         raise SettingError(f"expected a keep_alive of 0 to 65,535 seconds, got {keep_alive}")
     if username is None and parts.username is not None:
@@ -99,6 +100,8 @@ def connect(
         password = unquote(parts.password)
     if session_expiry is None:
         session_expiry = 0 if clean else specification.NEVER
+    check_identity("a client id", client_id)
+    check_identity("a user name", username or "")
     secret = password.encode() if isinstance(password, str) else password
     return MqttClient(
         Settings(

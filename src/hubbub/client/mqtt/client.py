@@ -26,6 +26,7 @@ from hubbub.client.mqtt.buffer import Buffer
 from hubbub.client.mqtt.connection import ALIASES, Connection
 from hubbub.client.mqtt.message import Limits, Message, Will
 from hubbub.client.mqtt.packets import Exchange, Opening, Options, Refusal
+from hubbub.client.mqtt.sayable import check_message, checked_filter, checked_qos, checked_topic
 from hubbub.client.mqtt.session import Arrival, Session
 from hubbub.client.mqtt.subscriptions import Callback, Subscription, Subscriptions
 from hubbub.client.mqtt.transport import open_transport
@@ -323,10 +324,10 @@ class MqttClient:
         SettingError for what cannot be said, Refused if the broker says no.
         """
         message = Message(
-            _checked_topic(topic), payload_of(payload, json), _checked_qos(qos), retain,
+            checked_topic(topic), payload_of(payload, json), checked_qos(qos), retain,
             content_type, response_topic, correlation, expiry, _pairs(user), text,
         )  # fmt: skip
-        _check_properties(message)
+        check_message(message)
         if qos:
             self._check_open()
             await self._session.publish(message)
@@ -371,11 +372,11 @@ class MqttClient:
         it. The options are MQTT 5's (3.8.3.1); `retain_handling` 1: retained messages only if
         the subscription is new, 2: none.
         """
-        options = Options(_checked_qos(qos), no_local, retain_as_published, retain_handling)
+        options = Options(checked_qos(qos), no_local, retain_as_published, retain_handling)
         connection = await self._connected()
         if connection.level < 5 and options[1:] != Options()[1:]:
             raise SettingError("no_local and retain options of a subscription need MQTT 5")
-        wanted = Subscription(_checked_filter(topic_filter), options, callback)
+        wanted = Subscription(checked_filter(topic_filter), options, callback)
         self._subscriptions.add(wanted, self._session, connection)
         return await wanted.answer
 
@@ -390,7 +391,7 @@ class MqttClient:
         For a session that the broker kept: call it before the client is entered, and the
         messages that waited there find their callbacks.
         """
-        self._subscriptions.listen(_checked_filter(topic_filter), callback)
+        self._subscriptions.listen(checked_filter(topic_filter), callback)
 
     async def messages(self) -> AsyncIterator[Message]:
         """Messages that no callback took, as they come, until `close`.
@@ -535,43 +536,3 @@ def _late(message: Message) -> None:
 
 def _pairs(user: Pairs) -> tuple[tuple[str, str], ...]:
     return tuple(user.items()) if isinstance(user, Mapping) else tuple(user)
-
-
-def _check_properties(message: Message) -> None:
-    texts = (
-        message.content_type,
-        message.response_topic,
-        *(one for two in message.user for one in two),
-    )
-    if any(len(text) > 16_383 and len(text.encode()) > 65_535 for text in texts):
-        raise SettingError("a property has at most 65,535 bytes")
-    if len(message.correlation) > 65_535:
-        raise SettingError("correlation data has at most 65,535 bytes")
-    if message.expiry is not None and not 0 <= message.expiry <= 0xFFFF_FFFF:
-        raise SettingError(f"expected an expiry of 0 to 4294967295 seconds, got {message.expiry}")
-
-
-def _checked_qos(qos: int) -> int:
-    if qos not in (0, 1, 2):
-        raise SettingError(f"expected a QoS of 0, 1 or 2, got {qos!r}")
-    return int(qos)
-
-
-def _checked_filter(topic_filter: str) -> str:
-    """A filter by the rules of 4.7.1; a broker would end the connection for another."""
-    _checked_topic(topic_filter, wildcards=True)
-    levels = topic_filter.split("/")
-    wild = [level for level in levels if "+" in level or "#" in level]
-    if not set(wild) <= {"+", "#"} or "#" in levels[:-1]:
-        raise SettingError(
-            f"expected a filter whose + fills a level and whose # the last, got {topic_filter!r}"
-        )
-    return topic_filter
-
-
-def _checked_topic(topic: str, wildcards: bool = False) -> str:
-    if not topic or "\0" in topic or len(topic.encode()) > 65_535:
-        raise SettingError(f"expected a topic of 1 to 65,535 bytes without NUL, got {topic[:80]!r}")
-    if not wildcards and ("+" in topic or "#" in topic):
-        raise SettingError(f"nobody can publish to the wildcards of {topic!r}; name one topic")
-    return topic

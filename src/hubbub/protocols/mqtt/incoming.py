@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections import deque
 
 from hubbub.core.route import Route
-from hubbub.core.topics import is_name, is_plain
+from hubbub.core.topics import is_name
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError, Properties, Publish
 from hubbub.protocols.mqtt.session import MqttSession
 from hubbub.protocols.mqtt.sessions import Sessions
 from hubbub.schema import name_from_wire
+from hubbub.wire.text import is_plain
 
 
 class Incoming:

@@ -17,7 +17,7 @@ from hubbub.core.clock import Clock
 from hubbub.core.link import Link
 from hubbub.core.past import Past, past_of, split
 from hubbub.core.session import Subscription
-from hubbub.core.topics import CLIENT, SELF, SHARE, is_plain, is_well_formed
+from hubbub.core.topics import CLIENT, SELF, SHARE, is_well_formed
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError
@@ -25,6 +25,7 @@ from hubbub.protocols.mqtt.options import Options
 from hubbub.protocols.mqtt.session import ANY_PACKET, MqttSession
 from hubbub.protocols.mqtt.sessions import Sessions
 from hubbub.schema import name_from_wire
+from hubbub.wire.text import is_plain
 
 log = logging.getLogger("hubbub.mqtt")
 

@@ -12,7 +12,7 @@ from hubbub.core import rights
 from hubbub.core.broker import Broker
 from hubbub.core.gate import Admission
 from hubbub.core.session import FOR_EVER, Session
-from hubbub.core.topics import is_name, is_plain
+from hubbub.core.topics import is_name
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError, Properties
@@ -22,6 +22,7 @@ from hubbub.protocols.mqtt.session import ANY_PACKET, MqttSession
 from hubbub.protocols.mqtt.sessions import Sessions
 from hubbub.protocols.mqtt.wills import Will
 from hubbub.schema import name_from_wire, name_to_wire
+from hubbub.wire.text import is_plain
 
 # Why a gate says no, as a reason code; every other reason is "not authorised".
 REFUSALS: Final = {
