@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,6 +29,7 @@ from hubbub.protocols.mqtt import codec
 from hubbub.runtime.node import Node
 from hubbub.schema import name_from_wire
 from hubbub.web.app import Application
+from tests.process import StartHub
 from tests.web.chromium import Chromium, Page
 
 pytestmark = pytest.mark.interop
@@ -190,6 +193,30 @@ async def test_every_view_lies_well_and_no_name_becomes_html(
             await page.run("find('button', 'Light / dark').click(); await view('overview')")
             if PICTURES:
                 await page.screenshot(Path(PICTURES) / f"dark-{width}.png")
+
+
+UNSEEN: Final = "adm\u200bin\u202e"  # looks like another name, and turns what follows around
+
+
+async def test_what_is_not_seen_is_shown(browser: Chromium, tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        text = "1\n\u200d2\u202e"  # a payload has lines, and joins letters
+        node.broker.post(Message(UNSEEN, text.encode(), retain=True))
+        ill = node.broker.own("mqtt", UNSEEN)
+        node.broker.connect(Silent("mqtt", UNSEEN, ill.rights), ill)
+        async with opened(browser, node) as page:
+            await page.run("await view('topics'); find('tbody tr', 'adm').click()")
+            shown = await page.run("return (await until(() => find('.payload'))).textContent")
+            assert shown == "1\n\u200d2\\u202e"
+            name = await page.run("return find('tbody tr', 'adm').cells[0].lastChild.textContent")
+            assert name == "adm\\u200bin\\u202e"
+            await page.run("find('button', 'Show the last').click()")  # asks for the very name
+            await page.run("await until(() => document.querySelectorAll('.payload').length === 2)")
+            await page.run("await view('clients')")
+            for _ in range(2):
+                every = await page.run("return document.documentElement.innerHTML")
+                assert UNSEEN not in every and "\u200b" not in every and "\u202e" not in every
+                await page.run("await view('topics')")
 
 
 # Text on its ground, by the relative luminance of WCAG 2.1.
@@ -481,3 +508,23 @@ async def test_a_lost_hub_is_shown_and_comes_again(browser: Chromium, tmp_path: 
             assert await page.run("return document.querySelector('.notice').hidden")
     finally:
         await page_of.__aexit__(None, None, None)
+
+
+async def test_a_hub_that_says_nothing_is_told_apart(
+    browser: Chromium, start_hub: StartHub
+) -> None:
+    """It is stopped, and its sockets stay: nothing comes, and no error either."""
+    hub = start_hub("--set", "journal.durability=os")
+    async with browser.page(hub.url("http"), 1280, 900) as page:
+        await begin(page)
+        hub.process.send_signal(signal.SIGSTOP)
+        try:
+            words = await page.run(
+                "return (await until(() => find('.notice', 'nothing for'))).textContent"
+            )
+            assert re.fullmatch(r"The hub does not answer: nothing for \d s\.", words)
+            assert "not now" in await page.run("return find('.when').textContent")
+        finally:
+            hub.process.send_signal(signal.SIGCONT)
+        await page.run("await until(() => find('.view[data-fresh]:not(.stale)'))")
+        assert await page.run("return document.querySelector('.notice').hidden")

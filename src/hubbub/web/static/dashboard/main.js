@@ -16,6 +16,7 @@ import { Security } from "./views/security.js";
 import { Topics } from "./views/topics.js";
 
 const SECONDS = 2;
+const PATIENCE = 3; // seconds without an answer, until that is said: a busy hub takes one or two
 const VIEWS = {
   overview: ["Overview", Overview], clients: ["Clients", Clients], topics: ["Topics", Topics],
   queues: ["Queues", Queues], calls: ["Calls", Calls], journal: ["Journal", Journal],
@@ -89,12 +90,15 @@ class Shell {
     const view = this.view;
     if (document.hidden || !view || this.busy === view) return;
     this.busy = view;
+    this.asked ??= Date.now();
+    const watch = setInterval(() => this.silent(), 1000);
     try {
       await view.refresh();
       if (view === this.view) this.fresh();
     } catch (error) {
       if (view === this.view) this.lost(error);
     } finally {
+      clearInterval(watch);
       if (this.busy === view) this.busy = undefined;
     }
     if (shell === this) this.again(SECONDS);
@@ -102,20 +106,32 @@ class Shell {
 
   fresh() {
     this.at = Date.now() * 1000;
+    this.asked = undefined;
     this.notice.hidden = true;
     this.place.classList.remove("stale");
     this.place.dataset.fresh = this.name;
     say(this.when, `as of ${clock(this.at, false)}`);
   }
 
-  /** What is shown is old from now on, and looks so. */
   lost(error) {
     if (error.status === 401) return begin();
     if (error.status === undefined) console.error(error);
+    if (error.status) this.asked = undefined;
+    const what = error.status === 0 ? "The hub does not answer" : "The hub refuses";
+    this.stale(`${what}: ${error.message}. Asked again every ${SECONDS} s.`);
+  }
+
+  /** The hub is there, and says nothing: stopped, or far too busy. */
+  silent() {
+    const seconds = Math.round((Date.now() - this.asked) / 1000);
+    if (seconds >= PATIENCE) this.stale(`The hub does not answer: nothing for ${seconds} s.`);
+  }
+
+  /** What is shown is old from now on, and looks so. */
+  stale(why) {
     this.place.classList.add("stale");
     delete this.place.dataset.fresh;
-    const what = error.status === 0 ? "The hub does not answer" : "The hub refuses";
-    say(this.notice, `${what}: ${error.message}. Asked again every ${SECONDS} s.`);
+    say(this.notice, why);
     this.notice.hidden = false;
     if (this.at) say(this.when, `as of ${clock(this.at, false)}, not now`);
   }

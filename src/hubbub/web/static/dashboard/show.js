@@ -1,5 +1,17 @@
 // How things are shown: elements, and numbers in words. What comes from clients becomes text only.
 
+// What does not show, or turns what follows around: with it two names look the same.
+const UNSEEN = /[\p{Cc}\p{Cf}\u034f\u2028\u2029]/gu;
+const READ = "\n\t\u200c\u200d"; // but a payload has lines, and joins letters of some scripts
+
+const spelt = (one) => {
+  const code = one.codePointAt(0), [mark, digits] = code < 256 ? ["x", 2] : code < 65536 ? ["u", 4] : ["U", 8];
+  return `\\${mark}${code.toString(16).padStart(digits, "0")}`;
+};
+/** As the commands show it on a terminal: U+200B is \\u200b. */
+export const seen = (text) => String(text).replace(UNSEEN, spelt);
+const readable = (text) => text.replace(UNSEEN, (one) => (READ.includes(one) ? one : spelt(one)));
+
 /** An element. `given`: its properties; those with a dash are attributes, `on…` are listeners. */
 export function el(tag, given = {}, ...children) {
   const made = document.createElement(tag);
@@ -10,13 +22,14 @@ export function el(tag, given = {}, ...children) {
     else if (name in made && !name.includes("-")) made[name] = value;
     else made.setAttribute(name, value);
   }
-  made.append(...children.filter((child) => child !== undefined && child !== null));
+  made.append(...children.filter((child) => child !== undefined && child !== null)
+    .map((child) => (child instanceof Node ? child : seen(child))));
   return made;
 }
 
 /** Set it only where it is another: what stays is not painted again, and stays selected. */
 export function say(element, text) {
-  const words = String(text);
+  const words = seen(text);
   if (element.textContent !== words) element.textContent = words;
 }
 
@@ -96,7 +109,7 @@ export function payload(message) {
   else if (text === undefined) text = hex(message.base64);
   else try { text = JSON.stringify(JSON.parse(text), null, 2); } catch { /* as it is */ }
   const cut = message.size > 16384 ? `\n… ${bytes(message.size)} in all` : "";
-  return el("pre", { class: "payload", tabIndex: 0 }, (text === "" ? "(empty)" : text) + cut);
+  return el("pre", { class: "payload", tabIndex: 0, textContent: (text === "" ? "(empty)" : readable(text)) + cut });
 }
 
 function hex(base64) {

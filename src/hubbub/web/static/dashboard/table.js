@@ -1,7 +1,7 @@
 // A table that is renewed in place: a row keeps its element as long as its key is there, so what is
 // selected, focused and scrolled stays. Arrow keys go from row to row, Enter chooses one.
 
-import { el, say } from "./show.js";
+import { el, say, seen } from "./show.js";
 
 const AT_ONCE = 25; // new rows of one frame: to lay out two hundred is a pause that one feels
 
@@ -74,7 +74,7 @@ export class Table {
       if (row.shown[at] === words) return;
       row.shown[at] = words;
       say(row.cells[at], words);
-      row.cells[at].title = words.length > 24 ? words : "";
+      row.cells[at].title = words.length > 24 ? seen(words) : "";
     });
   }
 

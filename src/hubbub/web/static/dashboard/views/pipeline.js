@@ -13,7 +13,7 @@ export class Pipeline {
     this.shown = new Map();
     this.nothing = panel("No pipeline has made tables of this journal yet",
       el("p", {}, "It is a process of its own, beside the hub. Started on the hub's data directory, it is shown here:"),
-      el("pre", { class: "payload" }, "hubbub pipeline run\nhubbub pipeline sql \"SELECT * FROM messages\""));
+      el("pre", { class: "payload", textContent: "hubbub pipeline run\nhubbub pipeline sql \"SELECT * FROM messages\"" }));
     this.place = el("div");
     this.element = el("div", {}, this.place, this.nothing);
   }

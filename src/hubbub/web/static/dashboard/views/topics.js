@@ -1,7 +1,7 @@
 // Topics as a tree with rates, which the hub samples; one of them as it is, live, and to publish to.
 
 import { get, history, named, publish, remove, spelled, tail } from "../api.js";
-import { bytes, clock, el, number, panel, payload, rate, say, twice } from "../show.js";
+import { bytes, clock, el, number, panel, payload, rate, say, seen, twice } from "../show.js";
 import { Table } from "../table.js";
 
 const LEVEL = 100; // of one level, the busiest: more nobody reads, and the search finds them
@@ -43,7 +43,7 @@ export class Topics {
         this.fold(row.where);
       } });
       cell.append(deep, mark, el("span", {}, row.name === "" ? "(empty)" : row.name));
-      cell.title = row.path;
+      cell.title = seen(row.path);
       cell.parentNode.addEventListener("keydown", ({ key }) => {
         const wanted = { ArrowRight: true, ArrowLeft: false }[key];
         if (wanted !== undefined && this.open.has(row.where) !== wanted) this.fold(row.where);
