@@ -16,20 +16,22 @@ ROOT = Path(__file__).parents[1]
 class RunningHub:
     """`hubbub serve` on one free port of the loopback; `address` is HOST:PORT.
 
-    `under` is a program that starts it, with its options.
+    `under` is a program that starts it, with its options. `program` is the `hubbub` of another
+    environment, which sees nothing of this source.
     """
 
     under: tuple[str, ...] = ()
 
-    def __init__(self, data: Path, *options: str) -> None:
+    def __init__(self, data: Path, *options: str, program: Path | None = None) -> None:
         self.data = data
-        command = (sys.executable, "-m", "hubbub", "serve", "--listen", "127.0.0.1:0")
+        ours = (sys.executable, "-m", "hubbub")
+        command = (*((str(program),) if program else ours), "serve", "--listen", "127.0.0.1:0")
         self.process = subprocess.Popen(
             [*self.under, *command, "--data", str(data), *options],
             stdout=subprocess.PIPE,
             stderr=(data.parent / "hub.log").open("ab"),
             text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            env={**os.environ, "PYTHONPATH": "" if program else str(ROOT / "src")},
         )
         self.banner = ""
         self.address = self._read_address()
