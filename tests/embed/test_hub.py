@@ -254,8 +254,36 @@ async def test_json_is_decoded_and_what_is_none_goes_to_the_default(hub: Hub) ->
     async with mqtt(hub) as panel:
         await panel.publish("a", b'{"x": 1}')
         await panel.publish("a", b"{")
+        await panel.publish("a", b"[" * 100_000)  # deeper than Python decodes
         assert (await heard.until())[0][0] == {"x": 1}
-        assert (await default.until())[0][0] == b"{"
+        assert [call[0] for call in await default.until(2)] == [b"{", b"[" * 100_000]
+
+
+async def test_a_subscription_begins_in_the_past(tmp_path: Path) -> None:
+    async with Hub(listen="127.0.0.1:0", data=tmp_path / "data") as hub:
+        for number in range(5):
+            hub.publish(str(number), "a/b", qos=1)
+        await asyncio.wait_for(hub.flush(), PATIENCE)
+        named, wide = Heard(), Heard()
+        assert hub.subscribe("a/b", named, last=2) == hub.topic2tid("a/b")
+        assert [call[0] for call in await named.until(2)] == [b"3", b"4"]
+        assert hub.subscribe("a/+", wide, filter=True, since="1h") == 0
+        assert [call[0] for call in await wide.until(5)] == [b"0", b"1", b"2", b"3", b"4"]
+        hub.publish("5", "a/b")
+        assert (await named.until(3))[-1][0] == (await wide.until(6))[-1][0] == b"5"
+        with pytest.raises(ValueError, match="subscribed to already"):
+            hub.subscribe("a/b", wide, "s", last=2)
+        with pytest.raises(ValueError):
+            hub.subscribe("c", wide, since="yesterday")
+        hub.unsubscribe("a/b")
+        hub.subscribe("a/b", named, last=1)
+        assert (await named.until(4))[-1][0] == b"5"
+
+
+async def test_without_a_journal_there_is_no_past(hub: Hub) -> None:
+    with pytest.raises(ValueError):
+        hub.subscribe("a", Heard(), last=1)
+    hub.subscribe("a", Heard())
 
 
 async def test_unsubscribe_removes_every_function_of_a_topic(hub: Hub) -> None:

@@ -418,7 +418,8 @@ class Hub:
         no number), and `$queue/NAME` makes the hub a consumer of that queue: a message is
         acknowledged when the function returns, a request by publishing to its `ptid`. `last` and
         `since` begin in the past: the newest so many messages that the journal has, those since
-        "90s", "30m", "1h", "7d" or an ISO time; ValueError if the hub keeps no journal.
+        "90s", "30m", "1h", "7d" or an ISO time; ValueError if the hub keeps no journal, and for
+        a topic that is subscribed to already.
         """
         topic = self._topic_named(topic)
         _check_callable(onmsg)
@@ -426,6 +427,8 @@ class Hub:
         past = None
         if last or since:
             past = past_of(str(last or ""), since, self.node.broker.clock.stamp())
+            if topic == SELF or topic in self._wishes:
+                raise ValueError(f"{topic!r} is subscribed to already, so it begins now")
         wishes = self._wishes.setdefault(topic, {})
         if not wishes and topic != SELF:
             subscription = Subscription(
@@ -656,7 +659,7 @@ class Hub:
         if wish.json:
             try:
                 data = json.loads(data)
-            except ValueError:
+            except (ValueError, RecursionError):  # nested too deep
                 function = self._onmsg
         if function is None:
             return
