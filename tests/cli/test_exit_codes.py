@@ -39,10 +39,12 @@ ASKED: dict[str, list[tuple[str, int]]] = {
     "pub": [
         ("a -m x --url mqtt://HUB", 0), (f"a -m x --url mqtt://{NOBODY}", 1),
         ("a/# -m x --url mqtt://HUB", 2), ("a -m x --url cats://HUB", 2),
+        ("a -f nowhere --url mqtt://HUB", 2), ("bytes -m \udcff --url mqtt://HUB", 0),
+        ("'a\x07' -q 1 -m x --url mqtt://HUB", 2), ("\udcff -m x --url mqtt://HUB", 2),
     ],
     "sub": [
         ("a -W 0.1 --url mqtt://HUB", 27), (f"a --url mqtt://{NOBODY}", 1),
-        ("a/#/b --url mqtt://HUB", 2),
+        ("a/#/b --url mqtt://HUB", 2), ("a -u \udcff -P \udcff --url mqtt://HUB", 2),
     ],
     "rr": [
         ("a -e b -m x -W 0.1 --url mqtt://HUB", 27), (f"a -e b -m x --url mqtt://{NOBODY}", 1),
@@ -51,7 +53,7 @@ ASKED: dict[str, list[tuple[str, int]]] = {
     "bench": [("-s 0.1 --url mqtt://HUB", 0), (f"-s 0.1 --url mqtt://{NOBODY}", 1)],
     "history": [("a --url http://HUB", 0), (f"a --url http://{NOBODY}", 1)],
     "switch list": [("--url http://HUB", 0), (f"--url http://{NOBODY}", 1)],
-    "switch call": [(f"q --body x --url http://{NOBODY}", 1)],
+    "switch call": [(f"q --body x --url http://{NOBODY}", 1), ("q --file nowhere", 2)],
     "switch serve": [(f"q --program /bin/cat --url http://{NOBODY}", 1)],
     "switch diagnostics": [("--url http://HUB", 0), (f"--url http://{NOBODY}", 1)],
     "switch create": [("q --url http://HUB", 0), (f"q --url http://{NOBODY}", 1)],

@@ -247,6 +247,8 @@ def main() -> None:
         app(prog_name="hubbub")
     except (SettingError, DirectoryError) as error:
         _leave(error, _UNUSABLE)
+    except UnicodeEncodeError:  # what it is, is not shown: a password, maybe
+        _leave(SettingError("what was given is not UTF-8, where a text is needed"), _UNUSABLE)
     except UnreadableError as error:
         _leave(error, _UNREADABLE)
     except ModuleNotFoundError as error:

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from hubbub.auth import passwords
+from hubbub.cli.payload import typed
 from hubbub.errors import SettingError
 from hubbub.terminal import say
 
@@ -38,7 +39,7 @@ def add(
 ) -> None:
     """Add a user, or give a user another password."""
     secret = secrets.token_urlsafe(24) if token else _read() if stdin else _ask(user)
-    can_scram = passwords.add_user(file, user, secret.encode(), scram)
+    can_scram = passwords.add_user(file, user, typed(secret), scram)
     if token:
         print(f"{user}.{secret}")
     elif scram and not can_scram:

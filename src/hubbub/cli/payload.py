@@ -30,10 +30,22 @@ def given(
     if sum(ways) > 1:
         raise SettingError("expected one payload: --message, --file, --null or --stdin, not both")
     if message is not None:
-        return message.encode()
+        return typed(message)
     if file is not None:
-        return file.read_bytes()
+        return contents(file)
     return b"" if empty else sys.stdin.buffer.read()
+
+
+def typed(word: str) -> bytes:
+    """The bytes that were typed, whatever they are."""
+    return word.encode("utf-8", "surrogateescape")
+
+
+def contents(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise SettingError(f"cannot read {file}: {error.strerror}") from None
 
 
 async def lines() -> AsyncIterator[bytes]:

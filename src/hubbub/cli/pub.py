@@ -63,8 +63,8 @@ def pub(
 ) -> None:
     wanted: dict[str, Any] = {
         "qos": qos, "retain": retain, "content_type": content_type,
-        "response_topic": response_topic, "correlation": correlation.encode(), "expiry": expiry,
-        "user": pairs(user or []), "subtopic": subtopic,
+        "response_topic": response_topic, "correlation": payload.typed(correlation),
+        "expiry": expiry, "user": pairs(user or []), "subtopic": subtopic,
     }  # fmt: skip
     options = {name: value for name, value in wanted.items() if value}
     _refuse_unspeakable(target, options)

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_type_hints
 import typer
 
 from hubbub.cli import profile
+from hubbub.cli.payload import typed
 from hubbub.cli.reach import reaching
 from hubbub.client import connect, split_url
 from hubbub.client.mqtt import Will, tls_context
@@ -180,7 +181,7 @@ class Target(NamedTuple):
 
     def _will(self) -> Will | None:
         if self.will_topic:
-            payload = (self.will_payload or "").encode()
+            payload = typed(self.will_payload or "")
             return Will(self.will_topic, payload, self.will_qos, self.will_retain)
         if self.will_payload is not None or self.will_qos or self.will_retain:
             raise SettingError("a will needs a topic: --will-topic")

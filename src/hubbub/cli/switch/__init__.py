@@ -17,7 +17,7 @@ from typing import Annotated, Final
 
 import typer
 
-from hubbub.cli import complete, profile
+from hubbub.cli import complete, payload, profile
 from hubbub.cli.reach import reaching
 from hubbub.cli.switch.answers import by_hand, by_program, print_payload
 from hubbub.cli.switch.events import chart, event_line
@@ -92,9 +92,9 @@ def _request(body: str | None, file: Path | None) -> bytes:
     if body is not None and file is not None:
         raise SettingError("expected one request: --body or --file, not both")
     if body is not None:
-        return body.encode("utf-8", "surrogateescape")
+        return payload.typed(body)
     if file is not None:
-        return file.read_bytes()
+        return payload.contents(file)
     if sys.stdin.isatty():
         print("Enter body text:", file=sys.stderr)
     return sys.stdin.buffer.read()

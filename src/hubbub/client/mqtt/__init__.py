@@ -102,7 +102,7 @@ def connect(
         session_expiry = 0 if clean else specification.NEVER
     check_identity("a client id", client_id)
     check_identity("a user name", username or "")
-    secret = password.encode() if isinstance(password, str) else password
+    secret = password.encode("utf-8", "surrogateescape") if isinstance(password, str) else password
     return MqttClient(
         Settings(
             parts, level, client_id, clean, keep_alive, will, username, secret, session_expiry,
