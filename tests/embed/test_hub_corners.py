@@ -20,7 +20,9 @@ async def soon(condition: Callable[[], bool]) -> None:
 
 async def test_what_cannot_be_called_is_said_at_once() -> None:
     wrong: Any = 5
-    for option in ("authenticate", "permittop", "onpublish", "ondrop", "onconnect", "onclose"):
+    for option in (
+        "authenticate", "permittop", "onpublish", "ondrop", "onconnect", "onclose", "onmsg", "log",
+    ):  # fmt: skip
         with pytest.raises(TypeError, match="expected a function"):
             Hub(**{option: wrong})
     async with Hub() as hub:
@@ -33,14 +35,21 @@ async def test_what_cannot_be_called_is_said_at_once() -> None:
         assert hub.subscribe("a", print), "nothing was left behind by what failed"
 
 
-async def test_a_function_that_fails_drops_none_of_those_that_wait() -> None:
+@pytest.mark.parametrize("error", [RuntimeError, asyncio.CancelledError])
+async def test_a_function_that_fails_drops_none_of_those_that_wait(
+    error: type[BaseException],
+) -> None:
+    """Nor does one that hears of it, and fails too."""
     heard: list[bytes] = []
 
     def fails(data: bytes, *rest: object) -> None:
         heard.append(data)
-        raise RuntimeError(data)
+        raise error(data)
 
-    async with Hub() as hub:
+    def hears(text: str) -> None:
+        raise RuntimeError(text)
+
+    async with Hub(log=hears) as hub:
         hub.subscribe("a", fails)
         for number in range(5):
             hub.publish(b"%d" % number, "a")

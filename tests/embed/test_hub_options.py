@@ -89,6 +89,7 @@ async def test_binary_credentials_arrive_as_they_are() -> None:
         (None, 6, "access denied"),
         (False, 6, "access denied"),
         ("nonsense", 6, "access denied"),
+        ((3,), 6, "access denied"),
     ],
 )
 async def test_refusals_have_a_code_and_a_text(

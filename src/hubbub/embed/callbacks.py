@@ -69,7 +69,7 @@ class Calls:
         for function, arguments, then in waiting:
             try:
                 result = function(*arguments)
-            except Exception:
+            except (Exception, asyncio.CancelledError):  # it asked what was cancelled
                 log.exception("%s failed", _named(function))
                 continue
             if inspect.isawaitable(result):
@@ -277,4 +277,7 @@ class LogTo(logging.Handler):
         self._function = function
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._function(self.format(record))
+        try:
+            self._function(self.format(record))
+        except Exception:
+            self.handleError(record)  # says so on stderr; who logged goes on

@@ -138,6 +138,8 @@ class Hub:
         rndtid: bool = False,
         cluster: Engine | None = None,
     ) -> None:
+        for function in (onmsg, log):
+            _check_callable(function)
         self._calls = Calls()
         self._program = Program(
             self._calls, authenticate, permittop, permitsubtop, onpublish, ondrop, onconnect,

@@ -192,7 +192,7 @@ class Program(Hooks):
 
 def _reason(answer: object) -> str:
     """What `authenticate` said, as a gate says it: "" lets the client in."""
-    code, text = answer if isinstance(answer, tuple) else (answer, "")
+    code, text = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, "")
     if isinstance(code, bool):
         code = 0 if code else NO
     if code == 0:
