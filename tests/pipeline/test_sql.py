@@ -8,6 +8,7 @@ import json
 import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -66,6 +67,23 @@ def test_csv(spark: SparkSession) -> None:
     assert row == [
         "1", 'x,"y"', "", "0xff00", "hi", "2026-01-01T12:00:00.500000Z", "[1, 2]", "true",
     ]  # fmt: skip
+
+
+def test_nothing_in_csv_is_a_formula() -> None:
+    """Whatever strangers wrote: as a topic, or as the bytes of a payload."""
+    cells = ["=1+1", "+A1", "-A1", "@SUM(A1)", "\t=1", "\r=1", "=", "-21.5", "+1e3", "a=1", ""]
+    table = pa.table({"text": cells, "payload": [one.encode() for one in cells]})
+    out = io.StringIO()
+    sql.show(table, "csv", out)
+    rows = list(csv.reader(io.StringIO(out.getvalue(), newline="")))[1:]  # \r has not ended one
+    wanted = [*(f"'{one}" for one in cells[:7]), *cells[7:]]
+    assert rows == [[one, one] for one in wanted]
+    out = io.StringIO()
+    sql.show(table.slice(0, 1), "json", out)
+    assert json.loads(out.getvalue()) == [{"text": "=1+1", "payload": "=1+1"}]
+    numbers = io.StringIO()
+    sql.show(pa.table({"n": [-1]}), "csv", numbers)
+    assert numbers.getvalue() == "n\n-1\n"
 
 
 def test_json(spark: SparkSession) -> None:

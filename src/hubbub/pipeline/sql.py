@@ -13,7 +13,9 @@ Reads the Parquet files only, never the journal.
 from __future__ import annotations
 
 import csv
+import io
 import json
+import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +34,8 @@ from hubbub.pipeline.tables.typed import every
 
 TRIES: Final = 3
 LIST_HERE: Final = "1000000"  # directories: a task for each costs more than looking into it
+_COMPUTED: Final = ("=", "+", "-", "@", "\t", "\r")  # how a formula begins, in one or other program
+_NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
 CELL: Final = 60  # characters of a cell in the `table` format; csv and json give all
 
 
@@ -118,10 +122,23 @@ _Rows = Iterable[tuple[Any, ...]]
 
 
 def _as_csv(names: list[str], rows: _Rows, out: TextIO) -> None:
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(names)
-    for row in rows:
-        writer.writerow("" if cell is None else _word(cell) for cell in row)
+    line = io.StringIO()
+    writer = csv.writer(line)  # ends lines by CR LF, and so it quotes a cell with either of them
+    for row in (names, *rows):
+        writer.writerow("" if cell is None else _no_formula(cell) for cell in row)
+        out.write(line.getvalue().removesuffix("\r\n") + "\n")
+        line.seek(0)
+        line.truncate()
+
+
+def _no_formula(cell: Any) -> str:
+    """A text that a spreadsheet would compute has ' before it; json and parquet give it as it is.
+
+    Topics and payloads are what strangers wrote: `=HYPERLINK(…)` sends a row to somebody.
+    """
+    word = _word(cell)
+    danger = isinstance(cell, str) and word.startswith(_COMPUTED) and not _NUMBER.fullmatch(word)
+    return f"'{word}" if danger else word
 
 
 def _as_json(names: list[str], rows: _Rows, out: TextIO) -> None:
