@@ -216,19 +216,23 @@ def export(
         Format | None,
         typer.Option("--format", help="JSON lines, or an Arrow IPC stream; else by FILE's ending."),
     ] = None,
-    after: Annotated[int, typer.Option(metavar="SEQ", help="Only rows after this one.")] = -1,
-    upto: Annotated[int, typer.Option(metavar="SEQ", help="Only rows up to this one.")] = -1,
+    after: Annotated[
+        int | None, typer.Option(metavar="SEQ", min=0, help="Only rows after this one.")
+    ] = None,
+    upto: Annotated[
+        int | None, typer.Option(metavar="SEQ", min=0, help="Only rows up to this one.")
+    ] = None,
 ) -> None:
     """Write rows to a file."""
     from hubbub.journal import exchange
     from hubbub.journal.frames import Frames
 
-    if 0 <= upto < after:
+    if after is not None and upto is not None and upto < after:
         raise SettingError(f"expected --upto to be no less than --after, got {upto} and {after}")
     examine.directory_of(data)
     frames = Frames(data)
-    start = frames.first() - 1 if after < 0 else after
-    end = frames.committed() if upto < 0 else upto
+    start = frames.first() - 1 if after is None else after
+    end = frames.committed() if upto is None else upto
     form = form or _ENDINGS.get(file.suffix, Format.lines)
     write = exchange.export_lines if form == Format.lines else exchange.export_arrow
     if str(file) == "-":

@@ -55,7 +55,9 @@ def sql(
     master: Master = "local[*]",
     remote: Remote = "",
 ) -> None:
-    """Ask the tables: messages, readings, quarantine, traffic, calls, sessions, deliveries, audit
+    """Ask the tables in SQL: `hubbub pipeline tables` lists them.
+
+    There are messages, readings, quarantine, traffic, calls, sessions, deliveries, audit
     and alerts.
 
     Their rows are final; rows of traffic, calls, sessions and deliveries that will still change
