@@ -31,6 +31,8 @@ def test_nothing_is_cut_and_types_are_words() -> None:
         for line in text.splitlines():
             assert len(line) <= 80, (words, line)
             assert not re.search(r"<(\w|\[)|list\[|\S…", line), (words, line)
+        if words == "pipeline sql":
+            assert "deliveries, audit and alerts." in text, "a paragraph fills its lines"
 
 
 def test_commands_stand_in_groups_and_have_examples() -> None:

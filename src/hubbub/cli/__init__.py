@@ -10,6 +10,7 @@ reached or said no.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from importlib import import_module
 from typing import Any, Final, NamedTuple, NoReturn, cast
@@ -182,6 +183,7 @@ class _Lazy(TyperGroup):
         return _plain(super().get_params(ctx), ctx)
 
 
+_LINE_END: Final = re.compile(r"(?<!\n)\n(?=\S)")  # inside a paragraph, where the source has it
 _WORDS: Final = {"<str>": "TEXT", "<path>": "FILE"}
 
 
@@ -208,6 +210,7 @@ def _say_in_words(command: Any) -> None:
     """The same for a command, what is below it, and their `--help`."""
     asked = command.get_params
     command.get_params = lambda ctx: _plain(asked(ctx), ctx)
+    command.help = _LINE_END.sub(" ", command.help or "")
     for below in getattr(command, "commands", {}).values():
         _say_in_words(below)
 
