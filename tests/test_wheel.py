@@ -109,7 +109,7 @@ SPARKS: Final = {"pipeline sql": "'SELECT 1'"}  # what must be said beside
 # things. HUB is the address of one that runs, DATA its directory.
 ASKED: Final[tuple[tuple[str, str, int, str], ...]] = (
     ("config", "", 0, "segment_bytes"),
-    ("doctor", "--data new --set listen=127.0.0.1:0 --json", 0, "python"),
+    ("doctor", "--set listen=127.0.0.1:0 --set journal.record=none --json", 0, "Python"),
     ("pub", "demo/a -m once -q 1 --retain --url mqtt://HUB", 0, ""),
     ("pub", "demo/id -m once --url smq://HUB", 0, ""),
     ("sub", "demo/a -C 1 --url mqtt://HUB", 0, "once"),
