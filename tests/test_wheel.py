@@ -14,7 +14,8 @@ import sys
 import time
 import tomllib
 import venv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Final
@@ -103,15 +104,17 @@ FOLD_SECONDS: Final = 60.0  # for a busy machine; it takes two
 NO_SPARK: Final = "pipeline"  # the one command whose every part is Spark's
 
 COMMANDS: Final = dict(leaves(typer.main.get_command(cli.app), "hubbub"))  # as the parser has them
-SPARKS: Final = {"pipeline sql": "'SELECT 1'"}  # what must be said beside
+SPARKS: Final = {  # what must be said beside
+    "pipeline sql": "'SELECT 1'", "pipeline backfill": "traffic", "pipeline infer": "demo/#",
+}  # fmt: skip
 
-# All commands but Spark's, in this order: the words, the exit code, and what is printed among other
-# things. HUB is the address of one that runs, DATA its directory.
-ASKED: Final[tuple[tuple[str, str, int, str], ...]] = (
-    ("config", "", 0, "segment_bytes"),
-    ("doctor", "--set listen=127.0.0.1:0 --set journal.record=none --json", 0, "Python"),
+Asked = tuple[str, str, int, str]  # the words, the exit code, and something that is printed
+
+# All commands but Spark's. HUB is the address of one that runs, DATA its directory.
+OF_A_HUB: Final[tuple[Asked, ...]] = (
     ("pub", "demo/a -m once -q 1 --retain --url mqtt://HUB", 0, ""),
     ("pub", "demo/id -m once --url smq://HUB", 0, ""),
+    ("history", "demo/a --last 1 --url http://HUB", 0, "once"),
     ("sub", "demo/a -C 1 --url mqtt://HUB", 0, "once"),
     ("sub", "demo/a --count 1 --url smq://HUB", 0, "once"),
     ("rr", "demo/nobody -m x -W 0.1 --url mqtt://HUB", 27, ""),
@@ -121,11 +124,10 @@ ASKED: Final[tuple[tuple[str, str, int, str], ...]] = (
     ("top", "-n 1 --interval 0.1 --url http://HUB", 0, ""),
     ("ls", "retained --url http://HUB", 0, "demo/a"),
     ("refusals", "--url http://HUB", 0, ""),
-    ("history", "'demo/a' --last 1 --url http://HUB", 0, "once"),
     ("switch serve", "up --program /bin/cat --url http://HUB", 0, ""),  # goes on meanwhile
     ("switch call", "up --body hello --timeout 30 --url http://HUB", 0, "hello"),
     ("switch create", "jobs --url http://HUB", 0, ""),
-    ("switch list", "--url http://HUB", 0, "jobs"),
+    ("switch list", "--all --url http://HUB", 0, "jobs"),
     ("switch ack", "jobs 99 --url http://HUB", 1, ""),
     ("switch tail", "--url http://HUB", 0, ""),
     ("switch mscgen", "--url http://HUB", 0, "msc"),
@@ -133,6 +135,10 @@ ASKED: Final[tuple[tuple[str, str, int, str], ...]] = (
     ("switch destroy", "jobs --url http://HUB", 0, ""),
     ("end", "retained demo/a --url http://HUB", 0, ""),
     ("remove-id", "demo/id --url http://HUB", 0, ""),
+)
+OF_NONE: Final[tuple[Asked, ...]] = (
+    ("config", "", 0, "segment_bytes"),
+    ("doctor", "--set listen=127.0.0.1:0 --set journal.record=none --json", 0, "Python"),
     ("journal info", "--data DATA", 0, "used by process"),
     ("journal hold", "reader --data DATA", 0, "reader"),
     ("journal verify", "--data DATA", 0, "all is right"),
@@ -147,8 +153,8 @@ ASKED: Final[tuple[tuple[str, str, int, str], ...]] = (
     ("passwd list", "users", 0, "ann"),
     ("passwd remove", "users ann", 0, ""),
     ("acl check", "ann publish a --file acl", 0, ""),
-    ("switch shutdown", "--url http://HUB", 0, ""),
 )
+LAST: Final[tuple[Asked, ...]] = (("switch shutdown", "--url http://HUB", 0, ""),)
 
 
 @pytest.fixture
@@ -214,7 +220,7 @@ def test_installed_alone_it_does_all_that_needs_no_spark(program: Path, tmp_path
         assert hub.stop() == 0
         hub = RunningHub(data, *SMALL, program=program)
         code, said, _ = run(f"sub demo/kept -C 1 -W 30 --url mqtt://{hub.address}")
-        assert (code, said) == (0, "before\n")
+        assert (code, said) == (0, "demo/kept before\n")
         everything(run, program, hub)
         assert hub.process.wait(30) == 0  # `switch shutdown` was the last
     finally:
@@ -235,21 +241,26 @@ def soon(done: Callable[[], bool], complaint: str) -> None:
 def everything(run: Callable[[str], tuple[int, str, str]], program: Path, hub: RunningHub) -> None:
     known = {name.removeprefix("hubbub ") for name in COMMANDS}
     sparks = {name for name in known if name.split()[0] == NO_SPARK}
-    assert {name for name, *_ in ASKED} | {"serve"} == known - sparks
-    serving = None
-    try:
-        for name, words, code, printed in ASKED:
+    assert {name for name, *_ in (*OF_A_HUB, *OF_NONE, *LAST)} | {"serve"} == known - sparks
+    of_spark = [(name, f"{SPARKS.get(name, '')} --data DATA", 2, "") for name in sorted(sparks)]
+    serving: list[subprocess.Popen[bytes]] = []
+
+    def in_turn(asked: Iterable[Asked]) -> None:
+        for name, words, code, printed in asked:
             said = f"{name} {words}".replace("HUB", hub.address).replace("DATA", str(hub.data))
             if name == "switch serve":
-                serving = subprocess.Popen([program, *shlex.split(said)])
+                serving.append(subprocess.Popen([program, *shlex.split(said)]))
                 continue
             found, shown, complaint = run(said)
             assert found == code and printed in shown, (said, found, shown, complaint)
             assert "Traceback" not in complaint, (said, complaint)
+            assert complaint.startswith("hubbub: this needs py") == (name in sparks), complaint
+
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(in_turn, (OF_A_HUB, OF_NONE, of_spark)))
+        in_turn(LAST)
     finally:
-        if serving is not None:
-            serving.terminate()
-            serving.wait(20)
-    for name in sparks:
-        found, _, complaint = run(f"{name} {SPARKS.get(name, '')} --data {hub.data}")
-        assert found == 2 and complaint.startswith("hubbub: this needs py"), (name, complaint)
+        for one in serving:
+            one.terminate()
+            one.wait(20)
