@@ -41,6 +41,13 @@ log = logging.getLogger("hubbub.program")
 Function = Callable[..., Any]
 
 
+def check_callable(*functions: object) -> None:
+    """TypeError now, and not when the first message comes."""
+    for function in functions:
+        if function is not None and not callable(function):
+            raise TypeError(f"expected a function or None, got {function!r}")
+
+
 class Calls:
     """Calls plain and async functions soon, in order; of async ones many run at once."""
 

@@ -42,6 +42,7 @@ from hubbub.embed.callbacks import (
     HandOver,
     HubSession,
     LogTo,
+    check_callable,
 )
 from hubbub.embed.cluster import Cluster
 from hubbub.embed.options import settings_of
@@ -138,8 +139,7 @@ class Hub:
         rndtid: bool = False,
         cluster: Engine | None = None,
     ) -> None:
-        for function in (onmsg, log):
-            _check_callable(function)
+        check_callable(onmsg, log)
         self._calls = Calls()
         self._program = Program(
             self._calls, authenticate, permittop, permitsubtop, onpublish, ondrop, onconnect,
@@ -424,7 +424,7 @@ class Hub:
         a topic that is subscribed to already.
         """
         topic = self._topic_named(topic)
-        _check_callable(onmsg)
+        check_callable(onmsg)
         self._check_filter(topic, filter)
         past = None
         if last or since:
@@ -457,7 +457,7 @@ class Hub:
 
     def onmsg(self, function: Function | None) -> None:
         """The default function: for subscriptions without one, and for JSON that is none."""
-        _check_callable(function)
+        check_callable(function)
         self._onmsg = function
 
     @_on_the_loop
@@ -676,12 +676,6 @@ class Hub:
         if name.startswith(CLIENT):
             del self._observing[name]
         self._calls.soon(onchange, count, topic)
-
-
-def _check_callable(function: object) -> None:
-    """TypeError now, and not when the first message comes."""
-    if function is not None and not callable(function):
-        raise TypeError(f"expected a function or None, got {function!r}")
 
 
 def _payload(data: Any) -> tuple[bytes, str]:

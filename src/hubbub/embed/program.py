@@ -30,7 +30,7 @@ from hubbub.core.rights import (
     worded,
 )
 from hubbub.core.session import Session
-from hubbub.embed.callbacks import Calls, Function
+from hubbub.embed.callbacks import Calls, Function, check_callable
 from hubbub.embed.peer import Info, Peer, Peers
 from hubbub.schema import name_to_wire
 
@@ -62,11 +62,9 @@ class Program(Hooks):
         onconnect: Function | None,
         onclose: Function | None,
     ) -> None:
-        for function in (
-            authenticate, permittop, permitsubtop, onpublish, ondrop, onconnect, onclose,
-        ):  # fmt: skip
-            if function is not None and not callable(function):
-                raise TypeError(f"expected a function or None, got {function!r}")
+        check_callable(
+            authenticate, permittop, permitsubtop, onpublish, ondrop, onconnect, onclose
+        )
         for function in (permittop, permitsubtop, onpublish):
             if inspect.iscoroutinefunction(function):
                 raise TypeError(
