@@ -174,14 +174,14 @@ class Queue(Session):
 
     def above(self, number: int) -> Iterator[Entry]:
         """The messages above an id, oldest first. Nothing may change meanwhile."""
-        return self._from(bisect_right(self._ids, number))
+        return self._from(_after(self._ids, self._head, number))
 
     def accepted_after(self, seq: int) -> Iterator[Entry]:
         """The messages whose seq is greater, oldest first. Nothing may change meanwhile."""
-        return self._from(bisect_right(self._seqs, seq))
+        return self._from(_after(self._seqs, self._head, seq))
 
     def _from(self, start: int) -> Iterator[Entry]:
-        for index in range(max(start, self._head), len(self._ids)):
+        for index in range(start, len(self._ids)):
             number = self._ids[index]
             if number in self.messages:
                 yield self._seqs[index], number, self._sizes[index]
@@ -294,3 +294,10 @@ class Queue(Session):
         for number in numbers:
             self.end_lease(number, self.messages.get(number, 0))
         self.waiting.extendleft(sorted(numbers, reverse=True))
+
+
+def _after(values: array[int], head: int, value: int) -> int:
+    """Where those that are greater begin, from `head` on. As a rule all there are."""
+    if head < len(values) and values[head] > value:
+        return head
+    return max(bisect_right(values, value), head)

@@ -198,7 +198,8 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
         if self.steady is not None:
             published = self.steady.read(data)
             self.received += len(data)
-            self._look_up(published)
+            if self.hub.congested or self.blocked or self.received - self.weighed > WEIGHED_BYTES:
+                self._look_up(published)
         else:
             self._receive(data)
 

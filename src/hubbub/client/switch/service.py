@@ -47,7 +47,7 @@ class Service:
         So nothing is asked of the hub that could not be begun with: it may be a lease. A request
         that is worked on is not new, though it may be on its second lease.
         """
-        request = request._replace(deliveries=0)
+        request.deliveries = 0
         if self._working.get(request.number) == request:
             return
         await self._slots.acquire()

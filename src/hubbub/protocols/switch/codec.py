@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from json.encoder import encode_basestring
 from math import isfinite
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
@@ -109,33 +109,70 @@ class Call:
         self.query = query
 
 
-class Wanted(NamedTuple):
+class _Compared:
+    """What is compared and shown by its values. Compiled, it is made in a quarter of the time that
+    a NamedTuple takes.
+    """
+
+    __slots__ = ()
+
+    def values(self) -> tuple[object, ...]:
+        """All of it, in the order of its making."""
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Compared) and self.values() == other.values()
+
+    def __hash__(self) -> int:
+        return hash(self.values())
+
+    def __repr__(self) -> str:
+        return type(self).__name__ + repr(self.values())
+
+
+class Wanted(_Compared):
     """What a transfer asks for: messages above `cursor`, waiting `timeout` seconds for the first.
 
     A cursor is an id ("3") or, after a transfer from several queues, "s" and a journal seq.
     `most` is how many messages it takes, 0 as many as there are.
     """
 
-    cursor: str
-    timeout: float
-    queues: tuple[str, ...]
-    most: int = 0
+    __slots__ = ("cursor", "timeout", "queues", "most")
+
+    def __init__(self, cursor: str, timeout: float, queues: tuple[str, ...], most: int = 0) -> None:
+        self.cursor = cursor
+        self.timeout = timeout
+        self.queues = queues
+        self.most = most
+
+    def values(self) -> tuple[object, ...]:
+        return self.cursor, self.timeout, self.queues, self.most
 
 
-class Delivery(NamedTuple):
+class Delivery(_Compared):
     """A message out of a queue. `answers` is (queue, id) of the request, if it is a response.
 
     `deliveries` is how often it was leased, 0 if that is not counted. `error`: the answer says
     why there is none.
     """
 
-    queue: str
-    number: int
-    payload: bytes
-    reply_to: str
-    answers: tuple[str, int] | None
-    deliveries: int = 0
-    error: bool = False
+    __slots__ = ("queue", "number", "payload", "reply_to", "answers", "deliveries", "error")
+
+    def __init__(
+        self, queue: str, number: int, payload: bytes, reply_to: str,
+        answers: tuple[str, int] | None, deliveries: int = 0, error: bool = False,
+    ) -> None:  # fmt: skip
+        self.queue = queue
+        self.number = number
+        self.payload = payload
+        self.reply_to = reply_to
+        self.answers = answers
+        self.deliveries = deliveries
+        self.error = error
+
+    def values(self) -> tuple[object, ...]:
+        asked = self.queue, self.number, self.payload, self.reply_to, self.answers
+        return *asked, self.deliveries, self.error
 
 
 class Refused(Exception):
@@ -359,13 +396,14 @@ _JSON: Final = json.JSONDecoder(parse_constant=_no_constant)
 
 # Answers, as the switch writes them
 
-_SPECIAL: Final = re.compile(rb'[\x00-\x1f"\\\x7f]')
+# Joined, not formatted: CPython takes seven times as long over b"%b" as over joining.
+_SPECIAL: Final = bytes(range(0x20)) + b'"\\\x7f'
 
 
 def quoted(raw: bytes) -> bytes:
     """Bytes as a JSON string; those above 0x7f stay as they are."""
-    if not _SPECIAL.search(raw):
-        return b'"%b"' % raw
+    if len(raw.translate(None, _SPECIAL)) == len(raw):
+        return b'"' + raw + b'"'
     said = encode_basestring(raw.decode("latin-1")).encode("latin-1")
     return said.replace(b"\x7f", rb"\u007f")
 
@@ -376,12 +414,12 @@ def quoted_name(name: str) -> bytes:
 
 
 def message_id(queue: str, number: int) -> bytes:
-    return b"[%b,%d]" % (quoted_name(queue), number)
+    return b"".join((b"[", quoted_name(queue), b",", str(number).encode(), b"]"))
 
 
 def sent(queue: str, number: int) -> bytes:
     """The answer to a message that was queued."""
-    return b"[%b]" % message_id(queue, number)
+    return b"".join((b"[[", quoted_name(queue), b",", str(number).encode(), b"]]"))
 
 
 NOT_SENT: Final = b"[]"
@@ -396,26 +434,24 @@ def ok(body: bytes) -> bytes:
 
 def message(delivery: Delivery) -> bytes:
     """A message without its id, as transfers, diagnostics and the trace show it."""
-    if delivery.answers is None and not (delivery.error or delivery.deliveries):
-        return b'{"payload":%b,"kind":["Request",%b]}' % (
-            quoted(delivery.payload), quoted_name(delivery.reply_to),
-        )  # fmt: skip
+    payload = quoted(delivery.payload)
     if delivery.answers is not None:
-        kind = b'"Response",%b' % message_id(*delivery.answers)
+        kind, rest = b',"kind":["Response",', message_id(*delivery.answers)
     else:
-        kind = b'"Request",%b' % quoted_name(delivery.reply_to)
-    said = b'{"payload":%b,"kind":[%b]' % (quoted(delivery.payload), kind)
-    if delivery.error:
-        said += b',"error":true'
-    return said + (b',"deliveries":%d}' % delivery.deliveries if delivery.deliveries else b"}")
+        kind, rest = b',"kind":["Request",', quoted_name(delivery.reply_to)
+    error = b',"error":true' if delivery.error else b""
+    count = b',"deliveries":%d' % delivery.deliveries if delivery.deliveries else b""
+    return b"".join((b'{"payload":', payload, kind, rest, b"]", error, count, b"}"))
 
 
 def transferred(deliveries: Iterable[Delivery], cursor: str) -> bytes:
     """The answer to a transfer."""
-    messages = b",".join(
-        [b"[%b,%b]" % (message_id(one.queue, one.number), message(one)) for one in deliveries]
-    )
-    return b'{"messages":[%b],"next":%b}' % (messages, quoted(cursor.encode()))
+    said = [b'{"messages":[']
+    for one in deliveries:
+        comma = b"," if len(said) > 1 else b""
+        said += (comma, b"[", message_id(one.queue, one.number), b",", message(one), b"]")
+    said += (b'],"next":', quoted(cursor.encode()), b"}")
+    return b"".join(said)
 
 
 # The client's side

@@ -68,11 +68,12 @@ class Diagnostics:
         client = message.client
         origin = b'"Name",%b' % codec.quoted_name(client) if client else b'"Anonymous",0'
         delivery = delivery_of(queue, number, message)
+        delivery.payload = message.payload[:PAYLOAD_BYTES]
         return b'[%b,{"origin":[%b],"time":%d,"message":%b}]' % (
             codec.message_id(queue.name, number),
             origin,
             (message.time - self._started_stamp) * 1000 if message.time else 0,
-            codec.message(delivery._replace(payload=message.payload[:PAYLOAD_BYTES])),
+            codec.message(delivery),
         )
 
 
