@@ -7,6 +7,7 @@ or the loop would do happens when the world says so.
 from __future__ import annotations
 
 import heapq
+import itertools
 import os
 import queue
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from hubbub.journal.group import Group
 from hubbub.journal.healing import whole_snapshot
 from hubbub.journal.segments import Directory
 from hubbub.journal.writer import Journal
+from hubbub.runtime.door import Door
 from hubbub.runtime.listener import Listener
 from hubbub.runtime.node import Node
 from hubbub.runtime.socket import Socket
@@ -246,6 +248,7 @@ class SimulatedNode(Node):
 
     def begin(self) -> None:
         self._open_broker()
+        self.door = Door(self.broker.metrics, itertools.count().__next__)  # no machine is too slow
         self._recover()
         gate = Gate(self.broker.open)
         self.listener = Listener(
