@@ -18,6 +18,9 @@ from tests.web.chromium import MISSING, PROGRAM, Chromium
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# Spark's classes are not written by each test that ends one: see `tests.java`.
+os.environ.setdefault("HUBBUB_CACHE", "")
+
 # The same examples each time, so that a change is judged by what it changed. HYPOTHESIS=random
 # looks for new ones. How long one takes says nothing on a busy machine.
 settings.register_profile("same", derandomize=True, deadline=None)
@@ -61,7 +64,6 @@ def quick_java(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The Java of every Spark from now on, also of processes."""
     from hubbub.spark import start
 
-    os.environ["HUBBUB_CACHE"] = ""  # theirs has an archive already
     os.environ["JAVA_HOME"] = str(java.home(tmp_path_factory.mktemp("java"), start.java()))
 
 

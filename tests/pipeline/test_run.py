@@ -20,7 +20,7 @@ from hubbub.journal.table import Table
 from hubbub.pipeline import run as pipeline
 from hubbub.pipeline import task
 from hubbub.pipeline.layout import Layout
-from hubbub.pipeline.rules import Alert, Rules
+from hubbub.pipeline.rules import NO_RULES, Alert, Rules
 from hubbub.pipeline.run import Report
 from hubbub.pipeline.screen import Screen, render
 from hubbub.schema import Row
@@ -242,6 +242,14 @@ def test_a_row_that_nothing_can_take_stops_nothing(
     assert any("its rows 1 to 3 come 1 at a time" in one for one in said)
     assert "row 2 (b) is in quarantine" in said[-1]
     assert Layout(data).stands().lost == 0
+
+
+def test_java_is_spared_what_only_rows_need() -> None:
+    """Without a table or an alert of the user, and on a disk, it sees none."""
+    rules = Rules(alert=(Alert("hot", "a", "SELECT 1"),))
+    assert "TieredStopAtLevel=1" in pipeline.settings_for(NO_RULES, "")[pipeline.JAVA]
+    for rows in (pipeline.settings_for(rules, ""), pipeline.settings_for(NO_RULES, "file:///a")):
+        assert rows == pipeline.SESSION
 
 
 def test_alerts_are_asked_whatever_tables_are_chosen() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from hubbub.errors import SettingError
 from hubbub.spark import start
-from hubbub.spark.archive import archive_of, keep, writing
+from hubbub.spark.archive import archive_of, begin, keep, writing
 
 
 def fake_java(folder: Path, version: str) -> Path:
@@ -90,11 +90,19 @@ def test_java_takes_what_an_earlier_one_wrote(
     keep(archive, True)
     assert said() == [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds*=off"]
     assert writing(archive) == "" and archive_of(fake_java(tmp_path / "b", "21")) != archive
+    archive.unlink()
+    begin(archive)
     fresh.write_bytes(b"half of the cl")
     keep(archive, False)
     assert (said(), writing(archive)) == ([], ""), "it is not tried again"
+    assert [*cache.iterdir()] == [archive]
+    os.utime(archive, (0, 0))
+    assert writing(archive), "but after a while it is"
     for number in range(5):
-        keep(cache / f"spark-{number}.jsa", False)
+        begin(cache / f"spark-{number}.jsa")
+    (cache / "spark-0.1234").touch()  # of a Java that was killed
+    os.utime(cache / "spark-0.1234", (0, 0))
+    keep(archive, False)
     assert len(list(cache.iterdir())) == 3
     cache.chmod(0o777)
     assert archive_of(java) is None

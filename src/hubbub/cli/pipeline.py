@@ -119,25 +119,27 @@ class _Wanted(NamedTuple):
     pipeline: dict[str, Any]
 
     def session(self) -> SparkSession:
-        from hubbub.pipeline.run import SESSION
+        from hubbub.pipeline.run import JAVA, settings_for
         from hubbub.spark.archive import writing
         from hubbub.spark.start import session
 
         if self.remote:
             return session(remote=self.remote, **self.spark)
-        name = "spark.driver.extraJavaOptions"
-        options = (SESSION[name], writing(self.archive), self.spark.get(name, ""))
-        return session(self.master, **SESSION | self.spark | {name: " ".join(options).strip()})
+        ours = settings_for(self.pipeline["rules"], self.to)
+        java = (ours[JAVA], writing(self.archive), self.spark.get(JAVA, ""))
+        return session(self.master, **ours | self.spark | {JAVA: " ".join(java).strip()})
 
     def end(self, spark: SparkSession) -> None:
         """Let go of Spark, which may write its classes for the next one first."""
-        from hubbub.spark.archive import WRITE_SECONDS, keep, writing
-        from hubbub.spark.start import END_SECONDS, end
+        from hubbub.spark.archive import WRITE_SECONDS, begin, keep, writing
+        from hubbub.spark.start import end
 
-        writes = bool(writing(self.archive))
-        whole = end(spark, WRITE_SECONDS if writes else END_SECONDS)
-        if self.archive is not None and writes:
-            keep(self.archive, whole)
+        if self.archive is None or not writing(self.archive):
+            end(spark)
+            return
+        print("Writing Spark's classes, from which the next one starts sooner (once) …", flush=True)
+        begin(self.archive)
+        keep(self.archive, end(spark, WRITE_SECONDS))
 
 
 @app.command()

@@ -53,14 +53,18 @@ HEAP_SHARE: Final = 16  # of it what the rows of a batch carry: Parquet copies a
 PATIENCE: Final = 15.0  # seconds a batch gets to end before it is cut short
 
 # Of a Spark that does nothing else. Python must not note the line of each call of Spark, which are
-# four calls more; Java's better compiler is for what runs very often, as rows do and plans do not:
-# compiling plans was two fifths of what small batches cost (docs/benchmarks.md, "The pipeline").
+# four calls more.
+JAVA: Final = "spark.driver.extraJavaOptions"
 SESSION: Final = {
     "spark.python.daemon.module": "hubbub.pipeline.daemon",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    "spark.driver.extraJavaOptions": "-XX:Tier4InvocationThreshold=50000 "
-    "-XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000",
+    # Its better compiler is for what runs very often, as rows do and plans do not: compiling plans
+    # was two fifths of what small batches cost (docs/benchmarks.md, "The pipeline").
+    JAVA: "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+    "-XX:Tier4CompileThreshold=150000",
 }
+# Where Java sees no row at all it needs no better compiler, nor several threads that collect.
+PLANS_ONLY: Final = {JAVA: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 ENDED: Final = "Spark's process ended"
 LATE: Final = "Python worker failed to connect back"  # ten seconds after it was started
@@ -210,6 +214,12 @@ def run(
             after.end()
     finally:
         place.release()
+
+
+def settings_for(rules: Rules, to: str) -> dict[str, str]:
+    """Those of a Spark which does nothing but write these tables, `to` = at a URL or not."""
+    rows = to or rules.table or rules.alert or rules.sink
+    return SESSION if rows else SESSION | PLANS_ONLY
 
 
 def _nothing_more(now: object, before: object) -> None:

@@ -8,7 +8,7 @@ names it to each Spark on this machine; `hubbub pipeline run`, which lives long 
 has it written once. HUBBUB_CACHE names another directory; empty, there is none.
 
 An archive is code: so it lies where nobody else may write. What Java could not write is an empty
-file, and is not tried again.
+file, and is not tried again for a week.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from typing import Final
 import pyspark
 
 FOLDER: Final = "HUBBUB_CACHE"
-KEPT: Final = 3  # of several Javas or versions of PySpark; each has some 80 MB
-WRITE_SECONDS: Final = 60.0  # that writing may take at the end; some five where nothing else runs
+KEPT: Final = 3  # of several Javas or versions of PySpark; each has 170 MB
+WRITE_SECONDS: Final = 60.0  # that writing may take at the end: ten of a processor
+AGAIN_SECONDS: Final = 7 * 86_400.0  # after a try that came to nothing
 LEFT_SECONDS: Final = 3600.0  # nobody writes for so long
 _QUIET: Final = "-Xlog:cds*=off"  # what is wrong with an archive is no news to anybody
 
@@ -68,19 +69,35 @@ def taking(archive: Path | None) -> str:
 
 
 def writing(archive: Path | None) -> str:
-    """What Java is told so that it writes it at its end, if nobody has tried yet."""
-    if archive is None or archive.exists():
+    """What Java is told so that it writes it at its end, if nobody has tried lately."""
+    if archive is None or _tried(archive):
         return ""
     return f"{shlex.quote(f'-XX:ArchiveClassesAtExit={_fresh(archive)}')} {_QUIET}"
+
+
+def _tried(archive: Path) -> bool:
+    try:
+        found = archive.stat()
+    except OSError:
+        return False
+    return found.st_size > 0 or found.st_mtime > time.time() - AGAIN_SECONDS
+
+
+def begin(archive: Path) -> None:
+    """Java is about to end: whoever cannot wait for it, and kills it, is not to wait again."""
+    with suppress(OSError):
+        archive.touch()
+        os.utime(archive)
 
 
 def keep(archive: Path, whole: bool) -> None:
     """Java has ended, and if it did so in order what it wrote is `whole` and counts from now on."""
     with suppress(OSError):
         fresh = _fresh(archive)
-        if not whole or not fresh.exists():
-            fresh.write_bytes(b"")
-        fresh.replace(archive)
+        if whole and fresh.exists():
+            fresh.replace(archive)
+        else:
+            fresh.unlink(missing_ok=True)
         others = sorted(archive.parent.glob("spark-*.jsa"), key=lambda one: -one.stat().st_mtime)
         for old in (*others[KEPT:], *_left(archive.parent)):
             old.unlink()
