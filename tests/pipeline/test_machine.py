@@ -8,9 +8,10 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -18,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from hubbub.errors import DirectoryError, JournalError
 from hubbub.pipeline import run as pipeline
+from hubbub.pipeline import task
 from hubbub.pipeline.layout import Layout
 from tests.disk import small_disk
 from tests.pipeline.test_cli import COMMAND
@@ -65,6 +67,29 @@ def test_a_machine_too_busy_to_start_a_python(
     assert said == ["a Python that Spark started was not ready within ten seconds; once more"] * 5
     pipeline.run(spark, tmp_path / "data", threading.Event(), once=True)
     assert rows_of(tmp_path / "data", "select count(*) from readings") == [(1,)]
+
+
+def test_a_python_that_is_killed_ends_nothing(
+    spark: SparkSession, writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the kernel does where memory is out, with what large messages become in a worker."""
+    data, made, said = tmp_path / "data", task.run, list[str]()
+    writer.write(publish(0, "a", b"1"), publish(1, "a", b"2"))
+
+    def killed(session: SparkSession, job: task.Job) -> task.Done:
+        if not said:
+            session.range(1).mapInArrow(end_of_this, "id long").collect()
+        return made(session, job)
+
+    def end_of_this(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        yield from batches
+
+    monkeypatch.setattr(task, "run", killed)
+    pipeline.run(spark, data, threading.Event(), once=True, notice=said.append)
+    reason = "a Python that made its tables was killed: out of memory?"
+    assert said == [f"batch 0 failed and begins again: {reason}"]
+    assert rows_of(data, "select count(*), count(distinct seq) from readings") == [(2, 2)]
 
 
 def test_a_java_that_is_killed_is_started_again(

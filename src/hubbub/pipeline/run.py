@@ -68,6 +68,7 @@ PLANS_ONLY: Final = {JAVA: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 ENDED: Final = "Spark's process ended"
 LATE: Final = "Python worker failed to connect back"  # ten seconds after it was started
+CRASHED: Final = "Python worker exited unexpectedly"  # killed, by the kernel if by nobody else
 NAMES: Final = tuple(table.name for table in ALL)
 
 # What Spark says of the machine, and what to do: no batch is to blame for it.
@@ -388,6 +389,8 @@ def _blamed(error: Exception, batches: Batches | None) -> str:
     for words, advice in _ADVICE.items():
         if words in str(error):
             raise advice from error
+    if inner is not None and CRASHED in str(error) and not is_remote():
+        return "a Python that made its tables was killed: out of memory?"
     ours = re.search(r"hubbub\.errors\.\w+: ", str(error))
     if ours or not isinstance(inner, _BY_ROWS) or is_remote():
         raise error if isinstance(error, HubbubError) else JournalError(said) from error
