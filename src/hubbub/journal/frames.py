@@ -33,6 +33,10 @@ _MEND: Final = (
     "`hubbub journal repair` sets the damaged file aside and says what is lost; Spark's readers go "
     "on after it with failOnDataLoss=false (`hubbub pipeline run --skip-lost`)"
 )
+_GO_ON: Final = (
+    "Spark's readers go on after what is missing with failOnDataLoss=false (`hubbub pipeline run "
+    "--skip-lost`)"
+)
 ROW_BYTES: Final = 80  # of a row's numbers and offsets: every row has them, none can grow
 _COMPRESSED_SIZE: Final = struct.Struct("<q")  # Arrow: before each compressed buffer
 
@@ -260,11 +264,10 @@ class Frames:
 def lost(position: int, end: int, first: int) -> OffsetError:
     """What to say of rows after `position` up to `end` that are not there; `first`: the oldest."""
     if position + 1 < first:
-        return OffsetError(f"row {position + 1} was asked for, the oldest one kept is {first}")
-    return OffsetError(
-        f"rows {position + 1} to {end} are lost, the hub's log says why: Spark's readers go on "
-        "after them with failOnDataLoss=false (`hubbub pipeline run --skip-lost`)"
-    )
+        return OffsetError(
+            f"row {position + 1} was asked for, the oldest one kept is {first}: {_GO_ON}"
+        )
+    return OffsetError(f"rows {position + 1} to {end} are lost, the hub's log says why: {_GO_ON}")
 
 
 def weight(data: bytes, found: Frame) -> int:
