@@ -167,6 +167,15 @@ async def test_smq_with_the_password(hub: Node) -> None:
     assert (await peer.ask(smq_connect(b"ann:secret"), 3))[2:4] == b"\x03\x00"
 
 
+async def test_smq_may_say_a_whole_frame_of_what_it_is(hub: Node) -> None:
+    peer = await Peer.dial(hub)
+    await peer.ask(SMQ, 3)
+    connect = b"\xff\xff\x02\x01\x06device\x0aann:secret".ljust(0xFFFF, b"i")
+    peer.writer.write(connect[:40_000])
+    await asyncio.sleep(0.05)
+    assert (await peer.ask(connect[40_000:], 3))[2:4] == b"\x03\x00"
+
+
 SWITCH = [
     (b"GET", b"/"), (b"GET", b"/login/me"), (b"GET", b"/trace"), (b"POST", b"/publish/t"),
     (b"POST", b"/bind/q"),
@@ -190,6 +199,32 @@ async def test_http_with_the_password(hub: Node, target: bytes, header: bytes) -
     more = header.rstrip() + b"\r\nConnection: close\r\n"
     answer = await (await Peer.dial(hub)).ask(request(target, more), 1 << 20)
     assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+LARGE = b"Content-Length: 3000000\r\n"
+
+
+@pytest.mark.parametrize(("user", "secret"), WRONG[:2])
+@pytest.mark.parametrize(("method", "target"), [*SWITCH, (b"POST", b"/api/v1/publish")])
+async def test_no_body_is_kept_of_who_is_not_let_in(
+    hub: Node, method: bytes, target: bytes, user: bytes, secret: bytes
+) -> None:
+    """Before, message-switch asked when all was there: a stranger had 64 MiB kept."""
+    header = basic(user, secret) if user or secret else b""
+    peer = await Peer.dial(hub)
+    peer.writer.write(request(target, header + LARGE, method))
+    answer = await peer.ask(bytes(100_000))
+    assert answer.startswith(b"HTTP/1.1 401 ") and hub.waiting.total < 200_000
+
+
+async def test_a_body_of_who_is_let_in_comes_whole(hub: Node) -> None:
+    """Its password is looked at while the body comes, and the rights when it is there."""
+    peer = await Peer.dial(hub)
+    head = request(b"/publish/in/eve", basic(b"eve", b"nosy") + LARGE, b"POST")
+    assert b" 200 OK" in await peer.ask(head + bytes(3_000_000))
+    assert hub.broker.metrics.messages_in == 1 and not hub.waiting.total
+    head = request(b"/publish/elsewhere", basic(b"eve", b"nosy") + LARGE, b"POST")
+    assert b" 403 " in await peer.ask(head + bytes(3_000_000))
 
 
 async def test_each_request_of_a_connection_is_asked(hub: Node) -> None:
@@ -298,6 +333,10 @@ async def test_the_same_name_with_another_password_is_refused(hub: Node) -> None
     assert b" 401 " in await ann.ask(
         request(b"/persistent/q", b"Authorization: Bearer ann.wrong\r\n")
     )
+    other = await Peer.dial(hub)
+    assert b"200 OK" in await other.ask(request(b"/login/me", basic(b"ann", b"secret")))
+    large = request(b"/request/q/x", basic(b"ann", b"wrong") + LARGE, b"POST") + bytes(40_000)
+    assert b" 401 " in await other.ask(large), "before its body is there, and no traceback"
     assert "q" not in hub.broker.state.queues
     for header in (b"", basic(b"ann", b"secret"), b"Authorization: Bearer ann.secret\r\n"):
         assert b"200 OK" in await ann.ask(request(b"/persistent/q", header))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from examples import protocol_stomp, protocol_telnet
 from hubbub.auth.passwords import add_user
 from hubbub.config.settings import Journal, Settings
 from hubbub.core.gate import Credentials, Gate
-from hubbub.core.limits import EARLY_BYTES
+from hubbub.core.limits import EARLY_BYTES, LOGIN_BYTES
 from hubbub.core.message import Message
 from hubbub.protocols import registry
 from hubbub.runtime.node import Node
@@ -153,9 +154,10 @@ def test_what_comes_while_the_gate_thinks_is_kept_up_to_a_bound(example: str) ->
 
 
 async def test_over_a_socket_with_a_password(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One line in the registry, and it is there, with the login of the listener."""
+    caplog.set_level(logging.INFO, "hubbub.listener")
     registered = ["examples.protocol_stomp:Stomp", *registry.PROTOCOLS]
     monkeypatch.setattr(registry, "PROTOCOLS", registered)
     add_user(tmp_path / "users", "ann", b"secret")
@@ -169,4 +171,12 @@ async def test_over_a_socket_with_a_password(
         hub.broker.post(Message("a", b"retained", 0, True))
         writer.write(stomp("SUBSCRIBE", destination="a"))
         assert b"retained" in await asyncio.wait_for(reader.readuntil(b"\0"), 10)
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(stomp("CONNECT", login="ann", passcode="wrong"))
+        writer.write(bytes(2 * LOGIN_BYTES))  # not a login: the hub thinks about one
+        assert (await asyncio.wait_for(reader.readuntil(b"\0"), 10)).startswith(b"ERROR\n")
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(stomp("CONNECT", login="ann")[:-3] + b"x" * (LOGIN_BYTES + 1))
+        assert not await asyncio.wait_for(reader.read(), 10)
+        assert f"more than {LOGIN_BYTES} bytes before it was let in" in caplog.text
         writer.close()

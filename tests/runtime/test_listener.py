@@ -22,6 +22,7 @@ from hubbub.client import mqtt
 from hubbub.config.settings import Listener, Settings
 from hubbub.core.limits import HALF_SECONDS, STRANGER_SECONDS
 from hubbub.protocols.mqtt import Mqtt, codec
+from hubbub.protocols.smq import Smq
 from hubbub.runtime.node import Node
 from hubbub.web.app import Application
 from hubbub.wire.websocket import CLOSE, masked_frame
@@ -613,7 +614,7 @@ async def test_what_a_stranger_says_has_a_bound(
         for _ in range(100):
             await peer.say((b"\x8a\xfd" + bytes(4 + 125)) * 10)  # pongs that nobody asked for
     await peer.hear_all()
-    assert "more than 65536 bytes before it was let in" in reasons(caplog)
+    assert f"more than {Smq.login_bytes} bytes before it was let in" in reasons(caplog)
 
 
 @pytest.mark.parametrize("most", [1, 20, 1_000])

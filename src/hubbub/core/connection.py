@@ -113,7 +113,7 @@ class Protocol(Revival):
     `raw_head`: it parses HTTP itself, so a head the listener read is replayed to `feed`.
     `streams`: over a WebSocket its bytes are a stream in binary messages, not kept apart.
     `message_bytes`: the largest WebSocket message it takes; `login_bytes`: all that a client may
-    say before it is let in. `any_text`: its messages are bytes,
+    say until it has shown who it is. `any_text`: its messages are bytes,
     also when they are called text.
     """
 

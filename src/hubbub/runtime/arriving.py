@@ -232,8 +232,12 @@ class Arriving(Conversing):
             self.stranger = None
 
     def _spend(self, size: int) -> None:
-        """What a stranger may say at most. Of HTTP it is the parser that knows."""
+        """What a stranger may say at most until it is known who it says it is: what follows while
+        the gate thinks has a bound of its own. Of HTTP it is the parser that knows.
+        """
         self.said += size
-        protocol = self.protocol
-        if protocol is not None and not protocol.raw_head and self.said > protocol.login_bytes:
+        protocol, connection, link = self.protocol, self.connection, self.link
+        if protocol is None or protocol.raw_head or self.said <= protocol.login_bytes:
+            return
+        if not ((connection is not None and connection.asking) or link is None or link.closing):
             raise ProtocolError(f"more than {protocol.login_bytes} bytes before it was let in")

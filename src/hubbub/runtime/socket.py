@@ -230,8 +230,6 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
         connection, link = self.connection, self.link
         out = link.out if link is not None else None
         try:
-            if self.stranger is not None:
-                self._spend(size)
             if connection is None:
                 self._recognise(self.young + data if self.young else data)
             elif not connection.bound:
@@ -242,6 +240,8 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
                     self.end_frames()
             else:
                 self.feed_frames(data)
+            if self.stranger is not None:
+                self._spend(size)
             if connection is None or connection.restless or connection.link.closing:
                 self.schedule()
         except ProtocolError as error:

@@ -13,7 +13,7 @@ import random
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
 from hubbub.core.connection import Protocol
-from hubbub.core.limits import CONNECT_BYTES, EARLY_BYTES
+from hubbub.core.limits import CONNECT_BYTES, HEAD_BYTES
 from hubbub.core.link import Link
 from hubbub.core.session import FOR_EVER, Session, SessionState, Silent, Subscription, row_about
 from hubbub.protocols.mqtt.dialect import PLAIN, SECOND, Dialect, Dialect5
@@ -34,7 +34,7 @@ class Sessions(Protocol):
 
     name = NAME
     streams = True
-    login_bytes = CONNECT_BYTES + EARLY_BYTES
+    login_bytes = HEAD_BYTES + CONNECT_BYTES
 
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker)

@@ -25,7 +25,7 @@ from hubbub.core import rights as gate
 from hubbub.core.broker import Broker
 from hubbub.core.connection import NEVER, Connection, Protocol
 from hubbub.core.gate import Admission, Opening
-from hubbub.core.limits import PACKETS_LOOKED, ROUTES, TURN_SECONDS
+from hubbub.core.limits import HEAD_BYTES, PACKETS_LOOKED, ROUTES, TURN_SECONDS
 from hubbub.core.link import Link
 from hubbub.core.message import Run
 from hubbub.core.past import split
@@ -78,6 +78,7 @@ class Smq(Protocol):
 
     name = "smq"
     any_text = True  # ids are in it: real clients send them as text all the same
+    login_bytes = HEAD_BYTES + codec.FRAME_BYTES  # a Connect is one frame, and ends as one likes
 
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker)

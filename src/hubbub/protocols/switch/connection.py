@@ -104,6 +104,7 @@ class SwitchConnection(Connection):
         self.paused = False  # what is pipelined goes on in another turn
         self.wait: Wait | None = None
         self.browser = False  # whether one sent the headers of the request under way
+        self.foreseen: Request | None = None  # it was asked whose body this is that still comes
 
     # The conversation
 
@@ -148,14 +149,41 @@ class SwitchConnection(Connection):
     def _foresee(self, request: Request) -> None:
         """Refuse before a large body came what would be refused behind it."""
         call = codec.call_of(request)
-        session = self.logins[0] if self.logins and not self._is_another(request) else None
-        if call is None or session is None:
-            refused_now = call is None or (call.route.login and not self.logins)
-        else:
-            refused_now = is_refused(self.broker, session, call)
-        if refused_now:
+        if call is None or self._is_refused(call, request):
             request.keep_alive = False
             self._start(request)
+
+    def _is_refused(self, call: Call, request: Request) -> bool:
+        try:
+            known = bool(self.logins) and not self._is_another(request)
+        except Refused:
+            return True
+        if not (known or call.route.login):
+            self._ask_ahead(request)
+        return is_refused(self.broker, self.logins[0], call) if known else call.route.login
+
+    def _ask_ahead(self, request: Request) -> None:
+        """Ask, once, who it is that needs no login here. Nothing more of the body is heard until
+        that is answered: for who is not let in none is kept.
+        """
+        if request is self.foreseen:
+            return
+        self.foreseen = request
+        answered, go_on = False, None
+
+        def decided(admission: Admission | None, reason: str) -> None:
+            nonlocal answered
+            answered = True
+            if go_on is not None:
+                go_on()
+            if admission is None and self.foreseen is request and not self.over:
+                self.browser, self.last = is_browser(request.headers), True
+                self._finish(_not_let_in(reason))
+
+        user, secret = authorization(request.headers.get("authorization", ""))
+        self.opening.ask("", user, secret, decided)
+        if not answered:
+            go_on = self.opening.hold()
 
     def _encourage(self) -> None:
         """Let a client that asked first send its body, once all before it is answered."""
@@ -207,6 +235,7 @@ class SwitchConnection(Connection):
         if self.link.size + self.link.held_bytes > UNREAD_BYTES:
             raise ProtocolError(f"more than {UNREAD_BYTES} bytes of answers wait to be read")
         self.behind = 0
+        self.foreseen = None
         self.busy = True
         self.last = not request.keep_alive
         self.bodiless = request.method == "HEAD"
