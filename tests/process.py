@@ -52,6 +52,13 @@ class RunningHub:
     def url(self, scheme: str) -> str:
         return f"{scheme}://{self.address}"
 
+    def memory(self) -> tuple[int, int]:
+        """MiB: at its most, and now."""
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        sizes = [re.search(rf"{name}:\s+(\d+)", text) for name in ("VmHWM", "VmRSS")]
+        most, now = (int(found[1]) // 1024 if found else 0 for found in sizes)
+        return most, now
+
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send the signal, wait, and return the exit code."""
         if self.process.poll() is None:

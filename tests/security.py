@@ -147,12 +147,12 @@ def record(table: str, name: str, row: Row, always: bool = False) -> None:
 
 
 def _short(value: Any) -> Any:
-    """Seconds to a tenth of a millisecond."""
+    """Four digits that count."""
     if isinstance(value, dict):
         return {name: _short(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [_short(one) for one in value]
-    return round(value, 4) if isinstance(value, float) else value
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 # The tables
@@ -178,7 +178,8 @@ def _attacks(rows: Mapping[str, Row]) -> list[str]:
 def _floods(rows: Mapping[str, Row]) -> list[str]:
     return [
         f"| {name} | {row['opened']:,} | {_waited(row['calm'])} | {_came(row['elsewhere'])} | "
-        f"{_came(row['same'])} |"
+        f"{_came(row['same'])} | {_came(row['pages'])} | "
+        f"{row['memory'][0]}, {row['memory'][1]} MiB |"
         for name, row in rows.items()
     ]
 
@@ -208,7 +209,10 @@ TABLES: Final[dict[str, tuple[str, Callable[[Mapping[str, Row]], list[str]]]]] =
     "attacks": (
         "attack | with | count | longest ping | longest publish | memory | 5 s later", _attacks
     ),
-    "floods": ("flood | opened | calm | from elsewhere | from its own address", _floods),
+    "floods": (
+        "flood | opened | calm | from elsewhere | from its own address | the same over HTTP | "
+        "memory, 5 s later", _floods
+    ),
     "turns": ("asked | longest turn | of so many | each", _turns),
     "fuzz": ("parser | inputs | result", _fuzz),
 }  # fmt: skip

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import resource
 import socket
 import struct
@@ -295,14 +294,6 @@ class Honest:
         writer.close()
 
 
-def memory(hub: RunningHub) -> tuple[int, int]:
-    """MiB: at its most, and now."""
-    text = Path(f"/proc/{hub.process.pid}/status").read_text()
-    sizes = [re.search(rf"{name}:\s+(\d+)", text) for name in ("VmHWM", "VmRSS")]
-    most, now = (int(found[1]) // 1024 if found else 0 for found in sizes)
-    return most, now
-
-
 async def suffer(name: str, part: int = 1) -> Row:
     """Run one attack against a hub of its own; AssertionError if the hub did not live."""
     attack = ATTACKS[name]
@@ -326,7 +317,7 @@ async def suffer(name: str, part: int = 1) -> Row:
             await asyncio.sleep(5)
             honest.over = True
             await asking
-            most, after = memory(hub)
+            most, after = hub.memory()
             return Row(name, attack.tool, count, honest.ping, honest.publish, most, after)
         finally:
             assert hub.stop() == 0, "the hub did not end in order"

@@ -19,7 +19,7 @@ from hubbub.protocols.mqtt import codec
 SAID: Final = {
     "silent": b"",
     "tls": b"\x16",
-    "hello": bytes.fromhex("16 0301 0002 01 00"),
+    "half-handshake": bytes.fromhex("16 0301 0002 01 00"),
     "one-liner": b"GET /login/x HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "page": b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "half-head": b"POST /publish/x HTTP/1.1\r\nHost: loc",

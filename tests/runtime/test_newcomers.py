@@ -13,7 +13,7 @@ import pytest
 from hubbub.auth.passwords import add_user
 from hubbub.config.settings import Journal, Settings
 from hubbub.protocols.mqtt import codec
-from hubbub.runtime.door import HTTP, OTHER, SHORT, TLS, Turn
+from hubbub.runtime.door import HTTP, OTHER, SHORT, SHOWN, TLS, Turn
 from hubbub.runtime.newcomers import NEW
 from hubbub.runtime.node import Node
 from hubbub.runtime.socket import Socket
@@ -88,7 +88,9 @@ async def test_all_that_wait_are_taken_and_each_is_a_connection_in_its_turn(tmp_
 
 async def test_each_stands_in_the_line_of_what_it_says(tmp_path: Path) -> None:
     async with serving(tmp_path) as node:
-        said = {NEW: b"", TLS: b"\x16\3", HTTP: b"GET / HTTP/1.1", OTHER: login(1)}
+        page = b"GET / HTTP/1.1\r\nHost: x\r\n"
+        shown = page + b"authorization: Basic eDp5\r\n\r\n"
+        said = {NEW: b"", TLS: b"\x16\3", HTTP: page, SHOWN: shown, OTHER: login(1)}
         socks = dialled(node, len(said))
         for sock, words in zip(socks, said.values(), strict=True):
             sock.sendall(words)

@@ -9,15 +9,17 @@ A part of `socket.Socket`. It knows no protocol; what first bytes mean is decide
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 import typing
 from collections.abc import Callable
+from typing import Final
 
 from hubbub.core.connection import NEVER
 from hubbub.core.limits import ASKED_SECONDS, GONE_SECONDS, WEIGHED_BYTES
 from hubbub.errors import ProtocolError
 from hubbub.runtime.binding import unheard
-from hubbub.runtime.door import HTTP, OTHER, TLS, Place, Turn
+from hubbub.runtime.door import HTTP, OTHER, SHOWN, TLS, Place, Turn
 from hubbub.runtime.guests import Guest, Visit
 from hubbub.runtime.handshake import FIRST
 from hubbub.runtime.strangers import Stranger
@@ -29,11 +31,18 @@ if typing.TYPE_CHECKING:
     from hubbub.runtime import socket
 
 
+_SHOWS: Final = re.compile(rb"\n(authorization|cookie):", re.IGNORECASE)
+
+
 def kind_of(said: bytes) -> str:
     """In which line of its address who begins so stands; there are bytes."""
     if said[0] == FIRST:
         return TLS
-    return HTTP if looks_like_http(said) else OTHER
+    return kind_of_request(said) if looks_like_http(said) else OTHER
+
+
+def kind_of_request(said: bytes) -> str:
+    return SHOWN if _SHOWS.search(said) else HTTP
 
 
 class Arriving(Conversing):
@@ -162,10 +171,10 @@ class Arriving(Conversing):
 
     def _place(self, data: bytes) -> Place:
         said = self.young or data
-        if self.protocol is not None:
-            kind = HTTP if self.protocol.raw_head else OTHER
-        else:
+        if self.protocol is None:
             kind = kind_of(said)
+        else:
+            kind = kind_of_request(said) if self.protocol.raw_head else OTHER
         return source_of(self.peer[0]), kind
 
     def _take_turn(self, call: Callable[[], None]) -> None:

@@ -3,13 +3,13 @@
 A request that is refused is work all the same: the connection, the parsing, the answer. Who sends
 thousands of them a second would take all the time there is. So what a stranger says is heard if
 strangers owe no time; then it pays by the time that took. Else it stands in line and nothing more
-is read of it. Each place has a line of its own, an address and TLS, HTTP, neither or what has said
-nothing yet, and they take turns: who comes from elsewhere, or logs in beside a flood of requests,
-is next but for one of each other place. In a long line the last who came is next: in a flood that
-comes back as it is answered all would wait for as long as the flood is large, and an honest one
-would be gone before its turn; so only those wait who came before. Who is let in gets back what it
-paid. Time is what the hub had, or could have
-had: where other programs have the processors strangers get no larger part of what is left.
+is read of it. Each place has a line of its own, an address and TLS, HTTP with credentials, HTTP
+without, none of these or what has said nothing yet, and they take turns: who comes from elsewhere,
+or shows who it is beside a flood of requests, is next but for one of each other place. In a long
+line the last who came is next: in a flood that comes back as it is answered all would wait for as
+long as the flood is large, and an honest one would be gone before its turn; so only those wait who
+came before. Who is let in gets back what it paid. Time is what the hub had, or could have had:
+where other programs have the processors strangers get no larger part of what is left.
 
     said ──> owed nothing, and nobody stands in line there? ──> heard ──> pays, if it was not let in
       └──> in the line of its place ──> its turn, when what is owed was paid ──┘
@@ -40,11 +40,12 @@ LATE: Final = "strangers"  # as the metric calls them
 
 TLS: Final = "TLS"
 HTTP: Final = "HTTP"
+SHOWN: Final = "HTTP with credentials"
 OTHER: Final = ""
 
 Place = tuple[str, str]
-"""An address, and how what is said there begins: TLS, HTTP or another way, or that nobody has
-looked at it yet (`newcomers`).
+"""An address, and how what is said there begins: TLS, HTTP that shows who it is or does not,
+another way, or that nobody has looked at it yet (`newcomers`).
 """
 
 log = logging.getLogger("hubbub.listener")

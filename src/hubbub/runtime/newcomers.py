@@ -30,7 +30,7 @@ if typing.TYPE_CHECKING:
     from hubbub.runtime.socket import Place, Socket
 
 AT_ONCE: Final = 256  # in one turn of the loop: some milliseconds
-LOOKED_AT: Final = 16  # bytes: they tell TLS and HTTP from others
+LOOKED_AT: Final = 1_024  # bytes: they tell TLS and HTTP from others, and who shows credentials
 NEW: Final = "new"  # the line of those of an address who have said nothing
 
 

@@ -1,0 +1,122 @@
+"""A disk of 150 MB, filled over and over by what stays there and by what does not.
+
+A real hub with its usual settings. What stays is refused before the disk is full, what passes goes
+on, and all that was acknowledged is there after a `kill -9` at the worst moment. When it was taken
+away the hub has room again, by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from hubbub.client import mqtt
+from hubbub.client.mqtt import MqttClient
+from hubbub.errors import Refused
+from tests.disk import small_disk
+from tests.process import RunningHub, StartHub
+
+pytestmark = [pytest.mark.interop, pytest.mark.soak, pytest.mark.timeout(600)]
+
+DISK: Final = 150
+SIZE: Final = 100_000  # of a payload
+PASSING: Final = 2_000  # messages of traffic that stays nowhere: more than the disk has
+LEFT: Final = 60.0  # seconds for what was taken away to be room
+
+
+class Kind(NamedTuple):
+    """What stays: `topic` of number N, whether it is retained; the filter that brings it back."""
+
+    topic: str
+    retain: bool
+    filter: str
+
+
+KINDS = {
+    "a queue": Kind("$queue/q", False, "$queue/q"),
+    "retained messages": Kind("kept/{}", True, "kept/+"),
+    "a session that is away": Kind("waits/{}", False, "waits/+"),
+}
+AWAY = "away"
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", DISK) as path:
+        yield path
+
+
+async def fill(client: MqttClient, kind: Kind) -> list[int]:
+    """Publish until one is refused; the numbers of those that were acknowledged."""
+    taken: list[int] = []
+    for number in range(DISK * 20):
+        payload = b"%d " % number + bytes(SIZE)
+        try:
+            await client.publish(kind.topic.format(number), payload, 1, kind.retain)
+        except Refused as refusal:
+            assert "quota" in str(refusal).lower(), refusal
+            return taken
+        taken.append(number)
+    raise AssertionError("nothing was refused")
+
+
+async def take_away(client: MqttClient, kind: Kind, count: int) -> set[int]:
+    """Read all of it, and leave nothing of it there."""
+    found: set[int] = set()
+    if kind.filter != KINDS["a session that is away"].filter:
+        await client.subscribe(kind.filter, 1)
+    async with asyncio.timeout(LEFT):
+        async for message in client.messages():
+            found.add(int(message.payload.split()[0]))
+            if message.retain:
+                await client.publish(message.topic, b"", 1, True)
+            if len(found) == count:
+                break
+    return found
+
+
+async def pass_through(client: MqttClient, count: int) -> None:
+    for _ in range(count // 20):
+        await asyncio.gather(*(client.publish("passes", bytes(SIZE), 1) for _ in range(20)))
+
+
+async def has_room(client: MqttClient, kind: Kind) -> bool:
+    try:
+        await client.publish(kind.topic.format(0), b"0 ", 1, kind.retain)
+    except Refused:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", KINDS)
+async def test_a_disk_is_filled(name: str, disk: Path, start_hub: StartHub) -> None:
+    kind, data = KINDS[name], disk / "data"
+    hub = start_hub(data=data)
+    async with mqtt.connect(hub.url("mqtt"), AWAY, False, session_expiry=3600) as away:
+        await away.subscribe(KINDS["a session that is away"].filter, 1)
+    async with mqtt.connect(hub.url("mqtt"), "fills") as client:
+        taken = await fill(client, kind)
+        await pass_through(client, PASSING)
+        assert not await has_room(client, kind), "it was full, and nobody took anything away"
+    assert re.search("kept free", log_of(hub)), "the log says so"
+    hub.stop(signal.SIGKILL)
+    hub = start_hub(data=data)
+    reader = {"clean": False, "session_expiry": 3600} if "away" in name else {}
+    async with mqtt.connect(hub.url("mqtt"), AWAY if reader else "takes", **reader) as client:  # type: ignore[arg-type]
+        assert await take_away(client, kind, len(taken)) == set(taken), "acknowledged, and lost"
+    async with mqtt.connect(hub.url("mqtt"), "goes on") as client, asyncio.timeout(LEFT):
+        while not await has_room(client, kind):
+            await pass_through(client, 20)
+        await pass_through(client, PASSING)
+    assert not re.search("Traceback|No space left", log_of(hub))
+    assert hub.stop() == 0
+
+
+def log_of(hub: RunningHub) -> str:
+    return (hub.data.parent / "hub.log").read_text()
