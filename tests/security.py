@@ -211,7 +211,7 @@ TABLES: Final[dict[str, tuple[str, Callable[[Mapping[str, Row]], list[str]]]]] =
     ),
     "floods": (
         "flood | opened | calm | from elsewhere | from its own address | the same over HTTP | "
-        "memory, 5 s later", _floods
+        "memory, 12 s later", _floods
     ),
     "turns": ("asked | longest turn | of so many | each", _turns),
     "fuzz": ("parser | inputs | result", _fuzz),

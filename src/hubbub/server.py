@@ -22,9 +22,10 @@ from pathlib import Path
 from hubbub import hangup
 from hubbub.config.settings import Settings
 from hubbub.core import broker
+from hubbub.core.metrics import Metrics
 from hubbub.embed.hub import Hub
 from hubbub.errors import HubbubError
-from hubbub.runtime.allocator import give_back
+from hubbub.runtime.allocator import LOOK_SECONDS, Departures, give_back
 from hubbub.runtime.listener import Listener
 from hubbub.runtime.logs import SPAN, Repeats, log_to_stderr, tell
 from hubbub.runtime.loop import new_event_loop
@@ -83,7 +84,7 @@ async def _serve(
     trace = Trace(node.broker, settings.log.clients)
     trace.switch(settings.log.level == "debug")
     loop.add_signal_handler(signal.SIGUSR1, _switch, trace, node)
-    lines = asyncio.create_task(_tell(repeats))
+    beside = [asyncio.create_task(_tell(repeats)), asyncio.create_task(_tidy(node.broker.metrics))]
     if reload is not None:
         hang_up = _Once(loop, partial(_reload, node, reload, trace))
         loop.add_signal_handler(signal.SIGHUP, hang_up)
@@ -97,7 +98,8 @@ async def _serve(
         count = len(node.sockets)
         log.info("stopping: %d connections are closed, the journal is committed", count)
     finally:
-        lines.cancel()
+        for task in beside:
+            task.cancel()
         await hub.stop()
 
 
@@ -106,6 +108,14 @@ async def _tell(repeats: Repeats) -> None:
     while True:
         await asyncio.sleep(SPAN)
         repeats.tell(time.monotonic())
+
+
+async def _tidy(metrics: Metrics) -> None:
+    """What many connections had goes back to the machine when they have gone."""
+    departures = Departures()
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        departures.look(metrics.connections_ended)
 
 
 def _switch(trace: Trace, node: Node) -> None:

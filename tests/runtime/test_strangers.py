@@ -19,6 +19,7 @@ from hubbub.auth.passwords import add_user
 from hubbub.core.limits import STRANGER_SECONDS
 from hubbub.core.metrics import Metrics
 from hubbub.protocols.mqtt import codec
+from hubbub.runtime.allocator import LOOK_SECONDS
 from hubbub.runtime.strangers import SHARE, SPILL, Stranger, Strangers
 from hubbub.wire.source import source_of
 from tests import security
@@ -227,9 +228,12 @@ def counts_of(said: bytes) -> dict[str, int]:
     return {name: int(number) for name, number in re.findall(r"(\w+) (\d+)", said.decode())}
 
 
+COMES_BACK: Final = 2 * LOOK_SECONDS + 2  # seconds after a flood
+
+
 class Found(NamedTuple):
     """`counts` are those of the flood (`flood`), `files` what the hub had open in the end, `memory`
-    what it took at its most, and 5 s after the flood, in MiB; `pages` came as `same`, over HTTP.
+    what it took at its most, and after the flood, in MiB; `pages` came as `same`, over HTTP.
     """
 
     counts: dict[str, int]
@@ -261,7 +265,7 @@ async def under_attack(hub: Guarded, kind: str, count: int, seconds: float) -> F
     )  # fmt: skip
     files = hub.descriptors()
     said, _ = await process.communicate()
-    await asyncio.sleep(5)
+    await asyncio.sleep(COMES_BACK)
     return Found(counts_of(said), files, calm, elsewhere, same, pages, hub.memory())
 
 
