@@ -88,7 +88,7 @@ async def pass_through(client: MqttClient, count: int) -> None:
 
 async def has_room(client: MqttClient, kind: Kind) -> bool:
     try:
-        await client.publish(kind.topic.format(0), b"0 ", 1, kind.retain)
+        await client.publish(kind.topic.format("new"), b"0 ", 1, kind.retain)
     except Refused:
         return False
     return True

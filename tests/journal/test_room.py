@@ -38,7 +38,7 @@ def directory(tmp_path: Path) -> Directory:
         (10_000 * MB, 4 * MB, 0, 500 * MB),  # a twentieth
         (10_000_000 * MB, 4 * MB, 0, 1 << 30),  # but not of a large disk
         (10_000 * MB, 200 * MB, 0, 600 * MB),  # three segments
-        (150 * MB, 64 * MB, 0, 37_500_000),  # of a small one no more than a quarter
+        (160 * MB, 64 * MB, 0, 15 * MB),  # of a small one three that it holds 32 of
         (1_000 * MB, 10 * MB, 200 * MB, 430 * MB),  # and two snapshots
     ],
 )
@@ -46,7 +46,8 @@ def test_the_mark(
     directory: Directory, monkeypatch: pytest.MonkeyPatch, size: int, segment: int, snapshot: int,
     mark: int,
 ) -> None:  # fmt: skip
-    disk, room = Disk(monkeypatch, size), Room(directory, segment)
+    disk = Disk(monkeypatch, size)
+    room = Room(directory, segment)
     disk.free = mark
     assert room.look(snapshot) == ""
     disk.free = mark - 1

@@ -5,43 +5,58 @@ for sessions that are away, delayed, retained) stays for as long as it waits, an
 carries it anew; a disk that is filled with it could not even be tidied up. So a part is kept free:
 
     a twentieth of the disk (no more than 1 GiB: who has a large one keeps other things there)
-    or three segments (no more than a quarter of a small disk) and two snapshots as large as the
-    next may be, without what the file `reserve` has: there are three before the oldest goes
+    or three segments and two snapshots as large as the next may be, without what the file `reserve` has: there are three before the oldest goes; while
+    one is written it is three, for it will be in the way of those
 
-whichever is more. Asked by the journal about once a second; removes and refuses nothing itself.
+whichever is more. A small disk has small segments: of 150 MB one of 64 MiB, the snapshot of it and
+the next segment are all there is, and the first one may not go before the second is folded too.
+Asked by the journal a few times a second, and when so much was written that it may be short:
+a fast disk takes a third of a small one between two looks. Removes and refuses nothing itself.
 """
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Final
 
+from hubbub.core.limits import KIB
 from hubbub.journal.segments import Directory
 
 SEGMENTS: Final = 3  # the one that is written, one that is folded, one that is compressed
 SHARE: Final = 20  # a twentieth: file systems get slow, and others write there too
 SHARE_MOST: Final = 1 << 30
-MOST: Final = 4  # a quarter is the most that segments ask of a small disk
+HELD: Final = 32  # segments that a disk has room for at least
+SEGMENT_LEAST: Final = 64 * KIB  # as the setting
+UNSEEN: Final = 8  # part of what is left: a byte takes its own room, and that of three snapshots
 AGAIN: Final = 5 / 4  # of the mark must be free before more is taken: else it would flicker
 
 
 class Room:
     """`least`: bytes to keep free, whatever the disk; 0 for the rule above. `left`: bytes that may
-    still be written before the next snapshot has no room; whoever writes takes from it.
+    still be written before the next snapshot has no room, `unseen`: before it must be looked again.
+    Whoever writes says so (`spend`).
+    `segment_bytes`: what is wanted, or less on a small disk.
     """
 
     def __init__(self, directory: Directory, segment_bytes: int) -> None:
         self.least = 0
-        self.left = 0
+        self.left = self.unseen = 0
         self._directory = directory
-        self._segments = SEGMENTS * segment_bytes
+        self.segment_bytes = _fitting(directory.path, segment_bytes)
+        self._segments = SEGMENTS * self.segment_bytes
         self._short = False
 
-    def look(self, snapshot: int) -> str:
+    def spend(self, size: int) -> None:
+        """So much was written."""
+        self.left -= size
+        self.unseen -= size
+
+    def look(self, snapshot: int, folding: bool = False) -> str:
         """Why nothing more that stays is taken, "" if there is room.
 
-        `snapshot`: bytes that the next one may have. What the system does not tell counts as room,
-        and so does what has been written of a snapshot.
+        `snapshot`: bytes that the next one may have; `folding`: one is being written. What the
+        system does not tell counts as room, and so does what has been written of a snapshot.
         """
         try:
             disk = os.statvfs(self._directory.path)
@@ -51,14 +66,25 @@ class Room:
         except OSError:
             return ""
         free, size = disk.f_bavail * disk.f_frsize + begun, disk.f_blocks * disk.f_frsize
-        segments = min(self._segments, size // MOST)
-        self.left = free - segments // SEGMENTS - max(0, snapshot - kept)
-        folding = segments + max(0, 2 * snapshot - kept)
-        mark = self.least or max(folding, min(size // SHARE, SHARE_MOST))
+        segments = self._segments
+        self.left = free - segments // SEGMENTS - max(0, (1 + folding) * snapshot - kept)
+        needed = segments + max(0, (2 + folding) * snapshot - kept)
+        mark = self.least or max(needed, min(size // SHARE, SHARE_MOST))
         self._short = free < (mark * AGAIN if self._short else mark)
+        self.unseen = max((free - mark) // UNSEEN, self.segment_bytes // SEGMENTS)
         if not self._short:
             return ""
         return f"the disk has {_megabytes(free)} left, and {_megabytes(mark)} are kept free"
+
+
+def _fitting(path: Path, segment_bytes: int) -> int:
+    there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
+    try:
+        disk = os.statvfs(there)
+    except OSError:
+        return segment_bytes
+    held = disk.f_blocks * disk.f_frsize // HELD
+    return min(segment_bytes, max(held, SEGMENT_LEAST)) if held else segment_bytes
 
 
 def _megabytes(size: int) -> str:

@@ -83,6 +83,7 @@ class Journal(Log):
         self.behind = False  # so much waits for the disk that publishers do, too
         self.shortage = ""  # of room on the disk
         self.room = Room(self.directory, segment_bytes)
+        segment_bytes = self.room.segment_bytes
         self.roll_trouble = ""  # why the last roll failed
         self._roll_failures = 0  # how many failed one after another
         self.scrub_trouble = ""  # what reading everything found
@@ -356,7 +357,7 @@ class Journal(Log):
             self._full = False
             self._base, self._began, self._size = group.first, rows.times()[0], HEADER_BYTES
         self._size += len(group.data)
-        self.room.left -= len(group.data)
+        self.room.spend(len(group.data))
         age = rows.times()[1] - self._began
         if self._size >= self._segment_bytes or age >= self._segment_time:
             # Decided here, not when the next group begins: rows appended from now on see the
@@ -490,12 +491,12 @@ class Journal(Log):
         self._roll_failures = self._roll_failures + 1 if complaint else 0
         self.roll_trouble = complaint
 
-    def no_room(self) -> str:
+    def no_room(self, folding: bool = False) -> str:
         """Why nothing more should be taken that stays on the disk, "" if there is room.
 
         What no roll can fold grows, too: the second one that fails in a row says so.
         """
-        self.shortage = self.room.look(sum(self._to_fold()) + self._size)
+        self.shortage = self.room.look(sum(self._to_fold()) + self._size, folding)
         if self._roll_failures > 1:
             return f"segments are not folded: {self.roll_trouble}"
         return self.shortage

@@ -476,6 +476,8 @@ class Node:
         return self.congested and (publishes or waits > FLOODED_BYTES)
 
     def _measure_congestion(self, journal: Journal) -> None:
+        if journal.room.unseen < 0:
+            self._keep_room(journal)
         congested = journal.pending_bytes > CONGESTED_BYTES or journal.waits_for_room()
         if congested and not self.congested:
             self._tell_slow(journal)
@@ -509,8 +511,9 @@ class Node:
             await asyncio.sleep(SWEEP_SECONDS)
             self.delay.add(max(0.0, self.clock.now() - began - SWEEP_SECONDS))
             self._sweep_once()
-            safely(self._keep_room)
             if self.journal is not None:
+                safely(self._keep_room, self.journal)
+                safely(self._measure_congestion, self.journal)  # a roll may have made room
                 safely(self.upkeep.roll, self.journal)
                 safely(self.upkeep.scrub, self.journal, self.settings.journal.scrub_days)
 
@@ -556,12 +559,9 @@ class Node:
             )  # fmt: skip
         self._astray = astray
 
-    def _keep_room(self) -> None:
+    def _keep_room(self, journal: Journal) -> None:
         """A disk that fills must not stop the hub: what would stay there is refused before."""
-        reason = ""
-        if self.journal is not None:
-            reason = self.journal.no_room()
-            self._measure_congestion(self.journal)  # a roll may have made room for who waits
+        reason = journal.no_room(self.upkeep.folding)
         if (reason != "") == (self.broker.no_room != ""):
             return
         if reason:

@@ -34,6 +34,10 @@ class Upkeep:
         self.folds = self.failed = 0
         self.seconds = 0.0
 
+    @property
+    def folding(self) -> bool:
+        return _runs(self._roll)
+
     def figures(self) -> dict[str, float]:
         """What the status says of it."""
         seconds = round(self.seconds, 3)
