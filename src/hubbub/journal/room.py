@@ -5,8 +5,9 @@ for sessions that are away, delayed, retained) stays for as long as it waits, an
 carries it anew; a disk that is filled with it could not even be tidied up. So a part is kept free:
 
     a twentieth of the disk (no more than 1 GiB: who has a large one keeps other things there)
-    or three segments and two snapshots as large as the next may be, without what the file `reserve` has: there are three before the oldest goes; while
-    one is written it is three, for it will be in the way of those
+    or three segments and two snapshots as large as the next may be, without what the file `reserve`
+    has: there are three before the oldest goes; while one is written they are three, for that
+    will be in the way of the others
 
 whichever is more. A small disk has small segments: of 150 MB one of 64 MiB, the snapshot of it and
 the next segment are all there is, and the first one may not go before the second is folded too.
