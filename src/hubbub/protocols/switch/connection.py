@@ -169,7 +169,8 @@ class SwitchConnection(Connection):
         if request is self.foreseen:
             return
         self.foreseen = request
-        answered, go_on = False, None
+        answered = False
+        go_on: Callable[[], None] | None = None
 
         def decided(admission: Admission | None, reason: str) -> None:
             nonlocal answered
