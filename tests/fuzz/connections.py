@@ -17,7 +17,7 @@ import selectors
 import zlib
 from collections.abc import Sequence
 from random import Random
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from hubbub.config.settings import Journal, Settings
 from hubbub.runtime.node import Node
@@ -65,6 +65,7 @@ class Wire(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 4711)})
         self.closed = False
+        self.heard_by: asyncio.Protocol
 
     def write(self, data: Any) -> None:
         assert not self.closed or data is not None
@@ -82,7 +83,7 @@ class Wire(asyncio.Transport):
         self.closed = True
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Who listens now does not matter: nothing more is said."""
+        self.heard_by = cast(asyncio.Protocol, protocol)
 
     def is_closing(self) -> bool:
         return self.closed
@@ -150,11 +151,12 @@ class _Hub:
 
     async def _said(self, node: Node, pieces: list[bytes]) -> Outcome:
         sock, wire = Socket(node.listeners[0]), Wire()
+        wire.heard_by = sock
         sock.connection_made(wire)
         for piece in pieces:
             if wire.closed:
                 break
-            sock.data_received(piece)
+            wire.heard_by.data_received(piece)
             if _LOOP.busy():
                 await asyncio.sleep(0)
         for _ in range(TURNS):  # what works in turns has not come to what is behind it

@@ -10,6 +10,7 @@ from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.connection import Connection
 from hubbub.core.gate import Gate, Opening
+from hubbub.core.limits import WEIGHED_BYTES
 from hubbub.core.link import Link
 from hubbub.core.log import Log
 from hubbub.core.message import Message
@@ -55,6 +56,8 @@ class Stage:
         self.link.prompt = False
         self.talk = Talk(self.broker, self.link)
         self.told: list[str] = []
+        self.blocked = False
+        self.received = self.weighed = 0
         self.steady = Steady(self, self.talk, self.link, self.turn)
 
     def _commit(self) -> None:
@@ -71,6 +74,22 @@ class Stage:
 
     def hurry(self, link: Link) -> None:
         self.told.append("hurry")
+
+    def look_up(self, published: bool) -> None:
+        self.told.append(f"look up {published}")
+
+    def eof_received(self) -> bool | None:
+        self.told.append("eof")
+        return True
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.told.append(f"lost {error}")
+
+    def pause_writing(self) -> None:
+        self.told.append("pause")
+
+    def resume_writing(self) -> None:
+        self.told.append("resume")
 
     def other(self) -> tuple[Link, Recorder]:
         far = Recorder()
@@ -116,6 +135,28 @@ def test_nothing_passes_rows_that_wait(stage: Stage) -> None:
 def test_a_message_is_told(stage: Stage) -> None:
     stage.talk.does = lambda data: stage.broker.post(Message("t", data))
     assert stage.steady.read(b"21")
+
+
+def test_too_much_is_the_socket_s(stage: Stage) -> None:
+    """Where its own reader is behind, the disk, or nobody has weighed it for long."""
+    stage.talk.does = lambda data: None
+    stage.steady.data_received(b"few")
+    assert (stage.received, stage.told) == (3, [])
+    stage.steady.data_received(bytes(WEIGHED_BYTES))
+    stage.weighed = stage.received
+    stage.blocked = True
+    stage.steady.data_received(b"x")
+    stage.blocked, stage.turn.congested = False, True
+    stage.steady.data_received(b"x")
+    assert stage.told == ["look up False"] * 3
+
+
+def test_what_else_the_loop_says_goes_on_to_the_socket(stage: Stage) -> None:
+    stage.steady.pause_writing()
+    stage.steady.resume_writing()
+    assert stage.steady.eof_received(), "half-closed"
+    stage.steady.connection_lost(None)
+    assert stage.told == ["pause", "resume", "eof", "lost None"]
 
 
 def test_what_goes_wrong_is_the_socket_s(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:

@@ -127,6 +127,10 @@ class SteppedJournal(Journal):
         self.landed: set[bytes] = set()
         self.in_system: set[bytes] = set()
 
+    def as_taken(self, row: Row) -> Row:
+        """A row as the start took it, if it was there then."""
+        return self._right(row) if row.seq <= self._found else row
+
     def step(self) -> None:
         if self._now is None:
             try:
@@ -172,7 +176,7 @@ class Wire:
         self.from_hub = bytearray()
         self.stuck = False
         self.open = True
-        self.sock = Socket(node.listener)
+        self.sock = self.heard_by = Socket(node.listener)
         self.sock.connection_made(cast(Any, self))
 
     # The client's end
@@ -187,7 +191,7 @@ class Wire:
         data = bytes(self.to_hub[:size])
         del self.to_hub[:size]
         if self.open and data:
-            self.sock.data_received(data)
+            self.heard_by.data_received(data)
 
     def unstick(self) -> None:
         self.stuck = False
@@ -200,6 +204,9 @@ class Wire:
             self.node._loop.call_soon(self.sock.connection_lost, None)
 
     # The hub's end: a transport
+
+    def set_protocol(self, protocol: Any) -> None:
+        self.heard_by = protocol
 
     def write(self, data: bytes) -> None:
         if self.open:
@@ -259,6 +266,10 @@ class SimulatedNode(Node):
         self.log.in_system |= {row.payload for row in self.log.rows_of_now()}
         super()._written(seq)
 
+    def on_disk(self) -> State:
+        """What the files say."""
+        return replayed(self.log.directory, self.log.as_taken)
+
     def sweep(self) -> None:
         self._sweep_once()
 
@@ -276,8 +287,14 @@ class SimulatedNode(Node):
         return not self.log.pending and not self.log.busy
 
 
-def replayed(directory: Directory) -> State:
-    """State as the files say it, read by other means than a start."""
+def _as_written(row: Row) -> Row:
+    return row
+
+
+def replayed(directory: Directory, as_taken: Callable[[Row], Row] = _as_written) -> State:
+    """State as the files say it, read by other means than a start. `as_taken`: what that takes a
+    row for, if the clock was far ahead when it was written.
+    """
     state = State()
     upto = 0
     for seq in reversed(directory.snapshots()):
@@ -288,7 +305,7 @@ def replayed(directory: Directory) -> State:
         with Content(directory.snapshot(seq)) as content:
             for one in found:
                 for row in content.rows(one):
-                    state.apply(row)
+                    state.apply(as_taken(row))
         break
     for first, following in directory.spans():
         if following and following <= upto + 1:
@@ -298,5 +315,5 @@ def replayed(directory: Directory) -> State:
                 if one.flags & frame.STATE:
                     for row in content.rows(one):
                         if row.seq > upto:
-                            state.apply(row)
+                            state.apply(as_taken(row))
     return state

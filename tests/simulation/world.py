@@ -32,7 +32,7 @@ from tests.simulation.clients import (
     Thing,
 )
 from tests.simulation.disk import CHANGES, READS, SYNCS, Disk, Ended
-from tests.simulation.hub import SimulatedClock, SimulatedNode, Wire, replayed
+from tests.simulation.hub import SimulatedClock, SimulatedNode, Wire
 
 STEPS = 450
 DISK_ERRORS = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS)
@@ -213,7 +213,7 @@ class World:
             return
         self.compared += 1
         leased = {seq for one in node.broker.clients.values() for seq in one.leases}
-        live, found = shape(node.broker.state, leased), shape(replayed(node.log.directory), leased)
+        live, found = shape(node.broker.state, leased), shape(node.on_disk(), leased)
         for part, value in live.items():
             assert found[part] == value, f"{part}: the files say {found[part]}, the hub {value}"
 

@@ -481,7 +481,7 @@ class Node:
         congested = journal.pending_bytes > CONGESTED_BYTES or journal.waits_for_room()
         if congested and not self.congested:
             self._tell_slow(journal)
-        self.congested = journal.behind = congested
+        self.congested = self.turn.congested = journal.behind = congested
         if not self.congested and self._held_back:
             held, self._held_back = self._held_back, set()
             for sock in held:

@@ -194,16 +194,7 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
         else:
             self.read_on()
 
-    def data_received(self, data: bytes) -> None:
-        if self.steady is not None:
-            published = self.steady.read(data)
-            self.received += len(data)
-            if self.hub.congested or self.blocked or self.received - self.weighed > WEIGHED_BYTES:
-                self._look_up(published)
-        else:
-            self._receive(data)
-
-    def _look_up(self, published: bool) -> None:
+    def look_up(self, published: bool) -> None:
         """What was read may be too much: for its own reader, for the room, for the disk."""
         if self.blocked:
             self._pause()
@@ -212,7 +203,7 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
         if self.hub.congested and self.hub.crowded(published):
             self.hub.hold_back(self)
 
-    def _receive(self, data: bytes) -> None:
+    def data_received(self, data: bytes) -> None:
         """The long way: of who is not in yet, pays a rate, or has a WebSocket around it."""
         if self.stranger is not None and data and not self.entered:
             self.visit(data)
@@ -256,16 +247,23 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
         self.received += size
         if self.toll is not None:
             self.pay(metrics.messages_in - published, size)
-        self._look_up(metrics.messages_in != published)
+        self.look_up(metrics.messages_in != published)
         self._be_steady()
 
     def _be_steady(self) -> None:
         """From now on its reads go the short way, if they can."""
-        connection, link = self.connection, self.link
+        connection, link, transport = self.connection, self.link, self.transport
         unusual = self.stranger is not None or self.toll is not None or self.frames is not None
         if unusual or self.kept or connection is None or link is None or not connection.bound:
             return
-        self.steady = Steady(self, connection, link, self.hub.turn)
+        if transport is not None and not (link.closing or transport.is_closing()):
+            self.steady = Steady(self, connection, link, self.hub.turn)
+            transport.set_protocol(cast(asyncio.Protocol, self.steady))
+
+    def _be_unsteady(self) -> None:
+        if self.steady is not None and self.transport is not None:
+            self.steady = None
+            self.transport.set_protocol(self)
 
     def broke(self) -> None:
         log.exception("%s:%d broke the hub's own code; closed", *self.peer)
@@ -660,7 +658,7 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
 
     def _let_in(self, whose: str, client: str) -> None:
         self._be_known()
-        self.steady = None
+        self._be_unsteady()
         if self.connection is not None:  # else the web application has it
             whose = whose or owner("", self.peer[0])
             self.toll = self.toll_of(self.hub.rates, whose, client)
@@ -671,7 +669,8 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
         """The settings have changed."""
         shown = self.opening.credentials if self.opening is not None else None
         if shown is not None and self.connection is not None and self.toll is None:
-            self.toll, self.steady = self.toll_of(self.hub.rates, shown.owner, shown.client), None
+            self.toll = self.toll_of(self.hub.rates, shown.owner, shown.client)
+            self._be_unsteady()
 
     # Ending
 

@@ -22,6 +22,7 @@ from typing import Final, Protocol
 
 from hubbub.core.broker import Broker
 from hubbub.core.connection import Connection
+from hubbub.core.limits import WEIGHED_BYTES
 from hubbub.core.link import Link
 from hubbub.errors import ProtocolError
 from hubbub.runtime.busypoll import BusyPoll
@@ -43,7 +44,8 @@ def safely(step: Callable[..., object], *arguments: object) -> None:
 
 class Turn:
     """What the loop does in its turns for one broker. `soon` is its `call_soon`; `commit` is
-    called where rows wait, `poll` looks for what is read next.
+    called where rows wait, `poll` looks for what is read next. `congested`: the disk is behind, so
+    who publishes has to wait; the node says so.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Turn:
         poll: BusyPoll,
     ) -> None:
         self.poll = poll
+        self.congested = False
         self._broker = broker
         self._log = broker.log
         self._soon = soon
@@ -121,18 +124,30 @@ def _flush_all(touched: list[Link]) -> None:
 
 
 class Reader(Protocol):
-    """What a socket does about the rarer things."""
+    """What a socket does about the rarer things, and what it knows of its reads."""
+
+    blocked: bool
+    received: int
+    weighed: int
 
     def refuse(self, error: ProtocolError) -> None: ...
     def broke(self) -> None: ...
     def schedule(self) -> None: ...
     def hurry(self, link: Link) -> None: ...
+    def look_up(self, published: bool) -> None: ...
+    def eof_received(self) -> bool | None: ...
+    def connection_lost(self, error: Exception | None) -> None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
 
 
 class Steady:
     """The reads of one socket, of which nearly all are like this: the client was let in, speaks
     without WebSocket frames and pays no rate. All others go the long way (`socket`), which does
     the same and asks more.
+
+    To the loop it is the protocol of the connection meanwhile, so that a read is compiled from its
+    first step on. What else the loop has to say goes on to the socket.
     """
 
     def __init__(self, reader: Reader, connection: Connection, link: Link, turn: Turn) -> None:
@@ -141,6 +156,25 @@ class Steady:
         self._link = link
         self._turn = turn
         self._metrics = connection.broker.metrics
+
+    def data_received(self, data: bytes) -> None:
+        published = self.read(data)
+        reader = self._reader
+        received = reader.received = reader.received + len(data)
+        if self._turn.congested or reader.blocked or received - reader.weighed > WEIGHED_BYTES:
+            reader.look_up(published)
+
+    def eof_received(self) -> bool | None:
+        return self._reader.eof_received()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._reader.connection_lost(error)
+
+    def pause_writing(self) -> None:
+        self._reader.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._reader.resume_writing()
 
     def read(self, data: bytes) -> bool:
         """Hear what came; whether something was published thereby."""
