@@ -63,8 +63,7 @@ SESSION: Final = {
     JAVA: "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000",
 }
-# Where Java sees no row at all it needs no better compiler, nor several threads that collect.
-PLANS_ONLY: Final = {JAVA: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+PLANS_ONLY: Final = {JAVA: "-XX:TieredStopAtLevel=1"}  # where Java sees no row at all
 
 ENDED: Final = "Spark's process ended"
 LATE: Final = "Python worker failed to connect back"  # ten seconds after it was started
