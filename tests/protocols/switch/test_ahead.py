@@ -152,6 +152,7 @@ def test_a_queue_that_a_crash_may_take_back_has_no_ids_to_tell() -> None:
     assert ids(call.hands.hear()) == [0]
 
 
+@pytest.mark.pure
 def test_so_many_rows_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hubbub.core.queues.IDS_AHEAD", 3)
     call = Call()
@@ -284,6 +285,7 @@ def test_after_an_end_in_order_it_is_there_as_before() -> None:
     assert list(stopped(Answered().hub).broker.state.queues["q"].messages) == [1]
 
 
+@pytest.mark.pure
 def test_what_only_names_a_request_does_not_end_it() -> None:
     """A message to another queue, and the answer of one who may not serve there."""
     call = Call()
