@@ -9,7 +9,7 @@ import pytest
 
 from hubbub import schema
 from hubbub.core.state import State, lasting_properties
-from hubbub.journal.roll import roll
+from hubbub.journal.roll import bases, roll
 from hubbub.schema import PUBLISH, Row
 from tests.journal.history import ANN, row
 from tests.journal.rows import Desk
@@ -94,4 +94,17 @@ def test_messages_are_of_now_also_from_a_snapshot_among_others(tmp_path: Path, w
     state = State()
     desk = Desk(tmp_path, state.apply)
     assert 55 < (state.delayed[2] - wall.now()) / SECOND <= 61
+    desk.close()
+
+
+def test_what_ends_does_also_from_a_snapshot(tmp_path: Path, wall: Wall) -> None:
+    """A snapshot has no times: who folds takes the rows as the hub did, or nobody can later."""
+    written(tmp_path, wall, YEAR)
+    desk = Desk(tmp_path, segment_seconds=0.0)
+    desk.write(row(PUBLISH, **ANN, topic=b"y", payload=b"y", retain=True))
+    desk.write(row(PUBLISH, **ANN, topic=b"z", payload=b"z", retain=True))
+    roll(desk.journal.directory, bases(desk.journal.directory)[-2], righting=desk.journal.righting)
+    desk.close()
+    found, desk = times(tmp_path, wall)
+    assert all(50 < seconds <= 61 for seconds in found), found
     desk.close()

@@ -82,7 +82,7 @@ def test_the_command_of_the_hub(tmp_path: Path) -> None:
     desk = filled(tmp_path)
     commands = []
     while command := desk.journal.roll_due():
-        commands.append(command[5:6] + command[10:])
+        commands.append(command[5:6] + command[13:])
         done = subprocess.run(command, cwd=SOURCE, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, "")
         desk.journal.rolled()

@@ -129,7 +129,7 @@ class SteppedJournal(Journal):
 
     def as_taken(self, row: Row) -> Row:
         """A row as the start took it, if it was there then."""
-        return self._right(row) if row.seq <= self._found else row
+        return self.righting.row(row)
 
     def step(self) -> None:
         if self._now is None:
@@ -278,7 +278,7 @@ class SimulatedNode(Node):
         command = self.log.roll_due()
         if command is None:
             return False
-        roll.roll(self.log.directory, int(command[5]))
+        roll.roll(self.log.directory, int(command[5]), righting=self.log.righting)
         self.log.rolled()
         return True
 

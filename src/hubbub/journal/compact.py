@@ -34,7 +34,7 @@ def compact(
         with told(directory.path):
             for base in _ended(directory, last):
                 size = directory.segment(base).stat().st_size
-                roll.roll(directory, base, keep_seconds, keep_bytes)
+                roll.roll(directory, base, keep_seconds, keep_bytes, righting=journal.righting)
                 progress(size)
     finally:
         directory.release()

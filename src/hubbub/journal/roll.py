@@ -41,10 +41,12 @@ from hubbub.journal.frame import Frame
 from hubbub.journal.healing import heal, judged, set_aside, whole_snapshot, without_beginning
 from hubbub.journal.holds import held
 from hubbub.journal.lock import Lock
+from hubbub.journal.righting import ENDLESS, Righting
 from hubbub.journal.segments import Directory
 from hubbub.schema import Row
 
 PACKED_ROWS: Final = 16_384  # of a compressed frame: read three times as fast as with 1,000
+AS_WRITTEN: Final = Righting(ENDLESS)  # no clock comes that far
 SMALL_ROWS: Final = 64  # a frame on average: below it a segment is worth packing anew
 
 
@@ -61,10 +63,10 @@ class Source(NamedTuple):
 
 def roll(
     directory: Directory, base: int, keep_seconds: float = 0, keep_bytes: int = 0,
-    make_room: bool = False,
+    make_room: bool = False, righting: Righting = AS_WRITTEN,
 ) -> None:  # fmt: skip
     """All steps for the segments up to that which begins at `base`, 0 for none; what is kept 0
-    seconds or bytes is kept for ever.
+    seconds or bytes is kept for ever. `righting`: for which rows the hub takes those it found.
 
     Raises JournalError if the segment is still being written, OSError if the machine cannot read
     or write now.
@@ -74,7 +76,7 @@ def roll(
             files.remove(left)
         if make_room and _two_are_whole(directory):
             remove(directory, keep_seconds, keep_bytes)
-        sure = fold(directory, base) if base else False
+        sure = fold(directory, base, righting) if base else False
         if sure or _two_are_whole(directory):
             for first, following in _covered(directory) if packing.possible() else ():
                 compress(directory, first, following)
@@ -92,7 +94,7 @@ def _two_are_whole(directory: Directory) -> bool:
     return len(newest) == 2 and all(whole_snapshot(directory.snapshot(seq)) for seq in newest)
 
 
-def fold(directory: Directory, base: int) -> bool:
+def fold(directory: Directory, base: int, righting: Righting = AS_WRITTEN) -> bool:
     """Write the snapshot that stands at the end of the segment `base`, unless it is there.
 
     Return whether it and the one before it are the newest two, and were read or written now.
@@ -102,7 +104,7 @@ def fold(directory: Directory, base: int) -> bool:
         segments = _segments(directory, base, before, stack)
         if not segments:
             return False
-        last = _fold(directory, before, snapshot, segments)
+        last = _fold(directory, before, snapshot, segments, righting)
     return directory.snapshots()[-2:] == [before, last]
 
 
@@ -120,7 +122,10 @@ def fold_anew(directory: Directory) -> int:
         return _fold(directory, 0, [], filled) if filled else 0
 
 
-def _fold(directory: Directory, before: int, snapshot: list[Source], segments: list[Source]) -> int:
+def _fold(
+    directory: Directory, before: int, snapshot: list[Source], segments: list[Source],
+    righting: Righting = AS_WRITTEN,
+) -> int:  # fmt: skip
     state = State()
     for source in snapshot:
         for found in source.frames:
@@ -128,7 +133,7 @@ def _fold(directory: Directory, before: int, snapshot: list[Source], segments: l
     for source in segments:
         for found in source.frames:
             if found.flags & frame.STATE:
-                _apply(state, source.rows(found))
+                _apply(state, righting.rows(source.rows(found)))
     last = segments[-1].frames[-1].last
     _write_snapshot(directory, before, last, state, [*snapshot, *segments])
     return last
@@ -379,12 +384,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--keep-seconds", type=float, default=0)
     parser.add_argument("--keep-bytes", type=int, default=0)
     parser.add_argument("--make-room", action="store_true")
+    parser.add_argument("--started", type=int, nargs=2, default=(ENDLESS, 0))
     given = parser.parse_args(arguments)
     os.nice(10)  # the hub goes first
     try:
         roll(
             Directory(given.directory), given.base, given.keep_seconds, given.keep_bytes,
-            given.make_room,
+            given.make_room, Righting(*given.started),
         )  # fmt: skip
     except OSError as error:
         print(unreadable(error), file=sys.stderr)

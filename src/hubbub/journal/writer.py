@@ -26,7 +26,6 @@ from typing import Final
 
 from hubbub.core.clock import Clock
 from hubbub.core.limits import (
-    CLOCK_BEHIND,
     COMMIT_BYTES,
     COMMIT_ROWS,
     COMMIT_SECONDS,
@@ -45,6 +44,7 @@ from hubbub.journal.healing import choose, forged, heal, take_back
 from hubbub.journal.invariants import must
 from hubbub.journal.pulse import Pulse
 from hubbub.journal.readback import File, ReadBack, opened
+from hubbub.journal.righting import Righting
 from hubbub.journal.room import Room
 from hubbub.journal.segments import Directory
 from hubbub.schema import PUBLISH, SEND, Row
@@ -105,9 +105,7 @@ class Journal(Log):
         self._size = 0
         self._full = True
         self._newest = 0
-        self._start_time = clock.stamp()
-        self._latest_time = self._start_time + CLOCK_BEHIND * 1_000_000  # of rows found
-        self._found = 0  # the last row that was found
+        self.righting = Righting(clock.stamp())
         # What is on the disk
         self.disk = Disk(
             self.directory, sync if durability == "disk" else None, on_durable, segment_bytes
@@ -192,24 +190,9 @@ class Journal(Log):
         self._read.snapshot_seq = choice.seq
         with Content(path) as content:
             for found in choice.frames:
-                for row in self._righted(content.rows(found)):
+                for row in self.righting.rows(content.rows(found)):
                     apply(row)
                 progress(found.size)
-
-    def _righted(self, rows: list[Row]) -> list[Row]:
-        """Rows of a clock that was far ahead are of now: else what they delay or let expire would
-        do so when that clock's time has come.
-        """
-        if max(row.time for row in rows) <= self._latest_time:
-            return rows
-        return [self._right(row) for row in rows]
-
-    def _right(self, row: Row) -> Row:
-        if row.time <= self._latest_time:
-            return row
-        ahead = row.time - self._start_time
-        expires = row.expires - ahead if row.expires else 0
-        return row._replace(time=self._start_time, expires=expires)
 
     def _committed(self) -> int:
         """How far readers may have read. If nobody can say, it is as far as the rows go."""
@@ -233,7 +216,7 @@ class Journal(Log):
             self._read.files.append(File(first, header.base, opened(path, frames, flags)))
             for found in frames:
                 if found.flags & frame.STATE:
-                    for row in self._righted(content.rows(found)):
+                    for row in self.righting.rows(content.rows(found)):
                         if row.seq > self._read.snapshot_seq:
                             apply(row)
                 self._lost(last, found.first - 1)
@@ -250,7 +233,7 @@ class Journal(Log):
         """Number on above all that could have been seen, at the end of the last segment."""
         disk, files = self.disk, self._read.files
         self._report(self.clock.begin(self._newest))
-        self.position = self.durable = self._found = max(last, self._seen(committed))
+        self.position = self.durable = self.righting.upto = max(last, self._seen(committed))
         self.handed = self.position
         disk.open(last)
         if files:
@@ -403,7 +386,7 @@ class Journal(Log):
                 return row
         try:
             found = self._read.row(seq)
-            return self._right(found) if found is not None and seq <= self._found else found
+            return self.righting.row(found) if found is not None else None
         except OSError as error:
             trouble = unreadable(error)
             self._unread(str(trouble))
@@ -470,6 +453,7 @@ class Journal(Log):
         return [
             sys.executable, "-P", "-m", "hubbub.journal.roll", str(self.directory.path), str(base),
             "--keep-seconds", str(self.keep_seconds), "--keep-bytes", str(self.keep_bytes),
+            "--started", str(self.righting.start), str(self.righting.upto),
         ]  # fmt: skip
 
     def rolled(self) -> None:
