@@ -480,7 +480,8 @@ class Journal(Log):
 
         What no roll can fold grows, too: the second one that fails in a row says so.
         """
-        self.shortage = self.room.look(sum(self._to_fold()) + self._size, folding)
+        with contextlib.suppress(OSError):  # asked again soon; it must not stop a commit
+            self.shortage = self.room.look(sum(self._to_fold()) + self._size, folding)
         if self._roll_failures > 1:
             return f"segments are not folded: {self.roll_trouble}"
         return self.shortage
