@@ -73,6 +73,8 @@ async def take_away(client: MqttClient, kind: Kind, count: int) -> set[int]:
         await client.subscribe(kind.filter, 1)
     async with asyncio.timeout(LEFT):
         async for message in client.messages():
+            if not message.payload:  # what was taken away is published, too
+                continue
             found.add(int(message.payload.split()[0]))
             if message.retain:
                 await client.publish(message.topic, b"", 1, True)

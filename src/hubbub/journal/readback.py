@@ -15,6 +15,7 @@ import os
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -44,6 +45,18 @@ def opened(path: Path, frames: list[Frame], flags: int = os.O_RDONLY) -> Index:
     for found in frames:
         index.add(found.first, found.at)
     return index
+
+
+def _renewed(file: File, following: int) -> File:
+    """The file that has the name now. The same one, if that cannot be opened: it has all rows."""
+    path, fd = file.places.path, file.places.fd
+    try:
+        if os.stat(path).st_ino == os.fstat(fd).st_ino:
+            return file
+        with Content(path) as content:
+            return file._replace(places=opened(path, content.rows_frames(following)))
+    except OSError:
+        return file
 
 
 class ReadBack:
@@ -133,6 +146,18 @@ class ReadBack:
         self._cached = 0
         for index in done:
             index.close()
+
+    def renew(self) -> None:
+        """Let go of finished files that others took the place of: as long as they are open, the
+        disk has no room for anything else where they lie.
+        """
+        for at, (file, after) in enumerate(pairwise(self.files)):
+            renewed = _renewed(file, after.first)
+            if renewed is not file:
+                self.files[at] = renewed
+                self._cache.clear()
+                self._cached = 0
+                file.places.close()
 
     def close(self) -> None:
         for file in self.files:

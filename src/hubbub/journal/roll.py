@@ -13,8 +13,10 @@ between and after them are never compressed or removed: if the newest snapshot t
 a hub, which cannot decompress, still starts from the one before. Both are known to be whole before
 anything else goes. What the machine cannot open or read now ends the roll and is left as it is.
 
-Where room is short (`--make-room`) 3 comes first too, and 4 not at all: the hub has the old files
-open. On a full disk a snapshot is written into the room that the file `reserve` keeps. Prints what
+Where room is short (`--make-room`) 3 comes first too, and 4 not at all. The hub has the old files
+open until the roll ended, so what 2 and 4 write anew takes its room twice: it is left for a later
+roll, if there is not enough by then (a disk that was empty when the roll began can be full). On a
+full disk a snapshot is written into the room that the file `reserve` keeps. Prints what
 it found damaged; ends with 0 if all is done.
 """
 
@@ -47,6 +49,8 @@ from hubbub.schema import Row
 
 PACKED_ROWS: Final = 16_384  # of a compressed frame: read three times as fast as with 1,000
 AS_WRITTEN: Final = Righting(ENDLESS)  # no clock comes that far
+HELD: Final = 2  # times a segment's size: the new one, and as much that the hub writes meanwhile
+PLENTY: Final = 4  # times what is written that nobody needs: the next snapshots go first
 SMALL_ROWS: Final = 64  # a frame on average: below it a segment is worth packing anew
 
 
@@ -78,13 +82,16 @@ def roll(
             remove(directory, keep_seconds, keep_bytes)
         sure = fold(directory, base, righting) if base else False
         if sure or _two_are_whole(directory):
-            for first, following in _covered(directory) if packing.possible() else ():
-                compress(directory, first, following)
             for seq in directory.snapshots()[:-2]:
                 files.remove(directory.snapshot(seq))
+            for first, following in _covered(directory) if packing.possible() else ():
+                if _has_room(directory, HELD * directory.segment(first).stat().st_size):
+                    compress(directory, first, following)
             remove(directory, keep_seconds, keep_bytes)
         for first, following in () if make_room else _folded(directory):
-            repack(directory, first, following)
+            size = _newest_size(directory) + directory.segment(first).stat().st_size
+            if _has_room(directory, PLENTY * size):
+                repack(directory, first, following)
         _reserve(directory)
 
 
@@ -367,14 +374,21 @@ def _last_time(path: Path, following: int) -> int:
 
 def _reserve(directory: Directory) -> None:
     """Keep room for the next snapshot, if there is plenty: a full disk must not stop the roll."""
-    sizes = [directory.snapshot(seq).stat().st_size for seq in directory.snapshots()[-1:]]
-    wanted = sum(sizes) * 5 // 4 + RESERVE_BYTES
+    wanted = _newest_size(directory) * 5 // 4 + RESERVE_BYTES
     there = directory.reserve.stat().st_size if directory.reserve.exists() else 0
-    free = os.statvfs(directory.path)
-    if there >= wanted or free.f_bavail * free.f_frsize < 4 * wanted:
+    if there >= wanted or not _has_room(directory, PLENTY * wanted):
         return
     with contextlib.suppress(OSError), Replacement(directory.reserve) as new:
         os.posix_fallocate(new.fd, 0, wanted)
+
+
+def _newest_size(directory: Directory) -> int:
+    return sum(directory.snapshot(seq).stat().st_size for seq in directory.snapshots()[-1:])
+
+
+def _has_room(directory: Directory, size: int) -> bool:
+    disk = os.statvfs(directory.path)
+    return disk.f_bavail * disk.f_frsize >= size
 
 
 def main(arguments: list[str]) -> int:

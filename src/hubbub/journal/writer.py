@@ -456,13 +456,17 @@ class Journal(Log):
             "--started", str(self.righting.start), str(self.righting.upto),
         ]  # fmt: skip
 
-    def rolled(self) -> None:
-        """Read the messages of folded segments from the new snapshot from now on.
+    def rolled(self, complete: bool = True) -> None:
+        """Read the messages of folded segments from the new snapshot from now on, and let go of
+        what it makes needless. A roll that failed (not `complete`) may have written one before:
+        on a full disk the room of what it replaced is needed to make the next one better.
 
         Raises OSError if that cannot be opened now: nothing has changed, it may be called again.
         """
         *_, before, newest = [0, 0, *self.directory.snapshots()]
-        self._rolled_upto = max(self._rolled_upto, self._rolling)
+        if complete:
+            self._rolled_upto = max(self._rolled_upto, self._rolling)
+        self._read.renew()
         if newest > self._read.snapshot_seq:
             self._read.rolled(self.directory.snapshot(newest), newest, before)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from hubbub.core.clock import Clock
@@ -78,7 +77,7 @@ class Upkeep:
 
     async def _run_roll(self, journal: Journal, command: list[str]) -> None:
         began = self._clock.now()
-        self._roll_ended(journal, await _run(command, journal.rolled))
+        self._roll_ended(journal, _taken_over(journal, await _run(command)))
         self.seconds += self._clock.now() - began
 
     def _roll_ended(self, journal: Journal, complaint: str) -> None:
@@ -94,13 +93,21 @@ def _runs(task: asyncio.Task[None] | None) -> bool:
     return task is not None and not task.done()
 
 
-async def _run(command: list[str], then: Callable[[], None] = lambda: None) -> str:
-    """Run one of the journal's commands, and what follows if it works; what failed, else ""."""
+def _taken_over(journal: Journal, complaint: str) -> str:
+    """Let the journal go on from what a roll left, also from what one did that failed later."""
+    try:
+        journal.rolled(complete=not complaint)
+    except OSError as error:
+        return complaint or f"{error.filename or journal.directory.path}: {error.strerror or error}"
+    return complaint
+
+
+async def _run(command: list[str]) -> str:
+    """Run one of the journal's commands; what failed, else ""."""
     try:
         ended = await child.run(command)
         if ended.code:
             return ended.said or f"{command[3]} ended with {ended.code}"
-        then()
     except OSError as error:
         return f"{error.filename or command[0]}: {error.strerror or error}"
     if ended.said:
