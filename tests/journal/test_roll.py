@@ -15,6 +15,7 @@ from hubbub import schema
 from hubbub.core.state import State
 from hubbub.errors import DirectoryError, JournalError, OffsetError
 from hubbub.journal import frame
+from hubbub.journal.content import Content
 from hubbub.journal.roll import bases, roll
 from hubbub.journal.segments import Directory
 from hubbub.journal.table import Table
@@ -327,3 +328,85 @@ def test_packing_anew_comes_after_what_makes_room(
     desk.close()
     assert directory.segments() == [10, 14]
     assert directory.snapshots() == [9, 13]
+
+
+def open_files(desk: Desk) -> list[os.stat_result]:
+    return [os.fstat(file.places.fd) for file in desk.journal._read.files]
+
+
+def small_frames(path: Path) -> Desk:
+    """A finished segment of many small frames, the beginning of the next one."""
+    desk = Desk(path)
+    for n in range(200):
+        desk.write(message(b"%d" % n, b"kept/%d" % n, retain=True))
+    desk.journal._full = True
+    desk.write(message(b"200"))
+    return desk
+
+
+def test_after_a_roll_the_hub_has_no_file_open_that_another_took_the_place_of(
+    tmp_path: Path,
+) -> None:
+    """On a small disk the old ones were half of it."""
+    desk = small_frames(tmp_path)
+    roll(desk.journal.directory, 1)
+    assert [one.st_nlink for one in open_files(desk)] == [0, 1], "it was packed anew"
+    desk.journal.rolled()
+    assert [one.st_nlink for one in open_files(desk)] == [1, 1]
+    for seq in (1, 77, 200, 201):
+        kept = desk.journal.read(seq)
+        assert kept is not None and kept.payload == b"%d" % (seq - 1)
+    desk.write(message(b"on"))
+    desk.close()
+    assert payloads(tmp_path) == [b"%d" % n for n in range(201)] + [b"on"]
+
+
+def test_a_roll_that_failed_behind_its_snapshot_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = filled(tmp_path)
+    for base in (1, 7):
+        roll(desk.journal.directory, base)
+    desk.journal.rolled()
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no room in this test")
+
+    monkeypatch.setattr("hubbub.journal.roll.compress", no_room)
+    with pytest.raises(OSError, match="no room"):
+        roll(desk.journal.directory, 10)
+    assert desk.journal.directory.snapshots() == [9, 13], "the old ones make room first"
+    desk.journal.rolled(complete=False)
+    assert desk.journal._read.snapshot_seq == 13
+    assert [file.first for file in desk.journal._read.files] == [10, 14]
+    desk.close()
+
+
+def test_a_roll_that_failed_before_its_snapshot_is_due_again(tmp_path: Path) -> None:
+    desk = filled(tmp_path)
+    due = desk.journal.roll_due()
+    desk.journal.rolled(complete=False)
+    assert due is not None and desk.journal.roll_due() == due
+    desk.close()
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_a_roll_writes_nothing_anew_for_which_there_is_no_room_beside_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: bool
+) -> None:
+    desk = small_frames(tmp_path)
+    directory = desk.journal.directory
+    monkeypatch.setattr("hubbub.journal.roll._has_room", lambda *_: room)
+    before = directory.segment(1).stat().st_size
+    roll(directory, 1)
+    assert (directory.segment(1).stat().st_size < before) == room, "packed anew"
+    packed = directory.segment(1).stat().st_size
+    desk.journal._full = True
+    desk.write(message(b"201"))
+    roll(directory, 201)
+    assert len(directory.snapshots()) == 2
+    with Content(directory.segment(1)) as content:
+        header = content.header()
+        assert header is not None and bool(header.sealed) == room, "compressed"
+    assert (directory.segment(1).stat().st_size != packed) == room
+    desk.close()

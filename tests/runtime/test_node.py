@@ -348,6 +348,25 @@ async def test_a_full_disk_is_rolled_once_a_minute_or_when_less_is_to_be_kept(
     assert len(rolls) == 2
 
 
+@pytest.mark.parametrize("code", [0, 1])
+async def test_what_a_roll_left_is_taken_over_also_if_it_failed(
+    hub: Node, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    taken: list[bool] = []
+
+    async def run(command: list[str]) -> child.Ended:
+        return child.Ended(code, "no room" if code else "")
+
+    assert hub.journal is not None
+    monkeypatch.setattr(child, "run", run)
+    monkeypatch.setattr(hub.journal, "rolled", lambda complete: taken.append(complete))
+    hub.journal.disk.full = True
+    hub.upkeep.roll(hub.journal)
+    await asyncio.sleep(0.01)
+    assert taken == [code == 0]
+    assert hub.journal.roll_trouble == ("no room" if code else "")
+
+
 async def test_publishers_wait_for_the_disk_and_memory_does_not(
     disk: Disk, hub: Node, connect: Connect
 ) -> None:
