@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import re
 import statistics
@@ -214,11 +215,14 @@ class Visits(NamedTuple):
         return {"in": len(self.took), "of": self.tried, "waited": self.waited}
 
 
+NUMBERS: Final = itertools.count()  # two of the same name would end each other's connections
+
+
 async def visits(port: int, seconds: float, address: str, one: Honest = honest) -> Visits:
     """One every 100 ms, whatever became of those before."""
     until, tasks = time.perf_counter() + seconds, list[asyncio.Future[float]]()
     while time.perf_counter() < until:
-        tasks.append(asyncio.ensure_future(one(port, f"{address}-{len(tasks)}", address)))
+        tasks.append(asyncio.ensure_future(one(port, f"visitor-{next(NUMBERS)}", address)))
         await asyncio.sleep(0.1)
     found = await asyncio.gather(*tasks, return_exceptions=True)
     return Visits(len(found), [one for one in found if isinstance(one, float)])
