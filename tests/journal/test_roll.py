@@ -410,3 +410,59 @@ def test_a_roll_writes_nothing_anew_for_which_there_is_no_room_beside_the_old_on
         assert header is not None and bool(header.sealed) == room, "compressed"
     assert (directory.segment(1).stat().st_size != packed) == room
     desk.close()
+
+
+def full_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """Two snapshots, a finished segment, and no room for a third snapshot beside them."""
+    desk = filled(path)
+    for base in (1, 7):
+        roll(desk.journal.directory, base)
+        desk.journal.rolled()
+    desk.journal.directory.reserve.unlink(missing_ok=True)
+    monkeypatch.setattr("hubbub.journal.roll._has_room", lambda *_: False)
+    return desk
+
+
+def test_on_a_full_disk_a_snapshot_takes_the_room_of_the_older_of_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk = full_for(tmp_path, monkeypatch)
+    directory = desk.journal.directory
+    older = directory.snapshot(6).stat().st_ino
+    roll(directory, 10)
+    assert directory.snapshots() == [9, 13]
+    assert directory.snapshot(13).stat().st_ino == older
+    assert "takes the room of 00000000000000000006.rows" in capsys.readouterr().err
+    desk.journal.rolled()
+    desk.close()
+    assert snapshot_rows(tmp_path)[1] == {7, 9, 11}
+
+
+def test_a_hub_starts_when_not_even_that_was_room_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = full_for(tmp_path, monkeypatch)
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no room in this test")
+
+    monkeypatch.setattr("hubbub.journal.roll._portion", no_room)
+    with pytest.raises(OSError, match="no room"):
+        roll(desk.journal.directory, 10)
+    desk.journal.rolled(complete=False)
+    assert desk.journal.directory.snapshots() == [9]
+    desk.close()
+    assert snapshot_rows(tmp_path)[1] == {7, 9, 11}
+
+
+def test_the_only_snapshot_gives_its_room_to_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = filled(tmp_path)
+    directory = desk.journal.directory
+    roll(directory, 1)
+    directory.reserve.unlink(missing_ok=True)
+    monkeypatch.setattr("hubbub.journal.roll._has_room", lambda *_: False)
+    roll(directory, 7)
+    assert directory.snapshots() == [6, 9]
+    desk.close()

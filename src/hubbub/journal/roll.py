@@ -16,8 +16,9 @@ anything else goes. What the machine cannot open or read now ends the roll and i
 Where room is short (`--make-room`) 3 comes first too, and 4 not at all. The hub has the old files
 open until the roll ended, so what 2 and 4 write anew takes its room twice: it is left for a later
 roll, if there is not enough by then (a disk that was empty when the roll began can be full). On a
-full disk a snapshot is written into the room that the file `reserve` keeps. Prints what
-it found damaged; ends with 0 if all is done.
+full disk a snapshot is written into the room that the file `reserve` keeps, or else into that of
+the older one of two: then there is one for a moment, that was just read and is whole, where there
+would be no roll ever again. Prints what it found damaged; ends with 0 if all is done.
 """
 
 from __future__ import annotations
@@ -197,14 +198,25 @@ def _write_snapshot(
     directory: Directory, before: int, seq: int, state: State, sources: list[Source]
 ) -> None:
     """In the room that is kept for it, if there is no other."""
-    try:
-        _write_rows(Replacement(directory.snapshot(seq)), before, seq, state, sources)
-    except OSError as error:
-        if error.errno not in FULL or not directory.reserve.exists():
-            raise
-        print("the disk is full: the snapshot takes the room kept for it", file=sys.stderr)
-        room = Replacement(directory.snapshot(seq), directory.reserve)
-        _write_rows(room, before, seq, state, sources)
+    path, kept = directory.snapshot(seq), _kept_room(directory, before)
+    if kept is None or _has_room(directory, _newest_size(directory) + RESERVE_BYTES):
+        try:
+            _write_rows(Replacement(path), before, seq, state, sources)
+            return
+        except OSError as error:
+            kept = _kept_room(directory, before)
+            if error.errno not in FULL or kept is None:
+                raise
+    print(f"the disk is full: the snapshot takes the room of {kept.name}", file=sys.stderr)
+    _write_rows(Replacement(path, kept), before, seq, state, sources)
+
+
+def _kept_room(directory: Directory, before: int) -> Path | None:
+    """A file that may give its blocks to the next snapshot: `reserve`, else a snapshot that is
+    older than `before`, which was just read and is whole: with that a start does without.
+    """
+    older = [directory.snapshot(seq) for seq in directory.snapshots() if seq < before]
+    return next((path for path in (directory.reserve, *older) if path.exists()), None)
 
 
 def _write_rows(
