@@ -303,6 +303,12 @@ def test_what_would_change_security_or_is_wrong_stops_the_start(
     assert hint in str(caught.value)
 
 
+def test_a_file_of_passwords_taken_for_it_is_not_shown(tmp_path: Path) -> None:
+    with pytest.raises(SettingError) as caught:
+        loaded(tmp_path, "ann:$argon2id$v=19$m=19456:SCRAM-SHA-256$20000:c2FsdA==$a2V5:a2V5\n")
+    assert str(caught.value).endswith(":1: ann…: no such option of mosquitto")
+
+
 def test_another_user_is_refused_only_to_root(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ hub starts), and what would change who may do what (an error; it does not start)
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
@@ -354,7 +355,7 @@ class _Reader:
         elif option in _BRIDGE:
             self._put(self._its_bridge(line), Bridge, _BRIDGE[option], line)
         elif option not in _SAME and not _has_one_value_only(option):
-            raise line.trouble(_unknown(option))
+            raise _named(line).trouble(_unknown(option))
 
     def _put(
         self, tree: dict[str, Any], kind: type[msgspec.Struct], setting: _Setting, line: _Line
@@ -590,6 +591,16 @@ def options() -> frozenset[str]:
     tables = (_HUB, _ADMISSION, _LISTENER, _BRIDGE, _NOTED, _REFUSED, _Reader().own)
     names = {name.partition(" ")[0] for table in tables for name in table}
     return frozenset(names | _SAME | {"include_dir"})
+
+
+def _named(line: _Line) -> _Line:
+    """Only what may be the name of an option: a file of passwords taken for this one has others."""
+    name = _NAME_OF_OPTION.match(line.option)
+    assert name is not None, "it may be empty"
+    return line if name[0] == line.option else line._replace(option=f"{name[0]}…", value="")
+
+
+_NAME_OF_OPTION: Final = re.compile(r"\w{0,40}")
 
 
 def _unknown(option: str) -> str:

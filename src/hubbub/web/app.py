@@ -69,6 +69,7 @@ from hubbub.web.login import Sessions, Visits
 from hubbub.web.looking import Looking
 from hubbub.web.mounted import Mounted
 from hubbub.web.numbers import number_in
+from hubbub.web.offers import Offered
 from hubbub.web.publish import PROTOCOL, PublishApi
 from hubbub.web.query import asked
 from hubbub.wire.http import Request, response
@@ -144,7 +145,7 @@ class Application:
         # Lifespan and WebSockets are the mounted application's; ours has none.
         ws, lifespan = ("websockets-sansio", "auto") if mounted is not None else ("none", "off")
         self._config = Config(
-            mounted.app if mounted is not None else self.asgi, http="httptools", ws=cast(Any, ws),
+            mounted.app if mounted is not None else self.asgi, http=Offered, ws=cast(Any, ws),
             lifespan=cast(Any, lifespan), log_config=None, access_log=False, server_header=False,
             proxy_headers=False,
         )  # fmt: skip
