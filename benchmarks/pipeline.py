@@ -45,8 +45,13 @@ TOPICS = 1_000
 ROWS = 1_000  # of one frame
 ACKED = 80  # deliveries that one row acknowledges, of a client that keeps up
 RULES = Rules(
-    alert=(Alert("hot", "alerts/hot", "SELECT seq, value FROM readings WHERE value > 24.8"),)
-)
+    alert=(
+        Alert(
+            "hot", "alerts/hot",
+            "SELECT seq, value FROM readings WHERE path = 'temp' AND value > 24.8",
+        ),
+    )
+)  # fmt: skip
 
 
 def fill(directory: Path, messages: int, subscribers: int = 0) -> None:
