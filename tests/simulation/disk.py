@@ -146,7 +146,7 @@ class Disk:
             except OSError:
                 if sync:
                     with self._own():
-                        self._spoiled.add(self._kept(arguments[0]))
+                        self._spoil(arguments[0])
                 raise
             with self._own():
                 if sync:
@@ -162,6 +162,12 @@ class Disk:
                 return real(*arguments)
 
         return call
+
+    def _spoil(self, fd: int) -> None:
+        """What was not durable when a sync failed is not tried again; what was, is."""
+        found = os.fstat(fd)
+        if os.pread(fd, found.st_size, 0) != self.synced.get(self._kept(fd), b""):
+            self._spoiled.add(found.st_ino)
 
     def _refresh(self, fd: int, data: bytes, at: int) -> None:
         """All that was not durable in a file is written anew: another sync will try again."""
