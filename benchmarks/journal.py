@@ -32,6 +32,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 from hubbub import schema
 from hubbub.config.settings import Journal as JournalSettings
@@ -81,16 +82,19 @@ class Producer(asyncio.Transport):
         self.sent: deque[float] = deque()
         self.times = array("d")  # not a list: looking for garbage in it would be measured, too
         self.welcome = self.over = False
-        self.sock = Socket(node.listeners[0])
-        self.sock.connection_made(self)
-        self.sock.data_received(codec.connect(b"producer-%d" % number, True, 0))
+        self.heard_by: asyncio.Protocol = Socket(node.listeners[0])
+        self.heard_by.connection_made(self)
+        self.heard_by.data_received(codec.connect(b"producer-%d" % number, True, 0))
 
     def publish(self, count: int) -> None:
         now = time.perf_counter()
         ids = itertools.islice(self.packet_ids, count)
         image = b"".join(codec.publish(self.topic, bytes(PAYLOAD), 1, False, one) for one in ids)
         self.sent.extend([now] * count)
-        self.sock.data_received(image)
+        self.heard_by.data_received(image)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.heard_by = cast(asyncio.Protocol, protocol)
 
     def write(self, data: bytes) -> None:  # type: ignore[override]
         """Answers of the hub: a CONNACK, then PUBACKs of four bytes."""

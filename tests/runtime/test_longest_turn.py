@@ -20,6 +20,7 @@ from hubbub.core.turns import Turns
 from hubbub.protocols.mqtt import codec
 from hubbub.runtime.node import Node
 from hubbub.runtime.socket import Socket
+from hubbub.runtime.turn import Steady
 from hubbub.wire.http import response
 from tests.runtime.turns import ASKED, serving
 from tests.runtime.turns import asked as asked_of
@@ -48,7 +49,8 @@ class Longest:
 @pytest.fixture
 def longest(monkeypatch: pytest.MonkeyPatch) -> Longest:
     longest = Longest()
-    monkeypatch.setattr(Socket, "data_received", longest.of(Socket.data_received))
+    for reader in (Socket, Steady):
+        monkeypatch.setattr(reader, "data_received", longest.of(reader.data_received))
     monkeypatch.setattr(Turns, "settle", longest.of(Turns.settle))
     return longest
 
