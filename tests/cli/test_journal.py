@@ -93,6 +93,8 @@ def test_the_name_of_the_file_says_what_it_is(tmp_path: Path) -> None:
     ):  # fmt: skip
         assert journal("export", tmp_path / name, "--data", data, *words).returncode == 0
         assert (tmp_path / name).read_bytes()[:1] == begins, name
+    wrong = journal("export", tmp_path / "a.csv", "--data", data)
+    assert wrong.returncode == 2 and ".jsonl" in wrong.stderr and not (tmp_path / "a.csv").exists()
 
 
 def test_no_row_is_said_so(tmp_path: Path) -> None:

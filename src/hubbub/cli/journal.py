@@ -39,6 +39,7 @@ class Format(StrEnum):
 
 # What a file is by the end of its name; every other is of lines.
 _ENDINGS: Final = {".arrow": Format.arrow, ".arrows": Format.arrow}
+_OTHERS: Final = (".csv", ".tsv", ".parquet", ".avro", ".xlsx")  # nobody means lines by these
 
 
 @contextmanager
@@ -229,6 +230,11 @@ def export(
 
     if after is not None and upto is not None and upto < after:
         raise SettingError(f"expected --upto to be no less than --after, got {upto} and {after}")
+    if form is None and file.suffix in _OTHERS:
+        raise SettingError(
+            f"expected a file of JSON lines (.jsonl) or of Arrow (.arrow), got {file}; `hubbub "
+            "pipeline sql --format csv` writes tables, `--format jsonl` rows whatever the name"
+        )
     examine.directory_of(data)
     frames = Frames(data)
     start = frames.first() - 1 if after is None else after
