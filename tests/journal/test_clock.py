@@ -9,6 +9,7 @@ import pytest
 
 from hubbub import schema
 from hubbub.core.state import State, lasting_properties
+from hubbub.journal.repair import repair
 from hubbub.journal.roll import bases, roll
 from hubbub.schema import PUBLISH, Row
 from tests.journal.history import ANN, row
@@ -108,3 +109,25 @@ def test_what_ends_does_also_from_a_snapshot(tmp_path: Path, wall: Wall) -> None
     found, desk = times(tmp_path, wall)
     assert all(50 < seconds <= 61 for seconds in found), found
     desk.close()
+
+
+def test_what_ends_does_also_after_a_repair(tmp_path: Path, wall: Wall) -> None:
+    """That folds the log anew where its beginning is gone, and no snapshot says what was there."""
+    desk = Desk(tmp_path, segment_seconds=0.0)
+    for name in (b"first", b"second"):  # the next start goes on in the last segment
+        desk.write(row(PUBLISH, **ANN, topic=name, payload=b"x"))
+    desk.close()
+    written(tmp_path, wall, YEAR)
+    desk = Desk(tmp_path, segment_seconds=0.0)
+    for name in (b"y", b"z"):
+        desk.write(row(PUBLISH, **ANN, topic=name, payload=name, retain=True))
+    directory = desk.journal.directory
+    desk.close()
+    directory.segment(1).unlink()
+    said: list[str] = []
+    repair(directory, False, said.append)
+    assert any("fold the log again" in line for line in said) and directory.snapshots()
+    state = State()
+    Desk(tmp_path, state.apply).close()
+    end = state.sessions["mqtt", "ann"].expires
+    assert 50 < (end - wall.now()) / SECOND <= 61

@@ -31,14 +31,6 @@ ACL = "user ann\ntopic #\nuser bob\ntopic read open/#\n"
 
 
 @pytest.fixture
-async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
-    hub = Hub(listen="127.0.0.1:0", data=tmp_path / "data")
-    hub.node.web = Application(hub.node)
-    async with hub:
-        yield hub
-
-
-@pytest.fixture
 async def guarded(tmp_path: Path) -> AsyncIterator[Hub]:
     """ann may everything, bob may read below open/."""
     users, acl = tmp_path / "users", tmp_path / "acl"
@@ -82,25 +74,25 @@ async def heard(client: Mqtt, count: int) -> list[bytes]:
         return [(await client.heard.get())[1] for _ in range(count)]
 
 
-async def test_over_http(hub: Hub) -> None:
-    fill(hub, *["a/b", "a/c"] * 5)
-    hub.publish(b"\xff\0", "a/b", qos=1, retain=True, properties={"user": [["k", "v"]]})
-    assert payloads(await ask(hub, "a/c")) == list("13579")
-    assert payloads(await ask(hub, "a/c?last=2")) == ["7", "9"]
-    assert payloads(await ask(hub, "a/+?last=3&since=1h")) == ["8", "9", None]
-    [said] = (await ask(hub, "a/%23?last=1")).json()["messages"]
+async def test_over_http(web_hub: Hub) -> None:
+    fill(web_hub, *["a/b", "a/c"] * 5)
+    web_hub.publish(b"\xff\0", "a/b", qos=1, retain=True, properties={"user": [["k", "v"]]})
+    assert payloads(await ask(web_hub, "a/c")) == list("13579")
+    assert payloads(await ask(web_hub, "a/c?last=2")) == ["7", "9"]
+    assert payloads(await ask(web_hub, "a/+?last=3&since=1h")) == ["8", "9", None]
+    [said] = (await ask(web_hub, "a/%23?last=1")).json()["messages"]
     assert int(said.pop("seq")) > 10 and said.pop("time").startswith("20")
     assert said == {
         "topic": "a/b", "protocol": "", "client": "hub", "base64": "/wA=", "qos": 1, "retain": True,
         "properties": {"user": [["k", "v"]]},
     }  # fmt: skip
-    everything = (await ask(hub, "%23?since=2020-01-01")).json()
+    everything = (await ask(web_hub, "%23?since=2020-01-01")).json()
     assert everything["complete"] and len(everything["messages"]) == 11
     for query, status in (
         ("a?last=0", 400), ("a?since=never", 400), ("a?first=1", 400), ("a/%23/b", 400),
         ("$queue/a", 404), ("$SYS/%23", 404), ("$client/self", 404), ("$share/g/a", 404),
     ):  # fmt: skip
-        assert (await ask(hub, query)).status_code == status, query
+        assert (await ask(web_hub, query)).status_code == status, query
 
 
 async def test_who_may_not_subscribe_gets_nothing(guarded: Hub) -> None:
@@ -121,14 +113,14 @@ async def test_who_may_not_subscribe_gets_nothing(guarded: Hub) -> None:
     bob.paho.loop_stop()
 
 
-async def test_a_subscription_of_mqtt_5_begins_in_the_past(hub: Hub) -> None:
+async def test_a_subscription_of_mqtt_5_begins_in_the_past(web_hub: Hub) -> None:
     """History first, then what is live: none is missing, none comes twice."""
-    fill(hub, *["a"] * 9)
-    hub.publish(b"9", "a", retain=True)
-    async with mqtt(hub, "ann") as ann:
+    fill(web_hub, *["a"] * 9)
+    web_hub.publish(b"9", "a", retain=True)
+    async with mqtt(web_hub, "ann") as ann:
         assert await begin(ann, "a", 1, last="3") == 1
         assert await heard(ann, 3) == [b"7", b"8", b"9"]
-        hub.publish(b"10", "a", qos=1)
+        web_hub.publish(b"10", "a", qos=1)
         assert await heard(ann, 1) == [b"10"]
         assert await begin(ann, "a", 0, since="1h") == 0
         assert await heard(ann, 11) == [b"%d" % n for n in range(11)]
@@ -137,76 +129,76 @@ async def test_a_subscription_of_mqtt_5_begins_in_the_past(hub: Hub) -> None:
         assert ann.heard.empty()
 
 
-async def test_where_there_are_no_properties_the_name_says_it(hub: Hub) -> None:
-    fill(hub, *["a/b"] * 5)
-    async with smq(hub) as device:
+async def test_where_there_are_no_properties_the_name_says_it(web_hub: Hub) -> None:
+    fill(web_hub, *["a/b"] * 5)
+    async with smq(web_hub) as device:
         await device.subscribe("$history/2/a/b")
         assert [(await message(device)).payload for _ in range(2)] == [b"3", b"4"]
-        hub.publish(b"5", "a/b")
+        web_hub.publish(b"5", "a/b")
         assert (await message(device)).payload == b"5"
         with pytest.raises(Exception, match="a/b"):
             await device.subscribe("$history/0/a/b")
-    async with mqtt(hub, "old") as old:
+    async with mqtt(web_hub, "old") as old:
         assert await old.subscribe("$history/1h/a/#") == 1
         assert await heard(old, 6) == [b"%d" % n for n in range(6)]
 
 
-async def test_of_a_program(hub: Hub) -> None:
-    fill(hub, *["a"] * 5)
+async def test_of_a_program(web_hub: Hub) -> None:
+    fill(web_hub, *["a"] * 5)
     found: asyncio.Queue[bytes] = asyncio.Queue()
-    hub.subscribe("a", lambda data, *rest: found.put_nowait(data), last=2)
+    web_hub.subscribe("a", lambda data, *rest: found.put_nowait(data), last=2)
     async with asyncio.timeout(PATIENCE):
         assert [await found.get() for _ in range(2)] == [b"3", b"4"]
     with pytest.raises(ValueError, match="last"):
-        hub.subscribe("b", print, last=-1)
+        web_hub.subscribe("b", print, last=-1)
     async with Hub() as memory:
         with pytest.raises(ValueError, match="keeps no history"):
             memory.subscribe("a", print, last=1)
 
 
-async def test_a_session_that_lasts_and_what_is_over(hub: Hub) -> None:
+async def test_a_session_that_lasts_and_what_is_over(web_hub: Hub) -> None:
     """What comes from the past is in no backlog: a restart has nothing to send again."""
-    fill(hub, *["a"] * 3)
-    async with mqtt(hub, "ann") as ann:
+    fill(web_hub, *["a"] * 3)
+    async with mqtt(web_hub, "ann") as ann:
         await begin(ann, "a", 2, last="3")
         assert await heard(ann, 3) == [b"0", b"1", b"2"]
-        [session] = [one for one in hub.node.broker.clients.values() if one.client == "ann"]
+        [session] = [one for one in web_hub.node.broker.clients.values() if one.client == "ann"]
         assert session.unacknowledged() == 0
 
 
 async def test_questions_are_bounded_and_the_process_that_answers_ends(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
+    web_hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(hub, "a")
+    fill(web_hub, "a")
     monkeypatch.setattr(archive, "HISTORY_IDLE", 0.05)
     monkeypatch.setattr(archive, "HISTORY_ASKED", 10)
-    answers = await asyncio.gather(*(ask(hub, "a") for _ in range(8)))
+    answers = await asyncio.gather(*(ask(web_hub, "a") for _ in range(8)))
     assert [answer.status_code for answer in answers if answer.status_code != 429][:1] == [200]
     assert any("of one user" in answer.text for answer in answers if answer.status_code == 429)
-    one = hub.node.archive
+    one = web_hub.node.archive
     assert one is not None
     async with asyncio.timeout(PATIENCE):
         while one._child is not None:
             await asyncio.sleep(0.01)
     monkeypatch.setattr(archive, "HISTORY_IDLE", 60.0)
-    assert payloads(await ask(hub, "a")) == ["0"], "it starts again"
+    assert payloads(await ask(web_hub, "a")) == ["0"], "it starts again"
     assert one._child is not None
     one._child.process.kill()
     one._child.process.wait()
-    assert payloads(await ask(hub, "a")) == ["0"], "asked again by itself"
+    assert payloads(await ask(web_hub, "a")) == ["0"], "asked again by itself"
 
 
 async def test_one_packet_goes_not_round_the_bound(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
+    web_hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two hundred filters those are taken for which there is room; who left asks no more."""
-    fill(hub, "a/1")
+    fill(web_hub, "a/1")
     monkeypatch.setattr(archive, "HISTORY_ASKED", 10)
     said = Properties(PacketTypes.SUBSCRIBE)  # type: ignore[no-untyped-call]
     said.UserProperty = [("hubbub-last", "1")]
-    asked = hub.node.archive
+    asked = web_hub.node.archive
     assert asked is not None
-    async with mqtt(hub, "ann") as ann:
+    async with mqtt(web_hub, "ann") as ann:
         codes: asyncio.Queue[list[int]] = asyncio.Queue()
 
         def subscribed(client: object, user: object, n: int, all_: Any, more: object) -> None:
@@ -222,12 +214,12 @@ async def test_one_packet_goes_not_round_the_bound(
                 await asyncio.sleep(0.01)
 
 
-async def test_who_has_gone_asks_no_more(hub: Hub) -> None:
-    asked = hub.node.archive
+async def test_who_has_gone_asks_no_more(web_hub: Hub) -> None:
+    asked = web_hub.node.archive
     assert asked is not None
-    fill(hub, "a")
+    fill(web_hub, "a")
     await asked._turns.begin("another")
-    async with mqtt(hub, "ann") as ann:
+    async with mqtt(web_hub, "ann") as ann:
         for n in range(10):
             assert await begin(ann, f"a/{n}", last="1") == 0
         assert await begin(ann, "a", last="1") == 0x97
@@ -240,32 +232,32 @@ async def test_who_has_gone_asks_no_more(hub: Hub) -> None:
 
 
 async def test_the_past_ends_where_the_subscription_begins(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
+    web_hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is published between its beginning and the question is live, and comes once."""
-    fill(hub, "a", "a")
+    fill(web_hub, "a", "a")
     recall = archive.JournalArchive.recall
 
     def late(*given: Any) -> None:
-        hub.publish(b"live", "a")
+        web_hub.publish(b"live", "a")
         recall(*given)
 
     monkeypatch.setattr(archive.JournalArchive, "recall", late)
-    async with mqtt(hub, "ann") as ann:
+    async with mqtt(web_hub, "ann") as ann:
         await begin(ann, "a", last="5")
         got = await heard(ann, 3)
-        hub.publish(b"end", "a")
+        web_hub.publish(b"end", "a")
         assert sorted([*got, *await heard(ann, 1)]) == [b"0", b"1", b"end", b"live"]
 
 
 async def test_who_does_not_read_keeps_its_question_and_is_ended(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
+    web_hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(50):
-        hub.publish(b"x" * 60_000, "a")
-    hub.publish(b"0", "b")
+        web_hub.publish(b"x" * 60_000, "a")
+    web_hub.publish(b"0", "b")
     monkeypatch.setattr(archive, "HISTORY_ASKED", 5)
-    host, _, port = hub.addresses[0].rpartition(":")
+    host, _, port = web_hub.addresses[0].rpartition(":")
     for patience in (60.0, 0.5):
         monkeypatch.setattr(guests, "HALF_SECONDS", patience)
         with socket.socket() as idle:
@@ -278,23 +270,23 @@ async def test_who_does_not_read_keeps_its_question_and_is_ended(
             )
             assert b"200" in await loop.sock_recv(idle, 20)
             if patience > 1:
-                assert (await ask(hub, "b")).status_code == 429
+                assert (await ask(web_hub, "b")).status_code == 429
                 idle.close()
             async with asyncio.timeout(PATIENCE):
-                while (await ask(hub, "b")).status_code == 429:
+                while (await ask(web_hub, "b")).status_code == 429:
                     await asyncio.sleep(0.05)
 
 
 async def test_who_reads_nothing_over_mqtt_makes_room_while_others_want_it(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
+    web_hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(80):
-        hub.publish(b"x" * 60_000, "a")
+        web_hub.publish(b"x" * 60_000, "a")
     monkeypatch.setattr(archive, "HISTORY_ASKED", 5)
     monkeypatch.setattr(archive, "HISTORY_STALLED", 0.2)
-    asked = hub.node.archive
+    asked = web_hub.node.archive
     assert asked is not None
-    host, _, port = hub.addresses[0].rpartition(":")
+    host, _, port = web_hub.addresses[0].rpartition(":")
     with socket.socket() as idle:
         idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         idle.setblocking(False)
@@ -307,7 +299,7 @@ async def test_who_reads_nothing_over_mqtt_makes_room_while_others_want_it(
             + b"\x82" + bytes((len(subscribe),)) + subscribe,
         )  # fmt: skip
         async with asyncio.timeout(PATIENCE):
-            while not any(link.choked for link in links(hub)):
+            while not any(link.choked for link in links(web_hub)):
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.5)
         [whose] = asked._asked  # there is room for others: it may take its time
@@ -321,23 +313,23 @@ def links(hub: Hub) -> list[Link]:
     return [sock.link for sock in hub.node.sockets if sock.link is not None]
 
 
-async def test_over_http_nothing_comes_that_has_expired(hub: Hub) -> None:
+async def test_over_http_nothing_comes_that_has_expired(web_hub: Hub) -> None:
     """`last` counts what is left."""
-    fill(hub, "a")
-    async with mqtt(hub, "ann") as ann:
+    fill(web_hub, "a")
+    async with mqtt(web_hub, "ann") as ann:
         soon = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
         soon.MessageExpiryInterval = 1
         await ann.publish("a", b"soon over", properties=soon)
-    assert payloads(await ask(hub, "a")) == ["0", "soon over"]
+    assert payloads(await ask(web_hub, "a")) == ["0", "soon over"]
     async with asyncio.timeout(PATIENCE):
-        while payloads(await ask(hub, "a?last=1")) != ["0"]:
+        while payloads(await ask(web_hub, "a?last=1")) != ["0"]:
             await asyncio.sleep(0.1)
 
 
 @pytest.mark.interop
-async def test_on_a_terminal(hub: Hub) -> None:
-    fill(hub, "a", "b", "a")
-    url = f"http://{hub.addresses[0]}"
+async def test_on_a_terminal(web_hub: Hub) -> None:
+    fill(web_hub, "a", "b", "a")
+    url = f"http://{web_hub.addresses[0]}"
 
     def said(*options: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "hubbub", "history", *options, "--url", url]

@@ -4,23 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
 
 from hubbub import Hub
-from hubbub.web.app import Application
 
 OFFER = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMA\r\n"
-
-
-@pytest.fixture
-async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
-    hub = Hub(listen="127.0.0.1:0", data=tmp_path / "data")
-    hub.node.web = Application(hub.node)
-    async with hub:
-        yield hub
 
 
 def post(body: bytes, headers: str = OFFER) -> bytes:
@@ -53,45 +40,46 @@ async def said(hub: Hub, *pieces: bytes) -> bytes:
 LAST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
-async def test_its_body_is_its_body(hub: Hub) -> None:
+async def test_its_body_is_its_body(web_hub: Hub) -> None:
     """In one piece and in two, cut at every place of the head's end and of the body."""
     request = post(line("0"))
     for cut in range(request.index(b"\r\n\r\n") - 3, len(request) + 1):
         request = post(line(f"{cut:03}"))
-        answers = await said(hub, request[:cut], request[cut:] + LAST)
+        answers = await said(web_hub, request[:cut], request[cut:] + LAST)
         assert (answers.count(b"HTTP/1.1 200"), answers.count(b'{"taken":1')) == (2, 1), answers
-        assert kept(hub) == b"%03d" % cut
+        assert kept(web_hub) == b"%03d" % cut
 
 
-async def test_its_body_is_no_request(hub: Hub) -> None:
+async def test_its_body_is_no_request(web_hub: Hub) -> None:
     hidden = post(line("hidden"), "")
-    answers = await said(hub, post(hidden)[: -len(hidden)], hidden + LAST)
+    answers = await said(web_hub, post(hidden)[: -len(hidden)], hidden + LAST)
     assert answers.count(b"HTTP/1.1 ") == 2 and answers.startswith(b"HTTP/1.1 400")
-    assert kept(hub) == b""
+    assert kept(web_hub) == b""
 
 
-async def test_several_in_one_read(hub: Hub) -> None:
-    answers = await said(hub, b"".join(post(line(str(number))) for number in range(20)) + LAST)
-    assert answers.count(b'{"taken":1') == 20 and kept(hub) == b"19"
+async def test_several_in_one_read(web_hub: Hub) -> None:
+    answers = await said(web_hub, b"".join(post(line(str(number))) for number in range(20)) + LAST)
+    assert answers.count(b'{"taken":1') == 20 and kept(web_hub) == b"19"
 
 
-async def test_a_body_in_chunks(hub: Hub) -> None:
+async def test_a_body_in_chunks(web_hub: Hub) -> None:
     body = line("chunks")
     request = post(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
-    answers = await said(hub, request + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) + LAST)
-    assert answers.count(b'{"taken":1') == 1 and kept(hub) == b"chunks"
+    answers = await said(web_hub, request + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) + LAST)
+    assert answers.count(b'{"taken":1') == 1 and kept(web_hub) == b"chunks"
 
 
-async def test_connect_is_for_proxies(hub: Hub) -> None:
+async def test_connect_is_for_proxies(web_hub: Hub) -> None:
     first = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    answers = await said(hub, first, b"CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\nx")
+    second = b"CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\nx"
+    answers = await said(web_hub, first, second)
     assert answers.count(b"HTTP/1.1 400") == 1
 
 
-async def test_a_web_socket_that_is_not_there(hub: Hub) -> None:
+async def test_a_web_socket_that_is_not_there(web_hub: Hub) -> None:
     """After a page the connection is the application's, which has none."""
     asks = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: AA==\r\n\r\n"
     first = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     socket = b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\n" + asks
-    answers = await said(hub, first, socket, LAST)
+    answers = await said(web_hub, first, socket, LAST)
     assert [answers.count(code) for code in (b"HTTP/1.1 200", b"HTTP/1.1 404")] == [2, 1]

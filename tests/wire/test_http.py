@@ -176,6 +176,15 @@ def test_very_many_requests_that_ask_for_another_protocol() -> None:
     assert len(list(Requests(HEAD, BODY).feed(one * 5000))) == 5000
 
 
+def test_connect_is_no_request_here() -> None:
+    """Each parser ends it with its head, offers or not."""
+    parts = Requests(HEAD, BODY).feed(b"GET /a HTTP/1.1\r\n\r\nCONNECT h:1 HTTP/1.1\r\n\r\nx")
+    assert next(parts).path == b"/a"
+    with pytest.raises(ProtocolError, match="for proxies") as refused:
+        next(parts)
+    assert refused.value.reply.startswith(b"HTTP/1.1 400 ")
+
+
 def test_a_head() -> None:
     head = (
         b"GET http://h/a/b?x=1#f HTTP/1.1\r\nHost: h\r\nX: 1\r\nx: 2\r\n"

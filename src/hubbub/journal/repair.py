@@ -18,6 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from hubbub.core.clock import Clock
 from hubbub.errors import DirectoryError, JournalError
 from hubbub.journal import files, roll
 from hubbub.journal.content import HEADER_BYTES, UNREADABLE, Content, Header, told
@@ -26,6 +27,7 @@ from hubbub.journal.files import make_folder, write_whole
 from hubbub.journal.frame import Frame
 from hubbub.journal.healing import choose, diagnose, heal, replace, set_aside, whole_snapshot
 from hubbub.journal.lock import Lock, holder
+from hubbub.journal.righting import Righting
 from hubbub.journal.segments import FORMAT, Directory, committed_bytes
 
 
@@ -155,7 +157,7 @@ class _Repair:
         self._do(f"fold the log again, from row {first} on", lambda: self._fold_anew(first))
 
     def _fold_anew(self, first: int) -> None:
-        if not roll.fold_anew(self.directory):
+        if not roll.fold_anew(self.directory, Righting(Clock().stamp())):
             header = Header(first - 1, 0, first - 1, HEADER_BYTES)
             write_whole(self.directory.snapshot(first - 1), header.encode())
 

@@ -116,7 +116,7 @@ def fold(directory: Directory, base: int, righting: Righting = AS_WRITTEN) -> bo
     return directory.snapshots()[-2:] == [before, last]
 
 
-def fold_anew(directory: Directory) -> int:
+def fold_anew(directory: Directory, righting: Righting) -> int:
     """Write a snapshot from nothing but the finished segments, compressed ones too; return its seq,
     0 if there is none. What was before the first of them is not in it.
     """
@@ -127,12 +127,12 @@ def fold_anew(directory: Directory) -> int:
                 content = stack.enter_context(Content(directory.segment(first)))
                 segments.append(Source(content, content.rows_frames(following)))
         filled = [source for source in segments if source.frames]
-        return _fold(directory, 0, [], filled) if filled else 0
+        return _fold(directory, 0, [], filled, righting) if filled else 0
 
 
 def _fold(
     directory: Directory, before: int, snapshot: list[Source], segments: list[Source],
-    righting: Righting = AS_WRITTEN,
+    righting: Righting,
 ) -> int:  # fmt: skip
     state = State()
     for source in snapshot:

@@ -114,7 +114,6 @@ class Node:
         self.dialers: list[Dialer] = []
         self.deadlines: Deadlines[Socket] = Deadlines()
         self.most_connections = CLIENTS
-        self.congested = False
         self.web: WebApplication | None = None
         self.broker = Broker(self.clock, Log(self.clock), "none")
         self.strangers = Strangers(STRANGERS, self.broker.metrics)
@@ -467,13 +466,20 @@ class Node:
             sock.held = True
             self._held_back.add(sock)
 
+    @property
+    def congested(self) -> bool:
+        """Whether so much waits for the disk that publishers do, too."""
+        return self.turn.congested
+
     def crowded(self, publishes: bool) -> bool:
         """Whether who is heard now must wait for the disk: who publishes first, then everybody.
 
         Who only pings or reads is not held up by those who flood.
         """
+        if not self.congested:
+            return False
         waits = self.journal.pending_bytes if self.journal is not None else 0
-        return self.congested and (publishes or waits > FLOODED_BYTES)
+        return publishes or waits > FLOODED_BYTES
 
     def _measure_congestion(self, journal: Journal) -> None:
         if journal.room.unseen < 0:
@@ -481,7 +487,7 @@ class Node:
         congested = journal.pending_bytes > CONGESTED_BYTES or journal.waits_for_room()
         if congested and not self.congested:
             self._tell_slow(journal)
-        self.congested = self.turn.congested = journal.behind = congested
+        self.turn.congested = journal.behind = congested
         if not self.congested and self._held_back:
             held, self._held_back = self._held_back, set()
             for sock in held:

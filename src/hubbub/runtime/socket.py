@@ -83,7 +83,6 @@ class Host(typing.Protocol):
     rates: Rates
     arrivals: Arrivals
     most_connections: int
-    congested: bool
     turn: Turn
 
     def schedule(self) -> None: ...
@@ -200,7 +199,7 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
             self._pause()
         if self.received - self.weighed > WEIGHED_BYTES:
             self._weigh()
-        if self.hub.congested and self.hub.crowded(published):
+        if self.hub.crowded(published):
             self.hub.hold_back(self)
 
     def data_received(self, data: bytes) -> None:

@@ -2,7 +2,8 @@
 
 A server may ignore what a client offers (RFC 9110, 7.8); Java's default client and `curl --http2`
 always do. To the parser such a request ends with its head: uvicorn would answer it as if it had no
-body, and take the body for the next request. So its head is parsed again without the offer.
+body, and take the body for the next request. So its head is parsed again without the offer, as
+`wire.http` does for message-switch.
 
 Made by `app`, for each connection of the web application. Never upgrades anything itself.
 """
@@ -12,7 +13,8 @@ from __future__ import annotations
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-_NO_CONNECT = "CONNECT is for proxies, and this is none"
+from hubbub.errors import ProtocolError
+from hubbub.wire.http import without_offer
 
 
 class Offered(HttpToolsProtocol):
@@ -20,34 +22,33 @@ class Offered(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
-        while data:
-            try:
-                data = self._fed(data)
-            except httptools.HttpParserError:
-                self.send_400_response("Invalid HTTP request received.")
-                return
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = self._step(rest)
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+        except ProtocolError as error:
+            self.send_400_response(error.reason)
 
-    def _fed(self, data: bytes) -> bytes:
-        """Parse it; return what is left behind the head of a request that offered something."""
+    def _step(self, data: memoryview) -> memoryview:
+        """Parse up to the end, or to that of a head which offers something."""
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            if self._should_upgrade():
-                self.handle_websocket_upgrade()
-            elif self.parser.get_method() == b"CONNECT":
-                self.send_400_response(_NO_CONNECT)
-            else:
-                return self._head_without_offer() + data[upgrade.args[0] :]
-        return b""
+            if not self._should_upgrade():
+                self._hear_again()
+                return data[upgrade.args[0] :]
+            self.handle_websocket_upgrade()
+        return data[:0]
 
-    def _head_without_offer(self) -> bytes:
-        lines = [b"%b %b HTTP/%b" % (
-            self.parser.get_method(), self.url, self.parser.get_http_version().encode()
-        )]  # fmt: skip
-        lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+    def _hear_again(self) -> None:
+        method, version = self.parser.get_method().decode(), self.parser.get_http_version()
+        headers = ((key.decode("latin-1"), text.decode("latin-1")) for key, text in self.headers)
+        head = without_offer(method, self.url.decode("latin-1"), version, headers)
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        return b"\r\n".join([*lines, b"", b""])
+        self.parser.feed_data(head)
 
     def _is_heard_again(self) -> bool:
         return bool(self.parser.should_upgrade()) and not self._should_upgrade()

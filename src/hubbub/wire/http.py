@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import string
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import httptools
@@ -163,6 +163,8 @@ class Requests:
         try:
             while rest:
                 rest = self._step(rest)
+        except ProtocolError as error:
+            return error
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
             return cause if isinstance(cause, ProtocolError) else bad_request(str(error))
@@ -188,10 +190,10 @@ class Requests:
         next request, it is parsed again as if it had not asked.
         """
         request = self._complete.pop()
-        lines = [f"{request.method} {request.target.decode('latin-1')} HTTP/{request.version}"]
-        lines += [f"{key}: {text}" for key, text in request.headers.items() if key != "upgrade"]
+        target = request.target.decode("latin-1")
+        head = without_offer(request.method, target, request.version, request.headers.items())
         self._parser = httptools.HttpRequestParser(self)
-        self._parser.feed_data("\r\n".join([*lines, "", ""]).encode("latin-1"))
+        self._parser.feed_data(head)
         return rest
 
     def _head_too_large(self) -> ProtocolError:
@@ -413,3 +415,16 @@ _BAD_REQUEST: Final = response(400, b"", close=True)
 
 def bad_request(reason: str) -> ProtocolError:
     return ProtocolError(f"not a valid HTTP request: {reason}", _BAD_REQUEST)
+
+
+def without_offer(
+    method: str, target: str, version: str, headers: Iterable[tuple[str, str]]
+) -> bytes:
+    """The head of a request again, but for the other protocol that it offers: to the parser it ends
+    with its head. ProtocolError for CONNECT, to which that is so whatever its headers are.
+    """
+    if method == "CONNECT":
+        raise bad_request("CONNECT is for proxies, and this is none")
+    lines = [f"{method} {target} HTTP/{version}"]
+    lines += [f"{key}: {text}" for key, text in headers if key != "upgrade"]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")

@@ -419,7 +419,7 @@ def message_id(queue: str, number: int) -> bytes:
 
 def sent(queue: str, number: int) -> bytes:
     """The answer to a message that was queued."""
-    return b"".join((b"[[", quoted_name(queue), b",", str(number).encode(), b"]]"))
+    return b"[" + message_id(queue, number) + b"]"
 
 
 NOT_SENT: Final = b"[]"
