@@ -676,3 +676,23 @@ async def test_who_leaves_over_websocket_may_answer_the_close(
         while leaving:
             await asyncio.sleep(0.01)
     assert ("mqtt", "leaver") not in hub.broker.sessions
+
+
+async def test_who_leaves_without_waiting_is_gone(
+    hub: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Our Close frame is answered with a reset: nothing waits for more, and nothing broke."""
+    host = str(hub.listeners[0].address)
+    before = hub.listeners[0].connections
+    peer = await Peer.dial(hub)
+    more = "Sec-WebSocket-Protocol: mqtt\r\n"
+    await peer.say(WEBSOCKET.format(path="/mqtt", host=host, more=more).encode())
+    await peer.head()
+    await peer.say(masked_frame(codec.connect(b"leaver", True, 0)))
+    await peer.hear(6)
+    peer.writer.write(masked_frame(b"\xe0\0"))
+    peer.writer.close()
+    async with asyncio.timeout(20):
+        while hub.listeners[0].connections > before or hub.listeners[0].leaving.transports:
+            await asyncio.sleep(0.01)
+    assert not reasons(caplog).count("broke")

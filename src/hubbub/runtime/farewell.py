@@ -120,10 +120,14 @@ class Farewell(asyncio.Protocol):
         self._transport = transport
         self._leaving = leaving
         leaving.transports.add(transport)
-        transport.set_protocol(self)
-        transport.write_eof()
-        transport.resume_reading()
         self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.abort)
+        transport.set_protocol(self)
+        try:
+            transport.write_eof()
+        except OSError:  # the peer has reset it meanwhile
+            transport.abort()
+            return
+        transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
         """Discarded."""
