@@ -234,6 +234,21 @@ def test_very_many_barriers_are_let_go_in_one_pass() -> None:
     assert time.process_time() - begun < 1.0, "it was 5 s when each looked at all behind it"
 
 
+def test_what_waits_for_one_row_is_few_pieces() -> None:
+    """Each answer of thousands behind one new name was let go by itself, all in one turn."""
+    desk, count = Desk(), 20_000
+    desk.row()
+    for number in range(count):
+        desk.link.hold(b"x", barrier=number % 2 == 1)
+    for _ in range(count):
+        desk.link.write(b"y")
+    assert len(desk.link.held or ()) < count // 1000 and desk.link.held_bytes == 2 * count
+    assert desk.tick() == b""
+    desk.log.sync()
+    assert desk.tick() == b"x" * count + b"y" * count
+    assert desk.link.barriers == desk.link.held_bytes == 0
+
+
 def test_what_is_held_for_an_earlier_row_waits_for_no_later_one_and_keeps_its_place() -> None:
     desk = Desk()
     desk.row()

@@ -27,6 +27,10 @@ PIECES: Final = 512
 # The level of what was merely written, and waits for a barrier only.
 _PASSING: Final = 0
 
+# Short ones that wait for one row become one piece of at most so many bytes: 32,000 answers behind
+# one new name were let go in one turn of 15 ms.
+_JOINED: Final = 4096
+
 # Something held: for which row it waits, at which level, the bytes, whether it is a barrier.
 Held = tuple[int, int, bytes, bool]
 
@@ -125,10 +129,23 @@ class Link:
         else:
             if self.held is None:
                 self.held = deque()
-            self.held.append((position, level, data, barrier))
+            if not (self.held and self._join(self.held, position, level, data, barrier)):
+                self.held.append((position, level, data, barrier))
+                self.barriers += barrier
         self.held_bytes += len(data)
         if self.held_bytes > LINK_BYTES:
             self.choked = True
+
+    def _join(
+        self, held: deque[Held], position: int, level: int, data: bytes, barrier: bool
+    ) -> bool:
+        """Add it to the last one, if both are to leave at the same time."""
+        row, its_level, before, blocks = held[-1]
+        if position != row or level != its_level or len(before) + len(data) > _JOINED:
+            return False
+        held[-1] = (row, level, before + data, barrier or blocks)
+        self.barriers += barrier and not blocks
+        return True
 
     def hold(self, data: bytes, barrier: bool = False, level: int = 0, upto: int = 0) -> None:
         """`upto`: the last row that it waits for, 0 for the last one made so far."""
@@ -144,8 +161,6 @@ class Link:
         if not self.held and self.aside is None:
             self.outgoing.holding.append(self)
         self._keep(position, level, data, barrier)
-        if barrier and self.aside is None:
-            self.barriers += 1
 
     def shut(self) -> None:
         """From now on everything stays aside but what may pass, until `reopen`."""
@@ -187,8 +202,9 @@ class Link:
 
     def release(self) -> bool:
         """Let go what waited for rows that are safe now; False while something still waits."""
-        held, safe, barriers = self.held, self.outgoing.log.safe, self.barriers
-        while held and held[0][0] <= safe(held[0][1]):
+        held, log, barriers = self.held, self.outgoing.log, self.barriers
+        durable = log.durable
+        while held and (held[0][0] <= durable or held[0][0] <= log.safe(held[0][1])):
             _, _, data, barrier = held.popleft()
             self._let_go(data)
             self.barriers -= barrier

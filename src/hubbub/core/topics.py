@@ -81,6 +81,8 @@ def is_well_formed(topic_filter: str) -> bool:
     """Whether it is a filter, of any number of levels."""
     if not is_text(topic_filter):
         return False
+    if not has_wildcard(topic_filter):
+        return True
     levels = topic_filter.split("/")
     last = len(levels) - 1
     for index, level in enumerate(levels):

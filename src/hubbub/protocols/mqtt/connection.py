@@ -65,6 +65,7 @@ from hubbub.schema import RELEASE, name_from_wire
 from hubbub.wire.bytes import Gathering
 
 CONNECT_SECONDS: Final = 10.0  # to send a whole CONNECT after the first byte
+HEAVY: Final = 7  # packets that one counts for, beside itself, which is no message: a SUBSCRIBE
 # States
 NEW: Final = 0  # nothing was said, or the gate thinks about it
 PROVING: Final = 1  # it shows its credentials step by step (5.0, 4.12)
@@ -166,12 +167,13 @@ class MqttConnection(Connection):
                 stop = twofold.answered(session, self._incoming, buf, pos) if plain else pos
                 if stop == pos:
                     self._packet(head, buf[body:end])
+                    looked += HEAVY
                     stop = end
                 pos = stop
                 if pos == n:
                     break
             looked += 1
-            if looked == PACKETS_LOOKED or self._costly:
+            if looked >= PACKETS_LOOKED or self._costly:
                 looked, self._costly, spent = 0, False, self.broker.clock.spent()
                 began = began or spent
                 if spent - began > TURN_SECONDS and pos < n and self.state == CONNECTED:

@@ -19,8 +19,10 @@ class Options(NamedTuple):
 
     def pack(self) -> bytes:
         """As the `subscribe` row keeps it: a JSON object of what is not the default."""
+        if self == NOTHING:
+            return b""
         said = {name: value for name, value in self._asdict().items() if value}
-        return json.dumps(said, separators=(",", ":")).encode() if said else b""
+        return json.dumps(said, separators=(",", ":")).encode()
 
 
 NOTHING: Final = Options()

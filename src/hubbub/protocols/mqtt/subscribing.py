@@ -82,7 +82,9 @@ def subscribe(
 
 def _past_in(properties: codec.Properties | None) -> tuple[str, str]:
     """What the user properties of a SUBSCRIBE say of the past, "" where they say nothing."""
-    said = dict(properties.user) if properties is not None and properties.user else {}
+    if properties is None or not properties.user:
+        return "", ""
+    said = dict(properties.user)
     return name_from_wire(said.get(LAST, b"")), name_from_wire(said.get(SINCE, b""))
 
 
