@@ -39,6 +39,8 @@ HERE: Final = Path(__file__).parent
 START_SECONDS: Final = 60.0  # a hub that takes longer has a problem
 SPARK_SECONDS: Final = 300.0  # the same of Spark, on a slow and busy machine
 STOP_SECONDS: Final = 20.0
+# Of the pipeline: its batch (15), and the first time on a machine Spark's classes (60).
+PIPELINE_SECONDS: Final = 80.0
 LOOK_SECONDS: Final = 1.0
 HEADINGS: Final = 6  # lines of the picture which are no rows, with two tables in a line
 STACKED_HEADINGS: Final = 10  # the same with one table in a line
@@ -68,6 +70,7 @@ class Program:
 
     def __init__(self, name: str, logs: Path, *command: str) -> None:
         self.name = name
+        self.patience = PIPELINE_SECONDS if name == "pipeline" else STOP_SECONDS
         self.log = logs / f"{name}.log"
         self.process = subprocess.Popen(
             [sys.executable, *command],
@@ -89,11 +92,19 @@ class Program:
     def stop(self) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-            try:
-                self.process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+            if not self._ends(SAY_SECONDS / 2):
+                said = "".join(self.output().splitlines()[-1:])
+                say(f"Waiting for the {self.name} to end. It says: {said}")
+                if not self._ends(self.patience):
+                    self.process.kill()
+                    self.process.wait()
+
+    def _ends(self, seconds: float) -> bool:
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
 
 class Demo:

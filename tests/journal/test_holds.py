@@ -73,6 +73,19 @@ def test_the_command(journal: Path) -> None:
     assert said() == ""
 
 
+def test_two_pipelines_do_not_move_one_hold(journal: Path) -> None:
+    holds.hold(journal, "lake", 2)  # by hand, before there was a pipeline
+    holds.hold(journal, "lake", 3, reader="/a/tables")
+    with pytest.raises(SettingError, match="the pipeline whose tables are /a/tables: give"):
+        holds.hold(journal, "lake", 5, reader="/b/tables")
+    holds.hold(journal, "lake", 4, days=1e-9)  # by hand again: it stays whose it is, and is over
+    assert [(one.seq, one.reader) for one in holds.holds(journal)] == [(4, "/a/tables")]
+    holds.hold(journal, "lake", 5, reader="/b/tables")
+    assert [(one.seq, one.reader) for one in holds.holds(journal)] == [(5, "/b/tables")]
+    holds.release(journal, "lake")
+    holds.hold(journal, "lake", 6, reader="/a/tables")
+
+
 def test_names_and_how_many(tmp_path: Path) -> None:
     for name in ("../x", "", "a b"):
         with pytest.raises(SettingError, match="a name is of"):

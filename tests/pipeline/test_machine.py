@@ -92,6 +92,38 @@ def test_a_python_that_is_killed_ends_nothing(
     assert rows_of(data, "select count(*), count(distinct seq) from readings") == [(2, 2)]
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_a_python_that_plans_and_is_killed_ends_nothing(
+    spark: SparkSession, writer: Writer, tmp_path: Path, there: bool
+) -> None:
+    """Between two looks at the journal, or with a look asked for, which Spark says otherwise."""
+    data, said, stop = tmp_path / "data", list[str](), threading.Event()
+    writer.write(publish(0, "a", b"1"))
+
+    def kill() -> None:
+        try:
+            until(lambda: Layout(data).progress() is not None)
+            planner = planner_of(os.getpid())
+            if there:
+                os.kill(planner, signal.SIGSTOP)
+                time.sleep(3)  # Spark asks each second
+            os.kill(planner, signal.SIGKILL)
+            writer.write(publish(1, "a", b"2"))
+            until(lambda: Layout(data).stands().seq == 2)
+        finally:
+            stop.set()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        pipeline.run(spark, data, stop, every=0.5, notice=said.append)
+    finally:
+        stop.set()
+        killer.join()
+    assert said == ["the Python that plans batches for Spark was killed: out of memory?; once more"]
+    assert rows_of(data, "select count(*), count(distinct seq) from readings") == [(2, 2)]
+
+
 def test_a_java_that_is_killed_is_started_again(
     quick_java: None, writer: Writer, tmp_path: Path
 ) -> None:
@@ -127,3 +159,11 @@ def java_of(process: int) -> int:
     children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     (java,) = (one for one in children if "java" in Path(f"/proc/{one}/comm").read_text())
     return int(java)
+
+
+def planner_of(process: int) -> int:
+    """The Python that plans the newest stream."""
+    tasks = Path(f"/proc/{java_of(process)}/task").glob("*/children")
+    children = [int(one) for task in tasks for one in task.read_text().split()]
+    runner = b"python_streaming_source_runner"
+    return max(one for one in children if runner in Path(f"/proc/{one}/cmdline").read_bytes())

@@ -116,6 +116,8 @@ def test_rows_that_were_lost_are_counted() -> None:
     third = grown(second, 2, 40, "2026-01-02 12:00:01", 19, 0)  # another day, another group
     assert [one.lost for one in (first, second, third)] == [0, 2, 3]
     assert [one.largest for one in (first, second, third)] == [500, 500, 500]
+    assert grown(None, 0, 10, "2026-01-01 12:00:00", 8, start=0).lost == 2  # went in mid-read
+    assert grown(None, 0, 10, "2026-01-01 12:00:00", 3, start=7).lost == 0
 
 
 def test_where_a_plan_of_sparks_ends() -> None:

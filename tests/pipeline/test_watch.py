@@ -59,7 +59,7 @@ async def test_the_hub_shows_what_the_pipeline_said(writer: Writer, tmp_path: Pa
         watch.report(REPORT)
         assert (watch.said()["state"], watch.said()["behind_rows"]) == ("behind", 1)
         raise OSError("the disk is gone")
-    assert [line.partition(":")[0] for line in told] == ["the tables fall behind"]
+    assert told == []  # it began with rows that were old, and has fewer to do
     writer.close()
     [said] = await shown(data)
     assert (said["name"], said["state"], said["seq"]) == ("tables", "failed", 1)
@@ -70,6 +70,41 @@ async def test_the_hub_shows_what_the_pipeline_said(writer: Writer, tmp_path: Pa
         {"name": "messages", "seconds": 0.25},
         {"name": "readings", "seconds": 0.125, "files": 1, "bytes": 5},
     ]
+
+
+def test_who_falls_behind_is_told_and_who_begins_behind_is_not(
+    writer: Writer, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    writer.write(publish(0, "a"))
+    metrics, watch = watching(tmp_path / "data", told.append)
+    watch.said()
+    metrics.report(REPORT._replace(seq=0))
+    watch.report(REPORT)
+    watch.said()
+    assert told == []
+    writer.write(publish(1, "a"), publish(2, "a"))
+    watch.said()
+    watch.said()
+    assert [line.partition(":")[0] for line in told] == ["the tables fall behind"]
+    metrics.report(REPORT._replace(seq=3))
+    watch.said()
+    assert told[1:] == ["the tables caught up"]
+    writer.write(publish(3, "a"))  # from nothing at all
+    watch.said()
+    assert len(told) == 3 and told[2].startswith("the tables fall behind: 1 rows wait")
+
+
+def test_who_takes_what_is_there_and_ends_is_told_nothing(writer: Writer, tmp_path: Path) -> None:
+    told: list[str] = []
+    data = tmp_path / "data"
+    metrics = Metrics(Table(str(data)), 0)
+    watch = Watch(Watched(data, str(data / "tables"), True, once=True), metrics, told.append)
+    metrics.report(REPORT._replace(seq=0))
+    watch.report(REPORT)
+    watch.said()
+    writer.write(publish(0, "a"), publish(1, "a"))
+    assert watch.said()["behind_rows"] == 2 and told == []
 
 
 async def test_one_that_is_killed_is_silent_and_what_is_no_state_is_not_shown(

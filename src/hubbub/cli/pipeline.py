@@ -181,7 +181,7 @@ def run(
     _check(data, to, source, hold, days)
     counted = _counted(metrics, source, data, to)
     if hold:
-        _hold(source, Path(data), hold, counted)
+        _hold(source, Path(data), hold, counted, _reader(data, to))
     publish = _publisher(publish_to or hub, token_file).alerts if said.alert else None
     more = {
         "every": every, "skip_lost": skip_lost, "rules": said, "publish": publish, "only": names,
@@ -254,8 +254,8 @@ def _follow(
     print("Spark runs; its first batch takes longer than the others.", flush=True)
     here = wanted.pipeline["source"].here(Path(data))
     with (
-        _Progress(counted, here, wanted.hold) as progress,
-        _watch(data, to, here, ui, counted, progress),
+        _Progress(counted, _holding(here, wanted)) as progress,
+        _watch(wanted, here, ui, progress),
     ):
         pipeline.run(
             spark, data, stop, progress.report, once=wanted.once, to=to, notice=progress.notice,
@@ -319,17 +319,15 @@ def _publisher(url: str, token_file: str) -> Publisher:
     return Publisher(history.hub_at(history.source_at(url, token_file)))
 
 
-def _watch(
-    data: str, to: str, here: Path | None, ui: str, metrics: Metrics, shown: _Progress
-) -> Watch:
+def _watch(wanted: _Wanted, here: Path | None, ui: str, shown: _Progress) -> Watch:
     """What the hub shows lies beside its journal, if that is `here`."""
     from hubbub.pipeline.layout import Layout
     from hubbub.pipeline.watch import Watch, Watched
 
-    layout = Layout(data)
+    layout, to = Layout(wanted.data), wanted.to
     beside = (here or layout.data).absolute()
-    of = Watched(beside, to or str(layout.root), not to, ui)
-    shown.watch = Watch(of, metrics, shown.say)
+    of = Watched(beside, to or str(layout.root), not to, ui, wanted.once)
+    shown.watch = Watch(of, wanted.counted, shown.say)
     return shown.watch
 
 
@@ -347,7 +345,20 @@ def _counted(address: str, source: Source, data: str, to: str) -> Metrics:
     return metrics
 
 
-def _hold(source: Source, data: Path, name: str, counted: Metrics) -> None:
+def _reader(data: str, to: str) -> str:
+    """Whose hold it is: where the tables lie, which no two pipelines write."""
+    return to or str(Path(data, "tables").resolve())
+
+
+def _holding(here: Path | None, wanted: _Wanted) -> Callable[[int], None] | None:
+    """What moves the hold on; None where there is none."""
+    if not wanted.hold or here is None:
+        return None
+    reader = _reader(wanted.data, wanted.to)
+    return lambda seq: holds.hold(here, wanted.hold, seq, reader=reader)
+
+
+def _hold(source: Source, data: Path, name: str, counted: Metrics, reader: str) -> None:
     """From now on, and not from the first batch: rows may become old while Spark starts.
 
     Where only Spark knows how far the tables stand, what was said before is as good.
@@ -355,8 +366,8 @@ def _hold(source: Source, data: Path, name: str, counted: Metrics) -> None:
     here = source.here(data)
     seq = counted.numbers(look=False).get("seq")
     assert here is not None, "it was checked"
-    if seq is not None or name not in {one.name for one in holds.holds(here)}:
-        holds.hold(here, name, int(seq or 0))
+    known = {one.name: one.seq for one in holds.holds(here)}
+    holds.hold(here, name, int(seq) if seq is not None else known.get(name, 0), reader=reader)
 
 
 def _named(catalog: str, config: str) -> Named:
@@ -432,10 +443,9 @@ def _patient(stop: threading.Event, seconds: float) -> _Handler:
 class _Progress:
     """Shows what the pipeline does: one picture in a terminal, else a line a batch."""
 
-    def __init__(self, metrics: Metrics, journal: Path | None = None, hold: str = "") -> None:
+    def __init__(self, metrics: Metrics, hold: Callable[[int], None] | None = None) -> None:
         self._metrics = metrics
-        self._journal = journal  # which waits for `hold`
-        self._name = hold  # "" = it does not
+        self._hold = hold  # is told the last row of each batch
         self.watch: Watch | None = None
         self._console = Console()
         self._reports: deque[Report] = deque(maxlen=_SHOWN)
@@ -466,8 +476,8 @@ class _Progress:
     def report(self, report: Report) -> None:
         self._reports.append(report)
         self._metrics.report(report)
-        if self._name and self._journal is not None:
-            holds.hold(self._journal, self._name, report.seq)
+        if self._hold is not None:
+            self._hold(report.seq)
         if self.watch is not None:
             self.watch.report(report)
         if self._live is not None:

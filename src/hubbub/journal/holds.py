@@ -1,11 +1,12 @@
 """Readers that retention waits for: `hubbub journal hold NAME`.
 
-    DIR/holds/NAME.json    {"seq": 4711, "time": 1795364407.5, "days": 7.0}
+    DIR/holds/NAME.json    {"seq": 4711, "time": 1795364407.5, "days": 7.0, "reader": "/x/tables"}
 
-Rows after `seq` are not removed for their age, until the reader has moved its hold on, or has not
-for so many days: who went away for good must not fill the disk. `journal.retain_bytes` holds
-whatever anybody holds. `roll` looks here when it removes; the command line, and `hubbub pipeline
-run --hold`, write. Knows no other file of the journal.
+`reader` is whose it is, if that is a pipeline: two would move each other's. Rows after `seq` are
+not removed for their age, until the reader has moved its hold on, or has not for so many days: who
+went away for good must not fill the disk. `journal.retain_bytes` holds whatever anybody holds.
+`roll` looks here when it removes; the command line, and `hubbub pipeline run --hold`, write. Knows
+no other file of the journal.
 """
 
 from __future__ import annotations
@@ -27,12 +28,16 @@ _DAY: Final = 86_400.0
 
 
 class Hold(NamedTuple):
-    """Who read up to which row, when that was said, and for how many days it counts."""
+    """Who read up to which row, when that was said, and for how many days it counts.
+
+    `reader`: where the tables of a pipeline are that moves it on; "" = moved by hand so far.
+    """
 
     name: str
     seq: int
     time: float
     days: float
+    reader: str = ""
 
     def over(self) -> bool:
         return time.time() - self.time > self.days * _DAY
@@ -44,9 +49,8 @@ def holds(directory: Path) -> list[Hold]:
     for file in sorted((directory / PLACE).glob("*.json"))[:MOST]:
         with suppress(OSError, ValueError, TypeError, KeyError):
             said = json.loads(file.read_text())
-            found.append(
-                Hold(file.stem, int(said["seq"]), float(said["time"]), float(said["days"]))
-            )
+            seq, time, days = int(said["seq"]), float(said["time"]), float(said["days"])
+            found.append(Hold(file.stem, seq, time, days, str(said.get("reader", ""))))
     return found
 
 
@@ -55,17 +59,28 @@ def held(directory: Path) -> int | None:
     return min((one.seq for one in holds(directory) if not one.over()), default=None)
 
 
-def hold(directory: Path, name: str, seq: int, days: float | None = None) -> None:
+def hold(
+    directory: Path, name: str, seq: int, days: float | None = None, reader: str = ""
+) -> None:
     """Let retention wait for `name`, who has read up to `seq`. `days`: None = as was said before.
 
-    Raises SettingError for a name that cannot be or one too many, DirectoryError if it cannot be
-    written.
+    `reader` is noted, and nobody of another one moves the hold while it counts; "" = by hand.
+    Raises SettingError for that, for a name that cannot be or one too many, DirectoryError if it
+    cannot be written.
     """
     file = _file(directory, name)
-    known = {one.name: one.days for one in holds(directory)}
+    known = {one.name: one for one in holds(directory)}
     if name not in known and len(known) >= MOST:
         raise SettingError(f"{MOST} readers hold {directory}: release one of them first")
-    said = {"seq": seq, "time": time.time(), "days": days or known.get(name, DAYS)}
+    before = known.get(name, Hold(name, 0, 0.0, DAYS))
+    if reader and before.reader not in ("", reader) and not before.over():
+        raise SettingError(
+            f"the hold {name!r} is moved on by the pipeline whose tables are {before.reader}: give "
+            f"this one another name, or, if that one is no more, `hubbub journal hold {name} "
+            "--release`"
+        )
+    said: dict[str, object] = {"seq": seq, "time": time.time(), "days": days or before.days}
+    said |= {"reader": reader or before.reader} if reader or before.reader else {}
     fresh = file.with_suffix(f".{os.getpid()}.tmp")
     try:
         file.parent.mkdir(exist_ok=True)

@@ -136,6 +136,7 @@ class Batches:
         self._query = ""
         self._events = f"{_bits(self._made, work.rules)} AS events"
         self.before = work.place.progress()
+        self._start = work.journal.first() - 1 if self.before is None else None
         self._begun = False
         self._looked = time.monotonic()
         self._took: dict[str, float] = {}
@@ -199,7 +200,7 @@ class Batches:
 
     def _grown(self, counted: Counted, batch: int) -> Progress:
         seq, until, rows = counted.seq, counted.until, counted.rows
-        return grown(self.before, batch, seq, until, rows, counted.largest)
+        return grown(self.before, batch, seq, until, rows, counted.largest, self._start)
 
     def _say(self, progress: Progress, counted: Counted, lost: int, seconds: float) -> None:
         work, seq = self.work, progress.seq

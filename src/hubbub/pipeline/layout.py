@@ -61,11 +61,14 @@ class Progress(NamedTuple):
 
 
 def grown(
-    before: Progress | None, batch: int, seq: int, time: str, rows: int, largest: int = 0
+    before: Progress | None, batch: int, seq: int, time: str, rows: int, largest: int = 0,
+    start: int | None = None,
 ) -> Progress:
-    """What `batch` makes of the progress before it."""
+    """What `batch` makes of the progress before it. `start`: the row before the first of all, by
+    which the first batch sees what went while it was read."""
     if before is None:
-        return Progress(batch, seq, time, batch, time, rows, 0, largest)
+        lost = max(seq - start - rows, 0) if start is not None else 0
+        return Progress(batch, seq, time, batch, time, rows, lost, largest)
     lost = before.lost + max(seq - before.seq - rows, 0)
     largest = max(before.largest, largest)
     if before.rows >= GROUP_ROWS or before.since[:10] != time[:10]:

@@ -68,6 +68,8 @@ PLANS_ONLY: Final = {JAVA: "-XX:TieredStopAtLevel=1"}  # where Java sees no row 
 ENDED: Final = "Spark's process ended"
 LATE: Final = "Python worker failed to connect back"  # ten seconds after it was started
 CRASHED: Final = "Python worker exited unexpectedly"  # killed, by the kernel if by nobody else
+# What Spark says when the Python that plans its stream is gone: what its socket said, or nothing.
+PLANNER: Final = re.compile(r"(Broken pipe|Connection reset)$|.*with exception: +SQLSTATE", re.M)
 NAMES: Final = tuple(table.name for table in ALL)
 
 # What Spark says of the machine, and what to do: no batch is to blame for it.
@@ -270,8 +272,8 @@ def _followed(spark: SparkSession, work: Work, query: _Query, stop: threading.Ev
         if stop.is_set():
             return True
         at_work = batches is not None and batches.error is not None
-        if LATE in str(error) and work.trials.late(at_work):
-            work.notice("a Python that Spark started was not ready within ten seconds; once more")
+        if (said := _by_chance(error, at_work)) and work.trials.late(at_work):
+            work.notice(f"{said}; once more")
             return False
         reason = _blamed(error, batches)
         work.trials.fails(reason)
@@ -379,10 +381,22 @@ def _let_end(query: StreamingQuery, batches: Batches) -> None:
     batches.look()
 
 
+def _by_chance(error: Exception, at_work: bool) -> str:
+    """What failed by no fault of a batch, and may go well the next time; "" = nothing."""
+    if LATE in str(error):
+        return "a Python that Spark started was not ready within ten seconds"
+    if not at_work and PLANNER.match(str(error)) and not is_remote() and not died():
+        return "the Python that plans batches for Spark was killed: out of memory?"
+    return ""
+
+
 def _blamed(error: Exception, batches: Batches | None) -> str:
     """What a batch failed with, if the batch is to blame. Raises what is for the user."""
     if died():
         return f"{ENDED}: out of memory?"
+    if chance := _by_chance(error, batches is not None and batches.error is not None):
+        if LATE not in str(error):
+            raise JournalError(f"{chance} It goes on from the last whole batch") from error
     said = said_by(error)
     inner = batches.error if batches is not None else None
     for words, advice in _ADVICE.items():

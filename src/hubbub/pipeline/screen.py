@@ -227,8 +227,8 @@ def _readings(rows: list[Row], counts: dict[str, int]) -> Table:
 
 
 def _traffic(rows: list[Row], counts: dict[str, int]) -> Table:
-    title = f"traffic by topic and minute: {counts['traffic']:,} rows, "
-    title += f"{counts['traffic_open']:,} open until their minute is over"
+    title = f"traffic by topic and minute: {counts['traffic']:,} rows"
+    title += _waiting(counts["traffic_open"], "open until their minute is over")
     table = _table(title, "minute", "topic", "messages>", "bytes>", "")
     for row in rows:
         minute = row["minute"].strftime("%H:%M")
@@ -239,14 +239,18 @@ def _traffic(rows: list[Row], counts: dict[str, int]) -> Table:
 
 def _calls(view: View, rows: int) -> Table:
     mean = "" if view.latency_ms is None else f", mean {view.latency_ms:.1f} ms"
-    title = f"calls: {view.counts['calls']:,} rows{mean}, "
-    title += f"{view.counts['calls_open']:,} open until they are answered"
+    title = f"calls: {view.counts['calls']:,} rows{mean}"
+    title += _waiting(view.counts["calls_open"], "without an answer yet")
     table = _table(title, "asked", "queue", "caller", "answered by", "ms>", "status")
     for row in view.calls[:rows]:
         latency = "" if row["latency_ms"] is None else f"{row['latency_ms']:.1f}"
         names = map(_cell, (row["queue"], row["caller"], row["responder"] or ""))
         table.add_row(_clock(row["asked"]), *names, latency, row["status"])
     return table
+
+
+def _waiting(rows: int, what: str) -> str:
+    return f", {rows:,} {what}" if rows else ""
 
 
 def _number(value: float) -> str:

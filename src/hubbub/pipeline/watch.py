@@ -40,17 +40,23 @@ _MICRO: Final = 1_000_000
 class Watched(NamedTuple):
     """Which pipeline it is. `data`: where its file goes, of which the hub there is asked.
 
-    `tables`: a directory, if that is `local`, or a URL. `ui`: Spark's own pages.
+    `tables`: a directory, if that is `local`, or a URL. `ui`: Spark's own pages. `once`: it takes
+    what is there, however old that is, and ends.
     """
 
     data: Path
     tables: str
     local: bool
     ui: str = ""
+    once: bool = False
 
 
 class Watch:
-    """Writes the file, from `with` on to its end. `behind` is told in a line if that changes."""
+    """Writes the file, from `with` on to its end.
+
+    `behind` is told in a line when the tables fall behind: they had caught up, or more rows wait
+    than at the start. Who starts with the rows of a week has not fallen behind, and catches up.
+    """
 
     def __init__(self, of: Watched, metrics: Metrics, behind: Callable[[str], None]) -> None:
         self._of = of
@@ -61,7 +67,8 @@ class Watch:
         self._plots = Plots(Layout(Path(of.tables).parent) if of.local else None)
         self._error: dict[str, Any] | None = None
         self._state = "running"
-        self._late = False
+        self._told = False
+        self._at_first: float | None = None  # rows that waited, until there were none too old
         self._files: dict[str, dict[str, int]] = {}
         self._counted = -COUNTED
         self._started = _stamp()
@@ -110,9 +117,7 @@ class Watch:
         """The file: see docs/reference/http-api.md, `pipeline`."""
         numbers = self._metrics.numbers()
         late = numbers.get("behind_seconds", 0.0) > LATE
-        if late != self._late and (self._late or self._recent):  # the first takes its time
-            self._late = late
-            self._behind(_behind(numbers, self._rate()) if late else "the tables caught up")
+        self._tell(numbers, late)
         return {
             "name": self.file.stem,
             "state": "behind" if late and self._state == "running" else self._state,
@@ -131,6 +136,21 @@ class Watch:
             "last_error": self._error,
             "plots": self._drawn(numbers.get("behind_seconds")),
         }
+
+    def _tell(self, numbers: dict[str, float], late: bool) -> None:
+        rows = numbers.get("behind_rows", 0.0)
+        if self._at_first is None:
+            self._at_first = rows
+        if not late:
+            self._at_first = 0.0
+        # The first batch takes its time.
+        falls = late and bool(self._recent) and rows > self._at_first and not self._of.once
+        if falls and not self._told:
+            self._told = True
+            self._behind(_behind(numbers, self._rate()))
+        if self._told and not late:
+            self._told = False
+            self._behind("the tables caught up")
 
     def _drawn(self, behind: float | None) -> list[dict[str, Any]]:
         """What cannot be read now, while tables are exchanged, is drawn the next time."""
