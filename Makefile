@@ -3,7 +3,7 @@
 PYTHON ?= python3
 # Two at a time, whole files, because files share hubs and Spark, in the order of tests/conftest.py.
 # Empty runs them one by one.
-PARALLEL ?= --numprocesses 2 --dist loadfile --no-loadscope-reorder
+PARALLEL ?= --numprocesses $(or $(PROCESSES),2) --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -27,6 +27,7 @@ test: .venv/dev ## Check style and types, then run every test; as root it instal
 	@$(MAKE) --no-print-directory --jobs 2 lint build/spark.jsa
 	@$(BIN)/pytest $(PARALLEL) --durations 15
 
+test-fast: PROCESSES ?= 3 # much of it waits
 test-fast: .venv/dev ## Run the tests that need neither Spark nor other servers (under two minutes).
 	@$(BIN)/pytest $(PARALLEL) -m "not spark and not interop and not slow and not soak"
 

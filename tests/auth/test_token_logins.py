@@ -74,6 +74,7 @@ async def ended(peer: Peer) -> tuple[bytes, float]:
     return rest, time.time()
 
 
+@pytest.mark.slow
 async def test_mqtt_until_it_expires(hub: Node) -> None:
     for algorithm in ("EdDSA", "RS256", "HS256"):
         until = int(time.time()) + 2

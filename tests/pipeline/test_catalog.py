@@ -137,6 +137,7 @@ def test_a_catalog_that_comes_later_gets_what_is_there(stage: Stage) -> None:
     assert batches(stranger(stage.layout)) == ["2"]
 
 
+@pytest.mark.slow
 def test_a_merge_is_one_snapshot_and_older_ones_stay_readable(stage: Stage) -> None:
     now = [stage.whole(number) for number in range(30)][-1]
     before = stranger(stage.layout).current_snapshot()
@@ -151,6 +152,7 @@ def test_a_merge_is_one_snapshot_and_older_ones_stay_readable(stage: Stage) -> N
     assert numbers(table, first.snapshot_id) == [*range(10 * (1 + int(batches(table)[0])))]
 
 
+@pytest.mark.slow
 def test_snapshots_expire_and_with_them_the_files_that_only_they_name(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -317,6 +317,7 @@ fields = st.sampled_from(
 likely = st.sampled_from(("bob", "g", "r", "publishClientSend", "a/#", 7, True, "", "\n", "\udcff"))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(
     st.lists(

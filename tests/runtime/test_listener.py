@@ -377,6 +377,7 @@ async def test_mqtt_over_websocket_may_split_packets_over_messages(hub: Node) ->
 PING = codec.PINGREQ_PACKET * 50_000
 
 
+@pytest.mark.slow
 async def test_who_does_not_read_is_not_read_from(
     hub: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,8 @@ from tests.certificates import Authority
 from tests.client.smq.here import until
 from tests.protocols.smq.device import HEAD
 
+pytestmark = pytest.mark.slow  # rates are seconds that pass
+
 SHORT = codec.publish(b"t", b"x" * 20, 0)
 UPGRADE = (
     b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

@@ -83,6 +83,7 @@ def test_kinds_and_topics_hold_together() -> None:
     assert Choice("send").among([b"b"]), "kinds are not listed"
 
 
+@pytest.mark.slow
 def test_segments_that_have_no_wanted_topic_are_not_read(tmp_path: Path) -> None:
     durable: queue.SimpleQueue[int] = queue.SimpleQueue()
     journal = Journal(tmp_path, Clock(), "os", durable.put, 2000)

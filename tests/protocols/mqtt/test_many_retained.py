@@ -10,6 +10,8 @@ from hubbub.core.retained import SLICE
 from hubbub.protocols.mqtt import codec
 from tests.protocols.mqtt.conversation import Device, Stage
 
+pytestmark = pytest.mark.slow  # to fill it
+
 COUNT = 100_000
 PAYLOAD = b"x" * 64
 

@@ -515,6 +515,7 @@ def test_unobserve_by_the_only_observer_leaves_the_subscribers_alone(hub: Hub) -
     assert b.hear() == []
 
 
+@pytest.mark.slow
 def test_one_observer_of_ten_thousand_clients_hears_of_each_once_when_they_go(hub: Hub) -> None:
     """In linear time: a fifth of a second here; benchmarks/smq.py measures it over sockets."""
     watcher = hub.device(b"watcher")
