@@ -20,30 +20,26 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from hubbub.cluster import frames
+from hubbub.cluster import frames, taking
 from hubbub.cluster.engine import Engine
-from hubbub.cluster.keeping import PROTOCOL, lasts, passing
-from hubbub.cluster.node import Crossing, FarRights, Node, Phantom, messages_of
+from hubbub.cluster.keeping import PROTOCOL, lasts
+from hubbub.cluster.node import Crossing, FarRights, Node, Phantom
 from hubbub.cluster.report import report
 from hubbub.cluster.retained import Stamps
+from hubbub.cluster.taking import STAYS
 from hubbub.core.broker import Broker
 from hubbub.core.hooks import Hooks
 from hubbub.core.limits import (
     CLUSTER_BEAT_SECONDS,
     CLUSTER_CLOCK_SECONDS,
     CLUSTER_DEAD_SECONDS,
-    CLUSTER_FEED,
     CLUSTER_RECORD_BYTES,
     LINK_CHOKED,
 )
-from hubbub.core.message import SPELLED, Message, Run
-from hubbub.core.route import Route
+from hubbub.core.message import Run
 from hubbub.core.session import FOR_EVER, Session, SessionState, Silent, Subscription
-from hubbub.core.topics import CLIENT, DELAYED, OWN, QUEUE, SHARE, SYSTEM, has_wildcard, is_text
+from hubbub.core.topics import CLIENT, OWN, SHARE, has_wildcard
 from hubbub.schema import name_from_wire, name_to_wire
-
-# Names that mean something at the node where they are said: commands above all never cross.
-STAYS: Final = (SYSTEM, QUEUE, DELAYED, SHARE, "$hub/", "$CONTROL")
 
 LOST: Final = "frames lost between nodes"
 
@@ -378,7 +374,7 @@ class Membership(Hooks):
                 self.broker.end(self.away.pop(name))
         self.relieve()
         for node in self.nodes.values():
-            self._feed(node)
+            taking.feed(self, node)
             if node.keeping is not None:
                 node.keeping.pump()  # what was said while the engine was down
             if node.declined and not self.broker.no_room:
@@ -539,105 +535,6 @@ class Membership(Hooks):
                 raise frames.Foreign("a part within a part")
             self._take(node, inner)
 
-    # Messages from there
-
-    def _said_there(self, node: Node, said: frames.Said) -> None:
-        topic = name_from_wire(said.topic)
-        if topic == f"{CLIENT}{self.number}":
-            topic = f"{CLIENT}{self.broker.itself.number}"
-        if topic.startswith(STAYS) or topic in self.broker.controls or not is_text(topic):
-            raise frames.Foreign(f"messages to {topic[:80]!r}, which does not cross")
-        if said.count != len(said.rests) and (said.rests or len(said.payloads) % said.count):
-            raise frames.Foreign(f"{said.count} messages that are not so many")
-        if said.group:
-            said.retain = False  # it is kept by what goes to all nodes
-        if said.again and not node.settled():
-            node.missed = True  # what is on its way there may be newer
-            return
-        if said.retain and not self._keeps(said, topic):
-            if said.again:
-                return
-            said.retain = False
-        sender = self._sender(node, said)
-        self.messages_in += said.count
-        encoding = SPELLED if said.rests else self.crossing
-        route = self._route(said, topic, sender)
-        run = Run(sender, route, said.qos, said.count, encoding, said.payloads, said.retain)
-        if said.rests:
-            run.replace(messages_of(said, topic))
-        if run.route.takes:
-            self.broker.publish(run)
-
-    def _kept_there(self, node: Node, kept: frames.Kept) -> None:
-        """The next one is taken, whatever becomes of it: nobody would have it after a refusal."""
-        latest = self.broker.clock.stamp() + CLUSTER_CLOCK_SECONDS * 1_000_000
-        if kept.number > latest:
-            raise frames.Foreign(f"a kept message of the number {kept.number}, which is to come")
-        if self.broker.no_room:  # it would be dropped where it is to stay
-            node.declined = True
-            return
-        node.receipt = True
-        if kept.previous <= node.took < kept.number:
-            node.took = kept.number
-            self._said_there(node, kept.said)
-
-    def _taken_there(self, node: Node, record: frames.Taken) -> None:
-        if node.keeping is not None:
-            node.keeping.taken(record.number)
-        if node.missed and node.settled():
-            node.missed = False
-            node.ask()
-
-    def _sender(self, node: Node, said: frames.Said) -> Session:
-        phantom = node.clients.get(said.sender) if said.sender else None
-        if phantom is None:  # an HTTP request, a client that is gone
-            client = name_from_wire(said.client)
-            phantom = Phantom(said.protocol, client, self.rights, said.sender)
-        phantom.asks_by_number = said.asks
-        return phantom
-
-    def _route(self, said: frames.Said, topic: str, sender: Session) -> Route:
-        if not said.group:
-            route = self.broker.route(sender, topic)
-            return route if not said.again else passing(route)
-        group = self.broker.groups.by_filter.get(name_from_wire(said.group))
-        route = Route(topic, self.broker.age)
-        route.record = self.broker.record == "all"
-        if group is not None:
-            route.subscriptions, route.shared = [group.entrance], group.lasts()
-        return route
-
-    def _keeps(self, said: frames.Said, topic: str) -> bool:
-        """Whether it is the last one of its name; then its stamp goes with it."""
-        stamp = said.stamp, said.node
-        if not said.rests or stamp <= self.stamps.of(topic):
-            return False
-        cleared = not said.rests[-1].payload
-        known = said.again and self.stamps.has(topic, said.rests[-1].payload)
-        self.stamps.keep(topic, stamp, cleared)
-        if known:
-            return False  # this node's own, from before a start
-        return not (cleared and said.again and topic not in self.broker.state.retained)
-
-    def _feed(self, node: Node) -> None:
-        """Go on telling a node what is retained here, as far as there is room."""
-        if not node.ready() or not node.caught_up():
-            return
-        if node.behind and not node.feed:
-            node.behind = False
-            node.feed = deque([*self.broker.state.retained, *self.stamps.cleared])
-        state, log_ = self.broker.state.retained, self.broker.log
-        for _ in range(min(CLUSTER_FEED, len(node.feed))):
-            name = node.feed.popleft()
-            message = log_.look(state[name]) if name in state else Message(name, b"", retain=True)
-            if message is None or name.startswith(STAYS):
-                continue
-            stamp = self.stamps.of(name)
-            run = self.crossing.read_back(message)
-            node.link.write(self.crossing.spelled(run, *stamp, again=True))
-            if node.link.size > LINK_CHOKED // 2:
-                break
-
     # Counts of all nodes
 
     def _elsewhere(self, name: str) -> int:
@@ -688,12 +585,12 @@ _TAKES: Final[dict[type, Callable[[Membership, Node, Any], None]]] = {
     frames.Left: Membership._went,
     frames.Whole: Membership._all_of_it,
     frames.Ask: Membership._asked,
-    frames.Said: Membership._said_there,
+    frames.Said: taking.say,
     frames.Part: Membership._part,
     frames.Shut: Membership._shuts,
     frames.Bye: Membership._ends,
     frames.Watch: Membership._watches,
     frames.Count: Membership._counts,
-    frames.Kept: Membership._kept_there,
-    frames.Taken: Membership._taken_there,
+    frames.Kept: taking.keep,
+    frames.Taken: taking.taken,
 }

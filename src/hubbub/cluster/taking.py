@@ -1,0 +1,130 @@
+"""Messages that another node said: live ones, those it kept for us, retained ones told again.
+
+Called by the membership for the records of a node, which it has put in order. Nothing here goes
+on to a node. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from hubbub.cluster import frames
+from hubbub.cluster.keeping import passing
+from hubbub.cluster.node import Node, Phantom, messages_of
+from hubbub.core.limits import CLUSTER_CLOCK_SECONDS, CLUSTER_FEED, LINK_CHOKED
+from hubbub.core.message import SPELLED, Message, Run
+from hubbub.core.route import Route
+from hubbub.core.session import Session
+from hubbub.core.topics import CLIENT, DELAYED, QUEUE, SHARE, SYSTEM, is_text
+from hubbub.schema import name_from_wire
+
+if TYPE_CHECKING:
+    from hubbub.cluster.membership import Membership
+
+# Names that mean something at the node where they are said: commands above all never cross.
+STAYS: Final = (SYSTEM, QUEUE, DELAYED, SHARE, "$hub/", "$CONTROL")
+
+
+def say(membership: Membership, node: Node, said: frames.Said) -> None:
+    topic = name_from_wire(said.topic)
+    if topic == f"{CLIENT}{membership.number}":
+        topic = f"{CLIENT}{membership.broker.itself.number}"
+    if topic.startswith(STAYS) or topic in membership.broker.controls or not is_text(topic):
+        raise frames.Foreign(f"messages to {topic[:80]!r}, which does not cross")
+    if said.count != len(said.rests) and (said.rests or len(said.payloads) % said.count):
+        raise frames.Foreign(f"{said.count} messages that are not so many")
+    if said.group:
+        said.retain = False  # it is kept by what goes to all nodes
+    if said.again and not node.settled():
+        node.missed = True  # what is on its way there may be newer
+        return
+    if said.retain and not _keeps(membership, said, topic):
+        if said.again:
+            return
+        said.retain = False
+    sender = _sender(membership, node, said)
+    membership.messages_in += said.count
+    encoding = SPELLED if said.rests else membership.crossing
+    route = _route(membership, said, topic, sender)
+    run = Run(sender, route, said.qos, said.count, encoding, said.payloads, said.retain)
+    if said.rests:
+        run.replace(messages_of(said, topic))
+    if run.route.takes:
+        membership.broker.publish(run)
+
+
+def keep(membership: Membership, node: Node, kept: frames.Kept) -> None:
+    """The next one is taken, whatever becomes of it: nobody would have it after a refusal."""
+    latest = membership.broker.clock.stamp() + CLUSTER_CLOCK_SECONDS * 1_000_000
+    if kept.number > latest:
+        raise frames.Foreign(f"a kept message of the number {kept.number}, which is to come")
+    if membership.broker.no_room:  # it would be dropped where it is to stay
+        node.declined = True
+        return
+    node.receipt = True
+    if kept.previous <= node.took < kept.number:
+        node.took = kept.number
+        say(membership, node, kept.said)
+
+
+def taken(membership: Membership, node: Node, record: frames.Taken) -> None:
+    if node.keeping is not None:
+        node.keeping.taken(record.number)
+    if node.missed and node.settled():
+        node.missed = False
+        node.ask()
+
+
+def _sender(membership: Membership, node: Node, said: frames.Said) -> Session:
+    phantom = node.clients.get(said.sender) if said.sender else None
+    if phantom is None:  # an HTTP request, a client that is gone
+        client = name_from_wire(said.client)
+        phantom = Phantom(said.protocol, client, membership.rights, said.sender)
+    phantom.asks_by_number = said.asks
+    return phantom
+
+
+def _route(membership: Membership, said: frames.Said, topic: str, sender: Session) -> Route:
+    if not said.group:
+        route = membership.broker.route(sender, topic)
+        return route if not said.again else passing(route)
+    group = membership.broker.groups.by_filter.get(name_from_wire(said.group))
+    route = Route(topic, membership.broker.age)
+    route.record = membership.broker.record == "all"
+    if group is not None:
+        route.subscriptions, route.shared = [group.entrance], group.lasts()
+    return route
+
+
+def _keeps(membership: Membership, said: frames.Said, topic: str) -> bool:
+    """Whether it is the last one of its name; then its stamp goes with it."""
+    stamp = said.stamp, said.node
+    if not said.rests or stamp <= membership.stamps.of(topic):
+        return False
+    cleared = not said.rests[-1].payload
+    known = said.again and membership.stamps.has(topic, said.rests[-1].payload)
+    membership.stamps.keep(topic, stamp, cleared)
+    if known:
+        return False  # this node's own, from before a start
+    return not (cleared and said.again and topic not in membership.broker.state.retained)
+
+
+def feed(membership: Membership, node: Node) -> None:
+    """Go on telling a node what is retained here, as far as there is room."""
+    if not node.ready() or not node.caught_up():
+        return
+    if node.behind and not node.feed:
+        node.behind = False
+        node.feed = deque([*membership.broker.state.retained, *membership.stamps.cleared])
+    state, log_ = membership.broker.state.retained, membership.broker.log
+    for _ in range(min(CLUSTER_FEED, len(node.feed))):
+        name = node.feed.popleft()
+        message = log_.look(state[name]) if name in state else Message(name, b"", retain=True)
+        if message is None or name.startswith(STAYS):
+            continue
+        stamp = membership.stamps.of(name)
+        run = membership.crossing.read_back(message)
+        node.link.write(membership.crossing.spelled(run, *stamp, again=True))
+        if node.link.size > LINK_CHOKED // 2:
+            break
