@@ -253,6 +253,15 @@ class Guard(Gate):
     def permissions(self, user: str, client: str) -> Rights:
         return self.rights if self._acl is None else self._acl.rights(user, client)
 
+    def lines_of(self, credentials: Credentials) -> tuple[str, ...] | None:
+        basis = credentials.basis
+        return _lines(basis.token) if isinstance(basis, Basis) else None
+
+    def rights_by(self, user: str, client: str, lines: tuple[str, ...]) -> Rights | None:
+        if self._tokens is None or self._acl is None:
+            return None
+        return self._acl.rights(user, client, lines)
+
     def exchange(self, method: str, credentials: Credentials) -> Exchange | None:
         if method != METHOD or self._passwords is None:
             return None

@@ -22,7 +22,7 @@ from msgspec import Meta, Struct
 from hubbub.core.limits import CLUSTER_FRAME_BYTES
 
 MAGIC: Final = b"HBC"
-VERSION: Final = 2
+VERSION: Final = 3
 _HEAD: Final = struct.Struct(">3sBI")
 _ORIGIN: Final = struct.Struct(">QQQB")
 _LENGTH: Final = struct.Struct(">I")
@@ -88,6 +88,7 @@ class Whole(Struct, array_like=True, tag=5):
     wants: list[tuple[bytes, bool, bool]]
     clients: list[tuple[Number, str, bytes, int]]
     watches: list[bytes]
+    lasts: list[tuple[str, bytes, Time]]
 
 
 class Ask(Struct, array_like=True, tag=6):
@@ -178,9 +179,82 @@ class Taken(Struct, array_like=True, tag=14):
     number: Time
 
 
+class Lasts(Struct, array_like=True, tag=15):
+    """A session is at home there, since that time."""
+
+    protocol: str
+    client: bytes
+    since: Time
+
+
+class Over(Struct, array_like=True, tag=16):
+    """A session that was at home there is no more."""
+
+    protocol: str
+    client: bytes
+
+
+class Anew(Struct, array_like=True, tag=17):
+    """A client began anew elsewhere at that time: what lasts of it there from before is over."""
+
+    protocol: str
+    client: bytes
+    since: Time
+
+
+class Way(Struct, array_like=True, tag=18):
+    """A connection whose client was let in here goes on there, where its session is at home.
+
+    `place`: the listener here, `level`: what its answers promise, `mount`: what its names begin
+    with; `proved`: the user is who it says; `lines`: what its token lets it do, None if the rules
+    say that. `said` is what the client began with, without secrets; `proof`: for its welcome.
+    """
+
+    way: Number
+    protocol: str
+    client: bytes
+    user: bytes
+    proved: bool
+    address: str
+    port: int
+    secure: bool
+    certificate: bytes
+    place: str
+    level: int
+    mount: bytes
+    lines: list[str] | None
+    said: bytes
+    proof: bytes
+
+
+class Carried(Struct, array_like=True, tag=19):
+    """Bytes of such a connection, for its `home` or its client. `whole`: none wait behind them."""
+
+    way: Number
+    home: bool
+    whole: bool
+    data: bytes
+
+
+class Room(Struct, array_like=True, tag=20):
+    """There is room for so many bytes more, from its `home` or from its client's node."""
+
+    way: Number
+    home: bool
+    count: Annotated[int, Meta(ge=1, le=1 << 24)]
+
+
+class Closed(Struct, array_like=True, tag=21):
+    """Such a connection is over: said to its `home`, or to its client's node. 0: all of both."""
+
+    way: Number
+    home: bool
+    reason: str
+
+
 Record = (
     Beat | Wants | Leaves | Came | Left | Whole | Ask | Said | Part | Shut | Bye | Watch | Count
-    | Kept | Taken
+    | Kept | Taken | Lasts | Over | Anew | Way | Carried | Room | Closed
 )  # fmt: skip
 
 _encode: Final = msgspec.msgpack.Encoder().encode

@@ -20,10 +20,14 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from msgspec.structs import astuple
+
 from hubbub.cluster import frames, taking
+from hubbub.cluster.directory import Directory
 from hubbub.cluster.engine import Engine
 from hubbub.cluster.keeping import PROTOCOL, lasts
 from hubbub.cluster.node import Crossing, FarRights, Node, Phantom
+from hubbub.cluster.relays import Relays
 from hubbub.cluster.report import report
 from hubbub.cluster.retained import Stamps
 from hubbub.cluster.taking import STAYS
@@ -84,6 +88,8 @@ class Membership(Hooks):
         self._life = 0
         self._said: dict[str, float] = {}
         self._groups: dict[str, Crossing] = {}
+        self.directory = Directory(broker, self.name, keep, self._tell_all)
+        self.relays = broker.homes = Relays(self, self.directory)
         broker.filters.told = self._filtered
         broker.retained.told = self._retained
 
@@ -257,6 +263,7 @@ class Membership(Hooks):
             node.their_life, node.seen = frame.life, frame.seq
             node.parts.clear()
             if not first or frame.seq > 1:
+                self.relays.torn(node, LOST)
                 node.ask()
             return True
         missing = frame.seq - node.seen - 1
@@ -267,6 +274,7 @@ class Membership(Hooks):
             node.parts.clear()
             self.frames_lost += missing
             self.broker.metrics.drop(LOST, missing)
+            self.relays.torn(node, LOST)
             self._warn("lost", f"{missing} frames of node {node.client!r} were lost on the way")
             node.ask()
         return True
@@ -339,12 +347,15 @@ class Membership(Hooks):
         clients = self.broker.clients
         here = [self._came(clients[number]) for number in self._since if number in clients]
         watches = list(map(name_to_wire, self.broker.observers.names)) if self.counts_all else []
-        node.tell(frames.Whole(answers, self.number, wants, here, watches))
+        lasts = self.directory.all_here()
+        node.tell(frames.Whole(answers, self.number, wants, here, watches, lasts))
 
     def _forget(self, node: Node, why: str) -> None:
         """It is gone: its filters, and each of its clients once."""
         log.warning("node %r is gone, and its %d clients: %s", node.client, len(node.clients), why)
         del self.nodes[node.client]
+        self.relays.torn(node, f"node {node.client!r} is gone", told=False)
+        self.directory.away(node.client)
         for key in [key for key, wish in node.wants.items() if not wish.qos]:
             self._leaves(node, key)
         if node.keeping is not None:
@@ -373,6 +384,8 @@ class Membership(Hooks):
                 log.warning("node %r was away for too long: nothing more is kept for it", name)
                 self.broker.end(self.away.pop(name))
         self.relieve()
+        self.directory.wake()
+        self.relays.wake(now)
         for node in self.nodes.values():
             taking.feed(self, node)
             if node.keeping is not None:
@@ -506,6 +519,7 @@ class Membership(Hooks):
             self._there(node, *client)
         for name in record.watches:
             self._watches(node, frames.Watch(name, True))
+        self.directory.whole(node, record.lasts)
         self.broker.age += 1
 
     def _asked(self, node: Node, record: frames.Ask) -> None:
@@ -593,4 +607,11 @@ _TAKES: Final[dict[type, Callable[[Membership, Node, Any], None]]] = {
     frames.Count: Membership._counts,
     frames.Kept: taking.keep,
     frames.Taken: taking.taken,
+    frames.Lasts: lambda here, node, one: here.directory.lasts(node, *astuple(one)),
+    frames.Over: lambda here, node, one: here.directory.over(node, one.protocol, one.client),
+    frames.Anew: lambda here, node, one: here.directory.anew(node, one),
+    frames.Way: lambda here, node, one: here.relays.opens(node, one),
+    frames.Carried: lambda here, node, one: here.relays.carried(node, one),
+    frames.Room: lambda here, node, one: here.relays.room(node, one),
+    frames.Closed: lambda here, node, one: here.relays.closed(node, one),
 }

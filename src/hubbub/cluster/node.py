@@ -289,6 +289,7 @@ class Node(Session):
         """There is room again."""
         self.link.choked = False
         self.broker.patience.drained(self.link)
+        self.membership.relays.relieve(self)
         if self.keeping is not None:
             self.keeping.pump()
 

@@ -176,12 +176,15 @@ class Broker(Context):
         if session.lasting and before is None:
             self.quotas.take(SESSIONS, session)
         if session.lasting:
-            properties = lasting_properties(expiry, *came, session.mount)
+            began = before.began if before is not None else session.came
+            properties = lasting_properties(expiry, *came, session.mount, began)
             first = before.backlog.next if before is not None else 0
         elif before is not None:
             self.change(row_about(session, schema.END))
         row = row_about(session, schema.CONNECT)
         self._write(session, row._replace(number=first, properties=properties))
+        if session.lasting and before is None:
+            self.homes.began(session, session.came)
         if admission.credentials is not None:
             self.audit.connected(session)
         self.observers.tell_all(session)
@@ -230,6 +233,7 @@ class Broker(Context):
         self.quotas.give(SESSIONS, session.payer)
         self.sessions.pop((session.protocol, session.client), None)
         self.change(row_about(session, schema.END))
+        self.homes.ended(session)
 
     def _forget(self, session: Session) -> None:
         """Take all subscriptions of a session out of the routes."""
@@ -360,6 +364,9 @@ class Broker(Context):
             else:
                 self.enter(subscription)
         self._hear(session, sum(one.no_local for one in session.subscriptions.values()))
+        state = self.state.sessions.get((session.protocol, session.client))
+        if state is not None:
+            self.homes.began(session, state.began)
 
     def _count(self, session: Session, whose: str) -> None:
         """What a session of before this start has counts as its user's, or its address's."""

@@ -114,7 +114,8 @@ class Protocol(Revival):
     `streams`: over a WebSocket its bytes are a stream in binary messages, not kept apart.
     `message_bytes`: the largest WebSocket message it takes; `login_bytes`: all that a client may
     say until it has shown who it is. `any_text`: its messages are bytes,
-    also when they are called text.
+    also when they are called text. `moves`: its sessions that last are reached from other nodes
+    of a cluster, where it asks `core.homes`.
     """
 
     raw_head = False
@@ -122,6 +123,7 @@ class Protocol(Revival):
     message_bytes = MESSAGE_BYTES
     login_bytes = LOGIN_BYTES
     any_text = False
+    moves = False
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker

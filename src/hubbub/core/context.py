@@ -13,6 +13,7 @@ from collections.abc import Callable
 from hubbub.core.audit import Audit
 from hubbub.core.clock import Clock
 from hubbub.core.gate import Gate
+from hubbub.core.homes import Homes
 from hubbub.core.hooks import Hooks
 from hubbub.core.log import Log
 from hubbub.core.message import PUBLISHER, SPELLED, Message, Run
@@ -42,7 +43,7 @@ class Context:
     as long as there is room. `gates`: those of the listeners; `rules`: how often they changed.
     `check_source`: a retained message is given only if its publisher may still write there.
     `archive`: who finds what was published before. `elsewhere`: HOST:PORT of other nodes of the
-    cluster, for clients that this one sends away.
+    cluster, for clients that this one sends away. `homes`: where sessions last, if not here.
     """
 
     def __init__(self, clock: Clock, log: Log, record: str) -> None:
@@ -74,6 +75,7 @@ class Context:
         self.check_source = True
         self.archive = Archive()
         self.elsewhere: Callable[[], list[str]] = list
+        self.homes = Homes()
         self._again: dict[object, Callable[[], object]] = {}
 
     def client(self, number: int) -> Session | None:

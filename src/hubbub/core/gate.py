@@ -125,6 +125,14 @@ class Gate:
         """What the rules let somebody do who came in before, even if it could not come in now."""
         return self.rights
 
+    def lines_of(self, credentials: Credentials) -> tuple[str, ...] | None:
+        """What a token that it showed says that it may; None if the rules say that."""
+        return None
+
+    def rights_by(self, user: str, client: str, lines: tuple[str, ...]) -> Rights | None:
+        """Those that a token says, which another node has seen; None if it counts nothing here."""
+        return None
+
     def still_in(self, credentials: Credentials) -> bool:
         """Whether a client that was let in with these may stay, after the rules changed."""
         return True
@@ -214,14 +222,15 @@ class Opening:
     requests of browsers it takes; who speaks HTTP asks
     it about each. `unwelcome`: why its address may have no such connection, whoever it is; `lacks`
     says why one more of that user may not be. `turn` makes a call when there is time for who is
-    not let in: before an answer that needs no login, or refuses.
+    not let in: before an answer that needs no login, or refuses. `via`: the node of the cluster to
+    which the client is connected, "" for this one.
     """
 
     __slots__ = (
         "address", "port", "secure", "certificate", "websocket", "request", "gate", "credentials",
         "run", "close", "protocol", "challenge", "info", "argument", "mount", "site", "let_in",
         "unwelcome", "lacks", "turn",
-        "refused", "until", "hold", "gone", "listens", "shared",
+        "refused", "until", "hold", "gone", "listens", "shared", "via",
     )  # fmt: skip
 
     def __init__(
@@ -262,6 +271,7 @@ class Opening:
         self.gone = False
         self.listens = _reads_on
         self.shared = ""
+        self.via = ""
 
     def ask(
         self, client: str, user: str, secret: bytes, decided: Decided,

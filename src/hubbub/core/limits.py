@@ -169,4 +169,6 @@ CLUSTER_CLOCK_SECONDS: Final = 60.0  # clocks farther apart would mix old and ne
 CLUSTER_WINDOW: Final = 1_000  # kept messages on their way to a node that it has not taken yet
 CLUSTER_PIECE: Final = 200  # kept messages in a turn, 20 to 50 us each to read and to write
 CLUSTER_KEPT: Final = 1_000_000  # messages that wait for a node, 60 bytes of memory each
+CLUSTER_ANEW: Final = 10_000  # clients that began anew while their node was away, 300 bytes each
+CLUSTER_WAY_BYTES: Final = 256 * KIB  # of a relayed connection on their way, each direction: a read
 CLUSTER_FEED: Final = 2_000  # retained messages a look, to who missed them: some 10,000 a second

@@ -60,9 +60,7 @@ class Backlog:
     def next(self) -> int:
         return self.first + len(self.entries)
 
-    def add(
-        self, seq: int, count: int, qos: int, retained: bool = False, size: int = 0
-    ) -> None:
+    def add(self, seq: int, count: int, qos: int, retained: bool = False, size: int = 0) -> None:
         """`count` more deliveries of consecutive messages; seq 0 = never read back.
 
         `retained`: delivered because of a new subscription, which some protocols tell. `size`:
@@ -178,12 +176,13 @@ class SessionState:
     the connection is lost and the will is due then. `shared`: seq -> the filter of the group that
     chose it for a message, which goes to another member if this session ends before. `user`: whose
     it is; `mount`: what its names have before those that its client says. `most`: how many may wait
-    for it, if it stands for many; 0 = as many as for one.
+    for it, if it stands for many; 0 = as many as for one. `began`: when (microseconds since
+    1970), 0 if that was before journals said so.
     """
 
     __slots__ = (
         "protocol", "client", "subscriptions", "backlog", "open_ids", "will", "expiry",
-        "expires", "connected", "shared", "user", "mount", "most",
+        "expires", "connected", "shared", "user", "mount", "most", "began",
     )  # fmt: skip
 
     def __init__(self, protocol: str, client: str, first: int = 0) -> None:
@@ -200,6 +199,7 @@ class SessionState:
         self.user = ""
         self.mount = ""
         self.most = 0
+        self.began = 0
 
     def keeps(self, size: int = 0) -> bool:
         """Whether what comes for it stays on the disk: it is away, or does not read.

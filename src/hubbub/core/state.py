@@ -72,13 +72,16 @@ def came_in(address: str, user: str, place: str) -> dict[str, object]:
 
 
 def lasting_properties(
-    expiry: int, address: str = "", user: str = "", place: str = "", mount: str = ""
-) -> bytes:
+    expiry: int, address: str = "", user: str = "", place: str = "", mount: str = "",
+    began: int = 0,
+) -> bytes:  # fmt: skip
     """The properties of the `connect` row of a session that outlives its connection."""
     properties = came_in(address, user, place)
     properties["lasting"] = True
     if mount:
         properties["mount"] = mount
+    if began:
+        properties["began"] = began
     if expiry != FOR_EVER:
         properties["expiry"] = expiry
     return properties_column(properties)
@@ -202,6 +205,7 @@ class State:
         session = self.sessions.get(key)
         if session is None:
             session = self.sessions[key] = SessionState(key[0], key[1], row.number)
+        session.began = properties.get("began", session.began)
         session.connected = True
         session.expiry = properties.get("expiry", FOR_EVER)
         session.user = properties.get("user", "")
@@ -528,7 +532,9 @@ def session_rows(session: SessionState) -> Iterator[Row]:
     backlog = session.backlog
     yield Row(
         0, 0, schema.CONNECT, protocol, client, number=backlog.first, expires=session.expires,
-        properties=lasting_properties(session.expiry, "", session.user, "", session.mount),
+        properties=lasting_properties(
+            session.expiry, "", session.user, "", session.mount, session.began
+        ),
     )  # fmt: skip
     for topic_filter, (qos, options) in session.subscriptions.items():
         topic = column_of(topic_filter)

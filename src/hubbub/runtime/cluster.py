@@ -1,6 +1,6 @@
 """A hub's part in a cluster, as its node drives it: made, opened, heard, left.
 
-    made with the broker -> begins when the state is recovered -> joins before clients are heard
+made with the broker -> begins when the state is recovered -> joins before clients are heard
 """
 
 from __future__ import annotations
@@ -57,9 +57,12 @@ def recalls(membership: Membership | None, broker: Broker) -> list[Revival]:
     return []
 
 
-async def join(membership: Membership, schedule: Callable[[], None]) -> None:
+async def join(
+    membership: Membership, schedule: Callable[[], None], crowded: Callable[[], bool]
+) -> None:
     """Be one of the nodes from now on. SettingError if another one has this name."""
     engine = membership.engine
+    membership.relays.hurry, membership.relays.crowded = schedule, crowded
 
     def heard(frame: bytes) -> None:
         membership.hear(frame)

@@ -153,7 +153,7 @@ class Node:
             self.bridges = registry.open_bridges(self.broker, self.settings.bridge, host)
             recovered()
             if self.membership is not None:
-                await cluster.join(self.membership, self.schedule)
+                await cluster.join(self.membership, self.schedule, lambda: self.congested)
             if self.web is not None:
                 await self.web.start()
             self._make_room()
@@ -264,6 +264,8 @@ class Node:
         self.figures = Figures(broker, journal, self.delay)
         self.protocols = registry.load(broker)
         self.membership = cluster.member(broker, settings, self.engine, VERSION)
+        if self.membership is not None:
+            self.membership.relays.serve(self.protocols)
         self.apply(settings)
 
     def apply(self, settings: Settings) -> None:

@@ -95,6 +95,7 @@ def clients(broker: Broker, limit: int, offset: int) -> list[dict[str, Any]]:
             "client": name_shown(session.client),
             "number": number,
             "address": session.address,
+            **({"via": via} if (via := session.opening.via if session.opening else "") else {}),
             "subscriptions": len(session.subscriptions),
             "dropped": session.dropped,
         }

@@ -299,6 +299,23 @@ def _parse_connect(reader: Reader, version: str, v5: bool) -> Connect:
     return Connect(version, client, flags & 2 == 2, keep_alive, will, user, password, properties)
 
 
+def without_secrets(body: bytes, asked: Connect) -> bytes:
+    """The packet of a CONNECT, but for what shows who it is: so it may be told to others."""
+    out = bytearray(body)
+    flags = 2 + int.from_bytes(body[:2], "big") + 1
+    if asked.password is not None:  # it is the last thing (3.1.3.6)
+        del out[len(out) - len(asked.password) - 2 :]
+        out[flags] &= ~0x40
+    properties = asked.properties
+    if properties is not None and specification.AUTH_DATA in properties.texts:
+        texts = {key: text for key, text in properties.texts.items()
+                 if key != specification.AUTH_DATA}  # fmt: skip
+        kept = Properties(properties.numbers, texts, properties.user, properties.subscriptions)
+        begin, end = flags + 3, flags + 3 + len(properties.encode())
+        out[begin:end] = kept.encode()
+    return packet(CONNECT, bytes(out))
+
+
 def _parse_will(reader: Reader, flags: int, v5: bool) -> Will | None:
     qos, retain = flags >> 3 & 3, flags & 0x20 != 0
     if not flags & 4:

@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from hubbub.core.client import admit, keep
-from hubbub.core.connection import NEVER, Connection
-from hubbub.core.gate import Admission, Exchange, Opening
+from hubbub.core.client import keep
+from hubbub.core.connection import NEVER
+from hubbub.core.gate import Admission, Opening
 from hubbub.core.limits import (
     CONNECT_BYTES,
     LONG_BYTES,
@@ -32,81 +32,60 @@ from hubbub.core.limits import (
 )
 from hubbub.core.link import Link
 from hubbub.core.message import Run
-from hubbub.core.rights import kind_of, words_of
 from hubbub.core.route import Route
 from hubbub.core.session import row_about
 from hubbub.protocols.mqtt import codec, twofold
 from hubbub.protocols.mqtt import specification as spec
+from hubbub.protocols.mqtt.arriving import (
+    CONNECT_SECONDS,
+    CONNECTED,
+    NEW,
+    OVER,
+    PROVING,
+    Arriving,
+)
 from hubbub.protocols.mqtt.codec import PacketError, Properties
-from hubbub.protocols.mqtt.dialect import PLAIN, Dialect
 from hubbub.protocols.mqtt.incoming import Incoming, acknowledgements_of, topic_name
-from hubbub.protocols.mqtt.session import ANY_PACKET, MqttSession
+from hubbub.protocols.mqtt.session import MqttSession
 from hubbub.protocols.mqtt.sessions import Sessions
 from hubbub.protocols.mqtt.subscribing import subscribe, unsubscribe
 from hubbub.protocols.mqtt.welcome import (
-    REFUSALS,
-    UNANSWERED,
     asked_will,
     bound,
     changed_lifetime,
-    check,
     check_offered,
     greeting,
-    in_words,
     lifetime,
     new_client,
     new_session,
     permitted,
     referral,
-    refusal,
 )
 from hubbub.protocols.mqtt.wills import Will
-from hubbub.schema import RELEASE, name_from_wire
+from hubbub.schema import RELEASE
 from hubbub.wire.bytes import Gathering
 
-CONNECT_SECONDS: Final = 10.0  # to send a whole CONNECT after the first byte
 HEAVY: Final = 7  # packets that one counts for, beside itself, which is no message: a SUBSCRIBE
-# States
-NEW: Final = 0  # nothing was said, or the gate thinks about it
-PROVING: Final = 1  # it shows its credentials step by step (5.0, 4.12)
-CONNECTED: Final = 2
-OVER: Final = 3
 
 QOS0: Final = 0x30
 QOS1: Final = 0x32
 QOS2: Final = 0x34
 
 
-class MqttConnection(Connection):
-    """One conversation. `session` is None until the CONNECT is accepted.
-
-    `_asked` and `_client` are what it said in its CONNECT, `_expiry` how many seconds its session
-    outlives it. `_exchange` is the conversation about credentials under way.
-    """
-
-    _exchange: Exchange | None = None  # of the class, as `Connection.early`
+class MqttConnection(Arriving):
+    """One conversation."""
 
     def __init__(self, protocol: Sessions, link: Link, opening: Opening) -> None:
-        super().__init__(protocol.broker, link, opening)
-        self.protocol = protocol
-        self.session: MqttSession | None = None
+        super().__init__(protocol, link, opening)
         link.prompt = False  # until the session says otherwise
         self._gathering = Gathering()
-        self._routes: dict[bytes, Route] = {}
         self._limit = CONNECT_BYTES
         self._heard = self.broker.clock.now()
         self._patience = CONNECT_SECONDS
-        self._v5 = self._old = self._costly = False
-        self._dialect: Dialect = PLAIN
-        self._encodings = PLAIN.encodings(2)
-        self._asked: codec.Connect | None = None
-        self._wants = Properties()
-        self._client, self._expiry = "", 0
         self._work: Iterator[None] | None = None
         self._incoming = Incoming(protocol)
         self._bounded = protocol.payload_bytes > 0
         self._will: Will | None = None
-        self.state = NEW
 
     # Bytes
 
@@ -114,6 +93,9 @@ class MqttConnection(Connection):
         try:
             if self.asking:
                 keep(self, data)
+                return
+            if self._way is not None:
+                self._way.feed(data)
                 return
             gathered = self._gathering.add(data)
             if gathered is None:
@@ -152,8 +134,10 @@ class MqttConnection(Connection):
                 self._packet(head, buf[body:end])
                 pos = end
                 self._heard = now
-                if self.asking:
-                    if pos < n:
+                if self.asking or self._way is not None:
+                    if pos < n and self._way is not None:
+                        self._way.feed(buf[pos:])
+                    elif pos < n:
                         keep(self, buf[pos:])
                     return
                 session = self.session
@@ -236,7 +220,7 @@ class MqttConnection(Connection):
             raise
 
     def waiting(self) -> int:
-        return self._gathering.size
+        return self._gathering.size + super().waiting()
 
     def missing(self) -> int:
         return 0 if self.working else self._gathering.missing
@@ -259,51 +243,7 @@ class MqttConnection(Connection):
             raise PacketError(f"a {codec.NAMES[kind]} with the flags {head & 15:04b}")
         answer(self, body)
 
-    def _say_last(self, code: int, reason: str) -> None:
-        """What a client of 5.0 is told before its connection is closed, behind all that waits."""
-        unsaid = self.state == NEW and code in UNANSWERED
-        if not self._v5 or self.state == OVER or unsaid:
-            return
-        properties = self._reason(reason)
-        if self.session is None:
-            packet = refusal(True, code, properties)
-        else:
-            packet = codec.disconnect(code, properties.encode())
-        if len(packet) <= self._wants.numbers.get(spec.MAXIMUM_PACKET, ANY_PACKET):
-            self.link.hold(packet)
-
-    def _reason(self, text: str) -> Properties:
-        return in_words(text, self._wants)
-
     # Connecting
-
-    def _connect(self, body: bytes) -> None:
-        asked = codec.parse_connect(body)
-        self._asked = asked
-        self._v5 = asked.properties is not None
-        self._old = asked.version == "3.1"
-        self._wants = asked.properties or Properties()
-        self._dialect = self.protocol.dialect(asked.version, self.opening.mount)
-        self._encodings = self._dialect.encodings(2)
-        self._client = name_from_wire(asked.client)
-        check(self.protocol, asked)
-        method = self._wants.texts.get(spec.AUTH_METHOD)
-        if method is not None:
-            self._begin_exchange(method)
-            return
-        user = name_from_wire(asked.user or b"")
-        admit(self, self._client, user, asked.password or b"", self._judged)
-
-    def _judged(self, admission: Admission | None, reason: str) -> None:
-        """The gate has decided."""
-        if admission is None:
-            code = REFUSALS.get(kind_of(reason), spec.NOT_ALLOWED)
-            if code == spec.BAD_LOGIN and self._asked and self._asked.password is None:
-                code = spec.NOT_ALLOWED  # nothing to be wrong with: as mosquitto has it
-            self.link.write(refusal(self._v5, code, self._reason(words_of(reason))))
-            self._finish(f"refused: {words_of(reason)}")
-            return
-        self._accept(admission, Properties())
 
     def _accept(self, admission: Admission, proof: Properties) -> None:
         """Take the client in; `proof` is what the exchange of credentials says to it.
@@ -355,58 +295,6 @@ class MqttConnection(Connection):
 
     def _second_connect(self, body: bytes) -> None:
         raise PacketError("a second CONNECT", spec.PROTOCOL)  # [3.1.0-2]
-
-    # Enhanced authentication (5.0, 4.12)
-
-    def _begin_exchange(self, method: bytes) -> None:
-        exchange = self.opening.exchange(name_from_wire(method), self._client)
-        if exchange is None:
-            reason = f"the authentication method {method[:40]!r} is not known here"
-            raise PacketError(reason, spec.BAD_METHOD)
-        self._exchange = exchange
-        self.state = PROVING
-        self._step(exchange, self._wants.texts.get(spec.AUTH_DATA, b""))
-
-    def _give_up(self, body: bytes) -> None:
-        """A client may leave in the middle of its proof."""
-        self._finish("")
-
-    def _auth(self, body: bytes) -> None:
-        code, properties = codec.parse_ending(codec.AUTH, body)
-        method = self._wants.texts.get(spec.AUTH_METHOD)
-        if method is None or properties.texts.get(spec.AUTH_METHOD) != method:
-            raise PacketError("an AUTH of another method than the CONNECT's", spec.PROTOCOL)
-        if code == spec.REAUTHENTICATE and self.session is not None and self._exchange is None:
-            self._exchange = self.opening.exchange(name_from_wire(method), self._client)
-        elif code != spec.CONTINUE:
-            raise PacketError(f"an AUTH with the reason code {code:#04x} here", spec.PROTOCOL)
-        if self._exchange is None:
-            raise PacketError("an AUTH that answers nothing", spec.PROTOCOL)
-        self._step(self._exchange, properties.texts.get(spec.AUTH_DATA, b""))
-
-    def _step(self, exchange: Exchange, data: bytes) -> None:
-        step = exchange.step(data)
-        proof = Properties(texts={spec.AUTH_METHOD: self._wants.texts[spec.AUTH_METHOD]})
-        if step.data:
-            proof.texts[spec.AUTH_DATA] = step.data
-        if not step.done:
-            self.link.write(codec.auth(spec.CONTINUE, proof.encode()))
-            return
-        self._exchange = None
-        admission, session = step.admission, self.session
-        if admission is None:
-            code = REFUSALS.get(kind_of(step.reason), spec.NOT_ALLOWED)
-            raise PacketError(words_of(step.reason), code)
-        if session is None:
-            self.broker.take_over(admission)
-            self._accept(admission, proof)
-            return
-        if admission.user != session.user:
-            reason = f"an AUTH as another user than {session.user!r}"
-            raise PacketError(reason, spec.NOT_ALLOWED)
-        self.broker.entitle(session, admission)
-        self._routes = {}
-        self.link.write(codec.auth(spec.SUCCESS, proof.encode()))
 
     # Publishing
 
@@ -538,9 +426,7 @@ class MqttConnection(Connection):
             if self._v5 and packet.qos == 1:
                 self._incoming.owe(1, route.level or self.link.level)
 
-    def _take(
-        self, session: MqttSession, packet: codec.Publish, route: Route, body: bytes
-    ) -> None:
+    def _take(self, session: MqttSession, packet: codec.Publish, route: Route, body: bytes) -> None:
         head = bytes((codec.PUBLISH << 4 | packet.qos << 1,)) + codec.length(len(body))
         encoding = self._encodings[packet.qos]
         as_qos = self.protocol.counts_as[packet.qos]
@@ -623,6 +509,9 @@ class MqttConnection(Connection):
 
     def wake(self, now: float) -> float:
         session = self.session
+        if self._way is not None:  # whoever has its session sees to that
+            self.restless = False
+            return NEVER
         self.restless = session is None  # from then on it only ever waits longer
         if now - self._heard >= self._patience and self.state != OVER:
             said = "no CONNECT" if session is None else "nothing"
@@ -632,6 +521,8 @@ class MqttConnection(Connection):
     def drained(self) -> None:
         if self.session is not None:
             self.session.resume()
+        elif self._way is not None:
+            self._way.drained()
 
     def listens(self, now: float) -> None:
         self._heard = now
@@ -658,9 +549,12 @@ class MqttConnection(Connection):
         """
         if self.state == OVER:
             return
-        if code and self.session is not None:
+        if code and (self.session is not None or self._way is not None):
             self._say_last(code, reason)
         self.state = OVER
+        way, self._way = self._way, None
+        if way is not None:
+            way.lost(reason)
         self.asking = False
         self.link.close(reason)
         session, self.session = self.session, None

@@ -17,6 +17,8 @@ SUBPROTOCOLS: Final = ("mqtt", "mqttv3.1")
 class Mqtt(Sessions):
     """The protocol as the listener sees it."""
 
+    moves = True
+
     def opens(self, data: bytes) -> bool | None:
         return data[0] == 0x10
 

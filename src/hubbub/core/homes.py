@@ -1,0 +1,82 @@
+"""Where the session of a client lasts, and the way there for a connection at another node.
+
+A session has one home. A protocol whose sessions last asks `Homes.of` when a client was let in,
+and hands a connection whose home is another node to `relay`; what is read from then on goes into
+the `Way`. A hub that is alone has every session itself. The cluster fills both in. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mypy_extensions import mypyc_attr
+
+from hubbub.core.gate import Admission
+from hubbub.core.link import Link
+from hubbub.core.session import Session
+
+
+class Home:
+    """The node where a session lasts. `lacks`: why nothing can be relayed there, "" if it can."""
+
+    __slots__ = ("node", "lacks")
+
+    def __init__(self, node: str, lacks: str) -> None:
+        self.node = node
+        self.lacks = lacks
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Way:
+    """From a connection here to its session at home. `answered`: something came from there;
+    `whole`: it ended with a whole packet, so that something else may be written behind it.
+    """
+
+    answered = False
+    whole = True
+
+    def feed(self, data: bytes) -> None:
+        """What the client said; the socket is not read while the home takes no more."""
+        raise NotImplementedError
+
+    def waiting(self) -> int:
+        """How many bytes the home has not taken yet."""
+        return 0
+
+    def drained(self) -> None:
+        """The client has read what came from there."""
+        raise NotImplementedError
+
+    def lost(self, reason: str) -> None:
+        """The connection here is gone: so is the one at home."""
+        raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Homes:
+    """Of a hub that is `alone`: all is at home here."""
+
+    alone = True
+
+    def of(self, protocol: str, client: str) -> Home | None:
+        """Where the session of a client lasts; None: here, or nowhere."""
+        return None
+
+    def relay(
+        self, home: Home, link: Link, admission: Admission, said: bytes, proof: bytes,
+        stranded: Callable[[str], None],
+    ) -> Way:  # fmt: skip
+        """Let the home go on with a connection: `said` is what its client began with, without any
+        secret, `proof` what its welcome says of how it showed who it is. `stranded` is called with
+        the reason when the home cannot be reached any more.
+        """
+        raise NotImplementedError
+
+    def end(self, protocol: str, client: str) -> None:
+        """The client begins anew here: what lasts of it elsewhere is over."""
+
+    def began(self, session: Session, since: int) -> None:
+        """A session of here lasts, since that time."""
+
+    def ended(self, session: Session) -> None:
+        """A session that lasted here is over."""
