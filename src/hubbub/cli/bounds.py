@@ -220,6 +220,11 @@ BOUNDS: Final = (
     Bound("cluster_piece", CLIENT, "the rest comes in the next turn"),
     Bound("cluster_kept", CLIENT, "dropped, counted"),
     Bound("cluster_feed", SELF, "the rest comes later"),
+    Bound("cluster_copy_piece", SELF, "another message begins"),
+    Bound("cluster_copy_flying", SELF, "the next waits for an answer"),
+    Bound("cluster_copy_bytes", SELF, "the next waits for an answer"),
+    Bound("cluster_copy_seconds", SELF, "the stream is asked"),
+    Bound("cluster_quorum_seconds", SELF, "what would last is refused"),
 )  # fmt: skip
 
 HEAD: Final = ("bound", "value", "of one", "at it", "setting")

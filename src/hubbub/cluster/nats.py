@@ -56,7 +56,7 @@ class Nats:
         self._woken = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._changed: Callable[[], None] = lambda: None
-        self._tls = _context(settings)
+        _context(settings)  # what is wrong with its files is said at the start
 
     async def open(self, heard: Heard, changed: Callable[[], None]) -> None:
         try:
@@ -98,18 +98,10 @@ class Nats:
         connected.set()
 
     async def _attempt(self, client: Client) -> None:
-        settings = self.settings
-        options: dict[str, Any] = {"reconnect_time_wait": RETRY_SECONDS}  # typed as whole seconds
-        if settings.credentials:
-            options["user_credentials"] = settings.credentials
-        if self._tls is not None:
-            options["tls"] = self._tls
         await client.connect(
-            servers=list(settings.url), name=f"hubbub {self.name}", no_echo=True,
-            max_reconnect_attempts=-1, allow_reconnect=True,
-            ping_interval=PING_SECONDS, error_cb=self._complain, connect_timeout=CONNECT_SECONDS,
+            **client_options(self.settings, f"hubbub {self.name}"), no_echo=True,
+            ping_interval=PING_SECONDS, error_cb=self._complain,
             disconnected_cb=self._went_down, reconnected_cb=self._came_up, pending_size=LINK_CHOKED,
-            **options,
         )  # fmt: skip
 
     async def _complain(self, error: Exception) -> None:
@@ -202,6 +194,21 @@ class Nats:
                 with contextlib.suppress(Exception):
                     async with asyncio.timeout(CONNECT_SECONDS):
                         await step()
+
+
+def client_options(settings: Settings, name: str) -> dict[str, Any]:
+    """How a node connects, for whatever purpose."""
+    options: dict[str, Any] = {
+        "servers": list(settings.url), "name": name, "max_reconnect_attempts": -1,
+        "allow_reconnect": True, "connect_timeout": CONNECT_SECONDS,
+        "reconnect_time_wait": RETRY_SECONDS,
+    }  # fmt: skip
+    if settings.credentials:
+        options["user_credentials"] = settings.credentials
+    context = _context(settings)
+    if context is not None:
+        options["tls"] = context
+    return options
 
 
 def _context(settings: Settings) -> ssl.SSLContext | None:

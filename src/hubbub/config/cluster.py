@@ -61,3 +61,11 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "reference does, or those of all nodes"
         ),
     ] = "node"
+    copies: Annotated[
+        Literal["auto", "0", "1", "3"],
+        because(
+            "servers of NATS that have this node's log before anything is acknowledged, so that "
+            "another node goes on with its sessions and queues when it dies: auto is 3, or 1 where "
+            "there are fewer servers, if they have JetStream; 0 is none"
+        ),
+    ] = "0"

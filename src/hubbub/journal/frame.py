@@ -242,6 +242,12 @@ def _bits(column: Sequence[bool]) -> bytes:
     return bits.to_bytes((len(column) + 7) >> 3, "little")
 
 
+def flags_at(data: bytes | bytearray | memoryview, at: int) -> int:
+    """What the header of the whole frame there says of it."""
+    flags: int = HEADER.unpack_from(data, at)[4]
+    return flags
+
+
 def decode(view: memoryview, at: int) -> list[Row]:
     """The rows of the whole frame at `at`.
 

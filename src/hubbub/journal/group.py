@@ -6,6 +6,8 @@ syncs. Pure.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from hubbub.core.limits import COMMIT_ROWS, FRAME_BYTES
 from hubbub.journal import frame
 from hubbub.journal.gathered import Gathered, weight_of
@@ -33,6 +35,21 @@ class Group:
         self.file = 0
         self.landed = 0
         self.fd = -1
+
+
+    def changes_state(self) -> bool:
+        """Whether a row inside does: what does not, nobody needs after a restart."""
+        return any(frame.flags_at(self.data, at) & frame.STATE for _, at in self.frames)
+
+
+class Beyond(Protocol):
+    """Where groups go beside the disk, and without which nothing of them is promised."""
+
+    def take(self, first: int, last: int, data: bytearray) -> None:
+        """A group that changes state, as it goes to the disk."""
+
+    def safe(self, landed: int) -> int:
+        """How far of the rows that the disk has it is promised."""
 
 
 def group_of(rows: Gathered, together: list[tuple[int, int]], base: int) -> Group:

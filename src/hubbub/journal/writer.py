@@ -39,7 +39,7 @@ from hubbub.journal import frame
 from hubbub.journal.content import HEADER_BYTES, Content, unreadable
 from hubbub.journal.disk import Disk
 from hubbub.journal.gathered import Gathered
-from hubbub.journal.group import Group, group_of
+from hubbub.journal.group import Beyond, Group, group_of
 from hubbub.journal.healing import choose, forged, heal, take_back
 from hubbub.journal.invariants import must
 from hubbub.journal.pulse import Pulse
@@ -61,7 +61,7 @@ class Journal(Log):
     """The log of one directory. Call `recover` once before anything else, `close` at the end.
 
     `on_durable(seq)` is called from the writer thread. `sync` is what makes a file's data durable;
-    it raises OSError if it failed.
+    it raises OSError if it failed. `beyond`: where groups go beside the disk.
     Raises DirectoryError if the directory cannot be used.
     """
 
@@ -98,6 +98,8 @@ class Journal(Log):
         self._together: list[tuple[int, int]] = []  # first and last seq of what is one frame
         self._since = 0.0
         self._group: Group | None = None
+        self.on_disk = 0  # the last row that the disk has
+        self.beyond: Beyond | None = None
         self._launched = 0.0
         # The segment as the loop sees it
         self._base = 0
@@ -126,6 +128,11 @@ class Journal(Log):
     def trouble(self) -> str:
         """What keeps rows from the disk, "" if nothing does."""
         return self.disk.trouble
+
+    @property
+    def snapshot_seq(self) -> int:
+        """Up to which row the newest snapshot says all; 0 if there is none."""
+        return self._read.snapshot_seq
 
     @property
     def pulse(self) -> Pulse:
@@ -234,7 +241,7 @@ class Journal(Log):
         disk, files = self.disk, self._read.files
         self._report(self.clock.begin(self._newest))
         self.position = self.durable = self.righting.upto = max(last, self._seen(committed))
-        self.handed = self.position
+        self.handed = self.on_disk = self.position
         disk.open(last)
         if files:
             self._base, self._full = files[-1].base, False
@@ -332,6 +339,8 @@ class Journal(Log):
         # Encoded before anything is given up: rows that cannot be written are promised to nobody.
         group = group_of(rows, self._together, base)
         must(group.first == self.handed + 1, "rows are numbered one by one")
+        if self.beyond is not None and group.changes_state():
+            self.beyond.take(group.first, group.last, group.data)
         self.handed = group.last
         self._rows, self._group = Gathered(), group
         self._together = []
@@ -354,13 +363,19 @@ class Journal(Log):
         group = self._group
         if group is None or seq < group.last:
             return
-        must(self.durable < group.last <= self.position, "what is durable only grows")
+        must(self.on_disk < group.last <= self.position, "what is durable only grows")
         self._group = None
-        self.durable = self.written = group.last
+        self.on_disk = self.written = group.last
+        self.settle()
         self.pulse.committed(self.clock.now() - self._launched, len(group.rows), len(group.data))
         if len(group.data) <= COMMIT_BYTES:
             self._read.recent.append(group.rows)
         self._read.landed(group, self.directory)
+
+    def settle(self) -> None:
+        """What the disk has, and who is beyond it, is promised."""
+        safe = self.on_disk if self.beyond is None else self.beyond.safe(self.on_disk)
+        self.durable = max(self.durable, safe)
 
     # Reading
 

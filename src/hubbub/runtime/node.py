@@ -51,6 +51,7 @@ from hubbub.runtime.arrivals import Arrivals
 from hubbub.runtime.binding import ServerSocket
 from hubbub.runtime.busypoll import BusyPoll
 from hubbub.runtime.control import Control
+from hubbub.runtime.copying import NO_COPIES, Copying, copying
 from hubbub.runtime.deadlines import Deadlines
 from hubbub.runtime.dialer import Dialer, Line
 from hubbub.runtime.door import Door
@@ -104,6 +105,7 @@ class Node:
         self.settings = settings or Settings()
         self.engine = engine
         self.membership: Membership | None = None
+        self.copying: Copying | None = None
         self.guard = guard
         self.clock = Clock()
         self.journal: Journal | None = None
@@ -149,11 +151,14 @@ class Node:
             self._open_journal()
             self._open_broker()
             self._recover()
+            self.copying = copying(self.broker, self.journal, self.settings, self._copied)
             host = socket.gethostname()
             self.bridges = registry.open_bridges(self.broker, self.settings.bridge, host)
             recovered()
             if self.membership is not None:
                 await cluster.join(self.membership, self.schedule, lambda: self.congested)
+            if self.copying is not None:
+                await self.copying.open()
             if self.web is not None:
                 await self.web.start()
             self._make_room()
@@ -178,6 +183,8 @@ class Node:
         await self._drain()
         if self.membership is not None:
             await cluster.leave(self.membership)
+        if self.copying is not None:
+            await self.copying.close()
         for dialer in self.dialers:
             await dialer.ended(STOP_SECONDS)
         if self.web is not None:
@@ -452,6 +459,13 @@ class Node:
         self.schedule()
         self._measure_congestion(journal)
 
+    def _copied(self) -> None:
+        """Others have more of the log: what waited for them leaves."""
+        self._let_go()
+        self.schedule()
+        if self.journal is not None:
+            self._measure_congestion(self.journal)
+
     def _let_go(self) -> None:
         """What was held for rows that are safe now leaves with this tick."""
         outgoing = self.broker.outgoing
@@ -480,13 +494,18 @@ class Node:
         """
         if not self.congested:
             return False
-        waits = self.journal.pending_bytes if self.journal is not None else 0
+        waits = self._waiting_bytes(self.journal) if self.journal is not None else 0
         return publishes or waits > FLOODED_BYTES
+
+    def _waiting_bytes(self, journal: Journal) -> int:
+        """What waits for the disk, and for the servers that have copies."""
+        copied = self.copying.waiting_bytes if self.copying is not None else 0
+        return journal.pending_bytes + copied
 
     def _measure_congestion(self, journal: Journal) -> None:
         if journal.room.unseen < 0:
             self._keep_room(journal)
-        congested = journal.pending_bytes > CONGESTED_BYTES or journal.waits_for_room()
+        congested = self._waiting_bytes(journal) > CONGESTED_BYTES or journal.waits_for_room()
         if congested and not self.congested:
             self._tell_slow(journal)
         self.turn.congested = journal.behind = congested
@@ -542,6 +561,8 @@ class Node:
         safely(self.figures.wake, now)
         if self.membership is not None:
             safely(self.membership.wake, now)
+        if self.copying is not None:
+            safely(self.copying.wake)
         for call in self.broker.to_try_again():
             safely(call)
         safely(self._steer)
@@ -635,8 +656,13 @@ class Node:
             **status.traffic(self.broker),
             "bridges": [{"name": one.settings.name, "up": one.up} for one in self.bridges],
             "journal": status.recorded(self.broker, self.journal, self.upkeep),
-            **({"cluster": self.membership.status()} if self.membership is not None else {}),
+            **({"cluster": self._clustered()} if self.membership is not None else {}),
         }
+
+    def _clustered(self) -> dict[str, Any]:
+        assert self.membership is not None
+        copies = self.copying.status() if self.copying is not None else NO_COPIES
+        return {**self.membership.status(), "copies": copies}
 
 
 def _fifth_of_disk(directory: str) -> int:

@@ -33,6 +33,7 @@ from hubbub.core.limits import (
     WEIGHED_BYTES,
 )
 from hubbub.core.link import Link
+from hubbub.core.log import MEMORY
 from hubbub.core.rights import named, words_of
 from hubbub.errors import ProtocolError
 from hubbub.runtime.arrivals import Arrivals
@@ -681,7 +682,7 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
             self._end(error.reason)
             return
         if error.reply:
-            link.hold(error.reply)  # after what is still held: answers stay in order
+            link.hold(error.reply, level=MEMORY)  # it promises nothing; answers stay in order
         link.close(error.reason)
 
     def _end(self, reason: str) -> None:

@@ -27,6 +27,7 @@ from urllib.parse import quote
 
 import msgspec
 from msgspec import Meta, Struct
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -56,6 +57,7 @@ TAKEN: Final = "$hub/taken/"
 SLICE: Final = 500  # messages of one turn of the loop and one frame: some milliseconds
 SLICE_BYTES: Final = 1 << 20
 PROPERTIES_JSON: Final = 6 * PROPERTIES_BYTES  # every character of them may be six, as \u0041
+QUORUM_SECONDS: Final = 1.0  # from one look at whether it may come at all to the next
 LINES: Final = 10_000  # of a body
 PIECE_SECONDS: Final = HALF_SECONDS / 3  # a body is not read, and not ended for being late
 REMEMBERED: Final = 30 * 86_400 * 1_000_000  # microseconds after which a silent query is forgotten
@@ -481,12 +483,14 @@ class PublishApi:
         return at, full
 
     async def safe(self) -> None:
-        """Wait until all rows made so far are durable."""
-        waiting = _Waiting()
-        link = Link(self._inside.broker.outgoing, waiting)
+        """Wait until all rows made so far are durable; 503 if no quorum lets them be."""
+        waiting, broker = _Waiting(), self._inside.broker
+        link = Link(broker.outgoing, waiting)
         link.hold(b"\n")
         self._inside.schedule()
-        await waiting.done
+        while not (await asyncio.wait((waiting.done,), timeout=QUORUM_SECONDS))[0]:
+            if broker.no_quorum:
+                raise HTTPException(503, f"{broker.no_quorum}; it may be kept all the same")
 
 
 class _Waiting:

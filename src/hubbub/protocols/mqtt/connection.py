@@ -55,6 +55,7 @@ from hubbub.protocols.mqtt.welcome import (
     changed_lifetime,
     check_offered,
     greeting,
+    level_of,
     lifetime,
     new_client,
     new_session,
@@ -274,7 +275,7 @@ class MqttConnection(Arriving):
         if self._will is not None:
             broker.change(self._will.row())
             self.lasting = self._incoming.kept = len(self._will.message.payload)
-        self._welcome(session, present, asked, proof)
+        self._welcome(session, present and not self._old, asked, proof)  # in 3.1 it is reserved
         session.resume()
 
     def _welcome(
@@ -290,8 +291,8 @@ class MqttConnection(Arriving):
             properties = said.encode()
             bound(session, self._wants)
         self._patience = alive * 1.5 if alive else NEVER
-        present = present and not self._old  # in 3.1 the byte is reserved
-        self.link.hold(codec.connack(present, codec.ACCEPTED, properties), barrier=True)
+        packet = codec.connack(present, codec.ACCEPTED, properties)
+        self.link.hold(packet, True, level_of(session, self._will))
 
     def _second_connect(self, body: bytes) -> None:
         raise PacketError("a second CONNECT", spec.PROTOCOL)  # [3.1.0-2]

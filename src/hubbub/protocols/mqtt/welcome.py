@@ -11,6 +11,7 @@ from typing import Final
 from hubbub.core import rights
 from hubbub.core.broker import Broker
 from hubbub.core.gate import Admission
+from hubbub.core.log import SYSTEM
 from hubbub.core.session import FOR_EVER, Session
 from hubbub.core.topics import is_name
 from hubbub.protocols.mqtt import codec
@@ -144,6 +145,11 @@ def new_session(
     session = MqttSession(mqtt.broker, client, admission.rights, expiry > 0)
     session.user, session.payer = admission.user, admission.owner
     session.address = admission.opening.address if admission.opening is not None else ""
+    if expiry and mqtt.broker.no_quorum:
+        said = Properties()
+        said.texts[spec.REASON_STRING] = mqtt.broker.no_quorum.encode()
+        reply = refusal(v5, spec.UNREACHABLE, said)
+        raise PacketError(mqtt.broker.no_quorum, spec.UNREACHABLE, reply)
     if expiry and not mqtt.broker.may_last(session):
         reply = refusal(v5, spec.QUOTA, Properties())
         raise PacketError("no room for a session that lasts", spec.QUOTA, reply)
@@ -221,6 +227,12 @@ def refusal(v5: bool, code: int, properties: Properties) -> bytes:
     if v5:
         return codec.connack(False, code, properties.encode())
     return codec.connack(False, spec.RETURN_CODE_OF.get(code, codec.NOT_AUTHORISED))
+
+
+def level_of(session: MqttSession, will: Will | None) -> int:
+    """What a CONNACK promises: of who leaves nothing behind, no quorum need know."""
+    assert session.link is not None
+    return 0 if session.lasting or will is not None else max(SYSTEM, session.link.level)
 
 
 def bound(session: MqttSession, wants: Properties) -> None:

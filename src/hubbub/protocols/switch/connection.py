@@ -71,6 +71,7 @@ LOGINS: Final = 16  # on one connection; real clients use one
 RECHECK_SECONDS: Final = 0.5  # how late the time-out of a pipelined transfer may be noticed
 
 OPERATIONS: Final = operations.OPERATIONS | topics.OPERATIONS | readme_operations.OPERATIONS
+LASTING: Final = frozenset(("send", "configure", "bind", "unbind"))
 
 _ERROR: Final = Answer(codec.SERVER_ERROR, 500)
 _LOG_IN: Final = Answer(codec.PLEASE_LOG_IN, 404)
@@ -292,6 +293,8 @@ class SwitchConnection(Connection):
         try:
             if session.rights is not self.broker.open:
                 demand_for(self.broker, session, call)
+            if name in LASTING:
+                operations.demand_quorum(self.broker)
             if operation is not None:
                 self._finish(operation(self.shared, session, call, request))
             elif name == "diagnostics":

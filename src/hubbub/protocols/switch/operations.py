@@ -82,7 +82,13 @@ class Answer:
 
 
 def refused(refusal: Refused) -> Answer:
-    return Answer(name_to_wire(str(refusal)), refusal.status)
+    return Answer(name_to_wire(str(refusal)), refusal.status, level=MEMORY)  # it promises nothing
+
+
+def demand_quorum(broker: Broker) -> None:
+    """What is to last is not taken while nobody can say that it will."""
+    if broker.no_quorum:
+        raise Refused(503, broker.no_quorum)
 
 
 Operation = Callable[[Shared, Visitor, Call, Request], Answer]

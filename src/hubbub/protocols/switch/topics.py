@@ -9,7 +9,15 @@ from hubbub.core.message import Message
 from hubbub.core.rights import BIND, PUBLISH
 from hubbub.core.topics import CLIENT, QUEUE, SHARE, is_filter, is_name
 from hubbub.protocols.switch.codec import Call, Refused
-from hubbub.protocols.switch.operations import Answer, Operation, Shared, demand, enqueue, make
+from hubbub.protocols.switch.operations import (
+    Answer,
+    Operation,
+    Shared,
+    demand,
+    demand_quorum,
+    enqueue,
+    make,
+)
 from hubbub.protocols.switch.session import Visitor
 from hubbub.schema import name_from_wire
 from hubbub.wire.http import Request
@@ -27,6 +35,8 @@ def publish(shared: Shared, session: Visitor, call: Call, request: Request) -> A
         return Answer(b"Expected POST /publish/TOPIC?qos=0..2&retain=0|1, without wildcards.", 400)
     if not shared.broker.may_publish(session, topic):
         raise Refused(403, shared.broker.refuse(session, PUBLISH, topic))
+    if qos or retain or topic.startswith(QUEUE):
+        demand_quorum(shared.broker)
     kind = request.headers.get("content-type", "")
     message = Message(topic, request.body, qos, retain, content_type="" if kind == _FORM else kind)
     if topic.startswith(QUEUE):

@@ -1,0 +1,358 @@
+"""How the log of a node is copied: each piece behind the one before it, and none behind a stranger.
+
+    journal → take ──→ waiting → in flight → stored by a quorum → safe: what was promised may leave
+    snapshot → checkpoint ─┘         └── no answer: look how far the stream is, go on from there
+
+A piece names the number of the stream's message that it must follow. That is the fence: who
+appends one of its own (an heir) makes every later one of this node fail, also one that is on its
+way. Several are in flight, so that a group of rows does not wait for the one before it.
+
+A `life` is one unbroken series of pieces, from a start on. It counts when a checkpoint of it is
+whole; what was before the checkpoint is let go. The runtime drives it; `Stream` carries. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple, Protocol
+
+from hubbub.core.limits import (
+    CLUSTER_COPY_BYTES,
+    CLUSTER_COPY_FLYING,
+    CLUSTER_COPY_PIECE,
+    CLUSTER_COPY_SECONDS,
+    CLUSTER_QUORUM_SECONDS,
+)
+
+LOG: Final = "log"  # a group of rows; `upto` is its last one
+STATE: Final = "state"  # a checkpoint: the fold of all rows up to `upto`
+FENCE: Final = "fence"  # of an heir, whose name it has: nothing of that life comes after it
+KINDS: Final = (LOG, STATE, FENCE)
+TURN: Final = 4  # pieces of the log for each one of a checkpoint, where both wait
+
+
+class Piece(NamedTuple):
+    """A part of a group or of a checkpoint, `more` of which follows or not."""
+
+    life: int
+    number: int
+    kind: str
+    upto: int
+    more: bool
+    data: bytes
+
+    def head(self) -> str:
+        return f"{self.life} {self.number} {self.kind} {self.upto} {self.more:d}"
+
+
+def heard(head: str, data: bytes = b"") -> Piece | None:
+    """What a message of a stream says; None for what no node wrote."""
+    words = head.split(" ")
+    if len(words) != 5 or words[2] not in KINDS:
+        return None
+    try:
+        life, number, upto, more = (int(words[at]) for at in (0, 1, 3, 4))
+    except ValueError:
+        return None
+    return Piece(life, number, words[2], upto, more != 0, data)
+
+
+class Found(NamedTuple):
+    """The last message of a stream: its number there, and what it is, None if there is none."""
+
+    at: int
+    last: Piece | None
+
+
+class Stream(Protocol):
+    """Where pieces go. Answers come to `stored` and `refused`, or never; then `look` asks."""
+
+    def put(self, piece: Piece, after: int, attempt: int) -> None:
+        """Append it, if the last message there has the number `after`. Never waits."""
+
+    def look(self) -> None:
+        """Ask for the last message; the answer comes to `found`."""
+
+    def purge(self, before: int) -> None:
+        """Let go of all messages before that one."""
+
+
+Part = tuple[int, bool, bytes]  # upto, more, data
+
+
+class Copies:
+    """What of this node's log is where a quorum has it. `safe` says how far that is.
+
+    `active`: rows are copied; before, everything here is promised by the local disk alone. `ready`:
+    a checkpoint of this life is whole. `moved` is called when `safe` may say more, `deposed` when
+    somebody else wrote to the stream.
+    """
+
+    def __init__(
+        self, stream: Stream, now: Callable[[], float], moved: Callable[[], None],
+        deposed: Callable[[Found], None],
+    ) -> None:  # fmt: skip
+        self.stream = stream
+        self.active = self.ready = False
+        self.life = 0
+        self.groups = self.checkpoints = 0
+        self.waiting_bytes = 0
+        self._now = now
+        self._moved = moved
+        self._deposed = deposed
+        self._floor = 0
+        self._number = 0
+        self._attempt = 0
+        self._last = 0  # the number in the stream of the last piece that was sent
+        self._base = 0  # of the last one that is stored
+        self._begun = False  # something of this life is stored
+        self._flows = False
+        self._asked = 0.0
+        self._heard = 0.0
+        self._since = 0.0
+        self._open: deque[tuple[int, int]] = deque()  # groups that are not stored, first and last
+        self._before: tuple[int, int, bytes | bytearray] = (0, 0, b"")
+        self._waiting: deque[Part] = deque()
+        self._flying: deque[Piece] = deque()
+        self._flying_bytes = 0
+        self._start: Iterator[Part] = iter(())
+        self._starting: Part | None = None
+        self._state: Iterator[Part] = iter(())
+        self._in_state = False
+        self._turn = 0
+        self._places: deque[tuple[int, int]] = deque()  # upto, number in the stream
+        self._group_at = self._state_at = 0
+
+    # The journal's side
+
+    def hold(self, durable: int) -> None:
+        """Copies are wanted and nobody could be asked yet: nothing more is promised."""
+        self.active, self.ready, self._floor = True, False, durable
+        self._since = self._heard = self._now()
+
+    def take(self, first: int, last: int, data: bytes | bytearray) -> None:
+        """A group that changes state is on its way to the disk: here it goes to the others."""
+        if not self.active:
+            self._before = first, last, data  # it may be on its way when copying begins
+            return
+        self._wait(first, last, data)
+        self.pump()
+
+    def _wait(self, first: int, last: int, data: bytes | bytearray) -> None:
+        if not self._open:
+            self._since = self._now()
+        self._open.append((first, last))
+        self.waiting_bytes += len(data)
+        self._waiting.extend(parts(last, data))
+
+    def safe(self, landed: int) -> int:
+        """How far of the rows that are on the local disk may be promised."""
+        if not self.active:
+            return landed
+        if not self.ready:
+            return min(landed, self._floor)
+        return min(landed, self._open[0][0] - 1) if self._open else landed
+
+    # A life
+
+    def begin(
+        self, life: int, found: Found, landed: int, log: Iterator[Part], state: Iterator[Part]
+    ) -> None:
+        """Copy from the start on: `log` are the groups behind the checkpoint `state` up to the row
+        `landed`, which both lie in files; later ones come by `take`.
+        """
+        self.life, self._number, self._attempt = life, 0, self._attempt + 1
+        if not self.active:
+            self._floor = landed
+            if self._before[1] > landed:
+                self._wait(*self._before)
+        self._before = 0, 0, b""
+        self.active, self.ready, self._begun = True, False, False
+        self._last = self._base = found.at
+        self._flying.clear()
+        self._flying_bytes = 0
+        self._places.clear()
+        self._group_at = self._state_at = 0
+        while self._open and self._open[0][1] <= landed:
+            self._open.popleft()
+        self._waiting = deque(part for part in self._waiting if part[0] > landed)
+        self.waiting_bytes = sum(len(part[2]) for part in self._waiting)
+        self._start, self._starting = log, next(log, None)
+        self._state, self._in_state = state, True
+        self._since = self._now()
+        self._flow()
+
+    def checkpoint(self, state: Iterator[Part]) -> bool:
+        """Publish one, if none is on its way; True if it will be."""
+        if not self.ready or self._in_state:
+            return False
+        self._state, self._in_state = state, True
+        self.pump()
+        return True
+
+    def pump(self) -> None:
+        """Send what waits, as far as the window goes."""
+        while (
+            self._flows and len(self._flying) < CLUSTER_COPY_FLYING
+            and self._flying_bytes < CLUSTER_COPY_BYTES
+        ):  # fmt: skip
+            found = self._next()
+            if found is None:
+                return
+            kind, (upto, more, data) = found
+            self._number += 1
+            self._send(Piece(self.life, self._number, kind, upto, more, data))
+
+    def _next(self) -> tuple[str, Part] | None:
+        """Of a start first what lies in files, in order; then a checkpoint goes beside the log."""
+        if self._starting is not None:
+            part, self._starting = self._starting, next(self._start, None)
+            return LOG, part
+        self._turn += 1
+        if self._in_state and (not self._waiting or self._turn % TURN == 0):
+            state = next(self._state, None)
+            if state is not None:
+                return STATE, state
+            self._in_state = False
+        if not self._waiting:
+            return None
+        part = self._waiting.popleft()
+        self.waiting_bytes -= len(part[2])
+        return LOG, part
+
+    def _send(self, piece: Piece) -> None:
+        if not self._flying:
+            self._heard = self._now()
+        self._flying.append(piece)
+        self._flying_bytes += len(piece.data)
+        self.stream.put(piece, self._last, self._attempt)
+        self._last += 1
+
+    # The stream's side
+
+    def stored(self, life: int, number: int, at: int) -> None:
+        """A quorum has that piece, and so all before it."""
+        if life != self.life or not self._flying or number < self._flying[0].number:
+            return
+        self._begun = True
+        self._heard = self._now()
+        self._base = at
+        while self._flying and self._flying[0].number <= number:
+            piece = self._flying.popleft()
+            self._flying_bytes -= len(piece.data)
+            self._done(piece, at - (number - piece.number))
+        self._moved()
+        self.pump()
+
+    def _done(self, piece: Piece, at: int) -> None:
+        if piece.kind == STATE:
+            self._state_at = self._state_at or at
+            if not piece.more:
+                self._checkpointed(piece.upto)
+            return
+        self._group_at = self._group_at or at
+        if piece.more:
+            return
+        self._places.append((piece.upto, self._group_at))
+        self._group_at = 0
+        self.groups += 1
+        if self._open and piece.upto >= self._open[0][1]:
+            self._open.popleft()
+            self._since = self._now()
+
+    def _checkpointed(self, upto: int) -> None:
+        """What is in it need not stay; but a group of later rows may lie before it there."""
+        while self._places and self._places[0][0] <= upto:
+            self._places.popleft()
+        first = self._state_at
+        for place in (self._group_at, *(at for _, at in self._places)):
+            if place:
+                first = min(first, place)
+                break
+        self._state_at = 0
+        self.checkpoints += 1
+        self.ready = True
+        self.stream.purge(first)
+
+    def refused(self, attempt: int) -> None:
+        """A piece was not taken, or it is not known whether it was."""
+        if attempt == self._attempt and self._flows:
+            self._ask()
+
+    def broken(self) -> None:
+        """There is no connection."""
+        self._flows = False
+
+    def connected(self) -> None:
+        """There is one again."""
+        if self.life:
+            self._ask()
+
+    def _ask(self) -> None:
+        self._flows = False
+        self._attempt += 1
+        self._asked = self._now()
+        self.stream.look()
+
+    def found(self, found: Found) -> None:
+        """What the stream holds: what is there of this life is done, the rest is sent again."""
+        if self._flows or not self.life:
+            return
+        last, self._heard = found.last, self._now()
+        if last is not None and last.life == self.life and last.kind != FENCE:
+            self.stored(self.life, last.number, found.at)
+        elif self._begun or found.at != self._base:
+            self.life = 0
+            self._deposed(found)
+            return
+        self._last = found.at
+        again, self._flying = self._flying, deque()
+        self._flying_bytes = 0
+        self._flows = True
+        for piece in again:
+            self._send(piece)
+        self._flow()
+
+    def _flow(self) -> None:
+        self._flows = True
+        self._heard = self._now()
+        self.pump()
+
+    def wake(self) -> None:
+        """A few times a second: ask for an answer that does not come; who has nothing to copy asks
+        too, and so hears of a fence.
+        """
+        if self.life and self._now() - max(self._heard, self._asked) > CLUSTER_COPY_SECONDS:
+            self._ask()
+
+    # What it says about itself
+
+    def behind(self) -> float:
+        """For how many seconds the oldest promise waits for copies."""
+        waits = self.active and (self._open or not self.ready)
+        return self._now() - self._since if waits else 0.0
+
+    def stalled(self) -> bool:
+        """Whether no quorum answers: longer than servers need to agree on another leader."""
+        silent = self._now() - self._heard if self.active else 0.0
+        return max(self.behind(), silent) > CLUSTER_QUORUM_SECONDS
+
+    def figures(self) -> dict[str, Any]:
+        return {
+            "ready": self.ready,
+            "waiting": len(self._open),
+            "waiting_bytes": self.waiting_bytes + self._flying_bytes,
+            "behind_seconds": round(self.behind(), 3),
+            "groups": self.groups,
+            "checkpoints": self.checkpoints,
+        }
+
+
+def parts(upto: int, data: bytes | bytearray) -> Iterator[Part]:
+    """Bytes as parts that a server takes."""
+    view = memoryview(data)
+    end = max(len(view), 1)
+    for at in range(0, end, CLUSTER_COPY_PIECE):
+        following = at + CLUSTER_COPY_PIECE
+        yield upto, following < end, bytes(view[at:following])

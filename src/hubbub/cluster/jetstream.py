@@ -1,0 +1,304 @@
+"""NATS JetStream as what holds the copies: one stream a node, of as many servers as are there.
+
+    GROUP.log.NAME    the subject of the stream hubbub_GROUP_NAME
+
+A connection of its own: what is copied must not wait behind what is live, nor the other way. The
+client of `nats-py` connects, speaks TLS, logs in and comes back by itself. asyncio is here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import logging
+import re
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from hubbub.cluster.copies import LOG, Found, Piece, heard
+from hubbub.cluster.nats import CONNECT_SECONDS, PING_SECONDS, RETRY_SECONDS, client_options
+from hubbub.config.cluster import Cluster as Settings
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+
+HEADER: Final = "Hubbub-Copy"
+AFTER: Final = "Nats-Expected-Last-Sequence"
+OLDEST: Final = (2, 10, 23)  # before it, a killed process could lose what was acknowledged
+ASK_SECONDS: Final = 2.0
+MAKE_SECONDS: Final = 10.0  # a stream with three copies takes half a second; a busy cluster more
+PENDING_BYTES: Final = 16 * 1024 * 1024  # of nats-py: more than is ever in flight
+READ_SECONDS: Final = 10.0
+UNKNOWN: Final = Found(-1, None)
+WITHOUT: Final = (10039, 10076)  # JetStream is not on, for the account or at all
+NOT_THERE: Final = (10037, 10059)  # message, stream
+
+log = logging.getLogger("hubbub.cluster")
+
+
+class Refused(Exception):
+    """JetStream said no, with a number of its own."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Listener(NamedTuple):
+    """What of the answers goes where."""
+
+    stored: Callable[[int, int, int], None]
+    refused: Callable[[int], None]
+    found: Callable[[Found], None]
+    up: Callable[[], None]
+    down: Callable[[], None]
+
+
+class JetStream:
+    """`unable`: why there can be no copies, "" if there can or nobody could be asked yet.
+    `replicas`: how many servers have the stream.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.name = stream_of(settings.group, settings.name)
+        self.subject = f"{settings.group}.log.{settings.name}"
+        self.unable = ""
+        self.server = ""
+        self.replicas = 0
+        self.up = False
+        self._client: Client | None = None
+        self._inbox = ""
+        self._queue: deque[tuple[Piece, int, int]] = deque()
+        self._woken = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listener: Listener | None = None
+        self._looking = False
+        self._known = UNKNOWN  # the last message, as it was seen
+
+    def open(self, listener: Listener) -> None:
+        from nats.aio.client import Client
+
+        self._listener = listener
+        self._client = Client()
+        self._run(self._connect(self._client))
+        self._run(self._publish(self._client))
+
+    def _run(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, client: Client) -> None:
+        while True:
+            try:
+                await client.connect(
+                    **client_options(self.settings, f"hubbub copies {self.settings.name}"),
+                    pending_size=PENDING_BYTES, ping_interval=PING_SECONDS,
+                    error_cb=self._quiet, disconnected_cb=self._went_down,
+                    reconnected_cb=self._came_up,
+                )  # fmt: skip
+                break
+            except Exception as error:  # the live connection has said why
+                log.debug("copies: cannot connect to NATS: %s", error)
+                await asyncio.sleep(4 * RETRY_SECONDS)
+        self._inbox = client.new_inbox()
+        await client.subscribe(f"{self._inbox}.*", cb=self._answered)
+        await self._came_up()
+
+    async def _quiet(self, error: Exception) -> None:
+        log.debug("copies: %s", error)
+
+    async def _went_down(self) -> None:
+        self.up = False
+        self._queue.clear()
+        if self._listener is not None:
+            self._listener.down()
+
+    async def _came_up(self) -> None:
+        self._run(self._prepare())
+
+    async def _prepare(self) -> None:
+        """Whether there can be copies; then a stream, and the news."""
+        client, listener = self._client, self._listener
+        assert client is not None and listener is not None
+        while not client.is_closed and client.is_connected:
+            try:
+                self.server = str(client.connected_server_version)
+                self.unable = await self._why_not(client)
+                if not self.unable:
+                    await self._make(client)
+                self.up = not self.unable
+                listener.up()
+                return
+            except Exception as error:  # no leader yet: asked again
+                log.debug("copies: %s", error or type(error).__name__)
+                await asyncio.sleep(1.0)
+
+    async def _why_not(self, client: Client) -> str:
+        from nats.errors import NoRespondersError
+
+        if version_of(self.server) < OLDEST:
+            wanted = ".".join(map(str, OLDEST))
+            return f"NATS {self.server} is too old for copies: {wanted} or later"
+        try:
+            await self._ask("INFO", {})
+        except NoRespondersError:
+            return "the NATS servers have no JetStream"
+        except Refused as error:
+            if error.code in WITHOUT:
+                return f"the NATS servers have no JetStream for this account ({error})"
+            raise
+        return ""
+
+    async def _make(self, client: Client) -> None:
+        """The stream, if it is not there yet; a cluster that grew has one more copy of it."""
+        wanted = self._wanted(client)
+        config: dict[str, Any] = {
+            "name": self.name, "subjects": [self.subject], "retention": "limits",
+            "storage": "file", "discard": "new", "num_replicas": wanted, "max_consumers": -1,
+            "max_msgs": -1, "max_bytes": -1, "max_age": 0, "deny_delete": True,
+        }  # fmt: skip
+        try:
+            there = (await self._ask(f"STREAM.INFO.{self.name}", {}))["config"]
+        except Refused as error:
+            if error.code not in NOT_THERE:
+                raise
+            made = await self._ask(f"STREAM.CREATE.{self.name}", config, MAKE_SECONDS)
+            there = made["config"]
+            log.info("copies: made the stream %s on %d servers", self.name, wanted)
+        if there["num_replicas"] < wanted:
+            with contextlib.suppress(Refused):
+                update = {**there, "num_replicas": wanted}
+                there = (await self._ask(f"STREAM.UPDATE.{self.name}", update, MAKE_SECONDS))[
+                    "config"
+                ]
+        self.replicas = int(there["num_replicas"])
+
+    def _wanted(self, client: Client) -> int:
+        if self.settings.copies != "auto":
+            return int(self.settings.copies)
+        return 3 if len(client.servers) >= 3 else 1
+
+    async def _ask(
+        self, what: str, said: dict[str, Any], seconds: float = ASK_SECONDS
+    ) -> dict[str, Any]:
+        client = self._client
+        assert client is not None
+        data = json.dumps(said).encode() if said else b""
+        answer = await client.request(f"$JS.API.{what}", data, timeout=seconds)
+        found: dict[str, Any] = json.loads(answer.data)
+        if "error" in found:
+            wrong = found["error"]
+            raise Refused(int(wrong.get("err_code", 0)), str(wrong.get("description", wrong)))
+        return found
+
+    # Copies calls these
+
+    def put(self, piece: Piece, after: int, attempt: int) -> None:
+        if self.up:
+            self._queue.append((piece, after, attempt))
+            self._woken.set()
+
+    async def _publish(self, client: Client) -> None:
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            while self._queue:
+                piece, after, attempt = self._queue.popleft()
+                reply = f"{self._inbox}.{piece.life}-{attempt}-{piece.number}"
+                headers = {HEADER: piece.head(), AFTER: str(after)}
+                try:
+                    await client.publish(self.subject, piece.data, reply, headers)
+                except Exception as error:  # the connection is gone: it is all asked for then
+                    log.debug("copies: %s", error)
+
+    async def _answered(self, message: Msg) -> None:
+        assert self._listener is not None
+        life, attempt, number = map(int, message.subject.rpartition(".")[2].split("-"))
+        try:
+            said = json.loads(message.data) if message.data else {}
+        except ValueError:
+            said = {}
+        if said.get("stream") == self.name and "seq" in said and "error" not in said:
+            at = int(said["seq"])
+            if at > self._known.at:
+                self._known = Found(at, Piece(life, number, LOG, 0, False, b""))
+            self._listener.stored(life, number, at)
+        else:
+            log.debug("copies: piece %d: %s", number, said or message.headers)
+            self._listener.refused(attempt)
+
+    def look(self) -> None:
+        self._queue.clear()
+        if self.up and not self._looking:
+            self._looking = True
+            self._run(self._look())
+
+    async def _look(self) -> None:
+        assert self._listener is not None
+        try:
+            found = self._known = await self.last(self.name, self._known)
+        except Exception as error:  # nobody leads: Copies asks again
+            log.debug("copies: %s", error or type(error).__name__)
+            return
+        finally:
+            self._looking = False
+        self._listener.found(found)
+
+    def purge(self, before: int) -> None:
+        self._run(self._purge(before))
+
+    async def _purge(self, before: int) -> None:
+        try:
+            await self._ask(f"STREAM.PURGE.{self.name}", {"seq": before})
+        except Exception as error:  # the next checkpoint takes it along
+            log.info("copies: nothing was let go: %s", error or type(error).__name__)
+
+    # Reading a stream, the own or that of another node
+
+    async def last(self, stream: str, known: Found = UNKNOWN) -> Found:
+        """Its last message, which need not be read if it is known. Refused if there is no such
+        stream.
+        """
+        found = await self._ask(f"STREAM.INFO.{stream}", {})
+        at = int(found["state"]["last_seq"])
+        if at == known.at:
+            return known
+        if not found["state"]["messages"]:
+            return Found(at, None)
+        return Found(at, (await self._get(stream, at))[1])
+
+    async def _get(self, stream: str, at: int) -> tuple[int, Piece | None]:
+        """The message of that number, or the next one there is."""
+        asked = {"seq": at, "next_by_subj": ">"}
+        message = (await self._ask(f"STREAM.MSG.GET.{stream}", asked, READ_SECONDS))["message"]
+        head = base64.b64decode(message.get("hdrs", "")).decode("latin-1")
+        said = re.search(rf"^{HEADER}: *(.*?)\r$", head, re.MULTILINE)
+        data = base64.b64decode(message.get("data", ""))
+        return int(message["seq"]), heard(said[1], data) if said else None
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CONNECT_SECONDS)
+        self.up = False
+        if client is not None:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await client.close()
+
+
+def stream_of(group: str, node: str) -> str:
+    return f"hubbub_{group}_{node}"
+
+
+def version_of(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:3])

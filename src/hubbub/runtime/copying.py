@@ -1,0 +1,163 @@
+"""A hub's log is copied as its node drives it: asked for, begun, gone on with, left.
+
+    start ── the stream is asked ──→ begin: files, then groups as they come ──→ ready
+                └── nobody can be asked: what lasts is refused until somebody can
+
+Where there was a life before (`DIR/copied`), nothing is acknowledged before JetStream was asked:
+another node may have the sessions by now. The node calls `open`, `wake` and `close`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from hubbub.cluster.copies import FENCE, Copies, Found
+from hubbub.cluster.jetstream import JetStream, Listener
+from hubbub.config.settings import Settings
+from hubbub.core.broker import Broker
+from hubbub.journal.copied import Files, Snapshot
+from hubbub.journal.files import write_whole
+from hubbub.journal.writer import Journal
+
+ASK_SECONDS: Final = 4.0  # for which a start waits; then it goes on asking beside
+RETRY_SECONDS: Final = 1.0
+
+# What the status says of a hub whose log is not copied.
+NO_COPIES: Final[dict[str, Any]] = {
+    "mode": "live", "stream": "", "servers": 0, "trouble": "", "ready": False, "waiting": 0,
+    "waiting_bytes": 0, "behind_seconds": 0.0, "groups": 0, "checkpoints": 0,
+}  # fmt: skip
+
+log = logging.getLogger("hubbub.cluster")
+
+
+class Copying:
+    """The copies of one hub's journal. `let_go` is called when more of it is safe."""
+
+    def __init__(
+        self, broker: Broker, journal: Journal, settings: Settings, let_go: Callable[[], None]
+    ) -> None:
+        self.broker = broker
+        self.journal = journal
+        self.stream = JetStream(settings.cluster)
+        now = broker.clock.now
+        self.copies = Copies(self.stream, now, self._moved, self._deposed)
+        self._let_go = let_go
+        self._marker = journal.directory.path / "copied"
+        self._asked = asyncio.Event()
+        self._beginning: asyncio.Task[None] | None = None
+        self._upto = 0
+        journal.beyond = self.copies
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self.copies.waiting_bytes
+
+    async def open(self) -> None:
+        """Ask, and copy from now on. Waits for an answer, but not for long."""
+        if self._marker.exists():
+            self.copies.hold(self.journal.durable)
+        up, copies = self._came_up, self.copies
+        self.stream.open(
+            Listener(copies.stored, copies.refused, copies.found, up, copies.broken)
+        )  # fmt: skip
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ASK_SECONDS):
+                await self._asked.wait()
+        self.wake()
+
+    def _came_up(self) -> None:
+        unable = self.stream.unable
+        if unable and self.copies.active:  # others may have the sessions: nobody else can say
+            log.error("copies: %s, where it had some: nothing that lasts is acknowledged", unable)
+        elif unable:
+            log.warning("copies: %s; this node's disk alone keeps what it acknowledges", unable)
+            self._asked.set()
+        elif self.copies.life:
+            self.copies.connected()
+        elif self._beginning is None or self._beginning.done():
+            self._beginning = asyncio.create_task(self._begin())
+
+    async def _begin(self) -> None:
+        """Look who wrote last, and begin a life behind that."""
+        while not self.copies.life and self.stream.up:
+            try:
+                found = await self.stream.last(self.stream.name)
+                if found.last is not None and found.last.kind == FENCE:
+                    self._deposed(found)
+                else:
+                    self._begin_behind(found)
+                self._asked.set()
+                return
+            except Exception as error:  # nobody leads, a file cannot be read: again in a moment
+                log.warning("copies cannot begin yet: %s", error or type(error).__name__)
+                await asyncio.sleep(RETRY_SECONDS)
+
+    def _begin_behind(self, found: Found) -> None:
+        journal = self.journal
+        files = Files(journal.directory, journal.on_disk)
+        self._upto = files.snapshot.upto
+        life = max(self.broker.clock.stamp(), found.last.life + 1 if found.last else 0)
+        self.copies.begin(life, found, journal.on_disk, files.log(), files.snapshot.parts())
+
+    def _moved(self) -> None:
+        if self.copies.ready and not self._marker.exists():
+            write_whole(self._marker, f"{self.stream.name}\n".encode())
+            log.info("copies: %s has all of this node's log", self.stream.name)
+        self.journal.settle()
+        self._let_go()
+
+    def _deposed(self, found: Found) -> None:
+        by = found.last.kind if found.last is not None else "nobody"
+        log.error("the stream of this node's log was written by another one (%s)", by)
+        self.copies.hold(self.journal.durable)
+
+    def wake(self) -> None:
+        """A few times a second."""
+        copies = self.copies
+        copies.wake()
+        reason = ""
+        if copies.active and not copies.life:
+            reason = "JetStream does not say yet who has the sessions of this node"
+        elif copies.stalled():
+            reason = "no quorum of the NATS servers answers"
+        if (reason != "") != (self.broker.no_quorum != ""):
+            if reason:
+                log.warning("%s: nothing that lasts is acknowledged until one does", reason)
+            else:
+                log.warning("a quorum of the NATS servers answers again")
+        self.broker.no_quorum = reason
+        if self.journal.snapshot_seq > self._upto and copies.ready:
+            snapshot = Snapshot(self.journal.directory)
+            if copies.checkpoint(snapshot.parts()):
+                self._upto = snapshot.upto
+
+    def status(self) -> dict[str, Any]:
+        """`servers`: how many have it. `trouble`: why nothing is copied."""
+        copies, stream = self.copies, self.stream
+        return {
+            "mode": "copied" if copies.active else "live",
+            "stream": stream.name,
+            "servers": stream.replicas if copies.active else 0,
+            "trouble": stream.unable or self.broker.no_quorum,
+            **copies.figures(),
+        }
+
+    async def close(self) -> None:
+        if self._beginning is not None:
+            self._beginning.cancel()
+        await self.stream.close()
+
+
+def copying(
+    broker: Broker, journal: Journal | None, settings: Settings, let_go: Callable[[], None]
+) -> Copying | None:
+    """None for a hub whose log is not copied."""
+    wanted = settings.cluster
+    if journal is None or not wanted.url or wanted.copies == "0":
+        return None
+    return Copying(broker, journal, settings, let_go)

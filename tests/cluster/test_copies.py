@@ -1,0 +1,209 @@
+"""What of a log a quorum has: pieces in order behind one another, whatever is lost on the way."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from hubbub.cluster.copies import FENCE, LOG, STATE, Copies, Found, Part, Piece, heard, parts
+from hubbub.core.limits import CLUSTER_COPY_PIECE, CLUSTER_QUORUM_SECONDS
+
+
+class Log:
+    """A stream as a server keeps it; what it hears and says may be lost, and comes later."""
+
+    def __init__(self, seed: int = 0, lossy: float = 0.0) -> None:
+        self.chance = random.Random(seed)
+        self.lossy = lossy
+        self.held: dict[int, Piece] = {}
+        self.last = 0
+        self.said: list[tuple[Piece, int, int]] = []
+        self.looks = 0
+        self.purged = 0
+
+    def put(self, piece: Piece, after: int, attempt: int) -> None:
+        self.said.append((piece, after, attempt))
+
+    def look(self) -> None:
+        self.looks += 1
+
+    def purge(self, before: int) -> None:
+        self.purged = before
+        self.held = {at: piece for at, piece in self.held.items() if at >= before}
+
+    def found(self) -> Found:
+        return Found(self.last, self.held.get(self.last))
+
+    def append(self, piece: Piece) -> None:
+        self.last += 1
+        self.held[self.last] = piece
+
+    def lost(self) -> bool:
+        return self.chance.random() < self.lossy
+
+    def carry(self, copies: Copies) -> None:
+        """Everything that was said arrives, or some of it."""
+        said, self.said = self.said, []
+        for piece, after, attempt in said:
+            if self.lost():
+                continue
+            taken = after == self.last
+            if taken:
+                self.append(piece)
+            if self.lost():
+                continue
+            if taken:
+                copies.stored(piece.life, piece.number, self.last)
+            else:
+                copies.refused(attempt)
+        if self.looks and not self.lost():
+            self.looks = 0
+            copies.found(self.found())
+
+
+class World:
+    def __init__(self, seed: int = 0, lossy: float = 0.0) -> None:
+        self.log = Log(seed, lossy)
+        self.now = 0.0
+        self.deposed: list[Found] = []
+        self.copies = Copies(self.log, lambda: self.now, lambda: None, self.deposed.append)
+
+    def begin(self, life: int = 1, landed: int = 0, log: list[Part] | None = None) -> None:
+        start, state = iter(log or []), iter(parts(landed, b"state"))
+        self.copies.begin(life, self.log.found(), landed, start, state)
+
+    def go_on(self, seconds: float = 1.0) -> None:
+        self.now += seconds
+        self.copies.wake()
+        self.log.carry(self.copies)
+
+
+def groups(log: Log, life: int) -> list[int]:
+    return [
+        piece.upto
+        for _, piece in sorted(log.held.items())
+        if piece.kind == LOG and piece.life == life and not piece.more
+    ]
+
+
+def test_what_is_promised_waits_for_the_checkpoint_and_for_each_group() -> None:
+    world = World()
+    copies = world.copies
+    assert copies.safe(7) == 7, "nothing is copied"
+    world.begin(landed=5)
+    copies.take(6, 8, b"abc")
+    assert copies.safe(8) == 5
+    world.log.carry(copies)
+    assert copies.ready
+    assert copies.safe(8) == 8
+    copies.take(9, 9, b"d")
+    copies.take(12, 13, b"e")  # 10 and 11 change no state
+    assert copies.safe(13) == 8
+    assert copies.safe(7) == 7, "the disk is behind"
+    world.log.carry(copies)
+    assert copies.safe(13) == 13
+
+
+def test_what_is_wanted_and_cannot_be_asked_for_promises_nothing() -> None:
+    world = World()
+    world.copies.hold(5)
+    assert world.copies.safe(9) == 5
+    world.now = CLUSTER_QUORUM_SECONDS + 1
+    assert world.copies.stalled()
+
+
+def test_a_group_on_its_way_to_the_disk_when_copying_begins_is_copied() -> None:
+    world = World()
+    world.copies.take(4, 6, b"on its way")
+    world.begin(landed=3)
+    world.log.carry(world.copies)
+    assert groups(world.log, 1) == [6]
+
+
+def test_a_large_group_crosses_in_parts() -> None:
+    world = World()
+    world.begin()
+    data = bytes(range(256)) * (CLUSTER_COPY_PIECE // 100)
+    world.copies.take(1, 1, data)
+    world.log.carry(world.copies)
+    held = [piece for _, piece in sorted(world.log.held.items()) if piece.kind == LOG]
+    assert [piece.more for piece in held] == [True] * (len(held) - 1) + [False]
+    assert b"".join(piece.data for piece in held) == data
+
+
+def test_a_checkpoint_lets_go_of_what_is_in_it_and_keeps_what_is_behind_it() -> None:
+    world = World()
+    world.begin()
+    world.log.carry(world.copies)
+    for row in range(1, 6):
+        world.copies.take(row, row, b"x")
+        world.log.carry(world.copies)
+    assert world.copies.checkpoint(parts(3, b"up to three"))
+    world.log.carry(world.copies)
+    assert groups(world.log, 1) == [4, 5]
+    assert [piece.upto for piece in world.log.held.values() if piece.kind == STATE] == [3]
+
+
+def test_who_finds_a_fence_is_deposed_also_when_it_has_nothing_to_say() -> None:
+    world = World()
+    world.begin()
+    world.log.carry(world.copies)
+    world.log.append(Piece(2, 1, FENCE, 0, False, b"b"))
+    for _ in range(4):
+        world.go_on()
+    assert [found.last and found.last.kind for found in world.deposed] == [FENCE]
+
+
+def test_what_was_on_its_way_behind_a_fence_is_not_stored() -> None:
+    world = World()
+    world.begin()
+    world.log.carry(world.copies)
+    world.log.append(Piece(2, 1, FENCE, 0, False, b"b"))
+    world.copies.take(1, 1, b"too late")
+    for _ in range(4):
+        world.go_on()
+    assert world.deposed
+    assert groups(world.log, 1) == []
+    assert world.copies.safe(1) == 0
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_each_group_is_there_once_and_in_order_whatever_is_lost(seed: int) -> None:
+    """And never is more promised than is there."""
+    world = World(seed, lossy=0.2)
+    chance = random.Random(seed)
+    world.begin(landed=10, log=[(4, False, b"of files"), (10, True, b"two"), (10, False, b"parts")])
+    row = 10
+    for _ in range(60):
+        if row < 60:
+            last = row + chance.randrange(1, 4)
+            world.copies.take(row + 1, last, b"%d" % last)
+            row = last
+        world.go_on(chance.choice((0.1, 1.0)))
+        stored = groups(world.log, 1)
+        assert stored == sorted(set(stored))
+        safe = world.copies.safe(row)
+        if safe > 10:
+            assert safe <= stored[-1]
+        if chance.random() < 0.1:
+            world.copies.broken()
+            world.log.said.clear()
+            world.copies.connected()
+        if chance.random() < 0.1 and stored:
+            world.copies.checkpoint(parts(max(stored[0] - 1, 0), b"state"))
+    world.log.lossy = 0.0
+    for _ in range(10):
+        world.go_on()
+    assert not world.deposed
+    assert world.copies.safe(row) == row
+
+
+@pytest.mark.parametrize("text", ["", "1 2 log 3", "a 2 log 3 0", "1 2 rows 3 0", "1 2 log 3 0 5"])
+def test_what_no_node_wrote_is_none(text: str) -> None:
+    assert heard(text) is None
+
+
+def test_a_piece_says_itself() -> None:
+    piece = Piece(5, 6, STATE, 7, True, b"x")
+    assert heard(piece.head(), b"x") == piece

