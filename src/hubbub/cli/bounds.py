@@ -220,6 +220,8 @@ BOUNDS: Final = (
     Bound("cluster_piece", CLIENT, "the rest comes in the next turn"),
     Bound("cluster_kept", CLIENT, "dropped, counted"),
     Bound("cluster_feed", SELF, "the rest comes later"),
+    Bound("cluster_anew", ALL, "the oldest are forgotten"),
+    Bound("cluster_way_bytes", CONNECTION, "nothing more is read from it"),
     Bound("cluster_copy_piece", SELF, "another message begins"),
     Bound("cluster_copy_flying", SELF, "the next waits for an answer"),
     Bound("cluster_copy_bytes", SELF, "the next waits for an answer"),
