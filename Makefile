@@ -24,7 +24,7 @@ cluster: .venv/cluster ## Three hubs over three nats-servers, a client of each p
 
 test: .venv/dev ## Check style and types, then run every test; as root it installs the Debian packages they need.
 	@tests/setup.sh
-	@$(MAKE) --no-print-directory --jobs 2 lint build/spark.jsa
+	@$(MAKE) --no-print-directory --jobs 2 lint build/spark.jsa build/engines
 	@$(BIN)/pytest $(PARALLEL) --durations 15
 
 test-fast: PROCESSES ?= 3 # much of it waits
@@ -110,6 +110,12 @@ clean: ## Remove .venv and everything built or cached; the data in hubbub-data s
 	@echo "Installing the hub, Spark and the test tools into .venv (the first time 900 MB to fetch: minutes)"
 	@./install.sh dev
 	@touch $@
+
+build/engines: tests/engines.txt | .venv/bin/python
+	@echo "Fetching engines that read the tables as strangers do (the first time 150 MB)"
+	@rm -rf $@; $(BIN)/pip install --quiet --no-deps --target $@ -r $< || { \
+	  rm -rf $@; echo "Not here: the tests that need them are skipped"; }
+	@[ ! -d $@ ] || touch $@
 
 build/spark.jsa: .venv/dev
 	@echo "Writing Spark's classes as its tests start from them (once, half a minute)"
