@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import socket
 import statistics
@@ -26,6 +27,8 @@ from hubbub.protocols.mqtt import codec
 WINDOW: Final = 1000
 PAYLOAD: Final = 128
 PINGS: Final = 2000
+BURST: Final = 200  # messages of QoS 1 or 0 on their way to a session, for its CPU
+RELAYED: Final = 40_000  # in a run of that
 
 
 @contextmanager
@@ -85,6 +88,69 @@ def _dial(broker: Broker, name: bytes) -> socket.socket:
     return sock
 
 
+def session(broker: Broker) -> socket.socket:
+    """The client of a session that lasts; it begins where it comes first."""
+    sock = socket.create_connection(("127.0.0.1", broker.port), 10)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.sendall(codec.connect(b"session", False, 60))
+    sock.recv(4)
+    return sock
+
+
+def relayed(home: Broker, other: Broker, qos: int, where: Broker) -> tuple[list[float], float]:
+    """Of a session at `home` whose client is at `where`: the milliseconds of single messages from a
+    writer at home, and the microseconds of CPU of both nodes for one of many.
+    """
+    far, near = session(where), _dial(home, b"writer")
+    far.settimeout(10)
+    far.sendall(codec.subscribe(1, [(b"ping", qos)]))
+    far.recv(100)
+    waits = []
+    for number in range(PINGS):
+        packet = codec.publish(b"ping", b"%016d" % number, qos, False, 1 + number % 60_000)
+        began = time.perf_counter()
+        near.sendall(packet)
+        got = far.recv(1000)
+        waits.append((time.perf_counter() - began) * 1000)
+        if qos:
+            far.sendall(codec.acknowledgement(codec.PUBACK, _packet_id(got)))
+            near.recv(100)
+    before = _cpu(home) + _cpu(other)
+    for _ in range(RELAYED // BURST):
+        _burst(near, far, qos)
+    spent = _cpu(home) + _cpu(other) - before
+    for sock in (far, near):
+        sock.sendall(codec.DISCONNECT_PACKET)
+        sock.close()
+    return waits, spent / RELAYED * 1e6
+
+
+def _burst(near: socket.socket, far: socket.socket, qos: int) -> None:
+    packets = [codec.publish(b"ping", bytes(PAYLOAD), qos, False, 1 + n) for n in range(BURST)]
+    near.sendall(b"".join(packets))
+    size = len(packets[0])
+    kept = b""
+    left = BURST
+    while left:
+        kept += far.recv(65536)
+        whole = len(kept) // size
+        if qos and whole:
+            ids = [_packet_id(kept[at : at + size]) for at in range(0, whole * size, size)]
+            said = [codec.acknowledgement(codec.PUBACK, one) for one in ids]
+            far.sendall(b"".join(said))
+        kept = kept[whole * size :]
+        left -= whole
+    answers = 4 * BURST if qos else 0
+    while answers:
+        answers -= len(near.recv(min(answers, 65536)))
+
+
+def _cpu(broker: Broker) -> float:
+    """Seconds that its process had so far."""
+    fields = Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.cluster")
     parser.add_argument("--rounds", type=int, default=5, help="of each figure [5]")
@@ -121,6 +187,17 @@ def main() -> None:
             waits = sorted(latencies(a, b, qos))
             p50, p99 = waits[len(waits) // 2], waits[len(waits) * 99 // 100]
             print(f"| QoS {qos} | {rate:,.0f} | {cost:.2f} | {p50:.2f} | {p99:.2f} |", flush=True)
+        print("\n| to a session, its client | CPU of both nodes, µs a message | p50 ms | p99 ms |")
+        print("|---|---|---|---|")
+        session(a).close()
+        time.sleep(0.5)
+        for qos in (0, 1):
+            for name, where in (("at home", a), ("relayed by another node", b)):
+                found = [relayed(a, b, qos, where) for _ in range(given.rounds)]
+                waits = sorted(wait for one, _ in found for wait in one)
+                cost = statistics.median(one for _, one in found)
+                p50, p99 = waits[len(waits) // 2], waits[len(waits) * 99 // 100]
+                print(f"| QoS {qos}, {name} | {cost:.2f} | {p50:.2f} | {p99:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ that are killed, in `test_nats_moves`.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -14,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from hubbub import Hub, Settings
+from hubbub import Hub, Settings, connect
 from hubbub.auth.passwords import add_user
+from hubbub.client.mqtt import Scram
 from hubbub.cluster.membership import Membership
 from hubbub.config.cluster import Cluster
 from hubbub.config.settings import Journal, Listener
@@ -319,3 +321,51 @@ async def test_who_it_is_is_asked_where_it_connects_and_what_it_may_at_home(
         # Another user has no part of it: it gets a session of its own, as on one node.
     async with roaming(b, user="eve", password="secret") as other:
         assert other.present is False
+
+
+async def test_when_its_home_stops_in_order_the_client_is_told_and_the_will_published(
+    pair: Pair,
+) -> None:
+    b = await pair.hub("b")
+    async with AsyncExitStack() as stack:
+        seat = pair.board.join("a")
+        a = await stack.enter_async_context(Hub(cluster=seat, listen=LISTEN))
+        await until(lambda: member(a).nodes and member(b).nodes)
+        await left_at(a, b)
+        watcher = await stack.enter_async_context(roaming(b, "watcher", expiry=0, clean=True))
+        await watcher.subscribe("wills")
+        await until(lambda: ("wills", True) in member(a).nodes["b"].wants)
+        device = Roaming(b, will=("wills", b"gone"))
+        assert await device.open() == 0
+        await a.stop()
+        assert await device.code("disconnect") == spec.STOPPING
+        assert await watcher.take(1) == [b"gone"]
+        await device.close()
+    away = Roaming(b)
+    assert await away.open() == spec.UNREACHABLE
+    await away.close()
+
+
+async def test_how_it_showed_who_it_is_is_not_told_to_its_home(pair: Pair, tmp_path: Path) -> None:
+    """By password, and step by step (SCRAM): neither crosses, nor can anything be shown again."""
+    users = tmp_path / "users"
+    add_user(users, "ada", b"very-secret-word")
+    place = Listener(address=LISTEN, password_file=str(users))
+    settings = Settings(listener=(place,), journal=Journal(record="none"))
+    a, b = await pair.both(listen=(), settings=settings)
+    crossed: list[bytes] = []
+    take = pair.seats["a"].take
+    pair.seats["a"].take = lambda frame: (crossed.append(frame), take(frame))[1]  # type: ignore
+    known: dict[str, Any] = {"user": "ada", "password": "very-secret-word"}
+    await left_at(a, b, **known)
+    async with roaming(b, **known) as device:
+        assert device.present
+    proves = functools.partial(Scram, "ada", "very-secret-word")
+    url = f"mqtt://{b.addresses[0]}"
+    known = {"client_id": "device-1", "clean": False, "session_expiry": 3600}
+    async with connect(url, exchange=proves, **known) as client:
+        assert client.session_present
+        (far,) = member(a).relays.far.values()
+        assert far.opening.credentials is not None and far.opening.credentials.user == "ada"
+    assert any(b"device-1" in frame for frame in crossed)
+    assert not any(b"very-secret-word" in frame for frame in crossed)

@@ -5,8 +5,9 @@
 
 A session has one home. Where two nodes have one of the same client (they began while they could
 not hear one another) the later one stays; the other is ended by its own node, and what waited in
-it is let go: its client has begun anew since. That a client began anew
-is remembered until its old home has heard so, which may be away. Called by the membership. No I/O.
+it is let go: its client has begun anew since. That a client began anew is remembered until its old
+home, which may be away, has heard so. Who takes up the session of a node that is gone for good
+gives it a later time. Called by the membership. No I/O.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Directory:
         latest, found = self.here.get(key, -1), ""
         for node, sessions in self.there.items():
             since = sessions.get(key, -1)
-            if since > latest:
+            if since > latest or (since == latest >= 0 and found in self.until):
                 latest, found = since, node
         return found
 

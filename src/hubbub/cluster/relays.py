@@ -379,6 +379,10 @@ class Far:
         self.due = 0.0
         self.relays.hurry()
 
+    def wants(self, now: float) -> bool:
+        """Whether there is anything to do for it; most are silent."""
+        return now >= self.due or bool(self.sending.out or self.heard) or self.link.closing
+
     def wake(self, now: float) -> None:
         if self.over:
             return
@@ -555,13 +559,19 @@ class Relays(Homes):
         for far in [one for one in self.far.values() if one.node is node]:
             far.has_room()
 
+    def stop(self, reason: str) -> None:
+        """The hub stops: their clients are told as all others are."""
+        for far in list(self.far.values()):
+            far.run(far.connection.goodbye)
+            far.close_for(reason)
+
     def wake(self, now: float) -> None:
-        for near in list(self.near.values()):
+        for near in [one for one in self.near.values() if one.kept or one.sending.out]:
             near.pump()
             near.drained()
         again = self._rules != self.broker.rules
         self._rules = self.broker.rules
-        for far in list(self.far.values()):
+        for far in [one for one in self.far.values() if again or one.wants(now)]:
             if again:
                 far.look_again()
             far.wake(now)

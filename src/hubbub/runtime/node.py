@@ -60,7 +60,7 @@ from hubbub.runtime.guests import Guest
 from hubbub.runtime.listener import Listener
 from hubbub.runtime.memory import memory
 from hubbub.runtime.rates import Rates
-from hubbub.runtime.socket import Socket
+from hubbub.runtime.socket import STOPPING, Socket
 from hubbub.runtime.strangers import Strangers
 from hubbub.runtime.systemd import still_starting
 from hubbub.runtime.turn import Turn, safely
@@ -179,6 +179,8 @@ class Node:
             sock.stop()
         for dialer in self.dialers:
             dialer.stop()
+        if self.membership is not None:
+            self.membership.relays.stop(STOPPING)
         self.schedule()
         await self._drain()
         if self.membership is not None:
@@ -222,7 +224,8 @@ class Node:
     async def _drain(self) -> None:
         """Wait until what was promised is out and the connections are closed, but not long."""
         until = self.clock.now() + STOP_SECONDS
-        while self.sockets and self.clock.now() < until:
+        relayed = self.membership.relays.far if self.membership is not None else ()
+        while (self.sockets or relayed) and self.clock.now() < until:
             await asyncio.sleep(0.01)
         for sock in list(self.sockets):
             if sock.transport is not None:

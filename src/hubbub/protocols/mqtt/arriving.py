@@ -121,8 +121,9 @@ class Arriving(Connection):
                 return
             self.state = RELAYED
             shown = proof.texts.get(spec.AUTH_DATA, b"")
+            said, self._said = self._said, b""
             self._way = homes.relay(
-                home, self.link, admission, self._said, shown, self._stranded
+                home, self.link, admission, said, shown, self._stranded
             )
             return
         self._accept(admission, proof)
