@@ -95,7 +95,7 @@ class Taking:
         self.owed = 0
 
     def came(self, count: int) -> None:
-        """ForeignError if there was no room for so much: it would be kept here."""
+        """`Foreign` if there was no room for so much: it would be kept here."""
         self.room -= count
         if self.room < 0:
             raise frames.Foreign(f"{count} bytes of a connection, for which there is no room")
@@ -332,6 +332,7 @@ class Far:
         if not self.over:
             self.sending.out += data
             self.pump()
+            self.relays.hurry()  # the tick writes the links that it found touched when it began
 
     def writelines(self, data: list[bytes]) -> None:
         self.write(b"".join(data))
@@ -407,6 +408,10 @@ class Far:
         reason = "its credentials or permissions were changed"
         self.run(lambda: self.connection.show_out(reason))
         self.close_for(reason)
+
+    def torn(self, reason: str) -> None:
+        """The client's node cannot be reached any more, or has been told."""
+        self.end(reason, told=False)
 
     def end(self, reason: str, told: bool = True) -> None:
         """It is over: `told` to the node of the client, unless that said so."""
@@ -510,8 +515,14 @@ class Relays(Homes):
 
     def carried(self, node: Node, record: frames.Carried) -> None:
         end = self._end(node, record.way, record.home)
-        if end is not None:
+        if end is None:
+            return
+        try:
             end.carried(record)
+        except frames.Foreign as error:  # and what follows would be heard without it
+            end.sending.close(str(error))
+            end.torn(str(error))
+            raise
 
     def room(self, node: Node, record: frames.Room) -> None:
         end = self._end(node, record.way, record.home)
@@ -525,6 +536,8 @@ class Relays(Homes):
 
     def closed(self, node: Node, record: frames.Closed) -> None:
         if record.way == ALL:
+            for near in [one for one in self.near.values() if one.node is node]:
+                near.sending.close(record.reason)  # it may have begun while this was on its way
             self.torn(node, record.reason, told=False)
             return
         end = self._end(node, record.way, record.home)
@@ -550,7 +563,7 @@ class Relays(Homes):
         for near in [one for one in self.near.values() if one.node is node]:
             near.torn(reason)
         for far in [one for one in self.far.values() if one.node is node]:
-            far.end(reason, told=False)
+            far.torn(reason)
 
     def relieve(self, node: Node) -> None:
         """That node takes more."""
