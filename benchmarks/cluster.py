@@ -112,6 +112,8 @@ def relayed(home: Broker, other: Broker, qos: int, where: Broker) -> tuple[list[
         near.sendall(packet)
         got = far.recv(1000)
         waits.append((time.perf_counter() - began) * 1000)
+        if not got.endswith(packet[-16:]):
+            raise RuntimeError(f"expected message {number}, got {got[:100]!r}")
         if qos:
             far.sendall(codec.acknowledgement(codec.PUBACK, _packet_id(got)))
             near.recv(100)
@@ -135,9 +137,9 @@ def _burst(near: socket.socket, far: socket.socket, qos: int) -> None:
         kept += far.recv(65536)
         whole = len(kept) // size
         if qos and whole:
-            ids = [_packet_id(kept[at : at + size]) for at in range(0, whole * size, size)]
-            said = [codec.acknowledgement(codec.PUBACK, one) for one in ids]
-            far.sendall(b"".join(said))
+            ends = range(size - PAYLOAD, whole * size, size)
+            ids = [int.from_bytes(kept[end - 2 : end], "big") for end in ends]
+            far.sendall(b"".join(codec.acknowledgement(codec.PUBACK, one) for one in ids))
         kept = kept[whole * size :]
         left -= whole
     answers = 4 * BURST if qos else 0

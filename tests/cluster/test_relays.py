@@ -81,7 +81,7 @@ class Caller:
         self.ended = ""
         self.listens: list[bool] = []
         opening = Opening(Gate(broker.open), "192.0.2.7", 1234)
-        opening.listens = self.listens.append
+        opening.listens = lambda listens: self.listens.append(listens)
         admission = Admission("p", "dev", "ada", broker.open, opening)
         way = broker.homes.relay(
             Home(home, ""), self.link, admission, b"hello ", b"", self._stranded
