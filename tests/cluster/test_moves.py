@@ -20,7 +20,7 @@ from hubbub.auth.passwords import add_user
 from hubbub.client.mqtt import Scram
 from hubbub.cluster.membership import Membership
 from hubbub.config.cluster import Cluster
-from hubbub.config.settings import Journal, Listener
+from hubbub.config.settings import Journal, Limits, Listener
 from hubbub.core.limits import CLUSTER_WAY_BYTES
 from hubbub.protocols.mqtt import specification as spec
 from tests.clients import PATIENCE
@@ -369,3 +369,16 @@ async def test_how_it_showed_who_it_is_is_not_told_to_its_home(pair: Pair, tmp_p
         assert far.opening.credentials is not None and far.opening.credentials.user == "ada"
     assert any(b"device-1" in frame for frame in crossed)
     assert not any(b"very-secret-word" in frame for frame in crossed)
+
+
+async def test_the_rates_of_a_client_hold_where_it_connects(pair: Pair) -> None:
+    a = await pair.hub("a")
+    slow = Settings(limits=Limits(client_messages_per_second=50), journal=Journal(record="none"))
+    b = await pair.hub("b", settings=slow)
+    await until(lambda: member(a).nodes and member(b).nodes)
+    await left_at(a, b)
+    async with roaming(b) as device:
+        for number in range(150):
+            device.send("other", b"%d" % number, 0)
+        await until(lambda: b.node.broker.metrics.slowed.get("client_messages_per_second"))
+        assert a.node.broker.metrics.messages_in >= 100

@@ -225,7 +225,7 @@ def test_records_of_connections_that_are_none_do_nothing(world: Relaying) -> Non
     node = world.members["b"].nodes["a"]
     for home in (True, False):
         node.tell(frames.Carried(77, home, True, b"x"))
-        node.tell(frames.Room(77, home, 5))
+        node.tell(frames.Room(77, home, 5, 0))
         node.tell(frames.Closed(77, home, ""))
     world.carry()
     assert not world.members["a"].refused

@@ -237,11 +237,14 @@ class Carried(Struct, array_like=True, tag=19):
 
 
 class Room(Struct, array_like=True, tag=20):
-    """There is room for so many bytes more, from its `home` or from its client's node."""
+    """There is room for so many bytes more, from its `home` or from its client's node. `messages`:
+    so many more were published of what came.
+    """
 
     way: Number
     home: bool
-    count: Annotated[int, Meta(ge=1, le=1 << 24)]
+    count: Annotated[int, Meta(ge=0, le=1 << 24)]
+    messages: Annotated[int, Meta(ge=0, le=1 << 24)]
 
 
 class Closed(Struct, array_like=True, tag=21):

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 PIECE: Final = CLUSTER_FRAME_BYTES // 4  # of bytes in one record: several connections share a frame
 GRANTED: Final = CLUSTER_WAY_BYTES // 4  # room is told in such steps: a record for many
+COUNTED: Final = 100  # and messages, for the rates of the client's node
 ALL: Final = 0  # instead of a connection's number
 ONCE: Final = "who is connected by way of another node shows new credentials by connecting again"
 
@@ -92,7 +93,7 @@ class Taking:
         self.number = number
         self.home = home
         self.room = CLUSTER_WAY_BYTES  # that the other side knows of
-        self.owed = 0
+        self.owed = self.messages = 0
 
     def came(self, count: int) -> None:
         """`Foreign` if there was no room for so much: it would be kept here."""
@@ -100,13 +101,14 @@ class Taking:
         if self.room < 0:
             raise frames.Foreign(f"{count} bytes of a connection, for which there is no room")
 
-    def free(self, count: int) -> None:
-        """So many bytes have gone on."""
+    def free(self, count: int, messages: int = 0) -> None:
+        """So many bytes have gone on, and of them came so many messages."""
         self.owed += count
-        if self.owed >= GRANTED:
+        self.messages += messages
+        if self.owed >= GRANTED or self.messages >= COUNTED:
             self.room += self.owed
-            self.node.tell(frames.Room(self.number, self.home, self.owed))
-            self.owed = 0
+            self.node.tell(frames.Room(self.number, self.home, self.owed, self.messages))
+            self.owed = self.messages = 0
 
 
 class Near(Way):
@@ -279,9 +281,10 @@ class Far:
 
     def _go_on(self) -> None:
         while self.heard and not self._waits():
-            data = self.heard.popleft()
+            data, metrics = self.heard.popleft(), self.broker.metrics
+            published = metrics.messages_in
             self._hear(data)
-            self.taking.free(len(data))
+            self.taking.free(len(data), metrics.messages_in - published)
 
     def _waits(self) -> bool:
         """Whether nothing is heard of it now: the disk is behind, or its client with answers."""
@@ -533,6 +536,8 @@ class Relays(Homes):
             end.has_room()
         else:
             end.pump()
+            if record.messages:
+                end.opening.charge(record.messages)
 
     def closed(self, node: Node, record: frames.Closed) -> None:
         if record.way == ALL:

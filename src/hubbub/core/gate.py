@@ -191,6 +191,10 @@ def _reads_on(listens: bool) -> None:
     """There is nothing to stop reading from."""
 
 
+def _costs_nothing(messages: int) -> None:
+    """There is no rate."""
+
+
 def _not_at_all(reason: str) -> None:
     """There is no connection to close."""
 
@@ -223,7 +227,8 @@ class Opening:
     it about each. `unwelcome`: why its address may have no such connection, whoever it is; `lacks`
     says why one more of that user may not be. `turn` makes a call when there is time for who is
     not let in: before an answer that needs no login, or refuses. `via`: the node of the cluster to
-    which the client is connected, "" for this one.
+    which the client is connected, "" for this one. `charge` counts so many messages of it, which
+    were published elsewhere, as sent here.
     """
 
     __slots__ = (
@@ -231,6 +236,7 @@ class Opening:
         "run", "close", "protocol", "challenge", "info", "argument", "mount", "site", "let_in",
         "unwelcome", "lacks", "turn",
         "refused", "until", "hold", "gone", "listens", "shared", "via",
+        "charge",
     )  # fmt: skip
 
     def __init__(
@@ -272,6 +278,7 @@ class Opening:
         self.listens = _reads_on
         self.shared = ""
         self.via = ""
+        self.charge: Callable[[int], None] = _costs_nothing
 
     def ask(
         self, client: str, user: str, secret: bytes, decided: Decided,

@@ -599,7 +599,7 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
         self.opening.listens = self._listens
         self.opening.refused = self.hub.broker.audit.turned_away
         self.opening.until = self.until
-        self.opening.hold = self._hold
+        self.opening.hold, self.opening.charge = self._hold, lambda count: self.pay(count, 0)
         return self.opening
 
     def _become(self, protocol: Protocol, data: bytes, request: Request | None) -> None:
