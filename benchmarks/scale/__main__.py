@@ -10,6 +10,7 @@ Prints the tables of docs/design/scale.md and draws its pictures into docs/image
 from __future__ import annotations
 
 import argparse
+import asyncio
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -48,10 +49,11 @@ def load(nodes: int) -> Load:
 def checked(measured: costs.Costs) -> Frame:
     """Print what the model says of real hubs beside what they took; what a frame costs them.
 
-    Messages that come one by one are a frame each: what they cost more than its content is its.
+    A message that comes alone is a frame: what it costs more than its content is the waking.
     """
     found: dict[str, dict[int, check.Spent]] = {"one": {}, "many": {}, "client": {}}
     with tempfile.TemporaryDirectory() as folder, nats() as url:
+        turn, send = asyncio.run(check.sending(url))
         for count in (1, 2, 3):
             with check.nodes(url, Path(folder), count) as hubs:
                 for name, run in (
@@ -61,13 +63,8 @@ def checked(measured: costs.Costs) -> Frame:
                 ):
                     found[name][count] = check.least([run() for _ in range(check.ROUNDS)])
     one = found["one"]
-    send = one[3].here - one[2].here - measured.send
-    frame = Frame(
-        turn=one[2].here - one[1].here - measured.send - send,
-        send=send,
-        wake=(one[2].there + one[3].there) / 2 - measured.take - TAKE,
-        take=TAKE,
-    )
+    wake = (one[2].there + one[3].there) / 2 - measured.take - TAKE
+    frame = Frame(turn, send, wake, TAKE)
     tell = 2 * (measured.tell_client + measured.tell_filter)
     hear = 2 * (measured.hear_client + measured.hear_filter)
     alone = frame.wake + frame.take

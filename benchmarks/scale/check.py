@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import statistics
 import time
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks.brokers import Broker, hubbub
+from hubbub.cluster.nats import Nats
+from hubbub.config.cluster import Cluster
 from hubbub.protocols.mqtt import codec
 
 CLIENTS: Final = 2_000
@@ -19,6 +22,7 @@ MESSAGES: Final = 60_000
 SINGLES: Final = 4_000
 BURST: Final = 100
 ROUNDS: Final = 5
+TURNS: Final = 1_000
 
 
 class Spent(NamedTuple):
@@ -118,3 +122,24 @@ def messages(hubs: list[Broker], burst: int) -> Spent:
 def least(rounds: list[Spent]) -> Spent:
     """What other programs took least of."""
     return Spent(min(one.here for one in rounds), min(one.there for one in rounds))
+
+
+async def sending(url: str) -> tuple[float, float]:
+    """What NATS costs a node's loop: once a turn in which it says something, and for each frame."""
+    engine = Nats(Cluster(url=(url,), name="sending"))
+    await engine.open(lambda frame: None, lambda: None)
+    frame = bytes(200)
+
+    async def turns(frames: int) -> float:
+        began = time.thread_time()
+        for _ in range(TURNS):
+            for number in range(frames):
+                engine.send(f"nobody-{number}", [frame])
+            await asyncio.sleep(0.0003)
+        return (time.thread_time() - began) / TURNS
+
+    rounds = [[await turns(frames) for frames in (0, 1, 11)] for _ in range(ROUNDS)]
+    await engine.close()
+    idle, one, eleven = (min(column) for column in zip(*rounds, strict=True))
+    each = (eleven - one) / 10
+    return one - idle - each, each
