@@ -79,6 +79,7 @@ class Stream(Protocol):
 
 
 Part = tuple[int, bool, bytes]  # upto, more, data
+Group = tuple[int, int, bytes | bytearray]  # its first row and its last, and all of it
 
 
 class Copies:
@@ -111,8 +112,8 @@ class Copies:
         self._asked = 0.0
         self._heard = 0.0
         self._since = 0.0
-        self._open: deque[tuple[int, int]] = deque()  # groups that are not stored, first and last
-        self._before: tuple[int, int, bytes | bytearray] = (0, 0, b"")
+        self._open: deque[Group] = deque()  # groups that are not stored
+        self._before: Group = (0, 0, b"")
         self._waiting: deque[Part] = deque()
         self._flying: deque[Piece] = deque()
         self._flying_bytes = 0
@@ -123,6 +124,8 @@ class Copies:
         self._turn = 0
         self._places: deque[tuple[int, int]] = deque()  # upto, number in the stream
         self._group_at = self._state_at = 0
+        self._kept_from = 0  # what lies before that may go when `detained` says nothing else
+        self._detained = False
 
     # The journal's side
 
@@ -142,7 +145,7 @@ class Copies:
     def _wait(self, first: int, last: int, data: bytes | bytearray) -> None:
         if not self._open:
             self._since = self._now()
-        self._open.append((first, last))
+        self._open.append((first, last, data))
         self.waiting_bytes += len(data)
         self._waiting.extend(parts(last, data))
 
@@ -173,10 +176,10 @@ class Copies:
         self._flying.clear()
         self._flying_bytes = 0
         self._places.clear()
-        self._group_at = self._state_at = 0
+        self._group_at = self._state_at = self._kept_from = 0
         while self._open and self._open[0][1] <= landed:
             self._open.popleft()
-        self._waiting = deque(part for part in self._waiting if part[0] > landed)
+        self._waiting = deque(part for _, last, data in self._open for part in parts(last, data))
         self.waiting_bytes = sum(len(part[2]) for part in self._waiting)
         self._start, self._starting = log, next(log, None)
         self._state, self._in_state = state, True
@@ -273,7 +276,15 @@ class Copies:
         self._state_at = 0
         self.checkpoints += 1
         self.ready = True
-        self.stream.purge(first)
+        self._kept_from = first
+        if not self._detained:
+            self.stream.purge(first)
+
+    def detain(self, wanted: bool) -> None:
+        """Whether what was before this life must stay: an heir may still have to read it."""
+        self._detained = wanted
+        if not wanted and self._kept_from:
+            self.stream.purge(self._kept_from)
 
     def refused(self, attempt: int) -> None:
         """A piece was not taken, or it is not known whether it was."""

@@ -165,12 +165,14 @@ class Count(Struct, array_like=True, tag=12):
 class Kept(Struct, array_like=True, tag=13):
     """One message that is kept there until it is `Taken`. `previous`: the number of the one before.
 
-    Its numbers rise from one message to the next; 0 is before all of them.
+    Its numbers rise from one message to the next; 0 is before all of them. `after`: dead nodes
+    whose heir the receiver is, and of which the sender knew that when this was published.
     """
 
     number: Time
     previous: Time
     said: Said
+    after: list[str] = []
 
 
 class Taken(Struct, array_like=True, tag=14):
@@ -255,9 +257,19 @@ class Closed(Struct, array_like=True, tag=21):
     reason: str
 
 
+class Heir(Struct, array_like=True, tag=22):
+    """What was the dead node's is this one's, up to the message `at` of its stream. `took`: up to
+    which number the dead one had what is kept for it.
+    """
+
+    dead: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,60}$")]
+    at: Time
+    took: Time
+
+
 Record = (
     Beat | Wants | Leaves | Came | Left | Whole | Ask | Said | Part | Shut | Bye | Watch | Count
-    | Kept | Taken | Lasts | Over | Anew | Way | Carried | Room | Closed
+    | Kept | Taken | Lasts | Over | Anew | Way | Carried | Room | Closed | Heir
 )  # fmt: skip
 
 _encode: Final = msgspec.msgpack.Encoder().encode

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from hubbub.cluster.copies import LOG, Found, Piece, heard
+from hubbub.cluster.copies import FENCE, LOG, Found, Piece, heard
 from hubbub.cluster.nats import CONNECT_SECONDS, PING_SECONDS, RETRY_SECONDS, client_options
 from hubbub.config.cluster import Cluster as Settings
 
@@ -259,6 +259,9 @@ class JetStream:
         except Exception as error:  # the next checkpoint takes it along
             log.info("copies: nothing was let go: %s", error or type(error).__name__)
 
+    def stream_of(self, node: str) -> str:
+        return stream_of(self.settings.group, node)
+
     # Reading a stream, the own or that of another node
 
     async def last(self, stream: str, known: Found = UNKNOWN) -> Found:
@@ -281,6 +284,51 @@ class JetStream:
         said = re.search(rf"^{HEADER}: *(.*?)\r$", head, re.MULTILINE)
         data = base64.b64decode(message.get("data", ""))
         return int(message["seq"]), heard(said[1], data) if said else None
+
+    async def nodes(self) -> list[str]:
+        """Whose logs are copied."""
+        prefix = f"{self.settings.group}.log."
+        answer = await self._ask("STREAM.NAMES", {"subject": f"{prefix}*"})
+        begin = stream_of(self.settings.group, "")
+        return [name[len(begin) :] for name in answer["streams"] or () if name.startswith(begin)]
+
+    async def fence(self, node: str, after: int, life: int) -> int:
+        """Put a stop behind the last message of a node's stream; its number, 0 if another one came
+        first.
+        """
+        client = self._client
+        assert client is not None
+        piece = Piece(life, 1, FENCE, 0, False, self.settings.name.encode())
+        headers = {HEADER: piece.head(), AFTER: str(after)}
+        subject = f"{self.settings.group}.log.{node}"
+        answer = await client.request(subject, piece.data, timeout=READ_SECONDS, headers=headers)
+        said = json.loads(answer.data)
+        return 0 if "error" in said else int(said["seq"])
+
+    async def read(self, node: str, before: int) -> list[Piece]:
+        """All pieces of a node's stream before that message."""
+        client = self._client
+        assert client is not None
+        info = (await self._ask(f"STREAM.INFO.{self.stream_of(node)}", {}))["state"]
+        if not info["messages"] or info["first_seq"] >= before:
+            return []
+        subject = f"{self.settings.group}.log.{node}"
+        reader = await client.jetstream().subscribe(
+            subject, stream=self.stream_of(node), ordered_consumer=True
+        )
+        found: list[Piece] = []
+        try:
+            while True:
+                message = await reader.next_msg(READ_SECONDS)
+                at = message.metadata.sequence.stream
+                piece = heard((message.headers or {}).get(HEADER, ""), message.data)
+                if at < before and piece is not None:
+                    found.append(piece)
+                if at >= before - 1:
+                    return found
+        finally:
+            with contextlib.suppress(Exception):
+                await reader.unsubscribe()
 
     async def close(self) -> None:
         client, self._client = self._client, None

@@ -26,16 +26,24 @@ from hubbub.cluster.retained import NEVER
 from hubbub.core.broker import Broker
 from hubbub.core.limits import CLUSTER_KEPT, CLUSTER_PIECE, CLUSTER_WINDOW
 from hubbub.core.message import Message
+from hubbub.core.queue import PROTOCOL as QUEUE
 from hubbub.core.queue import Queue
 from hubbub.core.route import Route
 from hubbub.core.session import Revival, Session, SessionState, row_about
 from hubbub.core.state import lasting_properties
 from hubbub.errors import UnreadableError
+from hubbub.schema import Row, column_of, name_to_wire
 
 if TYPE_CHECKING:
     from hubbub.cluster.node import Node
 
 PROTOCOL: Final = "node"
+
+# Before the name of a dead node, as the group that a message is for: who lasted there and does at
+# its heir now; and before NODE/NUMBER: what that node kept, under its number.
+MOVED: Final = "$moved/"
+FROM: Final = "$from/"
+CUT: Final = "$cut/"  # before HEIR/NODE: the first number that was kept for an heir as such
 
 # The first one after a break has none before it: whatever was there has been taken, or is gone.
 NONE: Final = 0
@@ -46,11 +54,45 @@ def lasts(session: Session) -> bool:
     return session.lasting or (isinstance(session, Queue) and not session.owner)
 
 
+def moved_row(client: str, seq: int, qos: int, name: str) -> Row:
+    """One more message waits for that node, because of a dead one."""
+    row = Row(0, 0, schema.QUEUED, PROTOCOL.encode(), column_of(client), column_of(name))
+    return row._replace(ref=seq, qos=qos)
+
+
 def passing(route: Route) -> Route:
     """The same without who lasts: for them messages are kept where they are published."""
     found = Route(route.name, route.age)
     found.record = route.record
     found.subscriptions = [one for one in route.subscriptions if not lasts(one.session)]
+    return found
+
+
+def only(route: Route, keys: set[tuple[str, str]]) -> Route:
+    """The same with those sessions and queues alone."""
+    found = Route(route.name, route.age)
+    found.record, found.must = route.record, route.must
+    found.audience = [one for one in route.audience if (one[0].protocol, one[0].client) in keys]
+    found.subscriptions = [
+        one for one in route.subscriptions if (one.session.protocol, one.session.client) in keys
+    ]
+    return found
+
+
+def without(route: Route, keys: set[tuple[str, str]]) -> Route:
+    """The same without those sessions, as far as messages are kept for them."""
+    kept = {(state.protocol, state.client) for state, _ in route.audience} & keys
+    kept |= {one for one in keys if one[0] == QUEUE}
+    found = Route(route.name, route.age)
+    found.record, found.must, found.shared = route.record, route.must, route.shared
+    found.audience = [
+        one for one in route.audience if (one[0].protocol, one[0].client) not in kept
+    ]
+    found.subscriptions = [
+        one
+        for one in route.subscriptions
+        if (one.session.protocol, one.session.client) not in kept
+    ]
     return found
 
 
@@ -71,6 +113,12 @@ class Keeping:
         self.state = broker.state.sessions[key]
         self.state.most = CLUSTER_KEPT
         self.backlog = self.state.backlog
+        begin = f"{CUT}{node.client}/"
+        self.cuts = {
+            name[len(begin) :]: number
+            for name, number in broker.state.taken.items()
+            if name.startswith(begin)
+        }
 
     def settled(self) -> bool:
         """Whether the other node has all that waited for it when it came."""
@@ -144,7 +192,8 @@ class Keeping:
             self._over(number, 1)
             return True
         said = self._spelled(message, number)
-        self.node.link.write(frames.piece(frames.Kept(number, self._previous, said)))
+        after = [dead for dead, cut in self.cuts.items() if number >= cut]
+        self.node.link.write(frames.piece(frames.Kept(number, self._previous, said, after)))
         self.node.membership.messages_out += 1
         self._previous = number
         return True
@@ -159,7 +208,9 @@ class Keeping:
         stamp = membership.stamps.of(name) if run.retain else NEVER
         if run.retain and stamp == NEVER:  # a name that was cleared before this start
             stamp = message.time, membership.name
-        return membership.crossing.said(run, *stamp)
+        said = membership.crossing.said(run, *stamp)
+        said.group = name_to_wire(self.state.shared.get(self.backlog.seq(number), ""))
+        return said
 
     def taken(self, upto: int) -> None:
         """The other node's journal has all up to this number."""
@@ -173,6 +224,11 @@ class Keeping:
                 self._over(number, count)
             number += count or 1
         self.pump()
+
+    def let_go(self) -> None:
+        """It is another's to keep now."""
+        self.backlog.sent = self.backlog.next
+        self.taken(self.backlog.next)
 
     def _over(self, number: int, count: int) -> None:
         """Nobody waits for so many deliveries any more."""

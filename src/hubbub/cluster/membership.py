@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from msgspec.structs import astuple
 
-from hubbub.cluster import frames, taking
+from hubbub.cluster import frames, heritage, taking
 from hubbub.cluster.directory import Directory
 from hubbub.cluster.engine import Engine
 from hubbub.cluster.keeping import PROTOCOL, lasts
@@ -55,7 +55,9 @@ class Membership(Hooks):
 
     `shut` is called when another node ends all connections of the cluster. `counts_all`: who
     observes a topic is told how many it reaches on all nodes, not only here. `keep`: for how many
-    seconds messages wait for a node that is `away`. `place`: where clients reach this node.
+    seconds messages wait for a node that is `away`. `stopped`: nodes that are away in order;
+    `adopted`: the sessions of dead ones that are here now, `confirmed` is called with who has an
+    heir. `place`: where clients reach this node.
     """
 
     def __init__(
@@ -73,6 +75,9 @@ class Membership(Hooks):
         self.place = place
         self.shunned: dict[str, str] = {}
         self.excluded = ""
+        self.stopped: set[str] = set()
+        self.adopted: dict[str, set[tuple[str, str]]] = {}
+        self.confirmed: Callable[[str, int], None] = lambda dead, at: None
         self.rights = FarRights()
         self.stamps = Stamps(broker, self.name)
         self.number = broker.address()
@@ -333,10 +338,19 @@ class Membership(Hooks):
         self.nodes[frame.node] = node
         log.info("node %r is there", frame.node)
         node.tell(self._here())
+        heritage.tell(self, node)
         self._tell_whole(node)
         node.ask()
+        self.stopped.discard(frame.node)
         if node.keeping is not None:
             node.keeping.begin()
+        return node
+
+    def known(self, name: str) -> Node:
+        """A node, here or away; one that was never met is away."""
+        node = self.nodes.get(name) or self.away.get(name)
+        if node is None:
+            node = self.away[name] = Node(self, name)
         return node
 
     def _tell_whole(self, node: Node, answers: int = 0) -> None:
@@ -523,6 +537,7 @@ class Membership(Hooks):
         self.broker.age += 1
 
     def _asked(self, node: Node, record: frames.Ask) -> None:
+        heritage.tell(self, node)
         self._tell_whole(node, record.question)
         node.feed = deque([*self.broker.state.retained, *self.stamps.cleared])
         node.receipt = node.took > 0
@@ -530,6 +545,7 @@ class Membership(Hooks):
             node.keeping.again()
 
     def _ends(self, node: Node, record: frames.Bye) -> None:
+        self.stopped.add(node.client)
         self._forget(node, "it stopped")
 
     def _shuts(self, node: Node, record: frames.Shut) -> None:
@@ -614,4 +630,5 @@ _TAKES: Final[dict[type, Callable[[Membership, Node, Any], None]]] = {
     frames.Carried: lambda here, node, one: here.relays.carried(node, one),
     frames.Room: lambda here, node, one: here.relays.room(node, one),
     frames.Closed: lambda here, node, one: here.relays.closed(node, one),
+    frames.Heir: heritage.inherits,
 }

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from hubbub import schema
 from hubbub.cluster import frames
-from hubbub.cluster.keeping import passing
+from hubbub.cluster.keeping import FROM, MOVED, only, passing, without
 from hubbub.cluster.node import Node, Phantom, messages_of
 from hubbub.core.limits import CLUSTER_CLOCK_SECONDS, CLUSTER_FEED, LINK_CHOKED
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.route import Route
 from hubbub.core.session import Session
 from hubbub.core.topics import CLIENT, DELAYED, QUEUE, SHARE, SYSTEM, is_text
-from hubbub.schema import name_from_wire
+from hubbub.schema import Row, column_of, name_from_wire
 
 if TYPE_CHECKING:
     from hubbub.cluster.membership import Membership
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 STAYS: Final = (SYSTEM, QUEUE, DELAYED, SHARE, "$hub/", "$CONTROL")
 
 
-def say(membership: Membership, node: Node, said: frames.Said) -> None:
+def say(
+    membership: Membership, node: Node, said: frames.Said, after: list[str] | None = None
+) -> None:
     topic = name_from_wire(said.topic)
     if topic == f"{CLIENT}{membership.number}":
         topic = f"{CLIENT}{membership.broker.itself.number}"
@@ -47,6 +50,8 @@ def say(membership: Membership, node: Node, said: frames.Said) -> None:
     membership.messages_in += said.count
     encoding = SPELLED if said.rests else membership.crossing
     route = _route(membership, said, topic, sender)
+    if said.qos and not said.group and membership.adopted:
+        route = _for_its_own(membership, node, route, after or [])
     run = Run(sender, route, said.qos, said.count, encoding, said.payloads, said.retain)
     if said.rests:
         run.replace(messages_of(said, topic))
@@ -65,7 +70,24 @@ def keep(membership: Membership, node: Node, kept: frames.Kept) -> None:
     node.receipt = True
     if kept.previous <= node.took < kept.number:
         node.took = kept.number
-        say(membership, node, kept.said)
+        group = name_from_wire(kept.said.group)
+        if not group.startswith(FROM):
+            say(membership, node, kept.said, kept.after)
+        elif _is_next_of(membership, group):
+            kept.said.group = b""
+            say(membership, node, kept.said, kept.after)
+
+
+def _is_next_of(membership: Membership, group: str) -> bool:
+    """Whether that message of a dead node, which its heir says now, was not taken yet."""
+    dead, _, digits = group.removeprefix(FROM).rpartition("/")
+    if not digits.isdecimal():
+        raise frames.Foreign(f"a kept message of {group[:80]!r}")
+    if int(digits) <= membership.broker.state.taken.get(dead, 0):
+        return False
+    row = Row(0, 0, schema.TAKEN, client=column_of(dead), number=int(digits))
+    membership.broker.change(row)
+    return True
 
 
 def taken(membership: Membership, node: Node, record: frames.Taken) -> None:
@@ -89,11 +111,24 @@ def _route(membership: Membership, said: frames.Said, topic: str, sender: Sessio
     if not said.group:
         route = membership.broker.route(sender, topic)
         return route if not said.again else passing(route)
-    group = membership.broker.groups.by_filter.get(name_from_wire(said.group))
+    name = name_from_wire(said.group)
+    if name.startswith(MOVED):
+        route = membership.broker.route(sender, topic)
+        heirs = membership.adopted.get(name.removeprefix(MOVED))
+        return only(route, heirs) if heirs is not None else route
+    group = membership.broker.groups.by_filter.get(name)
     route = Route(topic, membership.broker.age)
     route.record = membership.broker.record == "all"
     if group is not None:
         route.subscriptions, route.shared = [group.entrance], group.lasts()
+    return route
+
+
+def _for_its_own(membership: Membership, node: Node, route: Route, after: list[str]) -> Route:
+    """Who was at home at a dead node gets apart what was published before its heir was known."""
+    for dead, keys in membership.adopted.items():
+        if dead != node.client and dead not in after:
+            route = without(route, keys)
     return route
 
 

@@ -339,18 +339,21 @@ class Broker(Context):
         if self.log.position:
             self.note(Row(0, 0, schema.DISCONNECT, properties=RESTARTED))
         for state in list(self.state.sessions.values()):
-            if state.connected:
-                self._interrupt(state)
-            protocol = by_name.get(state.protocol)
-            session = protocol.revive(state) if protocol is not None else None
-            if session is not None:
-                self.revive(session)
+            self.take_up(state, by_name.get(state.protocol))
         for seq, group in sorted(self.state.on_loan):
             self.groups.give_again(seq, group)
         for will in list(self.state.wills.values()):
             protocol = by_name.get(will.protocol.decode())
             if protocol is not None:
                 protocol.publish_will(will)
+
+    def take_up(self, state: SessionState, protocol: Revival | None) -> None:
+        """A session of another time, or of another node, is one that is away here."""
+        if state.connected:
+            self._interrupt(state)
+        session = protocol.revive(state) if protocol is not None else None
+        if session is not None:
+            self.revive(session)
 
     def revive(self, session: Session) -> None:
         """A session that is away takes its place in the routes again."""

@@ -177,3 +177,5 @@ CLUSTER_COPY_FLYING: Final = 64  # of them without an answer: a round trip is a 
 CLUSTER_COPY_BYTES: Final = 8 * MIB  # the same; servers hold as much for each copy of a stream
 CLUSTER_COPY_SECONDS: Final = 2.0  # without an answer, then the stream is asked how far it is
 CLUSTER_QUORUM_SECONDS: Final = 10.0  # servers choose another leader within nine
+CLUSTER_HEIR_SECONDS: Final = 1.0  # beside those of silence, before another node takes over
+CLUSTER_RETURN_SECONDS: Final = 30.0  # the same for one that stopped in order: a restart is shorter

@@ -215,6 +215,10 @@ class Link:
         self.held = None
         return True
 
+    def discard(self) -> None:
+        """What is held is never said."""
+        self.held, self.held_bytes, self.barriers = None, 0, int(self.aside is not None)
+
     def _overtake(self, held: deque[Held]) -> None:
         """A barrier is gone: what was merely written behind it leaves, up to the next one.
 

@@ -12,13 +12,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from hubbub.cluster import heritage
 from hubbub.cluster.copies import FENCE, Copies, Found
 from hubbub.cluster.jetstream import JetStream, Listener
+from hubbub.cluster.membership import Membership
 from hubbub.config.settings import Settings
-from hubbub.core.broker import Broker
+from hubbub.core.session import Revival
 from hubbub.journal.copied import Files, Snapshot
 from hubbub.journal.files import write_whole
 from hubbub.journal.writer import Journal
@@ -39,9 +41,13 @@ class Copying:
     """The copies of one hub's journal. `let_go` is called when more of it is safe."""
 
     def __init__(
-        self, broker: Broker, journal: Journal, settings: Settings, let_go: Callable[[], None]
-    ) -> None:
-        self.broker = broker
+        self, membership: Membership, journal: Journal, settings: Settings,
+        protocols: Sequence[Revival], let_go: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.membership = membership
+        self.broker = broker = membership.broker
+        self.protocols = protocols
+        self.fenced_by, self.fenced_at = "", 0
         self.journal = journal
         self.stream = JetStream(settings.cluster)
         now = broker.clock.now
@@ -52,6 +58,7 @@ class Copying:
         self._beginning: asyncio.Task[None] | None = None
         self._upto = 0
         journal.beyond = self.copies
+        membership.confirmed = self.confirmed
 
     @property
     def waiting_bytes(self) -> int:
@@ -88,9 +95,8 @@ class Copying:
             try:
                 found = await self.stream.last(self.stream.name)
                 if found.last is not None and found.last.kind == FENCE:
-                    self._deposed(found)
-                else:
-                    self._begin_behind(found)
+                    self._give_up(found)
+                self._begin_behind(found)
                 self._asked.set()
                 return
             except Exception as error:  # nobody leads, a file cannot be read: again in a moment
@@ -112,9 +118,29 @@ class Copying:
         self._let_go()
 
     def _deposed(self, found: Found) -> None:
-        by = found.last.kind if found.last is not None else "nobody"
-        log.error("the stream of this node's log was written by another one (%s)", by)
+        """Somebody else wrote to the stream while this node was thought to be dead."""
+        self._give_up(found)
+        self._begin_behind(found)
+
+    def _give_up(self, found: Found) -> None:
+        """What was this node's is its heir's. What is left begins anew behind the fence; before it
+        nothing goes until the heir says that it has it.
+        """
+        last = found.last
+        author = last.data.decode(errors="replace") if last is not None else ""
+        log.error("node %r has taken over the sessions and queues of this one", author)
         self.copies.hold(self.journal.durable)
+        self.fenced_by, self.fenced_at = author, found.at
+        heritage.discard_promises(self.broker, self.membership)
+        heritage.let_go(self.broker, self.membership, self.protocols)
+        self.copies.detain(True)
+
+    def confirmed(self, dead: str, at: int) -> None:
+        """A node says that it has what was that one's, up to that message of its stream."""
+        if dead == self.membership.name and 0 < self.fenced_at <= at:
+            log.info("the heir has all that was this node's")
+            self.fenced_by, self.fenced_at = "", 0
+            self.copies.detain(False)
 
     def wake(self) -> None:
         """A few times a second."""
@@ -154,10 +180,11 @@ class Copying:
 
 
 def copying(
-    broker: Broker, journal: Journal | None, settings: Settings, let_go: Callable[[], None]
-) -> Copying | None:
+    membership: Membership | None, journal: Journal | None, settings: Settings,
+    protocols: Sequence[Revival], let_go: Callable[[], None],
+) -> Copying | None:  # fmt: skip
     """None for a hub whose log is not copied."""
     wanted = settings.cluster
-    if journal is None or not wanted.url or wanted.copies == "0":
+    if membership is None or journal is None or not wanted.url or wanted.copies == "0":
         return None
-    return Copying(broker, journal, settings, let_go)
+    return Copying(membership, journal, settings, protocols, let_go)

@@ -57,6 +57,7 @@ from hubbub.runtime.dialer import Dialer, Line
 from hubbub.runtime.door import Door
 from hubbub.runtime.figures import Figures
 from hubbub.runtime.guests import Guest
+from hubbub.runtime.heirs import Heirs
 from hubbub.runtime.listener import Listener
 from hubbub.runtime.memory import memory
 from hubbub.runtime.rates import Rates
@@ -106,6 +107,7 @@ class Node:
         self.engine = engine
         self.membership: Membership | None = None
         self.copying: Copying | None = None
+        self.heirs: Heirs | None = None
         self.guard = guard
         self.clock = Clock()
         self.journal: Journal | None = None
@@ -151,7 +153,9 @@ class Node:
             self._open_journal()
             self._open_broker()
             self._recover()
-            self.copying = copying(self.broker, self.journal, self.settings, self._copied)
+            self.copying = copying(
+                self.membership, self.journal, self.settings, self.protocols, self._copied
+            )
             host = socket.gethostname()
             self.bridges = registry.open_bridges(self.broker, self.settings.bridge, host)
             recovered()
@@ -159,6 +163,8 @@ class Node:
                 await cluster.join(self.membership, self.schedule, lambda: self.congested)
             if self.copying is not None:
                 await self.copying.open()
+                assert self.membership is not None
+                self.heirs = Heirs(self.membership, self.copying, self.protocols, self.schedule)
             if self.web is not None:
                 await self.web.start()
             self._make_room()
@@ -185,6 +191,8 @@ class Node:
         await self._drain()
         if self.membership is not None:
             await cluster.leave(self.membership)
+        if self.heirs is not None:
+            await self.heirs.close()
         if self.copying is not None:
             await self.copying.close()
         for dialer in self.dialers:
@@ -566,6 +574,8 @@ class Node:
             safely(self.membership.wake, now)
         if self.copying is not None:
             safely(self.copying.wake)
+        if self.heirs is not None:
+            safely(self.heirs.wake)
         for call in self.broker.to_try_again():
             safely(call)
         safely(self._steer)

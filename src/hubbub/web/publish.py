@@ -491,6 +491,8 @@ class PublishApi:
         while not (await asyncio.wait((waiting.done,), timeout=QUORUM_SECONDS))[0]:
             if broker.no_quorum:
                 raise HTTPException(503, f"{broker.no_quorum}; it may be kept all the same")
+        if not waiting.done.result():
+            raise HTTPException(503, "another node has taken over; it may be kept all the same")
 
 
 class _Waiting:
@@ -501,13 +503,17 @@ class _Waiting:
 
     def write(self, data: bytes) -> None:
         if not self.done.done():
-            self.done.set_result(None)
+            self.done.set_result(True)
 
     def writelines(self, data: list[bytes]) -> None:
         self.write(b"")
 
     def close(self) -> None: ...
-    def abort(self) -> None: ...
+
+    def abort(self) -> None:
+        if not self.done.done():
+            self.done.set_result(False)
+
     def get_write_buffer_size(self) -> int:
         return 0
 

