@@ -8,7 +8,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast test-compiled compiled docs soak fuzz lint bench bench-cluster bench-retained bench-stock bench-topics clean cluster guard
+.PHONY: help run serve test spark-next test-fast test-compiled compiled docs soak fuzz lint bench bench-cluster bench-retained bench-stock bench-topics clean cluster guard
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -30,6 +30,9 @@ test: .venv/dev ## Check style and types, then run every test; as root it instal
 test-fast: PROCESSES ?= 3 # much of it waits
 test-fast: .venv/dev ## Run the tests that need neither Spark nor other servers (under two minutes).
 	@$(BIN)/pytest $(PARALLEL) -m "not spark and not interop and not slow and not soak"
+
+spark-next: .venv/dev ## Run the tests of Spark against its next minor version, if the package index has one (VERSION=…).
+	@VERSION=$(VERSION) tests/spark-next.sh $(ARGS)
 
 soak: .venv/dev ## Run what the tests only sample: 100 rounds of `kill -9`, floods, attacks (RECORD=1: tests/security.json).
 	@HUBBUB_RECORD=$(RECORD) HYPOTHESIS=random $(BIN)/pytest -m soak $(ARGS)
