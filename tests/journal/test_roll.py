@@ -14,7 +14,7 @@ import pytest
 from hubbub import schema
 from hubbub.core.state import State
 from hubbub.errors import DirectoryError, JournalError, OffsetError
-from hubbub.journal import frame
+from hubbub.journal import frame, names
 from hubbub.journal.content import Content
 from hubbub.journal.roll import bases, roll
 from hubbub.journal.segments import Directory
@@ -203,6 +203,25 @@ def test_retention_by_bytes_keeps_what_state_needs(tmp_path: Path) -> None:
     with pytest.raises(OffsetError, match="row 5 was asked for, the oldest one kept is 10"):
         list(table.read(4, 14))
     assert snapshot_rows(tmp_path)[1] == {7, 9, 11}
+
+
+def test_the_list_of_names_goes_with_its_segment(tmp_path: Path) -> None:
+    """Nobody asks for history here, which tidied up behind the roller."""
+    desk = filled(tmp_path)
+    roll_all(desk)
+    directory = desk.journal.directory
+    assert names.path_of(directory, 1).exists() and names.path_of(directory, 7).exists()
+    stray, written = names.path_of(directory, 5), names.path_of(directory, 14)
+    stray.touch()
+    written = written.with_name(f"{written.name}.new")  # by who answers questions, just now
+    written.touch()
+    size = sum(directory.segment(first).stat().st_size for first in directory.segments())
+    removed = directory.segments()[0]
+    roll(directory, 0, keep_bytes=size - 1)
+    assert removed not in directory.segments()
+    left = sorted(path.name for path in stray.parent.iterdir())
+    assert left == [names.path_of(directory, 7).name, written.name]
+    desk.close()
 
 
 def test_retention_by_age(tmp_path: Path) -> None:

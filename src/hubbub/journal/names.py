@@ -74,11 +74,17 @@ def write(directory: Directory, first: int, following: int, names: set[bytes], t
     files.write_whole(path, _MAGIC + crc + data)
 
 
+def forget(directory: Directory, first: int) -> None:
+    """A segment file goes, and its list with it: a megabyte for who publishes to many names."""
+    path_of(directory, first).unlink(missing_ok=True)
+
+
 def tidy(directory: Directory) -> None:
-    """Remove the lists of segments that are gone."""
+    """Remove the lists of segments that are gone, also those that were not written to their end."""
     there = set(directory.segments())
     for path in path_of(directory, 0).parent.glob("*.names*"):
-        if not (path.stem.isdecimal() and int(path.stem) in there):
+        digits = path.name.partition(".")[0]
+        if not (digits.isdecimal() and int(digits) in there):
             path.unlink(missing_ok=True)
 
 

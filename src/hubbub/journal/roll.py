@@ -3,7 +3,7 @@
     1. fold     newest snapshot + the segments up to BASE → the next snapshot, with the messages
                 that state refers to
     2. compress the segments that two snapshots cover
-    3. remove   all but the newest two snapshots, and what retention lets go
+    3. remove   all but the newest two snapshots, and what retention lets go, with its list of names
     4. repack   what one snapshot covers and lies in many small frames: QoS 1 of one message at a
                 time leaves one row a frame, a kilobyte and a half for each, slow to read
 
@@ -93,6 +93,7 @@ def roll(
             size = _newest_size(directory) + directory.segment(first).stat().st_size
             if _has_room(directory, PLENTY * size):
                 repack(directory, first, following)
+        names.tidy(directory)  # who was killed, or has just listed a segment that went, leaves some
         _reserve(directory)
 
 
@@ -372,6 +373,7 @@ def remove(directory: Directory, keep_seconds: float, keep_bytes: int) -> None:
             return
         total -= path.stat().st_size
         files.remove(path)
+        names.forget(directory, first)
 
 
 def _last_time(path: Path, following: int) -> int:
