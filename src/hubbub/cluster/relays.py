@@ -435,9 +435,8 @@ class Relays(Homes):
     `hurry` has the tick run; `crowded`: the disk is behind.
     """
 
-    alone = False
-
     def __init__(self, membership: Membership, directory: Directory) -> None:
+        self.alone = False  # the compiled protocols see no attribute of a class that is not
         self.membership = membership
         self.directory = directory
         self.broker = membership.broker
