@@ -79,6 +79,9 @@ async def test_what_waits_at_home_is_delivered_at_another_node(pair: Pair, v5: b
             (client,) = [one for one in (await a.node.status())["clients"]
                          if one["client"] == "device-1"]  # fmt: skip
             assert (client["via"], client["address"]) == ("b", "127.0.0.1")
+            counts = [member(hub).status() for hub in (a, b)]
+            assert [one["relayed"] for one in counts] == [0, 1]
+            assert [one["relayed_home"] for one in counts] == [1, 0]
             assert "device-1" not in {one.client for one in b.node.broker.clients.values()}
             # And everything else goes on there, both ways, in every QoS.
             await device.subscribe("more/#")
@@ -241,6 +244,25 @@ async def test_when_it_is_away_for_too_long_a_session_begins_elsewhere(pair: Pai
         await until(at_home(a, node="b"))
         assert ("mqtt", "device-1") not in a.node.broker.state.sessions
         assert a.node.broker.metrics.dropped["session began anew at another node"] == 1
+    async with roaming(a) as device:
+        assert device.present
+
+
+async def test_a_node_that_was_started_again_knows_nothing_of_who_is_away(pair: Pair) -> None:
+    """There a session begins; the later one stays when the old home is back."""
+    a = await pair.hub("a")
+    async with AsyncExitStack() as stack:
+        b = await stack.enter_async_context(Hub(cluster=pair.board.join("b"), listen=LISTEN))
+        await until(lambda: member(a).nodes and member(b).nodes)
+        await left_at(a, b)
+        pair.seats["a"].cut = True
+    b = await pair.hub("b")
+    async with roaming(b) as device:
+        assert device.present is False
+        await device.subscribe("later")
+    pair.seats["a"].cut = False
+    await until(at_home(a, node="b"))
+    await until(has_ended(a, "device-1"))
     async with roaming(a) as device:
         assert device.present
 

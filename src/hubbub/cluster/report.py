@@ -9,7 +9,9 @@ if TYPE_CHECKING:
 
 
 def report(membership: Membership) -> dict[str, Any]:
-    """`kept`: messages that wait for others; those of `away` wait until they are back."""
+    """`kept`: messages that wait for others; those of `away` wait until they are back. `relayed`:
+    connections here whose session is elsewhere, `relayed_home`: those elsewhere whose is here.
+    """
     here, away = membership.nodes.values(), membership.away.values()
     return {
         "name": membership.name,
@@ -20,6 +22,8 @@ def report(membership: Membership) -> dict[str, Any]:
         "frames_lost": membership.frames_lost,
         "frames_refused": sum(membership.refused.values()),
         "phantoms": len(membership.broker.phantoms),
+        "relayed": len(membership.relays.near),
+        "relayed_home": len(membership.relays.far),
         "kept": sum(node.unacknowledged() for node in (*here, *away)),
         "nodes": [
             {

@@ -74,6 +74,8 @@ FAMILIES: Final = (
     Family("cluster_node", GAUGE, "cluster.nodes", "1 for a node that is there.", "name", "up"),
     Family("cluster_kept", GAUGE, "cluster.kept", "Messages that wait for other nodes, on disk."),
     Family("cluster_phantoms", GAUGE, "cluster.phantoms", "Clients of other nodes, and the hubs."),
+    Family("cluster_relayed", GAUGE, "cluster.relayed", "Connections of sessions elsewhere."),
+    Family("cluster_relayed_home", GAUGE, "cluster.relayed_home", "Elsewhere, of sessions here."),
     Family("cluster_received", COUNT, "cluster.messages_in", "Messages from other nodes."),
     Family("cluster_sent", COUNT, "cluster.messages_out", "Messages to other nodes, once each."),
     Family("cluster_frames_lost", COUNT, "cluster.frames_lost", "Frames lost between nodes."),
