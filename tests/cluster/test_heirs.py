@@ -16,7 +16,7 @@ import pytest
 from hubbub import connect
 from hubbub.errors import HubbubError
 from tests.cluster.quorum import Quorum, program
-from tests.cluster.test_jetstream import Hubs, hubs, quorum
+from tests.cluster.test_jetstream import Hubs, hubs, pieces_of, quorum
 from tests.process import RunningHub
 
 __all__ = ["hubs", "quorum"]
@@ -257,3 +257,70 @@ async def test_a_few_rounds_of_kills_lose_nothing_acknowledged(hubs: Hubs) -> No
 @pytest.mark.soak
 async def test_a_hundred_rounds_of_kills_lose_nothing_acknowledged(hubs: Hubs) -> None:
     await rounds(hubs, 100, 1)
+
+
+async def test_a_stream_is_bounded_by_checkpoints_and_an_heir_starts_from_one(
+    hubs: Hubs, quorum: Quorum
+) -> None:
+    """Ten finished segments: snapshots are made beside, and what they say is let go."""
+
+    def start() -> tuple[RunningHub, RunningHub]:
+        a = hubs.ready(hubs.hub("a", "--set", "journal.segment_bytes=1048576"))
+        b = hubs.ready(hubs.hub("b"))
+        know(a, "b")
+        return a, b
+
+    a, b = await asyncio.to_thread(start)
+    async with connect(a.url("mqtt"), client_id="away", clean=False) as client:
+        await client.subscribe("kept", qos=1)
+    async with connect(a.url("mqtt"), client_id="w") as client:
+        await client.publish("kept", b"first", qos=1)
+        for number in range(1000):  # replaced again and again: the log grows, the state does not
+            await client.publish("state/x", b"%d " % number + bytes(10_000), qos=1, retain=True)
+        await asyncio.to_thread(hubs.until, a, lambda copies: copies["checkpoints"] > 2)
+        await client.publish("kept", b"last", qos=1)
+    await asyncio.sleep(1.0)
+    stored = sum(len(piece.data) for piece in await pieces_of(quorum, "a"))
+    assert stored < 6_000_000
+    a.process.kill()
+    await asyncio.to_thread(is_heir, hubs, "b", "a")
+    assert await read(b, "away") == [b"first", b"last"]
+    async with connect(b.url("mqtt"), client_id="r") as client:
+        await client.subscribe("state/x")
+        async with asyncio.timeout(PATIENCE):
+            assert (await anext(aiter(client.messages()))).payload.startswith(b"999 ")
+
+
+async def test_an_heir_that_died_before_it_had_adopted_has_an_heir_itself(
+    hubs: Hubs, quorum: Quorum
+) -> None:
+    """The stop behind a dead node's stream is of one that is dead, too, and never did the rest."""
+    import nats
+
+    here = dict(zip("ab", await asyncio.to_thread(pair, hubs), strict=True))
+    here["c"] = await asyncio.to_thread(lambda: hubs.ready(hubs.hub("c")))
+    await asyncio.to_thread(know, here["c"], "a", "b")
+    for name in "ab":
+        async with connect(here[name].url("mqtt"), client_id=f"at-{name}", clean=False) as client:
+            await client.subscribe("kept", qos=1)
+    await asyncio.sleep(1.0)
+    async with connect(here["a"].url("mqtt"), client_id="w") as client:
+        await client.publish("kept", b"kept", qos=1)
+    here["c"].process.kill()
+    heir = ""
+    async with asyncio.timeout(PATIENCE):
+        while not heir:
+            await asyncio.sleep(0.2)
+            logs = {name: (hubs.root / name / "hub.log").read_text() for name in "ab"}
+            heir = next((name for name in "ab" if "heir of node 'c'" in logs[name]), "")
+    other = "b" if heir == "a" else "a"
+    here[other].process.kill()
+    client = await nats.connect(quorum.urls)
+    try:
+        headers = {"Hubbub-Copy": "1 1 fence 0 0"}
+        await client.jetstream().publish(f"hubbub.log.{other}", b"c", headers=headers)
+    finally:
+        await client.close()
+    await asyncio.to_thread(is_heir, hubs, heir, other)
+    for name in "ab":
+        assert await read(here[heir], f"at-{name}") == [b"kept"]
