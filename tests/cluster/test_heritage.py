@@ -8,6 +8,7 @@ import pytest
 
 from hubbub import schema
 from hubbub.cluster import heritage
+from hubbub.cluster.directory import SUPERSEDED
 from hubbub.cluster.membership import Membership
 from hubbub.core.limits import CLUSTER_DEAD_SECONDS
 from hubbub.core.queue import QueueSettings
@@ -69,6 +70,30 @@ def test_of_two_sessions_of_one_client_the_later_one_stays() -> None:
     world.inherit("b", "a", copy)
     assert world.waiting("b", "ann") == []
     assert world.member("b").broker.metrics.dropped[heritage.GONE] == 1
+
+
+@pytest.mark.parametrize("dead", ["a", "c"])
+def test_an_old_home_that_does_not_know_yet_ends_nothing_at_the_heir(dead: str) -> None:
+    """It comes back with its journal as it was, and says that the session is there."""
+    world = Dying()
+    for member in world.members.values():
+        member.directory.moves["p"] = lambda client: True
+    world.meet()
+    world.lasting(dead, "ann", "kept")
+    world.say(world.client(dead, "w"), "kept", b"kept")
+    rows = world.log(dead)
+    copy = world.kill(dead)
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.inherit("b", dead, copy)
+    assert ("p", "ann") in world.member("b").directory.here
+    world.wait(1)
+    back = world.add(dead, rows)
+    back.directory.moves["p"] = lambda client: True
+    began = back.broker.state.sessions["p", "ann"].began
+    back.directory.began(back.broker.sessions["p", "ann"], began)
+    world.wait(3)
+    assert world.waiting("b", "ann") == [b"kept"]
+    assert SUPERSEDED not in world.member("b").broker.metrics.dropped
 
 
 def test_queues_keep_their_ids_and_pass_over_those_that_may_have_been_told() -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from hubbub.cluster import frames
+from hubbub.cluster.keeping import HEIR
 from hubbub.core.broker import Broker
 from hubbub.core.limits import CLUSTER_ANEW
 from hubbub.core.session import Session
@@ -103,6 +104,8 @@ class Directory:
             return
         self.there.setdefault(node.client, {})[key] = since
         mine = self.here.get(key)
+        if mine == since and HEIR + node.client in self.broker.state.taken:
+            return  # the same one: its old home does not know yet that this node is its heir
         if mine is not None and (mine, self.name) < (since, node.client):
             self._end(key, f"one of the same client began later at node {node.client!r}")
 

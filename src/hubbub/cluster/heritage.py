@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hubbub import schema
 from hubbub.cluster import frames, taking
-from hubbub.cluster.keeping import CUT, FROM, MOVED, PROTOCOL, moved_row
+from hubbub.cluster.keeping import CUT, FROM, HEIR, MOVED, PROTOCOL, moved_row
 from hubbub.cluster.node import Node, Phantom
 from hubbub.cluster.retained import STAMP
 from hubbub.core.broker import Broker
@@ -36,7 +36,6 @@ from hubbub.schema import PUBLISH, Row, column_of, name_of, name_to_wire
 if TYPE_CHECKING:
     from hubbub.cluster.membership import Membership
 
-HEIR: Final = "$heir/"  # before a node's name: its stream was taken in up to that message
 TOOK: Final = "$took/"  # before NODE/OTHER: how far NODE had taken what OTHER kept for it
 TOLD: Final = "$told/"  # before HEIR/NODE: what was kept for that node has moved to its heir
 GONE: Final = "session lives at another node"

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 PROTOCOL: Final = "node"
 
+HEIR: Final = "$heir/"  # before a node's name: its stream was taken in up to that message
 # Before the name of a dead node, as the group that a message is for: who lasted there and does at
 # its heir now; and before NODE/NUMBER: what that node kept, under its number.
 MOVED: Final = "$moved/"

@@ -16,8 +16,8 @@ from typing import Final
 
 from hubbub.cluster import heritage
 from hubbub.cluster.copies import FENCE, LOG, STATE, Piece
-from hubbub.cluster.heritage import HEIR
 from hubbub.cluster.jetstream import JetStream
+from hubbub.cluster.keeping import HEIR
 from hubbub.cluster.membership import Membership
 from hubbub.core.limits import CLUSTER_HEIR_SECONDS, CLUSTER_RETURN_SECONDS
 from hubbub.core.session import Revival

@@ -159,12 +159,14 @@ class Node:
             host = socket.gethostname()
             self.bridges = registry.open_bridges(self.broker, self.settings.bridge, host)
             recovered()
+            if self.copying is not None:
+                await self.copying.open()  # before others hear of sessions that may be theirs
             if self.membership is not None:
                 await cluster.join(self.membership, self.schedule, lambda: self.congested)
-            if self.copying is not None:
-                await self.copying.open()
-                assert self.membership is not None
-                self.heirs = Heirs(self.membership, self.copying, self.protocols, self.schedule)
+                if self.copying is not None:
+                    self.heirs = Heirs(
+                        self.membership, self.copying, self.protocols, self.schedule
+                    )
             if self.web is not None:
                 await self.web.start()
             self._make_room()
