@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.errors import ProtocolError
-from hubbub.protocols.mqtt import codec
+from hubbub.protocols.mqtt import codec, specification
 from tests.protocols.mqtt.conversation import Stage
 from tests.protocols.mqtt.whole import parse_subscribe, parse_unsubscribe
 
@@ -56,6 +56,37 @@ def test_connect(
     assert codec.parse_connect(data[body:end]) == codec.Connect(
         "3.1.1", client, clean, keep_alive, will, user, password
     )
+
+
+@given(
+    STRINGS, st.booleans(), st.integers(0, 65_535), WILLS, STRINGS, BYTES, st.booleans(), BYTES,
+    st.booleans(),
+)  # fmt: skip
+def test_a_connect_without_its_secrets_says_all_else(
+    client: bytes, clean: bool, alive: int, will: codec.Will | None, user: bytes, password: bytes,
+    v5: bool, proof: bytes, shows: bool,
+) -> None:  # fmt: skip
+    properties = codec.Properties({specification.SESSION_EXPIRY: 7}) if v5 else None
+    if properties is not None:
+        properties.user = [(b"name", b"value")]
+        if shows:
+            properties.texts = {
+                specification.AUTH_METHOD: b"SCRAM", specification.AUTH_DATA: proof
+            }  # fmt: skip
+        if will is not None:
+            will = will._replace(properties=codec.Properties({specification.WILL_DELAY: 3}))
+    secret = password if shows or not v5 else None
+    packet = codec.connect(client, clean, alive, will, user, secret, properties)
+    ((_, at, end),) = codec.packets(packet)
+    asked = codec.parse_connect(packet[at:end])
+    told = codec.without_secrets(packet[at:end], asked)
+    ((_, at, end),) = codec.packets(told)
+    if properties is not None:
+        properties.texts.pop(specification.AUTH_DATA, None)
+    assert codec.parse_connect(told[at:end]) == asked._replace(
+        password=None, properties=properties
+    )
+    assert told == codec.connect(client, clean, alive, will, user, None, properties)
 
 
 @given(IDS, st.lists(st.tuples(STRINGS, st.integers(0, 2)), min_size=1, max_size=5))
