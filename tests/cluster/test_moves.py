@@ -20,9 +20,11 @@ from hubbub.auth.passwords import add_user
 from hubbub.client.mqtt import Scram
 from hubbub.cluster.membership import Membership
 from hubbub.config.cluster import Cluster
+from hubbub.config.identity import Jwt
 from hubbub.config.settings import Journal, Limits, Listener
 from hubbub.core.limits import CLUSTER_WAY_BYTES
 from hubbub.protocols.mqtt import specification as spec
+from tests.auth.tokens import signed, write
 from tests.clients import PATIENCE
 from tests.cluster.roaming import Roaming, roaming
 from tests.cluster.test_two_hubs import LISTEN, Pair, until
@@ -404,3 +406,19 @@ async def test_the_rates_of_a_client_hold_where_it_connects(pair: Pair) -> None:
             device.send("other", b"%d" % number, 0)
         await until(lambda: b.node.broker.metrics.slowed.get("client_messages_per_second"))
         assert a.node.broker.metrics.messages_in >= 100
+
+
+async def test_what_a_token_lets_its_user_do_holds_at_home(pair: Pair, tmp_path: Path) -> None:
+    keys = write(tmp_path / "jwks.json", "HS256")
+    jwt = Jwt(keys=keys, algorithms=("HS256",), acl_claim="acl")
+    place = Listener(address=LISTEN, jwt=jwt)
+    settings = Settings(listener=(place,), journal=Journal(record="none"))
+    a, b = await pair.both(listen=(), settings=settings)
+    token = signed("HS256", acl=["readwrite news"]).decode()
+    known: dict[str, Any] = {"user": "ann", "password": token}
+    await left_at(a, b, **known)
+    async with roaming(b, **known) as device:
+        assert device.present
+        assert await device.publish("news", b"allowed") == 0
+        assert await device.take(1) == [b"allowed"]
+        assert await device.publish("secret", b"no") == spec.NOT_ALLOWED
