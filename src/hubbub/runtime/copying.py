@@ -54,6 +54,7 @@ class Copying:
         self.copies = Copies(self.stream, now, self._moved, self._deposed)
         self._let_go = let_go
         self._marker = journal.directory.path / "copied"
+        self._marked = self._marker.exists()
         self._asked = asyncio.Event()
         self._beginning: asyncio.Task[None] | None = None
         self._upto = 0
@@ -66,7 +67,7 @@ class Copying:
 
     async def open(self) -> None:
         """Ask, and copy from now on. Waits for an answer, but not for long."""
-        if self._marker.exists():
+        if self._marked:
             self.copies.hold(self.journal.durable)
         up, copies = self._came_up, self.copies
         self.stream.open(
@@ -111,7 +112,8 @@ class Copying:
         self.copies.begin(life, found, journal.on_disk, files.log(), files.snapshot.parts())
 
     def _moved(self) -> None:
-        if self.copies.ready and not self._marker.exists():
+        if self.copies.ready and not self._marked:
+            self._marked = True
             write_whole(self._marker, f"{self.stream.name}\n".encode())
             log.info("copies: %s has all of this node's log", self.stream.name)
         self.journal.settle()
