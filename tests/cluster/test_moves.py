@@ -208,6 +208,7 @@ async def test_it_begins_where_its_client_comes_when_it_has_ended(pair: Pair) ->
         await until(at_home(a, node="b"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("v5", [True, False], ids=["5.0", "3.1.1"])
 async def test_while_its_home_is_away_no_other_session_begins(pair: Pair, v5: bool) -> None:
     a, b = await pair.both()
@@ -227,6 +228,7 @@ async def test_while_its_home_is_away_no_other_session_begins(pair: Pair, v5: bo
         assert third.present
 
 
+@pytest.mark.slow
 async def test_when_it_is_away_for_too_long_a_session_begins_elsewhere(pair: Pair) -> None:
     """When the old home is back after all, the later session stays and the other one is ended."""
     a = await pair.hub("a")
@@ -269,6 +271,7 @@ async def test_a_node_that_was_started_again_knows_nothing_of_who_is_away(pair: 
         assert device.present
 
 
+@pytest.mark.slow
 async def test_a_client_that_began_anew_meanwhile_ends_what_comes_back(pair: Pair) -> None:
     a, b = await pair.both()
     await left_at(a, b)
