@@ -96,6 +96,24 @@ def test_an_old_home_that_does_not_know_yet_ends_nothing_at_the_heir(dead: str) 
     assert SUPERSEDED not in world.member("b").broker.metrics.dropped
 
 
+def test_who_is_back_before_its_heir_is_ready_takes_nothing_that_is_kept_for_it() -> None:
+    """Its session is gone, and the heir does not have it yet: what it took would be lost."""
+    world = Dying()
+    world.meet()
+    world.lasting("a", "ann", "kept")
+    world.wait(1)
+    rows = world.log("a")
+    copy = world.kill("a")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.say(world.client("b", "w"), "kept", b"meanwhile")
+    back = world.add("a", rows)
+    back.deposed = True
+    world.wait(3)
+    world.inherit("b", "a", copy)
+    world.wait(1)
+    assert world.waiting("b", "ann") == [b"meanwhile"]
+
+
 def test_queues_keep_their_ids_and_pass_over_those_that_may_have_been_told() -> None:
     world = Dying()
     world.meet()

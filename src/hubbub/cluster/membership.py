@@ -55,7 +55,9 @@ class Membership(Hooks):
 
     `shut` is called when another node ends all connections of the cluster. `counts_all`: who
     observes a topic is told how many it reaches on all nodes, not only here. `keep`: for how many
-    seconds messages wait for a node that is `away`. `stopped`: nodes that are away in order;
+    seconds messages wait for a node that is `away`. `deposed`: another one
+    has stopped this node's stream, and is not yet its heir: what is kept for this one is for that.
+    `stopped`: nodes that are away in order;
     `adopted`: the sessions of dead ones that are here now, `confirmed` is called with who has an
     heir. `place`: where clients reach this node.
     """
@@ -75,6 +77,7 @@ class Membership(Hooks):
         self.place = place
         self.shunned: dict[str, str] = {}
         self.excluded = ""
+        self.deposed = False
         self.stopped: set[str] = set()
         self.adopted: dict[str, set[tuple[str, str]]] = {}
         self.confirmed: Callable[[str, int], None] = lambda dead, at: None
@@ -404,7 +407,7 @@ class Membership(Hooks):
             taking.feed(self, node)
             if node.keeping is not None:
                 node.keeping.pump()  # what was said while the engine was down
-            if node.declined and not self.broker.no_room:
+            if node.declined and not (self.broker.no_room or self.deposed):
                 node.declined = False
                 node.ask()
 

@@ -64,7 +64,7 @@ def keep(membership: Membership, node: Node, kept: frames.Kept) -> None:
     latest = membership.broker.clock.stamp() + CLUSTER_CLOCK_SECONDS * 1_000_000
     if kept.number > latest:
         raise frames.Foreign(f"a kept message of the number {kept.number}, which is to come")
-    if membership.broker.no_room:  # it would be dropped where it is to stay
+    if membership.broker.no_room or membership.deposed:  # it would be dropped where it is to stay
         node.declined = True
         return
     node.receipt = True

@@ -133,6 +133,7 @@ class Copying:
         log.error("node %r has taken over the sessions and queues of this one", author)
         self.copies.hold(self.journal.durable)
         self.fenced_by, self.fenced_at = author, found.at
+        self.membership.deposed = True
         heritage.discard_promises(self.broker, self.membership)
         heritage.let_go(self.broker, self.membership, self.protocols)
         self.copies.detain(True)
@@ -142,6 +143,7 @@ class Copying:
         if dead == self.membership.name and 0 < self.fenced_at <= at:
             log.info("the heir has all that was this node's")
             self.fenced_by, self.fenced_at = "", 0
+            self.membership.deposed = False
             self.copies.detain(False)
 
     def wake(self) -> None:
