@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -137,3 +138,24 @@ def test_ctrl_c_waits_until_a_start_is_over() -> None:
 def test_a_spark_that_is_not_there_is_said_at_once(where: dict[str, str], words: str) -> None:
     with pytest.raises(SettingError, match=words):
         start.session(**where)
+
+
+def test_a_python_of_spark_has_no_pyspark_in_a_zip(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    program = start._python(tmp_path)
+    zips = (f"/there/python/lib/{name}" for name in ("pyspark.zip", "py4j-0.10-src.zip"))
+    path = ":".join((*zips, "/there/jars/spark-core_2.13-4.3.0.jar", "/a b/*", "/own.zip"))
+    code = "import os, sys; print(os.environ['PYTHONPATH'], sys.executable, sys.argv[1:])"
+    for given, kept in ((path, "/a b/*:/own.zip"), ("", "")):
+        done = subprocess.run(
+            [program, "-c", code, "a b", "*"],
+            env={"PYTHONPATH": given}, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert done.stdout.strip() == f"{kept} {sys.executable} ['a b', '*']".strip()
+
+
+def test_a_pyspark_that_a_path_names_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark.__file__", str(tmp_path / "pyspark/__init__.py"))
+    assert start._python(tmp_path) == Path(sys.executable)

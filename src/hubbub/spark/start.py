@@ -13,6 +13,11 @@ linear algebra, which nothing here uses. (New Javas have no `sun.security.action
 The script also lets the JVM ignore SIGTERM: who stops a whole process group would take it away
 from under a batch. It ends with its Python, however that ends, since it reads its end of a pipe.
 
+Spark puts PySpark before all else on the path of its Pythons as a zip, from which each of them
+compiles it anew: 0.6 of the 0.75 s of a processor that one takes until it listens, and a stream has
+five. Where all of Spark is on this machine they start through a script too, which leaves the zip
+out; what they find instead is the same PySpark, compiled once.
+
 The JVM and its Python workers talk through Unix sockets where they are on one machine, in a
 directory that nobody else may enter: who could connect there could run anything. Through the
 loopback, which is Spark's default, reading a journal takes a tenth more.
@@ -28,6 +33,7 @@ import re
 import shlex
 import shutil
 import signal
+import site
 import socket
 import subprocess
 import sys
@@ -41,6 +47,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.logger import PySparkLogger
@@ -86,6 +93,18 @@ trap '' HUP TERM
 for a do shift; case "$a" in {dropped}) ;; *) set -- "$@" "$a";; esac; done
 exec {java} -Xss4m {classes} "$@"
 """  # plans are recursive: on a busy machine, where they run uncompiled, 1 MB was once too little
+_PYTHON: Final = """#!/bin/sh
+set -f
+IFS=:
+kept=
+for one in $PYTHONPATH; do
+  case "$one" in */lib/pyspark.zip|*/lib/py4j-*-src.zip|*/spark-core_*.jar) ;;
+    *) kept="$kept:$one" ;;
+  esac
+done
+export PYTHONPATH="${{kept#:}}"
+exec {python} "$@"
+"""
 _DROPPED: Final = "--add-modules=jdk.incubator.vector"
 _DROPPED_NEW: Final = _DROPPED + "|--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 _WITHOUT_SECURITY_ACTION: Final = 24  # the first Java without that package
@@ -107,7 +126,7 @@ def session(master: str = "local[*]", remote: str = "", **conf: str) -> SparkSes
     if running is not None:
         return running
     here = _is_here(master)
-    home = _prepare(here)
+    home = _prepare(here, master.startswith("local"))
     log = Path(__file__).with_name("log4j2.properties")
     alone = _alone(home) if master.startswith("local") else {}
     settings = {**SETTINGS, **(LOOPBACK if here else {}), **alone, **conf}
@@ -259,13 +278,16 @@ def end(spark: SparkSession, patience: float = END_SECONDS) -> bool:
         return False
 
 
-def _prepare(here: bool) -> Path:
-    """Set what PySpark takes from the environment and only from there; its JAVA_HOME."""
-    # Its default is the first python3 on PATH, which need not have pyarrow, or us.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+def _prepare(here: bool, alone: bool) -> Path:
+    """Set what PySpark takes from the environment and only from there; its JAVA_HOME.
+
+    `alone`: this process starts all of Spark.
+    """
     if here:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     home = _shim(java())
+    # Its default is the first python3 on PATH, which need not have pyarrow, or us.
+    os.environ["PYSPARK_PYTHON"] = str(_python(home)) if alone else sys.executable
     os.environ["JAVA_HOME"] = str(home)
     for name in _ECHOES:
         PySparkLogger.getLogger(name).disabled = True
@@ -311,6 +333,17 @@ def _version(program: str) -> int:
         return 0
     match = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
     return int(match[1]) if match else 0
+
+
+def _python(home: Path) -> Path:
+    """A program there that is this Python, and finds PySpark where this one does."""
+    folder = str(Path(pyspark.__file__).parents[1])
+    if folder not in (*site.getsitepackages(), site.getusersitepackages()):
+        return Path(sys.executable)  # found by a path, perhaps by that of the zip
+    script = home / "bin" / "python"
+    script.write_text(_PYTHON.format(python=shlex.quote(sys.executable)))
+    script.chmod(0o755)
+    return script
 
 
 def _shim(program: Path) -> Path:
