@@ -47,7 +47,7 @@ UNITS: Final = ("KIB", "MIB")
 
 BOUNDS: Final = (
     Bound("head_bytes", STRANGER, "closed, HTTP 431"),
-    Bound("pipelined", CONNECTION, "web pages and API: closed"),
+    Bound("pipelined", CONNECTION, "web pages, API, before a login: closed"),
     Bound("head_seconds", STRANGER, "closed"),
     Bound("strangers", ALL, "the oldest goes of who has a fourth of them"),
     Bound("stranger_seconds", STRANGER, "closed"),

@@ -9,7 +9,7 @@ MIB: Final = 1024 * KIB
 
 # Before a connection has said what it is.
 HEAD_BYTES: Final = 16 * KIB  # the usual bound of web servers
-PIPELINED: Final = 100  # requests of one connection to a web page that wait; browsers send one
+PIPELINED: Final = 100  # requests of one stranger, or to web pages, that wait; browsers send one
 HEAD_SECONDS: Final = 4.0  # nobody honest needs longer for a request head
 STRANGERS: Final = 20_000  # connections that were not let in yet: 100 MB; who of them goes first
 STRANGER_SECONDS: Final = 10.0  # until they must be; who waits for its password has longer

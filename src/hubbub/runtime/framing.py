@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Final
 
 from hubbub.core.connection import Connection, Protocol
-from hubbub.core.limits import LINK_CHOKED
+from hubbub.core.limits import LINK_CHOKED, TURN_SECONDS
 from hubbub.core.link import Framing, Link
 from hubbub.runtime.rates import Toll
 from hubbub.wire.websocket import Frames, close_frame, frame
+
+FRAMES_LOOKED: Final = 16  # of one client, from one look at the time to the next
 
 
 class WebSocketFraming(Framing):
@@ -38,27 +44,88 @@ class Framed:
     protocol: Protocol | None
     frames: Frames | None
     toll: Toll | None
+    busy: bool
+    held: bool
+    paused: bool
+    kept: bytes
 
-    def _end(self, reason: str) -> None:
-        raise NotImplementedError
+    if TYPE_CHECKING:  # the other parts have them, and come behind this one
+
+        def _end(self, reason: str) -> None: ...
+        def run(self, action: Callable[[], None]) -> None: ...
+        def look_up(self, published: bool) -> None: ...
+        def read_on(self) -> None: ...
+        def slowed(self) -> bool: ...
 
     def feed_frames(self, data: bytes) -> None:
-        frames, connection = self.frames, self.connection
-        assert frames is not None and connection is not None and self.transport is not None
+        """Hear them, as many as a turn may take; the others in the next ones."""
+        frames = self.frames
+        assert frames is not None and self.transport is not None
+        left, frames.left = frames.left, None
+        steps = frames.steps(data) if left is None else chain(left, frames.steps(data))
         try:
-            for message in frames.feed(data):
-                if self.toll is not None and self.protocol is not None and self.protocol.streams:
-                    self.toll.stream += message  # a frame may have thousands of packets
-                else:
-                    connection.feed(message)
+            if self._take_steps(steps):
+                frames.left_bytes = 0
+                if left is not None:
+                    self.read_on()
+            else:
+                frames.left = steps
+                frames.left_bytes += len(data)
+                self.transport.pause_reading()
+                self.hear_later()
         finally:
-            replies, frames.replies = frames.replies, []
-            for reply in replies:
-                self.transport.write(reply)
-            if self.transport.get_write_buffer_size() > LINK_CHOKED:
-                self._end("it asks with pings and never reads the answers")
-                self.transport.abort()
+            if frames.replies:
+                self._reply(frames)
         self.end_frames()
+
+    def _take_steps(self, steps: Iterator[bytes | None]) -> bool:
+        """False: the turn is over before them, or the connection works on what it was told."""
+        connection, protocol = self.connection, self.protocol
+        assert connection is not None and protocol is not None
+        clock = connection.broker.clock
+        began, stream = 0.0, []
+        try:
+            for number, message in enumerate(steps, 1):
+                if message is not None and protocol.streams:
+                    stream.append(message)
+                elif message is not None:
+                    connection.feed(message)
+                if not number % FRAMES_LOOKED:
+                    stream = self._pass_on(stream)
+                    spent = clock.spent()
+                    began = began or spent
+                    if self.busy or spent - began > TURN_SECONDS:
+                        return False
+        finally:
+            self._pass_on(stream)
+        return True
+
+    def _pass_on(self, stream: list[bytes]) -> list[bytes]:
+        """What came is one stream: how it was cut into frames means nothing."""
+        if stream and self.toll is not None:
+            self.toll.stream += b"".join(stream)  # a frame may have thousands of packets
+        elif stream and self.connection is not None:
+            self.connection.feed(stream[0] if len(stream) == 1 else b"".join(stream))
+        return []
+
+    def hear_later(self) -> None:
+        if self.connection is not None:
+            self.connection.broker.later(self._hear_on)
+
+    def _hear_on(self) -> None:
+        """In a later turn, unless there is another reason not to hear it."""
+        waits = self.busy or self.held or self.paused or self.kept or self.slowed()
+        if self.frames is not None and self.frames.left is not None and not waits:
+            self.run(partial(self.feed_frames, b""))
+            self.look_up(True)
+
+    def _reply(self, frames: Frames) -> None:
+        assert self.transport is not None
+        replies, frames.replies = frames.replies, []
+        self.transport.write(b"".join(replies))
+        if self.transport.get_write_buffer_size() > LINK_CHOKED:
+            self._end("it asks with pings and never reads the answers")
+            self.transport.abort()
 
     def end_frames(self) -> None:
         """The peer has closed; what it said before is heard first."""

@@ -39,7 +39,9 @@ class Visit:
         self.late = False
 
     def occupied(self) -> bool:
-        return self._guest is not None and not self.late and self._guest.waits_since() is None
+        if self._guest is None or self.late or self._transport.is_closing():
+            return False
+        return self._guest.waits_since() is None
 
     def turn_away(self) -> None:
         self._transport.abort()
@@ -50,21 +52,24 @@ class Guests:
 
     def __init__(self, departed: Callable[[str], None]) -> None:
         self._departed = departed
-        self._all: dict[asyncio.Transport, tuple[Guest, str]] = {}
+        self._all: dict[asyncio.Transport, tuple[Guest, str, Callable[[], None]]] = {}
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def add(self, transport: asyncio.Transport, guest: Guest, source: str = "") -> None:
-        """`source`: the address that it is counted to."""
-        self._all[transport] = guest, source
+    def add(
+        self, transport: asyncio.Transport, guest: Guest, source: str, gone: Callable[[], None]
+    ) -> None:
+        """`source`: the address that it is counted to; `gone` is called when it has left."""
+        self._all[transport] = guest, source, gone
 
     def sweep(self, now: float = NEVER) -> None:
         """Count out who left; with a time, end those whose request does not go on."""
-        for transport, (guest, source) in list(self._all.items()):
+        for transport, (guest, source, gone) in list(self._all.items()):
             if transport.is_closing():
                 del self._all[transport]
                 self._departed(source)
+                gone()
             elif now != NEVER:
                 since = guest.waits_since()
                 if since is not None and now - since > HALF_SECONDS:

@@ -393,6 +393,9 @@ class Paying:
     def look_at_rates(self) -> None:
         raise NotImplementedError
 
+    def hear_later(self) -> None:
+        raise NotImplementedError
+
     def toll_of(self, rates: Rates, whose: str, client: str) -> Toll | None:
         """Somebody was let in on it, or a rate was set. HTTP may bring another one each time."""
         old = self.toll
@@ -486,7 +489,9 @@ class Paying:
         toll = self.toll
         if self.busy or self.held or self.paused or self.kept or self.slowed():
             return
-        if toll is not None and toll.left:
+        if self.frames is not None and self.frames.left is not None:
+            self.hear_later()
+        elif toll is not None and toll.left:
             asyncio.get_running_loop().call_soon(self.data_received, b"")
         else:
             self.transport.resume_reading()

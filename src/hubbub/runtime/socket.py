@@ -653,7 +653,7 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
         self.hub.sockets.discard(self)
         self.hub.deadlines.forget(self)
         guest = self.listener.adopt(self.transport, data, opening)
-        self.listener.guests.add(self.transport, guest, self.source)
+        self.listener.guests.add(self.transport, guest, self.source, self.settle)
         self._be_guest(guest)
 
     def _let_in(self, whose: str, client: str) -> None:

@@ -36,7 +36,7 @@ from hubbub.core.ids import UNKNOWN
 from hubbub.core.limits import (
     FIGURES_KEPT,
     FIGURES_SECONDS,
-    HEAD_BYTES,
+    KIB,
     PIPELINED,
     REFUSALS_KEPT,
 )
@@ -348,6 +348,9 @@ class Application:
         return RedirectResponse("/") if self.mounted is None else await dashboard.page(request)
 
 
+PIECE_BYTES = 4 * KIB  # heard before it is counted again what waits: some hundred requests
+
+
 class Visited(asyncio.Protocol):
     """Before uvicorn's protocol on a connection: knows since when nothing comes that is expected,
     and how many requests wait for their answers, of which uvicorn keeps any number.
@@ -373,8 +376,8 @@ class Visited(asyncio.Protocol):
         """In pieces: nobody knows how many requests a read brings."""
         self._heard = self._clock.now()
         self._metrics.bytes_received += len(data)
-        for at in range(0, len(data), HEAD_BYTES):
-            self._protocol.data_received(data[at : at + HEAD_BYTES])
+        for at in range(0, len(data), PIECE_BYTES):
+            self._protocol.data_received(data[at : at + PIECE_BYTES])
             if len(self._protocol.pipeline) > PIPELINED:
                 log.info("closed: more than %d requests wait for their answers", PIPELINED)
                 self._transport.abort()

@@ -94,18 +94,21 @@ class Frames:
     need not be UTF-8 (5.6 says it must, programs that never look say otherwise). `binary_only`: no
     text is taken. `replies` are frames that the peer is owed (pongs, the answer to its close, the
     close that says why we end): the caller writes them as they are and clears the list. `closed`:
-    nothing more will come of this peer.
+    nothing more will come of this peer. `left`: steps that the caller is still to take, of
+    no more than `left_bytes`.
     """
 
     __slots__ = (
-        "closed", "replies", "_max_bytes", "_masked", "_any_text", "_binary_only", "_gathering",
-        "_opcode", "_message",
+        "closed", "left", "left_bytes", "replies", "_max_bytes", "_masked", "_any_text",
+        "_binary_only", "_gathering", "_opcode", "_message",
     )  # fmt: skip
 
     def __init__(
         self, max_bytes: int, masked: bool = True, any_text: bool = False, binary_only: bool = False
     ) -> None:
         self.closed = False
+        self.left: Iterator[bytes | None] | None = None
+        self.left_bytes = 0
         self.replies: list[bytes] = []
         self._max_bytes = max_bytes
         self._masked = masked
@@ -123,6 +126,10 @@ class Frames:
         What the peer must not send raises ProtocolError, after the messages before it were
         given out; the close frame that tells the peer is then the last of `replies`.
         """
+        return (message for message in self.steps(data) if message is not None)
+
+    def steps(self, data: bytes) -> Iterator[bytes | None]:
+        """The same frame by frame, for who stops between two: None where no message is complete."""
         gathered = self._gathering.add(data)
         if gathered is None:
             return
@@ -154,14 +161,15 @@ class Frames:
                 yield payload
             elif first & 0x08:
                 self._control(first & 0x0F, payload)
-            elif self._gather(first, payload):
-                yield self._take()
+                yield None
+            else:
+                yield self._take() if self._gather(first, payload) else None
         if at < end and not self.closed:
             self._gathering.keep(data[at:], need)
 
     def waiting(self) -> int:
         """How many bytes of a message are here whose rest is not."""
-        return self._gathering.size + len(self._message)
+        return self._gathering.size + len(self._message) + self.left_bytes
 
     def missing(self) -> int:
         """How many bytes of the frame that has begun are not here."""

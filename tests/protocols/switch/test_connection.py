@@ -713,6 +713,41 @@ def test_no_turn_is_long_whatever_is_asked_for(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.pure
+def test_requests_by_the_thousand_are_heard_in_turns_and_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All of a read were parsed in one turn, and so was all that a loop reads in one: 8 MB."""
+    hub = Hub()
+    a = hub.log_in("a")
+    said(a, get("/persistent/q"))
+    turns = Turns(hub, monkeypatch)
+    count = 5_000
+    a.say(b"".join(post("/request/q/a", b"%d" % n) for n in range(count)))
+    answers = a.hear().split(b"HTTP/1.1 ")[1:]
+    ids = [one.partition(b"\r\n\r\n")[2] for one in answers]
+    assert ids == [b'[["q",%d]]' % n for n in range(count)]
+    assert len(turns.turns) > 20 and max(turns.turns) < 20
+
+
+def test_behind_the_last_request_nothing_is_heard_however_much_it_is() -> None:
+    hub = Hub()
+    a = hub.log_in("a")
+    last = get("/list/").replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    a.say(get("/persistent/q") * 900 + last + get("/persistent/r") * 2_000 + b"nonsense")
+    heard = a.hear()
+    assert heard.count(b"HTTP/1.1 200 ") == 901 and heard.endswith(b'["q"]')
+    assert a.closed and list(hub.broker.state.queues) == ["q"]
+
+
+def test_who_is_not_logged_in_may_have_a_hundred_requests_wait() -> None:
+    far = Hub().first(get("/list/") * 101)
+    assert far.hear().count(b"HTTP/1.1 404 ") == 101 and not far.closed
+    far = Hub().first(get("/list/") * 5_000)
+    heard = far.hear()
+    assert heard.count(b"HTTP/1.1 404 ") == 102 and b"HTTP/1.1 429 " in heard and far.closed
+
+
+@pytest.mark.pure
 def test_a_transfer_takes_no_more_than_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     hub = Hub()
     a = hub.log_in("a")

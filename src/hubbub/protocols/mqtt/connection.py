@@ -164,13 +164,14 @@ class MqttConnection(Arriving):
                 if spent - began > TURN_SECONDS and pos < n and self.state == CONNECTED:
                     self.put_off()
             if self.working:
-                self._gathering.block(buf[pos:])
-                return
+                break
             if self.state == OVER:
                 return
         if pos:
             self._heard = now
-        if pos < n:
+        if self.working:  # what comes now is heard when that is done
+            self._gathering.block(buf[pos:])
+        elif pos < n:
             body, end = codec.extent(buf, pos, codec.most(buf[pos], self._limit))
             if end - n > WEIGHED_BYTES and session is not None and buf[pos] >> 4 == codec.PUBLISH:
                 self._begun(buf[pos:], body - pos, end - pos)
@@ -199,6 +200,7 @@ class MqttConnection(Arriving):
 
     def _begin(self, work: Iterator[None]) -> None:
         """Do what may take several turns."""
+        assert self._work is None, "one at a time"
         self._routes, self._work = {}, work
         self._work_on()
 

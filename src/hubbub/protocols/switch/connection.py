@@ -21,7 +21,15 @@ from hubbub.core.broker import Broker
 from hubbub.core.client import admit
 from hubbub.core.connection import NEVER, Connection
 from hubbub.core.gate import Admission, Opening
-from hubbub.core.limits import ASKED_BYTES, HEAD_BYTES, MIB, POLLS_PER_TOKEN, TURN_SECONDS
+from hubbub.core.limits import (
+    ASKED_BYTES,
+    HEAD_BYTES,
+    KIB,
+    MIB,
+    PIPELINED,
+    POLLS_PER_TOKEN,
+    TURN_SECONDS,
+)
 from hubbub.core.link import Link
 from hubbub.core.rights import (
     BAD_CREDENTIALS,
@@ -67,12 +75,14 @@ from hubbub.wire.site import PLAIN_TEXT, is_browser
 
 TRACE_SECONDS: Final = 5.0  # how long a plain /trace waits
 UNREAD_BYTES: Final = 32 * MIB  # answers of pipelined requests; one answer may be larger
+PIECE_BYTES: Final = 32 * KIB  # of a read: some 700 requests, two milliseconds to parse
 LOGINS: Final = 16  # on one connection; real clients use one
 RECHECK_SECONDS: Final = 0.5  # how late the time-out of a pipelined transfer may be noticed
 
 OPERATIONS: Final = operations.OPERATIONS | topics.OPERATIONS | readme_operations.OPERATIONS
 LASTING: Final = frozenset(("send", "configure", "bind", "unbind"))
 
+_TOO_HASTY: Final = f"more than {PIPELINED} requests before a login is answered"
 _ERROR: Final = Answer(codec.SERVER_ERROR, 500)
 _LOG_IN: Final = Answer(codec.PLEASE_LOG_IN, 404)
 _ANOTHER: Final = Answer(b"This connection is logged in as another user.", 403)
@@ -103,6 +113,8 @@ class SwitchConnection(Connection):
         self.bodiless = False  # it is answered without the body that its answer would have
         self.over = False
         self.paused = False  # what is pipelined goes on in another turn
+        self._unheard: deque[memoryview] = deque()  # of reads with more than a turn can hear
+        self.unheard = 0  # their bytes
         self.wait: Wait | None = None
         self.browser = False  # whether one sent the headers of the request under way
         self.foreseen: Request | None = None  # it was asked whose body this is that still comes
@@ -110,8 +122,54 @@ class SwitchConnection(Connection):
     # The conversation
 
     def feed(self, data: bytes) -> None:
+        """A read that has very many requests is heard in pieces, each when its turn has come."""
         if self.over:
             return
+        if self._unheard:
+            self._bound_what_waits(len(data))
+            self._unheard.append(memoryview(data))
+            self.unheard += len(data)
+        elif len(data) <= PIECE_BYTES or self._is_whole(data):
+            self._hear(data)
+        else:
+            self._unheard.append(memoryview(data))
+            self.unheard = len(data)
+            self._hear_pieces()
+
+    def _is_whole(self, data: bytes) -> bool:
+        request = known_request(data, self.message_bytes) if self.requests.between else None
+        return request is not None and request.size == len(data)
+
+    def _hear_pieces(self) -> None:
+        """As long as none waits, and as a turn may take; `_go_through` and `proceed` go on."""
+        clock, unheard = self.broker.clock, self._unheard
+        began = clock.spent()
+        while unheard and not (self.pending or clock.spent() - began > TURN_SECONDS):
+            piece = bytes(unheard[0][:PIECE_BYTES])
+            unheard[0] = unheard[0][PIECE_BYTES:]
+            self.unheard -= len(piece)
+            if not unheard[0]:
+                unheard.popleft()
+            self._hear(piece)
+            if self._ends():
+                self._drop_unheard()
+        if unheard and (self.paused or not self.pending):
+            self.put_off()
+
+    def _ends(self) -> bool:
+        """What was said is the last: what follows is not looked at (RFC 9112, 9.6)."""
+        newest = self.pending[-1].keep_alive if self.pending else not (self.busy and self.last)
+        return self.over or not newest
+
+    def _drop_unheard(self) -> None:
+        self._unheard.clear()
+        self.unheard = 0
+
+    def proceed(self) -> None:
+        if not self.over:
+            self._hear_pieces()
+
+    def _hear(self, data: bytes) -> None:
         began = False
         try:
             if not (self.busy or self.pending):
@@ -129,8 +187,10 @@ class SwitchConnection(Connection):
                 elif not self.over:
                     self._start(request)
                     began = True
+                if not self.logins and len(self.pending) > PIPELINED:
+                    raise ProtocolError(_TOO_HASTY, response(429, b"log in first\n", close=True))
             if began and self.pending:
-                self._go_on()
+                self._go_through()
             # The rest of a request is never looked at as if it were one.
             self.bound = self.bound or not self.requests.between
             coming = self.requests.coming()
@@ -201,7 +261,7 @@ class SwitchConnection(Connection):
                 response(503, b"", close=True),
             )
 
-    def _go_on(self) -> None:
+    def _go_through(self) -> None:
         """What is pipelined, for as long as one turn may take and somebody reads the answers."""
         clock, self.paused = self.broker.clock, False
         began = clock.spent()
@@ -209,8 +269,10 @@ class SwitchConnection(Connection):
             self._start(self._next())
             if self.pending and clock.spent() - began > TURN_SECONDS:
                 self.paused = True
-                self.broker.later(self._go_on)
+                self.broker.later(lambda: self.opening.run(self._go_through))
                 return
+        if self._unheard and not (self.pending or self.over or self.working):
+            self.put_off()
 
     def _next(self) -> Request:
         request = self.pending.popleft()
@@ -218,20 +280,21 @@ class SwitchConnection(Connection):
         return request
 
     def waiting(self) -> int:
-        return self.kept + self.requests.waiting()
+        return self.kept + self.requests.waiting() + self.unheard
 
     def works(self) -> bool:
-        return self.busy or bool(self.pending)
+        return self.busy or self.working or bool(self.pending)
 
     def crowded_out(self, reason: str) -> None:
         self.over = True
+        self._drop_unheard()
         self.pending.clear()
         self.link.hold(response(503, reason.encode() + b"\n", close=True))
         self.link.close(reason)
 
     def drained(self) -> None:
         if self.pending and not (self.busy or self.paused):
-            self._go_on()
+            self._go_through()
 
     def _start(self, request: Request) -> None:
         if self.link.size + self.link.held_bytes > UNREAD_BYTES:
@@ -389,7 +452,7 @@ class SwitchConnection(Connection):
             except codec.INVALID:
                 self._finish(_ERROR)
             if later:
-                self._go_on()
+                self._go_through()
                 if self.requests.expected:
                     self._encourage()
 
@@ -478,7 +541,7 @@ class SwitchConnection(Connection):
         if body is not None:
             self._finish(Answer(body, level=wait.level, upto=wait.upto))
             if self.pending:
-                self._go_on()
+                self._go_through()
             if self.requests.expected:
                 self._encourage()
 
