@@ -1,9 +1,9 @@
 """Whether the pipeline has a cliff: many topics, large payloads, a long run, a large journal.
 
-    python -m benchmarks.scale topics [--messages 300000] [--batch N] [1000 10000 100000]
-    python -m benchmarks.scale payloads [--megabytes 200] [1000 100000 1000000 5000000]
-    python -m benchmarks.scale memory [--batches 1440]
-    python -m benchmarks.scale journal [--gigabytes 100]
+    python -m benchmarks.cliffs topics [--messages 300000] [--batch N] [1000 10000 100000]
+    python -m benchmarks.cliffs payloads [--megabytes 200] [1000 100000 1000000 5000000]
+    python -m benchmarks.cliffs memory [--batches 1440]
+    python -m benchmarks.cliffs journal [--gigabytes 100]
 
 `topics` and `payloads` make all shipped tables of a journal and say the CPU of all processes, for
 the second half of it. `memory` is a day of a batch a minute in simulated time: a batch follows the
