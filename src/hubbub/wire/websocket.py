@@ -126,7 +126,9 @@ class Frames:
         What the peer must not send raises ProtocolError, after the messages before it were
         given out; the close frame that tells the peer is then the last of `replies`.
         """
-        return (message for message in self.steps(data) if message is not None)
+        for message in self.steps(data):  # compiled, a generator expression is made at once
+            if message is not None:
+                yield message
 
     def steps(self, data: bytes) -> Iterator[bytes | None]:
         """The same frame by frame, for who stops between two: None where no message is complete."""
