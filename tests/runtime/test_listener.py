@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from hubbub.client import mqtt
 from hubbub.config.settings import Listener, Settings
-from hubbub.core.limits import HALF_SECONDS, STRANGER_SECONDS
+from hubbub.core.limits import FAREWELLS, HALF_SECONDS, STRANGER_SECONDS
 from hubbub.protocols.mqtt import Mqtt, codec
 from hubbub.protocols.smq import Smq
 from hubbub.runtime.node import Node
@@ -652,6 +652,27 @@ async def test_who_never_leaves_is_cut_off_after_a_second(hub: Node) -> None:
             with contextlib.suppress(ConnectionError):
                 await peer.say(b"more")
             await asyncio.sleep(0.05)
+
+
+async def test_no_more_than_a_few_leave_at_once(
+    hub: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are counted out, and each has a descriptor still: the oldest goes."""
+    monkeypatch.setattr("hubbub.runtime.farewell.LINGER_SECONDS", 60)
+    leaving = hub.listeners[0].leaving.transports
+    peers = []
+    for number in range(FAREWELLS + 3):
+        peers.append(await Peer.dial(hub))
+        await peers[-1].say(codec.connect(b"leaver%d" % number, True, 60) + b"\xf0\x00")
+        assert await peers[-1].hear_all() == b"\x20\x02\0\0"
+    assert len(leaving) == FAREWELLS
+    gone = [transport.is_closing() for transport in leaving]  # type: ignore[attr-defined]
+    assert not any(gone), "those that are left are the youngest"
+    for peer in peers:
+        peer.writer.close()
+    async with asyncio.timeout(20):
+        while leaving:
+            await asyncio.sleep(0.01)
 
 
 async def test_who_leaves_over_websocket_may_answer_the_close(

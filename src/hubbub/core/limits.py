@@ -36,6 +36,7 @@ TLS_CLOSE_SECONDS: Final = 2.0  # for the peer's last word; many just vanish
 CLOSE_SECONDS: Final = 10.0  # for a peer to read what is left before it is cut off
 GONE_SECONDS: Final = 0.25  # for others to be counted out, before one too many is refused
 LINGER_SECONDS: Final = 1.0  # for a peer to read why, while what it still says is discarded
+FAREWELLS: Final = 32  # of a listener at once; each has a descriptor, and is counted out already
 LINK_CHOKED: Final = 1 * MIB  # several full socket buffers: the reader is behind, not unlucky
 LINK_PAUSED: Final = 4 * MIB  # answers to one read of the socket, whatever it asked for
 LINK_BYTES: Final = 32 * MIB  # what one tick may gather; one message more may be of any size

@@ -13,10 +13,11 @@ import resource
 from pathlib import Path
 from typing import Final
 
-from hubbub.core.limits import CLIENTS
+from hubbub.core.limits import CLIENTS, FAREWELLS
 
 # For segments, snapshots, their syncs, and the child that folds with its pipes: some 20 at once.
-RESERVED: Final = 64
+# And for who leaves a listener; those of one more would take only what is spare of the 64.
+RESERVED: Final = 64 + FAREWELLS
 _OPEN: Final = Path("/proc/self/fd")
 
 

@@ -2,7 +2,8 @@
 
 A socket that is closed with something unread resets the connection, and the reason that was
 written last is lost on the way. So it is shut for sending, counted out, and read and discarded
-until the peer closes, or LINGER_SECONDS are over. Called by the listener's sockets.
+until the peer closes, or LINGER_SECONDS are over. Each keeps its descriptor for so long: there are
+no more than FAREWELLS, for which `descriptors` keeps some. Called by the listener's sockets.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import socket
 from collections.abc import Iterable
 from typing import Protocol
 
-from hubbub.core.limits import HANDSHAKES, LINGER_SECONDS, SEND_BUFFER
+from hubbub.core.limits import FAREWELLS, LINGER_SECONDS, SEND_BUFFER
 from hubbub.core.link import Link
 from hubbub.wire.websocket import Frames
 
@@ -55,11 +56,22 @@ class Left(Protocol):
 
 
 class Leaving:
-    """Those of one listener; `open` while it accepts others."""
+    """Those of one listener, the oldest first; `open` while it accepts others."""
 
     def __init__(self) -> None:
         self.open = False
-        self.transports: set[Left] = set()
+        self.transports: dict[Left, None] = {}
+
+    def add(self, one: Left) -> None:
+        """One more, instead of the oldest if there are enough."""
+        if len(self.transports) >= FAREWELLS:
+            oldest = next(iter(self.transports))
+            self.discard(oldest)  # the loop ends it in its next turn
+            oldest.abort()
+        self.transports[one] = None
+
+    def discard(self, one: Left) -> None:
+        self.transports.pop(one, None)
 
     def end(self, others: Iterable[Left]) -> None:
         """Nobody waits any more, nor do these."""
@@ -70,7 +82,7 @@ class Leaving:
 
 def tell(transport: asyncio.Transport, leaving: Leaving, alert: bytes) -> None:
     """Say the last words of a handshake, past a transport that is about to reset the connection."""
-    if not leaving.open or len(leaving.transports) >= HANDSHAKES:
+    if not leaving.open:
         return
     with contextlib.suppress(OSError):
         twin = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
@@ -91,7 +103,7 @@ class Twin:
         self._socket = twin
         self._leaving = leaving
         self._loop = asyncio.get_running_loop()
-        leaving.transports.add(self)
+        leaving.add(self)
         self._loop.add_reader(twin, self._read)
         self._timer = self._loop.call_later(LINGER_SECONDS, self.abort)
 
@@ -110,7 +122,7 @@ class Twin:
         self._timer.cancel()
         self._loop.remove_reader(self._socket)
         self._socket.close()
-        self._leaving.transports.discard(self)
+        self._leaving.discard(self)
 
 
 class Farewell(asyncio.Protocol):
@@ -119,7 +131,7 @@ class Farewell(asyncio.Protocol):
     def __init__(self, transport: asyncio.Transport, leaving: Leaving) -> None:
         self._transport = transport
         self._leaving = leaving
-        leaving.transports.add(transport)
+        leaving.add(transport)
         self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.abort)
         transport.set_protocol(self)
         try:
@@ -134,4 +146,4 @@ class Farewell(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._timer.cancel()
-        self._leaving.transports.discard(self._transport)
+        self._leaving.discard(self._transport)
