@@ -127,6 +127,21 @@ TRIED: Final = (
     ),
     Tried("a roll that fails", ("interop/test_roll_trouble.py",), "trouble, told once everywhere"),
     Tried("a flood of refusals against the audit", ("interop/test_audit.py",), "bounded"),
+    Tried(
+        "frames of a WebSocket, as many as there are at once: SUBSCRIBE, SMQ Create, ping",
+        ("runtime/test_framing.py::test_thousands",), "heard in turns, answered in order",
+    ),
+    Tried(
+        "thousands of pipelined requests of message-switch, logged in or not, behind the last one",
+        ("protocols/switch/test_connection.py::test_requests_by_the_thousand",
+         "protocols/switch/test_connection.py::test_behind_the_last_request",
+         "protocols/switch/test_connection.py::test_who_is_not_logged_in_may"),
+        "heard in turns, 100 before a login, none behind the last",
+    ),
+    Tried(
+        "visits to web pages without a login", ("runtime/test_guests.py",),
+        "forgotten when they end",
+    ),
 )  # fmt: skip
 
 

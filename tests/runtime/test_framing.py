@@ -14,6 +14,7 @@ from hubbub.protocols.mqtt import codec
 from hubbub.protocols.smq import codec as smq
 from hubbub.runtime.node import Node
 from hubbub.wire.websocket import PING, Frames, masked_frame
+from tests import security
 from tests.runtime.turns import watched
 
 UPGRADE = (
@@ -61,7 +62,9 @@ async def mqtt(hub: Node) -> Peer:
     return peer
 
 
-async def test_thousands_of_packets_each_in_a_frame_take_many_turns(hub: Node) -> None:
+async def test_thousands_of_packets_each_in_a_frame_take_many_turns(
+    hub: Node, record_property: security.Note
+) -> None:
     peer = await mqtt(hub)
     asked = [codec.subscribe(1 + n % 60_000, [(b"a/%d" % (n % 900), 1)]) for n in range(COUNT)]
     with watched() as turns:
@@ -70,9 +73,10 @@ async def test_thousands_of_packets_each_in_a_frame_take_many_turns(hub: Node) -
     found = [heard[at : at + 5] for at in range(0, len(heard), 5)]
     assert found == [codec.suback(1 + n % 60_000, [1]) for n in range(COUNT)], "in order"
     assert turns.longest < MOST
+    record_property(security.COUNTED, COUNT)
 
 
-async def test_thousands_of_messages_of_smq(hub: Node) -> None:
+async def test_thousands_of_messages_of_smq(hub: Node, record_property: security.Note) -> None:
     peer = await Peer.dial(hub, "/smq.lsp")
     await peer.hear(1)
     peer.writer.write(masked_frame(smq.build_connect(b"creates", b"")))
@@ -84,14 +88,16 @@ async def test_thousands_of_messages_of_smq(hub: Node) -> None:
     names = [heard[at + 6 : at + 13] for at in range(0, len(heard), 13)]
     assert names == [b"x/%05d" % number for number in range(COUNT)]
     assert turns.longest < MOST
+    record_property(security.COUNTED, COUNT)
 
 
-async def test_thousands_of_pings(hub: Node) -> None:
+async def test_thousands_of_pings(hub: Node, record_property: security.Note) -> None:
     peer = await mqtt(hub)
     with watched() as turns:
         peer.writer.write(masked_frame(b"", PING) * COUNT + masked_frame(codec.PINGREQ_PACKET))
         assert await peer.hear(2) == codec.PINGRESP_PACKET
     assert turns.longest < MOST
+    record_property(security.COUNTED, COUNT)
 
 
 async def test_what_follows_a_long_subscribe_waits_for_its_answer(hub: Node) -> None:
