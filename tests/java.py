@@ -8,6 +8,7 @@ leaves an empty file, and a JVM that cannot use it starts without.
 
 from __future__ import annotations
 
+import os
 import shlex
 import tempfile
 from pathlib import Path
@@ -38,6 +39,7 @@ def write_archive() -> None:
 
     from hubbub.spark.start import session
 
+    os.environ["HUBBUB_CACHE"] = ""  # a JVM that has one of its user's archives writes no other
     ARCHIVE.parent.mkdir(exist_ok=True)
     options = shlex.join([*FLAGS, f"-XX:ArchiveClassesAtExit={ARCHIVE}", QUIET])
     spark = session("local[2]", **{"spark.driver.extraJavaOptions": options})
