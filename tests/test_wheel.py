@@ -216,6 +216,8 @@ def test_installed_alone_it_does_all_that_needs_no_spark(program: Path, tmp_path
         assert run(f"pub demo/kept -m before --retain -q 1 --url mqtt://{address}")[0] == 0
         assert run(f"pub demo/many -l -q 1 --url mqtt://{address}", payloads)[0] == 0
         soon(lambda: list((data / "state").glob("*.rows")) != [], "no snapshot was made")
+        # What one snapshot covers stays: there must be another, of what comes behind it.
+        assert run(f"pub demo/many -l -q 1 --url mqtt://{address}", payloads)[0] == 0
         soon(lambda: oldest(data) > 1, "nothing was removed")
         assert hub.stop() == 0
         hub = RunningHub(data, *SMALL, program=program)

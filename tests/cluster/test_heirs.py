@@ -151,6 +151,7 @@ async def test_who_was_dead_comes_back_as_an_empty_node_and_takes_part(
     assert b"after" in got
 
 
+@pytest.mark.soak
 async def test_a_node_that_was_stopped_for_too_long_is_deposed_and_loses_nothing(
     hubs: Hubs, quorum: Quorum
 ) -> None:
@@ -250,6 +251,7 @@ async def rounds(hubs: Hubs, count: int, seed: int) -> None:
                 got |= set(await read(here[chance.choice("ab")], "away", 3.0))
 
 
+@pytest.mark.soak
 async def test_a_few_rounds_of_kills_lose_nothing_acknowledged(hubs: Hubs) -> None:
     await rounds(hubs, 3, 7)
 
@@ -291,6 +293,7 @@ async def test_a_stream_is_bounded_by_checkpoints_and_an_heir_starts_from_one(
             assert (await anext(aiter(client.messages()))).payload.startswith(b"999 ")
 
 
+@pytest.mark.soak
 async def test_an_heir_that_died_before_it_had_adopted_has_an_heir_itself(
     hubs: Hubs, quorum: Quorum
 ) -> None:

@@ -30,7 +30,7 @@ if sys.argv[2] == "numbers":
     journal.append(Row(0, 0, schema.CONNECT))
     journal.commit()
 else:
-    journal.durable = 7
+    journal.on_disk = 7
     journal.arrived(1)
 print("went on")
 """

@@ -153,8 +153,8 @@ def metastore(folder: Path, **settings: str) -> Iterator[int]:
             time.sleep(0.2)
         yield process.pid
     finally:
-        process.terminate()
-        process.wait()
+        process.kill()  # it may not hear a SIGTERM
+        process.wait(20)
 
 
 def listens(process: int) -> bool:
@@ -170,7 +170,7 @@ def of_hive(**more: str) -> dict[str, str]:
     return {f"PYICEBERG_CATALOG__OURS__{name}": value for name, value in said.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_a_hive_metastore_has_the_tables(tmp_path: Path) -> None:
     if shutil.which("nsenter") is None or subprocess.run([*ALONE, "true"]).returncode:

@@ -15,7 +15,7 @@ from hubbub.protocols.smq import codec as smq
 from hubbub.runtime.node import Node
 from hubbub.wire.websocket import PING, Frames, masked_frame
 from tests import security
-from tests.runtime.turns import watched
+from tests.runtime.turns import serving, watched
 
 UPGRADE = (
     "GET {path} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -51,7 +51,7 @@ class Peer:
 
 @pytest.fixture
 async def hub(tmp_path: Path) -> AsyncIterator[Node]:
-    async with Node(Settings(listen=("127.0.0.1:0",), data=str(tmp_path / "data"))) as hub:
+    async with serving(tmp_path / "data") as hub:
         yield hub
 
 
@@ -67,8 +67,9 @@ async def test_thousands_of_packets_each_in_a_frame_take_many_turns(
 ) -> None:
     peer = await mqtt(hub)
     asked = [codec.subscribe(1 + n % 60_000, [(b"a/%d" % (n % 900), 1)]) for n in range(COUNT)]
+    said = b"".join(map(masked_frame, asked))
     with watched() as turns:
-        peer.writer.write(b"".join(map(masked_frame, asked)))
+        peer.writer.write(said)
         heard = await peer.hear(5 * COUNT)
     found = [heard[at : at + 5] for at in range(0, len(heard), 5)]
     assert found == [codec.suback(1 + n % 60_000, [1]) for n in range(COUNT)], "in order"
@@ -82,8 +83,9 @@ async def test_thousands_of_messages_of_smq(hub: Node, record_property: security
     peer.writer.write(masked_frame(smq.build_connect(b"creates", b"")))
     await peer.hear(6)
     asked = [smq.message(smq.CREATE, rest=b"x/%05d" % number) for number in range(COUNT)]
+    said = b"".join(map(masked_frame, asked))
     with watched() as turns:
-        peer.writer.write(b"".join(map(masked_frame, asked)))
+        peer.writer.write(said)
         heard = await peer.hear(COUNT * 13)
     names = [heard[at + 6 : at + 13] for at in range(0, len(heard), 13)]
     assert names == [b"x/%05d" % number for number in range(COUNT)]
@@ -93,8 +95,9 @@ async def test_thousands_of_messages_of_smq(hub: Node, record_property: security
 
 async def test_thousands_of_pings(hub: Node, record_property: security.Note) -> None:
     peer = await mqtt(hub)
+    said = masked_frame(b"", PING) * COUNT + masked_frame(codec.PINGREQ_PACKET)
     with watched() as turns:
-        peer.writer.write(masked_frame(b"", PING) * COUNT + masked_frame(codec.PINGREQ_PACKET))
+        peer.writer.write(said)
         assert await peer.hear(2) == codec.PINGRESP_PACKET
     assert turns.longest < MOST
     record_property(security.COUNTED, COUNT)
