@@ -13,6 +13,7 @@ arrive. Needs root and iproute2; `missing` says what is not there.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import subprocess
@@ -30,6 +31,9 @@ NATS: Final = shutil.which("nats-server") or shutil.which("nats-server", path="/
 
 # A route whose other end is gone is given up after two of these: else it would be four minutes.
 PINGS: Final = 'ping_interval: "1s"\nping_max: 2\n'
+
+
+_NUMBERS: Final = itertools.count()
 
 
 def _ip(*words: str) -> str:
@@ -70,7 +74,9 @@ class Machines:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.prefix = f"hub{os.getpid() % 10_000}"
+        # What the last test had goes by and by, so this one has names and addresses of its own.
+        self.number = os.getpid() + next(_NUMBERS)
+        self.prefix = f"hub{self.number % 10_000}"
         self.servers: dict[str, subprocess.Popen[bytes]] = {}
         self.hubs: dict[str, Apart] = {}
 
@@ -81,7 +87,7 @@ class Machines:
         return f"{DOOR}.{self._third()}.{2 + 4 * NAMES.index(name)}"
 
     def _third(self) -> int:
-        return os.getpid() % 250 + 1
+        return self.number % 250 + 1
 
     def build(self) -> None:
         switch = self.space("switch")

@@ -24,7 +24,11 @@ from tests.process import RunningHub
 
 PATIENCE = 60.0
 WHY_NOT = namespaces.missing()
-pytestmark = [pytest.mark.interop, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.interop,
+    pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT),
+]
 
 LASTING: dict[str, Any] = {"clean": False, "session_expiry": 3600}
 
@@ -201,7 +205,6 @@ async def test_cables_are_pulled(machines: Machines, hubs: dict[str, Apart]) -> 
     await rounds(machines, hubs, 4, seed=1)
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(1800)
 async def test_cables_are_pulled_a_hundred_times(
     machines: Machines, hubs: dict[str, Apart]
