@@ -154,6 +154,30 @@ async def test_a_client_that_does_not_read_holds_back_its_home_alone(pair: Pair)
     await until(lambda: not member(a).relays.far)
 
 
+async def test_half_messages_of_relayed_clients_are_in_the_budget_of_their_home(pair: Pair) -> None:
+    """As those of sockets: the heaviest goes, and is gone from what is weighed."""
+    a, b = await pair.both()
+    waiting, names = a.node.waiting, ("device-1", "device-2", "device-3")
+    waiting.apply(5 << 20)
+    host, _, port = b.addresses[0].rpartition(":")
+    open_ones = []
+    for size, name in enumerate(names, 1):
+        await left_at(a, b, client=name)
+        reader, socket = await asyncio.open_connection(host, int(port))
+        socket.write(b"\x10\x14\x00\x04MQTT\x04\x00\x00\x3c\x00\x08" + name.encode())
+        assert await reader.readexactly(4) == b"\x20\x02\x01\x00"
+        open_ones.append((reader, socket))
+        socket.write(b"\x30\x80\x80\x80\x04\x00\x01t" + bytes(size << 20))  # of 8 MiB
+    async with asyncio.timeout(PATIENCE):
+        assert await open_ones[2][0].read() == b""
+    assert sorted(far.opening.credentials.client for far in member(a).relays.far.values()
+                  if far.opening.credentials is not None) == list(names[:2])  # fmt: skip
+    await until(lambda: waiting.total > 3 << 20)
+    for far in list(member(a).relays.far.values()):
+        far.abort()
+    assert waiting.total == 0
+
+
 async def test_take_over_keep_alive_and_will_hold_at_home(pair: Pair) -> None:
     a, b = await pair.both()
     c = await pair.hub("c")

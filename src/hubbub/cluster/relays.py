@@ -28,7 +28,7 @@ from hubbub.cluster import frames
 from hubbub.cluster.directory import Directory
 from hubbub.core.broker import Broker
 from hubbub.core.connection import NEVER, Protocol
-from hubbub.core.gate import Admission, Credentials, Exchange, Gate, Opening, Step
+from hubbub.core.gate import Admission, Credentials, Exchange, Gate, Opening, Step, Whose, owner
 from hubbub.core.homes import Home, Homes, Way
 from hubbub.core.limits import (
     CLOSE_SECONDS,
@@ -38,6 +38,7 @@ from hubbub.core.limits import (
     LINK_PAUSED,
     SEND_BUFFER,
     STALLED_SECONDS,
+    WEIGHED_BYTES,
 )
 from hubbub.core.link import Link
 from hubbub.core.rights import DENIED, Absent, Rights
@@ -252,8 +253,11 @@ class Far:
         self.due = 0.0
         self.cut_off = NEVER
         self.stalled = (0, broker.clock.now())
+        self.received = self.weighed = self.half = 0
+        self.quiet = 0.0
         self.link = Link(broker.outgoing, self)
         self.link.relieved = self._drained
+        self.link.grown = self._weigh
         self.link.level = record.level
         gate = Vouched(broker, record)
         self.opening = opening = Opening(
@@ -293,7 +297,10 @@ class Far:
 
     def _hear(self, data: bytes) -> None:
         self.broker.metrics.bytes_received += len(data)
+        self.received += len(data)
         self._safely(lambda: self.connection.feed(data))
+        if self.received - self.weighed > WEIGHED_BYTES:
+            self._weigh()
         if self.connection.restless or self.link.closing:
             self._schedule()
 
@@ -328,6 +335,38 @@ class Far:
         self.held = False
         self.connection.listens(self.broker.clock.now())
         self.broker.later(self._go_on)
+
+    # What it makes the hub keep: a holder, as sockets are (`runtime.waiting`)
+
+    def _weigh(self) -> None:
+        self.weighed = self.received
+        self.relays.weigh(self)
+
+    def whose(self) -> Whose:
+        shown = self.opening.credentials
+        return Whose.known(shown.owner if shown is not None else owner("", self.opening.address))
+
+    def weight(self, shared: set[int] | None = None) -> int:
+        unread, connection = self._unread(), self.connection
+        lasting = connection.lasting if connection.lasting > WEIGHED_BYTES else 0
+        return connection.waiting() + lasting + (unread if unread > LINK_CHOKED else 0)
+
+    def _unread(self) -> int:
+        return self.link.size + self.link.held_bytes
+
+    def half_since(self, now: float) -> float | None:
+        if self._waits() or self.connection.works() or not self.connection.waiting():
+            self.half = 0
+            return None
+        if self.half != self.received:
+            self.half, self.quiet = self.received, now
+        return self.quiet
+
+    def crowd_out(self, reason: str) -> None:
+        unread = self._unread()
+        self.run(lambda: self.connection.crowded_out(reason))
+        if unread > LINK_CHOKED:
+            self.abort()
 
     # To the client: the transport of its link
 
@@ -422,6 +461,7 @@ class Far:
             return
         self.over = True
         self.relays.far.pop((self.node.client, self.number), None)
+        self.relays.forget(self)
         if told:
             self.sending.close(reason)
         self.opening.gone = True
@@ -432,7 +472,8 @@ class Far:
 
 class Relays(Homes):
     """Those of this node. `protocols`: those whose sessions are reached from every node, by name.
-    `hurry` has the tick run; `crowded`: the disk is behind.
+    `hurry` has the tick run; `crowded`: the disk is behind; `weigh`: one may make the hub keep more
+    than before, `forget`: it is gone.
     """
 
     def __init__(self, membership: Membership, directory: Directory) -> None:
@@ -447,6 +488,8 @@ class Relays(Homes):
         self._rules = self.broker.rules
         self.hurry: Callable[[], None] = lambda: None
         self.crowded: Callable[[], bool] = lambda: False
+        self.weigh: Callable[[Far], None] = lambda far: None
+        self.forget: Callable[[Far], None] = lambda far: None
 
     def serve(self, protocols: list[Protocol]) -> None:
         """These are spoken here."""

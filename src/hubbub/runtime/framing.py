@@ -45,9 +45,6 @@ class Framed:
     frames: Frames | None
     toll: Toll | None
     busy: bool
-    held: bool
-    paused: bool
-    kept: bytes
 
     if TYPE_CHECKING:  # the other parts have them, and come behind this one
 
@@ -55,7 +52,7 @@ class Framed:
         def run(self, action: Callable[[], None]) -> None: ...
         def look_up(self, published: bool) -> None: ...
         def read_on(self) -> None: ...
-        def slowed(self) -> bool: ...
+        def waits(self) -> bool: ...
 
     def feed_frames(self, data: bytes) -> None:
         """Hear them, as many as a turn may take; the others in the next ones."""
@@ -114,8 +111,7 @@ class Framed:
 
     def _hear_on(self) -> None:
         """In a later turn, unless there is another reason not to hear it."""
-        waits = self.busy or self.held or self.paused or self.kept or self.slowed()
-        if self.frames is not None and self.frames.left is not None and not waits:
+        if self.frames is not None and self.frames.left is not None and not self.waits():
             self.run(partial(self.feed_frames, b""))
             self.look_up(True)
 

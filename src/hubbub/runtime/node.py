@@ -13,6 +13,7 @@ import shutil
 import socket
 from collections.abc import Callable
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -285,7 +286,9 @@ class Node:
         self.protocols = registry.load(broker)
         self.membership = cluster.member(broker, settings, self.engine, VERSION)
         if self.membership is not None:
-            self.membership.relays.serve(self.protocols)
+            relays = self.membership.relays
+            relays.serve(self.protocols)
+            relays.weigh, relays.forget = self.waiting.weigh, self.waiting.forget
         self.apply(settings)
 
     def apply(self, settings: Settings) -> None:
@@ -562,7 +565,8 @@ class Node:
         for sock in self.deadlines.due(now):
             safely(sock.woken, now)
         safely(self.strangers.sweep, now)
-        safely(self.waiting.look, now, self.sockets)
+        relayed = self.membership.relays.far.values() if self.membership is not None else ()
+        safely(self.waiting.look, now, chain(self.sockets, relayed))
         safely(self.rates.sweep, now)
         for listener in self.listeners:
             safely(listener.sweep, now)

@@ -482,13 +482,15 @@ class Paying:
         """Whether nothing is read of it, because it sends too fast."""
         return self.toll is not None and self.toll.slowed
 
+    def waits(self) -> bool:
+        """Whether there is a reason to hear nothing of it now."""
+        return bool(self.busy or self.held or self.paused or self.kept) or self.slowed()
+
     def read_on(self) -> None:
         """Unless there is another reason not to."""
-        if self.transport is None or self.transport.is_closing():
+        if self.transport is None or self.transport.is_closing() or self.waits():
             return
         toll = self.toll
-        if self.busy or self.held or self.paused or self.kept or self.slowed():
-            return
         if self.frames is not None and self.frames.left is not None:
             self.hear_later()
         elif toll is not None and toll.left:

@@ -113,8 +113,7 @@ class SwitchConnection(Connection):
         self.bodiless = False  # it is answered without the body that its answer would have
         self.over = False
         self.paused = False  # what is pipelined goes on in another turn
-        self._unheard: deque[memoryview] = deque()  # of reads with more than a turn can hear
-        self.unheard = 0  # their bytes
+        self._unheard = bytearray()  # of reads with more than a turn can hear
         self.wait: Wait | None = None
         self.browser = False  # whether one sent the headers of the request under way
         self.foreseen: Request | None = None  # it was asked whose body this is that still comes
@@ -127,13 +126,11 @@ class SwitchConnection(Connection):
             return
         if self._unheard:
             self._bound_what_waits(len(data))
-            self._unheard.append(memoryview(data))
-            self.unheard += len(data)
+            self._unheard += data
         elif len(data) <= PIECE_BYTES or self._is_whole(data):
             self._hear(data)
         else:
-            self._unheard.append(memoryview(data))
-            self.unheard = len(data)
+            self._unheard += data
             self._hear_pieces()
 
     def _is_whole(self, data: bytes) -> bool:
@@ -145,14 +142,11 @@ class SwitchConnection(Connection):
         clock, unheard = self.broker.clock, self._unheard
         began = clock.spent()
         while unheard and not (self.pending or clock.spent() - began > TURN_SECONDS):
-            piece = bytes(unheard[0][:PIECE_BYTES])
-            unheard[0] = unheard[0][PIECE_BYTES:]
-            self.unheard -= len(piece)
-            if not unheard[0]:
-                unheard.popleft()
+            piece = bytes(unheard[:PIECE_BYTES])
+            del unheard[:PIECE_BYTES]
             self._hear(piece)
             if self._ends():
-                self._drop_unheard()
+                unheard.clear()
         if unheard and (self.paused or not self.pending):
             self.put_off()
 
@@ -160,10 +154,6 @@ class SwitchConnection(Connection):
         """What was said is the last: what follows is not looked at (RFC 9112, 9.6)."""
         newest = self.pending[-1].keep_alive if self.pending else not (self.busy and self.last)
         return self.over or not newest
-
-    def _drop_unheard(self) -> None:
-        self._unheard.clear()
-        self.unheard = 0
 
     def proceed(self) -> None:
         if not self.over:
@@ -280,14 +270,14 @@ class SwitchConnection(Connection):
         return request
 
     def waiting(self) -> int:
-        return self.kept + self.requests.waiting() + self.unheard
+        return self.kept + self.requests.waiting() + len(self._unheard)
 
     def works(self) -> bool:
         return self.busy or self.working or bool(self.pending)
 
     def crowded_out(self, reason: str) -> None:
         self.over = True
-        self._drop_unheard()
+        self._unheard.clear()
         self.pending.clear()
         self.link.hold(response(503, reason.encode() + b"\n", close=True))
         self.link.close(reason)
