@@ -123,6 +123,7 @@ BOUNDS: Final = (
     Bound("receive_maximum", CLIENT, "closed, MQTT 0x93", "mqtt.receive_maximum"),
     Bound("max_session_expiry", CLIENT, "told this one", "mqtt.max_session_expiry", "0 s"),
     Bound("inflight", CLIENT, "the next delivery waits", "session.inflight"),
+    Bound("prefetch", CLIENT, "of a queue or $share: another member"),
     Bound("inflight_bytes", CLIENT, "the next delivery waits", "session.inflight_bytes"),
     Bound("backlog_messages", CLIENT, "dropped, counted", "session.backlog_messages"),
     Bound("backlog_bytes", CLIENT, "dropped, counted", "session.backlog_bytes"),

@@ -20,7 +20,7 @@ from mypy_extensions import mypyc_attr
 from hubbub.core.broker import Broker
 from hubbub.core.connection import Connection
 from hubbub.core.gate import Admission, Decided
-from hubbub.core.limits import EARLY_BYTES, INFLIGHT
+from hubbub.core.limits import EARLY_BYTES, PREFETCH
 from hubbub.core.link import Link
 from hubbub.core.message import Message, Run
 from hubbub.core.past import NOTHING_KEPT, Past, has_past
@@ -251,7 +251,7 @@ class Client(Session):
         return self.link
 
     def ready(self) -> bool:
-        return self.number != 0 and not self.link.choked and len(self.leases) < INFLIGHT
+        return self.number != 0 and not self.link.choked and len(self.leases) < PREFETCH
 
     def taken_over(self) -> None:
         self.link.close("the same client connected again")

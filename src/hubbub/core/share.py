@@ -20,7 +20,7 @@ from functools import partial
 
 from hubbub import schema
 from hubbub.core.context import Context
-from hubbub.core.limits import INFLIGHT
+from hubbub.core.limits import PREFETCH
 from hubbub.core.message import SPELLED, Run, run_of
 from hubbub.core.rights import RECEIVE, Rights
 from hubbub.core.route import Route
@@ -106,7 +106,7 @@ class Group(Session):
 
     def _may_wait(self, session: Session, size: int) -> bool:
         if self.broker.no_room:
-            return session.number != 0 and session.unacknowledged() < INFLIGHT
+            return session.number != 0 and session.unacknowledged() < PREFETCH
         return (session.number != 0 or session.lasting) and session.has_room(1, size)
 
 

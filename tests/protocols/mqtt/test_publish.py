@@ -108,8 +108,9 @@ def test_a_publisher_reuses_its_packet_id() -> None:
 
 @pytest.mark.holds(v5="2.2.1-4 4.3.2-1 4.3.3-1 4.9.0-1", v3="2.3.1-4")
 @pytest.mark.parametrize("qos", [1, 2])
-def test_packet_ids_count_from_1_and_the_window_is_20(qos: int) -> None:
+def test_packet_ids_count_from_1_and_the_window_is_kept(qos: int) -> None:
     stage = Stage()
+    stage.broker.inflight = 20
     ann, bob = pair(stage, qos)
     for number in range(25):
         bob.publish("a/b", b"%d" % number, 1, packet_id=number + 1)
@@ -124,6 +125,7 @@ def test_packet_ids_count_from_1_and_the_window_is_20(qos: int) -> None:
 
 def test_a_run_of_publishes_is_delivered_whole() -> None:
     stage = Stage()
+    stage.broker.inflight = 20
     ann, bob = pair(stage, 1)
     bob.say(*(codec.publish(b"a/b", b"%d" % n, 1, packet_id=n + 500) for n in range(9)))
     assert bob.hear() == [f"PUBACK {n + 500}" for n in range(9)]
@@ -229,7 +231,7 @@ def test_a_slow_consumer_loses_qos_0_and_keeps_qos_1() -> None:
 
 def test_a_backlog_is_bounded_and_counted() -> None:
     stage = Stage("none")
-    stage.broker.backlog_messages = 25
+    stage.broker.backlog_messages, stage.broker.inflight = 25, 20
     ann, bob = pair(stage, 1)
     for number in range(30):
         bob.publish("a/b", b"%d" % number, 1, packet_id=number + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hubbub.core.limits import PREFETCH
 from hubbub.core.message import Message
 from hubbub.core.quotas import DELAYED
 from hubbub.protocols.mqtt import codec
@@ -126,6 +127,7 @@ def test_a_restart_ends_leases(from_snapshot: bool) -> None:
 
 def test_a_window_full_of_other_messages_only_delays_it() -> None:
     stage = Stage()
+    stage.broker.inflight = 20
     ann = consumer(stage)
     ann.subscribe("a", 1)
     bob = stage.device("bob")
@@ -137,7 +139,18 @@ def test_a_window_full_of_other_messages_only_delays_it() -> None:
     assert ann.hear() == ["$queue/q=0 q1 #21"]
 
 
-def test_a_queue_gives_no_more_than_the_window() -> None:
+def test_messages_that_are_no_queues_do_not_keep_a_client_from_its_queue() -> None:
+    stage = Stage()
+    ann = consumer(stage)
+    ann.subscribe("a", 1)
+    bob = stage.device("bob")
+    for number in range(2 * PREFETCH):
+        bob.publish("a", b"x", 1, packet_id=number + 1)
+    send(stage, "0")
+    assert ann.hear()[-1] == f"$queue/q=0 q1 #{2 * PREFETCH + 1}"
+
+
+def test_a_queue_gives_no_more_than_a_member_may_have_ahead() -> None:
     stage = Stage()
     ann, bob = consumer(stage), consumer(stage, "bob")
     send(stage, *(str(number) for number in range(45)))

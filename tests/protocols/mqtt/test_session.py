@@ -123,7 +123,7 @@ def test_an_offline_backlog_is_bounded_by_bytes_too() -> None:
 
 def test_a_slow_client_without_a_session_is_bounded_by_bytes_too() -> None:
     stage = Stage()
-    stage.broker.backlog_bytes = 25
+    stage.broker.backlog_bytes, stage.broker.inflight = 25, 20
     ann, bob = stage.device("ann"), stage.device("bob")
     ann.subscribe("a", 1)
     bob.say(*(codec.publish(b"a", b"1", 1, packet_id=n + 1) for n in range(20)))

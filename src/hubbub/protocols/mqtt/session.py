@@ -17,7 +17,7 @@ from typing import Final
 
 from hubbub.core.broker import Broker
 from hubbub.core.client import drop
-from hubbub.core.limits import ROUTES
+from hubbub.core.limits import PREFETCH, ROUTES
 from hubbub.core.link import Link
 from hubbub.core.message import Encoding, Message, Run
 from hubbub.core.rights import CONSUME, RECEIVE, Rights
@@ -211,9 +211,8 @@ class MqttSession(Session):
         return len(self.backlog.entries)
 
     def ready(self) -> bool:
-        link = self.link
-        waiting = max(len(self.backlog.entries), len(self.requests))
-        if link is not None and not link.choked and waiting < self.window:
+        theirs = max(len(self.leases), len(self.shared))
+        if theirs < PREFETCH and len(self.requests) < self.window and self.hungry():
             return True
         self.turned_away = True
         return False

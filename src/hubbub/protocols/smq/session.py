@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from hubbub.core.broker import Broker
 from hubbub.core.client import drop
 from hubbub.core.gate import Admission
-from hubbub.core.limits import INFLIGHT, LINK_CHOKED
+from hubbub.core.limits import LINK_CHOKED, PREFETCH
 from hubbub.core.link import Link
 from hubbub.core.message import Encoding, Message, Run
 from hubbub.core.route import Route
@@ -250,7 +250,7 @@ class SmqSession(Session):
         if self.link.size > LINK_CHOKED or self.broker.replies.full():
             self.smq.stalled.add(self)
             return False
-        return self.number != 0 and self.settled and len(self.leases) < INFLIGHT
+        return self.number != 0 and self.settled and len(self.leases) < PREFETCH
 
     def hungry(self) -> bool:
         return self.link.size <= LINK_CHOKED
