@@ -52,7 +52,6 @@ class Costs(NamedTuple):
 class Line:
     """The engine of one node: keeps what is to be carried."""
 
-    settle_seconds = 0.0
     trouble = ""
     up = True
 
@@ -67,7 +66,10 @@ class Line:
         self.out += [(node, frame) for frame in frames]
         return True
 
-    def waiting(self) -> int:
+    async def settle(self, met: object) -> None:
+        raise AssertionError("nobody opens it")
+
+    def waiting(self, node: str = "") -> int:
         return 0
 
     async def close(self) -> None:

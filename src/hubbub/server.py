@@ -9,23 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import os
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from hubbub import hangup
+from hubbub.cluster.engine import Engine
+from hubbub.config.settings import Listener as Place
 from hubbub.config.settings import Settings
 from hubbub.core import broker
 from hubbub.core.metrics import Metrics
 from hubbub.embed.hub import Hub
 from hubbub.errors import HubbubError
 from hubbub.runtime.allocator import LOOK_SECONDS, Departures, give_back
+from hubbub.runtime.binding import ServerSocket
 from hubbub.runtime.listener import Listener
 from hubbub.runtime.logs import SPAN, Repeats, log_to_stderr, tell
 from hubbub.runtime.loop import new_event_loop
@@ -40,8 +45,18 @@ log = logging.getLogger("hubbub")
 # What the hub looks at once, when it starts.
 _FIXED = (
     "listen", "listener", "data", "allow_anonymous", "bridge", "password_file", "acl_file", "tls",
-    "jwt", "dynamic_security", "cluster",
+    "jwt", "dynamic_security", "cluster", "processes",
 )  # fmt: skip
+
+
+class Part(NamedTuple):
+    """What one of several processes is given: its `name` in the log, how it reaches the others,
+    how it binds what all of them are bound to.
+    """
+
+    name: str
+    engine: Engine | None
+    bind: Callable[[Place, Sequence[ServerSocket]], ServerSocket]
 
 
 def run(
@@ -49,29 +64,35 @@ def run(
     reload: Callable[[], Settings] | None = None,
     app: str | None = None,
     notes: Iterable[logging.LogRecord] = (),
+    part: Part | None = None,
 ) -> None:
     """Serve until told to stop. SettingError and DirectoryError are the caller's to print.
 
     `app` is MODULE:NAME of an ASGI application that is to run on the same ports. `notes` are logged
-    first: what reading the settings had to say.
+    first: what reading the settings had to say. `part`: this is one process of several.
     """
-    repeats = log_to_stderr(settings.log.level, settings.log.format)
+    repeats = log_to_stderr(
+        settings.log.level, settings.log.format, part.name if part is not None else ""
+    )
     tell(notes)
     for talkative in ("asyncio", "uvicorn"):  # an application's start-up is three lines otherwise
         logging.getLogger(talkative).setLevel(logging.WARNING)
     give_back()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_serve(settings, reload, app, repeats))
+        runner.run(_serve(settings, reload, app, repeats, part))
     repeats.tell()
 
 
 async def _serve(
-    settings: Settings, reload: Callable[[], Settings] | None, app: str | None, repeats: Repeats
-) -> None:
+    settings: Settings, reload: Callable[[], Settings] | None, app: str | None, repeats: Repeats,
+    part: Part | None,
+) -> None:  # fmt: skip
     if reload is not None:
         hangup.remember()
-    hub = Hub(settings)
+    hub = Hub(settings, cluster=part.engine if part is not None else None)
     node = hub.node
+    if part is not None:
+        node.bind = part.bind
     node.web = Application(node, Mounted(load(app), hub) if app else None)
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
@@ -90,8 +111,11 @@ async def _serve(
         loop.add_signal_handler(signal.SIGHUP, hang_up)
         if hangup.came():
             hang_up()
-    print(banner(node), flush=True)
-    notify(READY="1", STATUS="listening")
+    if part is None:
+        print(banner(node), flush=True)
+        notify(READY="1", STATUS="listening")
+    else:  # the parent says it when all are ready
+        notify(BANNER=json.dumps(banner(node)))
     try:
         await stopped.wait()
         notify(STOPPING="1", STATUS="closing connections")

@@ -47,7 +47,6 @@ class Reader(Session):
 class Lines:
     """The engine of one node: a line to each other one, in order. `pace`: it takes no more."""
 
-    settle_seconds = 0.0
     trouble = ""
 
     def __init__(self, world: World, name: str) -> None:
@@ -67,7 +66,10 @@ class Lines:
             self.lines.setdefault(name, deque()).extend(frames)
         return True
 
-    def waiting(self) -> int:
+    async def settle(self, met: object) -> None:
+        raise AssertionError("nobody opens it")
+
+    def waiting(self, node: str = "") -> int:
         return self.waits
 
     async def close(self) -> None:

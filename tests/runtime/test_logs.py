@@ -75,14 +75,14 @@ def test_kinds_that_strangers_make_up_take_bounded_memory(clock: Clock) -> None:
 
 
 def test_a_line_says_date_and_zone() -> None:
-    line = FORMS["text"]().format(record("hello"))
+    line = FORMS["text"]("").format(record("hello"))
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} I n: hello", line)
 
 
 def test_json_says_who_apart_and_is_one_line_whatever_they_are_called() -> None:
     made = record("%s came in", "x\ny\u2028\udcff")
     made.user, made.client, made.address = "ann\n", "\udcff", ""
-    line = FORMS["json"]().format(made)
+    line = FORMS["json"]("").format(made)
     assert line.isascii() and "\n" not in line
     said = json.loads(line)
     assert (said["level"], said["logger"], said["user"], said["client"]) == (
@@ -98,7 +98,7 @@ def test_an_error_in_json_has_its_traceback() -> None:
     except ValueError as error:
         made = logging.LogRecord("n", logging.ERROR, "f", 1, "broke", (), None)
         made.exc_info = (ValueError, error, error.__traceback__)
-    assert "ValueError: oops" in json.loads(FORMS["json"]().format(made))["error"]
+    assert "ValueError: oops" in json.loads(FORMS["json"]("").format(made))["error"]
 
 
 @pytest.mark.interop

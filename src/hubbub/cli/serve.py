@@ -52,6 +52,10 @@ def serve(
     cluster_name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Of this node in the cluster.")
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="So many processes as one hub, for N cores [1]."),
+    ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Log each connection and what it does.")
     ] = False,
@@ -68,11 +72,13 @@ def serve(
         overrides.append("cluster.url=" + ",".join(cluster))
     if cluster_name is not None:
         overrides.append(f"cluster.name={cluster_name}")
+    if processes is not None:
+        overrides.append(f"processes={processes}")
     if verbose:
         overrides.append("log.level=debug")
     read = partial(sources.load, configuration, overrides, os.environ)
     with logs.held() as notes:
         settings = read(starts=True)
-    from hubbub.server import run  # the hub's libraries, only once the options are known to be good
+    from hubbub.processes import run  # the hub's libraries, once the options are known to be good
 
-    run(settings, reload=read, app=app_place, notes=notes)
+    raise typer.Exit(run(settings, reload=read, app=app_place, notes=notes))

@@ -13,14 +13,13 @@ Heard = Callable[[bytes], None]
 
 
 class Engine(Protocol):
-    """`name`: of this node; `up`: whether what is sent now leaves. `settle_seconds`: how long a
-    node of the same name needs to say that it is there. `trouble`: why it is not up, in words.
+    """`name`: of this node; `up`: whether what is sent now leaves. `trouble`: why it is not, in
+    words.
     """
 
     name: str
     up: bool
     trouble: str
-    settle_seconds: float
 
     async def open(self, heard: Heard, changed: Callable[[], None]) -> None:
         """Connect, and go on trying. `heard` gets each frame, `changed` is called when `up` is
@@ -33,8 +32,13 @@ class Engine(Protocol):
         All that is given in one call is taken, or nothing: a message may have any size.
         """
 
-    def waiting(self) -> int:
-        """The bytes that were taken and have not left."""
+    async def settle(self, met: Callable[[str], bool]) -> None:
+        """Wait until this node knows what it must before it hears clients: whether another has
+        its name. `met`: whether a node has said all that holds there.
+        """
+
+    def waiting(self, node: str = "") -> int:
+        """The bytes that were taken and have not left; for one node, if each has its own way."""
 
     async def close(self) -> None:
         """Send what waits, and end."""

@@ -349,6 +349,11 @@ class Membership(Hooks):
             node.keeping.begin()
         return node
 
+    def met(self, name: str) -> bool:
+        """Whether a node is there and has said all that holds there."""
+        node = self.nodes.get(name)
+        return node is not None and node.number_there > 0
+
     def known(self, name: str) -> Node:
         """A node, here or away; one that was never met is away."""
         node = self.nodes.get(name) or self.away.get(name)
@@ -413,10 +418,9 @@ class Membership(Hooks):
 
     def relieve(self) -> None:
         """The engine may have room again."""
-        if self.engine.waiting() < LINK_CHOKED // 2:
-            for node in self.nodes.values():
-                if node.link.choked:
-                    node.relieve()
+        for node in self.nodes.values():
+            if node.link.choked and self.engine.waiting(node.client) < LINK_CHOKED // 2:
+                node.relieve()
 
     def goodbye(self) -> None:
         """The hub stops: others need not wait for its silence."""

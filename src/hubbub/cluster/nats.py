@@ -30,6 +30,7 @@ CONNECT_SECONDS: Final = 2  # for which a start waits; then it goes on trying be
 RETRY_SECONDS: Final = 0.25  # a server of several that died is left for another at once
 PING_SECONDS: Final = 2  # a server that hangs is noticed after two of these
 HANGS_SECONDS: Final = 4  # without an answer, which waits behind all that was said before
+SETTLE_SECONDS: Final = 0.5  # in which a node of the same name says that it is there
 FULL_SECONDS: Final = 0.01  # from one look to the next at a socket that takes no more
 QUEUED_BYTES: Final = 4 * LINK_CHOKED  # messages stop at one; what changes here is small
 RECEIVED_BYTES: Final = 64 * 1024 * 1024  # that wait for the loop; nats-py's own bound drops less
@@ -39,8 +40,6 @@ log = logging.getLogger("hubbub.cluster")
 
 class Nats:
     """`server`: the version of the server that it is connected to, "" if it is to none."""
-
-    settle_seconds = 0.5
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -174,7 +173,11 @@ class Nats:
                 if not self.up:
                     await self._came_up()
 
-    def waiting(self) -> int:
+    async def settle(self, met: Callable[[str], bool]) -> None:
+        if self.up:
+            await asyncio.sleep(SETTLE_SECONDS)
+
+    def waiting(self, node: str = "") -> int:
         pending = self._client.pending_data_size if self._client is not None else 0
         return self._bytes + pending
 

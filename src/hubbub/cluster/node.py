@@ -183,7 +183,7 @@ class Wire:
         self.write(b"".join(data))
 
     def get_write_buffer_size(self) -> int:
-        return self.membership.engine.waiting()
+        return self.membership.engine.waiting(self.node.client)
 
     def close(self) -> None:
         """It ends with the membership."""

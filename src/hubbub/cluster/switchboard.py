@@ -18,7 +18,6 @@ from hubbub.errors import SettingError
 class Seat:
     """The place of one node. `cut`: it hears nothing and nobody hears it, as without a network."""
 
-    settle_seconds = 0.0
     trouble = ""
 
     def __init__(self, board: Switchboard, name: str) -> None:
@@ -47,7 +46,10 @@ class Seat:
         if self.heard is not None and self.up and not self.cut:
             self.heard(frame)
 
-    def waiting(self) -> int:
+    async def settle(self, met: Callable[[str], bool]) -> None:
+        pass
+
+    def waiting(self, node: str = "") -> int:
         return 0
 
     async def close(self) -> None:

@@ -461,6 +461,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     data: Annotated[
         str, _because("the directory of the journal, relative to where the hub is started")
     ] = DEFAULT_DATA
+    processes: Annotated[
+        Annotated[int, Meta(ge=1, le=64)],
+        _because(
+            "processes that serve these addresses as one hub, each with its journal below `data`: "
+            "one for each core that messages are to use. Never fewer than before"
+        ),
+    ] = 1
     allow_anonymous: Annotated[
         bool | None,
         _because(

@@ -49,6 +49,7 @@ from hubbub.journal.files import make_folder, write_whole
 from hubbub.journal.lock import Lock
 from hubbub.schema import FORMAT_VERSION
 
+PROCESSES: Final = "processes"  # in the directory around those of several processes: how many
 FORMAT: Final = f"hubbub journal {FORMAT_VERSION}\n"
 SUFFIX: Final = ".rows"
 _DIGITS: Final = 20  # of the number in a file's name
@@ -205,7 +206,8 @@ class Directory:
             )
 
     def _begin(self) -> None:
-        if not (self.path / "format").exists() and not self.segments() and not self.snapshots():
+        empty = not self.segments() and not self.snapshots()
+        if empty and not any((self.path / name).exists() for name in ("format", PROCESSES)):
             write_whole(self.path / "format", FORMAT.encode())
         complaint = self.complaint()
         if complaint:
@@ -215,6 +217,11 @@ class Directory:
     def complaint(self) -> str:
         """Why this is no directory that a hub of this version can use, "" if it is one."""
         path = self.path / "format"
+        if (self.path / PROCESSES).exists():
+            return (
+                f"{self.path} is of several processes, of which each has its journal below it "
+                f"({self.path}/1 …): start with --processes, or name one of them"
+            )
         if self.restoring.exists():
             return (
                 f"a restore into {self.path} did not come to its end: run it again, or move the "

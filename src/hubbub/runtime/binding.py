@@ -27,9 +27,12 @@ class ServerSocket:
     """What one listener accepts on: bound from the beginning, listening when it is told to.
 
     `address` says the real port. Whoever made it closes it. `beside` are the others of this hub.
+    `shared`: other processes of this hub are bound to the same port, and listen too.
     """
 
-    def __init__(self, place: Listener, beside: Sequence[ServerSocket] = ()) -> None:
+    def __init__(
+        self, place: Listener, beside: Sequence[ServerSocket] = (), shared: bool = False
+    ) -> None:
         address = parse_address(place.address)
         self._beside = beside
         self._file: os.stat_result | None = None
@@ -38,12 +41,17 @@ class ServerSocket:
             self._file = os.stat(address.path)
         else:
             try:
-                self.socket = _bound_socket(address)
+                self.socket = _bound_socket(address, shared)
             except OSError as error:
                 raise SettingError(self._trouble(address, error)) from None
             keep_alive(self.socket, KEEP_ALIVE_SECONDS)
             address = address._replace(port=self.socket.getsockname()[1])
         self.address = address
+
+    def inherited(self) -> ServerSocket:
+        """The same in a process that was forked: its file is the parent's to remove."""
+        self._file = None
+        return self
 
     def listen(self) -> None:
         """Take connections. Another program that bound the same address may have been faster."""
@@ -71,22 +79,24 @@ class ServerSocket:
             self._file = None
 
 
-def _bound_socket(address: Address) -> socket.socket:
+def _bound_socket(address: Address, shared: bool) -> socket.socket:
     """[::] means every address of both versions, and 0.0.0.0 where there is no version 6."""
     try:
-        return _bound(address)
+        return _bound(address, shared)
     except OSError as error:
         missing = error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
         if not (missing and address.host == "::"):
             raise
-    return _bound_socket(address._replace(host="0.0.0.0"))
+    return _bound_socket(address._replace(host="0.0.0.0"), shared)
 
 
-def _bound(address: Address) -> socket.socket:
+def _bound(address: Address, shared: bool) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         # Inherited by accepted sockets: or the kernel buffers megabytes for a dead reader.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         sock.bind((address.host, address.port))

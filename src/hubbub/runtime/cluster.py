@@ -5,7 +5,6 @@ made with the broker -> begins when the state is recovered -> joins before clien
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 
@@ -78,8 +77,7 @@ async def join(
     await engine.open(heard, changed)
     membership.beat()
     schedule()
-    if engine.up:
-        await asyncio.sleep(engine.settle_seconds)
+    await engine.settle(membership.met)
     if membership.excluded:
         await engine.close()
         raise SettingError(membership.excluded)

@@ -65,11 +65,16 @@ class Repeats(logging.Filter):
 class JsonLines(logging.Formatter):
     """A JSON object a line: time, level, logger, message, and who it is about, if that is known."""
 
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self._process = {"process": process} if process else {}
+
     def format(self, record: logging.LogRecord) -> str:
         said: dict[str, str] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
             + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
+            **self._process,
             "logger": record.name,
             "message": record.getMessage(),
         }
@@ -110,19 +115,22 @@ def tell(records: Iterable[logging.LogRecord]) -> None:
             logger.handle(record)
 
 
-def log_to_stderr(level: str, form: str) -> Repeats:
-    """Let the process log there; `form` is `text` or `json`. Call `tell` before it ends."""
+def log_to_stderr(level: str, form: str, process: str = "") -> Repeats:
+    """Let the process log there; `form` is `text` or `json`. Call `tell` before it ends. `process`
+    says in each line which of several it is.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(FORMS[form]())
+    handler.setFormatter(FORMS[form](process))
     repeats = Repeats(handler.emit)
     handler.addFilter(repeats)
     logging.basicConfig(level=level.upper(), handlers=[handler])
     return repeats
 
 
-def _lines() -> logging.Formatter:
-    form = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
+def _lines(process: str) -> logging.Formatter:
+    which = f"[{process}] " if process else ""
+    form = f"%(asctime)s %(levelname).1s {which}%(name)s: %(message)s"
     return LogLines(form, datefmt="%Y-%m-%dT%H:%M:%S%z")
 
 
-FORMS: Final[dict[str, Callable[[], logging.Formatter]]] = {"text": _lines, "json": JsonLines}
+FORMS: Final[dict[str, Callable[[str], logging.Formatter]]] = {"text": _lines, "json": JsonLines}

@@ -114,6 +114,7 @@ class Node:
         self.journal: Journal | None = None
         self.listeners: list[Listener] = []
         self.sockets: set[Socket] = set()
+        self.bind: Callable[[PlaceSettings, list[ServerSocket]], ServerSocket] = ServerSocket
         self._bound: list[ServerSocket] = []
         self.bridges: list[registry.Bridge] = []
         self.dialers: list[Dialer] = []
@@ -248,7 +249,7 @@ class Node:
     def _bind(self) -> None:
         """A port that is taken is found out before anything is written, or read for a minute."""
         for place in self.settings.listeners():
-            self._bound.append(ServerSocket(place, self._bound))
+            self._bound.append(self.bind(place, self._bound))
 
     def _open_journal(self) -> None:
         wanted = self.settings.journal
@@ -322,7 +323,7 @@ class Node:
         broker.quotas.most[DELAYED] = settings.limits.delayed_messages
         broker.quotas.most[RETAINED] = settings.limits.retained_bytes
         broker.quotas.most[REQUESTS] = settings.rpc.max_open
-        broker.quotas.most[SUBSCRIBED] = min(SUBSCRIBED_BYTES, memory() // 2)
+        broker.quotas.most[SUBSCRIBED] = min(SUBSCRIBED_BYTES, memory() // 2) // settings.processes
         broker.patience.seconds = settings.limits.hold_back_seconds
         broker.patience.filters = settings.limits.hold_back
         self.turn.poll = BusyPoll(self._loop.call_soon, settings.limits.busy_poll_us / 1e6)

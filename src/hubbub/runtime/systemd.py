@@ -2,7 +2,8 @@
 
 systemd names a socket in NOTIFY_SOCKET where the unit says `Type=notify`; each message is one
 datagram of NAME=VALUE (sd_notify(3)). Without the variable nothing happens. Called by the server;
-an error here is never the hub's.
+an error here is never the hub's. One of several processes
+tells their parent, its `manager`, which tells that one.
 """
 
 from __future__ import annotations
@@ -15,12 +16,19 @@ from typing import Final
 PATIENCE: Final = 60.0  # seconds that a start asks for, each time it says how far it has read
 
 
+manager: socket.socket | None = None  # of a process that has a parent
+
+
 def notify(**said: str) -> None:
     """`notify(READY="1", STATUS="…")`."""
+    message = "\n".join(f"{name}={value}" for name, value in said.items())
+    if manager is not None:
+        with contextlib.suppress(OSError):
+            manager.send(message.encode())
+        return
     place = os.environ.get("NOTIFY_SOCKET", "")
     if not place:
         return
-    message = "\n".join(f"{name}={value}" for name, value in said.items())
     address = "\0" + place[1:] if place.startswith("@") else place
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.setblocking(False)
