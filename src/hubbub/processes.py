@@ -203,7 +203,8 @@ def _count_of(path: Path) -> int:
     except FileNotFoundError:
         return 0
     except ValueError:
-        raise DirectoryError(f"{path / PROCESSES} does not say how many processes it is of") from None
+        file = path / PROCESSES
+        raise DirectoryError(f"{file} does not say how many processes it is of") from None
 
 
 # The parent
@@ -382,8 +383,8 @@ class Parent:
         assert child.told is not None
         child.told.close()
         child.pid, child.told = 0, None
-        if self._stopping:
-            self._code = self._code or abs(code)
+        if self._stopping:  # one that was starting has had no time to hear of it
+            self._code = self._code or (abs(code) if code != -signal.SIGTERM else 0)
             return
         if code == 0:  # somebody asked it for the hub's end
             self._stop()

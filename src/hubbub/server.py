@@ -98,7 +98,8 @@ async def _serve(
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    await hub.start()
+    if not await _started(hub, stopped):
+        return
     node.broker.stop = stopped.set
     gc.collect()
     gc.freeze()  # what is here now stays; nobody need look at it again
@@ -125,6 +126,20 @@ async def _serve(
         for task in beside:
             task.cancel()
         await hub.stop()
+
+
+async def _started(hub: Hub, stopped: asyncio.Event) -> bool:
+    """Start, unless it is told to stop before: it may wait for others that never come."""
+    starting, ending = asyncio.create_task(hub.start()), asyncio.create_task(stopped.wait())
+    await asyncio.wait((starting, ending), return_when=asyncio.FIRST_COMPLETED)
+    ending.cancel()
+    if not starting.done():
+        starting.cancel()
+    try:
+        await starting
+    except asyncio.CancelledError:
+        return False
+    return True
 
 
 async def _tell(repeats: Repeats) -> None:

@@ -1,0 +1,326 @@
+"""`hubbub serve --processes N`: real processes, killed and stopped, with clients on all of them.
+
+The kernel chooses the process of a connection, so tests make enough of them to be at each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from hubbub import connect
+from hubbub.config.settings import Bridge, Journal, Limits, Listener, Settings
+from hubbub.processes import share_of
+from tests.clients import PATIENCE, Mqtt, mqtt
+from tests.cluster.roaming import Place, Roaming
+from tests.process import ROOT, RunningHub, StartHub
+
+TWO = ("--processes", "2")
+MANY = 12  # connections: all at one of two processes in one of 2,048 runs
+
+
+def processes(hub: RunningHub) -> dict[int, int]:
+    """The ids of those that serve, by number."""
+    found: dict[int, int] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if int(re.findall(r"\nPPid:\s+(\d+)", (entry / "status").read_text())[0]) == (
+                hub.process.pid
+            ):
+                held = {os.readlink(one) for one in (entry / "fd").iterdir()}
+                numbers = [m[1] for one in held if (m := re.search(r"/data/(\d+)/lock$", one))]
+                found |= {int(number): int(entry.name) for number in numbers}
+        except (OSError, IndexError):
+            continue
+    return found
+
+
+async def until(holds: Any) -> None:
+    async with asyncio.timeout(3 * PATIENCE):
+        while not holds():
+            await asyncio.sleep(0.05)
+
+
+def log_of(hub: RunningHub) -> str:
+    return (hub.data.parent / "hub.log").read_text()
+
+
+def refused(tmp_path: Path, *options: str) -> tuple[int, str]:
+    ended = subprocess.run(
+        [sys.executable, "-m", "hubbub", "serve", "-p", "0", "--data", str(tmp_path / "data"),
+         *options],
+        capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": f"{ROOT}/src"},
+    )  # fmt: skip
+    return ended.returncode, ended.stderr
+
+
+# What a process is given
+
+
+def test_bounds_of_the_machine_are_divided_and_those_of_one_client_are_not(tmp_path: Path) -> None:
+    settings = Settings(
+        data=str(tmp_path), journal=Journal(retain_bytes=1000), processes=4,
+        limits=Limits(waiting_bytes=4096, user_connections=7),
+        listener=(Listener(address="127.0.0.1:0", max_connections=10),),
+        bridge=(Bridge(name="x", addresses=("h:1",), topics=("a out",)),),
+    )  # fmt: skip
+    first, last = share_of(settings, 1, 4), share_of(settings, 4, 4)
+    assert (first.data, last.data) == (f"{tmp_path}/1", f"{tmp_path}/4")
+    assert last.journal.retain_bytes == 250 and last.limits.waiting_bytes == 1024
+    assert last.listener[0].max_connections == 3
+    assert last.limits.user_connections == 7
+    assert len(first.bridge) == 1 and last.bridge == ()
+
+
+def test_what_the_disk_may_take_is_divided_where_no_setting_says_it(tmp_path: Path) -> None:
+    settings = Settings(data=str(tmp_path), processes=2)
+    each = share_of(settings, 1, 2).journal.retain_bytes
+    disk = os.statvfs(tmp_path)
+    assert each == pytest.approx(disk.f_blocks * disk.f_frsize / 10, rel=0.01)
+
+
+# As one hub
+
+
+@pytest.mark.interop
+async def test_clients_of_all_protocols_at_both_processes_are_those_of_one_hub(
+    start_hub: StartHub,
+) -> None:
+    hub = start_hub(*TWO)
+    assert len(processes(hub)) == 2 and "2 processes" in hub.banner
+    place = Place(hub.address)
+    async with AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(mqtt(place, f"panel-{n}")) for n in range(MANY)  # type: ignore[arg-type]
+        ]
+        for one in clients:
+            await one.subscribe("news/#")
+        devices = []
+        for n in range(MANY):
+            device = await stack.enter_async_context(
+                connect(f"smq://{hub.address}", client_id=f"device-{n}", reconnect=False)
+            )
+            await device.subscribe("news")
+            devices.append(device)
+        cluster = await asyncio.to_thread(status, hub)
+        assert cluster["cluster"]["nodes"][0]["clients"] > 0 and cluster["client_count"] > 0
+        await asyncio.sleep(0.5)  # what one process hears of the other's subscriptions
+        assert await clients[0].publish("news", b"from one") == 0
+        for one in clients:
+            assert await one.message() == ("news", b"from one")
+        for device in devices:
+            async with asyncio.timeout(PATIENCE):
+                assert (await anext(aiter(device.messages()))).payload == b"from one"
+    assert hub.stop() == 0
+
+
+def status(hub: RunningHub) -> dict[str, Any]:
+    with urlopen(f"{hub.url('http')}/api/v1/status", timeout=PATIENCE) as answer:
+        found: dict[str, Any] = json.load(answer)
+        return found
+
+
+@pytest.mark.interop
+async def test_a_killed_process_is_back_and_nothing_acknowledged_is_lost(
+    start_hub: StartHub,
+) -> None:
+    hub = start_hub(*TWO)
+    place = Place(hub.address)
+    for n in range(MANY):
+        one = Roaming(place, f"away-{n}")
+        assert await one.open() == 0
+        assert await one.want("jobs", 1) == 1
+        await one.close()
+    await asyncio.sleep(0.5)
+    acknowledged: list[bytes] = []
+    over = asyncio.Event()
+    publishing = asyncio.create_task(publish(place, acknowledged, over))
+    for number in (1, 2, 1):
+        await more(acknowledged)
+        victim = processes(hub)[number]
+        os.kill(victim, signal.SIGKILL)
+        await until(partial(is_back, hub, number, victim))
+    await more(acknowledged)
+    over.set()
+    await publishing
+    for n in range(MANY):
+        one = Roaming(place, f"away-{n}")
+        await comes_in(one)
+        assert one.present, f"away-{n}"
+        missing = set(acknowledged)
+        with contextlib.suppress(TimeoutError):
+            while missing:
+                missing.discard((await one.message())[1])
+        assert not missing, f"away-{n}"
+        await one.close()
+    assert hub.stop() == 0
+    assert log_of(hub).count("killed by SIGKILL; it is started again") == 3
+
+
+async def more(acknowledged: list[bytes]) -> None:
+    least = len(acknowledged) + 50
+    await until(lambda: len(acknowledged) > least)
+
+
+def is_back(hub: RunningHub, number: int, before: int) -> bool:
+    return processes(hub).get(number, before) != before
+
+
+async def comes_in(one: Mqtt) -> None:
+    """A session may be at home where nobody is for a second."""
+    async with asyncio.timeout(3 * PATIENCE):
+        while await connected(one) != 0:
+            await one.close()
+            await asyncio.sleep(0.2)
+
+
+async def connected(one: Mqtt) -> int:
+    try:
+        return await one.open()
+    except (OSError, TimeoutError):
+        return -1
+
+
+async def publish(place: Any, acknowledged: list[bytes], over: asyncio.Event) -> None:
+    """Say one number after the other, again on a new connection when one is cut."""
+    number = 0
+    while not over.is_set():
+        client = Mqtt(place, "teller")
+        client.paho._reconnect_on_failure = False
+        if await connected(client) == 0:
+            while not over.is_set():
+                number += 1
+                client.paho.publish("jobs", str(number).encode(), 1)
+                if (await client.codes.get())[0] != "publish":
+                    break
+                acknowledged.append(str(number).encode())
+        await client.close()
+
+
+@pytest.mark.interop
+async def test_a_client_id_is_one_client_at_both_processes(start_hub: StartHub) -> None:
+    hub = start_hub(*TWO)
+    place: Any = Place(hub.address)
+    before = Roaming(place, "panel", expiry=0)
+    assert await before.open() == 0
+    for _ in range(MANY):
+        after = Roaming(place, "panel", expiry=0)
+        assert await after.open() == 0
+        assert await before.code("disconnect") == 0x8E
+        await before.close()
+        before = after
+    await before.close()
+
+
+@pytest.mark.interop
+def test_a_socket_of_the_file_system_is_one_for_all(start_hub: StartHub, tmp_path: Path) -> None:
+    path = tmp_path / "hub.sock"
+    hub = start_hub(*TWO, "--switch-socket", str(path))
+    for _ in range(2):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(PATIENCE)
+            client.connect(str(path))
+            client.sendall(b"GET /nothing HTTP/1.1\r\n\r\n")
+            assert client.recv(12).startswith(b"HTTP/1.")
+        victim = processes(hub)[1]
+        os.kill(victim, signal.SIGKILL)
+        deadline = time.monotonic() + 3 * PATIENCE
+        while not is_back(hub, 1, victim) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    assert hub.stop() == 0 and not path.exists()
+
+
+@pytest.mark.interop
+async def test_signals_reach_every_process(start_hub: StartHub) -> None:
+    hub = start_hub(*TWO)
+    hub.process.send_signal(signal.SIGHUP)
+    await until(lambda: log_of(hub).count("the configuration was read again") == 2)
+    hub.process.send_signal(signal.SIGUSR1)
+    await until(lambda: log_of(hub).count("what clients do is shown") == 2)
+    assert hub.stop(signal.SIGINT) == 0
+    assert log_of(hub).count("the journal is committed") == 2
+
+
+@pytest.mark.interop
+async def test_the_processes_end_with_their_parent(start_hub: StartHub) -> None:
+    hub = start_hub(*TWO)
+    serving = processes(hub)
+    hub.stop(signal.SIGKILL)
+    await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in serving.values()))
+    again = start_hub(*TWO)  # what the parent left does not matter
+    assert len(processes(again)) == 2
+
+
+@pytest.mark.interop
+def test_in_memory_there_is_no_directory(start_hub: StartHub, tmp_path: Path) -> None:
+    hub = start_hub(*TWO, "--set", "journal.record=none")
+    assert status(hub)["cluster"]["nodes"]
+    assert hub.stop() == 0 and not (tmp_path / "data").exists()
+
+
+# What is refused
+
+
+@pytest.mark.interop
+def test_a_directory_is_of_so_many_processes(start_hub: StartHub, tmp_path: Path) -> None:
+    assert start_hub(*TWO).stop() == 0
+    code, said = refused(tmp_path)
+    assert code == 2 and "of several processes" in said and "start with --processes" in said
+    assert start_hub("--processes", "3").stop() == 0
+    code, said = refused(tmp_path, *TWO)
+    assert code == 2 and "is of 3 processes" in said and "start with --processes 3" in said
+
+
+@pytest.mark.interop
+def test_a_directory_of_one_process_becomes_that_of_the_first(
+    start_hub: StartHub, tmp_path: Path
+) -> None:
+    assert start_hub().stop() == 0
+    code, said = refused(tmp_path, *TWO)
+    assert code == 2 and "is the journal of one process" in said
+    [command] = re.findall(r"`(mv .*?)`", said)
+    subprocess.run(command, shell=True, check=True)
+    assert start_hub(*TWO).stop() == 0
+
+
+@pytest.mark.interop
+def test_a_port_and_a_directory_in_use_are_said_at_once(
+    start_hub: StartHub, tmp_path: Path
+) -> None:
+    hub = start_hub(*TWO)
+    code, said = refused(tmp_path, *TWO)
+    assert code == 2 and "is used by the hub with process id" in said
+    code, said = refused(tmp_path / "other", *TWO, "--listen", hub.address)
+    assert code == 2 and "is in use by another program" in said
+    code, said = refused(tmp_path / "third", "--listen", hub.address)
+    assert code == 2 and "is in use by another program" in said
+
+
+@pytest.mark.interop
+def test_a_process_that_cannot_start_ends_all_with_its_reason(
+    start_hub: StartHub, tmp_path: Path
+) -> None:
+    assert start_hub(*TWO).stop() == 0
+    (tmp_path / "data" / "2" / "format").write_text("hubbub journal 99\n")
+    code, said = refused(tmp_path, *TWO)
+    assert code == 2 and "process 2:" in said and "hubbub journal 99" in said
+
+
+def test_over_nats_each_process_is_a_node_with_a_name(tmp_path: Path) -> None:
+    code, said = refused(tmp_path, *TWO, "--cluster", "nats://127.0.0.1:1")
+    assert code == 2 and "NAME-1, NAME-2" in said
