@@ -298,9 +298,7 @@ async def test_a_disk_that_fills_refuses_what_stays_and_recovers_by_itself(
         assert journal_of(node).trouble == "", "traffic that stays nowhere filled the disk"
         assert len(broker.state.queues["q"].messages) == queued
         broker.queues.destroy("q")
-        for other in range(501, 2_001):
-            if not broker.no_room:
-                break
-            bob.publish(other, "plain", 20_000)
-            await bob.hear(f"PUBACK {other}")
-        assert not broker.no_room and "the disk has room again" in caplog.text
+        async with asyncio.timeout(4 * SECONDS):  # two folds, and a pause before each
+            while broker.no_room:  # nobody publishes: nothing but the hub's own row ends a segment
+                await asyncio.sleep(0.1)
+        assert "the disk has room again" in caplog.text

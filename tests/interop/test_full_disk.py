@@ -11,14 +11,14 @@ import asyncio
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
 
 from hubbub.client import mqtt
-from hubbub.client.mqtt import MqttClient
+from hubbub.client.mqtt import Message, MqttClient
 from hubbub.errors import Refused
 from tests.disk import small_disk
 from tests.process import RunningHub, StartHub
@@ -26,6 +26,8 @@ from tests.process import RunningHub, StartHub
 pytestmark = [pytest.mark.interop, pytest.mark.soak, pytest.mark.timeout(600)]
 
 DISK: Final = 150
+LITTLE: Final = 48
+STAYS: Final = 10  # retained messages that nobody takes away
 SIZE: Final = 100_000  # of a payload; random bytes, or segments that are compressed were nothing
 PASSING: Final = 2_000  # messages of traffic that stays nowhere: more than the disk has
 LEFT: Final = 60.0  # seconds for what was taken away to be room
@@ -50,6 +52,12 @@ AWAY = "away"
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     with small_disk(tmp_path / "disk", DISK) as path:
+        yield path
+
+
+@pytest.fixture
+def little(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "little", LITTLE) as path:
         yield path
 
 
@@ -119,6 +127,54 @@ async def test_a_disk_is_filled(name: str, disk: Path, start_hub: StartHub) -> N
         await pass_through(client, PASSING)
     assert not re.search("Traceback|No space left", log_of(hub))
     assert hub.stop() == 0
+
+
+async def take_all(hub: RunningHub, name: str, count: int) -> None:
+    """Take away what was filled with, as its owner would."""
+    if name == "a session that is away":
+        async with mqtt.connect(hub.url("mqtt"), AWAY, True):
+            return
+    async with mqtt.connect(hub.url("mqtt"), "takes") as client:
+        assert len(await take_away(client, KINDS[name], count)) == count
+
+
+@pytest.mark.parametrize("name", KINDS)
+async def test_room_comes_back_where_nobody_publishes(
+    name: str, little: Path, start_hub: StartHub
+) -> None:
+    """What is refused leaves no row, so the segment that says what was taken away never gets full:
+    without its early end nothing is folded, and nothing given back.
+    """
+    kept = KINDS["retained messages"]
+    hub = start_hub(data=little / "data")
+    async with mqtt.connect(hub.url("mqtt"), AWAY, False, session_expiry=3600) as away:
+        await away.subscribe(KINDS["a session that is away"].filter, 1)
+    async with mqtt.connect(hub.url("mqtt"), "fills") as client:
+        for number in range(STAYS):
+            await client.publish(f"stays/{number}", b"%d" % number, 1, True)
+        taken = await fill(client, KINDS[name])
+    await take_all(hub, name, len(taken))
+    async with mqtt.connect(hub.url("mqtt"), "goes on") as client, asyncio.timeout(LEFT):
+        while not await has_room(client, kept):
+            await asyncio.sleep(1)
+    assert not re.search("Traceback|No space left", log_of(hub))
+    hub.stop(signal.SIGKILL)
+    hub = start_hub(data=little / "data")
+    async with mqtt.connect(hub.url("mqtt"), "reads") as client:
+        await client.subscribe("stays/+", 1)
+        await client.subscribe("kept/new", 1)
+        found = {message.topic async for message in first(client, STAYS + 1)}
+        assert found == {"kept/new", *(f"stays/{number}" for number in range(STAYS))}
+    assert hub.stop() == 0
+
+
+async def first(client: MqttClient, count: int) -> AsyncIterator[Message]:
+    async with asyncio.timeout(LEFT):
+        async for message in client.messages():
+            yield message
+            count -= 1
+            if not count:
+                return
 
 
 def log_of(hub: RunningHub) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hubbub import schema
+from hubbub.core.limits import MIB, RESERVE_BYTES
 from hubbub.core.state import State
 from hubbub.errors import DirectoryError, JournalError, OffsetError
 from hubbub.journal import frame, names
@@ -316,6 +317,69 @@ def test_on_a_full_disk_what_retention_lets_go_goes_before_a_segment_is_folded(
     desk.journal.keep_bytes = 1
     command = desk.journal.roll_due()
     assert command is not None and command[-1] == "--make-room" and command[5] == "10"
+    desk.close()
+
+
+def test_where_room_is_short_a_segment_ends_early_until_two_snapshots_know_what_changed(
+    tmp_path: Path,
+) -> None:
+    """What is refused writes no row, so no segment would get full ever again."""
+    desk = Desk(tmp_path)
+    desk.write(ANN, WATCH, audience(), message(b"1")._replace(ref=3))
+    assert not desk.journal.early_end_due(), "there is room"
+    desk.journal.shortage = "short"
+    for _ in range(2):
+        assert desk.journal.roll_due() is None
+        assert desk.journal.early_end_due()
+        desk.journal.append(message(b"of this segment, and not written yet"))
+        assert not desk.journal.early_end_due()
+        desk.journal.commit()
+        desk.settle()
+        desk.journal.end_early()
+        desk.journal.commit()
+        desk.settle()
+        assert not desk.journal.early_end_due(), "one is finished: that is folded first"
+        command = desk.journal.roll_due()
+        assert command is not None and command[-1] == "--make-room"
+        roll(desk.journal.directory, int(command[5]))
+        desk.journal.rolled()
+    assert not desk.journal.early_end_due()
+    desk.write(message(b"stays nowhere"))
+    assert not desk.journal.early_end_due()
+    desk.write(Row(0, 0, schema.ACK, b"mqtt", b"ann", ref=4, number=1))
+    assert desk.journal.early_end_due()
+    desk.close()
+    desk = Desk(tmp_path)
+    desk.journal.shortage = "short"
+    assert desk.journal.early_end_due(), "a start finds what changed"
+    desk.close()
+
+
+def test_a_segment_that_ended_by_itself_ends_once(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, segment_seconds=0.0)
+    desk.write(ANN)
+    desk.journal.shortage = "short"
+    assert desk.journal.early_end_due(), "nobody writes the row that would begin the next one"
+    segment = desk.journal.segment
+    desk.journal.end_early()
+    assert desk.journal.segment == segment
+    desk.journal.commit()
+    desk.settle()
+    assert desk.journal.roll_due() is not None
+    desk.close()
+
+
+def test_the_reserve_is_cut_when_snapshots_are_much_smaller(tmp_path: Path) -> None:
+    desk = filled(tmp_path)
+    reserve = desk.journal.directory.reserve
+    with reserve.open("wb") as file:
+        file.truncate(30 * MIB)
+    roll(desk.journal.directory, 1)
+    size = desk.journal.directory.reserve.stat().st_size
+    assert RESERVE_BYTES < size < RESERVE_BYTES + 10_000
+    os.truncate(reserve, 10 * MIB)
+    roll(desk.journal.directory, 7)
+    assert reserve.stat().st_size == 10 * MIB
     desk.close()
 
 

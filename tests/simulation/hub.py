@@ -246,6 +246,7 @@ class SimulatedNode(Node):
         )
         super().__init__(settings)
         self.clock = clock
+        self.ends_early = False
         self.loop = SimulatedLoop(clock)
         self._loop = cast(Any, self.loop)
         self.log = self.journal = SteppedJournal(
@@ -262,6 +263,12 @@ class SimulatedNode(Node):
             self, ListenerSettings(address="127.0.0.1:1"), self.protocols, gate
         )
 
+    def _release(self, seq: int) -> None:
+        super()._release(seq)
+        if self.ends_early and self.idle():
+            self.ends_early = False
+            self.log.end_early()
+
     def _written(self, seq: int) -> None:
         self.log.in_system |= {row.payload for row in self.log.rows_of_now()}
         super()._written(seq)
@@ -274,9 +281,12 @@ class SimulatedNode(Node):
         self._sweep_once()
 
     def roll(self) -> bool:
-        """Fold the oldest finished segment, if there is one."""
+        """Fold the oldest finished segment, if there is one. Else one ends early as soon as it may,
+        as where room is short.
+        """
         command = self.log.roll_due()
         if command is None:
+            self.ends_early = True
             return False
         roll.roll(self.log.directory, int(command[5]), righting=self.log.righting)
         self.log.rolled()

@@ -52,6 +52,7 @@ PACKED_ROWS: Final = 16_384  # of a compressed frame: read three times as fast a
 AS_WRITTEN: Final = Righting(ENDLESS)  # no clock comes that far
 HELD: Final = 2  # times a segment's size: the new one, and as much that the hub writes meanwhile
 PLENTY: Final = 4  # times what is written that nobody needs: the next snapshots go first
+TOO_MUCH: Final = 3  # times what `reserve` is to have: less is not worth that it comes and goes
 SMALL_ROWS: Final = 64  # a frame on average: below it a segment is worth packing anew
 
 
@@ -387,9 +388,13 @@ def _last_time(path: Path, following: int) -> int:
 
 
 def _reserve(directory: Directory) -> None:
-    """Keep room for the next snapshot, if there is plenty: a full disk must not stop the roll."""
+    """Keep room for the next snapshot, if there is plenty: a full disk must not stop the roll.
+    What was kept for snapshots that were much larger is given back.
+    """
     wanted = _newest_size(directory) * 5 // 4 + RESERVE_BYTES
     there = directory.reserve.stat().st_size if directory.reserve.exists() else 0
+    if there > TOO_MUCH * wanted:
+        os.truncate(directory.reserve, wanted)
     if there >= wanted or not _has_room(directory, PLENTY * wanted):
         return
     with contextlib.suppress(OSError), Replacement(directory.reserve) as new:

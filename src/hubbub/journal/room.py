@@ -18,6 +18,7 @@ a fast disk takes a third of a small one between two looks. Removes and refuses 
 from __future__ import annotations
 
 import os
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -31,29 +32,31 @@ HELD: Final = 32  # segments that a disk has room for at least
 SEGMENT_LEAST: Final = 64 * KIB  # as the setting
 UNSEEN: Final = 8  # part of what is left: a byte takes its own room, and that of three snapshots
 AGAIN: Final = 5 / 4  # of the mark must be free before more is taken: else it would flicker
+LASTS: Final = 5.0  # seconds without a break that it must be: a fold moves the mark, up and down
 
 
 class Room:
-    """`least`: bytes to keep free, whatever the disk; 0 for the rule above. `left`: bytes that may
-    still be written before the next snapshot has no room, `unseen`: before it must be looked again.
-    Whoever writes says so (`spend`).
+    """`least`: bytes to keep free, whatever the disk; 0 for the rule above. `free`: what there was
+    at the last look. `left`: bytes that may still be written before the next snapshot has no room,
+    `unseen`: before it must be looked again. Whoever writes says so (`spend`).
     `segment_bytes`: what is wanted, or less on a small disk.
     """
 
     def __init__(self, directory: Directory, segment_bytes: int) -> None:
         self.least = 0
-        self.left = self.unseen = 0
+        self.free = self.left = self.unseen = 0
         self._directory = directory
         self.segment_bytes = _fitting(directory.path, segment_bytes)
         self._segments = SEGMENTS * self.segment_bytes
         self._short = False
+        self._enough = inf  # since when there has been so much again
 
     def spend(self, size: int) -> None:
         """So much was written."""
         self.left -= size
         self.unseen -= size
 
-    def look(self, snapshot: int, folding: bool = False) -> str:
+    def look(self, snapshot: int, now: float, folding: bool = False) -> str:
         """Why nothing more that stays is taken, "" if there is room.
 
         `snapshot`: bytes that the next one may have; `folding`: one is being written. What the
@@ -67,15 +70,19 @@ class Room:
         except OSError:
             return ""
         free, size = disk.f_bavail * disk.f_frsize + begun, disk.f_blocks * disk.f_frsize
+        self.free = free
         segments = self._segments
         self.left = free - segments // SEGMENTS - max(0, (1 + folding) * snapshot - kept)
         needed = segments + max(0, (2 + folding) * snapshot - kept)
         mark = self.least or max(needed, min(size // SHARE, SHARE_MOST))
-        self._short = free < (mark * AGAIN if self._short else mark)
         self.unseen = max((free - mark) // UNSEEN, self.segment_bytes // SEGMENTS)
-        if not self._short:
-            return ""
-        return f"the disk has {_megabytes(free)} left, and {_megabytes(mark)} are kept free"
+        if free < (mark * AGAIN if self._short else mark):
+            self._short, self._enough = True, inf
+            return f"the disk has {_megabytes(free)} left, and {_megabytes(mark)} are kept free"
+        self._enough = min(self._enough, now)
+        self._short = self._short and now - self._enough < LASTS
+        lasts = f"the disk has {_megabytes(free)} left again, which has to last {LASTS:g} s"
+        return lasts if self._short else ""
 
 
 def _fitting(path: Path, segment_bytes: int) -> int:

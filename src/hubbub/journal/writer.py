@@ -33,7 +33,14 @@ from hubbub.core.limits import (
     SEGMENT_SECONDS,
 )
 from hubbub.core.log import Log
-from hubbub.core.message import Message, Run, message_of, row_of_run, rows_of
+from hubbub.core.message import (
+    Message,
+    Run,
+    message_of,
+    properties_column,
+    row_of_run,
+    rows_of,
+)
 from hubbub.errors import DirectoryError, JournalError, UnreadableError
 from hubbub.journal import frame
 from hubbub.journal.content import HEADER_BYTES, Content, unreadable
@@ -47,13 +54,14 @@ from hubbub.journal.readback import File, ReadBack, opened
 from hubbub.journal.righting import Righting
 from hubbub.journal.room import Room
 from hubbub.journal.segments import Directory
-from hubbub.schema import PUBLISH, SEND, Row
+from hubbub.schema import MANAGED, PUBLISH, SEND, Row
 
 log = logging.getLogger(__name__)
 
 LATEST: Final = 64  # messages that were read back last; as many as calls are under way, as a rule
 LATEST_BYTES: Final = 4096  # of the payload of one that is kept beside others
 SCRUB_PAUSE: Final = 3600.0  # seconds between two looks at when it was scrubbed last
+MAKE_ROOM: Final = "make room"  # what the row says with which a segment begins early
 FOLDED_SHARE: Final = 2  # a snapshot is made anew when half its bytes have come since: roll_due
 
 
@@ -122,6 +130,8 @@ class Journal(Log):
         self._rolling = 0
         self._rolled_upto = 0  # damage may leave no rows to fold, and then no snapshot
         self._let_go: tuple[float, int] | None = None  # what was kept when it was looked at last
+        self._changed = 0  # the last row that may change state
+        self._covered = 0  # up to which row both of the newest two snapshots say all
         self.directory.acquire()
 
     @property
@@ -194,7 +204,9 @@ class Journal(Log):
         take_back(self.directory, choice)
         path = self.directory.snapshot(choice.seq)
         self._read.snapshot = opened(path, choice.frames)
-        self._read.snapshot_seq = choice.seq
+        self._read.snapshot_seq = self._changed = choice.seq
+        older = [seq for seq in self.directory.snapshots() if seq < choice.seq]
+        self._covered = max(older, default=0)
         with Content(path) as content:
             for found in choice.frames:
                 for row in self.righting.rows(content.rows(found)):
@@ -223,6 +235,7 @@ class Journal(Log):
             self._read.files.append(File(first, header.base, opened(path, frames, flags)))
             for found in frames:
                 if found.flags & frame.STATE:
+                    self._changed = max(self._changed, found.last)
                     for row in self.righting.rows(content.rows(found)):
                         if row.seq > self._read.snapshot_seq:
                             apply(row)
@@ -339,8 +352,10 @@ class Journal(Log):
         # Encoded before anything is given up: rows that cannot be written are promised to nobody.
         group = group_of(rows, self._together, base)
         must(group.first == self.handed + 1, "rows are numbered one by one")
-        if self.beyond is not None and group.changes_state():
-            self.beyond.take(group.first, group.last, group.data)
+        if group.changes_state():
+            self._changed = group.last
+            if self.beyond is not None:
+                self.beyond.take(group.first, group.last, group.data)
         self.handed = group.last
         self._rows, self._group = Gathered(), group
         self._together = []
@@ -479,6 +494,7 @@ class Journal(Log):
         Raises OSError if that cannot be opened now: nothing has changed, it may be called again.
         """
         *_, before, newest = [0, 0, *self.directory.snapshots()]
+        self._covered = before
         if complete:
             self._rolled_upto = max(self._rolled_upto, self._rolling)
         self._read.renew()
@@ -500,7 +516,8 @@ class Journal(Log):
         What no roll can fold grows, too: the second one that fails in a row says so.
         """
         with contextlib.suppress(OSError):  # asked again soon; it must not stop a commit
-            self.shortage = self.room.look(sum(self._to_fold()) + self._size, folding)
+            snapshot = sum(self._to_fold()) + self._size
+            self.shortage = self.room.look(snapshot, self.clock.now(), folding)
         if self._roll_failures > 1:
             return f"segments are not folded: {self.roll_trouble}"
         return self.shortage
@@ -508,6 +525,24 @@ class Journal(Log):
     def waits_for_room(self) -> bool:
         """Whether more rows would take the room that the next roll needs to make some."""
         return self.room.left < 0 and self.shortage != "" and bool(self._finished())
+
+    def early_end_due(self) -> bool:
+        """Whether to end the segment before it is full: room is short, and only a fold gives it
+        back what was taken away. What is refused leaves no row, so it might never get full.
+
+        Two folds end this, for two snapshots are kept: what one of them has lies on the disk.
+        """
+        known = self._changed <= self._covered
+        resting = not self._rows and self._group is None  # what was appended is of this segment
+        return self.shortage != "" and not known and resting and not self._finished()
+
+    def end_early(self) -> None:
+        """End the segment, and begin the next one: a segment is finished when there is another."""
+        log.info("journal: a segment ends early, for the disk to get back what was taken away")
+        if not self._full:
+            self._full = True
+            self.segment += 1
+        self.append(Row(0, 0, MANAGED, properties=properties_column({"verb": MAKE_ROOM})))
 
     # Scrubbing
 

@@ -2,7 +2,8 @@
 
 Each runs in a child process, so that the loop never stalls, and the two beside each other: reading
 everything again may take a day, and retention must go on meanwhile. The node asks every second;
-what is due the journal knows.
+what is due the journal knows. Where room is short a segment may end early, to be folded: how often
+is decided here, for on a disk that is full of the files of others it gives nothing back.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from hubbub.runtime import child
 
 RETRY_SECONDS: Final = 60.0
 FULL_RETRY_SECONDS: Final = 5.0  # on a full disk, where there is more to remove with each roll
+EARLY_PAUSE: Final = 10.0  # seconds from the fold of a segment that ended early until one may again
+EARLY_SHARE: Final = 3  # times what that fold took, if that is more: a fourth of the time
+EARLY_VAIN: Final = 2  # of them may give nothing back: what two snapshots have goes with the second
+EARLY_DOUBLED: Final = 6  # times that each one more doubles the pause: to eleven minutes
 
 log = logging.getLogger("hubbub")
 
@@ -30,6 +35,7 @@ class Upkeep:
         self._roll: asyncio.Task[None] | None = None
         self._scrub: asyncio.Task[None] | None = None
         self._roll_again = 0.0
+        self._early = _Early()
         self.folds = self.failed = 0
         self.seconds = 0.0
 
@@ -54,6 +60,8 @@ class Upkeep:
             return
         if command is not None:
             self._roll = asyncio.create_task(self._run_roll(journal, command))
+        elif self._early.may(journal, self._clock.now()):
+            journal.end_early()
 
     def hurry(self) -> None:
         """Settings changed: less may be kept, so what failed is tried again now."""
@@ -78,7 +86,9 @@ class Upkeep:
     async def _run_roll(self, journal: Journal, command: list[str]) -> None:
         began = self._clock.now()
         self._roll_ended(journal, _taken_over(journal, await _run(command)))
-        self.seconds += self._clock.now() - began
+        ended = self._clock.now()
+        self._early.folded(ended - began, ended)
+        self.seconds += ended - began
 
     def _roll_ended(self, journal: Journal, complaint: str) -> None:
         self.folds += not complaint
@@ -87,6 +97,37 @@ class Upkeep:
         if complaint or journal.disk.full:  # which would make it due again at once
             pause = RETRY_SECONDS if complaint else FULL_RETRY_SECONDS
             self._roll_again = self._clock.now() + pause
+
+
+class _Early:
+    """When a segment may end early. `_free`: what the disk had when that last gave something back,
+    or less; `_vain`: how often it did not since. `_folds`: the next fold will be of one that did.
+    """
+
+    def __init__(self) -> None:
+        self._again = 0.0
+        self._free = self._vain = 0
+        self._folds = False
+
+    def may(self, journal: Journal, now: float) -> bool:
+        """Whether one is to end now. Asked while nothing is folded, nor finished."""
+        if not journal.shortage:
+            self._free = self._vain = 0
+        if now < self._again or not journal.early_end_due():
+            return False
+        free = journal.room.free
+        gained = free >= self._free + journal.room.segment_bytes
+        self._free = free if gained else min(free, self._free)
+        self._vain = 0 if gained else self._vain + 1
+        self._folds = True
+        return True
+
+    def folded(self, seconds: float, now: float) -> None:
+        if not self._folds:
+            return
+        self._folds = False
+        doubled = min(max(0, self._vain - EARLY_VAIN), EARLY_DOUBLED)
+        self._again = now + max(EARLY_PAUSE, EARLY_SHARE * seconds) * 2**doubled
 
 
 def _runs(task: asyncio.Task[None] | None) -> bool:
