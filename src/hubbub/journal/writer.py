@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 LATEST: Final = 64  # messages that were read back last; as many as calls are under way, as a rule
 LATEST_BYTES: Final = 4096  # of the payload of one that is kept beside others
 SCRUB_PAUSE: Final = 3600.0  # seconds between two looks at when it was scrubbed last
-MAKE_ROOM: Final = "make room"  # what the row says with which a segment begins early
+ENDS_EARLY: Final = "end early"  # what the row says with which a segment begins early
 FOLDED_SHARE: Final = 2  # a snapshot is made anew when half its bytes have come since: roll_due
 
 
@@ -542,7 +542,7 @@ class Journal(Log):
         if not self._full:
             self._full = True
             self.segment += 1
-        self.append(Row(0, 0, MANAGED, properties=properties_column({"verb": MAKE_ROOM})))
+        self.append(Row(0, 0, MANAGED, properties=properties_column({"verb": ENDS_EARLY})))
 
     # Scrubbing
 
