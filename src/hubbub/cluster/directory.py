@@ -1,13 +1,14 @@
-"""Which node is the home of which session that lasts.
+"""Which node is the home of which session that lasts, and of which queue.
 
-    a session begins or ends here  -> told to every node, and in all that it is told anew
+    one begins or ends here        -> told to every node, and in all that it is told anew
     a node says so of its own      -> looked up when a client comes; kept while that node is away
 
 A session has one home. Where two nodes have one of the same client (they began while they could
 not hear one another) the later one stays; the other is ended by its own node, and what waited in
 it is let go: its client has begun anew since. That a client began anew is remembered until its old
 home, which may be away, has heard so. Who takes up the session of a node that is gone for good
-gives it a later time. Called by the membership. No I/O.
+gives it a later time. Of two queues of one name the older one stays, and the other's messages go
+behind its own: nobody began anew. Called by the membership. No I/O.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from hubbub.cluster import frames
 from hubbub.cluster.keeping import HEIR
 from hubbub.core.broker import Broker
 from hubbub.core.limits import CLUSTER_ANEW
+from hubbub.core.queue import PROTOCOL as QUEUE
 from hubbub.core.session import Session
 from hubbub.schema import name_from_wire, name_to_wire
 
@@ -36,7 +38,8 @@ log = logging.getLogger("hubbub.cluster")
 class Directory:
     """`moves`: ends a session of that protocol here, by the protocols whose sessions are reached
     from every node. `there`: of each node, since when which sessions last there; `until`: when
-    those of a node that is away are forgotten (microseconds since 1970).
+    those of a node that is away are forgotten (microseconds since 1970). `yields`: moves what a
+    queue here holds to the older one at that node.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class Directory:
         self.broker = broker
         self.name = name
         self.moves: dict[str, Callable[[str], bool]] = {}
+        self.yields: Callable[[str, str], None] = lambda client, node: None
         self.here: dict[Key, int] = {}
         self.there: dict[str, dict[Key, int]] = {}
         self.until: dict[str, int] = {}
@@ -55,7 +59,7 @@ class Directory:
     # Here
 
     def began(self, session: Session, since: int) -> None:
-        if session.protocol in self.moves and session.client:
+        if (session.protocol in self.moves or session.protocol == QUEUE) and session.client:
             key = session.protocol, session.client
             self.here[key] = since
             self._tell(frames.Lasts(key[0], name_to_wire(key[1]), since))
@@ -71,12 +75,27 @@ class Directory:
     def home(self, protocol: str, client: str) -> str:
         """The node where it lasts, the later of two; "" if that is this one, or none."""
         key = protocol, client
+        if protocol == QUEUE:
+            return self._home_of_queue(key)
         latest, found = self.here.get(key, -1), ""
         for node, sessions in self.there.items():
             since = sessions.get(key, -1)
             if since > latest or (since == latest >= 0 and found in self.until):
                 latest, found = since, node
         return found
+
+    def _home_of_queue(self, key: Key) -> str:
+        """The older of two: what is published now must not come before what waits there."""
+        found = [(one[key], node) for node, one in self.there.items() if key in one]
+        if key in self.here:
+            found.append((self.here[key], self.name))
+        home = min(found)[1] if found else ""
+        return home if home != self.name else ""
+
+    def away_since(self, node: str) -> int:
+        """Since when it cannot be reached (microseconds since 1970), 0 if it can."""
+        until = self.until.get(node, 0)
+        return until and until - self._keep * 1_000_000
 
     def begin_anew(self, protocol: str, client: str) -> int:
         """A client begins anew here: what is told to the others so. Its time, 0 = nobody minds."""
@@ -106,7 +125,10 @@ class Directory:
         mine = self.here.get(key)
         if mine == since and HEIR + node.client in self.broker.state.taken:
             return  # the same one: its old home does not know yet that this node is its heir
-        if mine is not None and (mine, self.name) < (since, node.client):
+        if protocol == QUEUE:
+            if mine is not None and (mine, self.name) > (since, node.client):
+                self.yields(client, node.client)
+        elif mine is not None and (mine, self.name) < (since, node.client):
             self._end(key, f"one of the same client began later at node {node.client!r}")
 
     def over(self, node: Node, protocol: str, wire: bytes) -> None:
@@ -151,6 +173,7 @@ class Directory:
             return
         now = self.broker.clock.stamp()
         for node in [node for node, until in self.until.items() if until <= now]:
-            log.warning("node %r was away for too long: its sessions may begin elsewhere", node)
+            text = "node %r was away for too long: its sessions and queues may begin elsewhere"
+            log.warning(text, node)
             del self.until[node]
             self.there.pop(node, None)

@@ -22,10 +22,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from hubbub.cluster import frames
 from hubbub.cluster.directory import Directory
+from hubbub.cluster.queues import Outlets
 from hubbub.core.broker import Broker
 from hubbub.core.connection import NEVER, Protocol
 from hubbub.core.gate import Admission, Credentials, Exchange, Gate, Opening, Step, Whose, owner
@@ -41,8 +43,9 @@ from hubbub.core.limits import (
     WEIGHED_BYTES,
 )
 from hubbub.core.link import Link
+from hubbub.core.queue import PROTOCOL as QUEUE
 from hubbub.core.rights import DENIED, Absent, Rights
-from hubbub.core.session import Session
+from hubbub.core.session import Session, Subscription
 from hubbub.errors import ProtocolError
 from hubbub.schema import name_from_wire, name_to_wire
 
@@ -481,6 +484,8 @@ class Relays(Homes):
         self.membership = membership
         self.directory = directory
         self.broker = membership.broker
+        self.outlets = Outlets(membership)
+        directory.yields = self.outlets.give_up
         self.protocols: dict[str, Protocol] = {}
         self.near: dict[int, Near] = {}
         self.far: dict[Number, Far] = {}
@@ -493,8 +498,8 @@ class Relays(Homes):
 
     def serve(self, protocols: list[Protocol]) -> None:
         """These are spoken here."""
-        self.protocols = {one.name: one for one in protocols if one.moves}
-        self.directory.moves = {name: one.end_away for name, one in self.protocols.items()}
+        self.protocols = {one.name: one for one in protocols if one.moves or one.relayed}
+        self.directory.moves = {one.name: one.end_away for one in protocols if one.moves}
 
     # Asked by protocols
 
@@ -505,7 +510,10 @@ class Relays(Homes):
         node = self.membership.nodes.get(name)
         if node is not None and node.there():
             return Home(name, "")
-        return Home(name, f"its session is at node {name!r}, which cannot be reached now")
+        what = f"{client} is" if protocol == QUEUE else "its session is"
+        since = datetime.fromtimestamp(self.directory.away_since(name) // 1_000_000, UTC)
+        when = f"since {since:%Y-%m-%d %H:%M:%S} UTC" if since.timestamp() else "now"
+        return Home(name, f"{what} at node {name!r}, which cannot be reached {when}")
 
     def relay(
         self, home: Home, link: Link, admission: Admission, said: bytes, proof: bytes,
@@ -529,6 +537,9 @@ class Relays(Homes):
         admission.stays()
         log.info("client %r goes on at node %r, where its session is", admission.client, home.node)
         return near
+
+    def outlet(self, home: Home) -> Subscription:
+        return self.outlets.to(home.node).entrance
 
     def end(self, protocol: str, client: str) -> None:
         since = self.directory.begin_anew(protocol, client)

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from hubbub.cluster.membership import Membership
 
 # Names that mean something at the node where they are said: commands above all never cross.
-STAYS: Final = (SYSTEM, QUEUE, DELAYED, SHARE, "$hub/", "$CONTROL")
+REFUSED: Final = (SYSTEM, DELAYED, SHARE, "$hub/", "$CONTROL")
+# What is published into a queue goes to its home in a way of its own (`cluster.queues`).
+STAYS: Final = (*REFUSED, QUEUE)
 
 
 def say(
@@ -33,7 +35,7 @@ def say(
     topic = name_from_wire(said.topic)
     if topic == f"{CLIENT}{membership.number}":
         topic = f"{CLIENT}{membership.broker.itself.number}"
-    if topic.startswith(STAYS) or topic in membership.broker.controls or not is_text(topic):
+    if topic.startswith(REFUSED) or topic in membership.broker.controls or not is_text(topic):
         raise frames.Foreign(f"messages to {topic[:80]!r}, which does not cross")
     if said.count != len(said.rests) and (said.rests or len(said.payloads) % said.count):
         raise frames.Foreign(f"{said.count} messages that are not so many")

@@ -482,6 +482,8 @@ class Broker(Context):
 
     def _lead_to_queue(self, route: Route, sender: Session) -> None:
         name = route.name[len(QUEUE) :]
+        if route.allowed and not self.homes.alone and self.queues.lead_away(route, sender):
+            return
         if route.allowed and self.queues.lacks(name, sender):
             route.allowed, route.full = False, True
         if route.allowed:

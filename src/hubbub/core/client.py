@@ -203,7 +203,7 @@ def catch_up(broker: Broker, subscription: Subscription, past: Past | None = Non
         broker.archive.recall(subscription)
         return
     if name.startswith(QUEUE):
-        broker.queues.dispatch(broker.queues.named(name[len(QUEUE) :]))
+        broker.queues.begin(name[len(QUEUE) :])
     elif subscription.literal or not name.startswith(SHARE):
         broker.offer_retained(subscription)
 

@@ -115,7 +115,7 @@ class Protocol(Revival):
     `message_bytes`: the largest WebSocket message it takes; `login_bytes`: all that a client may
     say until it has shown who it is. `any_text`: its messages are bytes,
     also when they are called text. `moves`: its sessions that last are reached from other nodes
-    of a cluster, where it asks `core.homes`.
+    of a cluster, where it asks `core.homes`; `relayed`: connections of other nodes go on here.
     """
 
     raw_head = False
@@ -124,6 +124,7 @@ class Protocol(Revival):
     login_bytes = LOGIN_BYTES
     any_text = False
     moves = False
+    relayed = False
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker

@@ -1,8 +1,9 @@
-"""Where the session of a client lasts, and the way there for a connection at another node.
+"""Where the session of a client lasts, or a queue, and the way there from another node.
 
 A session has one home. A protocol whose sessions last asks `Homes.of` when a client was let in,
 and hands a connection whose home is another node to `relay`; what is read from then on goes into
-the `Way`. A hub that is alone has every session itself. The cluster fills both in. No I/O.
+the `Way`. So does a protocol for what it is asked of a queue. A hub that is alone has every session
+and queue itself. The cluster fills both in. No I/O.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from mypy_extensions import mypyc_attr
 
 from hubbub.core.gate import Admission
 from hubbub.core.link import Link
-from hubbub.core.session import Session
+from hubbub.core.session import Session, Subscription
 
 
 class Home:
@@ -59,7 +60,7 @@ class Homes:
     alone = True
 
     def of(self, protocol: str, client: str) -> Home | None:
-        """Where the session of a client lasts; None: here, or nowhere."""
+        """Where the session of a client lasts, or that queue; None: here, or nowhere."""
         return None
 
     def relay(
@@ -72,11 +73,15 @@ class Homes:
         """
         raise NotImplementedError
 
+    def outlet(self, home: Home) -> Subscription:
+        """The way of what is published into a queue there."""
+        raise NotImplementedError
+
     def end(self, protocol: str, client: str) -> None:
         """The client begins anew here: what lasts of it elsewhere is over."""
 
     def began(self, session: Session, since: int) -> None:
-        """A session of here lasts, since that time."""
+        """A session or queue of here lasts, since that time."""
 
     def ended(self, session: Session) -> None:
-        """A session that lasted here is over."""
+        """A session or queue that lasted here is over."""

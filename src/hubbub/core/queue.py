@@ -77,7 +77,8 @@ class Queue(Session):
     answer that a queue has, which ends it at the start after a crash. `expiring`: a heap of (UTC
     microseconds, id). `bytes` are those of the payloads. `enter` writes the rows of what comes
     in; the broker sets it. `cached_in`: where routes to it are kept. `row` is the seq of the row
-    that made it, 0 if that was before a start.
+    that made it, 0 if that was before a start; `began` is when (microseconds since 1970), 0 where
+    a hub that was alone made it.
 
     The arrays hold the same messages in order, so that a cursor finds its place; ids ascend, and
     so do seqs. Of the first `_head` all are gone, of the others some.
@@ -108,6 +109,7 @@ class Queue(Session):
         self.enter: Entrance | None = None
         self.cached_in: dict[int, dict[bytes, Route]] = {}
         self.row = 0
+        self.began = 0
         self.payer = ""  # for whom it counts
         self._ids = array("q")
         self._seqs = array("q")

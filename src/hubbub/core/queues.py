@@ -16,6 +16,7 @@ from typing import Final
 
 from hubbub import schema
 from hubbub.core.context import Context
+from hubbub.core.homes import Home
 from hubbub.core.latency import Calls
 from hubbub.core.limits import (
     ENDED_QUEUES,
@@ -50,6 +51,7 @@ class Queues:
     `expecting`: consumers of destroyed ones, `awaiting`: readers of any that may yet begin. `fail`
     tells an asker that nobody can take its request; the replies set it. `ahead`: the seq of the row
     that says that ids are told before they are durable, 0 = none of this hub says so.
+    `moved`: who hears that a queue is another node's now.
     """
 
     fail: Failed
@@ -63,6 +65,7 @@ class Queues:
         self.expecting: dict[str, deque[Subscription]] = {}
         self.awaiting: dict[str, dict[Reader, None]] = {}
         self.ahead = 0
+        self.moved: list[Callable[[Queue], None]] = []
         self._looking: set[Queue] = set()
 
     def named(
@@ -76,7 +79,9 @@ class Queues:
         if queue is None:
             number = self.broker.state.ended_queues.get(name, self.broker.state.queue_floor)
             owner, user = (maker.client, maker.user) if maker is not None else ("", "")
-            self._create(name, number, queue_properties(owner, user, PLAIN, read=False))
+            began = 0 if self.broker.homes.alone else self.broker.clock.stamp()
+            properties = queue_properties(owner, user, PLAIN, read=False, began=began)
+            self._create(name, number, properties)
             queue = self.adopt(self.broker.state.queues[name])
             queue.made_for(maker)
             queue.payer = self.broker.quotas.take(NAMED, asker or maker)
@@ -101,7 +106,7 @@ class Queues:
             self._change(queue, queue.settings, False)
 
     def _change(self, queue: Queue, settings: QueueSettings, read: bool) -> None:
-        properties = queue_properties(queue.owner, queue.user, settings, read)
+        properties = queue_properties(queue.owner, queue.user, settings, read, queue.began)
         self._create(queue.name, queue.next, properties)
 
     def _create(self, name: str, number: int, properties: bytes) -> None:
@@ -230,6 +235,7 @@ class Queues:
         self.overdue.watch(queue)
         for topic_filter in queue.bindings:
             self.broker.enter(self.entrance(queue, topic_filter))
+        self.broker.homes.began(queue, queue.began)
         return queue
 
     def destroy(self, name: str) -> None:
@@ -255,6 +261,49 @@ class Queues:
         queue.cached_in.clear()
         if queue.readers:
             self.awaiting[name] = queue.readers
+        self.broker.homes.ended(queue)
+
+    def move(self, name: str, keep: Callable[[Message], None]) -> int:
+        """Another node is the home of the queue of that name: what waits in this one goes there.
+
+        Its ids mean other messages there, so who has read some of them must begin anew (`moved`).
+        UnreadableError: some cannot be read now, and stay until this is called again.
+        """
+        queue, count, first = self.broker.state.queues[name], 0, self.broker.log.position + 1
+        for seq, number, _ in list(queue.above(-1)):
+            message = self.broker.log.read(seq) if number not in queue.answers else None
+            if message is not None:
+                keep(message)
+                count += 1
+            self.acknowledge(queue, number, self.broker.itself)
+        self.destroy(name)
+        self.broker.log.together(first)
+        for hear in self.moved:
+            hear(queue)
+        return count
+
+    def home_of(self, name: str) -> Home | None:
+        """The other node that is the home of the queue of that name; None: here, or nowhere."""
+        homes = self.broker.homes
+        if homes.alone or name in self.broker.state.queues:
+            return None
+        return homes.of(PROTOCOL, QUEUE + name)
+
+    def known(self, topic: str) -> bool:
+        """Whether that is a queue's name, and there is one, here or at another node."""
+        if self.broker.state.queue_at(topic) is not None:
+            return True
+        return topic.startswith(QUEUE) and self.home_of(topic[len(QUEUE) :]) is not None
+
+    def lead_away(self, route: Route, sender: Session) -> bool:
+        """Whether the queue is at home at another node; what a node sent goes to none."""
+        home = None if sender.far else self.home_of(route.name[len(QUEUE) :])
+        if home is None:
+            return False
+        route.subscriptions = [self.broker.homes.outlet(home)]
+        route.must = route.bounded = True
+        route.age = -1  # its home may become another one
+        return True
 
     def cached(self, name: str, routes: dict[bytes, Route]) -> None:
         """The route to a queue is kept there: it goes with the queue, of which it keeps all."""
@@ -355,6 +404,11 @@ class Queues:
 
     def consume(self, name: str, subscription: Subscription) -> None:
         """A session takes part in the competition for a queue, which begins if there is none."""
+        if self.home_of(name) is not None:
+            log.warning("%s consumes %s%s, which is at home at another node: it gets nothing",
+                        subscription.session.client, QUEUE, name)  # fmt: skip
+            self.expect(name, subscription)
+            return
         queue = self.named(name, asker=subscription.session)
         queue.consumers.append(subscription)
         queue.recall()
@@ -397,6 +451,12 @@ class Queues:
         if queue not in self._looking:
             self._looking.add(queue)
             self.broker.later(partial(self._offer_again, queue))
+
+    def begin(self, name: str) -> None:
+        """Its consumer has its answer: hand out what waits, if the queue is here."""
+        queue = self.broker.state.queues.get(name)
+        if queue is not None:
+            self.dispatch(queue)
 
     def dispatch(self, queue: Queue) -> None:
         """Hand waiting messages to consumers that have room, in turn."""

@@ -232,7 +232,7 @@ class Replies(Session):
         """
         address, broker = reply.address, self.broker
         if address.startswith(QUEUE):
-            if broker.state.queue_at(address) is not None:
+            if self._queues.known(address):
                 return True
             broker.metrics.drop(UNCLAIMED)
         elif broker.clock.now() < reply.until or self._present(reply.asker, address):

@@ -87,12 +87,16 @@ def lasting_properties(
     return properties_column(properties)
 
 
-def queue_properties(owner: str, user: str, settings: QueueSettings, read: bool) -> bytes:
+def queue_properties(
+    owner: str, user: str, settings: QueueSettings, read: bool, began: int = 0
+) -> bytes:
     """The properties of a queue's `create` row: whose it is, what was asked of it, if read."""
     said = {"owner": owner, "user": user}
     properties: dict[str, object] = {name: value for name, value in said.items() if value}
     if read:
         properties["read"] = True
+    if began:
+        properties["began"] = began
     asked = zip(settings._fields, settings, PLAIN, strict=True)
     properties.update({name: value for name, value, nothing in asked if value != nothing})
     return properties_column(properties)
@@ -282,13 +286,13 @@ class State:
         """One that exists gets other settings, and no more than that."""
         properties = json.loads(row.properties or b"{}")
         owner, user = properties.pop("owner", ""), properties.pop("user", "")
-        read = properties.pop("read", False)
+        read, began = properties.pop("read", False), properties.pop("began", 0)
         settings = QueueSettings(**properties)
         queue = self.queues.get(name)
         if queue is None:
             first = max(row.number, self.ended_queues.pop(name, 0))
             queue = self.queues[name] = Queue(name, first, owner)
-            queue.user = user
+            queue.user, queue.began = user, began
         queue.settings, queue.read = settings, read
 
     def _destroy(self, row: Row) -> None:
@@ -567,7 +571,7 @@ def session_rows(session: SessionState) -> Iterator[Row]:
 def queue_rows(queue: Queue) -> Iterator[Row]:
     """A queue, its bindings, and its messages in order (their own rows are carried)."""
     protocol, client = QUEUE_PROTOCOL.encode(), column_of(queue.client)
-    properties = queue_properties(queue.owner, queue.user, queue.settings, queue.read)
+    properties = queue_properties(queue.owner, queue.user, queue.settings, queue.read, queue.began)
     yield Row(0, 0, schema.CREATE, topic=client, number=queue.next, properties=properties)
     for topic_filter, qos in queue.bindings.items():
         yield Row(0, 0, schema.SUBSCRIBE, protocol, client, column_of(topic_filter), qos=qos)

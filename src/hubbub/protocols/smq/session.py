@@ -263,7 +263,7 @@ class SmqSession(Session):
         self.smq.stalled.discard(self)
         for name in self.subscriptions:
             if name.startswith(QUEUE):
-                self.broker.queues.dispatch(self.broker.queues.named(name[len(QUEUE) :]))
+                self.broker.queues.begin(name[len(QUEUE) :])
 
     def _hand_over(self, message: Message) -> None:
         """A queue message was written: that acknowledges it, unless it wants an answer."""

@@ -497,7 +497,7 @@ class SwitchConnection(Connection):
         if body is None and wait.deadline <= now:
             body = wait.empty()
         if body is not None:
-            self._finish(Answer(body, level=wait.level, upto=wait.upto))
+            self._finish(Answer(body, wait.status, level=wait.level, upto=wait.upto))
         elif self._polls(1) > POLLS_PER_TOKEN:
             self._polls(-1)
             self._finish(_TOO_MANY)
@@ -529,7 +529,7 @@ class SwitchConnection(Connection):
         wait.end()
         self._polls(-1)
         if body is not None:
-            self._finish(Answer(body, level=wait.level, upto=wait.upto))
+            self._finish(Answer(body, wait.status, level=wait.level, upto=wait.upto))
             if self.pending:
                 self._go_through()
             if self.requests.expected:

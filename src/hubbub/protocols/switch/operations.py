@@ -259,6 +259,8 @@ def respond(
     if not address.startswith(QUEUE):
         return _answer_elsewhere(broker, session, name, address, message)
     queue = broker.state.queue_at(address)
+    if queue is None and broker.queues.known(address):
+        return _answer_elsewhere(broker, session, name, address, message)
     if queue is None:
         return Answer(codec.NOT_SENT)
     message.topic = queue.client

@@ -9,6 +9,7 @@ from hubbub.core.gate import Opening
 from hubbub.core.link import Link
 from hubbub.protocols.switch import codec
 from hubbub.protocols.switch.connection import SwitchConnection
+from hubbub.protocols.switch.elsewhere import NodeConnection
 from hubbub.protocols.switch.operations import Shared
 from hubbub.protocols.switch.session import PROTOCOL
 from hubbub.protocols.switch.wait import Wakeups
@@ -18,6 +19,7 @@ from hubbub.wire.http import Request
 class Switch(Protocol):
     name = PROTOCOL
     raw_head = True
+    relayed = True
 
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker)
@@ -44,7 +46,8 @@ class Switch(Protocol):
         return call is not None and call.route.operation not in ("diagnostics", "admin")
 
     def connect(self, link: Link, opening: Opening) -> Connection:
-        return SwitchConnection(self.broker, link, opening, self._desk, self.message_bytes)
+        made = SwitchConnection if self.broker.homes.alone or opening.via else NodeConnection
+        return made(self.broker, link, opening, self._desk, self.message_bytes)
 
     def wake(self, now: float) -> None:
         self._desk.logins.sweep(now)

@@ -36,6 +36,8 @@ def create_private(shared: Shared, session: Visitor, call: Call, request: Reques
     number = shared.broker.log.position + 1
     while (name := f"client-{number}") in shared.broker.state.queues:
         number += 1
+    if not shared.broker.homes.alone:  # another node counts in the same way
+        name = f"client-{shared.broker.address()}"
     if isinstance(session, SwitchSession):
         session.expects_answer(name)
         for old in session.worn_out():

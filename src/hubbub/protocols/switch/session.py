@@ -124,6 +124,7 @@ class Logins:
         self._deadlines: dict[str, float] = {}
         self._left: dict[str, float] = {}
         self._recovered = False
+        broker.queues.moved.append(self.moved)
 
     def enter(self, admission: Admission, opening: Opening) -> SwitchSession | None:
         """One more connection of this token; None if it is in use by another user.
@@ -209,6 +210,15 @@ class Logins:
             self.made[maker] -= 1
             if not self.made[maker]:
                 del self.made[maker]
+
+    def moved(self, queue: Queue) -> None:
+        """Another node has the queue now, where its ids mean other messages: who read it is cut off
+        and begins anew.
+        """
+        self.ended(queue)
+        for session in list(self._sessions.values()):
+            if queue.name in session.reads:
+                session.goodbye(f"{queue.client} is at another node now")
 
     def _own(self, queue: Queue) -> None:
         self._owned.setdefault(queue.owner, {})[queue.name] = None

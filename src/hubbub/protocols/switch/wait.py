@@ -70,6 +70,7 @@ class Wait(Reader):
         self.deadline = deadline
         self.look: Callable[[], None] = nobody
         self.woken = False
+        self.status = 200
         self.upto = 0
         self.level = 0
 

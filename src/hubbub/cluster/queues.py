@@ -1,0 +1,101 @@
+"""Queues at home at another node: what is published into them here, and two of one name.
+
+    publish -> route -> Outlet -> what is kept for the home -> there as any publish into the queue
+
+A queue has one home, the node where it began; who asks for something of it elsewhere is relayed
+(`core.homes`). A publish waits for nobody: it is kept here, whatever its QoS is, until the home's
+journal has it, each message once and in order.
+
+Two nodes that could not hear one another may each begin a queue of one name. The older one stays;
+what waits in the other is moved behind, as if it were published now. Called by routes and the
+directory. No I/O.
+"""
+
+from __future__ import annotations
+
+import logging
+from copy import copy
+from typing import TYPE_CHECKING, Final
+
+from hubbub.cluster.keeping import moved_row
+from hubbub.core.limits import CLUSTER_KEPT
+from hubbub.core.message import SPELLED, Message, Run
+from hubbub.core.queue import PROTOCOL
+from hubbub.core.session import Session, Subscription
+from hubbub.core.topics import QUEUE
+from hubbub.errors import UnreadableError
+
+if TYPE_CHECKING:
+    from hubbub.cluster.membership import Membership
+    from hubbub.cluster.node import Node
+
+FULL: Final = "backlog full"
+MOVED: Final = "moved to the older queue of its name at another node"
+
+log = logging.getLogger("hubbub.cluster")
+
+
+class Outlet(Session):
+    """The way into the queues of one node. What was published there has its row already."""
+
+    def __init__(self, membership: Membership, node: str) -> None:
+        broker = membership.broker
+        super().__init__(PROTOCOL, node, broker.open)
+        self.membership = membership
+        self.entrance = Subscription(self, QUEUE, 2, (SPELLED, SPELLED, SPELLED), literal=True)
+
+    def deliver(self, run: Run, subscription: Subscription) -> None:
+        node = self._node()
+        for index in range(run.count):
+            self._keep(node, run.first + index, max(run.qos, 1))
+        node.relieve()
+
+    def keep(self, message: Message, name: str) -> None:
+        """A message that was in a queue here."""
+        moved = copy(message)
+        moved.topic, moved.retain = name, False
+        run = self.membership.crossing.read_back(moved)
+        seq = self.membership.broker.log.append_run(run, 0)
+        self._keep(self._node(), seq, max(message.qos, 1))
+
+    def _node(self) -> Node:
+        node = self.membership.known(self.client)
+        node.keep()
+        return node
+
+    def _keep(self, node: Node, seq: int, qos: int) -> None:
+        broker = self.membership.broker
+        if node.unacknowledged() >= CLUSTER_KEPT:
+            broker.metrics.drop(FULL)
+        else:
+            broker.change(moved_row(node.client, seq, qos, ""))
+
+
+class Outlets:
+    """Those of a node of a cluster, by the name of the other node."""
+
+    def __init__(self, membership: Membership) -> None:
+        self.membership = membership
+        self._by_node: dict[str, Outlet] = {}
+
+    def to(self, node: str) -> Outlet:
+        outlet = self._by_node.get(node)
+        if outlet is None:
+            outlet = self._by_node[node] = Outlet(self.membership, node)
+        return outlet
+
+    def give_up(self, client: str, home: str) -> None:
+        """The older queue of that name is at another node: this one goes behind it."""
+        broker, outlet = self.membership.broker, self.to(home)
+        name = client.removeprefix(QUEUE)
+        if name not in broker.state.queues:
+            return
+        try:
+            count = broker.queues.move(name, lambda message: outlet.keep(message, client))
+        except UnreadableError:
+            broker.again((self, client), lambda: self.give_up(client, home))
+            return
+        broker.metrics.drop(MOVED, count)
+        log.warning("%s began earlier at node %r: the %d messages of the one here go behind those",
+                    client, home, count)  # fmt: skip
+        self.membership.known(home).relieve()

@@ -1,0 +1,263 @@
+"""Requests about queues that are at home at another node of the cluster.
+
+    request ── whose queue? ── of this node ────────> as on one node
+                     |
+                     +── Errand ══ login, request ══> its home: a connection like any other there
+                            `═════ the answer ══════<
+
+A queue has one home (`core.homes`), and there everything happens that is asked of it anywhere: by
+the code that does it on one node, with that node's rights, ids, leases and long polls. The client's
+token is logged in there as long as its connection is here: when that goes, what it held goes back.
+What was asked by way of another node is never sent on to a third. No I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from hubbub.core.broker import Broker
+from hubbub.core.gate import Opening
+from hubbub.core.homes import Home, Way
+from hubbub.core.limits import CLUSTER_ANSWER_SECONDS
+from hubbub.core.link import Link
+from hubbub.core.log import MEMORY
+from hubbub.core.topics import QUEUE
+from hubbub.protocols.switch import codec
+from hubbub.protocols.switch.codec import Call, Refused, Wanted
+from hubbub.protocols.switch.connection import SwitchConnection
+from hubbub.protocols.switch.operations import Shared, refused
+from hubbub.protocols.switch.session import SwitchSession, Visitor
+from hubbub.protocols.switch.wait import Wait, Wakeups
+from hubbub.wire.http import Request
+
+# What names the queue that it is about first.
+NAMING: Final = frozenset(
+    ("persistent", "transient", "create_named", "configure", "destroy", "request", "send", "ack",
+     "bind", "unbind")
+)  # fmt: skip
+OLD: Final = "Clients of the first message-switch read a queue at its own node only, which is {}."
+
+_LENGTH: Final = re.compile(rb"\r\ncontent-length: (\d+)\r\n")
+_STATUS: Final = slice(9, 12)  # HTTP/1.1 200
+
+
+class Forwarded(Wait):
+    """A request that its home has. `polls`: what it answers if there is nothing in time."""
+
+    def __init__(
+        self, wakeups: Wakeups, errand: Errand, deadline: float, polls: bytes = b""
+    ) -> None:
+        super().__init__(wakeups, deadline)
+        self.level = MEMORY  # what it promises its home has
+        self._errand = errand
+        self._polls = polls
+        self._body: bytes | None = None
+
+    def said(self, status: int, body: bytes) -> None:
+        self.status, self._body = status, body
+        self.wake()
+
+    def answer(self) -> bytes | None:
+        return self._body
+
+    def empty(self) -> bytes:
+        if self._polls:
+            return self._polls
+        self.status = 503
+        return b"node %b does not answer" % self._errand.home.node.encode()
+
+    def end(self) -> None:
+        """Whoever does not wait any more gets nothing: what the home has for it, it keeps."""
+        if self._body is None:
+            self._errand.end("nobody waits for the answer")
+
+
+class Errand:
+    """A connection to the home of some queues, for one of a client's here: one request at a time.
+
+    It is the transport of its link, which takes what the home answers.
+    """
+
+    def __init__(self, owner: NodeConnection, home: Home, session: Visitor) -> None:
+        self.owner = owner
+        self.home = home
+        self.over = False
+        self._wait: Forwarded | None = None
+        self._came = bytearray()
+        self._entering = isinstance(session, SwitchSession)
+        said = _login(session) if isinstance(session, SwitchSession) else b""
+        link = Link(owner.broker.outgoing, self)
+        homes, admission = owner.broker.homes, session.admission
+        self.way: Way = homes.relay(home, link, admission, said, b"", self._lost)
+
+    def ask(self, wait: Forwarded, request: bytes) -> None:
+        self._wait = wait
+        self.way.feed(request)
+
+    def end(self, reason: str) -> None:
+        if not self.over:
+            self._over()
+            self.way.lost(reason)
+
+    def _over(self) -> None:
+        self.over = True
+        self.owner.forget(self)
+
+    def _lost(self, reason: str) -> None:
+        """The home is gone, or ended it."""
+        if not self.over:
+            self._over()
+            self._answered(503, f"The queue's node {self.home.node!r} is lost: {reason}".encode())
+
+    def _answered(self, status: int, body: bytes) -> None:
+        wait, self._wait = self._wait, None
+        if wait is not None:
+            wait.said(status, body)
+
+    # What the home says: the transport of its link
+
+    def write(self, data: bytes) -> None:
+        self._came += data
+        while not self.over and (answer := _taken(self._came)) is not None:
+            if not self._entering:
+                self._answered(*answer)
+            elif answer[0] == 200:
+                self._entering = False
+            else:
+                self._answered(*answer)
+                self.end("not let in")
+
+    def writelines(self, data: list[bytes]) -> None:
+        self.write(b"".join(data))
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        self._lost("the connection is over")
+
+    abort = close
+
+
+class NodeConnection(SwitchConnection):
+    """One of a hub that is a node of a cluster. `errands`: by the node where they lead."""
+
+    def __init__(
+        self, broker: Broker, link: Link, opening: Opening, shared: Shared, message_bytes: int
+    ) -> None:
+        super().__init__(broker, link, opening, shared, message_bytes)
+        self.errands: dict[str, Errand] = {}
+
+    def _answer(self, call: Call, request: Request, session: Visitor) -> None:
+        try:
+            wanted = _wanted(call, request)
+            home = self._home_of_all(wanted) if wanted is not None else self._home(call, session)
+            if home is not None and home.lacks:
+                raise Refused(503, home.lacks)
+            if home is not None and call.route.operation == "subscribe":
+                raise Refused(503, OLD.format(home.node))
+        except Refused as refusal:
+            self._finish(refused(refusal))
+            return
+        if home is None:
+            super()._answer(call, request, session)
+        else:
+            self._send_on(home, request, session, wanted)
+
+    def _home(self, call: Call, session: Visitor) -> Home | None:
+        """The other node that has to do it, if there is one."""
+        operation, arguments = call.route.operation, call.arguments
+        queues = self.broker.queues
+        if operation == "response":  # where the request waits it is known who may answer it
+            origin = arguments[1]
+            here = origin in self.broker.state.queues
+            return None if here else queues.home_of(origin) or queues.home_of(arguments[0])
+        if operation == "publish" and arguments[0].startswith(QUEUE):
+            return queues.home_of(arguments[0][len(QUEUE) :])
+        if operation == "send" and _answers(call, session):
+            return None
+        if operation in NAMING or operation == "subscribe":
+            return queues.home_of(arguments[0])
+        return None
+
+    def _home_of_all(self, wanted: Wanted) -> Home | None:
+        """The node of the queues that a transfer reads."""
+        homes = [home for name in wanted.queues if (home := self.broker.queues.home_of(name))]
+        here = any(name in self.broker.state.queues for name in wanted.queues)
+        if not homes:
+            return None
+        if here or len({home.node for home in homes}) > 1:
+            raise Refused(503, "The queues of one transfer are at home at several nodes.")
+        return homes[0]
+
+    def _send_on(
+        self, home: Home, request: Request, session: Visitor, wanted: Wanted | None
+    ) -> None:
+        errand = self.errands.get(home.node) if isinstance(session, SwitchSession) else None
+        if errand is None:
+            errand = Errand(self, home, session)
+            if isinstance(session, SwitchSession):
+                self.errands[home.node] = errand
+        now = self.broker.clock.now()
+        polls = codec.transferred((), wanted.cursor) if wanted is not None else b""
+        deadline = now + CLUSTER_ANSWER_SECONDS + (wanted.timeout if wanted is not None else 0)
+        wakeups = self.shared.trace.wakeups
+        wait = Forwarded(wakeups, errand, deadline, polls)
+        errand.ask(wait, _spelled(request))
+        self._wait_for(wait, now)
+
+    def forget(self, errand: Errand) -> None:
+        if self.errands.get(errand.home.node) is errand:
+            del self.errands[errand.home.node]
+
+    def waiting(self) -> int:
+        return super().waiting() + sum(one.way.waiting() for one in self.errands.values())
+
+    def lost(self, reason: str) -> None:
+        super().lost(reason)
+        for errand in list(self.errands.values()):
+            errand.end(reason)
+
+
+def _wanted(call: Call, request: Request) -> Wanted | None:
+    """What a transfer asks for; of dialect A's nothing is known, and queues here are meant."""
+    if call.route.operation != "transfer":
+        return None
+    return codec.wanted_of(request.body)
+
+
+def _answers(call: Call, session: Visitor) -> bool:
+    """Whether a message of dialect A answers a request that its sender got here."""
+    name, correlation = call.arguments[0], codec.integer(call.arguments[1])
+    known = isinstance(session, SwitchSession) and (name, correlation) in session.asked
+    return known and len(call.arguments) == 2
+
+
+def _login(session: SwitchSession) -> bytes:
+    target = codec.target("login", session.client)
+    grace = f"?grace={session.grace!r}" if session.grace else ""
+    return f"GET {target}{grace} HTTP/1.1\r\n\r\n".encode()
+
+
+def _spelled(request: Request) -> bytes:
+    kind = request.headers.get("content-type", "")
+    said = f"content-type: {kind}\r\n".encode("latin-1") if kind else b""
+    query = b"?" + request.query if request.query else b""
+    method = b"POST" if request.method == "POST" else b"GET"
+    head = b"%b %b%b HTTP/1.1\r\n%bcontent-length: %d\r\n\r\n"
+    return head % (method, request.path, query, said, len(request.body)) + request.body
+
+
+def _taken(came: bytearray) -> tuple[int, bytes] | None:
+    """The next answer, if it is there whole, as one of our own hubs writes it."""
+    end = came.find(b"\r\n\r\n")
+    if end < 0:
+        return None
+    size = _LENGTH.search(came, 0, end + 4)
+    whole = end + 4 + (int(size[1]) if size is not None else 0)
+    if len(came) < whole:
+        return None
+    answer = int(came[_STATUS]), bytes(came[end + 4 : whole])
+    del came[:whole]
+    return answer

@@ -1,0 +1,235 @@
+"""A queue has one home and is reached from every node: real hubs and clients of one process.
+
+What the failure table of docs/design/cluster.md says of queues is tested here; over NATS, with hubs
+that are killed, in `test_nats_queues`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from hubbub import Hub
+from hubbub.cluster.membership import Membership
+from tests.clients import http, mqtt, smq
+from tests.cluster.test_two_hubs import Pair, until
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[Pair]:
+    async with AsyncExitStack() as stack:
+        yield Pair(stack)
+
+
+def member(hub: Hub) -> Membership:
+    assert hub.node.membership is not None
+    return hub.node.membership
+
+
+def knows(hub: Hub, name: str, node: str = "a") -> Callable[[], bool]:
+    """Whether a hub has heard that this node is a queue's home."""
+    return lambda: member(hub).directory.home("queue", f"$queue/{name}") == node
+
+
+def names(hub: Hub) -> list[str]:
+    return sorted(hub.node.broker.state.queues)
+
+
+class Switch:
+    """A client of message-switch, of one connection."""
+
+    def __init__(self, web: httpx.AsyncClient) -> None:
+        self.web = web
+        self.cursor: dict[tuple[str, ...], str] = {}
+
+    async def get(self, path: str) -> str:
+        answer = await self.web.get(path)
+        assert answer.status_code == 200, (path, answer.status_code, answer.text)
+        return answer.text
+
+    async def post(self, path: str, body: bytes) -> Any:
+        answer = await self.web.post(path, content=body)
+        assert answer.status_code == 200, (path, answer.status_code, answer.text)
+        return answer.text
+
+    async def send(self, queue: str, body: bytes, reply_to: str = "replies") -> Any:
+        return json.loads(await self.post(f"/request/{queue}/{reply_to}", body))
+
+    async def take(self, *queues: str, timeout: float = 0, most: int = 0) -> list[Any]:
+        """Oldest first: (queue, id), payload."""
+        asked: dict[str, Any] = {"timeout": timeout, "queues": queues}
+        if queues in self.cursor:
+            asked["from"] = self.cursor[queues]
+        if most:
+            asked["max"] = most
+        said = json.loads(await self.post("/transfer", json.dumps(asked).encode()))
+        self.cursor[queues] = said["next"]
+        return [(tuple(one), message["payload"]) for one, message in reversed(said["messages"])]
+
+
+@asynccontextmanager
+async def switch(hub: Hub, token: str = "worker") -> AsyncIterator[Switch]:
+    async with http(hub) as web:
+        client = Switch(web)
+        await client.get(f"/login/{token}")
+        yield client
+
+
+async def test_a_queue_of_another_node_is_used_as_if_it_were_here(pair: Pair) -> None:
+    a, b = await pair.both()
+    async with switch(a, "one") as one, switch(b, "two") as two:
+        assert await one.get("/persistent/jobs") == "jobs"
+        await until(knows(b, "jobs"))
+        assert await two.get("/persistent/jobs") == "jobs"
+        assert await one.send("jobs", b"first") == [["jobs", 0]]
+        assert await two.send("jobs", b"second") == [["jobs", 1]]
+        assert await two.take("jobs") == [(("jobs", 0), "first"), (("jobs", 1), "second")]
+        assert await two.get("/ack/jobs/0?tell=1") == "1"
+        assert await one.take("jobs") == [(("jobs", 1), "second")]
+        assert await one.get("/ack/jobs/0?tell=1") == "0"
+        assert names(a) == ["jobs"] and names(b) == []
+        assert await two.get("/destroy/jobs?tell=1") == "1"
+        await until(lambda: names(a) == [])
+        assert await one.send("jobs", b"third") == []
+
+
+async def test_a_long_poll_at_one_node_is_answered_by_a_message_at_another(pair: Pair) -> None:
+    a, b = await pair.both()
+    async with switch(a, "one") as one, switch(b, "two") as two:
+        await one.get("/persistent/jobs")
+        await until(knows(b, "jobs"))
+        waits = asyncio.create_task(two.take("jobs", timeout=20))
+        await until(lambda: a.node.broker.state.queues["jobs"].readers)
+        await one.send("jobs", b"now")
+        assert await waits == [(("jobs", 0), "now")]
+
+
+async def test_mqtt_and_smq_publishes_at_another_node_end_in_the_queue(pair: Pair) -> None:
+    a, b = await pair.both()
+    async with switch(a, "one") as one, mqtt(b) as panel, smq(b) as device:
+        await one.get("/persistent/jobs")
+        await until(knows(b, "jobs"))
+        for number in range(5):
+            panel.paho.publish("$queue/jobs", b"%d" % number, number % 3)
+        tid = await device.create("$queue/jobs")
+        await device.publish(tid, b"smq")
+        b.publish(b"program", "$queue/jobs")
+        queue = a.node.broker.state.queues["jobs"]
+        await until(lambda: queue.next == 7)
+        one.cursor.clear()
+        said = [said for _, said in await one.take("jobs")]
+        assert sorted(said) == [*"01234", "program", "smq"] and said.index("0") < said.index("4")
+        assert names(b) == []
+
+
+async def test_each_message_goes_to_one_of_the_consumers_at_two_nodes(pair: Pair) -> None:
+    a, b = await pair.both()
+    count = 60
+    async with switch(a, "one") as one, switch(b, "two") as two, switch(b, "three") as three:
+        await one.post("/create/jobs", b'{"lease": 30}')
+        await until(knows(b, "jobs"))
+        got: list[str] = []
+
+        async def consume(client: Switch) -> int:
+            mine = 0
+            while len(got) < count:
+                for (_, number), payload in await client.take("jobs", timeout=0.3, most=3):
+                    got.append(payload)
+                    mine += 1
+                    await client.get(f"/ack/jobs/{number}")
+            return mine
+
+        tasks = [asyncio.create_task(consume(one)) for one in (one, two, three)]
+        async with switch(b, "sender") as sender:
+            for number in range(count):
+                await sender.send("jobs", b"%d" % number)
+        took = await asyncio.gather(*tasks)
+        assert sorted(map(int, got)) == list(range(count)) and all(took)
+        assert not a.node.broker.state.queues["jobs"].messages
+
+
+async def test_who_goes_while_its_transfer_waits_at_the_home_gets_nothing(pair: Pair) -> None:
+    a, b = await pair.both()
+    async with switch(a, "one") as one:
+        await one.post("/create/jobs", b'{"lease": 60}')
+        await until(knows(b, "jobs"))
+        queue = a.node.broker.state.queues["jobs"]
+        async with switch(b, "two") as two:
+            await one.send("jobs", b"held")
+            assert await two.take("jobs") == [(("jobs", 0), "held")]
+            waits = asyncio.create_task(two.take("jobs", timeout=20))
+            await until(lambda: queue.readers)
+            waits.cancel()
+        # What it held is given back, and what comes now is for who is there.
+        await until(lambda: not queue.readers and not queue.leased)
+        await one.send("jobs", b"next")
+        assert await one.take("jobs", most=2) == [(("jobs", 0), "held"), (("jobs", 1), "next")]
+
+
+async def test_a_service_at_one_node_answers_who_asks_at_another(pair: Pair) -> None:
+    """The queue at a, its service at b, who asks at c: the answer finds its queue there."""
+    a, b = await pair.both()
+    c = await pair.hub("c")
+    async with switch(a, "one") as one, switch(b, "service") as service, switch(c, "asks") as asks:
+        await one.get("/persistent/jobs")
+        await asks.get("/transient/asks")
+        await until(lambda: knows(b, "jobs")() and knows(c, "jobs")() and knows(a, "asks", "c")())
+        assert await asks.send("jobs", b"2+2", "asks") == [["jobs", 0]]
+        assert await service.take("jobs", timeout=5) == [(("jobs", 0), "2+2")]
+        assert await service.post("/response/asks/jobs/0", b"4") == '[["asks",0]]'
+        await service.get("/ack/jobs/0")
+        body = json.dumps({"timeout": 5, "queues": ["asks"]}).encode()
+        ((identity, said),) = json.loads(await asks.post("/transfer", body))["messages"]
+        assert said == {"payload": "4", "kind": ["Response", ["jobs", 0]]}
+        # The caller's queue goes with it, also when it was used from elsewhere.
+    await until(lambda: names(c) == [] and not knows(a, "asks", "c")())
+
+
+async def test_while_the_home_is_away_it_is_said_so(pair: Pair) -> None:
+    a, b = await pair.both()
+    async with switch(a, "one") as one, switch(b, "two") as two:
+        await one.get("/persistent/jobs")
+        await until(knows(b, "jobs"))
+        body = json.dumps({"timeout": 60, "queues": ["jobs"]}).encode()
+        waits = asyncio.create_task(two.web.post("/transfer", content=body))
+        await until(lambda: a.node.broker.state.queues["jobs"].readers)
+        member(b)._forget(member(b).nodes["a"], "silent for 5 s")
+        answer = await waits
+        assert answer.status_code == 503 and "'a'" in answer.text
+        pair.seats["a"].up = False
+        again = await two.web.post("/request/jobs/replies", content=b"x")
+        assert again.status_code == 503
+        assert "at node 'a', which cannot be reached since 20" in again.text
+
+
+async def test_of_two_queues_of_one_name_the_older_one_stays(pair: Pair) -> None:
+    a = await pair.hub("a")
+    async with switch(a, "one") as one:
+        await one.get("/persistent/jobs")
+        await one.send("jobs", b"a0")
+        a.node.membership.engine.up = False  # type: ignore[union-attr]
+        b = await pair.hub("b")
+        async with switch(b, "two") as two:
+            await two.get("/persistent/jobs")
+            for number in range(3):
+                await two.send("jobs", b"b%d" % number)
+            assert await two.take("jobs") != []
+            assert names(b) == ["jobs"]
+            a.node.membership.engine.up = True  # type: ignore[union-attr]
+            await until(lambda: names(b) == [])
+            queue = a.node.broker.state.queues["jobs"]
+            await until(lambda: queue.next == 4)
+            found = [said for _, said in await one.take("jobs")]
+            assert found == ["a0", "b0", "b1", "b2"]
+            moved = "moved to the older queue of its name at another node"
+            assert b.node.broker.metrics.dropped[moved] == 3
+            # Its ids are those of other messages now: who has read it begins anew.
+            with pytest.raises(AssertionError):
+                await two.get("/ack/jobs/0")
+        assert list(queue.messages) == [0, 1, 2, 3]
