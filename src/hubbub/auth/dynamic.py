@@ -7,7 +7,8 @@
 The file has the format of mosquitto's plugin, and either program goes on with what the other wrote.
 `Dynamic` keeps it, and is for a gate both the passwords and the permissions of a listener;
 `dynamic_commands` changes it. Passwords are kept as PBKDF2-SHA-512, which is what the format has.
-Clients are let in by name, so two with equal roles have rights of their own.
+Clients are let in by name, so two with equal roles have rights of their own. In a cluster the file
+also has when each thing was changed (`entries`), of which mosquitto knows nothing.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import base64
 import json
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import pbkdf2_hmac
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from hubbub.auth.acl import AclRights, Subject, covers, overlap
+from hubbub.auth.entries import Entries, Told
 from hubbub.auth.passwords import Account, Passwords, write_whole
 from hubbub.core.rights import ADMIN, ALL, READ, RECEIVE, SOME, VERBS, WRITE
 from hubbub.core.topics import CLIENT, matches
@@ -91,6 +93,7 @@ class Client:
 
 
 UNSAID: Final = -1
+STAMPS: Final = "hubbubEntries"  # in the file: when what was changed
 
 
 def ordered(priorities: dict[str, int]) -> list[str]:
@@ -135,7 +138,7 @@ class Book:
 def read_book(text: str, place: str) -> Book:
     """SettingError if it is not of this format."""
     try:
-        return _book(json.loads(text))
+        return book_of(json.loads(text))
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise SettingError(
             f"{place} is no dynamic-security.json ({type(error).__name__}: {error}); "
@@ -143,7 +146,7 @@ def read_book(text: str, place: str) -> Book:
         ) from None
 
 
-def _book(tree: dict[str, Any]) -> Book:
+def book_of(tree: dict[str, Any]) -> Book:
     book = Book()
     book.defaults.update({name: bool(tree["defaultACLAccess"][name]) for name in DEFAULTS
                           if name in tree.get("defaultACLAccess", {})})  # fmt: skip
@@ -240,12 +243,13 @@ def said_group(group: Group) -> dict[str, Any]:
             "clients": members}  # fmt: skip
 
 
-def said(book: Book) -> str:
+def said(book: Book, entries: Entries | None = None) -> str:
     """The text of the file."""
-    return json.dumps(_tree(book), indent=1) + "\n"
+    beside = {STAMPS: entries.saved()} if entries is not None else {}
+    return json.dumps({**tree_of(book), **beside}, indent=1) + "\n"
 
 
-def _tree(book: Book) -> dict[str, Any]:
+def tree_of(book: Book) -> dict[str, Any]:
     clients = [{**said_client(one), **_proof(one)} for one in book.clients.values()]
     return {
         "defaultACLAccess": book.defaults,
@@ -346,22 +350,82 @@ def _hash(client: Client) -> str:
 
 
 class Dynamic:
-    """The file, and the rights of whom it names. SettingError if it cannot be read."""
+    """The file, and the rights of whom it names. SettingError if it cannot be read.
+
+    `told` is called with what was changed here, if other nodes are to hear of it.
+    """
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self._given: weakref.WeakValueDictionary[str, RoleRights] = weakref.WeakValueDictionary()
-        self.book = read_book(self._text(), str(file))
+        self.entries: Entries | None = None
+        self.told: Callable[[list[Told]], None] = lambda told: None
+        self._stamp: Callable[[], int] = lambda: 0
+        self._node = ""
+        self.book = self._read()
         self.passwords = _Accounts(self)
+
+    def share(self, node: str, stamp: Callable[[], int]) -> None:
+        """This is a node of a cluster: what is changed is remembered with its time."""
+        self._node, self._stamp = node, stamp
+        self.entries = self.entries or Entries()
+        if not self.entries.known:
+            self.entries.begin(tree_of(self.book))
+        self._note()
 
     def read(self) -> None:
         """The file was changed by somebody else; SettingError leaves what it said before."""
-        self.book = read_book(self._text(), str(self.file))
+        self.book = self._read()
+        news = self._note()
+        if news:  # somebody edited it: others hear of it, and the next start knows when
+            write_whole(self.file, said(self.book, self.entries))
+            self.told(news)
         self.hold()
 
     def save(self) -> None:
         """Whole or not at all; SettingError if it cannot be written."""
-        write_whole(self.file, said(self.book))
+        news = self._note()
+        write_whole(self.file, said(self.book, self.entries))
+        if news:
+            self.told(news)
+
+    def learn(self, told: Iterable[Told]) -> bool:
+        """What was changed elsewhere; False if it is known. SettingError if it is no permission, or
+        cannot be written: it holds all the same, until the next start.
+        """
+        assert self.entries is not None
+        fresh = Entries()
+        fresh.known = dict(self.entries.known)
+        try:
+            if not fresh.merge(told):
+                return False
+            book = book_of(fresh.tree())
+        except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
+            raise SettingError(f"no permissions: {type(error).__name__}: {error}"[:200]) from None
+        self.entries, self.book = fresh, book
+        self.hold()
+        write_whole(self.file, said(self.book, self.entries))
+        return True
+
+    def _note(self) -> list[Told]:
+        if self.entries is None:
+            return []
+        return self.entries.note(tree_of(self.book), self._stamp(), self._node)
+
+    def _read(self) -> Book:
+        """With the entries, if the file has some. mosquitto's program leaves them out: those that
+        are known stay.
+        """
+        text = self._text()
+        book = read_book(text, str(self.file))
+        saved = json.loads(text).get(STAMPS)
+        if saved is not None:
+            self.entries = Entries()
+            try:
+                self.entries.recall(saved, tree_of(book))
+            except (ValueError, TypeError) as error:
+                raise SettingError(f"{self.file}: {STAMPS} is damaged: {error}") from None
+        return book
 
     def hold(self) -> None:
         """What the book says now holds, for who is here too."""

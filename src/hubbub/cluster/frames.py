@@ -22,7 +22,7 @@ from msgspec import Meta, Struct
 from hubbub.core.limits import CLUSTER_FRAME_BYTES
 
 MAGIC: Final = b"HBC"
-VERSION: Final = 3
+VERSION: Final = 4
 _HEAD: Final = struct.Struct(">3sBI")
 _ORIGIN: Final = struct.Struct(">QQQB")
 _LENGTH: Final = struct.Struct(">I")
@@ -267,9 +267,17 @@ class Heir(Struct, array_like=True, tag=22):
     took: Time
 
 
+class Permits(Struct, array_like=True, tag=40):
+    """What of the permissions that are managed while hubs run was changed, when and where: entries
+    of `hubbub.auth.entries`, key, stamp, node and value. All there are, with all else that holds.
+    """
+
+    entries: list[tuple[tuple[str, ...], Time, str, str]]
+
+
 Record = (
     Beat | Wants | Leaves | Came | Left | Whole | Ask | Said | Part | Shut | Bye | Watch | Count
-    | Kept | Taken | Lasts | Over | Anew | Way | Carried | Room | Closed | Heir
+    | Kept | Taken | Lasts | Over | Anew | Way | Carried | Room | Closed | Heir | Permits
 )  # fmt: skip
 
 _encode: Final = msgspec.msgpack.Encoder().encode

@@ -53,7 +53,8 @@ log = logging.getLogger("hubbub.cluster")
 class Membership(Hooks):
     """This node of a cluster. `excluded`: why it takes no part any more, "" as long as it does.
 
-    `shut` is called when another node ends all connections of the cluster. `counts_all`: who
+    `shut` is called when another node ends all connections of the cluster. `permits` says all that
+    is managed of permissions here, `permitted` gets what was elsewhere. `counts_all`: who
     observes a topic is told how many it reaches on all nodes, not only here. `keep`: for how many
     seconds messages wait for a node that is `away`. `deposed`: another one
     has stopped this node's stream, and is not yet its heir: what is kept for this one is for that.
@@ -86,6 +87,8 @@ class Membership(Hooks):
         self.number = broker.address()
         self.crossing = Crossing(broker, self.number)
         self.shut: Callable[[str | None], None] = lambda text: None
+        self.permits: Callable[[], frames.Permits | None] = lambda: None
+        self.permitted: Callable[[str, frames.Permits], None] = lambda node, permits: None
         self.counts_all = counts_all
         self.inner = Hooks()
         self.messages_in = self.messages_out = self.frames_lost = 0
@@ -371,6 +374,13 @@ class Membership(Hooks):
         watches = list(map(name_to_wire, self.broker.observers.names)) if self.counts_all else []
         lasts = self.directory.all_here()
         node.tell(frames.Whole(answers, self.number, wants, here, watches, lasts))
+        permits = self.permits()
+        if permits is not None:
+            node.tell(permits)
+
+    def permit(self, permits: frames.Permits) -> None:
+        """Permissions were changed here."""
+        self._tell_all(permits)
 
     def _forget(self, node: Node, why: str) -> None:
         """It is gone: its filters, and each of its clients once."""
@@ -638,4 +648,5 @@ _TAKES: Final[dict[type, Callable[[Membership, Node, Any], None]]] = {
     frames.Room: lambda here, node, one: here.relays.room(node, one),
     frames.Closed: lambda here, node, one: here.relays.closed(node, one),
     frames.Heir: heritage.inherits,
+    frames.Permits: lambda here, node, one: here.permitted(node.client, one),
 }

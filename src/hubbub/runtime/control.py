@@ -3,7 +3,8 @@
 The broker hands over what somebody published who may write there, before anything is recorded: the
 commands have passwords in them. The answer goes to the subscriptions of that client only. Each
 change is on the disk before it is answered, is a line of the log, and holds at once for who is
-connected. The node makes one where there is a `dynamic_security` file.
+connected. The node makes one where there is a `dynamic_security` file. In a cluster it tells the
+other nodes, and does what they tell.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from typing import Any, Final
 
 from hubbub.auth import dynamic_commands
 from hubbub.auth.dynamic import Dynamic
+from hubbub.auth.entries import Entry, Told
+from hubbub.cluster.frames import Permits
+from hubbub.cluster.membership import Membership
 from hubbub.core.broker import Broker
 from hubbub.core.message import Message, Run, run_of
 from hubbub.core.session import Session
@@ -34,6 +38,26 @@ class Control:
         self._dynamic = dynamic
         self._changed = changed
         broker.controls[TOPIC] = self.take
+
+    def share(self, membership: Membership) -> None:
+        """With all nodes that have such a file."""
+        dynamic = self._dynamic
+        dynamic.share(membership.name, self._broker.clock.stamp)
+        dynamic.told = lambda told: membership.permit(_permits(told))
+        membership.permits = lambda: _permits(dynamic.entries.whole()) if dynamic.entries else None
+        membership.permitted = self._learn
+
+    def _learn(self, node: str, permits: Permits) -> None:
+        told = [Told(one[0], Entry(*one[1:])) for one in permits.entries]
+        why = ""
+        try:
+            if not self._dynamic.learn(told):
+                return
+        except SettingError as error:
+            why = str(error)
+            log.error("permissions that node %r told: %s", node, why)
+        self._broker.audit.managed(self._broker.itself, "permissions as changed at", node, why)
+        self._changed()
 
     def take(self, run: Run) -> None:
         """Do what these messages ask for, one after the other."""
@@ -77,3 +101,7 @@ class Control:
         for subscription in route.subscriptions:
             if subscription.session is asks:
                 subscription.session.deliver(run, subscription)
+
+
+def _permits(told: list[Told]) -> Permits:
+    return Permits([(key, *entry) for key, entry in told])

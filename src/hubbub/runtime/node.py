@@ -279,14 +279,16 @@ class Node:
         self.rates = Rates(self.clock, broker.metrics)
         self.arrivals = Arrivals(self.clock, broker.metrics)
         self.gates = Gates(broker.open, settings.dynamic_security)
-        if self.gates.dynamic is not None:
-            Control(broker, self.gates.dynamic, self._hold_rights)
+        dynamic = self.gates.dynamic
+        control = Control(broker, dynamic, self._hold_rights) if dynamic is not None else None
         broker.gates = [self.guard(self.gates.gate(one)) for one in settings.listeners()]
         self.system = System(broker, VERSION)
         self.figures = Figures(broker, journal, self.delay)
         self.protocols = registry.load(broker)
         self.membership = cluster.member(broker, settings, self.engine, VERSION)
         if self.membership is not None:
+            if control is not None:
+                control.share(self.membership)
             relays = self.membership.relays
             relays.serve(self.protocols)
             relays.weigh, relays.forget = self.waiting.weigh, self.waiting.forget
