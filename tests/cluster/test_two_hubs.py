@@ -7,6 +7,7 @@ switchboard. Over NATS the same is tested in `test_nats`.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -20,6 +21,7 @@ from hubbub.cluster.switchboard import Seat
 from hubbub.config.cluster import Cluster
 from hubbub.config.settings import Journal
 from hubbub.errors import SettingError
+from hubbub.journal.table import Table
 from tests.clients import PATIENCE, Heard, http, message, mqtt, smq
 
 LISTEN = "127.0.0.1:0"
@@ -396,3 +398,38 @@ async def test_a_large_message_crosses_in_parts(pair: Pair) -> None:
     a.publish(b"after", "big")
     assert await reader.message() == ("big", data)
     assert await reader.message() == ("big", b"after")
+
+
+# What the journals say
+
+
+async def test_a_row_says_from_which_node_a_message_came(pair: Pair, tmp_path: Path) -> None:
+    """So who reads both journals can have each message once."""
+    a = await pair.hub("a", data=str(tmp_path / "a"))
+    b = await pair.hub("b", data=str(tmp_path / "b"))
+    await until(lambda: nodes(a) and nodes(b))
+    reader, writer = await pair.enter(mqtt(b)), await pair.enter(mqtt(a, "writer"))
+    await reader.subscribe("t/#")
+    await until(knows(a, "b", "t/#", False))
+    for number in range(5):
+        writer.paho.publish("t/0", b"%d" % number)
+    await writer.publish("t/1", b"5")
+    await writer.publish("t/2", b"6", retain=True)
+    a.publish(b"7", "t/3", content_type="text/plain")
+    found = [await reader.message() for _ in range(8)]
+    assert sorted(payload for _, payload in found) == [b"%d" % number for number in range(8)]
+    await pair.stack.aclose()
+    rows = {name: published(tmp_path / name) for name in ("a", "b")}
+    assert sorted(rows["a"]) == [(b"%d" % number, "") for number in range(8)]
+    assert sorted(rows["b"]) == [(b"%d" % number, "a") for number in range(8)]
+
+
+def published(directory: Path) -> list[tuple[bytes, str]]:
+    """The messages in a journal, each with the node that its row names."""
+    journal = Table(str(directory))
+    return [
+        (row["payload"], json.loads(row["properties"] or "{}").get("node", ""))
+        for rows in journal.read(journal.first() - 1, journal.committed())
+        for row in rows.to_pylist()
+        if row["kind"] == "publish" and row["topic"].startswith("t/")
+    ]

@@ -25,7 +25,7 @@ from hubbub.cluster.keeping import CUT, FROM, HEIR, MOVED, PROTOCOL, moved_row
 from hubbub.cluster.node import Node, Phantom
 from hubbub.cluster.retained import STAMP
 from hubbub.core.broker import Broker
-from hubbub.core.message import Message, message_of, row_of, run_of
+from hubbub.core.message import Message, message_of, of_node, row_of, run_of
 from hubbub.core.queue import Queue
 from hubbub.core.route import Route
 from hubbub.core.session import Revival, SessionState, row_about
@@ -126,7 +126,8 @@ class _Adoption:
             if row is None:
                 self.missing += 1
                 return 0
-            row = row._replace(kind=PUBLISH, ref=0, number=0, retain=False)
+            said = of_node(row.properties, self.dead)
+            row = row._replace(kind=PUBLISH, ref=0, number=0, retain=False, properties=said)
             if topic is not None:
                 row = row._replace(topic=topic, retain=self.rows[seq].retain)
             self.seqs[seq] = self.broker.change(row._replace(seq=0))
@@ -224,7 +225,7 @@ class _Adoption:
         if stamp <= membership.stamps.of(topic):
             return
         message.properties = {**(message.properties or {}), STAMP: list(stamp)}
-        sender = Phantom(message.protocol, message.client, membership.rights, 0)
+        sender = Phantom(message.protocol, message.client, membership.rights, 0, self.dead)
         run = run_of(message, sender, Route(topic, 0))
         run.retain = message.retain = True
         run.first = self.broker.log.append_run(run, 0)

@@ -505,7 +505,7 @@ class Membership(Hooks):
             return
         if number in self.broker.state.topics.names:
             self._warn("number", f"the number {number} of {client!r} is a topic's here")
-        phantom = Phantom(protocol, client, self.rights, number)
+        phantom = Phantom(protocol, client, self.rights, number, node.client)
         phantom.direct = node.direct
         node.clients[number] = self.broker.phantoms[number] = phantom
         if since:

@@ -50,9 +50,12 @@ class FarRights(Rights):
 class Phantom(Session):
     """A client of another node, or the hub there: as a sender, and to be written to."""
 
-    def __init__(self, protocol: str, client: str, rights: Rights, number: int) -> None:
+    def __init__(
+        self, protocol: str, client: str, rights: Rights, number: int, node: str = ""
+    ) -> None:
         super().__init__(protocol, client, rights)
         self.far = True
+        self.node = node
         self.number = number
 
     def deliver(self, run: Run, subscription: Subscription) -> None:

@@ -104,7 +104,7 @@ def _sender(membership: Membership, node: Node, said: frames.Said) -> Session:
     phantom = node.clients.get(said.sender) if said.sender else None
     if phantom is None:  # an HTTP request, a client that is gone
         client = name_from_wire(said.client)
-        phantom = Phantom(said.protocol, client, membership.rights, said.sender)
+        phantom = Phantom(said.protocol, client, membership.rights, said.sender, node.client)
     phantom.asks_by_number = said.asks
     return phantom
 

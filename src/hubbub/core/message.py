@@ -29,6 +29,7 @@ ASIDE: Final = "aside"
 ASKED: Final = "asked"  # the property of a copy: the seq of the request that it is one of
 # The property of a retained message: the user who published it, and at which listener.
 PUBLISHER: Final = "hub-publisher"
+NODE: Final = "node"  # of a cluster, which took the message in: not the one that wrote this row
 # json.dumps and json.loads make them anew for each message, or look what bytes they were given.
 _write: Final = json.JSONEncoder(separators=(",", ":")).encode
 _read: Final = json.JSONDecoder().decode
@@ -118,6 +119,12 @@ def properties_column(properties: dict[str, object] | None) -> bytes:
     return _write(properties).encode()
 
 
+def of_node(properties: bytes, node: str) -> bytes:
+    """The column in a row of a message that another node took in, which says so: the first did."""
+    said: dict[str, object] = _read(properties.decode()) if properties else {}
+    return _write({NODE: node, **said}).encode()
+
+
 def message_of(row: Row) -> Message:
     """The message that a `publish` or `send` row carries."""
     (
@@ -146,18 +153,22 @@ def row_of(message: Message, kind: bytes = PUBLISH, ref: int = 0, number: int = 
 
 def rows_of(run: Run, ref: int) -> list[Row]:
     """The rows that record a run, numbered as the log said (`Run.recorded`)."""
-    return [
+    rows = [
         row_of(message, PUBLISH, ref, run.number)._replace(seq=message.seq, time=message.time)
         for message in run.messages()
     ]
+    if node := run.sender.node:
+        return [row._replace(properties=of_node(row.properties, node)) for row in rows]
+    return rows
 
 
 def row_of_run(run: Run, ref: int, payload: bytes) -> Row:
     """The first of them, of a run whose payloads say all else (`Encoding.payloads`)."""
+    node = run.sender.node
     values = (
         run.first, run.time, PUBLISH, run.sender.protocol.encode(), column_of(run.sender.client),
         column_of(run.route.name), b"", run.qos, run.retain, payload, b"", b"", b"", ref,
-        run.number, 0, b"",
+        run.number, 0, of_node(b"", node) if node else b"",
     )  # fmt: skip
     return tuple.__new__(Row, values)  # Row(…) itself takes twice as long
 

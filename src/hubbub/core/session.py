@@ -268,8 +268,8 @@ class Session:
     that it owes to some of them; the queue takes out what is over. `shared`: as in
     SessionState. `feeds`: retained messages that it has not got yet. `no_local`: how many of its
     subscriptions are so; if there is one, its own `routes` leave it out. `far`: it is another node
-    of a cluster, or a client there; `once`: nothing that a node sent is given to it here, because
-    who sent it has chosen among all nodes.
+    of a cluster, or a client there, and `node` that one's name where rows are to say it; `once`:
+    nothing that a node sent is given to it here, because who sent it has chosen among all nodes.
     """
 
     def __init__(self, protocol: str, client: str, rights: Rights) -> None:
@@ -290,6 +290,7 @@ class Session:
         self.direct: Subscription | None = None
         self.lasting = False
         self.far = False
+        self.node = ""
         self.once = False
         self.leases: dict[int, tuple[Queue, int]] = {}
         self.requests: dict[int, tuple[str, bytes]] = {}
