@@ -25,7 +25,9 @@ import pytest
 
 from hubbub import connect
 from hubbub.config.settings import Bridge, Journal, Limits, Listener, Settings
+from hubbub.journal import segments
 from hubbub.processes import share_of
+from hubbub.spark import options
 from tests.clients import PATIENCE, Mqtt, mqtt
 from tests.cluster.roaming import Place, Roaming
 from tests.process import ROOT, RunningHub, StartHub
@@ -130,9 +132,8 @@ async def test_clients_of_all_protocols_at_both_processes_are_those_of_one_hub(
 
 
 def status(hub: RunningHub) -> dict[str, Any]:
-    with urlopen(f"{hub.url('http')}/api/v1/status", timeout=PATIENCE) as answer:
-        found: dict[str, Any] = json.load(answer)
-        return found
+    found: dict[str, Any] = json.loads(fetch(hub, "api/v1/status"))
+    return found
 
 
 @pytest.mark.interop
@@ -271,6 +272,69 @@ def test_in_memory_there_is_no_directory(start_hub: StartHub, tmp_path: Path) ->
     hub = start_hub(*TWO, "--set", "journal.record=none")
     assert status(hub)["cluster"]["nodes"]
     assert hub.stop() == 0 and not (tmp_path / "data").exists()
+
+
+@pytest.mark.interop
+async def test_what_a_process_says_it_says_for_all_or_says_of_which(start_hub: StartHub) -> None:
+    hub = start_hub(*TWO)
+    place: Any = Place(hub.address)
+    async with AsyncExitStack() as stack:
+        for n in range(MANY):
+            await stack.enter_async_context(mqtt(place, f"panel-{n}"))
+        found = await asyncio.to_thread(status, hub)
+        assert found["process"] in ("1 of 2", "2 of 2")
+        assert [one["process"] for one in found["processes"]] == [1, 2]
+        assert sum(one["client_count"] for one in found["processes"]) == MANY
+        page = (await asyncio.to_thread(fetch, hub, "metrics")).decode()
+        clients = re.findall(r'hubbub_clients{process="(.)",protocol="mqtt"} (.*)', page)
+        assert [one for one, _ in clients] == ["1", "2"]
+        assert sum(float(count) for _, count in clients) == MANY
+        assert len(re.findall("# TYPE hubbub_clients ", page)) == 1
+        listed = json.loads(await asyncio.to_thread(fetch, hub, "api/v1/ls/clients"))
+        assert listed["process"] in ("1 of 2", "2 of 2") and 0 < listed["count"] < MANY
+        os.kill(processes(hub)[2], signal.SIGSTOP)
+        alone = await asyncio.to_thread(status_of_first, hub)
+        assert [one["up"] for one in alone["processes"]] == [True, False]
+        os.kill(processes(hub)[2], signal.SIGCONT)
+
+
+def fetch(hub: RunningHub, what: str) -> bytes:
+    with urlopen(f"{hub.url('http')}/{what}", timeout=PATIENCE) as answer:
+        found: bytes = answer.read()
+        return found
+
+
+def status_of_first(hub: RunningHub) -> dict[str, Any]:
+    """Until the kernel gives the connection to the process that answers."""
+    while True:
+        try:
+            with urlopen(f"{hub.url('http')}/api/v1/status", timeout=4) as answer:
+                found: dict[str, Any] = json.load(answer)
+                return found
+        except TimeoutError:
+            continue
+
+
+@pytest.mark.interop
+def test_web_pages_alone_are_those_of_the_first_process(
+    start_hub: StartHub, tmp_path: Path
+) -> None:
+    file = tmp_path / "hub.toml"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        pages = f"127.0.0.1:{free.getsockname()[1]}"
+    file.write_text(f'[[listener]]\naddress = "{pages}"\nprotocols = ["http"]\n')
+    start_hub(*TWO, "--config", str(file))
+    for _ in range(MANY):
+        with urlopen(f"http://{pages}/api/v1/status", timeout=PATIENCE) as answer:
+            assert json.load(answer)["process"] == "1 of 2"
+
+
+def test_spark_takes_the_directory_of_all_as_one_source(tmp_path: Path) -> None:
+    (tmp_path / segments.PROCESSES).write_text("3\n")
+    assert options._places({"path": str(tmp_path)}) == tuple(
+        f"{tmp_path}/{number}" for number in (1, 2, 3)
+    )
 
 
 # What is refused

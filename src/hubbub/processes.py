@@ -32,7 +32,7 @@ from typing import Final, NoReturn
 from msgspec.structs import replace
 
 from hubbub import hangup
-from hubbub.cluster.neighbours import Neighbours
+from hubbub.cluster.neighbours import Neighbours, node_name
 from hubbub.config.settings import Listener, Settings
 from hubbub.errors import DirectoryError, HubbubError, SettingError, UnreadableError
 from hubbub.journal.files import make_folder, write_whole
@@ -48,6 +48,7 @@ STARTS: Final = 5  # in a row that end before the process serves: it will not do
 AGAIN_SECONDS: Final = 0.2  # from its end to the next start; the more, the more often it failed
 LOOK_SECONDS: Final = 0.2  # from one look at the processes to the next, if no signal comes
 PATH_MOST: Final = 80  # bytes of the directory of sockets: a path to one may have 107
+PAGES: Final = ("http",)  # a listener of web pages alone: logins are known where they were made
 _PDEATHSIG: Final = 1  # prctl(2)
 _PASSED: Final = (signal.SIGHUP, signal.SIGUSR1)  # signals that every process gets
 _CODES: Final = {SettingError: 2, DirectoryError: 2, UnreadableError: 3}  # as of `hubbub serve`
@@ -87,15 +88,26 @@ def share_of(settings: Settings, number: int, count: int) -> Settings:
         journal = replace(journal, retain_bytes=max(1, kept // count))
     if cluster.url:
         cluster = replace(cluster, name=f"{cluster.name}-{number}")
+    listeners = settings.listener
+    if number > 1:
+        listeners = tuple(one for one in listeners if one.protocols != PAGES)
     return replace(
         settings,
         data=str(Path(settings.data) / str(number)),
         journal=journal,
         cluster=cluster,
         limits=replace(limits, waiting_bytes=max(1, limits.waiting_bytes // count)),
-        listener=tuple(_parted(one, count) for one in settings.listener),
+        listener=tuple(_parted(one, count) for one in listeners),
         bridge=settings.bridge if number == 1 else (),  # or each message would cross N times
     )
+
+
+def _nodes(settings: Settings) -> tuple[str, ...]:
+    """What the processes are called as nodes."""
+    numbers = range(1, settings.processes + 1)
+    if settings.cluster.url:
+        return tuple(share_of(settings, one, settings.processes).cluster.name for one in numbers)
+    return tuple(map(node_name, numbers))
 
 
 def _parted(listener: Listener, count: int) -> Listener:
@@ -115,21 +127,24 @@ class Ports:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._held: list[ServerSocket] = []
+        self._held: dict[str, ServerSocket] = {}
         for place in settings.listeners():
-            alone = ServerSocket(place, self._held)
+            said, beside = place.address, list(self._held.values())
+            if said in self._held:
+                raise SettingError(f"{said} is there twice: with several processes leave one out")
+            alone = ServerSocket(place, beside)
             if not alone.address.path:  # another hub's may be shared, too: taken is taken
                 alone.close()
                 place = replace(place, address=str(alone.address))
-                alone = ServerSocket(place, self._held, shared=True)
-            self._held.append(alone)
+                alone = ServerSocket(place, beside, shared=True)
+            self._held[said] = alone
 
     def binder(self) -> Callable[[Listener, Sequence[ServerSocket]], ServerSocket]:
-        """What a process binds its listeners with, which it does in their order."""
-        held = iter(self._held)
+        """What a process binds its listeners with."""
+        held = dict(self._held)
 
         def bind(place: Listener, beside: Sequence[ServerSocket]) -> ServerSocket:
-            one = next(held)
+            one = held.pop(place.address)
             if one.address.path:
                 return one.inherited()
             return ServerSocket(replace(place, address=str(one.address)), beside, shared=True)
@@ -138,7 +153,7 @@ class Ports:
 
     def close(self) -> None:
         while self._held:
-            self._held.pop().close()
+            self._held.popitem()[1].close()
 
 
 class Place:
@@ -308,7 +323,7 @@ class Parent:
             engine = None
             if not settings.cluster.url:
                 engine = Neighbours(self._place.sockets, number, count)
-            part = Part(f"{number}/{count}", engine, self._ports.binder())
+            part = Part(number, _nodes(self._settings), engine, self._ports.binder())
             serve(settings, lambda: mine(self._reload()), self._app, (), part)
             code = 0
         except HubbubError as error:

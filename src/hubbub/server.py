@@ -35,6 +35,7 @@ from hubbub.runtime.listener import Listener
 from hubbub.runtime.logs import SPAN, Repeats, log_to_stderr, tell
 from hubbub.runtime.loop import new_event_loop
 from hubbub.runtime.node import VERSION, Node
+from hubbub.runtime.siblings import Siblings
 from hubbub.runtime.systemd import notify
 from hubbub.runtime.trace import Trace
 from hubbub.web.app import Application
@@ -50,13 +51,18 @@ _FIXED = (
 
 
 class Part(NamedTuple):
-    """What one of several processes is given: its `name` in the log, how it reaches the others,
-    how it binds what all of them are bound to.
+    """What one of several processes is given: its `number`, from 1; what all of them are called as
+    `nodes`; how it reaches the others, how it binds what all of them are bound to.
     """
 
-    name: str
+    number: int
+    nodes: tuple[str, ...]
     engine: Engine | None
     bind: Callable[[Place, Sequence[ServerSocket]], ServerSocket]
+
+    def name(self) -> str:
+        """In the log."""
+        return f"{self.number}/{len(self.nodes)}"
 
 
 def run(
@@ -72,7 +78,7 @@ def run(
     first: what reading the settings had to say. `part`: this is one process of several.
     """
     repeats = log_to_stderr(
-        settings.log.level, settings.log.format, part.name if part is not None else ""
+        settings.log.level, settings.log.format, part.name() if part is not None else ""
     )
     tell(notes)
     for talkative in ("asyncio", "uvicorn"):  # an application's start-up is three lines otherwise
@@ -93,13 +99,15 @@ async def _serve(
     node = hub.node
     if part is not None:
         node.bind = part.bind
-    node.web = Application(node, Mounted(load(app), hub) if app else None)
+    web = node.web = Application(node, Mounted(load(app), hub) if app else None)
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     if not await _started(hub, stopped):
         return
+    if part is not None and node.membership is not None:
+        node.siblings = Siblings(node.membership, part.number, part.nodes, web.said())
     node.broker.stop = stopped.set
     gc.collect()
     gc.freeze()  # what is here now stays; nobody need look at it again

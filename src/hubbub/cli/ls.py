@@ -60,7 +60,9 @@ def ls(
             table.add_row(*(_cell(name, row[name]) for name in names))
         Console(markup=False, width=None if sys.stdout.isatty() else WIDE).print(table)
     first = min(offset + 1, answer["count"])
-    print(f"{first:,} to {offset + len(rows):,} of {answer['count']:,}" if rows else "none")
+    part = f" (process {_cell('', answer['process'])})" if "process" in answer else ""
+    told = f"{first:,} to {offset + len(rows):,} of {answer['count']:,}" if rows else "none"
+    print(told + part)
 
 
 def _shown(row: dict[str, Any], marked: bool) -> dict[str, Any]:

@@ -275,9 +275,22 @@ class Permits(Struct, array_like=True, tag=40):
     entries: list[tuple[tuple[str, ...], Time, str, str]]
 
 
+class Question(Struct, array_like=True, tag=41):
+    """One of the processes of a hub asks another one what it is doing."""
+
+    number: int
+    what: str
+
+
+class Answer(Struct, array_like=True, tag=42):
+    number: int
+    data: bytes
+
+
 Record = (
     Beat | Wants | Leaves | Came | Left | Whole | Ask | Said | Part | Shut | Bye | Watch | Count
     | Kept | Taken | Lasts | Over | Anew | Way | Carried | Room | Closed | Heir | Permits
+    | Question | Answer
 )  # fmt: skip
 
 _encode: Final = msgspec.msgpack.Encoder().encode

@@ -86,6 +86,8 @@ class Membership(Hooks):
         self.stamps = Stamps(broker, self.name)
         self.number = broker.address()
         self.crossing = Crossing(broker, self.number)
+        self.questioned: Callable[[str, frames.Question], None] = lambda node, question: None
+        self.answered: Callable[[str, frames.Answer], None] = lambda node, answer: None
         self.shut: Callable[[str | None], None] = lambda text: None
         self.permits: Callable[[], frames.Permits | None] = lambda: None
         self.permitted: Callable[[str, frames.Permits], None] = lambda node, permits: None
@@ -382,6 +384,13 @@ class Membership(Hooks):
         """Permissions were changed here."""
         self._tell_all(permits)
 
+    def tell(self, name: str, record: frames.Record) -> bool:
+        """To one node, with the next tick; False if it is not there."""
+        node = self.nodes.get(name)
+        if node is not None:
+            node.tell(record)
+        return node is not None
+
     def _forget(self, node: Node, why: str) -> None:
         """It is gone: its filters, and each of its clients once."""
         log.warning("node %r is gone, and its %d clients: %s", node.client, len(node.clients), why)
@@ -648,5 +657,7 @@ _TAKES: Final[dict[type, Callable[[Membership, Node, Any], None]]] = {
     frames.Room: lambda here, node, one: here.relays.room(node, one),
     frames.Closed: lambda here, node, one: here.relays.closed(node, one),
     frames.Heir: heritage.inherits,
+    frames.Question: lambda here, node, one: here.questioned(node.client, one),
+    frames.Answer: lambda here, node, one: here.answered(node.client, one),
     frames.Permits: lambda here, node, one: here.permitted(node.client, one),
 }

@@ -17,7 +17,7 @@ from hubbub.journal import frame
 from hubbub.journal.content import Content, told, unreadable
 from hubbub.journal.frame import TORN, WHOLE, Frame
 from hubbub.journal.healing import choose, forged, whole_snapshot
-from hubbub.journal.segments import Directory
+from hubbub.journal.segments import PROCESSES, Directory
 
 _NO_LIMIT: Final = 2**63  # of rows, where `committed` does not say one
 
@@ -68,6 +68,8 @@ class Verdict(NamedTuple):
 
 def directory_of(path: Path) -> Directory:
     """The journal in that directory; DirectoryError if there is none."""
+    if (path / PROCESSES).exists():
+        raise DirectoryError(Directory(path).complaint())
     if not (path / "format").exists():
         raise DirectoryError(f"{path} holds no journal: there is no file {path / 'format'}")
     return Directory(path)

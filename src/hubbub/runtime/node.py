@@ -62,6 +62,7 @@ from hubbub.runtime.heirs import Heirs
 from hubbub.runtime.listener import Listener
 from hubbub.runtime.memory import memory
 from hubbub.runtime.rates import Rates
+from hubbub.runtime.siblings import Siblings
 from hubbub.runtime.socket import STOPPING, Socket
 from hubbub.runtime.strangers import Strangers
 from hubbub.runtime.systemd import still_starting
@@ -108,6 +109,7 @@ class Node:
         self.engine = engine
         self.membership: Membership | None = None
         self.copying: Copying | None = None
+        self.siblings: Siblings | None = None
         self.heirs: Heirs | None = None
         self.guard = guard
         self.clock = Clock()

@@ -21,6 +21,7 @@ from hubbub.errors import SettingError, without_user
 DATA: Final = "./hubbub-data"  # the default of every command
 EARLIEST: Final = -2  # Kafka's numbers for these words
 LATEST: Final = -1
+PROCESSES: Final = "processes"  # as of `journal.segments`, which Spark does without
 
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _TRUTH: Final = {"true": True, "false": False}
@@ -32,7 +33,8 @@ _ACCESS: Final = {
     "reconnectSeconds": "how long a hub that does not answer is waited for (60)",
 }
 READ: Final = {
-    "path": "the data directory of a hub (./hubbub-data), or several, comma-separated",
+    "path": "the data directory of a hub (./hubbub-data), or several, comma-separated; one of "
+    "several processes is their journals",
     "url": "a running hub, http(s)://[USER:PASSWORD@]HOST:PORT, or several, comma-separated",
     **_ACCESS,
     "startingOffsets": "the first row: `earliest` (default), `latest`, a seq, or by journal: "
@@ -182,8 +184,18 @@ def _places(lower: Mapping[str, str]) -> tuple[str, ...]:
     paths = [_FILE.sub("/", path) for path in paths]
     if not urls and not paths:
         paths = [DATA]
-    places = tuple(dict.fromkeys([*(os.path.abspath(path) for path in paths), *urls]))
+    journals = [one for path in paths for one in _journals(os.path.abspath(path))]
+    places = tuple(dict.fromkeys([*journals, *urls]))
     return tuple(place.rstrip("/") for place in places)
+
+
+def _journals(path: str) -> list[str]:
+    """A directory is one journal, or has one below it for each of the processes of a hub."""
+    try:
+        count = int(Path(path, PROCESSES).read_text())
+    except (OSError, ValueError):
+        return [path]
+    return [os.path.join(path, str(number + 1)) for number in range(count)]
 
 
 def _positions(name: str, text: str, places: tuple[str, ...]) -> Start:

@@ -7,9 +7,10 @@ HTTP on it from then on. It shows the hub; what changes something is in `publish
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import typing
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from email.utils import formatdate
 from importlib.metadata import version
 from pathlib import Path
@@ -43,6 +44,7 @@ from hubbub.core.limits import (
 from hubbub.core.rights import MANAGE
 from hubbub.runtime.archive import JournalArchive
 from hubbub.runtime.figures import Figures
+from hubbub.runtime.siblings import Siblings
 from hubbub.schema import name_shown
 from hubbub.web import dashboard, ending, listing, openapi, prometheus, script
 from hubbub.web.guarded import (
@@ -85,6 +87,13 @@ SUBTOPICS = "$SYS/#"  # who may manage the hub may manage them: no rule knows th
 _OURS = (PAGE, "/api/v1/", "/metrics", script.PATH, HEALTH, READY)  # before a mounted application
 
 
+METRICS, FIGURES = "metrics", "figures"  # what processes of one hub ask one another
+_OF_EACH = (
+    "client_count", "connections", "sessions_away", "queue_count", "retained", "messages_in",
+    "messages_out",
+)  # fmt: skip
+
+
 class Host(ending.Host, typing.Protocol):
     """What the application needs of the node that it is part of."""
 
@@ -97,6 +106,8 @@ class Host(ending.Host, typing.Protocol):
     def unready(self) -> str: ...
     @property
     def archive(self) -> JournalArchive | None: ...
+    @property
+    def siblings(self) -> Siblings | None: ...
 
 
 class Application:
@@ -226,6 +237,22 @@ class Application:
         loop = asyncio.get_running_loop()
         self._date = loop.call_later(_DATE_SECONDS, self._refresh_date)
 
+    def said(self) -> dict[str, Callable[[], Awaitable[bytes]]]:
+        """What one of several processes says to another one that is asked for all."""
+
+        async def metrics() -> bytes:
+            return prometheus.page(await self._hub.metrics())
+
+        async def figures() -> bytes:
+            found = await self._hub.status(0)
+            journal = found["journal"]
+            return json.dumps({
+                **{name: found[name] for name in _OF_EACH},
+                "journal": journal["directory"], "trouble": journal["trouble"],
+            }).encode()  # fmt: skip
+
+        return {METRICS: metrics, FIGURES: figures}
+
     # The API
 
     async def _rows(self, request: WebRequest) -> Response:
@@ -282,7 +309,10 @@ class Application:
             wanted = _paging(request.query_params)
         except ValueError as error:
             return refused(400, str(error))
-        return JSONResponse(await self._hub.status(**wanted))
+        found, siblings = await self._hub.status(**wanted), self._hub.siblings
+        if siblings is not None:
+            found = {"process": siblings.place, "processes": await _each(siblings), **found}
+        return JSONResponse(found)
 
     async def _figures(self, request: WebRequest) -> Response:
         """How it was: columns of the points that the hub keeps, the oldest first."""
@@ -319,10 +349,16 @@ class Application:
         found = await listing.page(
             things(self._hub.broker), self._hub.clock, given.get("search", ""), limit, offset
         )
-        return JSONResponse({kind: found.items, "count": found.total})
+        siblings = self._hub.siblings
+        part = {"process": siblings.place} if siblings is not None else {}
+        return JSONResponse({kind: found.items, "count": found.total, **part})
 
     async def _metrics(self, request: WebRequest) -> Response:
-        said = prometheus.page(await self._hub.metrics())
+        siblings = self._hub.siblings
+        if siblings is not None:
+            said = prometheus.together(await siblings.all_say(METRICS))
+        else:
+            said = await self.said()[METRICS]()
         return Response(said, media_type=prometheus.CONTENT_TYPE)
 
     async def _alive(self, request: WebRequest) -> Response:
@@ -346,6 +382,15 @@ class Application:
 
     async def _admin(self, request: WebRequest) -> Response:
         return RedirectResponse("/") if self.mounted is None else await dashboard.page(request)
+
+
+async def _each(siblings: Siblings) -> list[dict[str, Any]]:
+    """Every process in a line; one that does not answer too."""
+    said = await siblings.all_say(FIGURES)
+    return [
+        {"process": number, "up": number in said, **json.loads(said.get(number, b"{}"))}
+        for number in range(1, len(siblings.names) + 1)
+    ]
 
 
 PIECE_BYTES = 4 * KIB  # heard before it is counted again what waits: some hundred requests

@@ -156,6 +156,26 @@ def _samples(family: Family, value: Any) -> Iterator[tuple[str, float]]:
         yield "", float(value)
 
 
+def together(pages: dict[int, bytes]) -> bytes:
+    """The pages of several processes as one, each sample with the label `process`."""
+    families: dict[str, tuple[list[str], list[str]]] = {}
+    for number, text in pages.items():
+        heads: list[str] = []
+        for line in text.decode().splitlines():
+            if line.startswith("# HELP"):
+                heads, samples = families.setdefault(line, ([], []))
+                first = not heads
+            if line.startswith("#"):
+                if first:
+                    heads.append(line)
+                continue
+            name, _, value = line.rpartition(" ")
+            named, brace, rest = name.partition("{")
+            samples.append(f'{named}{{process="{number}"{"," + rest if brace else "}"} {value}')
+    lines = [line for heads, samples in families.values() for line in (*heads, *samples)]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
 def page(status: dict[str, Any]) -> bytes:
     """The answer of `/metrics`, and what the library knows of any process."""
     registry = CollectorRegistry(auto_describe=False)

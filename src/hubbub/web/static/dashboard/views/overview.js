@@ -95,6 +95,10 @@ export class Overview {
 function needs(now, figures) {
   const found = [], late = (name) => figures[name].slice(-LATELY);
   const add = (kind, text) => found.push([kind, text]);
+  for (const one of now.processes ?? [])
+    if (!one.up) add("bad", `Process ${one.process} of ${now.processes.length} does not answer`);
+    else if (one.trouble) add("bad", `Process ${one.process}: the journal cannot be written: ${one.trouble}`);
+  if (now.process) add("warn", `This page shows process ${now.process}: others have clients and queues of their own`);
   if (now.journal.trouble) add("bad", `The journal cannot be written: ${now.journal.trouble}`);
   if (now.limits.not_taken) add("bad", `${now.limits.not_taken}: what would stay on the disk is refused`);
   for (const bridge of now.bridges) if (!bridge.up) add("bad", `The bridge ${bridge.name} is down`);

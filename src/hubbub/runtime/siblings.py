@@ -1,0 +1,78 @@
+"""What one of several processes says for all: it asks the others, over the frames of the cluster.
+
+    GET /metrics ──> process 1 ── Question ──> process 2          one question, one answer each;
+                               <── Answer ──                      who is silent is said to be
+
+`server` makes one for each process of a hub; a node of another cluster is asked nothing. The web
+application calls `all_say`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from hubbub.cluster.frames import Answer, Question
+from hubbub.cluster.membership import Membership
+
+ANSWER_SECONDS: Final = 2.0  # for an answer; a process that hangs is told as silent
+
+log = logging.getLogger("hubbub.processes")
+
+
+class Siblings:
+    """`number`: of this process, from 1; `names`: what all of them are called as nodes; `says`:
+    what each can be asked.
+    """
+
+    def __init__(
+        self, membership: Membership, number: int, names: tuple[str, ...],
+        says: Mapping[str, Callable[[], Awaitable[bytes]]],
+    ) -> None:  # fmt: skip
+        self.number = number
+        self.names = names
+        self._membership = membership
+        self._says = says
+        self._asked = 0
+        self._waiting: dict[tuple[str, int], asyncio.Future[bytes]] = {}
+        self._answering: set[asyncio.Task[None]] = set()
+        membership.questioned, membership.answered = self._answer, self._heard
+
+    @property
+    def place(self) -> str:
+        return f"{self.number} of {len(self.names)}"
+
+    async def all_say(self, what: str) -> dict[int, bytes]:
+        """By number, of those that answer."""
+        self._asked += 1
+        asked = self._asked
+        loop = asyncio.get_running_loop()
+        futures = {}
+        for number, name in enumerate(self.names, 1):
+            if self._membership.tell(name, Question(asked, what)):
+                futures[number] = self._waiting[name, asked] = loop.create_future()
+        own = await self._says[what]()
+        if futures:
+            await asyncio.wait(futures.values(), timeout=ANSWER_SECONDS)
+        for number in futures:
+            self._waiting.pop((self.names[number - 1], asked), None)
+        said = {number: one.result() for number, one in futures.items() if one.done()}
+        return dict(sorted({**said, self.number: own}.items()))
+
+    def _answer(self, name: str, question: Question) -> None:
+        """Another process asks."""
+        if name in self.names and question.what in self._says:
+            task = asyncio.get_running_loop().create_task(self._say(name, question))
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
+
+    async def _say(self, name: str, question: Question) -> None:
+        data = await self._says[question.what]()
+        self._membership.tell(name, Answer(question.number, data))
+
+    def _heard(self, name: str, answer: Answer) -> None:
+        waits = self._waiting.get((name, answer.number))
+        if waits is not None and not waits.done():
+            waits.set_result(answer.data)
