@@ -245,7 +245,9 @@ class _Adoption:
             if number > took and (message := self._read(seq)) is not None:
                 run = self.membership.crossing.read_back(message)
                 run.qos, run.retain = qos, False
-                taking.say(self.membership, node, self.membership.crossing.said(run))
+                said = self.membership.crossing.said(run)
+                said.group = name_to_wire(state.shared.get(seq, ""))
+                taking.say(self.membership, node, said)
                 took = number
         node.took = max(node.took, took)
         self._note(self.dead, took)
@@ -257,9 +259,10 @@ class _Adoption:
         node = membership.away.get(dead) or membership.nodes.get(dead)
         if node is None or node.keeping is None:
             return
+        groups = dict(node.keeping.state.shared)
         for number, seq, qos in _waiting(node.keeping.state):
             message = self.broker.log.look(seq) if number > took else None
-            if message is not None:
+            if message is not None and seq not in groups:
                 run = membership.crossing.read_back(message)
                 run.qos, run.retain = qos, False
                 said = membership.crossing.said(run)
@@ -268,6 +271,8 @@ class _Adoption:
         node.keeping.let_go()
         if dead in membership.away:
             self.broker.end(membership.away.pop(dead))
+        for seq, group in groups.items():
+            self.broker.groups.give_again(seq, group)
 
     def _read(self, seq: int) -> Message | None:
         row = self.rows.get(seq)
@@ -281,7 +286,8 @@ class _Adoption:
             node.keep()
         for number, seq, qos in waiting:
             if copied := self._copied(seq):
-                name = f"{FROM}{self.dead}/{number}"
+                group = state.shared.get(seq, "")
+                name = f"{FROM}{self.dead}/{number}" + (f"/{group}" if group else "")
                 self.broker.change(moved_row(state.client, copied, qos, name))
         node.relieve()
 
@@ -326,7 +332,10 @@ def inherits(membership: Membership, heir: Node, record: frames.Heir) -> None:
         heir.keeping.cuts[dead] = cut
     node = membership.away.get(dead) or membership.nodes.get(dead)
     if node is not None and node.keeping is not None:
+        shared = dict(node.keeping.state.shared)
         waiting = [one for one in _waiting(node.keeping.state) if one[0] > record.took]
+        groups = {seq: shared[seq] for _, seq, _ in waiting if seq in shared}
+        waiting = [one for one in waiting if one[1] not in groups]
         if waiting:
             heir.keep()
         for _, seq, qos in waiting:
@@ -338,6 +347,8 @@ def inherits(membership: Membership, heir: Node, record: frames.Heir) -> None:
         log.info("%d messages kept for node %r go to node %r", len(waiting), dead, heir.client)
         if dead in membership.away:
             broker.end(membership.away.pop(dead))
+        for seq, group in groups.items():
+            broker.groups.give_again(seq, group)
     broker.log.together(first)
     heir.relieve()
 

@@ -114,6 +114,7 @@ class Keeping:
         self.state = broker.state.sessions[key]
         self.state.most = CLUSTER_KEPT
         self.backlog = self.state.backlog
+        node.shared = self.state.shared
         begin = f"{CUT}{node.client}/"
         self.cuts = {
             name[len(begin) :]: number

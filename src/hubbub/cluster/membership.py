@@ -125,8 +125,9 @@ class Membership(Hooks):
             return None
         node = self.away[state.client] = Node(self, state.client)
         for name, (qos, _) in state.subscriptions.items():
-            key = name, not has_wildcard(name)
-            node.wants[key] = Subscription(node, name, qos, self.crossing.by_qos, literal=key[1])
+            key = name, not (name.startswith(SHARE) or has_wildcard(name))
+            encodings = self._crossing_of(name).by_qos
+            node.wants[key] = Subscription(node, name, qos, encodings, literal=key[1])
         node.subscriptions = {wish.filter: wish for wish in node.wants.values()}
         node.keep()
         return node
@@ -167,7 +168,7 @@ class Membership(Hooks):
         key = name, not shared and (subscription.literal or not has_wildcard(name))
         here = self._wants.setdefault(key, [0, 0])
         before = _wish(here)
-        here[bool(subscription.qos) and lasts(session) and not shared] += change
+        here[bool(subscription.qos) and lasts(session)] += change
         now = _wish(here)
         if now is None:
             del self._wants[key]
@@ -459,7 +460,7 @@ class Membership(Hooks):
         self.broker.age += 1
 
     def _want(self, node: Node, key: tuple[str, bool], kept: bool) -> None:
-        """`kept`: whether messages are kept for it; no group there has that."""
+        """`kept`: whether messages are kept for it."""
         old = node.wants.get(key)
         if old is not None and bool(old.qos) == kept:
             return

@@ -11,11 +11,12 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
+from copy import copy
 from typing import TYPE_CHECKING, Final
 
 from hubbub import schema
 from hubbub.cluster import frames
-from hubbub.cluster.keeping import PROTOCOL, Keeping
+from hubbub.cluster.keeping import PROTOCOL, Keeping, moved_row
 from hubbub.cluster.retained import STAMP
 from hubbub.core.broker import Broker
 from hubbub.core.limits import NAME_BYTES
@@ -287,6 +288,20 @@ class Node(Session):
         else:
             link.write(run.seen_as(subscription.encodings[run.qos]))
             membership.messages_out += run.count
+
+    def keep_for(self, run: Run, qos: int, group: str) -> None:
+        """A row of its own: the same message may wait here for others of that node, too."""
+        self.keep_copy(run.messages()[0], qos, group)
+
+    def keep_copy(self, message: Message, qos: int, group: str) -> None:
+        self.keep()
+        again = copy(message)
+        again.retain = False
+        run = self.membership.crossing.read_back(again)
+        seq = self.broker.log.append_run(run, 0)
+        self.broker.change(moved_row(self.client, seq, qos, group))
+        if self.keeping is not None:
+            self.keeping.pump()
 
     def relieve(self) -> None:
         """There is room again."""

@@ -53,10 +53,8 @@ class Outlet(Session):
     def keep(self, message: Message, name: str) -> None:
         """A message that was in a queue here."""
         moved = copy(message)
-        moved.topic, moved.retain = name, False
-        run = self.membership.crossing.read_back(moved)
-        seq = self.membership.broker.log.append_run(run, 0)
-        self._keep(self._node(), seq, max(message.qos, 1))
+        moved.topic = name
+        self._node().keep_copy(moved, max(message.qos, 1), "")
 
     def _node(self) -> Node:
         node = self.membership.known(self.client)

@@ -18,7 +18,7 @@ from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.route import Route
 from hubbub.core.session import Session
 from hubbub.core.topics import CLIENT, DELAYED, QUEUE, SHARE, SYSTEM, is_text
-from hubbub.schema import Row, column_of, name_from_wire
+from hubbub.schema import Row, column_of, name_from_wire, name_to_wire
 
 if TYPE_CHECKING:
     from hubbub.cluster.membership import Membership
@@ -73,18 +73,42 @@ def keep(membership: Membership, node: Node, kept: frames.Kept) -> None:
     if kept.previous <= node.took < kept.number:
         node.took = kept.number
         group = name_from_wire(kept.said.group)
-        if not group.startswith(FROM):
+        if group.startswith(FROM):
+            dead, digits, group = [*group.removeprefix(FROM).split("/", 2), "", ""][:3]
+            if not _is_next_of(membership, dead, digits):
+                return
+            kept.said.group = name_to_wire(group)
+        if not group.startswith(SHARE):
             say(membership, node, kept.said, kept.after)
-        elif _is_next_of(membership, group):
-            kept.said.group = b""
+        elif _is_for_others(membership, group):
+            _pass_on(membership, kept.said, group)
+        else:
             say(membership, node, kept.said, kept.after)
 
 
-def _is_next_of(membership: Membership, group: str) -> bool:
+def _is_for_others(membership: Membership, name: str) -> bool:
+    """Whether the group that it is for has no member here any more, and has some elsewhere."""
+    group = membership.broker.groups.by_filter.get(name)
+    return group is not None and all(member.session.far for member in group.members)
+
+
+def _pass_on(membership: Membership, said: frames.Said, name: str) -> None:
+    """To a node with members: that has told so, and would have told if it had none any more, before
+    it sent one here. So nothing goes round.
+    """
+    topic = name_from_wire(said.topic)
+    for message in messages_of(said, topic):
+        run = membership.crossing.read_back(message)
+        run.sender.far = False
+        group = membership.broker.groups.by_filter[name]
+        run.route.subscriptions, run.route.shared = [group.entrance], group.lasts()
+        membership.broker.publish(run)
+
+
+def _is_next_of(membership: Membership, dead: str, digits: str) -> bool:
     """Whether that message of a dead node, which its heir says now, was not taken yet."""
-    dead, _, digits = group.removeprefix(FROM).rpartition("/")
     if not digits.isdecimal():
-        raise frames.Foreign(f"a kept message of {group[:80]!r}")
+        raise frames.Foreign(f"a kept message of {dead[:80]!r} without its number")
     if int(digits) <= membership.broker.state.taken.get(dead, 0):
         return False
     row = Row(0, 0, schema.TAKEN, client=column_of(dead), number=int(digits))

@@ -338,6 +338,10 @@ class Session:
         """Take one message that is meant for this session alone: retained, or from a queue."""
         self.deliver(run_of(message, self, Route(message.topic, 0)), subscription)
 
+    def keep_for(self, run: Run, qos: int, group: str) -> None:
+        """Of a node that lasts: one message is for a member of that group there."""
+        raise NotImplementedError
+
     def ready(self) -> bool:
         """Whether a queue may hand it one more message now."""
         return self.number != 0

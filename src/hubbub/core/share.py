@@ -7,9 +7,10 @@
 A group is one receiver in the tree of filters, so a client gets its own copy beside it. The
 choice of a lasting member is a `queued` row: the fold repeats it and chooses nothing. What a
 member of QoS 1 had not acknowledged when its session ended goes to another member; of QoS 2 it
-must not. A member that does not last may end with the hub, so what it has of QoS 1 is on loan: a
-`queued` row of the group's own, as long as the group has a lasting member. Called by the broker;
-no I/O.
+must not. Where lasting members are at another node, that is a lasting member here: what is for one
+of them is kept until that node has it. A member that does not last may end with the hub, so what it
+has of QoS 1 is on loan: a `queued` row of the group's own, as long as the group has a lasting
+member. Called by the broker; no I/O.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ class Group(Session):
         self.entrance = Subscription(self, shared_filter(name), 2, spelled)
 
     def lasts(self) -> bool:
-        return any(member.session.lasting for member in self.members)
+        return any(
+            member.session.lasting and (member.qos or not member.session.far)
+            for member in self.members
+        )
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
         if run.count == 1:
@@ -65,6 +69,10 @@ class Group(Session):
             return
         session = member.session
         qos = min(run.qos, member.qos)
+        if qos and session.far:
+            session.keep_for(run, qos, self.client)
+            self._loan(run.first, self.client, False)
+            return
         if qos:
             if not run.first:
                 run.first = self.broker.log.keep(run)
