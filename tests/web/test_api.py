@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from hubbub.auth.passwords import add_user
 from hubbub.config.settings import Api, Journal, Limits, Queue, Settings
@@ -587,6 +588,29 @@ async def test_uploads_that_are_broken_off_are_counts(
             while node.broker.metrics.dropped.get("upload broken off", 0) < 200:
                 await asyncio.sleep(0.02)
         assert (await post(client, counted(0, 1))) == (200, {"taken": 1, "skipped": 0})
+    assert not caplog.records
+
+
+async def test_answers_to_who_has_gone_are_counts(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of pipelined requests uvicorn tells the last one only, and complained of each other one."""
+
+    async def answers_half(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise RuntimeError("unable to perform operation on <TCPTransport>; the handler is closed")
+
+    async with serve() as client:
+        node = client.node  # type: ignore[attr-defined]
+        node.web.asgi = answers_half
+        address = node.listeners[0].address
+        for count in range(1, 6):
+            _, writer = await asyncio.open_connection(address.host, address.port)
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            async with asyncio.timeout(20):
+                while node.broker.metrics.dropped.get("answer not taken", 0) < count:
+                    await asyncio.sleep(0.02)
+            writer.close()
     assert not caplog.records
 
 

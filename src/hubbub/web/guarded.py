@@ -23,6 +23,7 @@ from typing import Final
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from hubbub.config.settings import Api
 from hubbub.core.broker import Broker
@@ -62,6 +63,7 @@ BY_NAME: Final = (
 )  # fmt: skip
 ADMISSION: Final = "hubbub.admission"  # where a scope keeps who its request comes from
 BROKEN_OFF: Final = "upload broken off"
+NOT_TAKEN: Final = "answer not taken"  # of pipelined requests, by who has gone
 HEALTH: Final = "/healthz"
 READY: Final = "/readyz"
 PAGE: Final = "/admin/"  # below it are the files of the page, and its login
@@ -123,6 +125,8 @@ class Guarded:
             # uvicorn tells only the last of pipelined requests that their connection is gone.
             if not str(error).endswith(_GONE):
                 raise
+            self._broker.metrics.drop(NOT_TAKEN)
+            _leave(send)
 
     async def _served(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
@@ -201,6 +205,15 @@ class Guarded:
         self._opening.ask("", user, secret, decided, at_once)
         found: tuple[Admission | None, str] = await answer
         return found
+
+
+def _leave(send: Send) -> None:
+    """Say to uvicorn that nobody waits for this answer: else it complains that it is not whole, a
+    line of the log for each connection of a flood.
+    """
+    cycle = getattr(send, "__self__", None)
+    if isinstance(cycle, RequestResponseCycle):
+        cycle.disconnected = True
 
 
 def dismissed(request: Request, opening: Opening, token: bytes) -> Response | None:
