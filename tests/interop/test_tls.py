@@ -431,7 +431,7 @@ def test_a_refused_client_is_told_why(
                 await process.wait()
                 number = REFUSED[what][version == "1.3"]
                 assert f"SSL alert number {number}" in said, (what, said)
-            leaving = hub.listeners[0].leaving.transports
+            leaving = hub.leaving.transports
             async with asyncio.timeout(5):
                 while leaving:
                     await asyncio.sleep(0.05)

@@ -59,8 +59,8 @@ class Peer:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def dial(cls, hub: Node) -> Peer:
-        address = hub.listeners[0].address
+    async def dial(cls, hub: Node, listener: int = 0) -> Peer:
+        address = hub.listeners[listener].address
         return cls(*await asyncio.open_connection(address.host, address.port))
 
     async def say(self, data: bytes) -> None:
@@ -644,7 +644,7 @@ async def test_who_never_leaves_is_cut_off_after_a_second(hub: Node) -> None:
     peer = await Peer.dial(hub)
     await peer.say(codec.connect(b"slow", True, 60) + b"\xf0\x00")
     assert await peer.hear_all() == b"\x20\x02\0\0"
-    leaving = hub.listeners[0].leaving.transports
+    leaving = hub.leaving.transports
     assert len(leaving) == 1
     assert hub.listeners[0].connections == 1, "it is not counted any more"
     async with asyncio.timeout(5):
@@ -655,24 +655,27 @@ async def test_who_never_leaves_is_cut_off_after_a_second(hub: Node) -> None:
 
 
 async def test_no_more_than_a_few_leave_at_once(
-    hub: Node, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are counted out, and each has a descriptor still: the oldest goes."""
+    """They are counted out, and each has a descriptor still: the oldest goes, by whichever listener
+    it came.
+    """
     monkeypatch.setattr("hubbub.runtime.farewell.LINGER_SECONDS", 60)
-    leaving = hub.listeners[0].leaving.transports
     peers = []
-    for number in range(FAREWELLS + 3):
-        peers.append(await Peer.dial(hub))
-        await peers[-1].say(codec.connect(b"leaver%d" % number, True, 60) + b"\xf0\x00")
-        assert await peers[-1].hear_all() == b"\x20\x02\0\0"
-    assert len(leaving) == FAREWELLS
-    gone = [transport.is_closing() for transport in leaving]  # type: ignore[attr-defined]
-    assert not any(gone), "those that are left are the youngest"
-    for peer in peers:
-        peer.writer.close()
-    async with asyncio.timeout(20):
-        while leaving:
-            await asyncio.sleep(0.01)
+    async with Node(Settings(listen=("127.0.0.1:0", "127.0.0.1:0"), data=str(tmp_path))) as hub:
+        leaving = hub.leaving.transports
+        for number in range(FAREWELLS + 3):
+            peers.append(await Peer.dial(hub, number % 2))
+            await peers[-1].say(codec.connect(b"leaver%d" % number, True, 60) + b"\xf0\x00")
+            assert await peers[-1].hear_all() == b"\x20\x02\0\0"
+        assert len(leaving) == FAREWELLS
+        gone = [transport.is_closing() for transport in leaving]  # type: ignore[attr-defined]
+        assert not any(gone), "those that are left are the youngest"
+        for peer in peers:
+            peer.writer.close()
+        async with asyncio.timeout(20):
+            while leaving:
+                await asyncio.sleep(0.01)
 
 
 async def test_who_leaves_over_websocket_may_answer_the_close(
@@ -680,7 +683,7 @@ async def test_who_leaves_over_websocket_may_answer_the_close(
 ) -> None:
     """DISCONNECT, one Close frame; the peer's own may come late (RFC 6455, 7.1.1), for a while."""
     monkeypatch.setattr("hubbub.runtime.farewell.LINGER_SECONDS", 60)
-    leaving = hub.listeners[0].leaving.transports
+    leaving = hub.leaving.transports
     host = str(hub.listeners[0].address)
     peer = await Peer.dial(hub)
     await peer.say(
@@ -715,6 +718,6 @@ async def test_who_leaves_without_waiting_is_gone(
     peer.writer.write(masked_frame(b"\xe0\0"))
     peer.writer.close()
     async with asyncio.timeout(20):
-        while hub.listeners[0].connections > before or hub.listeners[0].leaving.transports:
+        while hub.listeners[0].connections > before or hub.leaving.transports:
             await asyncio.sleep(0.01)
     assert not reasons(caplog).count("broke")

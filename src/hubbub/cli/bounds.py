@@ -70,7 +70,7 @@ BOUNDS: Final = (
     Bound("close_seconds", CONNECTION, "cut off"),
     Bound("gone_seconds", SELF, "others are counted out until then"),
     Bound("linger_seconds", CONNECTION, "cut off"),
-    Bound("farewells", ALL, "the oldest that leaves a listener is cut off"),
+    Bound("farewells", ALL, "the oldest that leaves is cut off"),
     Bound("max_connections", ALL, "one more is closed", "listener.max_connections"),
     Bound("address_connections", ADDRESS, "refused: 0x97, 429", "limits.address_connections"),
     Bound(

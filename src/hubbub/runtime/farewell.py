@@ -2,8 +2,8 @@
 
 A socket that is closed with something unread resets the connection, and the reason that was
 written last is lost on the way. So it is shut for sending, counted out, and read and discarded
-until the peer closes, or LINGER_SECONDS are over. Each keeps its descriptor for so long: there are
-no more than FAREWELLS, for which `descriptors` keeps some. Called by the listener's sockets.
+until the peer closes, or LINGER_SECONDS are over. Each keeps its descriptor for so long: a node has
+no more than FAREWELLS, for which `descriptors` keeps some. Called by the listeners' sockets.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Left(Protocol):
 
 
 class Leaving:
-    """Those of one listener, the oldest first; `open` while it accepts others."""
+    """Those of a node, the oldest first; `open` while its listeners accept others."""
 
     def __init__(self) -> None:
         self.open = False

@@ -31,7 +31,7 @@ from hubbub.core.gate import Gate, Opening
 from hubbub.core.limits import HANDSHAKES
 from hubbub.core.log import DISK, LEVELS
 from hubbub.runtime.binding import BACKLOG, ServerSocket, keep_alive
-from hubbub.runtime.farewell import Leaving, tell
+from hubbub.runtime.farewell import tell
 from hubbub.runtime.guests import Adopt, Dismiss, Guests, Visit
 from hubbub.runtime.handshake import feed, reason_of, tls_protocol
 from hubbub.runtime.newcomers import Newcomers
@@ -72,7 +72,6 @@ class Listener:
         self.guests = Guests(self.departed)
         self.newcomers = Newcomers(self, lambda: Socket(self))
         self.handshakes: OrderedDict[asyncio.Transport, None] = OrderedDict()
-        self.leaving = Leaving()
         self.connections = 0
         self.tls: ssl.SSLContext | None = None
         self.level = LEVELS[settings.durability] or DISK
@@ -101,7 +100,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         create = loop.create_unix_server if bound.address.path else loop.create_server
         self._server = await create(lambda: Socket(self), sock=bound.socket, backlog=BACKLOG)
-        self._bound, self.address, self.leaving.open = bound, bound.address, True
+        self._bound, self.address, self.hub.leaving.open = bound, bound.address, True
 
     def close(self) -> None:
         """Accept nobody any more; the socket stays its maker's to close."""
@@ -109,7 +108,7 @@ class Listener:
             self._server.close()
             self._server = None
         self.newcomers.close()
-        self.leaving.end(self.handshakes)
+        self.hub.leaving.end(self.handshakes)
 
     def keep_alive(self, idle: float, interval: float) -> None:
         """For connections accepted from now on: they inherit it."""
@@ -199,7 +198,7 @@ class Listener:
         self.handshakes[transport] = None
         done.add_done_callback(shaken)
         protocol = tls_protocol(
-            inner, context, done, partial(tell, transport, self.leaving)
+            inner, context, done, partial(tell, transport, self.hub.leaving)
         )
         transport.set_protocol(protocol)
         protocol.connection_made(transport)

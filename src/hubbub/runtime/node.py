@@ -56,6 +56,7 @@ from hubbub.runtime.copying import NO_COPIES, Copying, copying
 from hubbub.runtime.deadlines import Deadlines
 from hubbub.runtime.dialer import Dialer, Line
 from hubbub.runtime.door import Door
+from hubbub.runtime.farewell import Leaving
 from hubbub.runtime.figures import Figures
 from hubbub.runtime.guests import Guest
 from hubbub.runtime.heirs import Heirs
@@ -125,6 +126,7 @@ class Node:
         self.web: WebApplication | None = None
         self.broker = Broker(self.clock, Log(self.clock), "none")
         self.strangers = Strangers(STRANGERS, self.broker.metrics)
+        self.leaving = Leaving()
         self.door = Door(self.broker.metrics)
         self.waiting = Waiting(self.broker.metrics)
         self.rates = Rates(self.clock, self.broker.metrics)

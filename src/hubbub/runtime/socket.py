@@ -83,6 +83,7 @@ class Host(typing.Protocol):
     waiting: Waiting
     rates: Rates
     arrivals: Arrivals
+    leaving: Leaving
     most_connections: int
     turn: Turn
 
@@ -105,7 +106,6 @@ class Place(typing.Protocol):
     proxies: list[Network]
     connections: int
     guests: Guests
-    leaving: Leaving
     tls: ssl.SSLContext | None
     level: int
 
@@ -628,7 +628,7 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
         link = self.link = Link(self.hub.broker.outgoing, self.transport)
         link.relieved = self._drained
         link.grown = self._weigh
-        link.hang_up = partial(leave, self, self.listener.leaving)
+        link.hang_up = partial(leave, self, self.hub.leaving)
         link.level = self.listener.level
         if self.frames is not None:
             link.framing = WebSocketFraming(protocol.streams, self.frames)
