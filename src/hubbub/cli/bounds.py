@@ -229,6 +229,7 @@ BOUNDS: Final = (
     Bound("cluster_copy_bytes", SELF, "the next waits for an answer"),
     Bound("cluster_copy_seconds", SELF, "the stream is asked"),
     Bound("cluster_quorum_seconds", SELF, "what would last is refused"),
+    Bound("cluster_answer_seconds", CLIENT, "answered 503, a poll with nothing"),
     Bound("cluster_heir_seconds", SELF, "another node takes over"),
     Bound("cluster_return_seconds", SELF, "another node takes over"),
 )  # fmt: skip
