@@ -233,3 +233,63 @@ async def test_of_two_queues_of_one_name_the_older_one_stays(pair: Pair) -> None
             with pytest.raises(AssertionError):
                 await two.get("/ack/jobs/0")
         assert list(queue.messages) == [0, 1, 2, 3]
+
+
+async def test_consumers_of_mqtt_and_the_program_at_other_nodes_compete(pair: Pair) -> None:
+    a, b = await pair.both()
+    heard: list[bytes] = []
+    async with switch(a, "one") as one, mqtt(a, "pa") as near, mqtt(b, "pb") as far:
+        await one.get("/persistent/jobs")
+        await until(knows(b, "jobs"))
+        b.subscribe("$queue/jobs", lambda data, *rest: heard.append(data))
+        for panel in (near, far):
+            await panel.subscribe("$queue/jobs")
+        await until(lambda: len(a.node.broker.state.queues["jobs"].consumers) == 2)
+        for number in range(90):
+            await one.send("jobs", b"%d" % number, "")
+        queue = a.node.broker.state.queues["jobs"]
+        await until(lambda: not queue.messages)
+        parts = [[panel.heard.get_nowait()[1] for _ in range(panel.heard.qsize())]
+                 for panel in (near, far)]  # fmt: skip
+        assert sorted(map(int, sum(parts, heard))) == list(range(90))
+        assert all(parts) and heard
+        assert names(b) == []
+
+
+async def test_what_a_consumer_at_another_node_had_and_did_not_acknowledge_is_given_to_others(
+    pair: Pair,
+) -> None:
+    a, b = await pair.both()
+    async with switch(a, "one") as one, smq(b, "service") as service:
+        await one.get("/persistent/jobs")
+        await until(knows(b, "jobs"))
+        await service.subscribe("$queue/jobs")
+        queue = a.node.broker.state.queues["jobs"]
+        await until(lambda: queue.consumers)
+        await one.send("jobs", b"a request", "replies")  # only its answer acknowledges it
+        await until(lambda: queue.leased)
+        pair.seats["b"].cut = True
+        member(a)._forget(member(a).nodes["b"], "silent for 5 s")
+        assert not queue.leased and not queue.consumers and len(queue.messages) == 1
+        pair.seats["b"].cut = False
+        await until(lambda: queue.leased)
+    await until(lambda: not queue.consumers and not queue.leased)
+
+
+async def test_who_asks_at_one_node_is_answered_by_an_mqtt_or_smq_service_at_another(
+    pair: Pair,
+) -> None:
+    a, b = await pair.both()
+    async with switch(a, "asks") as asks, smq(b, "service") as service:
+        await asks.get("/persistent/jobs")
+        await asks.get("/transient/asks")
+        await until(lambda: knows(b, "jobs")() and knows(b, "asks")())
+        await service.subscribe("$queue/jobs")
+        for number in range(3):
+            assert await asks.send("jobs", b"%d" % number, "asks") == [["jobs", number]]
+            got = await anext(aiter(service.messages()))
+            await service.publish(got.sender, b"re:" + got.payload)
+            body = json.dumps({"timeout": 5, "queues": ["asks"], "from": str(number - 1)}).encode()
+            (_, said), = json.loads(await asks.post("/transfer", body))["messages"]
+            assert said == {"payload": f"re:{number}", "kind": ["Response", ["jobs", number]]}
+        await until(lambda: not a.node.broker.state.queues["jobs"].messages)

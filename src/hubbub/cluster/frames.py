@@ -267,6 +267,32 @@ class Heir(Struct, array_like=True, tag=22):
     took: Time
 
 
+class Takes(Struct, array_like=True, tag=30):
+    """So many messages of a queue that is at home at the receiver may be at the sender's consumers
+    at once; with 0 all that are there are lent no more. `turn` is said again with each.
+    """
+
+    queue: bytes
+    room: Annotated[int, Meta(ge=0, le=10_000)]
+    turn: Number
+
+
+class Lent(Struct, array_like=True, tag=31):
+    """A message of a queue, under its id there, for one of the receiver's consumers."""
+
+    queue: bytes
+    number: Time
+    turn: Number
+    said: Said
+
+
+class Done(Struct, array_like=True, tag=32):
+    """It was acknowledged."""
+
+    queue: bytes
+    number: Time
+
+
 class Permits(Struct, array_like=True, tag=40):
     """What of the permissions that are managed while hubs run was changed, when and where: entries
     of `hubbub.auth.entries`, key, stamp, node and value. All there are, with all else that holds.
@@ -290,7 +316,7 @@ class Answer(Struct, array_like=True, tag=42):
 Record = (
     Beat | Wants | Leaves | Came | Left | Whole | Ask | Said | Part | Shut | Bye | Watch | Count
     | Kept | Taken | Lasts | Over | Anew | Way | Carried | Room | Closed | Heir | Permits
-    | Question | Answer
+    | Question | Answer | Takes | Lent | Done
 )  # fmt: skip
 
 _encode: Final = msgspec.msgpack.Encoder().encode

@@ -27,6 +27,7 @@ from hubbub.cluster.directory import Directory
 from hubbub.cluster.engine import Engine
 from hubbub.cluster.keeping import PROTOCOL, lasts
 from hubbub.cluster.node import Crossing, FarRights, Node, Phantom
+from hubbub.cluster.outposts import Outposts
 from hubbub.cluster.relays import Relays
 from hubbub.cluster.report import report
 from hubbub.cluster.retained import Stamps
@@ -102,6 +103,7 @@ class Membership(Hooks):
         self._said: dict[str, float] = {}
         self._groups: dict[str, Crossing] = {}
         self.directory = Directory(broker, self.name, keep, self._tell_all)
+        self.outposts = Outposts(self)
         self.relays = broker.homes = Relays(self, self.directory)
         broker.filters.told = self._filtered
         broker.retained.told = self._retained
@@ -428,6 +430,7 @@ class Membership(Hooks):
         self.relieve()
         self.directory.wake()
         self.relays.wake(now)
+        self.outposts.wake()
         for node in self.nodes.values():
             taking.feed(self, node)
             if node.keeping is not None:
@@ -658,6 +661,9 @@ _TAKES: Final[dict[type, Callable[[Membership, Node, Any], None]]] = {
     frames.Room: lambda here, node, one: here.relays.room(node, one),
     frames.Closed: lambda here, node, one: here.relays.closed(node, one),
     frames.Heir: heritage.inherits,
+    frames.Takes: lambda here, node, one: here.outposts.takes(node, one),
+    frames.Lent: lambda here, node, one: here.outposts.lent(node, one),
+    frames.Done: lambda here, node, one: here.outposts.done(node, one),
     frames.Question: lambda here, node, one: here.questioned(node.client, one),
     frames.Answer: lambda here, node, one: here.answered(node.client, one),
     frames.Permits: lambda here, node, one: here.permitted(node.client, one),

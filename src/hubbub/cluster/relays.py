@@ -541,6 +541,15 @@ class Relays(Homes):
     def outlet(self, home: Home) -> Subscription:
         return self.outlets.to(home.node).entrance
 
+    def consume(self, name: str, subscription: Subscription) -> None:
+        self.membership.outposts.consume(name, subscription)
+
+    def consume_no_more(self, name: str, subscription: Subscription) -> bool:
+        return self.membership.outposts.consume_no_more(name, subscription)
+
+    def resume(self, name: str) -> None:
+        self.membership.outposts.begin(name)
+
     def end(self, protocol: str, client: str) -> None:
         since = self.directory.begin_anew(protocol, client)
         if since:
@@ -618,6 +627,7 @@ class Relays(Homes):
         """
         if told:
             node.tell(frames.Closed(ALL, True, reason))
+        self.membership.outposts.torn(node)
         for near in [one for one in self.near.values() if one.node is node]:
             near.torn(reason)
         for far in [one for one in self.far.values() if one.node is node]:

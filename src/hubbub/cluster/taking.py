@@ -48,7 +48,7 @@ def say(
         if said.again:
             return
         said.retain = False
-    sender = _sender(membership, node, said)
+    sender = sender_of(membership, node, said)
     membership.messages_in += said.count
     encoding = SPELLED if said.rests else membership.crossing
     route = _route(membership, said, topic, sender)
@@ -124,7 +124,8 @@ def taken(membership: Membership, node: Node, record: frames.Taken) -> None:
         node.ask()
 
 
-def _sender(membership: Membership, node: Node, said: frames.Said) -> Session:
+def sender_of(membership: Membership, node: Node, said: frames.Said) -> Session:
+    """Who published it, as a client of that node."""
     phantom = node.clients.get(said.sender) if said.sender else None
     if phantom is None:  # an HTTP request, a client that is gone
         client = name_from_wire(said.client)

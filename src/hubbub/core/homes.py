@@ -77,6 +77,17 @@ class Homes:
         """The way of what is published into a queue there."""
         raise NotImplementedError
 
+    def consume(self, name: str, subscription: Subscription) -> None:
+        """A session here takes part in the competition for a queue there."""
+        raise NotImplementedError
+
+    def consume_no_more(self, name: str, subscription: Subscription) -> bool:
+        """False if it took part in none elsewhere."""
+        return False
+
+    def resume(self, name: str) -> None:
+        """A consumer of a queue there has room for more."""
+
     def end(self, protocol: str, client: str) -> None:
         """The client begins anew here: what lasts of it elsewhere is over."""
 

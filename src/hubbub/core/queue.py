@@ -126,6 +126,10 @@ class Queue(Session):
         """How many take from it now."""
         return len(self.readers) + len(self.consumers)
 
+    def known_as(self, number: int) -> int:
+        """The id by which others know the message."""
+        return number
+
     # What it holds
 
     def add(self, number: int, seq: int, size: int = 0, expires: int = 0) -> None:

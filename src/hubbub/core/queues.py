@@ -405,9 +405,7 @@ class Queues:
     def consume(self, name: str, subscription: Subscription) -> None:
         """A session takes part in the competition for a queue, which begins if there is none."""
         if self.home_of(name) is not None:
-            log.warning("%s consumes %s%s, which is at home at another node: it gets nothing",
-                        subscription.session.client, QUEUE, name)  # fmt: skip
-            self.expect(name, subscription)
+            self.broker.homes.consume(name, subscription)
             return
         queue = self.named(name, asker=subscription.session)
         queue.consumers.append(subscription)
@@ -422,6 +420,8 @@ class Queues:
 
     def consume_no_more(self, name: str, subscription: Subscription) -> None:
         queue = self.broker.state.queues.get(name)
+        if queue is None and self.broker.homes.consume_no_more(name, subscription):
+            return
         consumers = queue.consumers if queue is not None else self.expecting.get(name)
         if consumers is not None and subscription in consumers:
             consumers.remove(subscription)
@@ -457,6 +457,8 @@ class Queues:
         queue = self.broker.state.queues.get(name)
         if queue is not None:
             self.dispatch(queue)
+        else:
+            self.broker.homes.resume(name)
 
     def dispatch(self, queue: Queue) -> None:
         """Hand waiting messages to consumers that have room, in turn."""
@@ -549,7 +551,8 @@ class Queues:
         self.calls.answered(seq)
         message = run.messages()[0]
         message.correlation = session.requests.pop(seq)[1] or message.correlation
-        message.properties = {**(message.properties or {}), "answers": [queue.name, number]}
+        answers = [queue.name, queue.known_as(number)]
+        message.properties = {**(message.properties or {}), "answers": answers}
         answer = run_of(message, run.sender, run.route)  # the image does not say what it answers
         answer.number = run.number
         self.broker.publish(answer)

@@ -244,7 +244,7 @@ class Replies(Session):
     def _forward(self, reply: Reply, message: Message, responder: Session) -> None:
         properties = dict(message.properties or {})
         if reply.queue is not None:
-            properties["answers"] = [reply.queue.name, reply.number]
+            properties["answers"] = [reply.queue.name, reply.queue.known_as(reply.number)]
         answer = Message(
             reply.address, message.payload, max(message.qos, reply.qos), False, responder.protocol,
             responder.client, responder.number, message.subtopic, message.content_type,

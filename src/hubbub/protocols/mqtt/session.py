@@ -655,9 +655,8 @@ class MqttSession(Session):
             self.broker.retained.feed(self)
         turned_away, self.turned_away = self.turned_away, False
         for topic_filter in self.subscriptions if turned_away else ():
-            queue = self.broker.state.queue_at(topic_filter)
-            if queue is not None:
-                self.broker.queues.dispatch(queue)
+            if topic_filter.startswith(QUEUE):
+                self.broker.queues.begin(topic_filter[len(QUEUE) :])
 
 
 def _matching(wishes: list[Subscription], topic: str, own: bool) -> list[Subscription]:

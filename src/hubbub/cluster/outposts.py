@@ -1,0 +1,223 @@
+"""Consumers of MQTT, SMQ and the program at a node that is not the home of their queue.
+
+    home                                     node of the consumers
+    queue ── lease ── Lodger ══ Lent ══> Outpost ── lease ── consumer
+                         <═════ Done ════   `───── acknowledged
+                         <═════ Takes ═══   so many may be there at once; 0: all come back
+
+The home lends messages to a node as it leases them to a consumer; there a queue of the same name,
+which nobody else sees, leases each to one of its own. The first acknowledgement wins, at home. When
+the two nodes lose one another, or a frame between them, the home gives all that it had lent to
+others. Requests of message-switch are relayed instead (`protocols.switch.elsewhere`). Called by the
+membership for records and time, by the broker as `core.homes`. No I/O.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hubbub.cluster import frames, taking
+from hubbub.cluster.node import Node, messages_of
+from hubbub.core.limits import CLUSTER_LENT
+from hubbub.core.message import SPELLED, Message, Run
+from hubbub.core.queue import PROTOCOL, Queue
+from hubbub.core.route import Route
+from hubbub.core.session import Session, Subscription
+from hubbub.schema import name_from_wire, name_to_wire
+
+if TYPE_CHECKING:
+    from hubbub.cluster.membership import Membership
+
+
+class Lodger(Session):
+    """At home: the consumers of one other node, as one. `room`: so many it has at most,
+    `turn`: since it asked for the time so numbered.
+    """
+
+    def __init__(self, membership: Membership, node: Node, queue: Queue) -> None:
+        super().__init__(PROTOCOL, node.client, membership.broker.open)
+        self.membership = membership
+        self.there = node
+        self.queue = queue
+        self.number = membership.number
+        self.room = self.turn = 0
+        self.place = Subscription(self, queue.client, 2, (SPELLED, SPELLED, SPELLED))
+
+    def ready(self) -> bool:
+        return len(self.leases) < self.room and self.there.ready()
+
+    def offer(self, message: Message, subscription: Subscription, retained: bool) -> None:
+        number = self.leases[message.seq][1]
+        run = self.membership.crossing.read_back(message)
+        said = self.membership.crossing.said(run)
+        self.there.tell(frames.Lent(name_to_wire(self.queue.name), number, self.turn, said))
+
+
+class Outpost(Queue):
+    """At the node of the consumers. `theirs`: the ids at home of what it has; `told`: how many the
+    home was told may be here; `turn`: how often all went back, to know what was lent before.
+    """
+
+    def __init__(self, membership: Membership, name: str) -> None:
+        super().__init__(name, 0, "")
+        self.membership = membership
+        self.home = ""
+        self.theirs: dict[int, int] = {}
+        self.told = self.turn = 0
+
+    def known_as(self, number: int) -> int:
+        return self.theirs.get(number, number)
+
+    def remove(self, number: int) -> int:
+        """A consumer is done with it."""
+        theirs = self.theirs.pop(number, None)
+        if theirs is not None:
+            self._tell(frames.Done(name_to_wire(self.name), theirs))
+        return super().remove(number)
+
+    def look(self) -> None:
+        """Say how many it takes, where that has changed: none while no consumer is connected."""
+        broker = self.membership.broker
+        home = broker.queues.home_of(self.name)
+        node = home.node if home is not None and not home.lacks else ""
+        if node != self.home:
+            self.lose()
+            self.home = node
+        wanted = CLUSTER_LENT if any(one.session.number for one in self.consumers) else 0
+        if self.home and wanted != self.told:
+            self._tell(frames.Takes(name_to_wire(self.name), wanted, self.turn))
+            self.told = wanted
+            if not wanted:
+                self.lose()
+
+    def lose(self) -> None:
+        """What it has is the home's again, which gives it to others."""
+        self.told = 0
+        self.turn += 1
+        self.theirs.clear()
+        for number in list(self.messages):
+            self.remove(number)
+
+    def _tell(self, record: frames.Record) -> None:
+        node = self.membership.nodes.get(self.home)
+        if node is not None:
+            node.tell(record)
+
+
+class Outposts:
+    """`here`: of queues at home elsewhere, by name; `lodgers`: of nodes with consumers of queues
+    that are at home here, by node and queue.
+    """
+
+    def __init__(self, membership: Membership) -> None:
+        self.membership = membership
+        self.broker = membership.broker
+        self.here: dict[str, Outpost] = {}
+        self.lodgers: dict[tuple[str, str], Lodger] = {}
+
+    # Here
+
+    def consume(self, name: str, subscription: Subscription) -> None:
+        outpost = self.here.get(name)
+        if outpost is None:
+            outpost = self.here[name] = Outpost(self.membership, name)
+        outpost.consumers.append(subscription)
+        outpost.look()
+
+    def consume_no_more(self, name: str, subscription: Subscription) -> bool:
+        """False if it is no consumer of a queue elsewhere."""
+        outpost = self.here.get(name)
+        if outpost is None or subscription not in outpost.consumers:
+            return False
+        outpost.consumers.remove(subscription)
+        outpost.give_back(subscription.session)
+        outpost.look()
+        if outpost.consumers:
+            self.broker.queues.offer(outpost)
+        else:
+            del self.here[name]
+        return True
+
+    def begin(self, name: str) -> None:
+        """A consumer has room again."""
+        outpost = self.here.get(name)
+        if outpost is not None:
+            self.broker.queues.dispatch(outpost)
+
+    def lent(self, node: Node, record: frames.Lent) -> None:
+        name = name_from_wire(record.queue)
+        outpost = self.here.get(name)
+        if outpost is None or (outpost.home, outpost.turn) != (node.client, record.turn):
+            return  # it is on its way back already
+        said = record.said
+        topic = name_from_wire(said.topic)
+        messages = messages_of(said, topic)
+        run = Run(taking.sender_of(self.membership, node, said), Route(topic, 0), said.qos,
+                  len(messages), SPELLED, b"")  # fmt: skip
+        run.replace(messages)
+        first = self.broker.log.append_run(run, 0)
+        number = outpost.next
+        outpost.theirs[number] = record.number
+        outpost.add(number, first, len(messages[0].payload))
+        self.broker.queues.dispatch(outpost)
+
+    # At home
+
+    def takes(self, node: Node, record: frames.Takes) -> None:
+        name = name_from_wire(record.queue)
+        queue, key = self.broker.state.queues.get(name), (node.client, name)
+        lodger = self.lodgers.get(key)
+        if lodger is not None and (not record.room or lodger.queue is not queue):
+            self._leaves(key)
+            lodger = None
+        if queue is None or not record.room:
+            return
+        if lodger is None:
+            lodger = self.lodgers[key] = Lodger(self.membership, node, queue)
+            queue.consumers.append(lodger.place)
+            queue.recall()
+        lodger.room, lodger.turn = record.room, record.turn
+        self.broker.queues.dispatch(queue)
+
+    def done(self, node: Node, record: frames.Done) -> None:
+        name = name_from_wire(record.queue)
+        queue, lodger = self.broker.state.queues.get(name), self.lodgers.get((node.client, name))
+        if queue is not None and lodger is not None and lodger.queue is queue:
+            self.broker.queues.acknowledge(queue, record.number, lodger)
+            self.broker.queues.dispatch(queue)
+
+    def _leaves(self, key: tuple[str, str]) -> None:
+        lodger = self.lodgers.pop(key)
+        queue = lodger.queue
+        lodger.room = 0
+        if lodger.place in queue.consumers:
+            queue.consumers.remove(lodger.place)
+        queue.give_back(lodger)
+        if self.broker.state.queues.get(queue.name) is queue:
+            self.broker.queues.offer(queue)
+
+    # Both
+
+    def torn(self, node: Node) -> None:
+        """Something on the way to or from that node is lost: what was lent is not any more."""
+        for key in [key for key in self.lodgers if key[0] == node.client]:
+            self._leaves(key)
+        for outpost in self.here.values():
+            if outpost.home == node.client:
+                outpost.lose()
+
+    def wake(self) -> None:
+        for name, outpost in list(self.here.items()):
+            if name in self.broker.state.queues:  # it has begun here
+                del self.here[name]
+                outpost.lose()
+                for subscription in outpost.consumers:
+                    self.broker.queues.consume(name, subscription)
+                self.broker.queues.begin(name)
+            else:
+                outpost.look()
+                self.broker.queues.dispatch(outpost)
+        for name in list(self.broker.queues.expecting) if self.membership.nodes else ():
+            if self.broker.queues.home_of(name) is not None:
+                for subscription in self.broker.queues.expecting.pop(name):
+                    self.consume(name, subscription)
