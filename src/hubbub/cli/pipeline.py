@@ -31,6 +31,7 @@ from hubbub.config.settings import DEFAULT_DATA
 from hubbub.config.sources import load
 from hubbub.errors import SettingError
 from hubbub.journal import holds
+from hubbub.journal.segments import PROCESSES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -408,6 +409,11 @@ def _settings(memory: str, conf: list[str]) -> dict[str, str]:
 
 def _need_journal(directory: Path) -> None:
     """A directory mistyped would otherwise be made, and followed for ever."""
+    if (directory / PROCESSES).exists():
+        raise SettingError(
+            f"{directory} is of a hub of several processes, and a pipeline reads one journal: make one "
+            f"for each, with --journal {directory}/1 and tables of its own in --data"
+        )
     if not (directory / "format").exists():
         raise SettingError(
             f"there is no journal in {directory}; start a hub there, or name its directory with "
