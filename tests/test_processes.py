@@ -30,9 +30,12 @@ from hubbub.processes import share_of
 from hubbub.spark import options
 from tests.clients import PATIENCE, Mqtt, mqtt
 from tests.cluster.roaming import Place, Roaming
+from tests.cluster.test_queues import switch
 from tests.process import ROOT, RunningHub, StartHub
+from tests.runtime.test_control import Admin, beginning, create
 
 TWO = ("--processes", "2")
+REFUSED = (0x86, 0x89)  # who guesses much is slowed down
 MANY = 12  # connections: all at one of two processes in one of 2,048 runs
 
 
@@ -247,6 +250,36 @@ def test_a_socket_of_the_file_system_is_one_for_all(start_hub: StartHub, tmp_pat
 
 
 @pytest.mark.interop
+async def test_permissions_that_are_managed_hold_at_both_processes(
+    start_hub: StartHub, tmp_path: Path
+) -> None:
+    file = beginning(tmp_path / "dynamic.json")
+    hub = start_hub(*TWO, "--set", f"dynamic_security={file}")
+    place: Any = Place(hub.address)
+    admin = await Admin.log_in(place)
+    await admin.do(create("ann"))
+    await asyncio.sleep(0.5)
+    clients = [Mqtt(place, f"ann-{n}", "ann", "pw") for n in range(MANY)]
+    for one in clients:
+        assert await one.open() == 0
+    await admin.do({"command": "deleteClient", "username": "ann"})
+    for one in clients:
+        assert await one.code("disconnect") == 0x87
+        await one.close()
+    for n in range(MANY):
+        again = Mqtt(place, f"again-{n}", "ann", "pw")
+        assert await again.open() in REFUSED
+        await again.close()
+    os.kill(victim := processes(hub)[2], signal.SIGKILL)
+    await until(partial(is_back, hub, 2, victim))
+    for n in range(MANY):
+        again = Mqtt(place, f"later-{n}", "ann", "pw")
+        assert await again.open() in REFUSED
+        await again.close()
+    admin.close()
+
+
+@pytest.mark.interop
 async def test_signals_reach_every_process(start_hub: StartHub) -> None:
     hub = start_hub(*TWO)
     hub.process.send_signal(signal.SIGHUP)
@@ -272,6 +305,31 @@ def test_in_memory_there_is_no_directory(start_hub: StartHub, tmp_path: Path) ->
     hub = start_hub(*TWO, "--set", "journal.record=none")
     assert status(hub)["cluster"]["nodes"]
     assert hub.stop() == 0 and not (tmp_path / "data").exists()
+
+
+@pytest.mark.interop
+async def test_a_queue_is_one_queue_at_both_processes(start_hub: StartHub) -> None:
+    hub = start_hub(*TWO)
+    place: Any = Place(hub.address)
+    async with AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(switch(place, f"worker-{n}")) for n in range(MANY)
+        ]
+        panels = [await stack.enter_async_context(mqtt(place, f"teller-{n}")) for n in range(MANY)]
+        assert await clients[0].get("/persistent/jobs") == "jobs"
+        await asyncio.sleep(0.5)  # until the other process has heard of it
+        for n, one in enumerate(clients):
+            assert await one.send("jobs", b"call") == [["jobs", n]]
+        for panel in panels:
+            assert await panel.publish("$queue/jobs", b"told") == 0
+        for n, one in enumerate(clients):
+            (_, number), _ = (await one.take("jobs"))[0]
+            assert await one.get(f"/ack/jobs/{number}?tell=1") == "1", n
+        clients[0].cursor.clear()
+        left = await clients[0].take("jobs")
+        assert [said for _, said in left] == ["told"] * MANY
+    every = await asyncio.to_thread(status, hub)
+    assert sum(one["queue_count"] for one in every["processes"]) == 1
 
 
 @pytest.mark.interop

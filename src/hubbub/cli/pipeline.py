@@ -411,8 +411,8 @@ def _need_journal(directory: Path) -> None:
     """A directory mistyped would otherwise be made, and followed for ever."""
     if (directory / PROCESSES).exists():
         raise SettingError(
-            f"{directory} is of a hub of several processes, and a pipeline reads one journal: make one "
-            f"for each, with --journal {directory}/1 and tables of its own in --data"
+            f"{directory} is of a hub of several processes, and a pipeline reads one journal: make "
+            f"one for each, with --journal {directory}/1 and tables of its own in --data"
         )
     if not (directory / "format").exists():
         raise SettingError(
