@@ -293,3 +293,28 @@ async def test_who_asks_at_one_node_is_answered_by_an_mqtt_or_smq_service_at_ano
             (_, said), = json.loads(await asks.post("/transfer", body))["messages"]
             assert said == {"payload": f"re:{number}", "kind": ["Response", ["jobs", number]]}
         await until(lambda: not a.node.broker.state.queues["jobs"].messages)
+
+
+async def test_a_transfer_reads_queues_of_several_homes(pair: Pair) -> None:
+    a, b = await pair.both()
+    async with switch(a, "one") as one, switch(b, "two") as two:
+        await one.get("/persistent/x")
+        await two.get("/persistent/y")
+        await until(lambda: knows(b, "x")() and knows(a, "y", "b")())
+        assert await two.take("x", "y") == []
+        await one.send("x", b"x0")
+        await one.send("y", b"y0")
+        got: list[str] = []
+        while len(got) < 2:
+            got += [said for _, said in await two.take("x", "y", timeout=5)]
+        assert sorted(got) == ["x0", "y0"]
+        for queue, sender in (("x", one), ("y", one), ("x", one)):
+            waits = asyncio.create_task(two.take("x", "y", timeout=20))
+            await until(lambda: a.node.broker.state.queues["x"].readers)
+            await until(lambda: b.node.broker.state.queues["y"].readers)
+            await sender.send(queue, b"next")
+            ((identity, _),) = await waits
+            assert identity[0] == queue
+            await two.get(f"/ack/{queue}/{identity[1]}")
+        assert await two.take("x", "y") == []
+        await until(lambda: not a.node.broker.state.queues["x"].readers)

@@ -126,6 +126,8 @@ class Directory:
         if mine == since and HEIR + node.client in self.broker.state.taken:
             return  # the same one: its old home does not know yet that this node is its heir
         if protocol == QUEUE:
+            if HEIR + node.client in self.broker.state.taken:
+                return  # the same: what it had is here, and it will let go of what it still names
             if mine is not None and (mine, self.name) > (since, node.client):
                 self.yields(client, node.client)
         elif mine is not None and (mine, self.name) < (since, node.client):

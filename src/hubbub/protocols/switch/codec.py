@@ -319,7 +319,12 @@ def integer(text: str) -> int:
 
 
 def place_of(cursor: str) -> tuple[int, bool]:
-    """Above which number a cursor means, and whether that is a journal seq instead of an id."""
+    """Above which number a cursor means, and whether that is a journal seq instead of an id.
+
+    One of queues at several nodes ("n") says that of each (`elsewhere`); of one alone, nothing.
+    """
+    if cursor.startswith("n"):
+        return -1, False
     return (integer(cursor[1:]), True) if cursor.startswith("s") else (integer(cursor), False)
 
 

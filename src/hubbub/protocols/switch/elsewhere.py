@@ -19,15 +19,17 @@ from typing import Final
 from hubbub.core.broker import Broker
 from hubbub.core.gate import Opening
 from hubbub.core.homes import Home, Way
-from hubbub.core.limits import CLUSTER_ANSWER_SECONDS
+from hubbub.core.limits import CLUSTER_ANSWER_SECONDS, POLLS_PER_TOKEN
 from hubbub.core.link import Link
 from hubbub.core.log import MEMORY
+from hubbub.core.rights import CONSUME
 from hubbub.core.topics import QUEUE
 from hubbub.protocols.switch import codec
 from hubbub.protocols.switch.codec import Call, Refused, Wanted
 from hubbub.protocols.switch.connection import SwitchConnection
-from hubbub.protocols.switch.operations import Shared, refused
+from hubbub.protocols.switch.operations import Shared, demand, refused
 from hubbub.protocols.switch.session import SwitchSession, Visitor
+from hubbub.protocols.switch.transfer import Poll
 from hubbub.protocols.switch.wait import Wait, Wakeups
 from hubbub.wire.http import Request
 
@@ -38,7 +40,13 @@ NAMING: Final = frozenset(
 )  # fmt: skip
 OLD: Final = "Clients of the first message-switch read a queue at its own node only, which is {}."
 
+# By node: its home ("": none, it is here), and which of the queues of a transfer are there.
+Parts = dict[str, tuple[Home | None, list[str]]]
+
+_TOO_MANY: Final = "This token has too many requests waiting."
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: (\d+)\r\n")
+_MESSAGES: Final = b'{"messages":['
+_NEXT: Final = b'],"next":'
 _STATUS: Final = slice(9, 12)  # HTTP/1.1 200
 
 
@@ -70,7 +78,10 @@ class Forwarded(Wait):
     def end(self) -> None:
         """Whoever does not wait any more gets nothing: what the home has for it, it keeps."""
         if self._body is None:
-            self._errand.end("nobody waits for the answer")
+            self.leave()
+
+    def leave(self) -> None:
+        self._errand.end("nobody waits for the answer")
 
 
 class Errand:
@@ -140,6 +151,74 @@ class Errand:
     abort = close
 
 
+class Gathered(Wait):
+    """A transfer from queues of several homes: `asked` by their nodes, and the `poll` of those
+    here. `patient`: it waits if there is nothing.
+
+    Its cursor says that of each. What a home answers when another one was first is read again, or
+    is nobody's again when its lease is over.
+    """
+
+    def __init__(
+        self, wakeups: Wakeups, deadline: float, asked: dict[str, Forwarded], poll: Poll | None,
+        cursor: str, cursors: dict[str, str], patient: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(wakeups, deadline)
+        self._asked = asked
+        self._poll = poll
+        self._cursor = cursor
+        self._cursors = cursors
+        self._patient = patient
+
+    def begin(self) -> None:
+        for wait in self._asked.values():
+            wait.look = self.look
+        if self._poll is not None:
+            self._poll.look = self.look
+            self._poll.begin()
+
+    def end(self) -> None:
+        for wait in self._asked.values():
+            wait.leave()
+        if self._poll is not None:
+            self._poll.end()
+
+    def answer(self) -> bytes | None:
+        found: list[bytes] = []
+        silent = 0
+        for node, wait in self._asked.items():
+            body = wait.answer()
+            if body is not None and wait.status != 200:
+                self.status, self.level = wait.status, MEMORY
+                return body
+            if body is not None:
+                silent += not self._add(found, node, body)
+        body = self._poll.answer() if self._poll is not None else None
+        self.level = MEMORY
+        if self._poll is not None and body is not None:
+            self.level, self.upto = self._poll.level, self._poll.upto
+            self._add(found, "", body)
+        if found:
+            return self._said(found)
+        return self.empty() if silent == len(self._asked) and not self._patient else None
+
+    def _add(self, found: list[bytes], node: str, body: bytes) -> bool:
+        end = body.rindex(_NEXT)
+        messages = body[len(_MESSAGES) : end]
+        if messages:
+            found.append(messages)
+            self._cursors[node] = codec.loaded(b"{" + body[end + 2 :])["next"]
+        return bool(messages)
+
+    def _said(self, found: list[bytes]) -> bytes:
+        cursor = "n" + ",".join(f"{node}={at}" for node, at in self._cursors.items())
+        said = _MESSAGES, b",".join(found), _NEXT, codec.quoted(cursor.encode()), b"}"
+        return b"".join(said)
+
+    def empty(self) -> bytes:
+        return codec.transferred((), self._cursor)
+
+
 class NodeConnection(SwitchConnection):
     """One of a hub that is a node of a cluster. `errands`: by the node where they lead."""
 
@@ -152,11 +231,21 @@ class NodeConnection(SwitchConnection):
     def _answer(self, call: Call, request: Request, session: Visitor) -> None:
         try:
             wanted = _wanted(call, request)
-            home = self._home_of_all(wanted) if wanted is not None else self._home(call, session)
+            if wanted is not None and isinstance(session, SwitchSession):
+                parts = self._parts(wanted)
+                if len(parts) > 1:
+                    self._check_room()
+                    self._gather(parts, wanted, session)
+                    return
+                home = next(iter(parts.values()))[0] if parts else None
+            else:
+                home = self._home(call, session)
             if home is not None and home.lacks:
                 raise Refused(503, home.lacks)
             if home is not None and call.route.operation == "subscribe":
                 raise Refused(503, OLD.format(home.node))
+            if home is not None:
+                self._check_room()
         except Refused as refusal:
             self._finish(refused(refusal))
             return
@@ -164,6 +253,11 @@ class NodeConnection(SwitchConnection):
             super()._answer(call, request, session)
         else:
             self._send_on(home, request, session, wanted)
+
+    def _check_room(self) -> None:
+        """Before anything is sent whose answer nobody would wait for."""
+        if self._polls(0) >= POLLS_PER_TOKEN:
+            raise Refused(429, _TOO_MANY)
 
     def _home(self, call: Call, session: Visitor) -> Home | None:
         """The other node that has to do it, if there is one."""
@@ -181,15 +275,42 @@ class NodeConnection(SwitchConnection):
             return queues.home_of(arguments[0])
         return None
 
-    def _home_of_all(self, wanted: Wanted) -> Home | None:
-        """The node of the queues that a transfer reads."""
-        homes = [home for name in wanted.queues if (home := self.broker.queues.home_of(name))]
-        here = any(name in self.broker.state.queues for name in wanted.queues)
-        if not homes:
-            return None
-        if here or len({home.node for home in homes}) > 1:
-            raise Refused(503, "The queues of one transfer are at home at several nodes.")
-        return homes[0]
+    def _parts(self, wanted: Wanted) -> Parts:
+        """What a transfer reads, by its node; "" is this one, and that of queues not there yet."""
+        parts: Parts = {}
+        for name in wanted.queues:
+            home = self.broker.queues.home_of(name)
+            if home is not None and home.lacks:
+                raise Refused(503, home.lacks)
+            parts.setdefault(home.node if home is not None else "", (home, []))[1].append(name)
+        queues = self.broker.state.queues
+        if len(parts) == 2 and "" in parts and not any(name in queues for name in parts[""][1]):
+            del parts[""]  # it has nothing to wait for here
+        return parts
+
+    def _gather(self, parts: Parts, wanted: Wanted, session: SwitchSession) -> None:
+        """A transfer at each home, on a connection of its own, and here; the first counts."""
+        now, wakeups = self.broker.clock.now(), self.shared.trace.wakeups
+        for name in wanted.queues if session.rights is not self.broker.open else ():
+            if self.broker.queues.home_of(name) is None:
+                demand(self.broker, session, CONSUME, QUEUE + name)
+        cursors = _cursors(wanted.cursor)
+        asked: dict[str, Forwarded] = {}
+        poll: Poll | None = None
+        for node, (home, names) in parts.items():
+            part = Wanted(cursors.get(node, codec.FIRST), wanted.timeout, tuple(names), wanted.most)
+            if home is None:
+                poll = Poll(self.shared.polls, session, part, now)
+                continue
+            if node not in self.errands:  # what it got there is its own as long as it is here
+                self.errands[node] = Errand(self, home, session)
+            errand = Errand(self, home, session)
+            asked[node] = Forwarded(wakeups, errand, now)
+            errand.ask(asked[node], _transfer(part))
+        patient = wanted.timeout > 0
+        deadline = now + (wanted.timeout if patient else CLUSTER_ANSWER_SECONDS)
+        wait = Gathered(wakeups, deadline, asked, poll, wanted.cursor, cursors, patient)
+        self._wait_for(wait, now)
 
     def _send_on(
         self, home: Home, request: Request, session: Visitor, wanted: Wanted | None
@@ -225,6 +346,18 @@ def _wanted(call: Call, request: Request) -> Wanted | None:
     if call.route.operation != "transfer":
         return None
     return codec.wanted_of(request.body)
+
+
+def _cursors(cursor: str) -> dict[str, str]:
+    """Of each node, as such a transfer said it; another one's begins with what there is."""
+    parts = cursor[1:].split(",") if cursor.startswith("n") else []
+    return {node: at for node, _, at in (part.partition("=") for part in parts)}
+
+
+def _transfer(part: Wanted) -> bytes:
+    most = b',"max":%d}' % part.most if part.most else b"}"
+    body = codec.transfer_body(part)[:-1] + most
+    return b"POST /transfer HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
 
 
 def _answers(call: Call, session: Visitor) -> bool:
