@@ -10,15 +10,18 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from hubbub import Hub
+from hubbub import Hub, Settings
+from hubbub.auth.passwords import add_user
 from hubbub.cluster.membership import Membership
+from hubbub.config.settings import Journal, Listener
 from tests.clients import http, mqtt, smq
-from tests.cluster.test_two_hubs import Pair, until
+from tests.cluster.test_two_hubs import LISTEN, Pair, until
 
 
 @pytest.fixture
@@ -318,3 +321,37 @@ async def test_a_transfer_reads_queues_of_several_homes(pair: Pair) -> None:
             await two.get(f"/ack/{queue}/{identity[1]}")
         assert await two.take("x", "y") == []
         await until(lambda: not a.node.broker.state.queues["x"].readers)
+
+
+async def test_small_rights_are_as_small_at_the_other_nodes_door(
+    pair: Pair, tmp_path: Path
+) -> None:
+    """Who it is is asked at b, and what it may at the queue's home."""
+    users, rules = tmp_path / "users", tmp_path / "rules"
+    for one in ("ada", "eve"):
+        add_user(users, one, b"secret")
+    rules.write_text("user ada\ntopic readwrite $queue/#\nuser eve\ntopic read $queue/other\n")
+    place = Listener(address=LISTEN, password_file=str(users), acl_file=str(rules))
+    settings = Settings(listener=(place,), journal=Journal(record="none"))
+    a, b = await pair.both(listen=(), settings=settings)
+    async with http(a) as ada, http(b) as eve, http(b) as far:
+        ada.auth, eve.auth, far.auth = ("ada", "secret"), ("eve", "secret"), ("ada", "secret")
+        assert (await ada.get("/login/one")).status_code == 200
+        assert (await ada.get("/persistent/jobs")).status_code == 200
+        await until(knows(b, "jobs"))
+        assert (await eve.get("/login/two")).status_code == 200
+        assert (await far.get("/login/three")).status_code == 200
+        sent = await far.post("/request/jobs/r", content=b"x")
+        assert (sent.status_code, sent.text) == (200, '[["jobs",0]]')
+        body = json.dumps({"timeout": 0, "queues": ["jobs"]}).encode()
+        for path, content in (
+            ("/request/jobs/r", b"y"), ("/transfer", body), ("/ack/jobs/0", None),
+            ("/destroy/jobs", None),
+        ):  # fmt: skip
+            method = "GET" if content is None else "POST"
+            answer = await eve.request(method, path, content=content)
+            assert answer.status_code == 403, (path, answer.text)
+        assert list(a.node.broker.state.queues["jobs"].messages) == [0]
+        # Nor is the token of another user to be had, at whichever node.
+        assert (await eve.get("/login/one")).status_code == 200  # nobody has it at b
+        assert (await eve.get("/ack/jobs/0")).status_code in (401, 403)
