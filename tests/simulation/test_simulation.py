@@ -34,6 +34,7 @@ def test_schedules(first: int) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1_800)  # a hundred take one minute, and five beside other programs
 @pytest.mark.parametrize("first", range(1_000, 6_000, 100))
 def test_thousands_of_schedules(first: int) -> None:
     run(first, first + 100)
