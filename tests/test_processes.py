@@ -291,6 +291,20 @@ async def test_signals_reach_every_process(start_hub: StartHub) -> None:
 
 
 @pytest.mark.interop
+def test_a_service_manager_hears_once_that_all_serve(
+    start_hub: StartHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(PATIENCE)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        hub = start_hub(*TWO)
+        assert manager.recv(1000) == b"READY=1\nSTATUS=2 processes serve"
+        assert hub.stop() == 0
+        assert manager.recv(1000).startswith(b"STOPPING=1")
+
+
+@pytest.mark.interop
 async def test_the_processes_end_with_their_parent(start_hub: StartHub) -> None:
     hub = start_hub(*TWO)
     serving = processes(hub)

@@ -219,6 +219,7 @@ BOUNDS: Final = (
     Bound("cluster_dead_seconds", SELF, "a node counts as gone"),
     Bound("cluster_clock_seconds", SELF, "a node is refused"),
     Bound("cluster_window", CLIENT, "the next waits for an answer"),
+    Bound("cluster_lent", CLIENT, "the rest waits at the queue's home"),
     Bound("cluster_piece", CLIENT, "the rest comes in the next turn"),
     Bound("cluster_kept", CLIENT, "dropped, counted"),
     Bound("cluster_feed", SELF, "the rest comes later"),
