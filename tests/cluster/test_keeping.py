@@ -202,6 +202,23 @@ def test_the_answer_waits_until_it_is_safe_there(world: Keepers, prompt: bool) -
     assert world.kept("a", "b") == 0
 
 
+def test_a_number_that_a_crash_took_was_told_to_nobody(world: Keepers) -> None:
+    """It is the next message's then, which the other node would take for one that it has."""
+    writer = world.client("a", "writer")
+    world.lasting("b", "device", "x")
+    world.wait(1)
+    world.log("a").sync()
+    world.log("a").prompt = False
+    world.say(writer, "x", b"nobody was promised that")
+    world.carry()
+    world.restart("a")
+    world.log("a").prompt = True
+    world.wait(2)
+    world.say(world.client("a", "writer"), "x", b"acknowledged")
+    world.wait(2)
+    assert world.waiting("b", "device") == [b"acknowledged"]
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_lines_that_lose_and_repeat_and_processes_that_die(seed: int) -> None:
     """Each message that was taken at `a` is in the backlog at `b` once, in the order said."""

@@ -195,7 +195,9 @@ class Keeping:
             return True
         said = self._spelled(message, number)
         after = [dead for dead, cut in self.cuts.items() if number >= cut]
-        self.node.link.write(frames.piece(frames.Kept(number, self._previous, said, after)))
+        # Said when that it has this number is safe: one that a crash took would be used again, for
+        # a message that the other node, which knows the number, would not take.
+        self.node.link.hold(frames.piece(frames.Kept(number, self._previous, said, after)))
         self.node.membership.messages_out += 1
         self._previous = number
         return True
@@ -228,7 +230,8 @@ class Keeping:
         self.pump()
 
     def let_go(self) -> None:
-        """It is another's to keep now."""
+        """It is another's to keep now, also what is held and may never be said."""
+        self._previous = NONE
         self.backlog.sent = self.backlog.next
         self.taken(self.backlog.next)
 

@@ -317,7 +317,9 @@ class Node(Session):
     def caught_up(self) -> bool:
         """Whether all that is kept for it is on its way: retained messages come after it."""
         keeping = self.keeping
-        return keeping is None or keeping.backlog.sent == keeping.backlog.next
+        if keeping is None:
+            return True
+        return keeping.backlog.sent == keeping.backlog.next and not self.link.held
 
     def settled(self) -> bool:
         """Whether it has all that was kept for it when it was met."""

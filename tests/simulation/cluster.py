@@ -1,0 +1,478 @@
+"""One schedule of a cluster: three hubs, clients that hop between them, and what may happen to all.
+
+    python -m tests.simulation --cluster SEED      the same schedule again, step by step on stderr
+
+Hubs are killed in the middle of a group and start again, or have an heir and come back as nobody;
+lines lose, repeat and hold frames, clocks go apart and jump. At each step: nothing is promised that
+is not in a journal, a session has one home, no more of a relayed connection is under way than
+there is room for, QoS 2 comes once, nothing older after something newer. At the end everything
+acknowledged has reached everybody it was for, and all hubs retain the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import patch
+
+from hubbub.cluster.copies import Found
+from hubbub.cluster.directory import SUPERSEDED
+from hubbub.cluster.heritage import GONE
+from hubbub.core.limits import CLUSTER_WAY_BYTES, COMMIT_ROWS
+from hubbub.journal import writer
+from hubbub.protocols.mqtt import codec
+from hubbub.protocols.mqtt import specification as spec
+from tests.simulation.clients import MqttClient, Publisher, Subscriber
+from tests.simulation.hub import Wire
+from tests.simulation.nodes import (
+    ClusterHub,
+    Lines,
+    SkewedClock,
+    copied,
+    has,
+    taken_over,
+)
+from tests.simulation.world import LOST, Alarm
+
+NAMES = ("a", "b", "c")
+STEPS = 700
+SKEW = 20  # seconds between a hub's clock and the others' at most
+DEAD = 6.5  # seconds of silence until somebody takes over
+SAID = (spec.TAKEN_OVER, spec.SILENCE, spec.UNSPECIFIED, spec.STOPPING)
+TOLD = (3, spec.UNREACHABLE)  # the home of its session is away
+UNEXPECTED = (*LOST, SUPERSEDED, GONE)
+
+
+class Hopper(MqttClient):
+    """Comes to any hub that knows where its session is."""
+
+    world: ClusterWorld  # type: ignore[assignment]
+
+    def dial(self) -> None:
+        hub = self.world.door(self)
+        if hub is not None:
+            self.wire = Wire(hub)
+            self._rest = b""
+            self.greet()
+
+    def _take(self, head: int, body: bytes) -> None:
+        kind = head >> 4
+        if kind == codec.CONNACK and body[1] in TOLD:
+            self.world.turned_away += 1
+        elif kind == codec.DISCONNECT:
+            assert body[0] in SAID, f"{self.name} is ended by the hub: {body!r}"
+        else:
+            super()._take(head, body)
+
+
+class Author(Hopper, Publisher):
+    """Publishes from wherever it is, once all hubs know who wants it."""
+
+    def work(self) -> None:
+        if self.world.begun:
+            super().work()
+
+
+class Listener(Hopper, Subscriber):
+    """Hears wherever it is."""
+
+
+class ClusterWorld:
+    """`at`: which message stopped the stream of a hub that has an heir last, `heirs`: who is to
+    adopt which hub, with the copy of its log; `lost`: hubs that are dead, and since when.
+    """
+
+    def __init__(self, seed: int, root: Path, steps: int = STEPS, verbose: bool = False) -> None:
+        self.chance = chance = random.Random(seed)
+        self.root = root
+        self.steps = steps
+        self.verbose = verbose
+        self.alarm = Alarm()
+        self.ghosts: list[Wire] = []
+        self.begun = False
+        self.turned_away = self.relayed = self.adoptions = 0
+        self.seconds, self.wall = 1000.0, 1_800_000_000_000_000
+        self.lossy = 0.0
+        self.frame_rows = chance.choice((3, COMMIT_ROWS))
+        self.segment_bytes = chance.choice((8_000, 30_000, 200_000))
+        self.weights = [
+            weight if calm else weight * chance.choice((0.0, 0.5, 1.0, 3.0))
+            for weight, calm in _CHANCES.values()
+        ]
+        self.lines = {
+            name: Lines(name, tuple(other for other in NAMES if other != name)) for name in NAMES
+        }
+        self.cut: set[frozenset[str]] = set()
+        self.forgets = False  # what a cut line is given is lost, not held
+        self.hubs: dict[str, ClusterHub] = {}
+        self.lost: dict[str, float] = {}
+        self.at: dict[str, int] = {}
+        self.heirs: dict[str, tuple[str, Found]] = {}
+        self.copies: dict[str, object] = {}
+        self._make_clients()
+
+    def _make_clients(self) -> None:
+        chance = self.chance
+        self.authors = [
+            Author(self, f"pub-{name}", chance.random() < 0.5, topics)  # type: ignore[arg-type]
+            for name, topics in (
+                ("a", {"k/1": 1, "k/2": 2, "r/1": 1}),
+                ("b", {"k/1": 1, "k/3": 2, "r/2": 2}),
+                ("c", {"k/2": 2, "l/1": 1}),
+            )
+        ]
+        self.listeners = [
+            Listener(self, "sub-a", True, "k/#", 2),  # type: ignore[arg-type]
+            Listener(self, "sub-b", False, "k/+", 2),  # type: ignore[arg-type]
+            Listener(self, "sub-c", chance.random() < 0.5, "k/1", 1),  # type: ignore[arg-type]
+            Listener(self, "all-b", True, "#", 2),  # type: ignore[arg-type]
+        ]
+        self.clients: list[Hopper] = [*self.authors, *self.listeners]
+
+    # What clients ask of the world
+
+    def note(self, text: str) -> None:
+        if self.verbose:
+            print(f"{self.seconds:10.3f}  {text}", file=sys.stderr)
+
+    def must_be_safe(self, payload: bytes, topic: str) -> None:
+        """Now that it is acknowledged it is in a journal."""
+        if not any(has(self.root / name, payload) for name in NAMES):
+            raise AssertionError(f"{payload!r} was promised too early")
+
+    def door(self, client: Hopper) -> ClusterHub | None:
+        """A hub that knows the home of its session, or is its own at first."""
+        if not client.known:
+            return self.hubs.get(client.name[-1])
+        doors = [hub for hub in self.hubs.values() if self._knows(hub, client.name)]
+        return self.chance.choice(doors) if doors else None
+
+    def _knows(self, hub: ClusterHub, client: str) -> bool:
+        directory = hub.here.directory
+        return ("mqtt", client) in directory.here or directory.home("mqtt", client) != ""
+
+    # The schedule
+
+    def run(self) -> None:
+        log = logging.getLogger("hubbub")
+        log.addHandler(self.alarm)
+        propagate, log.propagate = log.propagate, False
+        try:
+            with patch.object(writer, "COMMIT_ROWS", self.frame_rows):
+                for name in NAMES:
+                    self._start(name)
+                self._prepare()
+                for _ in range(self.steps):
+                    (event,) = self.chance.choices(_EVENTS, self.weights)
+                    event(self)
+                    self._check()
+                self._finish()
+        finally:
+            log.removeHandler(self.alarm)
+            log.propagate = propagate
+            for hub in self.hubs.values():
+                hub.log.abandon()
+
+    def _start(self, name: str) -> None:
+        skew = self.chance.randrange(-SKEW, SKEW + 1) * 1_000_000
+        clock = SkewedClock(self.seconds, self.wall + skew)
+        path = self.root / name
+        path.mkdir(exist_ok=True)
+        self.lost.pop(name, None)
+        deposed = self.at.get(name, 0)
+        hub = ClusterHub(path, clock, self.segment_bytes, self.lines[name], deposed)
+        hub.begin()
+        self.hubs[name] = hub
+        self.note(f"{name} starts{' deposed' if hub.deposed else ''}")
+
+    def _prepare(self) -> None:
+        """All hubs have met, and know all sessions; who listens has subscribed."""
+        for _ in range(200):
+            for client in self.clients:
+                client.act()
+            self._calm()
+            if all(one.subscribed for one in self.listeners) and all(
+                self._knows(hub, client.name) for hub in self.hubs.values()
+                for client in self.clients
+            ):  # fmt: skip
+                break
+        for _ in range(10):  # filters are told as sessions are, some frames later
+            self._calm()
+        self.begun = True
+        self.lossy = self.chance.choice((0.0, 0.02, 0.2))
+        self.note("begin")
+
+    def _calm(self) -> None:
+        """Everything on its way arrives, and some time goes by."""
+        for client in self.clients:
+            if client.wire is not None:
+                client.wire.deliver(1 << 20)
+        for hub in self.hubs.values():
+            hub.loop.run()
+            hub.write()
+        while any(self._full()):
+            for sender, receiver in self._full():
+                self._carry_one(sender, receiver)
+        self._pass(0.1)
+
+    def _pass(self, seconds: float) -> None:
+        self.seconds += seconds
+        self.wall += int(seconds * 1_000_000)
+        for hub in self.hubs.values():
+            assert isinstance(hub.clock, SkewedClock)
+            hub.clock.go_on(seconds)
+            hub.sweep()
+            hub.loop.run()
+
+    def _check(self) -> None:
+        assert not self.alarm.broken, self.alarm.broken[0]
+        for name, hub in self.hubs.items():
+            for reason in hub.here.refused:
+                assert "broke" not in reason and "no room" not in reason, f"{name}: {reason}"
+            relays = hub.here.relays
+            self.relayed = max(self.relayed, len(relays.near))
+            for end in (*relays.near.values(), *relays.far.values()):
+                assert 0 <= end.sending.room <= CLUSTER_WAY_BYTES
+                assert 0 <= end.taking.room <= CLUSTER_WAY_BYTES
+        for client in self.clients:
+            homes = [
+                name for name, hub in self.hubs.items()
+                if ("mqtt", client.name) in hub.here.directory.here
+            ]  # fmt: skip
+            assert len(homes) <= 1, f"{client.name} has the homes {homes}"
+
+    # Events
+
+    def _full(self) -> list[tuple[str, str]]:
+        """The lines on which something can arrive."""
+        return [
+            (sender, receiver)
+            for sender, engine in self.lines.items()
+            for receiver, line in engine.lines.items()
+            if line and (self.forgets or frozenset((sender, receiver)) not in self.cut)
+        ]
+
+    def _carry_one(self, sender: str, receiver: str) -> None:
+        frame = self.lines[sender].lines[receiver].popleft()
+        hub = self.hubs.get(receiver)
+        if hub is None or frozenset((sender, receiver)) in self.cut:
+            return
+        if self.chance.random() < self.lossy:
+            if self.chance.random() < 0.5:
+                return
+            hub.hear(frame)
+        hub.hear(frame)
+
+    def _carry(self) -> None:
+        full = self._full()
+        if full:
+            line = self.chance.choice(full)
+            for _ in range(self.chance.randrange(1, 6)):
+                if self.lines[line[0]].lines[line[1]]:
+                    self._carry_one(*line)
+
+    def _act(self) -> None:
+        self.chance.choice(self.clients).act()
+        self._run()
+
+    def _run(self) -> None:
+        for hub in self.hubs.values():
+            hub.loop.run()
+
+    def _deliver(self) -> None:
+        wires = [one.wire for one in self.clients if one.wire is not None and one.wire.to_hub]
+        wires += [one for one in self.ghosts if one.to_hub]
+        if wires:
+            wire = self.chance.choice(wires)
+            size = len(wire.to_hub)
+            wire.deliver(size if self.chance.random() < 0.7 else self.chance.randrange(size + 1))
+        self._run()
+
+    def _write(self) -> None:
+        if self.hubs:
+            self.chance.choice(list(self.hubs.values())).write()
+
+    def _sweep(self) -> None:
+        self._pass(self.chance.choice((0.05, 0.3, 0.3)))
+
+    def _wait(self) -> None:
+        """Long enough for hubs that hear nothing to give one another up."""
+        for _ in range(self.chance.choice((4, 13))):
+            self._pass(0.5)
+
+    def _hop(self) -> None:
+        client = self.chance.choice(self.clients)
+        self.note(f"{client.name} is cut off")
+        client.cut()
+        self._run()
+
+    def _take_over(self) -> None:
+        client = self.chance.choice(self.clients)
+        self.note(f"{client.name} takes over")
+        client.vanish()
+        client.dial()
+
+    def _lay_ghosts(self) -> None:
+        ghosts, self.ghosts = self.ghosts, []
+        for wire in ghosts:
+            wire.hang_up()
+        self._run()
+
+    def _part(self) -> None:
+        """Two hubs do not hear one another, or all do again."""
+        if self.cut:
+            self.note("healed")
+            self.cut.clear()
+            return
+        self.forgets = self.chance.random() < 0.5
+        one, other, third = self.chance.sample(NAMES, 3)
+        self.cut.add(frozenset((one, other)))
+        if self.chance.random() < 0.5:
+            self.cut.add(frozenset((one, third)))
+        self.note(f"cut: {sorted(map(sorted, self.cut))}, forgets: {self.forgets}")
+
+    def _jump(self) -> None:
+        """The clock of a machine is set."""
+        if self.hubs:
+            clock = self.chance.choice(list(self.hubs.values())).clock
+            assert isinstance(clock, SkewedClock)
+            clock.wall = self.wall + self.chance.randrange(-SKEW, SKEW + 1) * 1_000_000
+
+    def _roll(self) -> None:
+        if self.hubs:
+            self.chance.choice(list(self.hubs.values())).roll()
+
+    def _kill(self) -> None:
+        if len(self.hubs) > 1 or self.chance.random() < 0.2:
+            self._end(self.chance.choice(sorted(self.hubs)) if self.hubs else "")
+
+    def _end(self, name: str) -> None:
+        hub = self.hubs.pop(name, None)
+        if hub is None:
+            return
+        self.note(f"{name} is killed")
+        hub.kill(self.chance)
+        self.lost[name] = self.seconds
+        self.ghosts = [wire for wire in self.ghosts if wire.node is not hub]
+        for client in self.clients:
+            if client.wire is not None and client.wire.node is hub:
+                client.wire.open = False
+                client.cut()
+
+    def _begin_again(self) -> None:
+        """One that is dead is back, maybe before its heir is ready."""
+        if self.lost:
+            self._start(self.chance.choice(sorted(self.lost)))
+
+    # Heirs
+
+    def _stop_stream(self) -> None:
+        """A hub that is dead for long enough gets an heir, which is yet to adopt."""
+        dead = [
+            name for name, since in self.lost.items()
+            if self.seconds - since > DEAD and name not in self.heirs and self.hubs
+        ]  # fmt: skip
+        if dead and self.hubs:
+            name = self.chance.choice(dead)
+            able = [one for one, hub in self.hubs.items() if not hub.deposed]
+            able = [one for one in able if name not in self.hubs[one].here.nodes]
+            if able:
+                self.at[name] = self.at.get(name, 0) + 1000
+                heir = self.chance.choice(able)
+                self.heirs[name] = heir, Found(self.at[name], None)
+                self.copies[name] = copied(self.root / name)
+                self.note(f"{heir} is to be the heir of {name}")
+
+    def _adopt(self) -> None:
+        for name, (heir, found) in list(self.heirs.items()):
+            hub = self.hubs.get(heir)
+            if hub is None:
+                continue
+            if taken_over(hub, name) < found.at:
+                self.note(f"{heir} adopts {name}")
+                self.adoptions += 1
+                hub.adopt(name, found.at, self.copies[name])  # type: ignore[arg-type]
+            elif hub.idle():  # it is in its own journal
+                del self.heirs[name]
+
+    # The end
+
+    def _finish(self) -> None:
+        self.note("the end begins")
+        self.cut.clear()
+        self.lossy = 0.0
+        for name in sorted(self.lost):
+            self._start(name)
+        self._lay_ghosts()
+        for _ in range(400):
+            for client in self.clients:
+                client.act()
+            self._calm()
+            self._adopt()
+            self._check()
+            if self._owed() is None and all(client.done() for client in self.clients):
+                break
+        assert self._owed() is None, self._owed()
+        waiting = [client.name for client in self.clients if not client.done()]
+        assert not waiting, f"{waiting} wait for ever"
+        for name, hub in self.hubs.items():
+            dropped = hub.broker.metrics.dropped
+            assert not any(reason in dropped for reason in UNEXPECTED), f"{name}: {dropped}"
+
+    def _owed(self) -> str | None:
+        """What is still missing, in words."""
+        for listener in self.listeners:
+            wish = listener.wish.rstrip("#+")
+            if missing := self._acknowledged(wish) - listener.got.keys():
+                return f"{listener.name} has not got {sorted(missing)}"
+        for name, hub in self.hubs.items():
+            for topic, payload in self._retained().items():
+                seq = hub.broker.state.retained.get(topic, 0)
+                message = hub.broker.log.look(seq) if seq else None
+                if message is None or message.payload != payload:
+                    return f"{name} retains {message and message.payload!r}, not {payload!r}"
+            if waits := sum(one.unacknowledged() for one in hub.here.nodes.values()):
+                return f"{name} keeps {waits} for others"
+        return None
+
+    def _acknowledged(self, prefix: str) -> set[bytes]:
+        return {
+            payload
+            for one in self.authors
+            for topic, payloads in one.acknowledged.items()
+            if topic.startswith(prefix)
+            for payload in payloads
+        }
+
+    def _retained(self) -> dict[str, bytes]:
+        return {
+            topic: payloads[-1]
+            for one in self.authors
+            for topic, payloads in one.acknowledged.items()
+            if topic.startswith("r/") and payloads
+        }
+
+
+# How likely each event is; accidents are more likely in some schedules than in others.
+_CHANCES: dict[Callable[[ClusterWorld], None], tuple[float, bool]] = {
+    ClusterWorld._act: (40, True),
+    ClusterWorld._deliver: (30, True),
+    ClusterWorld._carry: (40, True),
+    ClusterWorld._write: (20, True),
+    ClusterWorld._sweep: (5, True),
+    ClusterWorld._wait: (0.5, True),
+    ClusterWorld._hop: (2, False),
+    ClusterWorld._take_over: (1, False),
+    ClusterWorld._lay_ghosts: (0.5, True),
+    ClusterWorld._part: (0.7, False),
+    ClusterWorld._jump: (0.2, False),
+    ClusterWorld._roll: (0.3, True),
+    ClusterWorld._kill: (0.5, False),
+    ClusterWorld._begin_again: (0.7, True),
+    ClusterWorld._stop_stream: (0.5, False),
+    ClusterWorld._adopt: (0.5, True),
+}
+_EVENTS = list(_CHANCES)
