@@ -186,7 +186,7 @@ def test_who_was_not_dead_lets_go_of_everything_but_its_history() -> None:
             broker.end(broker.sessions["p", client])
             return True
 
-    heritage.let_go(broker, world.member("a"), [Ends(broker)])
+    heritage.let_go(broker, world.member("a"), [Ends(broker)], AT)
     kept = [state for state in broker.state.sessions.values() if state.protocol == "p"]
     assert (kept, broker.state.queues, broker.state.delayed) == ([], {}, {})
     assert len(world.log("a").rows) > rows

@@ -21,6 +21,7 @@ from unittest.mock import patch
 from hubbub.cluster.copies import Found
 from hubbub.cluster.directory import SUPERSEDED
 from hubbub.cluster.heritage import GONE
+from hubbub.cluster.relays import Far, Near
 from hubbub.core.limits import CLUSTER_WAY_BYTES, COMMIT_ROWS
 from hubbub.journal import writer
 from hubbub.protocols.mqtt import codec
@@ -234,7 +235,8 @@ class ClusterWorld:
                 assert "broke" not in reason and "no room" not in reason, f"{name}: {reason}"
             relays = hub.here.relays
             self.relayed = max(self.relayed, len(relays.near))
-            for end in (*relays.near.values(), *relays.far.values()):
+            ends: list[Near | Far] = [*relays.near.values(), *relays.far.values()]
+            for end in ends:
                 assert 0 <= end.sending.room <= CLUSTER_WAY_BYTES
                 assert 0 <= end.taking.room <= CLUSTER_WAY_BYTES
         for client in self.clients:

@@ -40,12 +40,14 @@ class Foreign(Exception):
 class Beat(Struct, array_like=True, tag=0):
     """It is there. `stamp` is what its clock says, `version` its program's.
 
-    `place`: HOST:PORT for clients that another node sends away, "" = for none.
+    `place`: HOST:PORT for clients that another node sends away, "" = for none. `fenced`: which
+    message stopped its stream: who has not heard of the heir must not take it for what it was.
     """
 
     version: str
     stamp: int
     place: Annotated[str, Meta(pattern="^[!-~]{0,255}$")] = ""
+    fenced: Time = 0
 
 
 class Wants(Struct, array_like=True, tag=1):

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hubbub import schema
 from hubbub.cluster import frames, taking
-from hubbub.cluster.keeping import CUT, FROM, HEIR, MOVED, PROTOCOL, moved_row
+from hubbub.cluster.keeping import CUT, FROM, HEIR, MOVED, OWN, PROTOCOL, TOOK, moved_row
 from hubbub.cluster.node import Node, Phantom
 from hubbub.cluster.retained import STAMP
 from hubbub.core.broker import Broker
@@ -30,14 +30,15 @@ from hubbub.core.queue import Queue
 from hubbub.core.route import Route
 from hubbub.core.session import Revival, SessionState, row_about
 from hubbub.core.state import State, queue_rows, session_rows
-from hubbub.core.topics import DELAYED, delayed_topic
+from hubbub.core.topics import DELAYED, SHARE, delayed_topic
 from hubbub.schema import PUBLISH, Row, column_of, name_of, name_to_wire
 
 if TYPE_CHECKING:
     from hubbub.cluster.membership import Membership
 
-TOOK: Final = "$took/"  # before NODE/OTHER: how far NODE had taken what OTHER kept for it
 TOLD: Final = "$told/"  # before HEIR/NODE: what was kept for that node has moved to its heir
+FENCED: Final = "$fenced"  # which message stopped this node's own stream
+SINCE: Final = "$fenced/since"  # and when it heard so
 GONE: Final = "session lives at another node"
 
 log = logging.getLogger("hubbub.cluster")
@@ -73,20 +74,25 @@ class _Adoption:
         self.protocols = {one.name: one for one in protocols}
         self.seqs: dict[int, int] = {0: 0}
         self.new_queues: list[str] = []
+        self.ours: set[tuple[str, str]] = set()
         self.missing = 0
 
     def run(self, at: int) -> Taken:
         broker, first = self.broker, self.broker.log.position + 1
-        self._take_what_was_kept_for_us()
+        nodes = [one for one in self.state.sessions.values() if one.protocol == PROTOCOL]
+        heirs = {state.client: self._heir_of(state.client) for state in nodes}
+        if not heirs.get(self.membership.name):
+            self._take_what_was_kept_for_us()
         sessions = [state for state in self.state.sessions.values() if self._wanted(state)]
         for state in sessions:
             self._session(state)
+            self.ours.add((state.protocol, state.client))
         for queue in self.state.queues.values():
             self._queue(queue)
         for seq in self.state.delayed:
             self._delay(seq)
-        for state in self.state.sessions.values():
-            if state.protocol == PROTOCOL and state.client != self.membership.name:
+        for state in nodes:
+            if not heirs[state.client] and state.client != self.membership.name:
                 self._keep_for(state)
         for name, number in self.state.taken.items():
             if name.startswith((HEIR, TOOK)):
@@ -94,19 +100,23 @@ class _Adoption:
             elif not name.startswith("$"):
                 self._note(f"{TOOK}{self.dead}/{name}", number)
         self._note(HEIR + self.dead, at)
-        adopted = self.membership.adopted.setdefault(self.dead, set())
-        adopted |= {(state.protocol, state.client) for state in sessions}
+        self.membership.inherited[self.dead] = at
         for node in self.membership.nodes.values():
             tell(self.membership, node)  # before what it wants more from now on
         for state in sessions:
             key = state.protocol, state.client
             broker.take_up(broker.state.sessions[key], self.protocols.get(state.protocol))
         for name in self.new_queues:
-            adopted.add(("queue", broker.queues.adopt(broker.state.queues[name]).client))
+            found = broker.queues.adopt(broker.state.queues[name])
+            self.ours.add((found.protocol, found.client))
+        self._own(at)
         for seq, group in sorted(self.state.on_loan):
             if seq in self.seqs or self._copied(seq):
                 broker.groups.give_again(self._copied(seq), group)
         self._move_what_is_kept_here()
+        for state in nodes:
+            if heirs[state.client]:
+                self._hand_on(state, heirs[state.client])
         self._wills()
         for topic, seq in self.state.retained.items():
             self._retain(topic, seq)
@@ -115,6 +125,16 @@ class _Adoption:
         broker.age += 1
         count = len(self.seqs) - 1
         return Taken(len(sessions), len(self.state.queues), count, self.missing)
+
+    def _own(self, at: int) -> None:
+        """What others kept for those that are here now, and for whom they were heirs, is for them
+        alone; so it is after a start, too.
+        """
+        found = {(self.dead, key) for key in self.ours}
+        found |= {(dead, key) for dead, key in owned(self.state) if key in self.ours}
+        for dead, key in sorted(found):
+            self.membership.adopted.setdefault(dead, set()).add(key)
+            self._note(f"{OWN}{dead}/{key[0]}/{key[1]}", at)
 
     def _note(self, name: str, number: int) -> None:
         self.broker.change(Row(0, 0, schema.TAKEN, client=column_of(name), number=number))
@@ -259,20 +279,61 @@ class _Adoption:
         node = membership.away.get(dead) or membership.nodes.get(dead)
         if node is None or node.keeping is None:
             return
-        groups = dict(node.keeping.state.shared)
+        shared, again = dict(node.keeping.state.shared), []
         for number, seq, qos in _waiting(node.keeping.state):
-            message = self.broker.log.look(seq) if number > took else None
-            if message is not None and seq not in groups:
+            group = moved(dead, shared.get(seq, ""))
+            if number <= took or taking.was_had(group, dead, self.state.taken):
+                continue
+            if share := share_of(shared.get(seq, "")):
+                again.append((seq, share))
+            elif (message := self.broker.log.look(seq)) is not None:
                 run = membership.crossing.read_back(message)
                 run.qos, run.retain = qos, False
                 said = membership.crossing.said(run)
-                said.group = name_to_wire(MOVED + dead)
+                said.group = name_to_wire(group)
                 taking.say(membership, node, said)
         node.keeping.let_go()
         if dead in membership.away:
             self.broker.end(membership.away.pop(dead))
-        for seq, group in groups.items():
-            self.broker.groups.give_again(seq, group)
+        for seq, share in again:
+            self.broker.groups.give_again(seq, share)
+
+    def _heir_of(self, name: str) -> str:
+        """Who has what that node had, if the dead one did not know so: it kept for that one."""
+        at, taken = self.membership.inherited.get(name, 0), self.broker.state.taken
+        if known(self.state).get(name, 0) >= at:
+            return ""
+        if taken.get(HEIR + name, 0) >= at:
+            return self.membership.name
+        end = f"/{name}"
+        told = [one for one in taken if one.startswith(TOLD) and one.endswith(end)]
+        return max(told, key=taken.__getitem__).removeprefix(TOLD).removesuffix(end)
+
+    def _hand_on(self, state: SessionState, heir: str) -> None:
+        """What it kept for a node that died before it is for that one's heir."""
+        membership, taken = self.membership, self.broker.state.taken
+        for number, seq, qos in _waiting(state):
+            group = state.shared.get(seq, "")
+            if not group or group.startswith(SHARE):
+                group = f"{FROM}{self.dead}/{number}" + (f"/{group}" if group else "")
+            group = moved(state.client, group)
+            if heir != membership.name:
+                if copied := self._copied(seq):
+                    membership.known(heir).keep()
+                    self.broker.change(moved_row(heir, copied, qos, group))
+                continue
+            if taking.was_had(group, "", taken):
+                continue
+            if share := share_of(group):
+                self.broker.groups.give_again(self._copied(seq), share)
+            elif (message := self._read(seq)) is not None:
+                run = membership.crossing.read_back(message)
+                run.qos, run.retain = qos, False
+                said = membership.crossing.said(run)
+                said.group = name_to_wire(group)
+                taking.say(membership, membership.known(self.dead), said)
+        if heir != membership.name:
+            membership.known(heir).relieve()
 
     def _read(self, seq: int) -> Message | None:
         row = self.rows.get(seq)
@@ -302,6 +363,47 @@ def _waiting(state: SessionState) -> list[tuple[int, int, int]]:
     ]
 
 
+def moved(dead: str, group: str) -> str:
+    """The group of a message that was kept for a dead node, for its heir: who lasted there, or at
+    one whose heir that was; or the same with the number that it has of another dead one.
+    """
+    if group.startswith(MOVED):
+        return group
+    return f"{MOVED}{dead}/{group}" if group.startswith(FROM) else MOVED + dead
+
+
+def share_of(group: str) -> str:
+    """The shared group that a kept message is for, whoever kept it before; "" for none."""
+    at = group.find(SHARE)
+    return group[at:] if at >= 0 else ""
+
+
+def owned(state: State) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Sessions and queues of this node that lasted at a dead one, by that one's name."""
+    for name in state.taken:
+        if name.startswith(OWN):
+            dead, protocol, client = name.removeprefix(OWN).split("/", 2)
+            yield dead, (protocol, client)
+
+
+def known(state: State) -> dict[str, int]:
+    """Of which dead nodes this one knows who the heir is, up to which message of their stream."""
+    found: dict[str, int] = {}
+    for name, at in state.taken.items():
+        if name.startswith((HEIR, TOLD)):
+            dead = name.rpartition("/")[2]
+            found[dead] = max(at, found.get(dead, 0))
+    return found
+
+
+def fenced(membership: Membership) -> int:
+    """Which message stopped this node's stream, if others may not have heard of the heir yet."""
+    taken, broker = membership.broker.state.taken, membership.broker
+    at = taken.get(FENCED, 0)
+    over = broker.clock.stamp() > taken.get(SINCE, 0) + membership.keep * 1_000_000
+    return 0 if over or taken.get(HEIR + membership.name, 0) >= at else at
+
+
 # The others
 
 
@@ -319,8 +421,12 @@ def inherits(membership: Membership, heir: Node, record: frames.Heir) -> None:
     """Another node has what was a dead one's: what is kept for that goes there."""
     broker, dead = membership.broker, record.dead
     membership.confirmed(dead, record.at)
+    membership.inherited[dead] = max(record.at, membership.inherited.get(dead, 0))
     told = f"{TOLD}{heir.client}/{dead}"
-    if dead == membership.name or record.at <= broker.state.taken.get(told, 0):
+    if record.at <= broker.state.taken.get(told, 0):
+        return
+    if dead == membership.name:
+        broker.change(Row(0, 0, schema.TAKEN, client=column_of(told), number=record.at))
         return
     membership.directory.there.pop(dead, None)
     membership.directory.until.pop(dead, None)
@@ -333,17 +439,19 @@ def inherits(membership: Membership, heir: Node, record: frames.Heir) -> None:
     node = membership.away.get(dead) or membership.nodes.get(dead)
     if node is not None and node.keeping is not None:
         shared = dict(node.keeping.state.shared)
-        waiting = [one for one in _waiting(node.keeping.state) if one[0] > record.took]
-        groups = {seq: shared[seq] for _, seq, _ in waiting if seq in shared}
-        waiting = [one for one in waiting if one[1] not in groups]
+        kept = [one for one in _waiting(node.keeping.state) if one[0] > record.took]
+        groups = {seq: share for _, seq, _ in kept if (share := share_of(shared.get(seq, "")))}
+        waiting = [
+            (message, qos, moved(dead, shared.get(seq, "")))
+            for _, seq, qos in kept
+            if seq not in groups and (message := broker.log.look(seq)) is not None
+        ]
+        node.keeping.let_go()  # before: a node may be its own heir
         if waiting:
             heir.keep()
-        for _, seq, qos in waiting:
-            message = broker.log.look(seq)
-            if message is not None:
-                again = _once_more(membership, message)
-                broker.change(moved_row(heir.client, again, qos, MOVED + dead))
-        node.keeping.let_go()
+        for message, qos, group in waiting:
+            again = _once_more(membership, message)
+            broker.change(moved_row(heir.client, again, qos, group))
         log.info("%d messages kept for node %r go to node %r", len(waiting), dead, heir.client)
         if dead in membership.away:
             broker.end(membership.away.pop(dead))
@@ -363,8 +471,16 @@ def _once_more(membership: Membership, message: Message) -> int:
 # Who was not dead
 
 
-def let_go(broker: Broker, membership: Membership, protocols: Iterable[Revival]) -> None:
-    """Another node is the heir: nothing here is this node's own any more but its history."""
+def let_go(
+    broker: Broker, membership: Membership, protocols: Iterable[Revival], at: int
+) -> None:
+    """Another node is the heir, which stopped the stream here by the message `at`: nothing here is
+    this node's own any more but its history. The others hear that before anything else: until they
+    have heard of the heir they go on keeping for this one what is for that.
+    """
+    for name, number in ((FENCED, at), (SINCE, broker.clock.stamp())):
+        broker.change(Row(0, 0, schema.TAKEN, client=column_of(name), number=number))
+    membership.beat()
     by_name = {one.name: one for one in protocols}
     for state in list(broker.state.sessions.values()):
         key = state.protocol, state.client

@@ -44,6 +44,9 @@ HEIR: Final = "$heir/"  # before a node's name: its stream was taken in up to th
 # its heir now; and before NODE/NUMBER: what that node kept, under its number.
 MOVED: Final = "$moved/"
 FROM: Final = "$from/"
+TOOK: Final = "$took/"  # before NODE/OTHER: how far NODE had taken what OTHER kept for it
+# Before NODE/PROTOCOL/CLIENT: it lasted at that dead node, and does here now.
+OWN: Final = "$own/"
 CUT: Final = "$cut/"  # before HEIR/NODE: the first number that was kept for an heir as such
 
 # The first one after a break has none before it: whatever was there has been taken, or is gone.

@@ -60,8 +60,9 @@ class Membership(Hooks):
     seconds messages wait for a node that is `away`. `deposed`: another one
     has stopped this node's stream, and is not yet its heir: what is kept for this one is for that.
     `stopped`: nodes that are away in order;
-    `adopted`: the sessions of dead ones that are here now, `confirmed` is called with who has an
-    heir. `place`: where clients reach this node.
+    `adopted`: the sessions of dead ones that are here now, `inherited`: of which dead nodes the
+    heir is known, by the message that stopped their stream; `confirmed` is called with them.
+    `place`: where clients reach this node.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Membership(Hooks):
         self.deposed = False
         self.stopped: set[str] = set()
         self.adopted: dict[str, set[tuple[str, str]]] = {}
+        self.inherited: dict[str, int] = {}
         self.confirmed: Callable[[str, int], None] = lambda dead, at: None
         self.rights = FarRights()
         self.stamps = Stamps(broker, self.name)
@@ -113,6 +115,9 @@ class Membership(Hooks):
         self.inner = self.broker.hooks or self.inner
         self.broker.hooks = self
         self.broker.elsewhere = lambda: [one.place for one in self.nodes.values() if one.place]
+        self.inherited = heritage.known(self.broker.state)
+        for dead, key in heritage.owned(self.broker.state):
+            self.adopted.setdefault(dead, set()).add(key)
         own = self.broker.state.sessions.get((PROTOCOL, self.name))
         if own is not None:  # this hub had another name
             log.warning("what was kept for node %r is dropped: that is this one now", self.name)
@@ -224,7 +229,8 @@ class Membership(Hooks):
                 node.ask()  # what was asked, or the answer, was lost
 
     def _here(self) -> frames.Beat:
-        return frames.Beat(self.version, self.broker.clock.stamp(), self.place)
+        stamp, fenced = self.broker.clock.stamp(), heritage.fenced(self)
+        return frames.Beat(self.version, stamp, self.place, fenced)
 
     def hear(self, data: bytes) -> None:
         """A frame came. What is wrong with it is logged and counted, and it is let go."""
@@ -235,11 +241,11 @@ class Membership(Hooks):
             if frame.node == self.name:
                 self._namesake(frame)
                 return
-            node = self._from(frame)
+            node, first = self._from(frame), self.broker.log.position + 1
             if node is not None:
                 for record in frame.records:
                     self._safely_take(node, record)
-                node.acknowledge()
+                node.acknowledge(first)
         except frames.Foreign as error:
             self._refuse(str(error))
 
@@ -263,8 +269,14 @@ class Membership(Hooks):
         if node is not None and frame.boot > node.boot:
             self._forget(node, "it was started again")
             node = None
+        beats = [record for record in frame.records if isinstance(record, frames.Beat)]
+        if any(beat.fenced > self.inherited.get(frame.node, 0) for beat in beats):
+            self._warn(f"{frame.node} fenced", f"node {frame.node!r} waits: its heir is not known")
+            if node is not None:
+                self._forget(node, "it has an heir, which is not known here yet")
+            return None
         if node is None:
-            if any(isinstance(record, frames.Bye) for record in frame.records):
+            if not beats or any(isinstance(record, frames.Bye) for record in frame.records):
                 return None
             node = self._meet(frame)
         node.heard = self.broker.clock.now()

@@ -249,14 +249,17 @@ class Node(Session):
             if self.life:
                 self.keeping.begin()
 
-    def acknowledge(self) -> None:
-        """Say how far its kept messages were taken, when they are safe, by one row for many."""
+    def acknowledge(self, first: int) -> None:
+        """Say how far its kept messages were taken, when they are safe, by one row for many, which
+        no crash tears from those that it speaks of: the rows from `first` on.
+        """
         if not self.receipt:
             return
         self.receipt = False
         if self.took != self.broker.state.taken.get(self.client, 0):
             row = Row(0, 0, schema.TAKEN, client=column_of(self.client), number=self.took)
             self.broker.change(row)
+            self.broker.log.together(first)
         self.link.hold(frames.piece(frames.Taken(self.took)))
 
     def there(self) -> bool:

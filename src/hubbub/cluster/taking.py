@@ -7,11 +7,12 @@ on to a node. No I/O.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from hubbub import schema
 from hubbub.cluster import frames
-from hubbub.cluster.keeping import FROM, MOVED, only, passing, without
+from hubbub.cluster.keeping import FROM, MOVED, TOOK, only, passing, without
 from hubbub.cluster.node import Node, Phantom, messages_of
 from hubbub.core.limits import CLUSTER_CLOCK_SECONDS, CLUSTER_FEED, LINK_CHOKED
 from hubbub.core.message import SPELLED, Message, Run
@@ -73,9 +74,11 @@ def keep(membership: Membership, node: Node, kept: frames.Kept) -> None:
     if kept.previous <= node.took < kept.number:
         node.took = kept.number
         group = name_from_wire(kept.said.group)
-        if group.startswith(FROM):
-            dead, digits, group = [*group.removeprefix(FROM).split("/", 2), "", ""][:3]
-            if not _is_next_of(membership, dead, digits):
+        if was_had(group, "", membership.broker.state.taken):
+            return
+        while group.startswith(FROM):
+            dead, number, group = _numbered(group.removeprefix(FROM))
+            if not _is_next_of(membership, dead, number):
                 return
             kept.said.group = name_to_wire(group)
         if not group.startswith(SHARE):
@@ -105,13 +108,32 @@ def _pass_on(membership: Membership, said: frames.Said, name: str) -> None:
         membership.broker.publish(run)
 
 
-def _is_next_of(membership: Membership, dead: str, digits: str) -> bool:
-    """Whether that message of a dead node, which its heir says now, was not taken yet."""
-    if not digits.isdecimal():
-        raise frames.Foreign(f"a kept message of {dead[:80]!r} without its number")
-    if int(digits) <= membership.broker.state.taken.get(dead, 0):
+def was_had(group: str, dead: str, taken: Mapping[str, int]) -> bool:
+    """Whether a message that was kept for a dead node had come to it under the number of another
+    dead one. `taken`: what the `dead` one had, or "" for what its heir knows of that.
+    """
+    begin, _, last = group.partition(FROM)
+    if not last or not (begin.startswith(MOVED) or dead):
         return False
-    row = Row(0, 0, schema.TAKEN, client=column_of(dead), number=int(digits))
+    other, number, _ = _numbered(last)
+    name = other if dead else f"{TOOK}{begin.removeprefix(MOVED)}{other}"
+    return number <= taken.get(name, 0)
+
+
+def _numbered(name: str) -> tuple[str, int, str]:
+    """NODE/NUMBER, and of which group it is, if that is said behind it."""
+    node, _, rest = name.partition("/")
+    digits, _, group = rest.partition("/")
+    if not digits.isdecimal():
+        raise frames.Foreign(f"a kept message of {name[:80]!r} without its number")
+    return node, int(digits), group
+
+
+def _is_next_of(membership: Membership, dead: str, number: int) -> bool:
+    """Whether that message of a dead node, which its heir says now, was not taken yet."""
+    if number <= membership.broker.state.taken.get(dead, 0):
+        return False
+    row = Row(0, 0, schema.TAKEN, client=column_of(dead), number=number)
     membership.broker.change(row)
     return True
 
@@ -141,7 +163,7 @@ def _route(membership: Membership, said: frames.Said, topic: str, sender: Sessio
     name = name_from_wire(said.group)
     if name.startswith(MOVED):
         route = membership.broker.route(sender, topic)
-        heirs = membership.adopted.get(name.removeprefix(MOVED))
+        heirs = membership.adopted.get(name.removeprefix(MOVED).partition("/")[0])
         return only(route, heirs) if heirs is not None else route
     group = membership.broker.groups.by_filter.get(name)
     route = Route(topic, membership.broker.age)

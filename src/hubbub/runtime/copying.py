@@ -135,7 +135,7 @@ class Copying:
         self.fenced_by, self.fenced_at = author, found.at
         self.membership.deposed = True
         heritage.discard_promises(self.broker, self.membership)
-        heritage.let_go(self.broker, self.membership, self.protocols)
+        heritage.let_go(self.broker, self.membership, self.protocols, found.at)
         self.copies.detain(True)
 
     def confirmed(self, dead: str, at: int) -> None:
@@ -153,6 +153,8 @@ class Copying:
         reason = ""
         if copies.active and not copies.life:
             reason = "JetStream does not say yet who has the sessions of this node"
+        elif self.membership.deposed:
+            reason = "the heir of this node has not taken over yet"
         elif copies.stalled():
             reason = "no quorum of the NATS servers answers"
         if (reason != "") != (self.broker.no_quorum != ""):
