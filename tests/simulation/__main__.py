@@ -1,7 +1,7 @@
 """`python -m tests.simulation SEED`: one schedule again, told step by step.
 
-`python -m tests.simulation FIRST LAST` runs many and stops at the first that fails. With `--cluster`
-before the numbers they are schedules of three hubs.
+`python -m tests.simulation FIRST LAST` runs many and stops at the first that fails. `--cluster`
+before the numbers: schedules of three hubs.
 """
 
 from __future__ import annotations

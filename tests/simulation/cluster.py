@@ -422,7 +422,7 @@ class ClusterWorld:
         assert not waiting, f"{waiting} wait for ever"
         for name, hub in self.hubs.items():
             dropped = hub.broker.metrics.dropped
-            assert not any(reason in dropped for reason in UNEXPECTED), f"{name}: {dropped}"
+            assert not any(dropped.get(reason) for reason in UNEXPECTED), f"{name}: {dropped}"
 
     def _owed(self) -> str | None:
         """What is still missing, in words."""
