@@ -108,3 +108,13 @@ def test_table(spark: SparkSession) -> None:
         "n    text\n---  " + "-" * 60 + "\n  5  a\\n\\x1b[31m\n100  " + "x" * 59 + "…\n(2 rows)\n"
     )
     assert printed(spark, "select 1 as n where false", "table") == "n\n-\n(0 rows)\n"
+
+
+def test_a_time_that_python_cannot_have_is_shown_as_text() -> None:
+    micros = [-62_135_596_800_000_000 - 14 * 3_600_000_000, None, 0]
+    times = pa.array(micros, pa.int64()).cast(pa.timestamp("us", "UTC"))
+    out = io.StringIO()
+    sql.show(pa.table({"t": times}), "csv", out)
+    assert out.getvalue().split() == [
+        "t", "0000-12-31T10:00:00.000000Z", "1970-01-01T00:00:00.000000Z"
+    ]  # fmt: skip

@@ -67,6 +67,27 @@ def test_behind_the_batch_that_failed_all_is_as_before(file: Path) -> None:
     assert Trials(file).now.rows == 0
 
 
+def test_once_the_row_that_did_it_is_out_batches_grow_again(file: Path) -> None:
+    trials, sizes = Trials(file), []
+    trials.begins(3)
+    trials.cut(16, 100_000)
+    assert trials.now.rows == 1
+    trials.begins(3)
+    assert not trials.ends(10)  # the row is not found yet
+    trials.begins(4)
+    assert trials.ends(11, found=True)
+    for batch in range(5, 8):
+        trials.begins(batch)
+        sizes.append(Trials(file).now.rows)
+        assert trials.ends(1_000 * batch)
+    assert sizes == [16, 256, 4_096]
+    trials.begins(8)
+    trials.cut(4_096, 50_000)  # it holds another such row, which is looked for
+    trials.begins(8)
+    assert not trials.ends(20_000)
+    assert trials.now.rows == 256
+
+
 def test_a_batch_that_its_user_cut_short_has_not_failed(file: Path) -> None:
     trials = Trials(file)
     for _ in range(5):

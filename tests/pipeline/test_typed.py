@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import cbor2
 import duckdb
+import msgpack
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +22,7 @@ from typer.testing import CliRunner
 from hubbub.cli import app
 from hubbub.errors import SettingError
 from hubbub.journal.table import Table as Journal
+from hubbub.pipeline import cells
 from hubbub.pipeline import run as pipeline
 from hubbub.pipeline.backfill import backfill
 from hubbub.pipeline.cells import Fitter, Unfit
@@ -42,6 +46,12 @@ def read(tmp_path: Path, text: str) -> Rules:
 
 def fits(columns: dict[str, str], payload: bytes, topic: str = "plant/7/climate") -> list[Any]:
     return Fitter(Typed("t", "plant/#", dict(columns)), NO_RULES).row(topic, payload, "")
+
+
+def taken(kind: str, payload: bytes, content_type: str) -> Any:
+    """The value of a table's only column."""
+    [value] = Fitter(Typed("t", "#", {"x": f"$ {kind}"}), NO_RULES).row("a", payload, content_type)
+    return value
 
 
 # The declaration
@@ -362,3 +372,51 @@ def by_hand(found: dict[str, list[tuple[object, ...]]]) -> None:
         assert row[7] == sum(n % 9 == 0 for n in numbers)
     reasons = {str(row[6]).partition(":")[0] for row in found["quarantine"]}
     assert {"climate", "climate.temperature", "not JSON"} <= reasons
+
+
+# Values that no clock and no float has
+
+
+@pytest.mark.parametrize("kind", ["DOUBLE", "BIGINT", "INT", "TIMESTAMP", "DATE"])
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+def test_a_value_that_is_no_number_is_one_message_s_matter(kind: str, value: float) -> None:
+    wanted = pytest.raises(Unfit, match=f"expected {kind}")
+    for payload, said in (
+        (cbor2.dumps(value), "application/cbor"),
+        (msgpack.packb(value), "application/msgpack"),
+    ):
+        with wanted:
+            taken(kind, payload, said)
+    for digits in (b"1e999", b"-1e999", b"9" * 400):
+        with pytest.raises(Unfit, match=f"expected {kind}"):
+            taken(kind, digits, "")
+
+
+def test_a_time_whose_offset_leads_out_of_the_calendar_fits_no_column() -> None:
+    near = timezone(timedelta(hours=14))
+    far = timezone(-timedelta(hours=14))
+    for time in (datetime(1, 1, 1, tzinfo=near), datetime(9999, 12, 31, 23, tzinfo=far)):
+        with pytest.raises(Unfit, match="expected TIMESTAMP"):
+            taken("TIMESTAMP", cbor2.dumps(time), "application/cbor")
+        with pytest.raises(Unfit, match="expected TIMESTAMP"):
+            taken("TIMESTAMP", json.dumps(time.isoformat()).encode(), "")
+    assert taken("TIMESTAMP", cbor2.dumps(START), "application/cbor") == START
+
+
+def test_what_a_value_does_to_python_is_the_reason_of_its_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(value: Any) -> Any:
+        raise LookupError("no such thing")
+
+    monkeypatch.setitem(cells._MAKE, "string", broken)
+    rules = Rules(table=(Typed("t", "#", {"x": "$.x STRING"}),))
+    times, payloads = [START] * 2, [b'{"x":"y"}', b'{"x":null}']
+    context = [[1, 2], times, times, ["a", "b"], payloads, [""] * 2]
+    names = ("seq", "time", "event_time", "topic", "payload", "content_type")
+    kinds = (pa.int64(), *[pa.timestamp("us", "UTC")] * 2, pa.string(), pa.binary(), pa.string())
+    batch = pa.record_batch([pa.array(*one) for one in zip(context, kinds, strict=True)], names)
+    [found] = typed.fitted([batch], rules.table[0], rules)
+    assert found.column("seq").to_pylist() == [2]
+    reason = Fitter(rules.table[0], rules).reason((START, START), "a", b'{"x":"y"}', "")
+    assert reason == "t: LookupError: no such thing"

@@ -120,7 +120,7 @@ class Work(NamedTuple):
 class Batches:
     """`write` is what Spark calls. `idle` is free between batches; `error` is what ended one.
 
-    `eased`: batches may be of full size again.
+    `eased`: batches may have more rows again.
     """
 
     def __init__(self, work: Work) -> None:
@@ -181,7 +181,7 @@ class Batches:
             self._alerts(frame.sparkSession, progress)
         self.place.advance(progress)
         self.before = progress
-        self.eased = trials.ends(progress.seq)
+        self.eased = trials.ends(progress.seq, poison)
         self._say(progress, counted, lost_in(progress, before), time.monotonic() - begun)
         self.work.whole(progress, before)
 

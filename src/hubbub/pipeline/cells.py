@@ -7,13 +7,14 @@ there, or null, is null.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 from hubbub.pipeline.decode import Leaf, Undecodable, value_of
-from hubbub.pipeline.event_time import microseconds
+from hubbub.pipeline.event_time import microseconds, since
 from hubbub.pipeline.rules import Rules
 from hubbub.pipeline.typed import Typed, cells_of
 
@@ -41,7 +42,20 @@ class Fitter:
         return self._matches(topic) is not None
 
     def row(self, topic: str, payload: bytes, content_type: str) -> list[Any]:
-        """One cell a column. Raises Unfit; Undecodable if the payload is not what it should be."""
+        """One cell a column. Raises Unfit; Undecodable if the payload is not what it should be.
+
+        Whatever else a value does to Python is this message's reason too: raised, it would be the
+        failure of the whole batch.
+        """
+        try:
+            return self._row(topic, payload, content_type)
+        except (Unfit, Undecodable, MemoryError):  # memory is the machine's
+            raise
+        except Exception as error:
+            said = str(error)[:_SHOWN]
+            raise Unfit(f"{self._name}: {type(error).__name__}: {said}") from error
+
+    def _row(self, topic: str, payload: bytes, content_type: str) -> list[Any]:
         value = value_of(payload, content_type) if self._payload else None
         levels = topic.split("/")
         row: list[Any] = []
@@ -97,9 +111,10 @@ def _double(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        return float(value)
+        found = float(value)
     except OverflowError:
         return None
+    return found if math.isfinite(found) else None
 
 
 def _whole(bits: int) -> Callable[[Any], int | None]:
@@ -129,16 +144,14 @@ def _string(value: Any) -> str | None:
 
 def _timestamp(value: Any) -> datetime | None:
     """ISO 8601, or a number of s, ms, us or ns since 1970: as event times are."""
+    found = None
     if isinstance(value, datetime):
-        return value if value.tzinfo else value.replace(tzinfo=UTC)
-    if isinstance(value, str):
-        leaf = Leaf("", None, value)
+        found = since(value)
+    elif isinstance(value, str):
+        found = microseconds(Leaf("", None, value))
     elif (number := _double(value)) is not None:
-        leaf = Leaf("", number, None)
-    else:
-        return None
-    since = microseconds(leaf)
-    return None if since is None else _EPOCH + timedelta(microseconds=since)
+        found = microseconds(Leaf("", number, None))
+    return None if found is None else _EPOCH + timedelta(microseconds=found)
 
 
 def _date(value: Any) -> date | None:

@@ -7,6 +7,7 @@ path, no number, out of range) is the hub's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -80,11 +81,18 @@ def microseconds(leaf: Leaf) -> int | None:
         said = datetime.fromisoformat(leaf.text or "")
     except ValueError:
         return None
-    since = (said if said.tzinfo else said.replace(tzinfo=UTC)) - _EPOCH
-    return _in_range(since // timedelta(microseconds=1))
+    return since(said)
+
+
+def since(said: datetime) -> int | None:
+    """The same of a time of CBOR or MessagePack; its offset may lead out of the calendar."""
+    aware = said if said.tzinfo else said.replace(tzinfo=UTC)
+    return _in_range((aware - _EPOCH) // timedelta(microseconds=1))
 
 
 def _since_1970(value: float) -> int | None:
+    if not math.isfinite(value):
+        return None
     for limit, unit in _UNITS:
         if abs(value) < limit:
             return _in_range(round(value * unit))

@@ -264,7 +264,7 @@ def _followed(spark: SparkSession, work: Work, query: _Query, stop: threading.Ev
         write: Callable[[DataFrame, int], None] = batches.write
         if is_remote():  # then Spark is another process, which gets the work and not the callbacks
             write = partial(_far, query=query, rules=work.rules, publish=work.publish)
-        rows = _rows(spark, query, work.trials.now.rows or ROWS)
+        rows = _rows(spark, query, min(work.trials.now.rows or ROWS, ROWS))
         started = _start(rows, write, work.place.checkpoint, query)
         return _watch(started, batches, stop, is_remote())
     except (PySparkException, Py4JError, OSError) as error:
@@ -345,7 +345,7 @@ def _start(
 def _watch(query: StreamingQuery, batches: Batches, stop: threading.Event, far: bool) -> bool:
     """Wait for the end, or for `stop`: then let the batch at work end first.
 
-    False if batches may be of full size again.
+    False if batches may have more rows again.
     """
     while query.isActive and not stop.wait(0.2):
         if far:

@@ -92,9 +92,20 @@ def ask(spark: SparkSession, data: str | Path, query: str) -> pa.Table:
 
 def show(result: pa.Table, form: str, out: TextIO) -> None:
     """Write a result as one of FORMATS. Times are UTC; bytes that are no text are 0x…"""
-    columns = [[_plain(cell) for cell in column.to_pylist()] for column in result.columns]
+    columns = [[_plain(cell) for cell in _cells(column)] for column in result.columns]
     rows = list(zip(*columns, strict=True)) if columns else []
     FORMATS[form](result.column_names, rows, out)
+
+
+def _cells(column: pa.ChunkedArray) -> list[Any]:
+    """Python has no year 0 and none after 9999; Arrow can say them."""
+    try:
+        return list(column.to_pylist())
+    except (OverflowError, ValueError) as error:
+        if not pa.types.is_timestamp(column.type):
+            raise SettingError(f"a result has a time beyond the years 1 to 9999: {error}") from None
+        said = column.cast(pa.string()).to_pylist()
+        return [cell and cell.replace(" ", "T") for cell in said]
 
 
 def _plain(cell: Any) -> Any:

@@ -6,7 +6,8 @@
 
 Most batches that fail are too large for the memory that there is, and the JVM is gone with them; so
 what is known lies in a file beside the tables, written when a batch begins. Behind the last row
-of the batch that failed first, batches are of full size again. Used by `run`; knows no Spark.
+of the batch that failed first, batches are of full size again; once a row was found that did it,
+they grow by sixteen with each whole one. Used by `run`; knows no Spark.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Trial(NamedTuple):
     `begun`: how often it was begun; `failed`: how often it was seen to fail, whoever kills a driver
     was not the batch. `rows`: so many at most in one batch now, 0 = as always; `until`: up to this
     row. `since`: when it was first begun, in seconds since 1970. `rule`: the alert that it asks;
-    `skipped`: those with which it failed.
+    `skipped`: those with which it failed. `found`: the row that did it is out, so batches grow.
     """
 
     batch: int = -1
@@ -39,6 +40,7 @@ class Trial(NamedTuple):
     rule: str = ""
     skipped: tuple[str, ...] = ()
     error: str = ""
+    found: bool = False
 
     @property
     def spent(self) -> bool:
@@ -63,7 +65,7 @@ class Trials:
         """A batch begins, perhaps not for the first time."""
         now = self.now
         if batch != now.batch:
-            now = Trial(batch, rows=now.rows, until=now.until, since=time.time())
+            now = Trial(batch, 0, 0, now.rows, now.until, time.time(), found=now.found)
         self._note(now._replace(begun=now.begun + 1))
 
     def asks(self, rule: str) -> None:
@@ -95,7 +97,7 @@ class Trials:
             self._note(self.now._replace(rows=1, until=until))
             return
         fewer = max(rows // PARTS, 1)
-        self._note(self.now._replace(begun=0, failed=0, rows=fewer, until=until))
+        self._note(self.now._replace(begun=0, failed=0, rows=fewer, until=until, found=False))
 
     def blame(self) -> str:
         """Leave out the alert with which the batch fails, and count anew; its name."""
@@ -104,14 +106,20 @@ class Trials:
         self._note(self.now._replace(begun=0, failed=0, rule="", skipped=skipped))
         return rule
 
-    def ends(self, seq: int) -> bool:
-        """The batch is whole up to `seq`; whether from now on batches are of full size again."""
+    def ends(self, seq: int, found: bool = False) -> bool:
+        """The batch is whole up to `seq`; whether from now on batches may have more rows.
+
+        `found`: it was the row that did it, which is in quarantine.
+        """
         self._late = 0
-        if self.now.rows and seq >= self.now.until:
+        now = self.now
+        if now.rows and seq >= now.until:
             self._note(Trial())
             return True
-        self.now = self.now._replace(batch=-1)  # the next one says so
-        return False
+        grows = now.rows > 0 and (found or now.found)
+        rows = now.rows * PARTS if grows else now.rows
+        self.now = now._replace(batch=-1, rows=rows, found=grows)  # the next one says so
+        return grows
 
     def _note(self, trial: Trial) -> None:
         self.now = trial
