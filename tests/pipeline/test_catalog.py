@@ -308,6 +308,27 @@ def test_one_that_is_newer_or_somebody_elses_is_left_alone(stage: Stage) -> None
         stage.begun()
 
 
+def test_two_hubs_with_one_namespace(tmp_path: Path) -> None:
+    """The second is refused before it writes; the first one's rows stay as they are."""
+    shared = f"sqlite:///{tmp_path / 'shared.db'}"
+    first = Stage(tmp_path / "one", shared)
+    first.whole(0)
+    with pytest.raises(DirectoryError, match=r"of the tables in .*one/tables,.*namespace"):
+        Stage(tmp_path / "two", shared)
+    first.whole(1)
+    found = load_catalog("hubbub", type="sql", uri=shared).load_table("hubbub.messages")
+    assert numbers(found) == [*range(20)] and first.said == []
+
+
+def test_a_directory_is_the_same_by_another_path(tmp_path: Path) -> None:
+    shared = f"sqlite:///{tmp_path / 'shared.db'}"
+    Stage(tmp_path / "one", shared).whole(0)
+    (tmp_path / "link").symlink_to(tmp_path / "one")
+    again = Stage(tmp_path / "link", shared)
+    again.whole(1)
+    assert again.said == []
+
+
 def test_names_that_are_no_catalog(tmp_path: Path) -> None:
     for name in ("nonesuch", "wolf://there", "http://127.0.0.1:9"):
         with pytest.raises(HubbubError, match="catalog"):

@@ -86,25 +86,8 @@ class IcebergTable:
         self._links = root / table.name / "data"
         self._links.mkdir(parents=True, exist_ok=True)
         self._table = _opened(catalog, self.name, table, root / table.name)
-        self._check()
         self._files = self._known()
         self._fewer = False  # rows were removed since snapshots were forgotten
-
-    def _check(self) -> None:
-        said = self._table.properties.get(_VERSION)
-        if said != str(VERSION):
-            whose = "another program" if said is None else f"version {said} of Hubbub's"
-            raise DirectoryError(
-                f"{self.name} in the catalog was made by {whose}, expected version {VERSION}: use "
-                "the version of Hubbub that made it, or name another pipeline.namespace"
-            )
-        strange = [one for one in self._table.snapshots() if BATCH not in _summary(one)]
-        if strange:
-            raise DirectoryError(
-                f"{self.name} in the catalog was changed by another program (snapshot "
-                f"{strange[-1].snapshot_id}): only a pipeline writes it. Drop it from the "
-                "catalog, the next run makes it again of the files of the tables"
-            )
 
     def batch(self) -> int:
         """The last batch that the table has; -1 for none."""
@@ -226,8 +209,42 @@ def _opened(catalog: Catalog, name: str, table: AnyTable, place: Path) -> Table:
             found = catalog.register_table(name, newest.as_uri())
         else:
             found = _made(catalog, name, table, place)
+    _check(found, name, place)
     _grow(found, table)
     return found
+
+
+def _check(found: Table, name: str, place: Path) -> None:
+    """Raise DirectoryError if it is not ours to write: nothing of it was touched then."""
+    if not _same(found.location(), place):
+        raise DirectoryError(
+            f"{name} in the catalog is of the tables in {_path(found.location()).parents[1]}, not "
+            f"of those in {place.parents[1]}: give each hub a pipeline.namespace of its own. If "
+            "these tables were moved or copied from there, drop it from the catalog"
+        )
+    said = found.properties.get(_VERSION)
+    if said != str(VERSION):
+        whose = "another program" if said is None else f"version {said} of Hubbub's"
+        raise DirectoryError(
+            f"{name} in the catalog was made by {whose}, expected version {VERSION}: use "
+            "the version of Hubbub that made it, or name another pipeline.namespace"
+        )
+    strange = [one for one in found.snapshots() if BATCH not in _summary(one)]
+    if strange:
+        raise DirectoryError(
+            f"{name} in the catalog was changed by another program (snapshot "
+            f"{strange[-1].snapshot_id}): only a pipeline writes it. Drop it from the "
+            "catalog, the next run makes it again of the files of the tables"
+        )
+
+
+def _same(location: str, place: Path) -> bool:
+    """Whether a table's location is that directory, by whatever links its path goes."""
+    return os.path.realpath(_path(location)) == os.path.realpath(place)
+
+
+def _path(uri: str) -> Path:
+    return Path(unquote(urlsplit(uri).path))
 
 
 def _made(catalog: Catalog, name: str, table: AnyTable, place: Path) -> Table:
@@ -283,6 +300,6 @@ def _version(file: Path) -> tuple[int, float]:
 
 def _inode(path: str, otherwise: int) -> int:
     try:
-        return os.stat(unquote(urlsplit(path).path)).st_ino
+        return os.stat(_path(path)).st_ino
     except OSError:
         return otherwise
