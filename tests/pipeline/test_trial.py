@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import ParseException, PythonException
 
+from hubbub.errors import DirectoryError
 from hubbub.journal.table import SCHEMA
 from hubbub.pipeline.batches import _plain
-from hubbub.pipeline.layout import Fence, ahead, ends_at, grown
-from hubbub.pipeline.run import said_by
+from hubbub.pipeline.layout import Fence, Layout, ahead, ends_at, grown
+from hubbub.pipeline.run import by_rows, said_by
+from hubbub.pipeline.tables.typed import saved
 from hubbub.pipeline.trial import Trial, Trials
 
 
@@ -182,3 +185,29 @@ def test_a_row_for_quarantine_may_be_no_text() -> None:
     ]
     row = _plain(pa.record_batch(columns, names=SCHEMA.names))
     assert (row["seq"], row["topic"], row["payload"]) == (7, "\ufffd", b"\xff")
+
+
+def test_settings_and_files_of_ours_are_no_row_s_fault() -> None:
+    worker, planned = PythonException("ValueError: row"), ParseException("near 'SECONDS'")
+    assert by_rows(worker, True, "") and by_rows(ValueError("a row"), True, "")
+    assert not by_rows(planned, True, "")
+    assert by_rows(planned, True, "hot")  # the SQL of that alert, which is left out then
+    assert not by_rows(ValueError("merging files"), False, "")
+    assert not by_rows(OSError("the disk"), True, "")
+
+
+def test_a_file_of_ours_that_is_cut_off_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "alerts.json").write_text('{"qu')
+    with pytest.raises(DirectoryError, match=r"alerts\.json is damaged.*remove it"):
+        Fence(tmp_path / "alerts.json").of("any")
+    layout = Layout(tmp_path)
+    layout.root.mkdir()
+    for said in ("", "[]", '{"version": 2'):
+        (layout.root / "_progress.json").write_text(said)
+        with pytest.raises(DirectoryError, match=r"_progress\.json is damaged.*move"):
+            layout.progress()
+    (layout.root / "_typed.json").write_text('[{"name":')
+    with pytest.raises(DirectoryError, match=r"_typed\.json is damaged.*remove it"):
+        saved(layout)
+    with pytest.raises(DirectoryError, match="_checkpoint/offsets"):
+        ends_at('v1\n{"v": 1, "par')

@@ -120,7 +120,7 @@ class Work(NamedTuple):
 class Batches:
     """`write` is what Spark calls. `idle` is free between batches; `error` is what ended one.
 
-    `eased`: batches may have more rows again.
+    `eased`: batches may have more rows again. `taking`: what fails now may be a row's fault.
     """
 
     def __init__(self, work: Work) -> None:
@@ -129,7 +129,7 @@ class Batches:
         self.rules = work.rules
         self.idle = threading.Lock()
         self.error: Exception | None = None
-        self.eased = False
+        self.eased = self.taking = False
         self._made = [table for table in work.tables if not isinstance(table, Derived)]
         self._by_tasks = task.made_by_tasks(work.tables, work.rules)
         self._asked = _asked(self._made, work.rules)
@@ -172,6 +172,7 @@ class Batches:
         trials = self.work.trials
         poison = trials.now.poison and trials.now.batch == batch
         trials.begins(batch)
+        self.taking = not poison
         counted = self._poison(batch) if poison else self._tables(frame, batch)
         if not counted.rows:
             self._nothing(batch)
@@ -179,6 +180,7 @@ class Batches:
         progress = self._grown(counted, batch)
         if not poison:
             self._alerts(frame.sparkSession, progress)
+        self.taking = False
         self.place.advance(progress)
         self.before = progress
         self.eased = trials.ends(progress.seq, poison)

@@ -90,14 +90,39 @@ def ahead(time: str) -> str:
 
 def ends_at(plan: str) -> int:
     """The last row of a batch, by what Spark's checkpoint says of it; 0 if it says nothing."""
-    said = json.loads(plan.splitlines()[-1]) if plan else {}
+    said = _plan(plan)
     return max((seq for name, seq in said.items() if name not in ("v", "parts", "lost")), default=0)
 
 
 def cut_of(plan: str) -> int:
     """Into how many tasks that batch is cut at most, by the same."""
-    said = json.loads(plan.splitlines()[-1]) if plan else {}
-    return int(said.get("parts", 1))
+    return int(_plan(plan).get("parts", 1))
+
+
+def _plan(plan: str) -> dict[str, Any]:
+    try:
+        return json.loads(plan.splitlines()[-1]) if plan else {}
+    except ValueError as error:
+        raise DirectoryError(
+            f"the plan of a batch in _checkpoint/offsets is cut off ({error}): move the tables "
+            "away, the next run makes them again from what the journal still has"
+        ) from error
+
+
+def read_json(file: Path, advice: str) -> dict[str, Any]:
+    """A file of the pipeline's own. Raises FileNotFoundError, or DirectoryError with the advice if
+    it is damaged: no row of the journal is to blame for that.
+    """
+    try:
+        said = json.loads(file.read_bytes())
+        if isinstance(said, dict):
+            return said
+        raise ValueError("no object")
+    except ValueError as error:
+        raise DirectoryError(f"{file} is damaged ({error}): {advice}") from error
+
+
+_FENCE: Final = "remove it, then alerts of the last batch may be published once more"
 
 
 class Fence:
@@ -126,7 +151,7 @@ class Fence:
 
     def _read(self) -> dict[str, Any]:
         try:
-            return json.loads(self._file.read_text()) if self._file is not None else {}
+            return read_json(self._file, _FENCE) if self._file is not None else {}
         except FileNotFoundError:
             return {}
 
@@ -226,7 +251,11 @@ class Layout:
     def progress(self) -> Progress | None:
         """How far the tables stand, None if no batch was ever written."""
         try:
-            said = json.loads(self._progress.read_text())
+            said = read_json(
+                self._progress,
+                f"move {self.root} away, the next run makes the tables again from what the "
+                "journal still has",
+            )
         except FileNotFoundError:
             return None
         if said["version"] != VERSION:

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
@@ -407,7 +407,21 @@ def _blamed(error: Exception, batches: Batches | None) -> str:
     ours = re.search(r"hubbub\.errors\.\w+: ", str(error))
     if ours or not isinstance(inner, _BY_ROWS) or is_remote():
         raise error if isinstance(error, HubbubError) else JournalError(said) from error
+    if batches is None or not by_rows(inner, batches.taking, batches.work.trials.now.rule):
+        raise JournalError(
+            f"{said_by(inner)}: no row of the journal did this. Mend what it names and run it "
+            "again, it goes on from the last whole batch"
+        ) from error
     return said_by(inner)
+
+
+def by_rows(error: Exception, taking: bool, rule: str) -> bool:
+    """Whether a row, or the alert at work, can have done this. What Spark cannot parse or plan no
+    row has said; what fails when all rows are taken is of the machine, or our own files.
+    """
+    if not isinstance(error, _BY_ROWS):
+        return False
+    return bool(rule) or taking and not isinstance(error, AnalysisException)
 
 
 # What rows can do to a batch, in Spark or in the driver's part.

@@ -34,6 +34,7 @@ from hubbub.spark.filters import pattern_of
 MOST: Final = 32  # tables: each is asked of every row of the journal
 COLUMNS: Final = 500
 DEDUPE_SECONDS: Final = 3600.0
+LONGEST: Final = 3_652 * 86_400.0  # seconds of a window, or to remember: ten years, as lateness
 TYPES: Final = {
     "DOUBLE": "double",
     "BIGINT": "bigint",
@@ -70,7 +71,7 @@ _SPEC: Final = re.compile(
     r"(?P<null>\s+NOT\s+NULL)?"
 )
 _STEP: Final = re.compile(r'\.([^.\[\]"]+)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]')
-_SPAN: Final = re.compile(r"(\d+)\s*(second|minute|hour|day)s?")
+_SPAN: Final = re.compile(r"(\d{1,9})\s*(second|minute|hour|day)s?")
 _SECONDS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 
 
@@ -155,15 +156,19 @@ def _check(typed: Typed) -> None:
                                "or it is not of a-z, 0-9 and _")  # fmt: skip
     _known_types(typed)
     fields, windowed = typed.fields(), bool(typed.window)
-    if typed.window and not typed.seconds():
+    if typed.window and not 0 < typed.seconds() <= LONGEST:
         raise SettingError(
-            f"{where}: window is as '1 minute' or '10 seconds', got {typed.window!r}"
+            f"{where}: window is as '1 minute' or '10 seconds', and ten years at most, "
+            f"got {typed.window!r}"
         )
     for name in (*typed.key, *typed.dedupe_by):
         if name not in fields:
             raise SettingError(f"{where}: there is no column {name!r} for a key")
-    if not typed.dedupe_seconds > 0:
-        raise SettingError(f"{where}: dedupe_seconds is above 0, got {typed.dedupe_seconds}")
+    if not 0 < typed.dedupe_seconds <= LONGEST:
+        raise SettingError(
+            f"{where}: dedupe_seconds is above 0 and at most {LONGEST:.0f}, "
+            f"got {typed.dedupe_seconds}"
+        )
     for name, one in fields.items():
         if bool(one.how) != (windowed and name not in typed.key):
             raise SettingError(

@@ -24,7 +24,7 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from hubbub.errors import SettingError
+from hubbub.errors import DirectoryError, SettingError
 from hubbub.pipeline.cells import Fitter, Unfit
 from hubbub.pipeline.decode import Undecodable
 from hubbub.pipeline.layout import Layout, sync
@@ -297,6 +297,11 @@ def saved(layout: Layout) -> tuple[Typed, ...]:
         return msgspec.json.decode(_file(layout).read_bytes(), type=tuple[Typed, ...])
     except FileNotFoundError:
         return ()
+    except msgspec.MsgspecError as error:
+        raise DirectoryError(
+            f"{_file(layout)} is damaged ({error}): remove it if the rules declare all tables as "
+            "they were, the next run writes it again"
+        ) from error
 
 
 def save(layout: Layout, rules: Rules, anew: str = "") -> None:
