@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -16,10 +17,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from hubbub.errors import DirectoryError, SettingError
+from hubbub.pipeline import database, jdbc
 from hubbub.pipeline import run as pipeline
+from hubbub.pipeline.backfill import backfill
 from hubbub.pipeline.jdbc import JdbcSink
-from hubbub.pipeline.layout import Layout
-from hubbub.pipeline.rules import Rules, Sink, read_rules
+from hubbub.pipeline.layout import Layout, Progress
+from hubbub.pipeline.rules import NO_RULES, Rules, Sink, read_rules
 from hubbub.pipeline.tables import readings
 from tests.spark.fixtures import POSTGRES, Writer, publish
 
@@ -116,12 +119,156 @@ def test_each_row_is_there_once_whatever_happens(
     once(Rules(sink=(sink,)))
     assert postgres.ask("select count(*), sum(value) from readings") == ["13|44"]
     batch = Layout(data).stands().batch
-    assert postgres.ask("select * from hubbub_progress") == [f"it|{batch}"]
+    now = postgres.ask("select sink, batch, seq, refused from hubbub_progress")
+    assert now == [f"it|{batch}|8|0"]
     tables = postgres.ask("select tablename from pg_tables where schemaname = 'public' order by 1")
     assert tables == ["hubbub_progress", "readings"]
     postgres.ask(f"update hubbub_progress set batch = {batch + 1}")
-    with pytest.raises(DirectoryError, match="it is of other tables"):
+    with pytest.raises(DirectoryError, match="and have none such, as from a backup"):
         once(Rules(sink=(sink,)))
+
+
+class Tried:
+    """Tables with a sink, followed batch by batch."""
+
+    def __init__(self, spark: SparkSession, data: Path, sink: Sink) -> None:
+        self.spark, self.data, self.rules = spark, data, Rules(sink=(sink,))
+        self.said: list[str] = []
+
+    def once(self, rules: Rules | None = None) -> None:
+        pipeline.run(
+            self.spark, self.data, threading.Event(), once=True, rules=rules or self.rules,
+            notice=self.said.append, only=("readings",),
+        )  # fmt: skip
+
+    def gets(self, writer: Writer, *rows: tuple[str, bytes]) -> None:
+        writer.write(*(publish(0, topic, payload) for topic, payload in rows))
+        self.once()
+
+
+@pytest.fixture
+def tried(spark: SparkSession, tmp_path: Path, postgres: Postgres) -> Tried:
+    sink = Sink("it", "readings", postgres.url, "readings", ("seq", "path"), "hub")
+    return Tried(spark, tmp_path / "data", sink)
+
+
+@pytest.mark.spark
+@pytest.mark.interop
+@pytest.mark.timeout(600)
+def test_rows_that_the_database_refuses_are_left_out(
+    writer: Writer, postgres: Postgres, tried: Tried
+) -> None:
+    key = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=9000))
+    rows = [("a", b'{"x": %d}' % n) for n in range(5)]
+    rows[2] = ("a", b'{"x": "a\\u0000b"}')
+    rows[3] = ("a", b'{"%s": 1, "y": 2}' % key.encode())
+    tried.gets(writer, *rows)
+    assert postgres.ask("select seq, path, text from readings order by 1, 2") == [
+        "1|x|", "2|x|", "3|x|a\ufffdb", "4|y|", "5|x|",
+    ]  # fmt: skip
+    [said] = tried.said
+    assert said.startswith("sink 'it': 1 rows that the database refuses are left out of readings")
+    assert "seq, path = 4, " in said and "index row" in said
+    assert postgres.ask("select refused from hubbub_progress") == ["1"]
+    tried.gets(writer, ("a", b"7"))
+    assert postgres.ask("select count(*) from readings") == ["6"]
+
+
+@pytest.mark.spark
+@pytest.mark.interop
+@pytest.mark.timeout(600)
+def test_a_key_of_topics_has_the_latest_value(
+    writer: Writer, postgres: Postgres, tried: Tried
+) -> None:
+    sink = Sink("last", "readings", postgres.url, "last", ("topic",), "hub")
+    tried.rules = Rules(sink=(sink,))
+    tried.gets(writer, *((f"a/{n % 3}", b"%d" % n) for n in range(3000)))
+    assert postgres.ask("select value from last order by topic") == ["2997", "2998", "2999"]
+
+
+@pytest.mark.spark
+@pytest.mark.interop
+@pytest.mark.timeout(600)
+def test_tables_that_are_others_or_were_made_again(
+    writer: Writer, postgres: Postgres, tried: Tried
+) -> None:
+    count = "select count(*) from readings"
+    for number in range(3):
+        tried.gets(writer, ("a", b"%d" % number))
+    postgres.stop()
+    with pytest.raises(DirectoryError, match="sink 'it'"):
+        tried.gets(writer, ("a", b"3"))
+    backfill(tried.spark, Layout(tried.data), "readings", tried.rules)
+    postgres.start()
+    tried.said.clear()
+    tried.gets(writer, ("a", b"4"))
+    assert postgres.ask(count) == ["5"], "those of the batch that the sink had not, too"
+    assert tried.said == [
+        "sink 'it': readings was made again; rows that it has no more stay there: all rows are "
+        "sent again"
+    ]
+    postgres.ask("drop table readings")
+    tried.once()
+    assert postgres.ask(count) == ["5"]
+    assert "readings is not there any more: all rows are sent again" in tried.said[-1]
+    shutil.rmtree(tried.data / "tables")
+    for number in range(6):  # past the batch that the database has
+        writer.write(publish(9, "a", b"%d" % number))
+        with pytest.raises(DirectoryError, match="is of other tables"):
+            tried.once()
+    assert postgres.ask(count) == ["5"]
+    postgres.ask("delete from hubbub_progress where sink = 'it'")
+    tried.once()
+    assert postgres.ask(count) == ["11"]
+
+
+@pytest.mark.spark
+@pytest.mark.interop
+@pytest.mark.timeout(600)
+def test_a_locked_table_holds_nothing_for_long(
+    writer: Writer, postgres: Postgres, tried: Tried, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "LOCK_SECONDS", 1)
+    tried.gets(writer, ("a", b"1"))
+    locks = "begin; lock table readings; select pg_sleep(500)"
+    command = ["psql", "-h", "127.0.0.1", "-p", str(postgres.port), "-U", "hub", "-d", "postgres"]
+    other = subprocess.Popen([*command, "-c", locks], stdout=subprocess.DEVNULL)
+    held = "select count(*) from pg_locks where mode = 'AccessExclusiveLock' and granted"
+    while postgres.ask(held) == ["0"]:
+        time.sleep(0.1)
+    with pytest.raises(DirectoryError, match="somebody has locked the table"):
+        tried.gets(writer, ("a", b"2"))
+    assert Layout(tried.data).stands().seq == 2, "the tables went on"
+    other.kill()
+    other.wait()
+    postgres.ask("select pg_terminate_backend(pid) from pg_stat_activity where query ~ 'pg_sleep' "
+                 "and pid <> pg_backend_pid()")  # fmt: skip
+    tried.once()
+    assert postgres.ask("select count(*) from readings") == ["2"]
+
+
+@pytest.mark.spark
+@pytest.mark.interop
+@pytest.mark.timeout(600)
+def test_a_column_more_and_steps_of_a_backlog(
+    writer: Writer, postgres: Postgres, tried: Tried, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jdbc, "STEP_BYTES", 1)
+    for number in range(3):
+        writer.write(publish(0, "a", b"%d" % number))
+        tried.once(NO_RULES)
+    postgres.ask("create table readings (seq bigint, path text, primary key (seq, path))")
+    sent: list[int] = []
+    write = JdbcSink._write
+
+    def noted(self: JdbcSink, files: list[Path], upto: int, now: Progress) -> None:
+        sent.append(upto)
+        write(self, files, upto, now)
+
+    monkeypatch.setattr(JdbcSink, "_write", noted)
+    tried.once()
+    assert sent == [0, 1, 2]
+    assert postgres.ask("select sum(value) from readings") == ["3"]
 
 
 @pytest.mark.parametrize(
@@ -132,6 +279,8 @@ def test_each_row_is_there_once_whatever_happens(
         ("url = 'jdbc:mysql://x'", "expected the url jdbc:postgresql"),
         ("into = 'x; drop table y'", "no name of a table"),
         ("key = []", "key is empty"),
+        ("key = ['seq', 'text']", "text of readings may be null"),
+        (f"into = '{'n' * 64}'", "longer than 63 bytes"),
         ("sort = 1", "known are"),
     ],
 )
@@ -151,4 +300,4 @@ def test_a_sink_that_cannot_be(tmp_path: Path, change: str, said: str) -> None:
 def test_a_key_that_is_no_column(tmp_path: Path) -> None:
     sink = Sink("it", "readings", "jdbc:postgresql://x/y", "t", ("wolf",))
     with pytest.raises(SettingError, match="readings has no column 'wolf'"):
-        JdbcSink(sink, Layout(tmp_path), readings.TABLE, SparkSession.getActiveSession)
+        JdbcSink(sink, Layout(tmp_path), readings.TABLE, SparkSession.getActiveSession, print)

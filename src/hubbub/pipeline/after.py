@@ -6,6 +6,7 @@ Called by `run`. A catalog is asked for by its name, and pyiceberg is loaded onl
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -31,7 +32,15 @@ class Named(NamedTuple):
     namespace: str = "hubbub"
 
 
+class _Trouble(NamedTuple):
+    """Why a sink does not follow, and when it is tried again at the earliest."""
+
+    said: str
+    until: float
+
+
 NOWHERE: Final = Named()
+REST: Final = 9.0  # times as long as it took to fail: a database that hangs takes a tenth of a day
 
 
 def need_local(named: Named, sinks: tuple[Sink, ...], far: bool) -> None:
@@ -67,8 +76,8 @@ class After:
         for sink in sinks:
             if sink.table not in named_so:
                 raise SettingError(f"sink {sink.name!r}: {sink.table} is not among --tables")
-        self._sinks = [JdbcSink(one, layout, named_so[one.table], spark) for one in sinks]
-        self._trouble: dict[str, str] = {}
+        self._sinks = [JdbcSink(one, layout, named_so[one.table], spark, notice) for one in sinks]
+        self._trouble: dict[str, _Trouble] = {}
         self._catalogued = _catalogued(named, layout, tables, notice) if named.name else None
 
     def __call__(self, now: Progress, before: Progress | None) -> None:
@@ -88,21 +97,25 @@ class After:
     def _sink(self, now: Progress) -> None:
         """The tables go on whatever happens to a database, which gets what it lacks later."""
         for sink in self._sinks:
-            before = self._trouble.pop(sink.name, "")
+            before = self._trouble.get(sink.name)
+            begun = time.monotonic()
+            if before is not None and begun < before.until:
+                continue
             try:
                 sink.follow(now)
             except DirectoryError as error:
-                self._trouble[sink.name] = str(error)
-                if str(error) != before:
+                ended = time.monotonic()
+                self._trouble[sink.name] = _Trouble(str(error), ended + REST * (ended - begun))
+                if before is None or str(error) != before.said:
                     self._notice(f"{error}; the tables go on, it gets what it lacks later")
                 continue
-            if before:
+            if self._trouble.pop(sink.name, None):
                 self._notice(f"{sink.name} has all batches again")
 
     def end(self) -> None:
         """Raise DirectoryError if the catalog or a sink is not where the tables are."""
         for trouble in self._trouble.values():
-            raise DirectoryError(f"{trouble}; the tables are whole, the next run tells it all")
+            raise DirectoryError(f"{trouble.said}; the tables are whole, the next run tells it all")
         if self._catalogued is not None:
             self._catalogued.end()
 

@@ -131,6 +131,7 @@ def _make(
     hollow.mkdir(parents=True, exist_ok=True)
     partial(pq.write_table, arrow(columns).empty_table())(hollow / NO_ROWS)
     sync(place)
+    layout.make_again(table.name)
     exchange(place, layout.root / table.name)
     if opened is not None:
         exchange(fresh / "open", layout.root / "_open" / table.name / f"{BATCH}{progress.batch}")

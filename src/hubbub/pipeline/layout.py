@@ -3,6 +3,7 @@
     DIR/tables/<table>/[day=D/]batch_id=K/part-N-I.parquet   final rows; for any reader of Parquet
     DIR/tables/_open/<table>/batch_id=N/part-N-I.parquet     rows still open after batch N
     DIR/tables/_progress.json                                the last whole batch: "batch_id": N
+    DIR/tables/_again.json                                   how often `backfill` made a table
     DIR/tables/_tmp/  _checkpoint/  _lock  _trial.json       work of the pipeline
     DIR/tables/_replaced/                                    directories from before an exchange
     DIR/alerts.json                                          up to where alerts were published
@@ -174,6 +175,7 @@ class Layout:
         self.trial = self.root / "_trial.json"
         self.published = self.data / "alerts.json"
         self._progress = self.root / "_progress.json"
+        self._again = self.root / "_again.json"
         self._lock = -1
 
     # One writer
@@ -314,11 +316,33 @@ class Layout:
         except FileNotFoundError:
             return ""
 
+    def query(self) -> str:
+        """The id of Spark's query: as long as its checkpoint lives, batches have one numbering."""
+        return str(json.loads((self.checkpoint / "metadata").read_text())["id"])
+
     def forget_plan(self, batch: int) -> None:
         """Let Spark plan that batch anew. It must not be whole."""
         for name in (str(batch), f".{batch}.crc"):
             (self.checkpoint / "offsets" / name).unlink(missing_ok=True)
         sync(self.checkpoint / "offsets")
+
+    # Tables that are made again
+
+    def made(self, name: str) -> int:
+        """How often a table was made again since its first batch."""
+        try:
+            return int(json.loads(self._again.read_text()).get(name, 0))
+        except FileNotFoundError:
+            return 0
+
+    def make_again(self, name: str) -> None:
+        """Count one time more, before its files are exchanged: who has its rows takes all anew."""
+        said = json.loads(self._again.read_text()) if self._again.exists() else {}
+        fresh = self._again.with_suffix(".tmp")
+        fresh.write_text(json.dumps({**said, name: said.get(name, 0) + 1}) + "\n")
+        sync(fresh)
+        fresh.replace(self._again)
+        sync(self.root)
 
     # A batch writes
 

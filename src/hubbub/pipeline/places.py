@@ -173,7 +173,7 @@ class Disk:
         self.layout.forget_plan(batch)
 
     def query(self) -> str:
-        return str(json.loads((self.layout.checkpoint / "metadata").read_text())["id"])
+        return self.layout.query()
 
     def rooms(self, names: list[str]) -> dict[str, Path]:
         return {name: self.layout.scratch(name) for name in names}

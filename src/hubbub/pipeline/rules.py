@@ -112,6 +112,16 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 NO_RULES: Final = Rules()
+NAME_BYTES: Final = 63  # of a table of PostgreSQL
+# Columns of shipped tables that may be null.
+_NULL: Final = {
+    "messages": frozenset(("content_type", "reply_to", "correlation", "expires", "properties")),
+    "readings": frozenset(("value", "text")),
+    "calls": frozenset(("responder", "answered", "latency_ms")),
+    "sessions": frozenset(("disconnected", "seconds")),
+    "deliveries": frozenset(("topic", "handed", "ended", "latency_ms", "by")),
+    "alerts": frozenset(("published",)),
+}
 _KNOWN: Final = ", ".join(
     f"{table}{field}"
     for table, one in (
@@ -175,8 +185,28 @@ def _check_sinks(rules: Rules) -> None:
             raise SettingError(f"{where}: expected the url jdbc:postgresql://HOST/DATABASE")
         if not re.fullmatch(r"([A-Za-z_]\w*\.)?[A-Za-z_]\w*", sink.into):
             raise SettingError(f"{where}: {sink.into!r} is no name of a table in a database")
+        if any(len(part.encode()) > NAME_BYTES for part in sink.into.split(".")):
+            raise SettingError(
+                f"{where}: into is longer than {NAME_BYTES} bytes, which PostgreSQL cuts: it would "
+                "be another table"
+            )
         if not sink.key:
             raise SettingError(f"{where}: key is empty: name the columns that make a row one")
+        _check_key(sink, rules)
+
+
+def _check_key(sink: Sink, rules: Rules) -> None:
+    """Raise SettingError for a column that may be null."""
+    nulls, advice = {*_NULL.get(sink.table, ())}, ""
+    for own in rules.table:
+        if own.name == sink.table:
+            nulls = {name for name, one in own.fields().items() if one.nullable}
+            advice = ", or declare it NOT NULL"
+    if found := sorted(nulls.intersection(sink.key)):
+        raise SettingError(
+            f"sink {sink.name!r}: {found[0]} of {sink.table} may be null, which no key in a "
+            f"database can be: take another column{advice}"
+        )
 
 
 @cache
