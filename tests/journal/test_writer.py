@@ -19,6 +19,7 @@ import pytest
 from hubbub import schema
 from hubbub.core.limits import COMMIT_BYTES
 from hubbub.core.message import SPELLED, Message, Run
+from hubbub.core.session import Silent
 from hubbub.errors import JournalError
 from hubbub.journal import disk, group, readback
 from hubbub.journal.content import HEADER_BYTES, Header
@@ -45,7 +46,8 @@ class Gate:
 
 
 def run_of(*payloads: bytes, number: int = 0) -> Run:
-    run = Run(cast(Any, None), cast(Any, None), 1, len(payloads), SPELLED, b"", False)
+    sender = Silent("mqtt", "ann", cast(Any, None))
+    run = Run(sender, cast(Any, None), 1, len(payloads), SPELLED, b"", False)
     run.replace([Message("a/b", payload, 1, protocol="mqtt", client="ann") for payload in payloads])
     run.number = number
     return run
