@@ -432,6 +432,36 @@ def test_after_a_start_what_is_retained_here_is_no_news(world: Keepers) -> None:
         assert world.waiting(name, "device") == [b"%d" % number for number in range(20)]
 
 
+def test_what_is_retained_is_later_than_what_a_crash_took_though_the_clock_went_back(
+    world: Keepers,
+) -> None:
+    """The other node knows the lost one, and its stamp."""
+    world.publish(world.client("a", "writer"), "x", b"1", retain=True)
+    world.carry()
+    world.log("a").prompt = False
+    world.clock.seconds += 3
+    world.publish(world.client("a", "other"), "x", b"lost", retain=True)
+    world.carry()
+    assert world.retained("b") == {"x": b"lost"}
+    world.clock.seconds -= 3
+    world.restart("a")
+    world.log("a").prompt = True
+    world.publish(world.client("a", "writer"), "x", b"acknowledged", retain=True)
+    world.wait(5)
+    for name in "ab":
+        assert world.retained(name) == {"x": b"acknowledged"}
+
+
+def test_no_stamp_is_told_before_the_next_life_would_know_it(world: Keepers) -> None:
+    world.log("a").prompt = False
+    world.publish(world.client("a", "writer"), "x", b"1", retain=True)
+    world.wait(1)
+    assert world.retained("b") == {}
+    world.log("a").sync()
+    world.wait(1)
+    assert world.retained("b") == {"x": b"1"}
+
+
 def test_a_third_node_tells_no_session_that_lasts_what_is_kept_for_it() -> None:
     world = Keepers(names=("a", "b", "c"))
     world.meet()

@@ -83,7 +83,8 @@ class Listener(Hopper, Subscriber):
 
 class ClusterWorld:
     """`at`: which message stopped the stream of a hub that has an heir last, `heirs`: who is to
-    adopt which hub, with the copy of its log; `lost`: hubs that are dead, and since when.
+    adopt which hub, with the copy of its log; `lost`: hubs that are dead, and since when; `ended`:
+    those that said nothing since their stream was stopped, so there is nothing to stop again.
     """
 
     def __init__(self, seed: int, root: Path, steps: int = STEPS, verbose: bool = False) -> None:
@@ -113,6 +114,7 @@ class ClusterWorld:
         self.at: dict[str, int] = {}
         self.heirs: dict[str, tuple[str, Found]] = {}
         self.copies: dict[str, object] = {}
+        self.ended: set[str] = set()
         self._make_clients()
 
     def _make_clients(self) -> None:
@@ -183,6 +185,7 @@ class ClusterWorld:
         path = self.root / name
         path.mkdir(exist_ok=True)
         self.lost.pop(name, None)
+        self.ended.discard(name)
         deposed = self.at.get(name, 0)
         hub = ClusterHub(path, clock, self.segment_bytes, self.lines[name], deposed)
         hub.begin()
@@ -375,7 +378,7 @@ class ClusterWorld:
         """A hub that is dead for long enough gets an heir, which is yet to adopt."""
         dead = [
             name for name, since in self.lost.items()
-            if self.seconds - since > DEAD and name not in self.heirs and self.hubs
+            if self.seconds - since > DEAD and name not in (*self.heirs, *self.ended)
         ]  # fmt: skip
         if dead and self.hubs:
             name = self.chance.choice(dead)
@@ -384,6 +387,7 @@ class ClusterWorld:
             if able:
                 self.at[name] = self.at.get(name, 0) + 1000
                 heir = self.chance.choice(able)
+                self.ended.add(name)
                 self.heirs[name] = heir, Found(self.at[name], None)
                 self.copies[name] = copied(self.root / name)
                 self.note(f"{heir} is to be the heir of {name}")

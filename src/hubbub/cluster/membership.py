@@ -116,6 +116,7 @@ class Membership(Hooks):
         self.broker.hooks = self
         self.broker.elsewhere = lambda: [one.place for one in self.nodes.values() if one.place]
         self.inherited = heritage.known(self.broker.state)
+        self.stamps.begin()
         for dead, key in heritage.owned(self.broker.state):
             self.adopted.setdefault(dead, set()).add(key)
         own = self.broker.state.sessions.get((PROTOCOL, self.name))
@@ -198,7 +199,7 @@ class Membership(Hooks):
                 continue  # it gets this with all else that is kept for it
             piece = piece or self.crossing.spelled(run, *stamp)
             if node.ready():
-                node.link.write(piece)
+                node.link.hold(piece, upto=self.stamps.sure)
                 self.messages_out += run.count
             else:  # it is told when there is room again
                 node.behind = True

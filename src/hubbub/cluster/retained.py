@@ -3,33 +3,52 @@
 A message is retained by its node at a moment, its stamp; the greater stamp wins, of equal ones the
 greater name of the node. So all nodes keep the same message, in whatever order they hear. A node
 that publishes makes its stamp greater than that of the message it replaces. A name that was
-cleared keeps its stamp in memory for an hour: until then who missed it is told. No I/O.
+cleared keeps its stamp in memory for an hour: until then who missed it is told.
+
+Others may know a stamp that a crash took here, and a machine may come back with its clock behind:
+what is retained then must still be later. So the journal says up to where stamps may have been
+told, a little ahead, and those of the next life begin there. No I/O.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from hubbub import schema
 from hubbub.core.broker import Broker
 from hubbub.core.limits import RETAINED
 from hubbub.core.message import Message
 from hubbub.errors import UnreadableError
+from hubbub.schema import Row, column_of
 
 STAMP: Final = "hub-stamp"  # property of a message retained at another node: its stamp and node
 REMEMBERED: Final = 3600 * 1_000_000  # microseconds in which a cleared name is known as such
+CEILING: Final = "$stamps"  # the journal's row of it: no stamp that was told is greater
+AHEAD: Final = 5_000_000  # microseconds: a row in so many at most; so far ahead is the next life
 
 Stamp = tuple[int, str]
 NEVER: Final[Stamp] = (0, "")
 
 
 class Stamps:
-    """`cleared`: names without a message, by their stamp, the oldest first."""
+    """`cleared`: names without a message, by their stamp, the oldest first. `sure`: the row that
+    must be safe before a stamp is told.
+    """
 
     def __init__(self, broker: Broker, node: str) -> None:
         self.broker = broker
         self.node = node
         self.cleared: dict[str, Stamp] = {}
+        self.sure = 1
         self._known: dict[str, Stamp] = {}
+        self._least = 0
+
+    def begin(self) -> None:
+        """The journal is read: whatever its hub told in lives before is earlier from now on."""
+        self._least = self._ceiling()
+
+    def _ceiling(self) -> int:
+        return self.broker.state.taken.get(CEILING, 0)
 
     def of(self, name: str) -> Stamp:
         known = self._known.get(name) or self.cleared.get(name)
@@ -57,7 +76,11 @@ class Stamps:
 
     def next(self, name: str) -> Stamp:
         """Of a message that is retained here now."""
-        return max(self.broker.clock.stamp(), self.of(name)[0] + 1), self.node
+        stamp = max(self.broker.clock.stamp(), self.of(name)[0] + 1, self._least)
+        if stamp > self._ceiling():
+            row = Row(0, 0, schema.TAKEN, client=column_of(CEILING), number=stamp + AHEAD)
+            self.sure = self.broker.change(row)
+        return stamp, self.node
 
     def keep(self, name: str, stamp: Stamp, cleared: bool) -> None:
         self._known.pop(name, None)

@@ -209,6 +209,7 @@ def feed(membership: Membership, node: Node) -> None:
             continue
         stamp = membership.stamps.of(name)
         run = membership.crossing.read_back(message)
-        node.link.write(membership.crossing.spelled(run, *stamp, again=True))
+        piece = membership.crossing.spelled(run, *stamp, again=True)
+        node.link.hold(piece, upto=membership.stamps.sure)
         if node.link.size > LINK_CHOKED // 2:
             break
