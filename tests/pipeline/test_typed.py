@@ -137,7 +137,7 @@ def test_one_that_changed_under_its_rows_is_refused(tmp_path: Path) -> None:
     after = Rules(table=(Typed("t", "a", {"x": "$.x BIGINT"}),))
     with pytest.raises(SettingError, match="x was double, is bigint.*backfill t"):
         typed.save(layout, after)
-    typed.save(layout, after, anew="t")
+    layout.declare(typed.declared(layout, after, anew="t").encode())
     typed.save(layout, NO_RULES)
     assert typed.saved(layout) == after.table
     assert typed.every(layout)[-1].name == "t"
@@ -377,6 +377,48 @@ def by_hand(found: dict[str, list[tuple[object, ...]]]) -> None:
         assert row[7] == sum(n % 9 == 0 for n in numbers)
     reasons = {str(row[6]).partition(":")[0] for row in found["quarantine"]}
     assert {"climate", "climate.temperature", "not JSON"} <= reasons
+
+
+# Made again
+
+
+def told(data: Path) -> list[tuple[object, ...]]:
+    files = f"{data}/tables/t/**/*.parquet"
+    query = f"select seq, x from read_parquet('{files}', hive_partitioning=false) order by 1"
+    return duckdb.connect().execute(query).fetchall()
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_a_backfill_takes_a_table_in_again_and_gives_it_another_form(
+    writer: Writer, tmp_path: Path, spark: SparkSession
+) -> None:
+    data, lines = tmp_path / "data", "[[table]]\nname = 't'\ntopics = 'a'\ncolumns.x = '$.x "
+    plain, deduped, other = (
+        read(tmp_path, f"{lines}{rest}")
+        for rest in ("DOUBLE'\n", "DOUBLE'\ndedupe_by = ['x']\n", "BIGINT'\n")
+    )
+
+    def run(rules: Rules, *values: int) -> None:
+        writer.write(*(publish(value, "a", b'{"x":%d}' % value) for value in values))
+        pipeline.run(spark, data, threading.Event(), once=True, rules=rules, only=("messages",))
+
+    run(deduped, 1, 1, 2)
+    run(NO_RULES, 3)
+    with pytest.raises(SettingError, match="hubbub pipeline backfill t "):
+        run(deduped, 2)
+    assert backfill(spark, Layout(data), "t", deduped) == (3, 0)
+    run(deduped, 3, 4)
+    assert [x for _, x in told(data)] == [1, 2, 3, 4]
+    assert backfill(spark, Layout(data), "t", plain) == (7, 0)
+    assert backfill(spark, Layout(data), "t", deduped) == (4, 0)
+    assert backfill(spark, Layout(data), "t", other) == (7, 0)
+    run(other, 5)
+    assert [(seq, type(x)) for seq, x in told(data)] == [(n, int) for n in range(1, 9)]
+    shutil.rmtree(next(data.glob("tables/messages/day=2026-*")))
+    with pytest.raises(SettingError, match="8 rows of t .* --discard"):
+        backfill(spark, Layout(data), "t", plain)
+    assert backfill(spark, Layout(data), "t", other) == (8, 8)
 
 
 # Values that no clock and no float has

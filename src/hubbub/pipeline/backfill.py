@@ -4,10 +4,11 @@ Called by `hubbub pipeline backfill` after the rules changed, or for a table tha
 `messages` reaches further back than the journal. Possible for what is made of messages alone; the
 others need rows of the journal that `messages` does not have.
 
-    _tmp/backfill/<table>/…   ──one exchange of directories──▶   <table>/…
+    _tmp/backfill/closed/…   ──`handover`──▶   <table>/…
 
 What `messages` does not hold any more (retention, rows that went to quarantine alone) cannot be
-computed: rows that were made of it stay as they are. Only who says `discard` loses them.
+computed: rows that were made of it stay as they are. Only who says `discard` loses them. A typed
+table may get another form (`tables.typed`): then they cannot stay, and it is refused without that.
 
     readings, quarantine   rows whose message is not there
     traffic                minutes up to that of the oldest message, if any message is not there
@@ -30,16 +31,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from hubbub.errors import SettingError
-from hubbub.pipeline.compact import exchange
 from hubbub.pipeline.event_time import timed
+from hubbub.pipeline.handover import finish, hand_over
 from hubbub.pipeline.layout import BATCH, NO_DAY, NO_ROWS, Layout, Progress, merged_name, sync
-from hubbub.pipeline.places import read_payloads_of, settle
+from hubbub.pipeline.places import BATCH_ID, read_payloads_of, settle
 from hubbub.pipeline.rules import Rules
 from hubbub.pipeline.sql import closed
 from hubbub.pipeline.sql import opened as _opened
 from hubbub.pipeline.tables import ALL, TABLES, messages, typed
 from hubbub.pipeline.tables.messages import MESSAGE
 from hubbub.pipeline.tables.table import Moment, Spanning, Summed, Table, arrow, clock, ddl
+from hubbub.pipeline.typed import Typed
 
 _NEVER: Final = "9999-12-31"
 POSSIBLE: Final = tuple(
@@ -71,9 +73,9 @@ def backfill(
     layout.prepare((*(one.name for one in ALL), *own))
     settle(spark)
     try:
-        made = _make(spark, layout, table, rules, progress, discard)
-        typed.save(layout, rules, anew=name)
-        return made
+        finish(layout)
+        declared = typed.declared(layout, rules, anew=name)
+        return _make(spark, layout, table, rules, progress, discard, declared)
     finally:
         layout.release()
 
@@ -85,37 +87,18 @@ def _make(
     rules: Rules,
     progress: Progress,
     discard: bool,
+    declared: str,
 ) -> Made:
     fresh = layout.scratch("backfill")
     read_payloads_of(spark, progress.largest)
     past = timed(closed(spark, layout, messages.TABLE, progress).drop("event_time"), rules)
-    before = closed(spark, layout, table, progress)
-    if isinstance(table, Table):
-        made = table.rows(past, rules)
-        groups = past.select("seq", "batch_id")
-        rows = made.join(groups, "seq")
-        kept = before.join(groups.select("seq"), "seq", "left_anti")
-        opened = None
-    else:
-        rows, opened = _spanning(spark, table, past, rules, progress)
-        column = clock(table)
-        if "seq" in rows.columns:  # a row a message, if it is the first of those alike
-            groups = past.select("seq", "batch_id")
-            rows = rows.drop("batch_id").join(groups, "seq")
-            kept = before.join(groups.select("seq"), "seq", "left_anti")
-        else:
-            whole = (
-                _first_whole(past, before, _opened(spark, layout, table, progress))
-                if isinstance(table, Summed)
-                else _first_after(past, before, column)
-            )
-            kept = before.where(F.col(column) < whole)
-            rows = rows.where(F.col(column) >= whole)
+    _refuse_another_form(spark, layout, table, past, rules, discard)
+    rows, kept, opened = _again(spark, layout, table, past, rules, progress)
     kept = kept.where(F.lit(not discard)).persist()
     count = kept.count()
     if count:
         rows = rows.unionByName(kept)
-    place = fresh / table.name
+    place = fresh / "closed"
     rows = rows.repartition("batch_id").sortWithinPartitions(rows.columns[0])
     rows.write.partitionBy(*table.by, "batch_id").parquet(str(place))
     if opened is not None:
@@ -131,13 +114,75 @@ def _make(
     hollow.mkdir(parents=True, exist_ok=True)
     partial(pq.write_table, arrow(columns).empty_table())(hollow / NO_ROWS)
     sync(place)
-    layout.make_again(table.name)
-    exchange(place, layout.root / table.name)
-    if opened is not None:
-        exchange(fresh / "open", layout.root / "_open" / table.name / f"{BATCH}{progress.batch}")
-    layout.retire(fresh)
+    hand_over(layout, table.name, fresh, progress.batch, declared)
     kept.unpersist()
     return Made(closed(spark, layout, table, progress).count(), count)
+
+
+def _again(
+    spark: SparkSession,
+    layout: Layout,
+    table: Table | Spanning | Summed,
+    past: DataFrame,
+    rules: Rules,
+    progress: Progress,
+) -> tuple[DataFrame, DataFrame, DataFrame | None]:
+    """The rows that messages make, those that stay as they are, and the open ones."""
+    groups = past.select("seq", "batch_id")
+    opened = None
+    if isinstance(table, Table):
+        rows = table.rows(past, rules)
+    else:
+        rows, opened = _spanning(spark, table, past, rules, progress)
+    if _another_form(layout, table, rules):
+        before = spark.createDataFrame([], ddl((*table.columns, BATCH_ID)))
+    else:
+        before = closed(spark, layout, table, progress)
+    if "seq" in rows.columns:  # a row a message, if it is the first of those alike
+        kept = before.join(groups.select("seq"), "seq", "left_anti")
+        return rows.drop("batch_id").join(groups, "seq"), kept, opened
+    column = clock(table)
+    whole = (
+        _first_whole(past, before, _opened(spark, layout, table, progress))
+        if isinstance(table, Summed)
+        else _first_after(past, before, column)
+    )
+    return rows.where(F.col(column) >= whole), before.where(F.col(column) < whole), opened
+
+
+def _another_form(layout: Layout, table: Table | Spanning | Summed, rules: Rules) -> Typed | None:
+    """The declaration by which its files were written, if rows of today's are not alike."""
+    now = {one.name: one for one in rules.table}.get(table.name)
+    was = {one.name: one for one in typed.saved(layout)}.get(table.name)
+    return was if was is not None and now is not None and not typed.alike(was, now) else None
+
+
+def _refuse_another_form(
+    spark: SparkSession,
+    layout: Layout,
+    table: Table | Spanning | Summed,
+    past: DataFrame,
+    rules: Rules,
+    discard: bool,
+) -> None:
+    """Raise SettingError if rows whose messages are gone would have to get another form."""
+    was = _another_form(layout, table, rules)
+    if was is None or discard:
+        return
+    before = closed(spark, layout, typed.table_of(was), layout.stands())
+    if "seq" in before.columns:
+        gone = before.join(past.select("seq"), "seq", "left_anti").count()
+    else:  # a message counts in a window that may begin so long before it came
+        oldest = past.agg(F.min("time")).first()
+        assert oldest is not None
+        span = F.expr(f"INTERVAL {was.seconds() + rules.patience():.6f} SECONDS")
+        until = F.lit(oldest[0] or _NEVER).cast("timestamp") - span
+        gone = before.where(F.col(clock(typed.table_of(was))) < until).count()
+    if gone:
+        raise SettingError(
+            f"{gone:,} rows of {table.name} are of messages that are gone, and cannot get its new "
+            "form: --discard drops them; or name a new table, and the old one stays as it is"
+        )
 
 
 def _first_whole(past: DataFrame, before: DataFrame, opened: DataFrame) -> Expression:

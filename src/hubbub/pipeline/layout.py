@@ -5,6 +5,8 @@
     DIR/tables/_progress.json                                the last whole batch: "batch_id": N
     DIR/tables/_again.json                                   how often `backfill` made a table
     DIR/tables/_tmp/  _checkpoint/  _lock  _trial.json       work of the pipeline
+    DIR/tables/_typed.json                                   declarations of the user's tables
+    DIR/tables/_anew/<table>/                                a table made again: see `handover`
     DIR/tables/_replaced/                                    directories from before an exchange
     DIR/alerts.json                                          up to where alerts were published
 
@@ -173,6 +175,7 @@ class Layout:
         self.root = self.data / "tables"
         self.checkpoint = self.root / "_checkpoint"
         self.trial = self.root / "_trial.json"
+        self.declared = self.root / "_typed.json"
         self.published = self.data / "alerts.json"
         self._progress = self.root / "_progress.json"
         self._again = self.root / "_again.json"
@@ -362,6 +365,14 @@ class Layout:
         (place / "_temporary" / "0" / "_temporary").mkdir(parents=True)
         return place
 
+    def declare(self, said: bytes) -> None:
+        """Keep the declarations of the user's tables."""
+        fresh = self.declared.with_suffix(".tmp")
+        fresh.write_bytes(said)
+        sync(fresh)
+        fresh.replace(self.declared)
+        sync(self.root)
+
     def retire(self, place: Path) -> None:
         """Put a directory aside that is no part of a table any more. `sweep` removes it."""
         aside = self.root / "_replaced"
@@ -450,8 +461,10 @@ class Layout:
         place = self.root / "_open" / name / f"{BATCH}{batch}"
         if not place.is_dir():
             raise DirectoryError(
-                f"{place} is gone, so open rows of {name} cannot be closed: move {self.root} "
-                f"away, the next run makes the tables again from what the journal still has"
+                f"{place} is gone, so open rows of {name} cannot be closed. If it was left out of "
+                f"a run, `hubbub pipeline backfill {name}` makes it again, if it is made of "
+                f"messages; else move {self.root} away, the next run makes the tables again from "
+                "what the journal still has"
             )
         return sorted(place.glob("*.parquet"))
 

@@ -38,6 +38,7 @@ from pyspark.sql.utils import is_remote
 
 from hubbub.errors import DirectoryError
 from hubbub.pipeline.carry import Pieces, Whole, carried, write
+from hubbub.pipeline.handover import finish
 from hubbub.pipeline.layout import FENCED, KEPT, LOCKED, NO_DAY, RISING, Layout, Progress
 from hubbub.pipeline.tables.table import (
     AnyTable,
@@ -149,6 +150,7 @@ class Disk:
 
     def prepare(self, tables: tuple[AnyTable, ...]) -> None:
         self.layout.prepare(tuple(table.name for table in tables))
+        finish(self.layout)
         for table in tables:
             columns = tuple(column for column in table.columns if column.name not in table.by)
             nothing = arrow(columns).empty_table()

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 from hubbub.errors import DirectoryError, SettingError
 from hubbub.pipeline.cells import Fitter, Unfit
 from hubbub.pipeline.decode import Undecodable
-from hubbub.pipeline.layout import Layout, sync
+from hubbub.pipeline.layout import BATCH, Layout
 from hubbub.pipeline.rules import Reading, Rules
 from hubbub.pipeline.tables import ALL
 from hubbub.pipeline.tables.messages import MESSAGE, named
@@ -294,42 +294,62 @@ def every(layout: Layout) -> tuple[AnyTable, ...]:
 
 def saved(layout: Layout) -> tuple[Typed, ...]:
     try:
-        return msgspec.json.decode(_file(layout).read_bytes(), type=tuple[Typed, ...])
+        return msgspec.json.decode(layout.declared.read_bytes(), type=tuple[Typed, ...])
     except FileNotFoundError:
         return ()
     except msgspec.MsgspecError as error:
         raise DirectoryError(
-            f"{_file(layout)} is damaged ({error}): remove it if the rules declare all tables as "
+            f"{layout.declared} is damaged ({error}): remove it if the rules declare all tables as "
             "they were, the next run writes it again"
         ) from error
 
 
-def save(layout: Layout, rules: Rules, anew: str = "") -> None:
-    """Keep the declarations. `anew`: the one that is made again, which may be another than it was.
+def save(layout: Layout, rules: Rules) -> None:
+    """Keep the declarations, for a run that begins. Raises SettingError as `declared` does, and
+    for a table with open rows that a run left out.
+    """
+    now = declared(layout, rules)
+    _need_open(layout, rules)
+    if now:
+        layout.declare(now.encode())
+
+
+def declared(layout: Layout, rules: Rules, anew: str = "") -> str:
+    """What `_typed.json` is to say, "" if there is no such table. `anew`: the one that is made
+    again, which may be another than it was.
 
     Raises SettingError for a table whose rows would not be alike.
     """
     before = {one.name: one for one in saved(layout)}
     for one in rules.table:
         was = before.get(one.name, one)
-        if one.name != anew and _form(was) != _form(one):
+        if one.name != anew and not alike(was, one):
             raise SettingError(
                 f"table {one.name!r} was declared otherwise when it was begun "
                 f"({_difference(was, one)}): name a new table, or make this one again with "
                 f"`hubbub pipeline backfill {one.name} --rules FILE`"
             )
     now = before | {one.name: one for one in rules.table}
-    if not now:
+    return msgspec.json.encode(tuple(now.values())).decode() if now else ""
+
+
+def _need_open(layout: Layout, rules: Rules) -> None:
+    progress = layout.progress()
+    if progress is None:
         return
-    file = _file(layout)
-    fresh = file.with_suffix(".tmp")
-    fresh.write_bytes(msgspec.json.encode(tuple(now.values())))
-    sync(fresh)
-    fresh.replace(file)
+    for one in rules.table:
+        place = layout.root / "_open" / one.name
+        spans = one.window or one.dedupe_by
+        if spans and place.exists() and not (place / f"{BATCH}{progress.batch}").is_dir():
+            raise SettingError(
+                f"table {one.name!r} was left out of a run, so what is open of it is not known: "
+                f"make it again with `hubbub pipeline backfill {one.name} --rules FILE`"
+            )
 
 
-def _file(layout: Layout) -> Any:
-    return layout.root / "_typed.json"
+def alike(was: Typed, now: Typed) -> bool:
+    """Whether rows of both can be in one table."""
+    return _form(was) == _form(now)
 
 
 def _form(typed: Typed) -> dict[str, object]:
