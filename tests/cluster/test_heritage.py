@@ -194,6 +194,28 @@ def test_who_was_not_dead_lets_go_of_everything_but_its_history() -> None:
     assert not state.queues
 
 
+def test_who_was_back_and_died_before_it_had_let_go_is_not_taken_over_twice() -> None:
+    """Its stream is stopped again, and says what it said the first time."""
+    world = Dying()
+    world.meet()
+    world.lasting("a", "ann", "kept")
+    broker = world.member("a").broker
+    broker.queues.named("jobs")
+    writer = world.client("a", "w")
+    for topic in ("kept", "$queue/jobs", "$delayed/100/later"):
+        world.say(writer, topic, b"once")
+    copy = world.kill("a")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.inherit("b", "a", copy)
+    world.inherit("b", "a", copy, 2 * AT)
+    heir = world.member("b").broker
+    assert world.waiting("b", "ann") == [b"once"]
+    assert len(heir.state.queues["jobs"].messages) == len(heir.state.delayed) == 1
+    assert not heir.metrics.dropped.get(heritage.GONE)
+    world.wait(2)
+    assert heritage.known(world.member("c").broker.state) == {"a": 2 * AT}
+
+
 def check(got: list[bytes], expected: list[bytes]) -> None:
     assert len(got) == len(set(got))
     assert set(expected) <= set(got)

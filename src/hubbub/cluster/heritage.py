@@ -57,7 +57,13 @@ def adopt(
     membership: Membership, dead: str, at: int, state: State, messages: Sequence[Row],
     protocols: Iterable[Revival],
 ) -> Taken:  # fmt: skip
-    """Take over what a node had, whose stream was read up to the message `at`."""
+    """Take over what a node had, whose stream was read up to the message `at`.
+
+    A copy from before a stop whose heir is known is that one's: the node came back, and died before
+    it could say that it had let go.
+    """
+    if state.taken.get(FENCED, 0) < membership.inherited.get(dead, 0):
+        state, messages = State(), ()
     return _Adoption(membership, dead, state, messages, protocols).run(at)
 
 
@@ -478,6 +484,7 @@ def let_go(
     this node's own any more but its history. The others hear that before anything else: until they
     have heard of the heir they go on keeping for this one what is for that.
     """
+    first = broker.log.position + 1
     for name, number in ((FENCED, at), (SINCE, broker.clock.stamp())):
         broker.change(Row(0, 0, schema.TAKEN, client=column_of(name), number=number))
     membership.beat()
@@ -499,6 +506,7 @@ def let_go(
         broker.queues.destroy(name)
     for seq in list(broker.state.delayed):
         broker.delays.cancel(seq)
+    broker.log.together(first)
 
 
 def discard_promises(broker: Broker, membership: Membership) -> None:
