@@ -52,6 +52,21 @@ def test_a_group_that_is_over_becomes_one_file_in_order(layout: Layout) -> None:
     assert [part.last for part in layout.files("readings", -1, FILES)] == [FILES - 1, FILES]
 
 
+def test_files_whose_columns_stand_in_another_order_become_one(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.root.mkdir()
+    for batch, names in enumerate((("x", "y"), ("x", "y"), ("y", "x"), ("y", "x"))):
+        place = layout.scratch("t")
+        place.mkdir(parents=True)
+        rows = pa.table({name: [f"{name}{batch}" * 10_000_000] for name in names})
+        pq.write_table(rows, place / "part-0.parquet", compression="zstd")
+        layout.append("t", batch, 0, place)
+    assert compact(layout, "t", progress(4, 4)) == 3
+    found = pq.read_table(layout.root / "t/batch_id=0")
+    assert [text[:2] for text in found["x"].to_pylist()] == ["x0", "x1", "x2", "x3"]
+    assert found.column_names[:2] == ["x", "y"]
+
+
 def test_files_that_could_be_written_again_are_left(layout: Layout) -> None:
     assert compact(layout, "readings", progress(FILES, 0)) == FILES - 16
     parts = parts_in(layout.root / "readings/day=2026-01-01/batch_id=0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
 from hubbub.cli import app
 from hubbub.errors import SettingError
 from hubbub.journal.table import Table as Journal
-from hubbub.pipeline import cells
+from hubbub.pipeline import cells, infer
 from hubbub.pipeline import run as pipeline
 from hubbub.pipeline.backfill import backfill
 from hubbub.pipeline.cells import Fitter, Unfit
@@ -31,7 +33,7 @@ from hubbub.pipeline.infer import look
 from hubbub.pipeline.layout import Layout
 from hubbub.pipeline.rules import NO_RULES, Rules, read_rules
 from hubbub.pipeline.tables import ALL, quarantine, typed
-from hubbub.pipeline.tables.table import CARRIED
+from hubbub.pipeline.tables.table import CARRIED, Moment, Spanning, ddl
 from hubbub.pipeline.typed import SHIPPED, Typed, cells_of
 from tests.spark.fixtures import NOON, SECOND, Writer, publish
 
@@ -87,6 +89,23 @@ def test_a_json_schema_is_columns(tmp_path: Path) -> None:
     ]
     [column] = [one for one in typed.table_of(one).columns if one.name == "temp"]
     assert (column.meaning, column.unit) == ("of the oven", "°C")
+
+
+def test_a_place_in_a_text_may_have_blanks(tmp_path: Path) -> None:
+    lines = """columns.a = '$["a b"].c DOUBLE'\ncolumns.b = '$.x["a \\" ]b"][0] INT NOT NULL'"""
+    [one] = read(tmp_path, f"[[table]]\nname = 'mine'\ntopics = 'a'\n{lines}\n").table
+    assert [(cell.path, cell.nullable) for cell in cells_of(one)] == [
+        (("a b", "c"), True), (("x", 'a " ]b', 0), False)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("required", ["null", "true", '{"a": 1}'])
+def test_a_json_schema_that_says_required_otherwise(tmp_path: Path, required: str) -> None:
+    kinds = '{"a": {"type": "number"}, "b": {"type": [{"type": "string"}]}}'
+    (tmp_path / "s.json").write_text(f'{{"required": {required}, "properties": {kinds}}}')
+    lines = "[[table]]\nname = 'mine'\ntopics = 'a'\njson_schema = 's.json'\n"
+    [one] = read(tmp_path, lines).table
+    assert [(cell.name, cell.nullable) for cell in cells_of(one)] == [("a", True)]
 
 
 @pytest.mark.parametrize(
@@ -238,6 +257,50 @@ def test_infer_proposes_what_can_be_read_again(writer: Writer, tmp_path: Path) -
     assert nothing.exit_code and "no message of x" in str(nothing.exception)
 
 
+def test_infer_looks_at_the_newest(
+    writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(infer, "ENOUGH", 3)
+    writer.write(*(publish(n, "a", b'{"old": 1}') for n in range(5)))
+    writer.write(*(publish(5 + n, "a", b'{"new": 1}') for n in range(2)), publish(9, "b", b"1"))
+    found = look(Journal(str(tmp_path / "data")), "a", NO_RULES)
+    assert {path: types.total() for path, types in found.types.items()} == {"$.old": 1, "$.new": 2}
+
+
+@pytest.mark.parametrize(
+    ("topics", "payload", "columns"),
+    [
+        ("oven/+/x", '{"level_1": 3, "kept_x": 2}', ["level_1", "level_1_2", "own_kept_x"]),
+        ("oven/1", '{"a\x7fb": 3, "c d": 4, "e\\nf": 5, "": 6}', ["a_b", "c_d", "e_nf", "value"]),
+        ("oven/1", '{"\\ud800x": 3, "a": 4}', ["a"]),
+        ("oven/1", '{"a\\"] b": 3, "\U0001f40d": 1, "k\u2028": 1}', ["a_b", "value", "k"]),
+        ("oven/+", json.dumps({f"k{n}": n for n in range(600)}), None),
+        ("valve/+/open", '{"v": 1}', ["level_1", "v"]),
+        ("readings/#", '{"v": 1}', ["v"]),
+        ("+/" + "x" * 80, '{"' + "k" * 300 + '": 1}', ["level_0", "k" * 50]),
+    ],
+)
+def test_whatever_infer_proposes_can_be_read(
+    tmp_path: Path, topics: str, payload: str, columns: list[str] | None
+) -> None:
+    found = infer.Found()
+    found.take(payload.encode(), "")
+    text = "\n".join(found.lines(infer.name_of(topics), topics))
+    rules = read(tmp_path, text.encode().decode())
+    made = [*rules.table[0].columns]
+    assert made == columns if columns is not None else len(made) == 500
+    values = Fitter(rules.table[0], rules).row("oven/1/x", payload.encode(), "")
+    assert None not in values[topics.count("+") :]
+
+
+def test_a_name_that_no_table_can_have_is_refused_before_it_is_proposed(tmp_path: Path) -> None:
+    for name in ("x_open", "messages", "x" * 65, "Ä"):
+        said = CliRunner().invoke(
+            app, ["pipeline", "infer", "a", "--name", name, "--data", str(tmp_path)]
+        )
+        assert isinstance(said.exception, SettingError) and "a name is of" in str(said.exception)
+
+
 # Tables
 
 RULES = """
@@ -377,6 +440,37 @@ def by_hand(found: dict[str, list[tuple[object, ...]]]) -> None:
         assert row[7] == sum(n % 9 == 0 for n in numbers)
     reasons = {str(row[6]).partition(":")[0] for row in found["quarantine"]}
     assert {"climate", "climate.temperature", "not JSON"} <= reasons
+
+
+# Sums
+
+
+@pytest.mark.spark
+def test_a_sum_that_has_no_place_is_null_however_batches_are_cut(spark: SparkSession) -> None:
+    columns = {"s": "sum $.a DOUBLE", "m": "avg $.a DOUBLE", "b": "sum $.b BIGINT",
+               "n": "avg $.b BIGINT", "c": "sum $.c DOUBLE"}  # fmt: skip
+    one = Typed("t", "a", dict(columns), window="1 minute")
+    table, moment = typed.table_of(one), Moment(F.lit(START), NO_RULES)
+    assert isinstance(table, Spanning)
+    kinds = "time timestamp, event_time timestamp, late boolean, s double, m double, b bigint, "
+    most = 2**63 - 1
+    values: list[tuple[float, ...]] = [
+        (9e25, 9e25, most, most, 0.1), (1.0, 1.0, most, most, 0.2), (2.0, 2.0, 1, 1, 0.7)
+    ]  # fmt: skip
+
+    def added(*cuts: Sequence[tuple[float, ...]]) -> list[object]:
+        opened = spark.createDataFrame([], ddl((*table.columns, *table.memory)))
+        for cut in cuts:
+            rows = [(START, START, False, *row) for row in cut]
+            fresh = spark.createDataFrame(rows, f"{kinds} n bigint, c double")
+            opened = typed._gathered(one, fresh, opened, moment).drop("open")
+        [row] = opened.select(*columns).collect()
+        return [*row]
+
+    expected = [None, None, None, (2 * most + 1) / 3, 1.0]
+    for cuts in ([values], [values[:1], values[1:]], [values[2:], values[:2]]):
+        assert added(*cuts) == expected
+    assert added(values[1:2], []) == [1.0, 1.0, most, float(most), 0.2]
 
 
 # Made again

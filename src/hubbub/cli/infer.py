@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 import typer
@@ -23,8 +22,12 @@ def infer(
     """Print a typed table for a rules file, from the newest messages of DIR's journal."""
     need_spark()
     from hubbub.journal.table import Table as Journal
-    from hubbub.pipeline.infer import look
+    from hubbub.pipeline.infer import look, name_of
     from hubbub.pipeline.rules import NO_RULES, read_rules
+    from hubbub.pipeline.typed import check_name
+
+    name = name or name_of(topics)
+    check_name(name)
 
     found = look(Journal(data), topics, read_rules(rules) if rules else NO_RULES)
     if not found.types:
@@ -32,6 +35,5 @@ def infer(
             f"no message of {topics} in the newest rows of {data} has values that can be read "
             f"({found.messages} were looked at): publish some, or say with --rules what they are"
         )
-    words = re.sub(r"[^a-z0-9]+", "_", topics.lower()).strip("_")
-    for line in found.lines(name or (words if words[:1].isalpha() else f"t_{words}"), topics):
+    for line in found.lines(name, topics):
         print(line)

@@ -104,7 +104,8 @@ def _write(parts: list[Part], target: Path) -> None:
     schema = pq.read_schema(parts[0].file)
     with pq.ParquetWriter(target, schema, compression="zstd", **encoding(schema)) as writer:
         for rows in _chunks(parts):
-            writer.write_table(rows.cast(schema), row_group_size=max(rows.num_rows, 1))
+            named = rows.select(schema.names)  # a table of the user may have them in another order
+            writer.write_table(named.cast(schema), row_group_size=max(rows.num_rows, 1))
     newest = max(part.file.stat().st_mtime for part in parts)
     os.utime(target, (newest, newest))  # by which it becomes old
     sync(target)

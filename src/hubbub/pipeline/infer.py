@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from datetime import date, datetime
+from itertools import islice
 from typing import Any, Final
 
 from hubbub.journal.table import Table as Journal
 from hubbub.pipeline.decode import Undecodable, value_of
 from hubbub.pipeline.rules import Reading, Rules
-from hubbub.pipeline.typed import COLUMNS, OURS
+from hubbub.pipeline.typed import COLUMNS, OURS, SHIPPED
 from hubbub.spark.filters import pattern_of
 
 ROWS: Final = 200_000  # of the journal that are looked at, the newest
-ENOUGH: Final = 10_000  # messages
+ENOUGH: Final = 10_000  # messages, the newest
+NAME: Final = 50  # characters of a proposed name: a table and its column may have 64
 ITEMS: Final = 8  # of a list that become columns
 DEPTH: Final = 8
 
@@ -51,14 +53,16 @@ class Found:
         said = f"of {self.messages:,} messages"
         yield f"# {said}, {self.broken:,} cannot be decoded" if self.broken else f"# {said}"
         yield "[[table]]"
-        yield f"name = {json.dumps(name)}"
-        yield f"topics = {json.dumps(topics, ensure_ascii=False)}"
-        yield from _levels(topics)
-        taken: set[str] = set()
-        for path, types in self.types.items():
+        yield f"name = {_toml(name)}"
+        yield f"topics = {_toml(topics)}"
+        levels = [*_levels(topics)]
+        taken = {f"level_{level}" for level in levels}
+        for level in levels:
+            yield f'columns.level_{level} = "topic[{level}] STRING"'
+        for path, types in islice(self.types.items(), COLUMNS - len(levels)):
             column = _column(path, taken)
             chosen = _chosen(types)
-            spec = json.dumps(f"{path} {chosen}", ensure_ascii=False)
+            spec = _toml(f"{path} {chosen}")
             yield f"columns.{column} = {spec}{self._beside(types, chosen)}"
 
     def _beside(self, types: Counter[str], chosen: str) -> str:
@@ -75,22 +79,40 @@ def look(journal: Journal, topics: str, rules: Rules) -> Found:
     found, reading = Found(), Reading(rules)
     matches = re.compile(pattern_of((topics,)), re.DOTALL).fullmatch
     upto = journal.committed()
+    newest: deque[int] = deque(maxlen=ENOUGH)  # payloads of them all may not fit into memory
     for batch in journal.read(max(upto - ROWS, journal.first() - 1), upto):
-        columns = [batch.column(name) for name in ("kind", "topic", "payload", "content_type")]
-        for index, topic in enumerate(columns[1].to_pylist()):
-            if columns[0][index].as_py() in _KINDS and matches(topic):
-                said = columns[3][index].as_py() or reading.of(topic)[0]
-                found.take(columns[2][index].as_py(), said)
-                if found.messages >= ENOUGH:
-                    return found
+        kinds, names = (batch.column(name).to_pylist() for name in ("kind", "topic"))
+        for seq, kind, topic in zip(batch.column("seq").to_pylist(), kinds, names, strict=True):
+            if kind in _KINDS and matches(topic):
+                newest.append(seq)
+    wanted = {*newest}
+    for batch in journal.read(newest[0] - 1, upto) if newest else ():
+        columns = [batch.column(name) for name in ("topic", "payload", "content_type")]
+        for index, seq in enumerate(batch.column("seq").to_pylist()):
+            if seq in wanted:
+                topic, payload, said = (column[index].as_py() for column in columns)
+                found.take(payload, said or reading.of(topic)[0])
     return found
+
+
+def name_of(topics: str) -> str:
+    """A name for a table of these topics."""
+    words = re.sub(r"[^a-z0-9]+", "_", topics.lower())[:NAME].strip("_")
+    if not words[:1].isalpha() or words in SHIPPED:
+        words = f"t_{words}".rstrip("_")
+    return f"{words}_table" if words.endswith("_open") else words
+
+
+def _toml(text: str) -> str:
+    """A string of TOML, which is one of JSON but for DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
 def _scalars(path: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict) and depth < DEPTH:
         for key, item in value.items():
-            plain = isinstance(key, str) and re.fullmatch(r"\w+", key)
-            if isinstance(key, str) and not re.search(r"\s", key):
+            if isinstance(key, str) and not re.search("[\ud800-\udfff]", key):  # no file has those
+                plain = re.fullmatch(r"\w+", key)
                 step = f".{key}" if plain else f"[{json.dumps(key, ensure_ascii=False)}]"
                 yield from _scalars(path + step, item, depth + 1)
     elif isinstance(value, list) and depth < DEPTH:
@@ -129,8 +151,8 @@ def _chosen(types: Counter[str]) -> str:
 def _column(path: str, taken: set[str]) -> str:
     """A name that no other column has."""
     name = re.sub(r"[^a-z0-9]+", "_", path.removeprefix("$").lower()).strip("_") or "value"
-    name = name[:50] if name[0].isalpha() else f"c_{name[:48]}"
-    if name in OURS:
+    name = name[:NAME] if name[0].isalpha() else f"c_{name[: NAME - 2]}"
+    if name in OURS or name.startswith("kept_"):
         name = f"own_{name}"
     fresh, number = name, 2
     while fresh in taken:
@@ -139,8 +161,8 @@ def _column(path: str, taken: set[str]) -> str:
     return fresh
 
 
-def _levels(topics: str) -> Iterator[str]:
+def _levels(topics: str) -> Iterator[int]:
     """The levels of the topic that differ from message to message."""
     for level, said in enumerate(topics.split("/")):
         if said == "+":
-            yield f'columns.level_{level} = "topic[{level}] STRING"'
+            yield level

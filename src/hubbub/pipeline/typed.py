@@ -67,7 +67,8 @@ OURS: Final = frozenset(
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _SPEC: Final = re.compile(
-    r"(?:(?P<how>[a-z]+)\s+)?(?P<place>\$\S*|topic\[\d+\])\s+(?P<type>[A-Za-z]+)"
+    r"(?:(?P<how>[a-z]+)\s+)?"
+    r"(?P<place>\$(?:\"(?:[^\"\\]|\\.)*\"|[^\s\"])*|topic\[\d+\])\s+(?P<type>[A-Za-z]+)"
     r"(?P<null>\s+NOT\s+NULL)?"
 )
 _STEP: Final = re.compile(r'\.([^.\[\]"]+)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]')
@@ -143,10 +144,18 @@ def whole(typed: Typed, folder: Path) -> Typed:
     return typed
 
 
+def check_name(name: str) -> None:
+    """Raise SettingError if no table of a user can be named so."""
+    if not _NAME.fullmatch(name) or name.endswith("_open") or name in SHIPPED:
+        raise SettingError(
+            f"table {name!r}: a name is of a-z, 0-9 and _, 64 at most, begins with a letter, does "
+            "not end with _open, and is that of no shipped table"
+        )
+
+
 def _check(typed: Typed) -> None:
     where = f"table {typed.name!r}"
-    if not _NAME.fullmatch(typed.name) or typed.name.endswith("_open"):
-        raise SettingError(f"{where}: a name is of a-z, 0-9 and _, and does not end with _open")
+    check_name(typed.name)
     typed.pattern()
     if not 0 < len(typed.columns) <= COLUMNS:
         raise SettingError(f"{where}: expected 1 to {COLUMNS} columns, got {len(typed.columns)}")
@@ -214,7 +223,7 @@ def checked(typed: tuple[Typed, ...]) -> None:
     if len(names) > MOST:
         raise SettingError(f"table: {MOST} at most, got {len(names)}")
     for name in names:
-        if names.count(name) > 1 or name in SHIPPED:
+        if names.count(name) > 1:
             raise SettingError(f"table: two are named {name!r}")
 
 
@@ -243,7 +252,7 @@ _FORMATS: Final = {"date-time": "TIMESTAMP", "date": "DATE"}
 def _of_schema(table: str, file: Path) -> Iterator[tuple[str, Field]]:
     try:
         schema = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SettingError(
             f"table {table!r}: cannot read the JSON Schema {file}: {error}"
         ) from None
@@ -256,13 +265,15 @@ def _properties(
     schema: dict[str, Any], path: str, prefix: str, needed: bool
 ) -> Iterator[tuple[str, Field]]:
     """Its plain values; objects in it become prefixes, lists and all else are no columns."""
+    required = schema.get("required")
+    musts = required if isinstance(required, list) else ()
     for name, one in schema["properties"].items():
         kinds = one.get("type") if isinstance(one, dict) else None
         several = kinds if isinstance(kinds, list) else [kinds]
-        plain = [kind for kind in several if kind != "null"]
+        plain = [str(kind) for kind in several if kind != "null"]
         step = f"{path}.{name}" if re.fullmatch(r"\w+", name) else f"{path}[{json.dumps(name)}]"
         column = prefix + re.sub(r"\W+", "_", name).strip("_").lower()
-        must = needed and name in schema.get("required", ()) and "null" not in several
+        must = needed and name in musts and "null" not in several
         if plain == ["object"] and isinstance(one.get("properties"), dict):
             yield from _properties(one, step, f"{column}_", must)
         elif len(plain) == 1 and plain[0] in _OF_SCHEMA:

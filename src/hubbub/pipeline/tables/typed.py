@@ -53,6 +53,8 @@ _DAY: Final = Column("day", "date", "the day of time, in UTC")
 _LATE: Final = Column("late", "boolean", "whether its event time cannot count")
 # Sums of doubles depend on their order, and so on the cut of the batches; those of decimals do not.
 _EXACT: Final = "decimal(38,12)"
+_ADDED: Final = 1e19  # what is added is below: ten million of them fit, and so does any BIGINT
+_BIGINT: Final = ("-9223372036854775808", "9223372036854775807")
 START: Final = "window_start"  # WINDOW is a word of SQL
 _KEPT: Final = "kept_"  # columns that only open rows have
 
@@ -250,14 +252,17 @@ def _gathered(typed: Typed, fresh: DataFrame, opened: DataFrame, moment: Moment)
     for name, one in fields.items():
         if one.how in ("avg", "sum"):
             kept, count = f"{_KEPT}sum_{name}", f"{_KEPT}count_{name}"
-            number = F.col(name).cast(_EXACT)
-            parts += [number.alias(kept), number.isNotNull().cast("bigint").alias(count)]
+            number = F.when(F.abs(F.col(name).cast("double")) < _ADDED, F.col(name)).cast(_EXACT)
+            there = F.col(name).isNotNull().cast("bigint")
+            parts += [number.alias(kept), there.alias(count)]
             sums += [kept, count]
             total = F.when(F.col(count) > 0, F.col(kept))
             results += [F.col(kept), F.col(count)]
             mean = total.cast("double") / F.col(count)
-            whole = "double" if one.type.upper() == "DOUBLE" else "bigint"
-            results.append((mean if one.how == "avg" else total.cast(whole)).alias(name))
+            fits = total.between(*(F.lit(bound).cast(_EXACT) for bound in _BIGINT))
+            double = one.type.upper() == "DOUBLE"
+            added = total.cast("double") if double else F.when(fits, total).cast("bigint")
+            results.append((mean if one.how == "avg" else added).alias(name))
         elif one.how == "count":
             parts.append(F.col(name).isNotNull().cast("bigint").alias(name))
             sums.append(name)
@@ -268,16 +273,23 @@ def _gathered(typed: Typed, fresh: DataFrame, opened: DataFrame, moment: Moment)
             results.append(F.col(name))
     partial_rows = fresh.select(*parts)
     both = partial_rows.unionByName(opened.select(*partial_rows.columns))
-    added = [
-        F.sum(name).cast(_EXACT if name.startswith(f"{_KEPT}sum_") else "bigint").alias(name)
-        for name in sums
-    ]
-    summed = both.groupBy(START, *typed.key).agg(*added, *least)
+    summed = both.groupBy(START, *typed.key).agg(*map(_summed, sums), *least)
     patience = F.expr(f"INTERVAL {moment.rules.patience():.6f} SECONDS")
     still = F.col(START).between(
         _window(moment.until - patience, seconds), _window(moment.until, seconds)
     )
     return summed.select(*results, "messages", "late", still.alias("open"))
+
+
+def _summed(name: str) -> Expression:
+    """One of the sums. A value that cannot be added, or a sum beyond, makes it null for good:
+    added to what comes after, it would depend on the cut of the batches.
+    """
+    if not name.startswith(f"{_KEPT}sum_"):
+        return F.sum(name).cast("bigint").alias(name)
+    count = f"{_KEPT}count_{name.removeprefix(f'{_KEPT}sum_')}"
+    beyond = F.max((F.col(count) > 0) & F.col(name).isNull())
+    return F.when(~beyond, F.sum(name)).cast(_EXACT).alias(name)
 
 
 def _window(time: Expression, seconds: int) -> Expression:
