@@ -452,6 +452,21 @@ def test_what_is_retained_is_later_than_what_a_crash_took_though_the_clock_went_
         assert world.retained(name) == {"x": b"acknowledged"}
 
 
+def test_after_a_start_what_is_retained_is_later_than_what_it_replaces(world: Keepers) -> None:
+    """That came from a node whose clock is ahead, and the journal alone knows its stamp."""
+    world.clock.seconds += 20
+    world.publish(world.client("b", "writer"), "x", b"ahead", retain=True)
+    world.carry()
+    world.clock.seconds -= 20
+    world.wait(1)
+    assert world.retained("a") == {"x": b"ahead"}
+    world.restart("a")
+    world.publish(world.client("a", "writer"), "x", b"later", retain=True)
+    world.wait(5)
+    for name in "ab":
+        assert world.retained(name) == {"x": b"later"}
+
+
 def test_no_stamp_is_told_before_the_next_life_would_know_it(world: Keepers) -> None:
     world.log("a").prompt = False
     world.publish(world.client("a", "writer"), "x", b"1", retain=True)

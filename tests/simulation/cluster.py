@@ -395,7 +395,7 @@ class ClusterWorld:
     def _adopt(self) -> None:
         for name, (heir, found) in list(self.heirs.items()):
             hub = self.hubs.get(heir)
-            if hub is None:
+            if hub is None or hub.deposed:
                 continue
             if taken_over(hub, name) < found.at:
                 self.note(f"{heir} adopts {name}")

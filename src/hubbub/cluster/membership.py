@@ -184,12 +184,12 @@ class Membership(Hooks):
         elif now != before:
             self._tell_all(frames.Wants(name_to_wire(name), key[1], now))
 
-    def _retained(self, run: Run) -> None:
+    def _retained(self, run: Run, before: int) -> None:
         """A message was retained here: all nodes keep it, whoever subscribes there."""
         name = run.route.name
         if run.sender.far or name.startswith(STAYS):
             return
-        stamp = self.stamps.next(name)
+        stamp = self.stamps.next(name, before)
         self.stamps.keep(name, stamp, not run.messages()[-1].payload)
         piece = b""
         audience = run.route.audience if run.qos else []

@@ -51,10 +51,12 @@ class Stamps:
         return self.broker.state.taken.get(CEILING, 0)
 
     def of(self, name: str) -> Stamp:
+        return self._of(name, self.broker.state.retained.get(name, 0))
+
+    def _of(self, name: str, seq: int) -> Stamp:
         known = self._known.get(name) or self.cleared.get(name)
         if known is not None:
             return known
-        seq = self.broker.state.retained.get(name, 0)
         try:
             message = self.broker.log.read(seq) if seq else None
         except UnreadableError:
@@ -74,9 +76,9 @@ class Stamps:
         message = self.broker.log.look(seq) if seq else None
         return message is not None and message.payload == payload
 
-    def next(self, name: str) -> Stamp:
-        """Of a message that is retained here now."""
-        stamp = max(self.broker.clock.stamp(), self.of(name)[0] + 1, self._least)
+    def next(self, name: str, before: int) -> Stamp:
+        """Of a message that is retained here now. `before`: the number of what it replaces."""
+        stamp = max(self.broker.clock.stamp(), self._of(name, before)[0] + 1, self._least)
         if stamp > self._ceiling():
             row = Row(0, 0, schema.TAKEN, client=column_of(CEILING), number=stamp + AHEAD)
             self.sure = self.broker.change(row)

@@ -145,14 +145,15 @@ def _next(name: str, wanted: list[str]) -> str:
 class Retained:
     """The retained messages of a broker, at `most` so many.
 
-    `feeding`: sessions whose feeds go on with the tick. `told`: called with what is kept.
+    `feeding`: sessions whose feeds go on with the tick. `told`: called with what is
+    kept, and with the number of what it replaces, 0 = nothing.
     """
 
     def __init__(self, broker: Context) -> None:
         self.broker = broker
         self.feeding: dict[Session, None] = {}
         self.most = RETAINED
-        self.told: Callable[[Run], None] | None = None
+        self.told: Callable[[Run, int], None] | None = None
         self._publishers: dict[tuple[str, str, str], list[Rights]] = {}
         self._found_after = -1  # so many changes of the rules
         self._names = NameList()
@@ -210,7 +211,7 @@ class Retained:
             log.unpin(state.retained.get(name, 0))
             if message.payload:
                 log.pin(seq)
-        known = name in state.retained
+        before = state.retained.get(name, 0)
         self._give(name)
         if message.payload:
             size, expires = len(message.payload), message.expires
@@ -220,10 +221,10 @@ class Retained:
                 self._watch(expires, name)
         else:
             state.retain(name, 0)
-        if known != bool(message.payload):
+        if bool(before) != bool(message.payload):
             self.note(name)
         if self.told is not None:
-            self.told(run)
+            self.told(run, before)
 
     def _give(self, name: str) -> None:
         """Whose retained message goes has room for others."""

@@ -64,12 +64,18 @@ class Heirs:
     async def _look(self) -> None:
         try:
             for name in await self.stream.nodes():
-                if name != self.membership.name and self._is_dead(name):
+                if name != self.membership.name and self._may_claim(name) and self._is_dead(name):
                     await self._claim(name)
             if self.copying.fenced_at:
                 await self._claim_own()
         except Exception as error:  # no leader, no connection: soon again
             log.info("copies: the others' cannot be looked at: %s", error or type(error).__name__)
+
+    def _may_claim(self, name: str) -> bool:
+        """What others kept for this node is its heir's: until that is known none is taken over, but
+        the one that was to be it.
+        """
+        return not self.membership.deposed or name == self.copying.fenced_by
 
     def _is_dead(self, name: str) -> bool:
         """One that stopped in order, or was never seen, has longer: it may be on its way back."""
