@@ -100,3 +100,10 @@ def test_names_and_how_many(tmp_path: Path) -> None:
     holds.hold(tmp_path, "r0", 7)
     with pytest.raises(SettingError, match="release one of them first"):
         holds.hold(tmp_path, "more", 1)
+
+
+@pytest.mark.parametrize("days", [float("inf"), float("nan"), 1e9])
+def test_nobody_holds_for_ever(journal: Path, days: float) -> None:
+    with pytest.raises(SettingError, match="at most 3652 days"):
+        holds.hold(journal, "slow", 2, days)
+    assert not holds.holds(journal)

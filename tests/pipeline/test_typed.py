@@ -272,7 +272,7 @@ def test_infer_looks_at_the_newest(
     [
         ("oven/+/x", '{"level_1": 3, "kept_x": 2}', ["level_1", "level_1_2", "own_kept_x"]),
         ("oven/1", '{"a\x7fb": 3, "c d": 4, "e\\nf": 5, "": 6}', ["a_b", "c_d", "e_nf", "value"]),
-        ("oven/1", '{"\\ud800x": 3, "a": 4}', ["a"]),
+        ("oven/1", '{"\\ud800x": 3, "a": 4, "b": 1e999}', ["a"]),
         ("oven/1", '{"a\\"] b": 3, "\U0001f40d": 1, "k\u2028": 1}', ["a_b", "value", "k"]),
         ("oven/+", json.dumps({f"k{n}": n for n in range(600)}), None),
         ("valve/+/open", '{"v": 1}', ["level_1", "v"]),
@@ -291,6 +291,11 @@ def test_whatever_infer_proposes_can_be_read(
     assert made == columns if columns is not None else len(made) == 500
     values = Fitter(rules.table[0], rules).row("oven/1/x", payload.encode(), "")
     assert None not in values[topics.count("+") :]
+
+
+def test_infer_says_where_no_journal_is(tmp_path: Path) -> None:
+    said = CliRunner().invoke(app, ["pipeline", "infer", "a", "--data", str(tmp_path)])
+    assert "holds no journal" in str(said.exception)
 
 
 def test_a_name_that_no_table_can_have_is_refused_before_it_is_proposed(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,6 +22,7 @@ def infer(
 ) -> None:
     """Print a typed table for a rules file, from the newest messages of DIR's journal."""
     need_spark()
+    from hubbub.journal.examine import directory_of
     from hubbub.journal.table import Table as Journal
     from hubbub.pipeline.infer import look, name_of
     from hubbub.pipeline.rules import NO_RULES, read_rules
@@ -29,6 +31,7 @@ def infer(
     name = name or name_of(topics)
     check_name(name)
 
+    directory_of(Path(data))
     found = look(Journal(data), topics, read_rules(rules) if rules else NO_RULES)
     if not found.types:
         raise HubbubError(

@@ -23,6 +23,7 @@ from hubbub.errors import DirectoryError, SettingError
 
 PLACE: Final = "holds"
 DAYS: Final = 7.0
+LONGEST: Final = 3_652.0  # days: who holds for ever fills the disk after he is gone
 MOST: Final = 100  # readers of one journal
 _DAY: Final = 86_400.0
 
@@ -68,6 +69,8 @@ def hold(
     Raises SettingError for that, for a name that cannot be or one too many, DirectoryError if it
     cannot be written.
     """
+    if days is not None and not 0 < days <= LONGEST:
+        raise SettingError(f"a hold is for at most {LONGEST:.0f} days, got {days}")
     file = _file(directory, name)
     known = {one.name: one for one in holds(directory)}
     if name not in known and len(known) >= MOST:

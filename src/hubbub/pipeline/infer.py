@@ -6,6 +6,7 @@ the values have; what differs is said beside it. Knows no Spark.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -118,6 +119,8 @@ def _scalars(path: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, list) and depth < DEPTH:
         for index, item in enumerate(value[:ITEMS]):
             yield from _scalars(f"{path}[{index}]", item, depth + 1)
+    elif isinstance(value, float) and not math.isfinite(value):
+        return  # it fits no column
     elif isinstance(value, bool | int | float | str | datetime):
         yield path, value
 
