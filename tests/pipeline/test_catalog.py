@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import duckdb
 import pyarrow as pa
@@ -18,14 +21,15 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
 from hubbub.errors import DirectoryError, HubbubError, SettingError
-from hubbub.pipeline import iceberg
+from hubbub.pipeline import catalog, iceberg, rest
 from hubbub.pipeline.after import Named, need_local
 from hubbub.pipeline.catalog import BESIDE, Catalogued
 from hubbub.pipeline.compact import DAY, compact, drop
 from hubbub.pipeline.iceberg import staying
 from hubbub.pipeline.layout import Layout, Progress
-from hubbub.pipeline.tables import messages, traffic
+from hubbub.pipeline.tables import messages, traffic, typed
 from hubbub.pipeline.tables.table import AnyTable, arrow
+from hubbub.pipeline.typed import Typed
 from tests.process import ROOT
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -245,7 +249,10 @@ def test_killed_between_the_files_and_the_commit(stage: Stage, where: str) -> No
     assert duckdb.connect().execute(f"select count(*) from '{files}'").fetchall() == [(30,)]
 
 
-def test_a_catalog_that_is_locked_follows_later(tmp_path: Path) -> None:
+def test_a_catalog_that_is_locked_follows_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "REST", 0)  # asked again with the next batch
     place = tmp_path / "catalog.db"
     stage = Stage(tmp_path, f"sqlite:///{place}?timeout=0.1")
     stage.whole(0)
@@ -255,14 +262,15 @@ def test_a_catalog_that_is_locked_follows_later(tmp_path: Path) -> None:
         stage.whole(2)
         with pytest.raises(DirectoryError, match="database is locked"):
             stage.follower.end()
-        with pytest.raises(DirectoryError, match="database is locked"):
-            stage.begun()
+        begun = stage.begun()  # the tables go on without it from the start
+        assert "database is locked" in begun.trouble
         other.execute("ROLLBACK")
-    [said] = stage.said
+    said, again = stage.said
     assert "database is locked" in said and said.endswith("follows when it can")
-    stage.whole(3)
-    assert stage.said[1:] == ["the catalog has all batches again"]
-    stage.follower.end()
+    assert again == said, "of the second that began"
+    begun.follow(stage.batch(3))
+    assert stage.said[2:] == ["the catalog has all batches again"]
+    begun.end()
     found = load_catalog("hubbub", type="sql", uri=f"sqlite:///{place}")
     assert numbers(found.load_table("hubbub.messages")) == [*range(40)]
 
@@ -308,6 +316,97 @@ def test_one_that_is_newer_or_somebody_elses_is_left_alone(stage: Stage) -> None
         stage.begun()
 
 
+def test_a_catalog_that_takes_and_never_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rest, "SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        stage = Stage(tmp_path, f"http://127.0.0.1:{silent.getsockname()[1]}")
+        stage.whole(0)
+        with pytest.raises(DirectoryError, match="Read timed out"):
+            stage.follower.end()
+    assert len(stage.said) == 1
+
+
+def test_one_table_with_trouble_stops_no_other(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.whole(0)
+    described = iceberg.IcebergTable._described
+
+    def fails(self: iceberg.IcebergTable, path: str) -> object:
+        if self.name == "hubbub.messages":
+            raise ValueError("part-1: date value out of range")
+        return described(self, path)
+
+    with monkeypatch.context() as changed:
+        changed.setattr(iceberg.IcebergTable, "_described", fails)
+        stage.whole(1)
+        stage.follower = stage.begun()  # nor a start
+        stage.whole(2)
+    assert stranger(stage.layout, "traffic").scan().to_arrow().num_rows == 30
+    assert numbers(stranger(stage.layout)) == [*range(10)]
+    assert "messages: the catalog sqlite does not take it: part-1: date value" in stage.said[0]
+    stage.whole(3)
+    assert numbers(stranger(stage.layout)) == [*range(40)]
+    assert stage.said[-1] == "the catalog has all batches again"
+
+
+def test_times_that_python_has_not_are_there_without_bounds(stage: Stage) -> None:
+    stage.whole(0)
+    [file] = (stage.layout.root / "messages").rglob("part-0*.parquet")
+    rows = pq.read_table(file)
+    far = pa.array([1 << 58] * ROWS, pa.int64()).cast(rows.schema.field("expires").type)
+    at = rows.schema.get_field_index("expires")
+    pq.write_table(rows.set_column(at, rows.schema.field(at), far), file.with_name("new"))
+    file.with_name("new").replace(file)
+    again = stage.begun()
+    assert again.trouble == "" and numbers(stranger(stage.layout)) == [*range(10)]
+
+
+def test_a_form_that_changed_begins_anew(tmp_path: Path) -> None:
+    def followed(kind: str, by: Literal["day", "none"]) -> list[str]:
+        made = typed.table_of(Typed("t", "a", {"x": f"$.x {kind}"}, by=by))
+        shutil.rmtree(layout.root / "t", ignore_errors=True)  # as `backfill` exchanges it
+        written(layout, made, 0, 0)
+        said: list[str] = []
+        Catalogued(Named(BESIDE), layout, (made,), said.append).begin()
+        assert numbers(stranger(layout, "t")) == [*range(10)]
+        return said
+
+    layout = Layout(tmp_path)
+    (layout.root / "_open").mkdir(parents=True)
+    layout.advance(Progress(0, 9, "2026-01-01 12:00:00", 0, "", 0))
+    assert followed("DOUBLE", "day") == followed("DOUBLE", "day") == []
+    [said] = followed("STRING", "day")
+    assert said.endswith("begins anew, without its snapshots: x was double, is string")
+    [said] = followed("STRING", "none")
+    assert said.endswith("by was day, is none")
+
+
+def test_metadata_that_was_removed_where_the_catalog_is_elsewhere(tmp_path: Path) -> None:
+    shared = f"sqlite:///{tmp_path / 'shared.db'}"
+    stage = Stage(tmp_path / "one", shared)
+    stage.whole(0)
+    shutil.rmtree(stage.layout.root / "_iceberg")
+    stage.begun()
+    found = load_catalog("hubbub", type="sql", uri=shared).load_table("hubbub.messages")
+    assert numbers(found) == [*range(10)]
+    with pytest.raises(DirectoryError, match="are not there"):
+        shutil.rmtree(stage.layout.root / "_iceberg")
+        Stage(tmp_path / "two", shared)
+
+
+def test_a_change_of_another_program_is_seen_at_once(stage: Stage) -> None:
+    stage.whole(0)
+    with stranger(stage.layout).transaction() as change, change.update_snapshot().fast_append():
+        pass
+    stage.whole(1)
+    assert "hubbub.messages in the catalog was changed by another program" in stage.said[0]
+    assert numbers(stranger(stage.layout)) == [*range(10)]
+    assert stranger(stage.layout, "traffic").scan().to_arrow().num_rows == 20
+
+
 def test_two_hubs_with_one_namespace(tmp_path: Path) -> None:
     """The second is refused before it writes; the first one's rows stay as they are."""
     shared = f"sqlite:///{tmp_path / 'shared.db'}"
@@ -330,9 +429,10 @@ def test_a_directory_is_the_same_by_another_path(tmp_path: Path) -> None:
 
 
 def test_names_that_are_no_catalog(tmp_path: Path) -> None:
-    for name in ("nonesuch", "wolf://there", "http://127.0.0.1:9"):
-        with pytest.raises(HubbubError, match="catalog"):
+    for name in ("nonesuch", "wolf://you:s3cret@there"):
+        with pytest.raises(HubbubError, match="catalog") as raised:
             Stage(tmp_path / name[:4], name)
+        assert "s3cret" not in str(raised.value)
     with pytest.raises(SettingError, match="pipeline.catalog"):
         need_local(Named(BESIDE), (), True)
     need_local(Named(), (), True)

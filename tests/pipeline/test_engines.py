@@ -67,6 +67,7 @@ from pathlib import Path
 from pyiceberg.catalog import load_catalog
 from tests.pipeline.test_catalog import Stage, batches, numbers
 stage = Stage(Path(sys.argv[3]), sys.argv[2])
+print(stage.follower.trouble, file=sys.stderr)
 for number in range(3):
     stage.whole(number)
 stage.batch(3)  # it is killed before the catalog knows

@@ -12,22 +12,27 @@ snapshot says up to which batch and row of the journal it is. Called by `after` 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType, load_catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError
 
 from hubbub.errors import DirectoryError, HubbubError
-from hubbub.pipeline.after import Named
+from hubbub.pipeline.after import REST, Named
 from hubbub.pipeline.iceberg import BATCH, IcebergTable
 from hubbub.pipeline.layout import Layout, Progress
+from hubbub.pipeline.masked import masked
+from hubbub.pipeline.rest import Rest
 from hubbub.pipeline.tables.table import AnyTable
 
 PLACE: Final = "_iceberg"  # below the tables
 BESIDE: Final = "sqlite"  # the catalog that needs nothing: a file there
+# What pyiceberg makes of this type wherever it is named, in its own settings too.
+AVAILABLE_CATALOGS[CatalogType.REST] = lambda name, settings: Rest(name, **settings)
 _KINDS: Final = {"http": "rest", "https": "rest", "thrift": "hive"}
 
 
@@ -45,94 +50,163 @@ class Catalogued:
         self._layout = layout
         self._tables = tables
         self._notice = notice
+        self._catalog: Catalog | None = None
         self._open: dict[str, IcebergTable] = {}
-        self.trouble = ""
+        self._trouble: dict[str, str] = {}  # by table; "" = all of it
+        self._until = 0.0  # when a catalog that is away is asked again at the earliest
+
+    @property
+    def trouble(self) -> str:
+        """Why it is not where the tables are, "" if it is."""
+        return next(iter(self._trouble.values()), "")
 
     def begin(self) -> None:
-        """Bring the catalog to where the tables are. Raises DirectoryError, SettingError."""
-        progress = self._layout.progress()
-        try:
-            self._begin()
-            if progress is not None:
-                self._become(progress)
-        except Exception as error:
-            raise self._error(error) from error
+        """Bring the catalog to where the tables are. One that is away is waited for as later on.
+
+        Raises SettingError or DirectoryError for what is no catalog, or has tables that are not
+        ours to write.
+        """
+        self._each(lambda opened, now: None, self._layout.progress(), refuse=True)
 
     def follow(self, now: Progress) -> None:
         """A batch is whole."""
-        self._do(self._add, now)
+        self._each(self._add, now)
 
     def tidied(self, now: Progress) -> None:
         """Files may have been merged or dropped."""
-        self._do(self._become, now)
+        self._each(self._become, now)
 
     def end(self) -> None:
         """Raise DirectoryError if it is not where the tables are."""
         if self.trouble:
             raise DirectoryError(f"{self.trouble}; the tables are whole, the next run tells it all")
 
-    def _do(self, change: Callable[[Progress], None], now: Progress) -> None:
-        """The tables go on whatever happens to the catalog, which is brought up to them later."""
+    def _each(
+        self,
+        change: Callable[[IcebergTable, Progress], None],
+        now: Progress | None,
+        refuse: bool = False,
+    ) -> None:
+        """The tables go on whatever happens to the catalog, which is brought up to them later; so
+        do all its tables but the one that has trouble.
+        """
+        begun = time.monotonic()
+        if "" in self._trouble and begun < self._until:
+            return
         try:
-            if self.trouble:
-                self._begin()
-                self._become(now)
-                self._notice("the catalog has all batches again")
-                self.trouble = ""
-            change(now)
+            catalog = self._reached()
         except Exception as error:
-            said = str(self._error(error))
-            if said != self.trouble:
-                self._notice(f"{said}; the tables go on, the catalog follows when it can")
-            self.trouble = said
+            if refuse and not _away(error):
+                raise self._error(error) from error
+            self._lost(error, begun)
+            return
+        before = self.trouble
+        self._trouble.pop("", None)
+        for table in self._tables:
+            try:
+                self._one(catalog, table, change, now)
+                self._trouble.pop(table.name, None)
+            except Exception as error:
+                if refuse and isinstance(error, HubbubError):
+                    raise
+                if _away(error):
+                    self._lost(error, begun)
+                    return
+                self._open.pop(table.name, None)
+                self._say(table.name, f"{table.name}: {self._error(error)}")
+        if before and not self._trouble:
+            self._notice("the catalog has all batches again")
 
-    def _begin(self) -> None:
-        self._open = {}
-        root = self._layout.root / PLACE
-        root.mkdir(parents=True, exist_ok=True)
-        catalog = _catalog(self._named, root)
-        with suppress(NamespaceAlreadyExistsError):
-            catalog.create_namespace(self._named.namespace)
+    def _one(
+        self,
+        catalog: Catalog,
+        table: AnyTable,
+        change: Callable[[IcebergTable, Progress], None],
+        now: Progress | None,
+    ) -> None:
+        opened = self._open.get(table.name)
+        if opened is None:
+            opened = self._opened(catalog, table)
+            if now is not None:
+                self._become(opened, now)
+            self._open[table.name] = opened
+        if now is not None:
+            change(opened, now)
+
+    def _lost(self, error: Exception, begun: float) -> None:
+        """The catalog does not answer: all of it is opened again when it does."""
+        self._catalog, self._open = None, {}
+        ended = time.monotonic()
+        self._until = ended + REST * (ended - begun)
+        self._say("", str(self._error(error)))
+
+    def _say(self, place: str, said: str) -> None:
+        if self._trouble.get(place) != said:
+            self._notice(f"{said}; the tables go on, the catalog follows when it can")
+        self._trouble[place] = said
+
+    def _reached(self) -> Catalog:
+        place = self._layout.root / PLACE
+        if self._catalog is None:
+            place.mkdir(parents=True, exist_ok=True)
+            catalog = _catalog(self._named, place)
+            with suppress(NamespaceAlreadyExistsError):
+                catalog.create_namespace(self._named.namespace)
+            self._catalog = catalog
+        # A file that was removed would be written on, and nobody would find it.
+        if self._named.name == BESIDE and not (place / "catalog.db").exists():
+            raise _Gone(f"the catalog {place / 'catalog.db'} is gone")
+        return self._catalog
+
+    def _opened(self, catalog: Catalog, table: AnyTable) -> IcebergTable:
+        root, namespace = self._layout.root, self._named.namespace
         progress = self._layout.progress()
         stands = progress.batch if progress is not None else -1
-        for table in self._tables:
-            opened = IcebergTable(catalog, self._named.namespace, table, root)
-            if opened.batch() > stands:
-                raise DirectoryError(
-                    f"the catalog has batch {opened.batch()} of {opened.name}, the tables in "
-                    f"{self._layout.root} end with batch {stands}: it is of other tables. Drop "
-                    "that table from the catalog, or name another pipeline.namespace"
-                )
-            self._open[table.name] = opened
+        opened = IcebergTable(catalog, namespace, table, root / PLACE, self._notice)
+        if opened.batch() > stands:
+            raise DirectoryError(
+                f"the catalog has batch {opened.batch()} of {opened.name}, the tables in "
+                f"{root} end with batch {stands}: it is of other tables. Drop "
+                "that table from the catalog, or name another pipeline.namespace"
+            )
+        return opened
 
-    def _add(self, now: Progress) -> None:
-        self._here()
-        for name, table in self._open.items():
+    def _add(self, table: IcebergTable, now: Progress) -> None:
+        if table.batch() < now.batch:
+            name = table.name.rpartition(".")[2]
             files = self._layout.of_batch(name, now.batch, now.group)
-            if files and table.batch() < now.batch:
+            if files:
                 table.add(files, _said(now, now.batch))
                 table.expire()
 
-    def _become(self, now: Progress) -> None:
-        self._here()
-        for name, table in self._open.items():
-            parts = self._layout.files(name, -1, now.batch)
-            first = min(table.batch() + 1, now.batch)
-            table.become((part.file for part in parts), _said(now, first))
-            table.expire()
-
-    def _here(self) -> None:
-        """A file that was removed would be written on, and nobody would find it."""
-        place = self._layout.root / PLACE / "catalog.db"
-        if self._named.name == BESIDE and not place.exists():
-            raise DirectoryError(f"the catalog {place} is gone")
+    def _become(self, table: IcebergTable, now: Progress) -> None:
+        parts = self._layout.files(table.name.rpartition(".")[2], -1, now.batch)
+        first = min(table.batch() + 1, now.batch)
+        table.become((part.file for part in parts), _said(now, first))
+        table.expire()
 
     def _error(self, error: Exception) -> HubbubError:
         if isinstance(error, HubbubError):
             return error
         lines = str(error).strip().splitlines() or [type(error).__name__]
         said = lines[0].partition(") ")[2] if lines[0].startswith("(") else lines[0]
-        return DirectoryError(f"the catalog {self._named.name} does not take it: {said}")
+        return DirectoryError(masked(f"the catalog {self._named.name} does not take it: {said}"))
+
+
+class _Gone(DirectoryError):
+    """The file of the catalog was removed: it is made again."""
+
+
+# By their names, since which of their libraries are there depends on the catalog.
+_AWAY: Final = {
+    "_Gone", "OperationalError", "InterfaceError", "TTransportException", "RequestException",
+    "ConnectionError", "TimeoutError", "ServerError", "ServiceUnavailableError",
+}  # fmt: skip
+
+
+def _away(error: Exception) -> bool:
+    """Whether the catalog is not there, or not for us, at the moment."""
+    return any(kind.__name__ in _AWAY for kind in type(error).__mro__)
 
 
 def _said(now: Progress, first: int) -> dict[str, str]:

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+import shutil
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -60,6 +61,7 @@ _PROPERTIES: Final = {
     "commit.manifest.min-count-to-merge": "64",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "16",
+    "commit.retry.num-retries": "0",  # nobody else writes it
     _VERSION: str(VERSION),
 }
 _TYPES: Final = {
@@ -81,11 +83,20 @@ class IcebergTable:
     Raises DirectoryError if somebody else wrote it, or a later version of this.
     """
 
-    def __init__(self, catalog: Catalog, namespace: str, table: AnyTable, root: Path) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        namespace: str,
+        table: AnyTable,
+        root: Path,
+        notice: Callable[[str], None],
+    ) -> None:
         self.name = f"{namespace}.{table.name}"
-        self._links = root / table.name / "data"
+        self._place = root / table.name
+        self._links = self._place / "data"
+        self._table = _opened(catalog, self.name, table, self._place, notice)
         self._links.mkdir(parents=True, exist_ok=True)
-        self._table = _opened(catalog, self.name, table, root / table.name)
+        self._unbounded = _unbounded(table)
         self._files = self._known()
         self._fewer = False  # rows were removed since snapshots were forgotten
 
@@ -114,10 +125,11 @@ class IcebergTable:
             self._commit(gone, fresh, said)
 
     def _commit(self, gone: list[int], fresh: list[Path], said: dict[str, str]) -> None:
-        table = self._table
+        table = self._table.refresh()
+        _check(table, self.name, self._place)  # pyiceberg would take over what others did
         sync(self._links)
         paths = [one.as_uri() for one in fresh]
-        made = [parquet_file_to_data_file(table.io, table.metadata, path) for path in paths]
+        made = [self._described(path) for path in paths]
         known = self._newest() if gone else {}
         rows = sum(known[self._files[inode]].record_count for inode in gone)
         with table.transaction() as transaction:
@@ -131,6 +143,19 @@ class IcebergTable:
         for inode in gone:
             del self._files[inode]
         self._files |= {one.stat().st_ino: path for one, path in zip(fresh, paths, strict=True)}
+
+    def _described(self, path: str) -> DataFile:
+        """A file with the bounds of its columns; without those of times that Python has not."""
+        table = self._table
+        try:
+            return parquet_file_to_data_file(table.io, table.metadata, path)
+        except (OverflowError, ValueError):
+            properties = table.metadata.properties | self._unbounded
+            metadata = table.metadata.model_copy(update={"properties": properties})
+            try:
+                return parquet_file_to_data_file(table.io, metadata, path)
+            except (OverflowError, ValueError) as error:
+                raise ValueError(f"{_path(path).name}: {error}") from error
 
     def _link(self, file: Path) -> Path:
         """The second name of a file."""
@@ -199,19 +224,63 @@ def _summary(snapshot: object) -> dict[str, str]:
     return summary.additional_properties if summary is not None else {}
 
 
-def _opened(catalog: Catalog, name: str, table: AnyTable, place: Path) -> Table:
+def _opened(
+    catalog: Catalog, name: str, table: AnyTable, place: Path, notice: Callable[[str], None]
+) -> Table:
     """From the catalog; else by what lies there, if the catalog was lost; else a new one."""
-    try:
-        found = catalog.load_table(name)
-    except NoSuchTableError:
+    found = _known(catalog, name, place)
+    if found is None:
         newest = max((place / "metadata").glob("*.metadata.json"), default=None, key=_version)
         if newest is not None:
             found = catalog.register_table(name, newest.as_uri())
         else:
             found = _made(catalog, name, table, place)
     _check(found, name, place)
+    if change := _changed(found, table):
+        notice(f"{name} in the catalog begins anew, without its snapshots: {change}")
+        catalog.drop_table(name)
+        shutil.rmtree(place)  # its metadata, and second names of files
+        return _made(catalog, name, table, place)
     _grow(found, table)
     return found
+
+
+def _known(catalog: Catalog, name: str, place: Path) -> Table | None:
+    """What the catalog has; not if that is what was removed from here."""
+    try:
+        return catalog.load_table(name)
+    except NoSuchTableError:
+        return None
+    except FileNotFoundError as error:
+        if str(place) not in unquote(str(error)):
+            raise DirectoryError(
+                f"{name} in the catalog is of files that are not there ({error}): give each hub a "
+                f"pipeline.namespace of its own; if they were those of {place}, drop it from the "
+                "catalog"
+            ) from error
+        catalog.drop_table(name)
+        return None
+
+
+def _changed(found: Table, table: AnyTable) -> str:
+    """What `backfill` changed of its form that its snapshots cannot follow; "" for nothing."""
+    wanted = {field.name: field.field_type for field in schema_of(table).fields}
+    for field in found.schema().fields:
+        if field.field_type != wanted.get(field.name, field.field_type):
+            return f"{field.name} was {field.field_type}, is {wanted[field.name]}"
+    if bool(found.spec().fields) != bool(table.by):
+        return "by was day, is none" if found.spec().fields else "by was none, is day"
+    return ""
+
+
+def _unbounded(table: AnyTable) -> dict[str, str]:
+    """The properties of a file without the bounds of its times, but that by which it lies."""
+    times = [one.name for one in table.columns if one.type in ("timestamp", "date")]
+    return {
+        f"write.metadata.metrics.column.{name}": "counts"
+        for name in times
+        if not table.by or name != clock(table)
+    }
 
 
 def _check(found: Table, name: str, place: Path) -> None:
