@@ -17,8 +17,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from hubbub.errors import DirectoryError, SettingError
-from hubbub.pipeline import database, jdbc
+from hubbub.pipeline import after, database, jdbc
 from hubbub.pipeline import run as pipeline
+from hubbub.pipeline.after import NOWHERE, After
 from hubbub.pipeline.backfill import backfill
 from hubbub.pipeline.jdbc import JdbcSink
 from hubbub.pipeline.layout import Layout, Progress
@@ -245,6 +246,46 @@ def test_a_locked_table_holds_nothing_for_long(
                  "and pid <> pg_backend_pid()")  # fmt: skip
     tried.once()
     assert postgres.ask("select count(*) from readings") == ["2"]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_who_takes_and_never_answers(
+    writer: Writer, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not POSTGRES.exists():
+        pytest.skip("PostgreSQL's driver is not installed: tests/setup.sh")
+    monkeypatch.setattr(database, "CONNECT_SECONDS", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        url = f"jdbc:postgresql://127.0.0.1:{port}/x?sslpassword=geheim"
+        sink = Sink("it", "readings", url, "readings", ("seq", "path"), "hub")
+        with pytest.raises(DirectoryError, match="Connection attempt timed out"):
+            Tried(spark, tmp_path / "data", sink).gets(writer, ("a", b"1"))
+    assert Layout(tmp_path / "data").stands().seq == 1, "the tables went on"
+
+
+def test_one_that_fails_slowly_is_asked_seldom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def fails(self: JdbcSink, now: Progress) -> None:
+        asked.append(now.batch)
+        raise DirectoryError("it is away")
+
+    monkeypatch.setattr(JdbcSink, "follow", fails)
+    sink = Sink("it", "readings", "jdbc:postgresql://x/y", "t", ("seq", "path"))
+    for rest, expected in ((1e9, [0]), (0.0, [0, 1, 2])):
+        monkeypatch.setattr(after, "REST", rest)
+        said: list[str] = []
+        made = After(NOWHERE, Layout(tmp_path), (readings.TABLE,), {}, said.append, (sink,))
+        for batch in range(3):
+            made._sink(Progress(batch, 1, "", 0, "", 0))
+        assert asked == expected and len(said) == 1
+        asked.clear()
+        with pytest.raises(DirectoryError, match="it is away"):
+            made.end()
 
 
 @pytest.mark.spark

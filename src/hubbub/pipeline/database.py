@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from hubbub.errors import SettingError
+from hubbub.errors import DirectoryError, SettingError
 from hubbub.pipeline.masked import masked
 
 Run = Callable[[str], Any]  # SQL, and its rows if it has any
@@ -53,6 +53,7 @@ class Database(NamedTuple):
             "user": self.user,
             "password": self.secret,
             "connectTimeout": str(CONNECT_SECONDS),
+            "loginTimeout": str(CONNECT_SECONDS),  # there may be somebody who says nothing
             "socketTimeout": str(_seconds(size) + LOCK_SECONDS),  # the server says it first
             "tcpKeepAlive": "true",
         }
@@ -68,6 +69,8 @@ class Database(NamedTuple):
         # Not by DriverManager, which knows no jars that Spark was given later.
         kind = jvm.org.apache.spark.util.Utils.classForName(DRIVER, True, False)
         connection = kind.getDeclaredConstructor(None).newInstance(None).connect(self.url, given)
+        if connection is None:
+            raise DirectoryError(masked(f"PostgreSQL's driver cannot read the url {self.url}"))
         try:
             connection.setAutoCommit(False)
             statement = connection.createStatement()

@@ -5,23 +5,28 @@ Made by `catalog`, wherever a catalog is of that type.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any, Final
 
 from pyiceberg.catalog.rest import RestCatalog
-from requests import PreparedRequest, Response, Session
-from requests.adapters import HTTPAdapter
 
 SECONDS: Final = 10.0  # for a connection, and for each silence in an answer
 
 
-class _Bounded(HTTPAdapter):
-    def send(self, request: PreparedRequest, *given: Any, **named: Any) -> Response:
-        return super().send(request, *given, **{**named, "timeout": SECONDS})
-
-
 class Rest(RestCatalog):
-    def _create_session(self) -> Session:
-        session = super()._create_session()
-        for scheme in ("http://", "https://"):
-            session.mount(scheme, _Bounded())
+    """pyiceberg's, whose session asks with a timeout whatever it is that asks."""
+
+    def _create_session(self) -> Any:
+        session: Any = super()._create_session()
+        for adapter in session.adapters.values():
+            adapter.send = _bounded(adapter.send)
         return session
+
+
+def _bounded(send: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(send)
+    def sends(*given: Any, **named: Any) -> Any:
+        return send(*given, **{**named, "timeout": SECONDS})
+
+    return sends
