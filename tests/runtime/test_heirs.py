@@ -46,3 +46,4 @@ async def test_a_node_takes_nobody_over_before_its_own_heir_is_known() -> None:
     member.deposed = False
     await heirs._look()
     assert servers.read_at == [1000]
+    assert heirs._had("b") == 1000, "it had nothing, and hears that this is known"

@@ -21,6 +21,7 @@ from hubbub.cluster.keeping import HEIR
 from hubbub.cluster.membership import Membership
 from hubbub.core.limits import CLUSTER_HEIR_SECONDS, CLUSTER_RETURN_SECONDS
 from hubbub.core.session import Revival
+from hubbub.core.state import State
 from hubbub.errors import JournalError
 from hubbub.journal.copied import Copy, folded
 from hubbub.runtime.copying import Copying
@@ -130,9 +131,9 @@ class Heirs:
         except JournalError as error:
             log.error("what node %r had cannot be taken over: %s", name, error)
             return
-        if copy is None:
+        if copy is None:  # it hears so all the same, or it would wait for its heir for ever
             log.warning("node %r had no whole checkpoint: there is nothing to take over", name)
-            return
+            copy = Copy(State(), [], 0)
         taken = heritage.adopt(
             self.membership, name, at, copy.state, copy.messages, self.protocols
         )  # fmt: skip
