@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.auth.acl import AclRights
+from hubbub.auth.acl import Acl, AclRights
 from hubbub.auth.gate import Gates
 from hubbub.auth.passwords import add_user, remove_user
 from hubbub.config.settings import Listener, Settings, Tls
 from hubbub.core.gate import Gate
 from hubbub.core.message import Message
 from hubbub.core.queue import PROTOCOL, Queue
-from hubbub.core.rights import PUBLISH, RECEIVE, Rights
+from hubbub.core.rights import PUBLISH, RECEIVE, Absent, Rights
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.schema import CREATE, SUBSCRIBE, Row
@@ -120,6 +120,21 @@ def test_its_rights_are_looked_up_once_until_the_rules_change() -> None:
     stage.broker.rules_changed()
     stage.broker.post(Message("safe/0", b"x", 1))
     assert asked == ["ann", "ann"] and len(waits.entries) == 50
+
+
+def test_rights_found_for_who_came_by_way_of_another_node_are_those_that_gates_give() -> None:
+    """Two connections of one token are compared: found twice, here and elsewhere, by a token."""
+    acl = Acl(None)
+    wide, narrow = ("readwrite safe/#",), ("read safe/#",)
+
+    def far(*lines: tuple[str, ...]) -> Absent:
+        return Absent(lambda: [acl.rights("ann", "c", one) for one in lines], lambda: 0)
+
+    here = acl.rights("ann", "c", wide)
+    for one in (here, far(wide), far(wide, wide)):
+        assert one.same_as(far(wide)) and far(wide).same_as(one)
+        for other in (far(narrow), far(wide, narrow), far(), acl.rights("ann", "c", narrow)):
+            assert not one.same_as(other) and not other.same_as(one)
 
 
 @pytest.fixture

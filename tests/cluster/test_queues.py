@@ -355,3 +355,46 @@ async def test_small_rights_are_as_small_at_the_other_nodes_door(
         # Nor is the token of another user to be had, at whichever node.
         assert (await eve.get("/login/one")).status_code == 200  # nobody has it at b
         assert (await eve.get("/ack/jobs/0")).status_code in (401, 403)
+
+
+async def test_with_rules_a_token_is_its_users_by_way_of_every_node_and_nobody_elses(
+    pair: Pair, tmp_path: Path
+) -> None:
+    """Its connections at its queue's node and those that come from elsewhere are one token's."""
+    users, rules = tmp_path / "users", tmp_path / "rules"
+    for one in ("ada", "bob"):
+        add_user(users, one, b"secret")
+    rules.write_text("user ada\ntopic readwrite $queue/#\nuser bob\ntopic readwrite $queue/#\n")
+    place = Listener(address=LISTEN, password_file=str(users), acl_file=str(rules))
+    a, b = await pair.both(
+        listen=(), settings=Settings(listener=(place,), journal=Journal(record="none"))
+    )
+
+    async def come(hub: Hub, user: str, token: str) -> httpx.AsyncClient:
+        web: httpx.AsyncClient = await pair.enter(http(hub))
+        web.auth = (user, "secret")
+        assert (await web.get(f"/login/{token}")).status_code == 200
+        return web
+
+    async def sends(web: httpx.AsyncClient, queue: str) -> int:
+        return (await web.post(f"/request/{queue}/r", content=b"x")).status_code
+
+    here = await come(a, "ada", "one")
+    assert (await here.get("/persistent/x")).status_code == 200
+    await until(knows(b, "x"))
+    far, further = await come(b, "ada", "one"), await come(b, "ada", "one")
+    assert (await far.get("/persistent/y")).status_code == 200
+    await until(knows(a, "y", "b"))
+    assert [await sends(one, "x") for one in (here, far, further)] == [200] * 3
+    await here.aclose()  # the first of them, whose rights were the token's
+    assert [await sends(one, "x") for one in (far, further)] == [200] * 2
+    again = await come(a, "ada", "one")
+    for reader, count in ((far, 5), (again, 5), (further, 5)):  # x is at a, y at b
+        body = json.dumps({"timeout": 5, "queues": ["x", "y"]}).encode()
+        answer = await reader.post("/transfer", content=body)
+        assert answer.status_code == 200, answer.text
+        assert len(answer.json()["messages"]) == count
+    await come(a, "ada", "hers")
+    thief = await come(b, "bob", "hers")  # nobody has it there
+    assert await sends(thief, "y") == 200 and await sends(thief, "x") == 403
+    assert (await thief.get("/login/one")).status_code == 403

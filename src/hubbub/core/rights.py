@@ -199,7 +199,11 @@ class Rights:
 
     def same_as(self, other: Rights) -> bool:
         """Whether another connection with these rights is as good as this one."""
-        return other is self
+        return self.parts() == other.parts()
+
+    def parts(self) -> list[Rights]:
+        """All that have to allow something, each once: connections share those that gates give."""
+        return [self]
 
 
 class Absent(Rights):
@@ -218,7 +222,11 @@ class Absent(Rights):
         self._found_after = -1
 
     def may(self, verb: str, name: str) -> bool:
+        found = self.parts()
+        return bool(found) and all(one.may(verb, name) for one in found)
+
+    def parts(self) -> list[Rights]:
         changes = self._changes()
         if changes != self._found_after:
-            self._found, self._found_after = self._find(), changes
-        return bool(self._found) and all(one.may(verb, name) for one in self._found)
+            self._found, self._found_after = list(dict.fromkeys(self._find())), changes
+        return self._found
