@@ -157,6 +157,24 @@ def test_rules_of_one_priority_keep_their_order(two: tuple[Side, Side]) -> None:
     assert order == [rule.topic for rule in b.book.roles["writer"].of("publishClientSend")]
 
 
+def test_reading_the_file_again_edits_no_rule(two: tuple[Side, Side]) -> None:
+    a, _ = two
+    rule = c("addRoleACL", rolename="writer", allow=True)
+    for at, topic in enumerate("xyz"):
+        a.do(20 + at, {**rule, "acltype": "publishClientSend", "topic": topic})
+        a.do(30 + at, {**rule, "acltype": "subscribePattern", "topic": topic})
+    a.do(40, c("removeRoleACL", rolename="writer", acltype="publishClientSend", topic="y"))
+    again, tree = Entries(), tree_of(a.book)
+    again.recall(a.entries.saved(), tree)
+    assert again.note(tree, 50, "a") == []
+    rules = tree["roles"][1]["acls"]
+    assert [one["topic"] for one in rules] == ["x", "z", "x", "y", "z"]
+    rules[:2] = reversed(rules[:2])
+    edited = Entries()
+    edited.recall(a.entries.saved(), tree)
+    assert [one.key[3:] for one in edited.note(tree, 50, "a")] == [("publishClientSend", "x")]
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_nodes_agree_in_whatever_order_they_hear(seed: int) -> None:
     chance = random.Random(seed)

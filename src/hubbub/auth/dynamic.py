@@ -18,7 +18,8 @@ import json
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from hashlib import pbkdf2_hmac
+from contextlib import contextmanager, suppress
+from hashlib import pbkdf2_hmac, sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +29,7 @@ from hubbub.auth.passwords import Account, Passwords, write_whole
 from hubbub.core.rights import ADMIN, ALL, READ, RECEIVE, SOME, VERBS, WRITE
 from hubbub.core.topics import CLIENT, matches
 from hubbub.errors import SettingError
+from hubbub.journal.lock import Lock
 
 ROUNDS: Final = 10_000  # 5 ms of the loop for a new password; the file says how many each has
 # Where an operator's rights are, for which mosquitto has no word: `publishClientSend` to this and
@@ -249,6 +251,10 @@ def said(book: Book, entries: Entries | None = None) -> str:
     return json.dumps({**tree_of(book), **beside}, indent=1) + "\n"
 
 
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
+
+
 def tree_of(book: Book) -> dict[str, Any]:
     clients = [{**said_client(one), **_proof(one)} for one in book.clients.values()]
     return {
@@ -352,7 +358,8 @@ def _hash(client: Client) -> str:
 class Dynamic:
     """The file, and the rights of whom it names. SettingError if it cannot be read.
 
-    `told` is called with what was changed here, if other nodes are to hear of it.
+    `told` is called with what was changed here, if other nodes are to hear of it. The file may be
+    one for several processes: each takes in what it says before it writes it.
     """
 
     def __init__(self, file: Path) -> None:
@@ -362,6 +369,7 @@ class Dynamic:
         self.told: Callable[[list[Told]], None] = lambda told: None
         self._stamp: Callable[[], int] = lambda: 0
         self._node = ""
+        self._seen = ""
         self.book = self._read()
         self.passwords = _Accounts(self)
 
@@ -371,61 +379,136 @@ class Dynamic:
         self.entries = self.entries or Entries()
         if not self.entries.known:
             self.entries.begin(tree_of(self.book))
-        self._note()
+        self.entries.note(tree_of(self.book), stamp(), node)
 
     def read(self) -> None:
-        """The file was changed by somebody else; SettingError leaves what it said before."""
-        self.book = self._read()
-        news = self._note()
-        if news:  # somebody edited it: others hear of it, and the next start knows when
-            write_whole(self.file, said(self.book, self.entries))
+        """The file was changed by somebody else; SettingError leaves what it said before. With
+        entries it is one voice among others: what was changed since it was written stays changed.
+        """
+        if self.entries is None:
+            self.book = self._read()
+            self.hold()
+            return
+        with self._alone():
+            known = self._copy()
+            news, behind = self._meet(known)
+            self._know(known)
             self.told(news)
-        self.hold()
+            if behind:  # somebody edited it: the next start knows when
+                self._write()
 
     def save(self) -> None:
-        """Whole or not at all; SettingError if it cannot be written."""
-        news = self._note()
-        write_whole(self.file, said(self.book, self.entries))
-        if news:
-            self.told(news)
+        """Whole or not at all; SettingError if it cannot be written, and nothing is changed."""
+        if self.entries is None:
+            write_whole(self.file, said(self.book))
+            return
+        before = self.entries
+        try:
+            with self._alone():
+                known = self._copy()
+                news = known.note(tree_of(self.book), self._stamp(), self._node)
+                if self._changed():
+                    news += self._meet(known)[0]
+                    self.book = book_of(known.tree())
+                self.entries = known
+                self._write()
+        except SettingError:
+            self.entries = before
+            self.book = book_of(before.tree())
+            raise
+        self.told(news)
 
     def learn(self, told: Iterable[Told]) -> bool:
         """What was changed elsewhere; False if it is known. SettingError if it is no permission, or
         cannot be written: it holds all the same, until the next start.
         """
-        assert self.entries is not None
-        fresh = Entries()
-        fresh.known = dict(self.entries.known)
+        known = self._copy()
         try:
-            if not fresh.merge(told):
+            if not known.merge(told):
                 return False
-            book = book_of(fresh.tree())
+            self._know(known)
         except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
             raise SettingError(f"no permissions: {type(error).__name__}: {error}"[:200]) from None
-        self.entries, self.book = fresh, book
-        self.hold()
-        write_whole(self.file, said(self.book, self.entries))
+        with self._alone():
+            behind = True
+            if self._changed():  # often by who tells this
+                known = self._copy()
+                behind = self._meet(known)[1]
+                self._know(known)
+            if behind:
+                self._write()
         return True
 
-    def _note(self) -> list[Told]:
-        if self.entries is None:
-            return []
-        return self.entries.note(tree_of(self.book), self._stamp(), self._node)
+    # The file, when others write it too
 
-    def _read(self) -> Book:
-        """With the entries, if the file has some. mosquitto's program leaves them out: those that
-        are known stay.
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While no other process reads it to write it: of several processes all have one."""
+        lock = Lock(self.file.with_name(f"{self.file.name}.lock"))
+        with suppress(OSError):  # where there can be no lock nothing can be written either
+            lock.wait()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _changed(self) -> bool:
+        """Not what was read or written here last."""
+        return self.file.exists() and self._seen != _digest(self._text())
+
+    def _meet(self, known: Entries) -> tuple[list[Told], bool]:
+        """Take what the file says into what is known: what of it was not, and whether the file
+        lacks anything. What somebody has edited there was changed now.
         """
         text = self._text()
-        book = read_book(text, str(self.file))
-        saved = json.loads(text).get(STAMPS)
+        book, saved = self._parsed(text)
+        found = Entries()
+        if saved is None:  # mosquitto's program wrote it: all that is another than here is edited
+            found.known = dict(known.known)
+        else:
+            self._recall(found, saved, book)
+        stamp = max(self._stamp(), 1 + known.latest())
+        edited = found.note(tree_of(book), stamp, self._node)
+        news = [one for one in found.whole() if one.entry > known.get(one.key)]
+        known.merge(news)
+        self._seen = _digest(text)
+        return news, bool(edited) or known.known != found.known
+
+    def _know(self, known: Entries) -> None:
+        self.book = book_of(known.tree())
+        self.entries = known
+        self.hold()
+
+    def _copy(self) -> Entries:
+        assert self.entries is not None
+        copy = Entries()
+        copy.known = dict(self.entries.known)
+        return copy
+
+    def _write(self) -> None:
+        text = said(self.book, self.entries)
+        write_whole(self.file, text)
+        self._seen = _digest(text)
+
+    def _read(self) -> Book:
+        """With the entries, if the file has some."""
+        text = self._text()
+        book, saved = self._parsed(text)
         if saved is not None:
             self.entries = Entries()
-            try:
-                self.entries.recall(saved, tree_of(book))
-            except (ValueError, TypeError) as error:
-                raise SettingError(f"{self.file}: {STAMPS} is damaged: {error}") from None
+            self._recall(self.entries, saved, book)
+        self._seen = _digest(text)
         return book
+
+    def _parsed(self, text: str) -> tuple[Book, list[Any] | None]:
+        """mosquitto's program leaves the entries out."""
+        return read_book(text, str(self.file)), json.loads(text).get(STAMPS)
+
+    def _recall(self, entries: Entries, saved: list[Any], book: Book) -> None:
+        try:
+            entries.recall(saved, tree_of(book))
+        except (ValueError, TypeError) as error:
+            raise SettingError(f"{self.file}: {STAMPS} is damaged: {error}") from None
 
     def hold(self) -> None:
         """What the book says now holds, for who is here too."""

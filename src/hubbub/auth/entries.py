@@ -22,6 +22,7 @@ Tree = dict[str, Any]
 GONE_MOST: Final = 100_000  # that are remembered as gone, some 20 MB; then the oldest are forgotten
 GONE: Final = ""
 _DIGEST: Final = 16  # hex digits of a value, to see that somebody edited the file
+_RULE: Final = 5  # the length of a rule's key
 _LISTS: Final = {"client": "clients", "group": "groups", "role": "roles"}
 _NAMES: Final = {"client": "username", "group": "groupname", "role": "rolename"}
 _SAID: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
@@ -56,7 +57,7 @@ class Entries:
         for key, value in values.items():
             if not self._counts(key) or self.known[key].value != value:
                 changed[key] = value
-        stamp = max(stamp, 1 + max((one.stamp for one in self.known.values()), default=0))
+        stamp = max(stamp, 1 + self.latest())
         news = [Told(key, Entry(stamp, node, value)) for key, value in changed.items()]
         self.known.update(news)
         self._forget()
@@ -64,10 +65,17 @@ class Entries:
 
     def merge(self, told: Iterable[Told]) -> bool:
         """Take what is later than what is known; False if nothing was."""
-        later = [one for one in told if one.entry > self.known.get(one.key, _NEVER)]
+        later = [one for one in told if one.entry > self.get(one.key)]
         self.known.update(later)
         self._forget()
         return bool(later)
+
+    def get(self, key: Key) -> Entry:
+        """What is known; of what never was anything is later."""
+        return self.known.get(key, _NEVER)
+
+    def latest(self) -> int:
+        return max((one.stamp for one in self.known.values()), default=0)
 
     def whole(self) -> list[Told]:
         return [Told(key, entry) for key, entry in self.known.items()]
@@ -96,7 +104,7 @@ class Entries:
 
     def saved(self) -> list[Any]:
         return [
-            [*key, entry.stamp, entry.node, _digest(entry.value)]
+            [*key, entry.stamp, entry.node, _mark(key, entry.value)]
             for key, entry in self.known.items()
         ]
 
@@ -104,11 +112,11 @@ class Entries:
         """As they were saved beside this document. What somebody has edited there since then is
         none of them any more, for `note`.
         """
-        stamps = {tuple(key): Entry(stamp, node, digest) for *key, stamp, node, digest in saved}
+        stamps = {tuple(key): Entry(stamp, node, mark) for *key, stamp, node, mark in saved}
         self.known = {key: one for key, one in stamps.items() if one.value == GONE}
-        for key, value in self._values(tree):
+        for key, value in self._values(tree, lambda key: _place(stamps.get(key, _NEVER).value)):
             one = stamps.get(key)
-            if one is not None and one.value == _digest(value):
+            if one is not None and one.value == _mark(key, value):
                 self.known[key] = one._replace(value=value)
         edited = [key for key in stamps if key not in self.known]
         for key in edited:  # later than it was, whatever the clock says
@@ -143,14 +151,24 @@ class Entries:
         there, entry = self.known.get(key[:2]), self.known[key]
         return there is not None and there[:2] > entry[:2]
 
-    def _values(self, tree: Tree) -> Iterator[tuple[Key, str]]:
+    def _at(self, key: Key) -> int | None:
+        """The place of a rule among those of its role."""
+        value = self.get(key).value
+        return json.loads(value)[2] if value not in (GONE, _UNKNOWN) else None
+
+    def _values(
+        self, tree: Tree, places: Callable[[Key], int | None] | None = None
+    ) -> Iterator[tuple[Key, str]]:
+        """A rule keeps its place, unless the document has it after one that has a later one."""
         last: dict[Key, int] = {}
         for key, value in _flat(tree):
-            if len(key) == 5:  # a rule keeps its place among those of its role
-                known, before = self.known.get(key), last.get(key[:2], -1)
-                kept = known is not None and known.value not in (GONE, _UNKNOWN)
-                at = json.loads(known.value)[2] if known is not None and kept else before + 1
-                last[key[:2]] = max(at, before)
+            if len(key) == _RULE:
+                role, equals = key[:2], (*key[:4], str(value[0]))
+                at = (places or self._at)(key)
+                if at is None or at < last.get(equals, -1):
+                    at = last.get(role, -1) + 1
+                last[equals] = at
+                last[role] = max(at, last.get(role, -1))
                 value = [*value, at]
             yield key, _SAID(value)
 
@@ -159,8 +177,16 @@ _NEVER: Final = Entry(-1, "", GONE)
 _UNKNOWN: Final = "null"  # the value of what was edited in the file: no entry has it
 
 
-def _digest(value: str) -> str:
-    return sha256(value.encode()).hexdigest()[:_DIGEST] if value else GONE
+def _mark(key: Key, value: str) -> str:
+    """Of a value in the file: its digest; of a rule its place, too, which mosquitto knows not."""
+    if not value:
+        return GONE
+    digest = sha256(value.encode()).hexdigest()[:_DIGEST]
+    return f"{digest} {json.loads(value)[2]}" if len(key) == _RULE else digest
+
+
+def _place(mark: str) -> int | None:
+    return int(mark.partition(" ")[2] or -1) if mark else None
 
 
 def _abouts(key: Key, value: str) -> list[Key]:
