@@ -314,6 +314,31 @@ async def test_the_processes_end_with_their_parent(start_hub: StartHub) -> None:
     assert len(processes(again)) == 2
 
 
+_SHORT = f"""#!{sys.executable}
+import sys
+sys.path.insert(0, "{ROOT}/src")
+from hubbub import __main__, processes
+processes.STOP_SECONDS = 2.0
+__main__.main()
+"""
+
+
+@pytest.mark.interop
+def test_a_process_that_hangs_does_not_keep_the_hub_from_stopping(tmp_path: Path) -> None:
+    program = tmp_path / "hubbub"
+    program.write_text(_SHORT)
+    program.chmod(0o755)
+    hub = RunningHub(tmp_path / "data", *TWO, program=program)
+    os.kill(hangs := processes(hub)[2], signal.SIGSTOP)
+    try:
+        assert hub.stop() == signal.SIGKILL
+    finally:
+        if hub.process.poll() is None:
+            os.kill(hangs, signal.SIGKILL)
+            hub.stop(signal.SIGKILL)
+    assert "process 2 has not stopped for 2 s: it hangs, and is killed" in log_of(hub)
+
+
 @pytest.mark.interop
 def test_in_memory_there_is_no_directory(start_hub: StartHub, tmp_path: Path) -> None:
     hub = start_hub(*TWO, "--set", "journal.record=none")

@@ -16,6 +16,7 @@ import ctypes
 import gc
 import json
 import logging
+import math
 import os
 import select
 import shutil
@@ -47,6 +48,7 @@ from hubbub.server import run as serve
 STARTS: Final = 5  # in a row that end before the process serves: it will not do so by itself
 AGAIN_SECONDS: Final = 0.2  # from its end to the next start; the more, the more often it failed
 LOOK_SECONDS: Final = 0.2  # from one look at the processes to the next, if no signal comes
+STOP_SECONDS: Final = 25.0  # a hub needs a few; a service manager kills all after 30, or after 90
 PATH_MOST: Final = 80  # bytes of the directory of sockets: a path to one may have 107
 PAGES: Final = ("http",)  # a listener of web pages alone: logins are known where they were made
 _PDEATHSIG: Final = 1  # prctl(2)
@@ -249,6 +251,7 @@ class Parent:
         self._banner = ""
         self._serving = self._stopping = False
         self._code = 0
+        self._late = math.inf  # when one that has not stopped hangs
         self._signals: list[int] = []
 
     def run(self) -> int:
@@ -265,6 +268,7 @@ class Parent:
                 self._start_due()
                 self._hear(waking)
                 self._reap()
+                self._kill_hung()
         return self._code
 
     def _listen_to_signals(self) -> socket.socket:
@@ -418,8 +422,22 @@ class Parent:
     def _stop(self) -> None:
         if not self._stopping:
             systemd.notify(STOPPING="1", STATUS="closing connections")
+            self._late = time.monotonic() + STOP_SECONDS
         self._stopping = True
         self._pass(signal.SIGTERM)
+
+    def _kill_hung(self) -> None:
+        """What it has acknowledged is on the disk."""
+        if time.monotonic() < self._late:
+            return
+        self._late = math.inf
+        for child in self._children:
+            if child.pid:
+                log.error(
+                    "process %d has not stopped for %d s: it hangs, and is killed",
+                    child.number, STOP_SECONDS,
+                )  # fmt: skip
+        self._pass(signal.SIGKILL)
 
     def _pass(self, number: int) -> None:
         for child in self._children:
