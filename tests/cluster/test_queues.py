@@ -398,3 +398,85 @@ async def test_with_rules_a_token_is_its_users_by_way_of_every_node_and_nobody_e
     thief = await come(b, "bob", "hers")  # nobody has it there
     assert await sends(thief, "y") == 200 and await sends(thief, "x") == 403
     assert (await thief.get("/login/one")).status_code == 403
+
+
+async def beginning(pair: Pair) -> tuple[Hub, Hub, Switch, Switch]:
+    """Queue x at a and y at b; a client at each."""
+    a, b = await pair.both()
+    one, two = [await pair.enter(switch(hub, token)) for hub, token in ((a, "one"), (b, "two"))]
+    await one.get("/persistent/x")
+    await two.get("/persistent/y")
+    await until(lambda: knows(b, "x")() and knows(a, "y", "b")())
+    return a, b, one, two
+
+
+async def all_of(client: Switch, *queues: str) -> list[str]:
+    """What a client gets until there is nothing more."""
+    found: list[str] = []
+    while got := await client.take(*queues):
+        found += [said for _, said in got]
+    return sorted(found)
+
+
+async def test_a_cursor_of_several_homes_goes_on_at_every_node(pair: Pair) -> None:
+    _, _, one, two = await beginning(pair)
+    for number in range(10):
+        await one.send("x", b"x%d" % number)
+    assert await all_of(one, "x", "y") == [f"x{number}" for number in range(10)]
+    for number in range(3):  # their rows are fewer than those that the cursor says of a
+        await two.send("y", b"y%d" % number)
+    two.cursor = dict(one.cursor)
+    for reader in (two, one):
+        assert await all_of(reader, "x", "y") == ["y0", "y1", "y2"]
+    await one.send("x", b"more")
+    for reader in (two, one):
+        assert await all_of(reader, "x", "y") == ["more"]
+        assert await all_of(reader, "x", "y") == []
+
+
+async def test_a_cursor_of_several_homes_is_as_good_for_those_that_are_left(pair: Pair) -> None:
+    a, b, one, two = await beginning(pair)
+    await one.send("x", b"x0")
+    await two.send("y", b"y0")
+    assert await all_of(two, "x", "y") == ["x0", "y0"]
+    await two.get("/destroy/y")
+    await until(lambda: not knows(a, "y", "b")())
+    assert await all_of(two, "x", "y") == []
+    two.cursor["x",] = two.cursor["x", "y"]
+    await one.send("x", b"x1")
+    assert await all_of(two, "x", "y") == ["x1"]
+    assert await all_of(two, "x") == ["x1"]  # the one that is left, alone
+    # It begins again, at the other node, whose rows are more than those that were read at b.
+    await one.get("/persistent/y")
+    await until(knows(b, "y"))
+    await one.send("y", b"y again")
+    assert await all_of(two, "x", "y") == ["y again"]
+
+
+async def test_of_a_node_that_a_cursor_does_not_name_everything_is_read(pair: Pair) -> None:
+    _, _, one, two = await beginning(pair)
+    await one.send("x", b"x0")
+    await two.send("y", b"y0")
+    for cursor in ("s1000", "nelsewhere=s1000", "na=s1000"):
+        two.cursor["x", "y"] = cursor
+        left = ["y0"] if cursor == "na=s1000" else ["x0", "y0"]
+        assert await all_of(two, "x", "y") == left, cursor
+    for cursor in ("n,", "n=", "n=s5"):
+        body = json.dumps({"timeout": 0, "queues": ["x", "y"], "from": cursor}).encode()
+        assert (await two.web.post("/transfer", content=body)).status_code == 400, cursor
+
+
+async def test_requests_to_other_nodes_end_when_they_are_answered(pair: Pair) -> None:
+    """One connection to a queue's home lasts for each of a token's: none more, whatever it asks."""
+    a, b, one, two = await beginning(pair)
+    for timeout in (0, -5, 5):
+        await two.send("y", b"y")
+        await one.send("x", b"x")
+        assert await all_of(two, "x", "y") != []
+        await two.take("x", "y", timeout=timeout)
+        assert json.loads(await two.post("/request/x/r", b"z"))[0][0] == "x"
+        assert await all_of(two, "x") != []
+    async with http(b) as nobody:
+        assert (await nobody.post("/publish/$queue/x", content=b"n")).status_code == 200
+    await until(lambda: len(member(a).relays.far) == 1)
+    assert not a.node.broker.state.queues["x"].readers

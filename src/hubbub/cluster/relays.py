@@ -481,6 +481,7 @@ class Relays(Homes):
 
     def __init__(self, membership: Membership, directory: Directory) -> None:
         self.alone = False  # the compiled protocols see no attribute of a class that is not
+        self.name = membership.name
         self.membership = membership
         self.directory = directory
         self.broker = membership.broker

@@ -55,9 +55,10 @@ class Way:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Homes:
-    """Of a hub that is `alone`: all is at home here."""
+    """Of a hub that is `alone`: all is at home here. `name`: this node's."""
 
     alone = True
+    name = ""
 
     def of(self, protocol: str, client: str) -> Home | None:
         """Where the session of a client lasts, or that queue; None: here, or nowhere."""

@@ -177,3 +177,20 @@ def test_what_is_no_number_of_64_bits(text: str) -> None:
 def test_numbers_of_64_bits() -> None:
     for number in (0, -1, 2**63 - 1, -(2**63)):
         assert codec.integer(str(number)) == number
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    ["n", "n,", "n=", "n=s1", "na", "na=", "na=1", "na=sx", "na=s1,", "na=s1,b=2",
+     "na=s1234567890123456789", "na=s1," * 1001 + "b=s1"],
+)  # fmt: skip
+def test_a_cursor_of_several_nodes_is_refused_where_it_says_something_else(cursor: str) -> None:
+    body = b'{"from":"%b","timeout":1.0,"queues":["q"]}' % cursor.encode()
+    with pytest.raises(codec.Refused) as refused:
+        codec.wanted_of(body)
+    assert refused.value.status == 400
+
+
+@given(st.dictionaries(st.text(min_size=1), st.integers(-(10**17), 10**17).map("s{}".format)))
+def test_a_cursor_of_several_nodes_says_of_each_what_was_put_in(seqs: dict[str, str]) -> None:
+    assert codec.seqs_of(codec.cursor_of(seqs)) == seqs

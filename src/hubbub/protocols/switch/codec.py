@@ -34,6 +34,7 @@ from hubbub.schema import name_from_wire, name_to_wire
 from hubbub.wire.http import Request, response
 
 FIRST: Final = "-1"  # the cursor before everything
+OLDEST: Final = f"s{-1 << 63}"  # the same, where seqs are counted: without a journal they begin low
 WAIT_SECONDS: Final = 86_400.0  # who waits a day can ask again
 TRANSFER_QUEUES: Final = 1_000  # in one transfer: it waits at each of them
 QUOTED_NAMES: Final = 1_000  # as JSON strings; every message shows two
@@ -133,7 +134,8 @@ class _Compared:
 class Wanted(_Compared):
     """What a transfer asks for: messages above `cursor`, waiting `timeout` seconds for the first.
 
-    A cursor is an id ("3") or, after a transfer from several queues, "s" and a journal seq.
+    A cursor is an id ("3") or, after a transfer from several queues, "s" and a journal seq; in a
+    cluster that of each node (`seqs_of`).
     `most` is how many messages it takes, 0 as many as there are.
     """
 
@@ -306,6 +308,7 @@ def query_of(query: bytes) -> dict[str, str]:
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _SAFE_DIGITS: Final = 18  # so many always fit into 64 bits
+_SEQ: Final = re.compile(r"s-?[0-9]{1,18}", re.ASCII)
 
 
 def integer(text: str) -> int:
@@ -321,11 +324,34 @@ def integer(text: str) -> int:
 def place_of(cursor: str) -> tuple[int, bool]:
     """Above which number a cursor means, and whether that is a journal seq instead of an id.
 
-    One of queues at several nodes ("n") says that of each (`elsewhere`); of one alone, nothing.
+    One of queues at several nodes (`seqs_of`) says nothing of a hub that is none of them.
     """
     if cursor.startswith("n"):
+        seqs_of(cursor)
         return -1, False
     return (integer(cursor[1:]), True) if cursor.startswith("s") else (integer(cursor), False)
+
+
+def seqs_of(cursor: str) -> dict[str, str]:
+    """What a cursor of a cluster says of each node, by its name: `nNODE=sSEQ,...`, %-encoded.
+
+    Any other cursor says nothing of any. Refused (400) if it only begins like one.
+    """
+    if not cursor.startswith("n"):
+        return {}
+    parts = [part.partition("=") for part in cursor[1:].split(",")]
+    if len(parts) > TRANSFER_QUEUES:
+        raise Refused(400, f"{len(parts)} nodes in \"from\", at most {TRANSFER_QUEUES} may be")
+    for node, _, at in parts:
+        if not (node and _SEQ.fullmatch(at)):
+            raise Refused(400, f"{f'{node}={at}'[:100]!r} in \"from\": expected NODE=sNUMBER")
+    return {decoded(node.encode()): at for node, _, at in parts}
+
+
+def cursor_of(seqs: dict[str, str]) -> str:
+    """The reverse."""
+    parts = (f"{quote(name_to_wire(node), safe='')}={at}" for node, at in seqs.items())
+    return "n" + ",".join(parts) if seqs else FIRST
 
 
 def seconds(value: object) -> float:

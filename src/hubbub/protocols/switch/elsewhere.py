@@ -14,9 +14,12 @@ What was asked by way of another node is never sent on to a third. No I/O.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from hubbub.core.broker import Broker
+from hubbub.core.connection import NEVER
 from hubbub.core.gate import Opening
 from hubbub.core.homes import Home, Way
 from hubbub.core.limits import CLUSTER_ANSWER_SECONDS, POLLS_PER_TOKEN
@@ -28,11 +31,12 @@ from hubbub.protocols.switch import codec
 from hubbub.protocols.switch.codec import Call, Refused, Wanted
 from hubbub.protocols.switch.connection import SwitchConnection
 from hubbub.protocols.switch.operations import Shared, demand, refused
-from hubbub.protocols.switch.session import SwitchSession, Visitor
+from hubbub.protocols.switch.session import CURRENT, SwitchSession, Visitor
 from hubbub.protocols.switch.transfer import Poll
 from hubbub.protocols.switch.wait import Wait, Wakeups
 from hubbub.wire.http import Request
 
+BY_SEQ: Final = ("n", "s")  # how cursors begin that are no ids
 # What names the queue that it is about first.
 NAMING: Final = frozenset(
     ("persistent", "transient", "create_named", "configure", "destroy", "request", "send", "ack",
@@ -40,7 +44,7 @@ NAMING: Final = frozenset(
 )  # fmt: skip
 OLD: Final = "Clients of the first message-switch read a queue at its own node only, which is {}."
 
-# By node: its home ("": none, it is here), and which of the queues of a transfer are there.
+# By node: the home (None: it is this one), and which queues of a transfer are or may be there.
 Parts = dict[str, tuple[Home | None, list[str]]]
 
 _TOO_MANY: Final = "This token has too many requests waiting."
@@ -77,11 +81,8 @@ class Forwarded(Wait):
 
     def end(self) -> None:
         """Whoever does not wait any more gets nothing: what the home has for it, it keeps."""
-        if self._body is None:
-            self.leave()
-
-    def leave(self) -> None:
-        self._errand.end("nobody waits for the answer")
+        if self._body is None or not self._errand.lasts():
+            self._errand.end("nobody waits for the answer")
 
 
 class Errand:
@@ -105,6 +106,10 @@ class Errand:
     def ask(self, wait: Forwarded, request: bytes) -> None:
         self._wait = wait
         self.way.feed(request)
+
+    def lasts(self) -> bool:
+        """Whether it is for more than one request."""
+        return self.owner.errands.get(self.home.node) is self
 
     def end(self, reason: str) -> None:
         if not self.over:
@@ -152,26 +157,30 @@ class Errand:
 
 
 class Gathered(Wait):
-    """A transfer from queues of several homes: `asked` by their nodes, and the `poll` of those
-    here. `patient`: it waits if there is nothing.
+    """A transfer from queues of several homes: `asks` those by their nodes, once it has to wait,
+    and has the `poll` of those here. `patient`: it waits if there is nothing.
 
-    Its cursor says that of each. What a home answers when another one was first is read again, or
-    is nobody's again when its lease is over.
+    Its cursor says of each node, by name, up to which of its rows it was read: who comes to another
+    node with it goes on there. What a home answers when another one was first is read again, or is
+    nobody's again when its lease is over.
     """
 
     def __init__(
-        self, wakeups: Wakeups, deadline: float, asked: dict[str, Forwarded], poll: Poll | None,
-        cursor: str, cursors: dict[str, str], patient: bool,
+        self, wakeups: Wakeups, deadline: float, asks: dict[str, Callable[[], Forwarded]],
+        poll: Poll | None, here: str, cursor: str, patient: bool,
     ) -> None:  # fmt: skip
         super().__init__(wakeups, deadline)
-        self._asked = asked
+        self._asks = asks
+        self._asked: dict[str, Forwarded] = {}
         self._poll = poll
+        self._here = here
         self._cursor = cursor
-        self._cursors = cursors
+        self._seqs = codec.seqs_of(cursor)
         self._patient = patient
 
     def begin(self) -> None:
-        for wait in self._asked.values():
+        for node, ask in self._asks.items():
+            wait = self._asked[node] = ask()
             wait.look = self.look
         if self._poll is not None:
             self._poll.look = self.look
@@ -179,7 +188,7 @@ class Gathered(Wait):
 
     def end(self) -> None:
         for wait in self._asked.values():
-            wait.leave()
+            wait.end()
         if self._poll is not None:
             self._poll.end()
 
@@ -197,23 +206,24 @@ class Gathered(Wait):
         self.level = MEMORY
         if self._poll is not None and body is not None:
             self.level, self.upto = self._poll.level, self._poll.upto
-            self._add(found, "", body)
+            self._add(found, self._here, body)
         if found:
             return self._said(found)
-        return self.empty() if silent == len(self._asked) and not self._patient else None
+        return self.empty() if silent == len(self._asks) and not self._patient else None
 
     def _add(self, found: list[bytes], node: str, body: bytes) -> bool:
         end = body.rindex(_NEXT)
         messages = body[len(_MESSAGES) : end]
         if messages:
             found.append(messages)
-            self._cursors[node] = codec.loaded(b"{" + body[end + 2 :])["next"]
+            seq = codec.loaded(b"{" + body[end + 2 :])["next"]
+            if seq != codec.OLDEST:  # of queues with leases it says nothing
+                self._seqs[node] = seq
         return bool(messages)
 
     def _said(self, found: list[bytes]) -> bytes:
-        cursor = "n" + ",".join(f"{node}={at}" for node, at in self._cursors.items())
-        said = _MESSAGES, b",".join(found), _NEXT, codec.quoted(cursor.encode()), b"}"
-        return b"".join(said)
+        cursor = codec.quoted(codec.cursor_of(self._seqs).encode())
+        return b"".join((_MESSAGES, b",".join(found), _NEXT, cursor, b"}"))
 
     def empty(self) -> bytes:
         return codec.transferred((), self._cursor)
@@ -233,7 +243,7 @@ class NodeConnection(SwitchConnection):
             wanted = _wanted(call, request)
             if wanted is not None and isinstance(session, SwitchSession):
                 parts = self._parts(wanted)
-                if len(parts) > 1:
+                if len(wanted.queues) > 1 or wanted.cursor.startswith(BY_SEQ):
                     self._check_room()
                     self._gather(parts, wanted, session)
                     return
@@ -276,55 +286,78 @@ class NodeConnection(SwitchConnection):
         return None
 
     def _parts(self, wanted: Wanted) -> Parts:
-        """What a transfer reads, by its node; "" is this one, and that of queues not there yet."""
+        """What a transfer reads, by its node. A queue that is nowhere may begin at each of them."""
         parts: Parts = {}
+        nowhere: list[str] = []
         for name in wanted.queues:
             home = self.broker.queues.home_of(name)
             if home is not None and home.lacks:
                 raise Refused(503, home.lacks)
-            parts.setdefault(home.node if home is not None else "", (home, []))[1].append(name)
-        queues = self.broker.state.queues
-        if len(parts) == 2 and "" in parts and not any(name in queues for name in parts[""][1]):
-            del parts[""]  # it has nothing to wait for here
+            if home is not None:
+                parts.setdefault(home.node, (home, []))[1].append(name)
+            elif name in self.broker.state.queues:
+                parts.setdefault(self.broker.homes.name, (None, []))[1].append(name)
+            else:
+                nowhere.append(name)
+        if nowhere:
+            parts.setdefault(self.broker.homes.name, (None, []))
+        for _, names in parts.values():
+            names += nowhere
         return parts
 
     def _gather(self, parts: Parts, wanted: Wanted, session: SwitchSession) -> None:
-        """A transfer at each home, on a connection of its own, and here; the first counts."""
-        now, wakeups = self.broker.clock.now(), self.shared.trace.wakeups
-        for name in wanted.queues if session.rights is not self.broker.open else ():
-            if self.broker.queues.home_of(name) is None:
-                demand(self.broker, session, CONSUME, QUEUE + name)
-        cursors = _cursors(wanted.cursor)
-        asked: dict[str, Forwarded] = {}
+        """A transfer here and, if there is nothing, at each home; the first answer counts. If
+        there is one home, it says itself when time is up; else each is asked on a connection of
+        its own, which the others end.
+        """
+        now, here = self.broker.clock.now(), self.broker.homes.name
+        self.shared.logins.dialects.add(CURRENT)
+        seqs = codec.seqs_of(wanted.cursor)
+        asks: dict[str, Callable[[], Forwarded]] = {}
         poll: Poll | None = None
         for node, (home, names) in parts.items():
-            part = Wanted(cursors.get(node, codec.FIRST), wanted.timeout, tuple(names), wanted.most)
+            cursor = seqs.get(node, codec.OLDEST)
+            part = Wanted(cursor, wanted.timeout, tuple(names), wanted.most)
             if home is None:
+                self._demand(session, names)
                 poll = Poll(self.shared.polls, session, part, now)
-                continue
-            if node not in self.errands:  # what it got there is its own as long as it is here
-                self.errands[node] = Errand(self, home, session)
+            else:
+                asks[node] = partial(self._ask, home, session, part, len(parts) == 1)
+        patient = wanted.timeout > 0 and (poll is not None or len(parts) != 1)
+        deadline = _until(now, wanted, 0 if patient else CLUSTER_ANSWER_SECONDS)
+        wakeups, cursor = self.shared.trace.wakeups, wanted.cursor
+        self._wait_for(Gathered(wakeups, deadline, asks, poll, here, cursor, patient), now)
+
+    def _demand(self, session: SwitchSession, names: list[str]) -> None:
+        for name in names if session.rights is not self.broker.open else ():
+            demand(self.broker, session, CONSUME, QUEUE + name)
+
+    def _ask(self, home: Home, session: SwitchSession, part: Wanted, alone: bool) -> Forwarded:
+        """What it gets there is its own as long as it is here, so one errand lasts."""
+        errand = self._errand(home, session)
+        if not alone:
             errand = Errand(self, home, session)
-            asked[node] = Forwarded(wakeups, errand, now)
-            errand.ask(asked[node], _transfer(part))
-        patient = wanted.timeout > 0
-        deadline = now + (wanted.timeout if patient else CLUSTER_ANSWER_SECONDS)
-        wait = Gathered(wakeups, deadline, asked, poll, wanted.cursor, cursors, patient)
-        self._wait_for(wait, now)
+        wait = Forwarded(self.shared.trace.wakeups, errand, NEVER)
+        errand.ask(wait, _transfer(part))
+        return wait
+
+    def _errand(self, home: Home, session: Visitor) -> Errand:
+        """The one that lasts; who has not logged in has none."""
+        if not isinstance(session, SwitchSession):
+            return Errand(self, home, session)
+        errand = self.errands.get(home.node)
+        if errand is None:
+            errand = self.errands[home.node] = Errand(self, home, session)
+        return errand
 
     def _send_on(
         self, home: Home, request: Request, session: Visitor, wanted: Wanted | None
     ) -> None:
-        errand = self.errands.get(home.node) if isinstance(session, SwitchSession) else None
-        if errand is None:
-            errand = Errand(self, home, session)
-            if isinstance(session, SwitchSession):
-                self.errands[home.node] = errand
+        errand = self._errand(home, session)
         now = self.broker.clock.now()
         polls = codec.transferred((), wanted.cursor) if wanted is not None else b""
-        deadline = now + CLUSTER_ANSWER_SECONDS + (wanted.timeout if wanted is not None else 0)
-        wakeups = self.shared.trace.wakeups
-        wait = Forwarded(wakeups, errand, deadline, polls)
+        deadline = _until(now, wanted, CLUSTER_ANSWER_SECONDS)
+        wait = Forwarded(self.shared.trace.wakeups, errand, deadline, polls)
         errand.ask(wait, _spelled(request))
         self._wait_for(wait, now)
 
@@ -348,10 +381,9 @@ def _wanted(call: Call, request: Request) -> Wanted | None:
     return codec.wanted_of(request.body)
 
 
-def _cursors(cursor: str) -> dict[str, str]:
-    """Of each node, as such a transfer said it; another one's begins with what there is."""
-    parts = cursor[1:].split(",") if cursor.startswith("n") else []
-    return {node: at for node, _, at in (part.partition("=") for part in parts)}
+def _until(now: float, wanted: Wanted | None, more: float) -> float:
+    """When nobody waits any more: later than now, as what was asked is not to be answered else."""
+    return now + more + (max(wanted.timeout, 0.0) if wanted is not None else 0.0)
 
 
 def _transfer(part: Wanted) -> bytes:

@@ -246,9 +246,9 @@ class Poll(Reading):
             return None
         cursor = self._wanted.cursor
         deliveries = [delivery_of(*one) for one in reversed(chosen)]
-        if len(self._wanted.queues) > 1:
+        if self._by_seq or len(self._wanted.queues) > 1:
             return codec.transferred(self._by_queue(deliveries), f"s{last[0]}" if last else cursor)
-        if last is None and not self._by_seq:
+        if last is None:
             cursor = str(max(self._after, *(one.number for one in deliveries)))
         return codec.transferred(deliveries, str(last[2]) if last else cursor)
 
