@@ -99,6 +99,8 @@ async def _serve(
     node = hub.node
     if part is not None:
         node.bind = part.bind
+        if node.gates.dynamic is not None:
+            node.gates.dynamic.beside = part.nodes
     web = node.web = Application(node, Mounted(load(app), hub) if app else None)
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()

@@ -24,7 +24,9 @@ class Process:
     def __init__(self, name: str, file: Path) -> None:
         self.news: list[Told] = []
         self.dynamic = Dynamic(file)
+        self.name = name
         self.dynamic.share(name, self._stamp)
+        self.dynamic.beside = "abc"
         self.dynamic.told = self.news.extend
 
     def _stamp(self) -> int:
@@ -38,7 +40,7 @@ class Process:
         self.dynamic.save()
 
     def hears(self, other: Process) -> None:
-        self.dynamic.learn(other.news)
+        self.dynamic.learn(other.news, other.name)
 
     def users(self) -> set[str]:
         return set(self.dynamic.book.clients)
@@ -155,6 +157,24 @@ def test_what_cannot_be_written_is_not_changed(
         a.do("deleteClient", "ann")
     a.dynamic.read()
     assert a.users() == {"ann"} and a.dynamic.entries and a.dynamic.entries.known == before
+
+
+def test_what_another_process_has_written_is_neither_read_nor_written_again(
+    three: list[Process], file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b, _ = three
+    a.do("createClient", "bob")
+    monkeypatch.setattr(Dynamic, "_text", lambda self: pytest.fail("reads"))
+    monkeypatch.setattr(Dynamic, "_write", lambda self: pytest.fail("writes"))
+    b.hears(a)
+    assert b.users() == {"ann", "bob"}
+    monkeypatch.undo()
+    other = file.with_name("of another machine")
+    other.write_text("{}")
+    far = Process("far", other)
+    far.dynamic.beside = ("far",)
+    far.hears(a)
+    assert in_file(other) == {"ann", "bob"}
 
 
 def test_processes_that_write_at_once_lose_nothing(file: Path) -> None:

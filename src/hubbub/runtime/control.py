@@ -51,7 +51,7 @@ class Control:
         told = [Told(one[0], Entry(*one[1:])) for one in permits.entries]
         why = ""
         try:
-            if not self._dynamic.learn(told):
+            if not self._dynamic.learn(told, node):
                 return
         except SettingError as error:
             why = str(error)
