@@ -480,3 +480,38 @@ async def test_requests_to_other_nodes_end_when_they_are_answered(pair: Pair) ->
         assert (await nobody.post("/publish/$queue/x", content=b"n")).status_code == 200
     await until(lambda: len(member(a).relays.far) == 1)
     assert not a.node.broker.state.queues["x"].readers
+
+
+async def test_clients_of_the_first_switch_are_told_where_a_queue_is_to_be_read(pair: Pair) -> None:
+    """They number messages by their node: another one's cannot be among them."""
+    a, b = await pair.both()
+    async with switch(a, "one") as one, switch(b, "two") as two:
+        assert await two.get("/subscribe/late") == ""  # it is nowhere yet
+        assert await two.get("/transfer/-1/0") == '{"messages":[]}'
+        await one.get("/create/late")
+        await one.post("/send/late/1/back", b"hello")
+        await until(knows(b, "late"))
+        for path in ("/transfer/-1/5", "/subscribe/late"):
+            answer = await two.web.get(path)
+            assert answer.status_code == 503 and "late is at node a." in answer.text, path
+        await one.get("/subscribe/late")
+        assert "hello" in await one.get("/transfer/-1/5")
+        await one.get("/destroy/late")
+        await until(lambda: not knows(b, "late")())
+        await two.get("/create/late")
+        await two.post("/send/late/2/back", b"here")
+        assert "here" in await two.get("/transfer/-1/5")
+
+
+async def test_a_token_at_two_nodes_is_no_client_that_moved(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "hubbub.cluster"):
+        a, b, one, two = await beginning(pair)
+        await two.send("x", b"relayed")
+        async with switch(a, "two"), switch(b, "one"), smq(a, "device"):
+            await until(lambda: len(a.node.broker.sessions) >= 3)
+            async with smq(b, "device"):
+                await until(lambda: "device is taken over by node" in caplog.text)
+    assert "goes on at node" not in caplog.text
+    assert caplog.text.count("is taken over by node") == 1

@@ -539,7 +539,7 @@ class Membership(Hooks):
 
     def _take_over(self, node: Node, protocol: str, client: str, since: int) -> None:
         session = self.broker.sessions.get((protocol, client))
-        if session is None or not session.number or not client:
+        if session is None or not session.number or not client or self.relays.many(protocol):
             return
         if (self._since.get(session.number, 0), self.name) < (since, node.client):
             log.info("%s is taken over by node %r", client, node.client)

@@ -502,6 +502,11 @@ class Relays(Homes):
         self.protocols = {one.name: one for one in protocols if one.moves or one.relayed}
         self.directory.moves = {one.name: one.end_away for one in protocols if one.moves}
 
+    def many(self, protocol: str) -> bool:
+        """Whether one client may have connections at several nodes, as tokens have."""
+        spoken = self.protocols.get(protocol)
+        return spoken is not None and spoken.relayed
+
     # Asked by protocols
 
     def of(self, protocol: str, client: str) -> Home | None:
@@ -536,7 +541,9 @@ class Relays(Homes):
             )
         )  # fmt: skip
         admission.stays()
-        log.info("client %r goes on at node %r, where its session is", admission.client, home.node)
+        if admission.protocol in self.directory.moves:  # else its session is here, as its token is
+            text = "client %r goes on at node %r, where its session is"
+            log.info(text, admission.client, home.node)
         return near
 
     def outlet(self, home: Home) -> Subscription:

@@ -42,7 +42,10 @@ NAMING: Final = frozenset(
     ("persistent", "transient", "create_named", "configure", "destroy", "request", "send", "ack",
      "bind", "unbind")
 )  # fmt: skip
-OLD: Final = "Clients of the first message-switch read a queue at its own node only, which is {}."
+OLD: Final = (
+    "Clients of the first message-switch read a queue at its own node only: {} is at node {}. "
+    "Connect to that one, or again until another process of this machine is chosen."
+)
 
 # By node: the home (None: it is this one), and which queues of a transfer are or may be there.
 Parts = dict[str, tuple[Home | None, list[str]]]
@@ -252,8 +255,6 @@ class NodeConnection(SwitchConnection):
                 home = self._home(call, session)
             if home is not None and home.lacks:
                 raise Refused(503, home.lacks)
-            if home is not None and call.route.operation == "subscribe":
-                raise Refused(503, OLD.format(home.node))
             if home is not None:
                 self._check_room()
         except Refused as refusal:
@@ -281,9 +282,18 @@ class NodeConnection(SwitchConnection):
             return queues.home_of(arguments[0][len(QUEUE) :])
         if operation == "send" and _answers(call, session):
             return None
-        if operation in NAMING or operation == "subscribe":
-            return queues.home_of(arguments[0])
-        return None
+        if operation == "subscribe":
+            self._demand_here(arguments[0])
+        if operation == "transfer_subscribed" and isinstance(session, SwitchSession):
+            for name in session.subscribed:  # it may have begun since
+                self._demand_here(name)
+        return queues.home_of(arguments[0]) if operation in NAMING else None
+
+    def _demand_here(self, name: str) -> None:
+        """Refused (503) if dialect A, which numbers messages by their node, cannot read it here."""
+        home = self.broker.queues.home_of(name)
+        if home is not None:
+            raise Refused(503, home.lacks or OLD.format(name, home.node))
 
     def _parts(self, wanted: Wanted) -> Parts:
         """What a transfer reads, by its node. A queue that is nowhere may begin at each of them."""
