@@ -448,6 +448,41 @@ def test_a_directory_is_of_so_many_processes(start_hub: StartHub, tmp_path: Path
 
 
 @pytest.mark.interop
+def test_a_single_process_leaves_nothing_in_the_directory_of_several(tmp_path: Path) -> None:
+    (data := tmp_path / "data").mkdir()
+    (data / segments.PROCESSES).write_text("2\n")
+    code, said = refused(tmp_path)
+    assert code == 2 and "of several processes" in said
+    assert [one.name for one in data.iterdir()] == [segments.PROCESSES]
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("number", ["-5", "0", "two", "", "1 2", "9" * 5000])
+def test_a_count_of_processes_that_is_none_is_refused(tmp_path: Path, number: str) -> None:
+    (data := tmp_path / "data").mkdir()
+    (data / segments.PROCESSES).write_text(number)
+    code, said = refused(tmp_path, *TWO)
+    assert code == 2 and "does not say how many processes it is of" in said
+    assert (data / segments.PROCESSES).read_text() == number
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("link", [False, True])
+def test_what_is_no_directory_of_sockets_is_left_alone(tmp_path: Path, link: bool) -> None:
+    (data := tmp_path / "data").mkdir()
+    (other := tmp_path / "other").mkdir(0o755)
+    sockets = data / "sockets"
+    if link:
+        sockets.symlink_to(other)
+    else:
+        sockets.write_text("mine")
+    code, said = refused(tmp_path, *TWO)
+    assert code == 2 and f"{sockets} is no directory" in said and "Errno" not in said
+    assert other.stat().st_mode & 0o777 == 0o755
+    assert sockets.is_symlink() or sockets.read_text() == "mine"
+
+
+@pytest.mark.interop
 def test_a_directory_of_one_process_becomes_that_of_the_first(
     start_hub: StartHub, tmp_path: Path
 ) -> None:

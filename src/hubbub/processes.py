@@ -18,6 +18,7 @@ import json
 import logging
 import math
 import os
+import re
 import select
 import shutil
 import signal
@@ -174,8 +175,21 @@ class Place:
         if not _records(settings) or len(os.fsencode(self.sockets)) > PATH_MOST:
             self._temporary = tempfile.mkdtemp(prefix="hubbub-")
             self.sockets = Path(self._temporary)
-        self.sockets.mkdir(0o700, exist_ok=True)
-        self.sockets.chmod(0o700)
+        self._make_sockets()
+
+    def _make_sockets(self) -> None:
+        """What a killed parent left there is used again; what somebody put there is not."""
+        sockets = self.sockets
+        try:
+            if sockets.is_symlink() or (sockets.exists() and not sockets.is_dir()):
+                raise DirectoryError(
+                    f"{sockets} is no directory: move it away, the processes make one there to "
+                    "reach one another"
+                )
+            sockets.mkdir(0o700, exist_ok=True)
+            sockets.chmod(0o700)
+        except OSError as error:
+            raise DirectoryError(f"cannot use {sockets}: {error.strerror}") from None
 
     def _take(self, path: Path, count: int) -> None:
         if Directory(path).segments() or (path / "format").exists():
@@ -215,13 +229,14 @@ class Place:
 
 def _count_of(path: Path) -> int:
     """How many processes a directory is of, 0 for one that is new."""
+    file = path / PROCESSES
     try:
-        return int((path / PROCESSES).read_text())
+        said = file.read_text(errors="replace").strip()
     except FileNotFoundError:
         return 0
-    except ValueError:
-        file = path / PROCESSES
-        raise DirectoryError(f"{file} does not say how many processes it is of") from None
+    if not re.fullmatch("[1-9][0-9]{0,8}", said):
+        raise DirectoryError(f"{file} does not say how many processes it is of")
+    return int(said)
 
 
 # The parent

@@ -180,6 +180,8 @@ class Directory:
         Raises DirectoryError if that cannot be, UnreadableError if it may be later.
         """
         try:
+            if (self.path / PROCESSES).exists():  # nothing is to be made in there
+                raise DirectoryError(self.complaint())
             for path in (self.path, self.log, self.state):
                 make_folder(path)
             self._hold()
@@ -207,7 +209,7 @@ class Directory:
 
     def _begin(self) -> None:
         empty = not self.segments() and not self.snapshots()
-        if empty and not any((self.path / name).exists() for name in ("format", PROCESSES)):
+        if empty and not (self.path / "format").exists():
             write_whole(self.path / "format", FORMAT.encode())
         complaint = self.complaint()
         if complaint:
