@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from setup import hot_modules
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 LINES_MAX = 700  # one idea a file; the longest grammar stays below
@@ -130,3 +132,20 @@ def test_state_changes_in_one_way() -> None:
                 if re.search(r"\blog\.append(_run)?\(", body):
                     found.add((str(file.relative_to(SOURCE / "hubbub")), function.name))
     assert found == LOGGED_BESIDE
+
+
+def test_no_compiled_class_names_a_method_twice() -> None:
+    """mypyc would look the other name up among the module's for each object, and not find it."""
+    compiled = [ROOT / name for name in hot_modules()]
+    assert len(compiled) > 50
+    assert [place for file in compiled for place in second_names(file)] == []
+
+
+def second_names(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.ClassDef):
+            methods = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
+            for one in node.body:
+                if isinstance(one, ast.Assign) and isinstance(one.value, ast.Name):
+                    if one.value.id in methods:
+                        yield f"{name_of(file)}:{one.lineno}"
