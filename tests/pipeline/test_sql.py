@@ -116,5 +116,5 @@ def test_a_time_that_python_cannot_have_is_shown_as_text() -> None:
     out = io.StringIO()
     sql.show(pa.table({"t": times}), "csv", out)
     assert out.getvalue().split() == [
-        "t", "0000-12-31T10:00:00.000000Z", "1970-01-01T00:00:00.000000Z"
+        "t", "0000-12-31T10:00:00.000000Z", '""', "1970-01-01T00:00:00.000000Z"
     ]  # fmt: skip

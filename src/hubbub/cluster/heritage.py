@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from copy import copy
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hubbub import schema
@@ -469,7 +468,7 @@ def inherits(membership: Membership, heir: Node, record: frames.Heir) -> None:
 
 def _once_more(membership: Membership, message: Message) -> int:
     """A row of its own: the same message may wait for the heir itself, too."""
-    message = copy(message)
+    message = message.copied()
     message.retain = False
     return membership.broker.change(row_of(message, PUBLISH, 0, 0))
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from copy import copy
 from typing import TYPE_CHECKING, Final
 
 from hubbub import schema
@@ -298,7 +297,7 @@ class Node(Session):
 
     def keep_copy(self, message: Message, qos: int, group: str) -> None:
         self.keep()
-        again = copy(message)
+        again = message.copied()
         again.retain = False
         run = self.membership.crossing.read_back(again)
         seq = self.broker.log.append_run(run, 0)

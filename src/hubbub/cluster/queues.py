@@ -14,7 +14,6 @@ directory. No I/O.
 from __future__ import annotations
 
 import logging
-from copy import copy
 from typing import TYPE_CHECKING, Final
 
 from hubbub.cluster.keeping import moved_row
@@ -52,7 +51,7 @@ class Outlet(Session):
 
     def keep(self, message: Message, name: str) -> None:
         """A message that was in a queue here."""
-        moved = copy(message)
+        moved = message.copied()
         moved.topic = name
         self._node().keep_copy(moved, max(message.qos, 1), "")
 

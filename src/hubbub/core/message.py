@@ -87,6 +87,16 @@ class Message:
         self.reply_id = 0
         self.answers_sender = False
 
+    def copied(self) -> Message:
+        """Another one like it, which may be changed. (`copy` cannot make a compiled one.)"""
+        found = Message(
+            self.topic, self.payload, self.qos, self.retain, self.protocol, self.client,
+            self.sender, self.subtopic, self.content_type, self.reply_to, self.correlation,
+            self.properties, self.expires, self.seq, self.time,
+        )  # fmt: skip
+        found.reply_id, found.answers_sender = self.reply_id, self.answers_sender
+        return found
+
     @property
     def answer_address(self) -> str:
         """Where an answer goes, "" if nobody asks for one."""
