@@ -64,6 +64,7 @@ Entrance = Callable[["Queue", Run, Subscription], None]
 Entry = tuple[int, int, int]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Queue(Session):
     """`messages`: id -> seq, ids ascending. `owner` "" = persistent, else it goes with its owner.
 
