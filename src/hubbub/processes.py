@@ -90,7 +90,7 @@ def share_of(settings: Settings, number: int, count: int) -> Settings:
         kept = journal.retain_bytes or shutil.disk_usage(settings.data).total // 5
         journal = replace(journal, retain_bytes=max(1, kept // count))
     if cluster.url:
-        cluster = replace(cluster, name=f"{cluster.name}-{number}")
+        cluster = replace(cluster, name=_node(settings, number))
     listeners = settings.listener
     if number > 1:
         listeners = tuple(one for one in listeners if one.protocols != PAGES)
@@ -107,10 +107,12 @@ def share_of(settings: Settings, number: int, count: int) -> Settings:
 
 def _nodes(settings: Settings) -> tuple[str, ...]:
     """What the processes are called as nodes."""
-    numbers = range(1, settings.processes + 1)
-    if settings.cluster.url:
-        return tuple(share_of(settings, one, settings.processes).cluster.name for one in numbers)
-    return tuple(map(node_name, numbers))
+    return tuple(_node(settings, number + 1) for number in range(settings.processes))
+
+
+def _node(settings: Settings, number: int) -> str:
+    cluster = settings.cluster
+    return f"{cluster.name}-{number}" if cluster.url else node_name(number)
 
 
 def _parted(listener: Listener, count: int) -> Listener:

@@ -113,6 +113,32 @@ async def test_a_long_poll_at_one_node_is_answered_by_a_message_at_another(pair:
         assert await waits == [(("jobs", 0), "now")]
 
 
+async def test_an_answer_that_is_half_here_is_weighed_and_goes_with_its_connection(
+    pair: Pair,
+) -> None:
+    """Of a poll at two homes, too, whose errands are for that request alone."""
+    a, b = await pair.both()
+    async with switch(a, "one") as one, switch(b, "two") as two, switch(b, "other") as other:
+        await one.get("/persistent/jobs")
+        await other.get("/persistent/own")
+        await until(knows(b, "jobs"))
+        waits = asyncio.create_task(two.take("jobs", "own", timeout=20))
+        await until(lambda: a.node.broker.state.queues["jobs"].readers)
+        (connection,) = [found for sock in b.node.sockets if (found := busy(sock))]
+        before = connection.waiting()
+        for errand in connection.open:
+            errand.write(b"HTTP/1.1 200 OK\r\ncontent-length: 99999\r\n\r\n" + bytes(40_000))
+        assert len(connection.open) == 2 and connection.waiting() - before > 80_000
+        assert b.node.waiting.total >= connection.waiting()
+        waits.cancel()
+    await until(lambda: not connection.open and not b.node.waiting.total)
+
+
+def busy(sock: Any) -> Any:
+    connection = sock.connection
+    return connection if getattr(connection, "open", None) else None
+
+
 async def test_mqtt_and_smq_publishes_at_another_node_end_in_the_queue(pair: Pair) -> None:
     a, b = await pair.both()
     async with switch(a, "one") as one, mqtt(b) as panel, smq(b) as device:

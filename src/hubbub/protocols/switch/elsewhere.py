@@ -22,7 +22,7 @@ from hubbub.core.broker import Broker
 from hubbub.core.connection import NEVER
 from hubbub.core.gate import Opening
 from hubbub.core.homes import Home, Way
-from hubbub.core.limits import CLUSTER_ANSWER_SECONDS, POLLS_PER_TOKEN
+from hubbub.core.limits import CLUSTER_ANSWER_SECONDS, POLLS_PER_TOKEN, WEIGHED_BYTES
 from hubbub.core.link import Link
 from hubbub.core.log import MEMORY
 from hubbub.core.rights import CONSUME
@@ -105,6 +105,11 @@ class Errand:
         link = Link(owner.broker.outgoing, self)
         homes, admission = owner.broker.homes, session.admission
         self.way: Way = homes.relay(home, link, admission, said, b"", self._lost)
+        owner.open.add(self)
+
+    def waiting(self) -> int:
+        """Bytes that the home has not taken yet, and those of an answer that is half here."""
+        return self.way.waiting() + len(self._came)
 
     def ask(self, wait: Forwarded, request: bytes) -> None:
         self._wait = wait
@@ -138,6 +143,9 @@ class Errand:
 
     def write(self, data: bytes) -> None:
         self._came += data
+        grown = self.owner.link.grown
+        if len(self._came) > WEIGHED_BYTES and grown is not None:
+            grown()
         while not self.over and (answer := _taken(self._came)) is not None:
             if not self._entering:
                 self._answered(*answer)
@@ -234,13 +242,16 @@ class Gathered(Wait):
 
 
 class NodeConnection(SwitchConnection):
-    """One of a hub that is a node of a cluster. `errands`: by the node where they lead."""
+    """One of a hub that is a node of a cluster. `errands`: those that last, by the node where they
+    lead; `open`: these, and those of one request.
+    """
 
     def __init__(
         self, broker: Broker, link: Link, opening: Opening, shared: Shared, message_bytes: int
     ) -> None:
         super().__init__(broker, link, opening, shared, message_bytes)
         self.errands: dict[str, Errand] = {}
+        self.open: set[Errand] = set()
 
     def _answer(self, call: Call, request: Request, session: Visitor) -> None:
         try:
@@ -373,15 +384,16 @@ class NodeConnection(SwitchConnection):
         self._wait_for(wait, now)
 
     def forget(self, errand: Errand) -> None:
+        self.open.discard(errand)
         if self.errands.get(errand.home.node) is errand:
             del self.errands[errand.home.node]
 
     def waiting(self) -> int:
-        return super().waiting() + sum(one.way.waiting() for one in self.errands.values())
+        return super().waiting() + sum(one.waiting() for one in self.open)
 
     def lost(self, reason: str) -> None:
         super().lost(reason)
-        for errand in list(self.errands.values()):
+        for errand in list(self.open):
             errand.end(reason)
 
 
