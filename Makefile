@@ -25,7 +25,7 @@ cluster: .venv/cluster ## Three hubs over three nats-servers, a client of each p
 test: .venv/dev ## Check style and types, then run every test; as root it installs the Debian packages they need.
 	@tests/setup.sh
 	@$(MAKE) --no-print-directory --jobs 2 lint build/spark.jsa build/engines
-	@$(BIN)/pytest $(PARALLEL) --durations 15
+	@tests/all.sh $(PARALLEL) --durations 15
 
 test-fast: PROCESSES ?= 3 # much of it waits
 test-fast: .venv/dev ## Run the tests that need neither Spark nor other servers (under two minutes).
