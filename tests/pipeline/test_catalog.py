@@ -177,6 +177,24 @@ def test_snapshots_expire_and_with_them_the_files_that_only_they_name(
     assert len([*lists]) == 2
 
 
+def test_a_snapshot_that_somebody_named_stays(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOURS", "DAYS"):
+        monkeypatch.setattr(iceberg, name, 0)
+    monkeypatch.setattr(iceberg, "RECENT", 2)
+    monkeypatch.setattr(iceberg, "SLACK", 1)
+    stage.whole(0)
+    named = stranger(stage.layout).snapshots()[0].snapshot_id
+    stranger(stage.layout).manage_snapshots().create_tag(named, "first").commit()
+    for number in range(1, 6):
+        stage.whole(number)
+    assert stage.said == []
+    assert batches(stranger(stage.layout)) == ["0", "4", "5"]
+    assert numbers(stranger(stage.layout), named) == [*range(10)]
+    assert numbers(stranger(stage.layout)) == [*range(60)]
+
+
 def test_removed_rows_are_gone_from_older_snapshots_too(stage: Stage) -> None:
     stage.whole(0)
     now = stage.whole(1, group=1)

@@ -31,6 +31,7 @@ def layout(tmp_path: Path) -> Layout:
     made.advance(Progress(7, 70, "2026-01-01 12:00:00", 0, "2026-01-01 12:00:00", 70))
     made.declare(b"old")
     fill(made.root / "t", "old")
+    fill(made.root / "beside", "old")
     (made.root / "_open/t" / f"{BATCH}7").mkdir(parents=True)
     (made.root / "_open/t" / f"{BATCH}7" / "part.parquet").write_text("old")
     return made
@@ -38,22 +39,24 @@ def layout(tmp_path: Path) -> Layout:
 
 def fresh(layout: Layout) -> Path:
     place = layout.scratch("backfill")
-    fill(place / "closed", "new")
-    (place / "open").mkdir()
-    (place / "open/part.parquet").write_text("new")
+    fill(place / "t/closed", "new")
+    (place / "t/open").mkdir()
+    (place / "t/open/part.parquet").write_text("new")
+    fill(place / "beside/closed", "new")
     return place
 
 
 def told(layout: Layout) -> set[str]:
     """What the rows, the open rows and the declaration are: one word if they agree."""
     opened = layout.root / "_open/t" / f"{BATCH}7"
-    files = [layout.root / "t" / f"{BATCH}0/part.parquet", opened / "part.parquet"]
+    files = [layout.root / name / f"{BATCH}0/part.parquet" for name in ("t", "beside")]
+    files.append(opened / "part.parquet")
     assert not [*layout.root.rglob(handover.MARK)]
     return {file.read_text() for file in (*files, layout.declared)}
 
 
 @pytest.mark.parametrize("after", [True, False])
-@pytest.mark.parametrize("call", [2, 3])  # the first is a trial
+@pytest.mark.parametrize("call", [2, 3, 4])  # the first is a trial
 def test_cut_short_it_is_ended_by_the_next(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, call: int, after: bool
 ) -> None:
@@ -68,7 +71,7 @@ def test_cut_short_it_is_ended_by_the_next(
 
     monkeypatch.setattr(handover, "exchange", cut)
     with pytest.raises(KeyboardInterrupt):
-        handover.hand_over(layout, "t", fresh(layout), 7, "new")
+        handover.hand_over(layout, fresh(layout), 7, "new")
     for _ in range(2):
         handover.finish(layout)
         assert told(layout) == {"new"}
@@ -82,14 +85,14 @@ def test_where_nothing_can_be_exchanged_nothing_is_begun(
 
     monkeypatch.setattr(handover, "exchange", never)
     with pytest.raises(DirectoryError):
-        handover.hand_over(layout, "t", fresh(layout), 7, "new")
+        handover.hand_over(layout, fresh(layout), 7, "new")
     handover.finish(layout)
     assert told(layout) == {"old"}
 
 
 def test_open_rows_that_nobody_carried_on_have_a_place(layout: Layout) -> None:
     (layout.root / "_open/t" / f"{BATCH}7").rename(layout.root / "_open/t" / f"{BATCH}5")
-    handover.hand_over(layout, "t", fresh(layout), 7, "new")
+    handover.hand_over(layout, fresh(layout), 7, "new")
     assert told(layout) == {"new"}
 
 

@@ -14,6 +14,13 @@ from hubbub.pipeline.masked import masked
         ("cannot reach mysql://u:s3cret@h/x, sorry", "cannot reach mysql://u:***@h/x, sorry"),
         ("jdbc:postgresql://h/x?user=a&password=geheim&ssl=1",
          "jdbc:postgresql://h/x?user=a&password=***&ssl=1"),
+        ("postgresql://u:a/b?c#d@h/x", "postgresql://u:***@h/x"),
+        ("postgresql://u:p@ss@h/x", "postgresql://u:***@h/x"),
+        ("host=h password='a b' user=u", "host=h password=*** user=u"),
+        ("{'s3.secret-access-key': 'geheim', 'uri': 'x'}",
+         "{'s3.secret-access-key': ***, 'uri': 'x'}"),
+        ("cannot read the password file x: no such file",
+         "cannot read the password file x: no such file"),
         ("http://h:80/x and nobody@example.org", "http://h:80/x and nobody@example.org"),
     ],
 )  # fmt: skip

@@ -31,7 +31,7 @@ from hubbub.pipeline.cells import Fitter, Unfit
 from hubbub.pipeline.decode import Undecodable
 from hubbub.pipeline.infer import look
 from hubbub.pipeline.layout import Layout
-from hubbub.pipeline.rules import NO_RULES, Rules, read_rules
+from hubbub.pipeline.rules import NO_RULES, Decode, Rules, read_rules
 from hubbub.pipeline.tables import ALL, quarantine, typed
 from hubbub.pipeline.tables.table import CARRIED, Moment, Spanning, ddl
 from hubbub.pipeline.typed import SHIPPED, Typed, cells_of
@@ -97,6 +97,40 @@ def test_a_place_in_a_text_may_have_blanks(tmp_path: Path) -> None:
     assert [(cell.path, cell.nullable) for cell in cells_of(one)] == [
         (("a b", "c"), True), (("x", 'a " ]b', 0), False)
     ]  # fmt: skip
+
+
+def schema_of(tmp_path: Path, names: Sequence[str], lines: str = "") -> list[tuple[str, Any]]:
+    """The columns of a table whose JSON Schema has numbers of these names."""
+    properties = {name: {"type": "number"} for name in names}
+    (tmp_path / "s.json").write_text(json.dumps({"properties": properties}))
+    lines = f"[[table]]\nname = 'mine'\ntopics = 'a'\njson_schema = 's.json'\n{lines}\n"
+    [one] = read(tmp_path, lines).table
+    return [(cell.name, cell.path[0]) for cell in cells_of(one)]
+
+
+def test_two_properties_that_would_be_one_column_are_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingError) as raised:
+        schema_of(tmp_path, ("temp", "a b", "a-b"))
+    assert '$["a b"] and $["a-b"] would both be the column a_b' in str(raised.value)
+    assert """as columns.a_b = '$["a b"] DOUBLE'""" in str(raised.value)
+    both = """columns.a_b = '$["a b"] DOUBLE'\ncolumns.other = '$["a-b"] DOUBLE'"""
+    found = schema_of(tmp_path, ("temp", "a b", "a-b"), both)
+    assert found == [("temp", "temp"), ("a_b", "a b"), ("other", "a-b")]
+
+
+def test_properties_whose_names_no_column_may_have(tmp_path: Path) -> None:
+    names = ("time", "Größe", "2nd", "kept_x", "", "x" * 80)
+    assert schema_of(tmp_path, names) == [
+        ("own_time", "time"), ("gr_e", "Größe"), ("c_2nd", "2nd"), ("own_kept_x", "kept_x"),
+        ("value", ""), ("x" * 50, "x" * 80),
+    ]  # fmt: skip
+
+
+def test_a_json_schema_that_is_too_deep_is_said(tmp_path: Path) -> None:
+    deep = '{"properties": {"a": {"type": "object", ' * 900 + '"properties": {}' + "}}}" * 900
+    (tmp_path / "s.json").write_text("{" + deep[1:])
+    with pytest.raises(SettingError, match="cannot read the JSON Schema"):
+        read(tmp_path, "[[table]]\nname='mine'\ntopics='a'\njson_schema='s.json'\n")
 
 
 @pytest.mark.parametrize("required", ["null", "true", '{"a": 1}'])
@@ -518,6 +552,40 @@ def test_a_backfill_takes_a_table_in_again_and_gives_it_another_form(
     with pytest.raises(SettingError, match="8 rows of t .* --discard"):
         backfill(spark, Layout(data), "t", plain)
     assert backfill(spark, Layout(data), "t", other) == (8, 8)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_quarantine_is_judged_anew_with_the_table(
+    writer: Writer, tmp_path: Path, spark: SparkSession
+) -> None:
+    data = tmp_path / "data"
+    lines = "[[table]]\nname = '{}'\ntopics = 'a'\ncolumns.x = '$.x {}'\n"
+    both = lines.format("u", "BIGINT")
+    strict, wide = (read(tmp_path, lines.format("t", kind) + both) for kind in ("INT", "STRING"))
+    values = [b'{"x": 1}', b'{"x": "off"}', b"{"]
+    rows = [publish(n, "a", one) for n, one in enumerate(values)]
+    declared = publish(9, "a", b"{", content_type=b"application/json")
+
+    def judged() -> list[tuple[object, ...]]:
+        files = f"{data}/tables/quarantine/**/*.parquet"
+        query = f"select seq, declared from read_parquet('{files}') order by all"
+        return duckdb.connect().execute(query).fetchall()
+
+    writer.write(*rows, declared)
+    pipeline.run(spark, data, threading.Event(), once=True, rules=strict, only=("messages",))
+    others = [(2, "table u"), (3, "table u"), (4, "application/json")]
+    assert judged() == sorted([*others, (2, "table t"), (3, "table t")])
+    assert backfill(spark, Layout(data), "t", wide) == (1, 0)
+    assert judged() == sorted([*others, (1, "table t"), (3, "table t")])
+    assert backfill(spark, Layout(data), "t", wide) == (1, 0)
+    assert len(judged()) == 5
+    text = Rules(decode=(Decode("a", "text/plain"),))
+    backfill(spark, Layout(data), "readings", text)
+    assert judged() == sorted([*others, (1, "table t"), (3, "table t")])
+    shutil.rmtree(next(data.glob("tables/messages/day=2026-*")))
+    backfill(spark, Layout(data), "t", strict, discard=True)
+    assert len(judged()) == 5, "why messages that are gone did not fit"
 
 
 # Values that no clock and no float has

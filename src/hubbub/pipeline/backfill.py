@@ -4,7 +4,7 @@ Called by `hubbub pipeline backfill` after the rules changed, or for a table tha
 `messages` reaches further back than the journal. Possible for what is made of messages alone; the
 others need rows of the journal that `messages` does not have.
 
-    _tmp/backfill/closed/…   ──`handover`──▶   <table>/…
+    _tmp/backfill/<table>/closed/…   ──`handover`──▶   <table>/…
 
 What `messages` does not hold any more (retention, rows that went to quarantine alone) cannot be
 computed: rows that were made of it stay as they are. Only who says `discard` loses them. A typed
@@ -12,6 +12,9 @@ table may get another form (`tables.typed`): then they cannot stay, and it is re
 
     readings, quarantine   rows whose message is not there
     traffic                minutes up to that of the oldest message, if any message is not there
+
+`quarantine` says why messages are not in `readings` or a typed table; so it is judged anew with
+each of these, at the same moment.
 
 Rows get the `batch_id` of their message, those of `traffic` 0, a directory that is always there:
 who listed the directories before the exchange and looks into them after it finds them too.
@@ -22,10 +25,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import structs
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -34,11 +39,12 @@ from hubbub.errors import SettingError
 from hubbub.pipeline.event_time import timed
 from hubbub.pipeline.handover import finish, hand_over
 from hubbub.pipeline.layout import BATCH, NO_DAY, NO_ROWS, Layout, Progress, merged_name, sync
+from hubbub.pipeline.left_out import made_again
 from hubbub.pipeline.places import BATCH_ID, read_payloads_of, settle
 from hubbub.pipeline.rules import Rules
 from hubbub.pipeline.sql import closed
 from hubbub.pipeline.sql import opened as _opened
-from hubbub.pipeline.tables import ALL, TABLES, messages, typed
+from hubbub.pipeline.tables import ALL, TABLES, messages, quarantine, readings, typed
 from hubbub.pipeline.tables.messages import MESSAGE
 from hubbub.pipeline.tables.table import Moment, Spanning, Summed, Table, arrow, clock, ddl
 from hubbub.pipeline.typed import Typed
@@ -98,25 +104,60 @@ def _make(
     count = kept.count()
     if count:
         rows = rows.unionByName(kept)
-    place = fresh / "closed"
-    rows = rows.repartition("batch_id").sortWithinPartitions(rows.columns[0])
-    rows.write.partitionBy(*table.by, "batch_id").parquet(str(place))
+    _written(table, rows, fresh / table.name / "closed")
     if opened is not None:
-        opened.coalesce(1).write.parquet(str(fresh / "open"))
+        opened.coalesce(1).write.parquet(str(fresh / table.name / "open"))
+    _judge(spark, layout, table.name, past, rules, progress, fresh)
     for file in fresh.rglob("*.parquet"):
         sync(file)
-    for file in place.rglob("*.parquet"):
+    hand_over(layout, fresh, progress.batch, declared)
+    made_again(layout, table.name)
+    kept.unpersist()
+    return Made(closed(spark, layout, table, progress).count(), count)
+
+
+def _written(table: Table | Spanning | Summed, rows: DataFrame, place: Path) -> None:
+    """Its files as they lie in the tables."""
+    rows = rows.repartition("batch_id").sortWithinPartitions(rows.columns[0])
+    rows.write.partitionBy(*table.by, "batch_id").parquet(str(place))
+    for file in [*place.rglob("*.parquet")]:
         # Below every batch of its group that may come, so all of them are shown.
         first = int(file.parent.name.removeprefix(BATCH))
         file.rename(file.with_name(merged_name(first, first)))
     columns = tuple(column for column in table.columns if column.name not in table.by)
     hollow = place / (f"day={NO_DAY}" if table.by else "") / f"{BATCH}0"
     hollow.mkdir(parents=True, exist_ok=True)
-    partial(pq.write_table, arrow(columns).empty_table())(hollow / NO_ROWS)
-    sync(place)
-    hand_over(layout, table.name, fresh, progress.batch, declared)
-    kept.unpersist()
-    return Made(closed(spark, layout, table, progress).count(), count)
+    pq.write_table(arrow(columns).empty_table(), hollow / NO_ROWS)
+
+
+def _judge(
+    spark: SparkSession,
+    layout: Layout,
+    name: str,
+    past: DataFrame,
+    rules: Rules,
+    progress: Progress,
+    fresh: Path,
+) -> None:
+    """Make `quarantine` again too, with what does not fit that table, or `readings`, now. Other
+    rows of it stay, and those whose messages are gone.
+    """
+    own = tuple(one for one in rules.table if one.name == name)
+    if own:
+        its = F.col("declared") == f"table {name}"
+    elif name == readings.TABLE.name:
+        its = ~F.col("declared").startswith("table ")
+    else:
+        return
+    groups = past.select("seq", "batch_id")
+    before = closed(spark, layout, quarantine.TABLE, progress)
+    now = quarantine.rows(past, structs.replace(rules, table=own)).where(its)
+    now = now.join(groups, "seq").persist()
+    if not now.isEmpty() or not before.where(its).isEmpty():
+        gone = before.where(its).join(groups.select("seq"), "seq", "left_anti")
+        rows = before.where(~its).unionByName(gone).unionByName(now)
+        _written(quarantine.TABLE, rows, fresh / quarantine.TABLE.name / "closed")
+    now.unpersist()
 
 
 def _again(

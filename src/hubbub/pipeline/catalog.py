@@ -22,6 +22,7 @@ from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType, load_cat
 from pyiceberg.exceptions import NamespaceAlreadyExistsError
 
 from hubbub.errors import DirectoryError, HubbubError
+from hubbub.pipeline import hive
 from hubbub.pipeline.after import REST, Named
 from hubbub.pipeline.iceberg import BATCH, IcebergTable
 from hubbub.pipeline.layout import Layout, Progress
@@ -31,8 +32,9 @@ from hubbub.pipeline.tables.table import AnyTable
 
 PLACE: Final = "_iceberg"  # below the tables
 BESIDE: Final = "sqlite"  # the catalog that needs nothing: a file there
-# What pyiceberg makes of this type wherever it is named, in its own settings too.
+# What pyiceberg makes of these types wherever they are named, in its own settings too.
 AVAILABLE_CATALOGS[CatalogType.REST] = lambda name, settings: Rest(name, **settings)
+AVAILABLE_CATALOGS[CatalogType.HIVE] = hive.load
 _KINDS: Final = {"http": "rest", "https": "rest", "thrift": "hive"}
 
 

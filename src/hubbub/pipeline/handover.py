@@ -1,11 +1,11 @@
-"""A table that was made again takes the place of the old one: its rows, its open rows and its
-declaration, all three or none, whenever the machine stops.
+"""Tables that were made again take the place of the old ones: their rows, their open rows and the
+declarations, all or none, whenever the machine stops.
 
-    _anew/<table>/closed/        ──one exchange of directories──▶   <table>/
-    _anew/<table>/open/          ──another, if it has open rows──▶  _open/<table>/batch_id=N/
-    _anew/<table>/intent.json    N, and the declarations of the user's tables for `_typed.json`
+    _anew/made/<table>/closed/   ──one exchange of directories──▶   <table>/
+    _anew/made/<table>/open/     ──another, if it has open rows──▶  _open/<table>/batch_id=N/
+    _anew/made/intent.json       N, and the declarations of the user's tables for `_typed.json`
 
-One rename decides: `_tmp/backfill` becomes `_anew/<table>`. Before it nothing was begun; after it
+One rename decides: `_tmp/backfill` becomes `_anew/made`. Before it nothing was begun; after it
 who next takes the lock of the tables ends what was begun. A directory that waits for its exchange
 holds a file MARK: where that lies says whether it was done. Called by `backfill` and `places`.
 Never writes a row, and knows no Spark.
@@ -24,39 +24,54 @@ ANEW: Final = "_anew"
 MARK: Final = "_new"  # readers of Parquet skip what begins with _
 
 
-def hand_over(layout: Layout, name: str, made: Path, batch: int, declared: str) -> None:
-    """Put `made`, with `closed` and perhaps `open` in it, in the place of a table.
+def hand_over(layout: Layout, made: Path, batch: int, declared: str) -> None:
+    """Put the tables in `made`, each with `closed` and perhaps `open` in it, in their places.
 
     `batch`: the one after which the open rows are open; `declared`: what `_typed.json` says then,
     "" = as it does. Raises DirectoryError, with all as it was, where directories cannot be
     exchanged.
     """
     _try(made)
-    for part in ("closed", "open"):
-        if (made / part).exists():
-            (made / part / MARK).touch()
-            sync(made / part)
+    for table in _tables(made):
+        for part in ("closed", "open"):
+            if (table / part).exists():
+                (table / part / MARK).touch()
+                sync(table / part)
+        sync(table)
     intent = made / "intent.json"
     intent.write_text(json.dumps({"batch": batch, "declared": declared}))
     sync(intent)
     sync(made)
-    (layout.root / ANEW).mkdir(exist_ok=True)
-    made.rename(layout.root / ANEW / name)
-    sync(layout.root / ANEW)
+    place = _begun(layout)
+    place.parent.mkdir(exist_ok=True)
+    made.rename(place)
+    sync(place.parent)
     finish(layout)
 
 
 def finish(layout: Layout) -> None:
     """End what was begun, perhaps by a process that is gone. Its caller has the tables' lock."""
-    for made in sorted((layout.root / ANEW).glob("*")):
-        said = read_json(made / "intent.json", f"move {made} away and run the backfill again")
-        if said["declared"]:
-            layout.declare(said["declared"].encode())
-        layout.make_again(made.name)
-        _exchanged(made / "closed", layout.root / made.name)
-        opened = layout.root / "_open" / made.name / f"{BATCH}{said['batch']}"
-        _exchanged(made / "open", opened)
-        layout.retire(made)
+    made = _begun(layout)
+    if not made.exists():
+        return
+    said = read_json(made / "intent.json", f"move {made} away and run the backfill again")
+    if said["declared"]:
+        layout.declare(said["declared"].encode())
+    for table in _tables(made):
+        layout.make_again(table.name)
+        _exchanged(table / "closed", layout.root / table.name)
+        opened = layout.root / "_open" / table.name / f"{BATCH}{said['batch']}"
+        _exchanged(table / "open", opened)
+    layout.retire(made)
+    sync(made.parent)
+
+
+def _begun(layout: Layout) -> Path:
+    return layout.root / ANEW / "made"
+
+
+def _tables(made: Path) -> list[Path]:
+    return sorted(place for place in made.iterdir() if place.is_dir())
 
 
 def _exchanged(fresh: Path, place: Path) -> None:

@@ -177,13 +177,15 @@ class IcebergTable:
         """Forget snapshots that `staying` does not keep, if there are many; how many.
 
         What only they named is removed. All older ones go if rows were removed: who keeps rows
-        for 90 days wants them gone then.
+        for 90 days wants them gone then. One that somebody gave a name (a tag) stays as long.
         """
         snapshots = sorted(self._table.snapshots(), key=lambda one: -(one.sequence_number or 0))
         kept = staying([one.timestamp_ms // 1000 for one in snapshots])
         old = [one.snapshot_id for at, one in enumerate(snapshots) if at not in kept]
         if self._fewer:
             old = [one.snapshot_id for one in snapshots[1:]]
+        named = {one.snapshot_id for one in self._table.refs().values()}
+        old = [one for one in old if one not in named]
         if len(old) < (1 if self._fewer else SLACK):
             return 0
         before = self._named()

@@ -17,12 +17,11 @@ from typing import Any, Final
 from hubbub.journal.table import Table as Journal
 from hubbub.pipeline.decode import Undecodable, value_of
 from hubbub.pipeline.rules import Reading, Rules
-from hubbub.pipeline.typed import COLUMNS, OURS, SHIPPED
+from hubbub.pipeline.typed import COLUMNS, NAME, SHIPPED, column_of, step_of
 from hubbub.spark.filters import pattern_of
 
 ROWS: Final = 200_000  # of the journal that are looked at, the newest
 ENOUGH: Final = 10_000  # messages, the newest
-NAME: Final = 50  # characters of a proposed name: a table and its column may have 64
 ITEMS: Final = 8  # of a list that become columns
 DEPTH: Final = 8
 
@@ -113,9 +112,7 @@ def _scalars(path: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict) and depth < DEPTH:
         for key, item in value.items():
             if isinstance(key, str) and not re.search("[\ud800-\udfff]", key):  # no file has those
-                plain = re.fullmatch(r"\w+", key)
-                step = f".{key}" if plain else f"[{json.dumps(key, ensure_ascii=False)}]"
-                yield from _scalars(path + step, item, depth + 1)
+                yield from _scalars(path + step_of(key), item, depth + 1)
     elif isinstance(value, list) and depth < DEPTH:
         for index, item in enumerate(value[:ITEMS]):
             yield from _scalars(f"{path}[{index}]", item, depth + 1)
@@ -153,10 +150,7 @@ def _chosen(types: Counter[str]) -> str:
 
 def _column(path: str, taken: set[str]) -> str:
     """A name that no other column has."""
-    name = re.sub(r"[^a-z0-9]+", "_", path.removeprefix("$").lower()).strip("_") or "value"
-    name = name[:NAME] if name[0].isalpha() else f"c_{name[: NAME - 2]}"
-    if name in OURS or name.startswith("kept_"):
-        name = f"own_{name}"
+    name = column_of(path)
     fresh, number = name, 2
     while fresh in taken:
         fresh, number = f"{name}_{number}", number + 1

@@ -4,6 +4,7 @@
     DIR/tables/_open/<table>/batch_id=N/part-N-I.parquet     rows still open after batch N
     DIR/tables/_progress.json                                the last whole batch: "batch_id": N
     DIR/tables/_again.json                                   how often `backfill` made a table
+    DIR/tables/_left.json                                    tables that a run left out
     DIR/tables/_tmp/  _checkpoint/  _lock  _trial.json       work of the pipeline
     DIR/tables/_typed.json                                   declarations of the user's tables
     DIR/tables/_anew/<table>/                                a table made again: see `handover`
@@ -306,8 +307,10 @@ class Layout:
         shutil.rmtree(self.root / "_tmp", ignore_errors=True)
         self.sweep()
         for table in (self.root / "_open").iterdir():
-            for number, place in _batches(table):
-                if number <= batch - KEPT:
+            found = _batches(table)
+            newest = max((number for number, _ in found), default=0)  # of one that was left out
+            for number, place in found:
+                if number <= batch - KEPT and number < newest:
                     shutil.rmtree(place, ignore_errors=True)
 
     # Spark's plan of a batch

@@ -9,8 +9,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_OF_USER: Final = re.compile(r"(://[^/?#\s:@]*):[^/?#\s]*@")
-_NAMED: Final = re.compile(r"(?i)\b(\w*(?:password|passwd|token|secret|credential)\w*=)[^&;\s'\"]+")
+# Up to the first @, as SQLAlchemy reads it, and on where one that is not escaped makes it the host.
+_OF_USER: Final = re.compile(r"(://[^/?#\s:@]*):[^\s@]*@(?:[^/?#\s@]*@)*")
+_WORDS: Final = r"[\w.-]*(?:password|passwd|token|secret|credential)[\w.-]*"
+_NAMED: Final = re.compile(
+    rf"(?i)(\b{_WORDS}\s*=\s*|(['\"]){_WORDS}\2\s*:\s*)('[^']*'|\"[^\"]*\"|[^&;,\s'\"]+)"
+)
 
 
 def masked(text: str) -> str:

@@ -35,6 +35,7 @@ from hubbub.journal.table import Table as Journal
 from hubbub.pipeline.after import NOWHERE, After, Named, need_local
 from hubbub.pipeline.batches import Batches, Publish, Report, Work
 from hubbub.pipeline.layout import Fence, Layout, ends_at
+from hubbub.pipeline.left_out import take_in
 from hubbub.pipeline.pace import FEW, IDLE, Pace
 from hubbub.pipeline.places import Disk, Place, Remote, settle
 from hubbub.pipeline.rules import NO_RULES, Rules
@@ -191,7 +192,10 @@ def run(
     place.prepare(tables)
     try:
         if not to:
+            own = {one.name for one in typed.saved(layout)}
             typed.save(layout, rules)
+            for said in take_in(layout, tables, own):
+                notice(said)
         after = (
             After(
                 catalog, layout, tables, keep or {}, notice, rules.sink, lambda: place.spark

@@ -34,6 +34,7 @@ from hubbub.spark.filters import pattern_of
 MOST: Final = 32  # tables: each is asked of every row of the journal
 COLUMNS: Final = 500
 DEDUPE_SECONDS: Final = 3600.0
+NAME: Final = 50  # characters of a name that is made here: one may have 64
 LONGEST: Final = 3_652 * 86_400.0  # seconds of a window, or to remember: ten years, as lateness
 TYPES: Final = {
     "DOUBLE": "double",
@@ -137,7 +138,7 @@ def cells_of(typed: Typed) -> tuple[Cell, ...]:
 def whole(typed: Typed, folder: Path) -> Typed:
     """With the columns of its JSON Schema, a file in `folder`, checked. Raises SettingError."""
     if typed.json_schema:
-        found = dict(_of_schema(typed.name, folder / typed.json_schema))
+        found = _of_schema(typed, folder / typed.json_schema)
         columns: dict[str, str | Field] = {**found, **typed.columns}
         typed = msgspec.structs.replace(typed, columns=columns, json_schema="")
     _check(typed)
@@ -249,34 +250,55 @@ _OF_SCHEMA: Final = {
 _FORMATS: Final = {"date-time": "TIMESTAMP", "date": "DATE"}
 
 
-def _of_schema(table: str, file: Path) -> Iterator[tuple[str, Field]]:
+def _of_schema(typed: Typed, file: Path) -> dict[str, Field]:
+    """Its columns. Two places that would be one are refused, unless `columns` says which it is."""
+    where = f"table {typed.name!r}"
     try:
         schema = json.loads(file.read_text("utf-8"))
+        if not isinstance(schema, dict) or not isinstance(schema.get("properties"), dict):
+            raise SettingError(f"{where}: {file} is no JSON Schema of an object")
+        fields = [*_properties(schema, "$", True)]
     except (OSError, ValueError, RecursionError) as error:
-        raise SettingError(
-            f"table {table!r}: cannot read the JSON Schema {file}: {error}"
-        ) from None
-    if not isinstance(schema, dict) or not isinstance(schema.get("properties"), dict):
-        raise SettingError(f"table {table!r}: {file} is no JSON Schema of an object")
-    yield from _properties(schema, "$", "", True)
+        raise SettingError(f"{where}: cannot read the JSON Schema {file}: {error}") from None
+    found: dict[str, Field] = {}
+    for one in fields:
+        name = column_of(one.place)
+        if name in found and name not in typed.columns:
+            raise SettingError(
+                f"{where}: of {file}, {found[name].place} and {one.place} would both be the column "
+                f"{name}: say which of them is, as columns.{name} = "
+                f"'{found[name].place} {found[name].type}', and give the other a name of its own"
+            )
+        found[name] = one
+    return found
 
 
-def _properties(
-    schema: dict[str, Any], path: str, prefix: str, needed: bool
-) -> Iterator[tuple[str, Field]]:
-    """Its plain values; objects in it become prefixes, lists and all else are no columns."""
+def column_of(place: str) -> str:
+    """A name for the column of a place in a payload, by which alone it goes."""
+    name = re.sub(r"[^a-z0-9_]+", "_", place.removeprefix("$").lower()).strip("_") or "value"
+    name = name[:NAME] if name[0].isalpha() else f"c_{name[: NAME - 2]}"
+    return f"own_{name}" if name in OURS or name.startswith("kept_") else name
+
+
+def _properties(schema: dict[str, Any], path: str, needed: bool) -> Iterator[Field]:
+    """Its plain values, and those of objects in it; lists and all else are no columns."""
     required = schema.get("required")
     musts = required if isinstance(required, list) else ()
     for name, one in schema["properties"].items():
         kinds = one.get("type") if isinstance(one, dict) else None
         several = kinds if isinstance(kinds, list) else [kinds]
         plain = [str(kind) for kind in several if kind != "null"]
-        step = f"{path}.{name}" if re.fullmatch(r"\w+", name) else f"{path}[{json.dumps(name)}]"
-        column = prefix + re.sub(r"\W+", "_", name).strip("_").lower()
         must = needed and name in musts and "null" not in several
+        step = path + step_of(name)
         if plain == ["object"] and isinstance(one.get("properties"), dict):
-            yield from _properties(one, step, f"{column}_", must)
+            yield from _properties(one, step, must)
         elif len(plain) == 1 and plain[0] in _OF_SCHEMA:
             kind = _FORMATS.get(str(one.get("format")), _OF_SCHEMA[plain[0]])
             unit, said = str(one.get("unit", "")), str(one.get("description", ""))
-            yield column, Field(step, kind, not must, unit, meaning=said)
+            yield Field(step, kind, not must, unit, meaning=said)
+
+
+def step_of(key: str) -> str:
+    """What follows a place for that key below it."""
+    plain = re.fullmatch(r"\w+", key)
+    return f".{key}" if plain else f"[{json.dumps(key, ensure_ascii=False)}]"
