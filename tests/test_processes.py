@@ -27,7 +27,7 @@ import pytest
 from hubbub import connect
 from hubbub.config.settings import Bridge, Journal, Limits, Listener, Settings
 from hubbub.journal import segments
-from hubbub.processes import share_of
+from hubbub.processes import Child, share_of
 from hubbub.spark import options
 from tests.clients import PATIENCE, Mqtt, mqtt
 from tests.cluster.roaming import Place, Roaming
@@ -315,20 +315,20 @@ async def test_the_processes_end_with_their_parent(start_hub: StartHub) -> None:
     assert len(processes(again)) == 2
 
 
-_SHORT = f"""#!{sys.executable}
-import sys
-sys.path.insert(0, "{ROOT}/src")
-from hubbub import __main__, processes
-processes.STOP_SECONDS = 2.0
-__main__.main()
-"""
+def impatient(tmp_path: Path, bounds: str) -> Path:
+    """`hubbub` with other bounds of the parent."""
+    program = tmp_path / "hubbub"
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.path[:0] = ['{ROOT}/src', '{tmp_path}']\n"
+        f"from hubbub import __main__, processes\n{bounds}\n__main__.main()\n"
+    )
+    program.chmod(0o755)
+    return program
 
 
 @pytest.mark.interop
 def test_a_process_that_hangs_does_not_keep_the_hub_from_stopping(tmp_path: Path) -> None:
-    program = tmp_path / "hubbub"
-    program.write_text(_SHORT)
-    program.chmod(0o755)
+    program = impatient(tmp_path, "processes.STOP_SECONDS = 2.0")
     hub = RunningHub(tmp_path / "data", *TWO, program=program)
     os.kill(hangs := processes(hub)[2], signal.SIGSTOP)
     try:
@@ -338,6 +338,64 @@ def test_a_process_that_hangs_does_not_keep_the_hub_from_stopping(tmp_path: Path
             os.kill(hangs, signal.SIGKILL)
             hub.stop(signal.SIGKILL)
     assert "process 2 has not stopped for 2 s: it hangs, and is killed" in log_of(hub)
+
+
+_APP = """
+import time
+
+async def app(scope, receive, send):
+    began = time.monotonic()
+    if scope["path"] == "/still":
+        time.sleep(60)
+    while scope["path"] == "/busy" and time.monotonic() - began < 12:
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"done"})
+"""
+
+
+@pytest.mark.interop
+@pytest.mark.slow
+async def test_one_that_hangs_is_killed_and_one_that_works_is_not(tmp_path: Path) -> None:
+    (tmp_path / "busy.py").write_text(_APP)
+    program = impatient(tmp_path, "processes.HUNG_SECONDS = 4.0")
+    hub = RunningHub(tmp_path / "data", *TWO, "--app", "busy:app", program=program)
+    killed = re.compile(r"process (.) \(\d+\) has shown no sign of life for \d+ s: it hangs")
+    try:
+        before = processes(hub)
+        assert await asyncio.to_thread(fetch, hub, "busy", 3 * PATIENCE) == b"done"
+        assert processes(hub) == before and not killed.findall(log_of(hub))
+        os.kill(before[2], signal.SIGSTOP)
+        await until(partial(is_back, hub, 2, before[2]))
+        assert killed.findall(log_of(hub)) == ["2"]
+        before = processes(hub)
+        with pytest.raises(OSError):  # its process is killed under it
+            await asyncio.to_thread(fetch, hub, "still", 3 * PATIENCE)
+        assert len(killed.findall(log_of(hub))) == 2
+        await until(lambda: len(processes(hub)) == 2 and processes(hub) != before)
+    finally:
+        hub.stop(signal.SIGKILL)
+
+
+def test_a_parent_that_stood_still_has_heard_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = Child(1)
+    child.pid, child.ready = os.getpid(), True
+    monkeypatch.setattr("hubbub.processes.work_of", lambda pid: 0.0)
+    child.lives()
+    assert not any(child.hangs(1.0) for _ in range(29)) and child.hangs(1.0)
+    child.lives()
+    assert not child.hangs(1.0), "it was heard"
+
+
+def test_a_start_has_its_time_while_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    child, work = Child(1), iter(range(100_000))
+    child.pid = os.getpid()
+    monkeypatch.setattr("hubbub.processes.work_of", lambda pid: float(next(work)))
+    child.lives()
+    assert not any(child.hangs(1.0) for _ in range(3_000))
+    child.ready = True
+    child.lives()
+    assert sum(not child.hangs(1.0) for _ in range(301)) == 299, "one turn of who serves has an end"
 
 
 @pytest.mark.interop
@@ -396,8 +454,8 @@ async def test_what_a_process_says_it_says_for_all_or_says_of_which(start_hub: S
         os.kill(processes(hub)[2], signal.SIGCONT)
 
 
-def fetch(hub: RunningHub, what: str) -> bytes:
-    with urlopen(f"{hub.url('http')}/{what}", timeout=PATIENCE) as answer:
+def fetch(hub: RunningHub, what: str, patience: float = PATIENCE) -> bytes:
+    with urlopen(f"{hub.url('http')}/{what}", timeout=patience) as answer:
         found: bytes = answer.read()
         return found
 

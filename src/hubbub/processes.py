@@ -5,8 +5,9 @@
                                                         gives each connection to one of them
 The processes are nodes of a cluster (`cluster.neighbours`, or NATS if `cluster.url` is set). The
 parent starts them, starts again what was killed, hands signals on and waits; it has no loop and
-hears no client. It is their service manager, too: they tell it when they are ready. Called by
-`hubbub serve`; one process alone is `server.run` and nothing of this.
+hears no client. It is their service manager, too: they tell it when they are ready, and once a
+second that they live. Called by `hubbub serve`; one process alone is `server.run` and nothing of
+this.
 """
 
 from __future__ import annotations
@@ -50,6 +51,10 @@ STARTS: Final = 5  # in a row that end before the process serves: it will not do
 AGAIN_SECONDS: Final = 0.2  # from its end to the next start; the more, the more often it failed
 LOOK_SECONDS: Final = 0.2  # from one look at the processes to the next, if no signal comes
 STOP_SECONDS: Final = 25.0  # a hub needs a few; a service manager kills all after 30, or after 90
+HUNG_SECONDS: Final = 30.0  # one that serves, says nothing and does nothing: others gave up at 5
+BUSY_SECONDS: Final = 300.0  # one that works and says nothing, or starts: no turn takes minutes
+WORK_SECONDS: Final = 1.0  # of a processor meanwhile: less is no work
+STEP_SECONDS: Final = 1.0  # one look counts no more: a parent that stood still has heard nothing
 PATH_MOST: Final = 80  # bytes of the directory of sockets: a path to one may have 107
 PAGES: Final = ("http",)  # a listener of web pages alone: logins are known where they were made
 _PDEATHSIG: Final = 1  # prctl(2)
@@ -254,6 +259,36 @@ class Child:
         self.failed = 0
         self.due = 0.0
         self.told: socket.socket | None = None
+        self.silent = 0.0  # seconds since it said something
+        self._worked = 0.0  # seconds of a processor that it had taken then
+
+    def lives(self) -> None:
+        """It said something, or does."""
+        self.silent, self._worked = 0.0, work_of(self.pid)
+
+    def hangs(self, passed: float) -> bool:
+        """So many seconds later: whether it is to be ended.
+
+        What stands still and takes no processor does not come back by itself. What works may: a
+        start reads its journal for as long as that takes; a turn of who serves has an end.
+        """
+        self.silent += passed
+        if self.silent < HUNG_SECONDS:
+            return False
+        works = work_of(self.pid) - self._worked >= WORK_SECONDS
+        if works and not self.ready:
+            self.lives()
+        return self.silent >= (HUNG_SECONDS if self.ready and not works else BUSY_SECONDS)
+
+
+def work_of(pid: int) -> float:
+    """Seconds of a processor that it has taken; without /proc it may have worked all the time."""
+    try:
+        said = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return time.monotonic()
+    fields = said.rpartition(")")[2].split()  # its name may have blanks; proc(5)
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Parent:
@@ -269,6 +304,7 @@ class Parent:
         self._serving = self._stopping = False
         self._code = 0
         self._late = math.inf  # when one that has not stopped hangs
+        self._looked = time.monotonic()
         self._signals: list[int] = []
 
     def run(self) -> int:
@@ -285,7 +321,8 @@ class Parent:
                 self._start_due()
                 self._hear(waking)
                 self._reap()
-                self._kill_hung()
+                self._end_hung()
+                self._kill_late()
         return self._code
 
     def _listen_to_signals(self) -> socket.socket:
@@ -324,6 +361,7 @@ class Parent:
         theirs.close()
         ours.setblocking(False)
         child.pid, child.told, child.ready = pid, ours, False
+        child.lives()
 
     def _serve(self, number: int, told: socket.socket, parent: int) -> NoReturn:
         """In the process. It ends with its parent, however that ends."""
@@ -380,12 +418,13 @@ class Parent:
         assert child.told is not None
         with contextlib.suppress(BlockingIOError):
             while said := child.told.recv(65536):
+                child.lives()
                 fields = dict(line.partition("=")[::2] for line in said.decode().splitlines())
                 if "BANNER" in fields:
                     self._ready(child, json.loads(fields["BANNER"]))
                 elif "ERROR" in fields:
                     self._failed(child, json.loads(fields["ERROR"]))
-                elif not self._serving:
+                elif not self._serving and "WATCHDOG" not in fields:
                     systemd.notify(**fields)  # a start that reads a large journal
 
     def _ready(self, child: Child, banner: str) -> None:
@@ -443,7 +482,20 @@ class Parent:
         self._stopping = True
         self._pass(signal.SIGTERM)
 
-    def _kill_hung(self) -> None:
+    def _end_hung(self) -> None:
+        """What it has acknowledged is on the disk, and its clients wait for an answer."""
+        now = time.monotonic()
+        passed, self._looked = min(now - self._looked, STEP_SECONDS), now
+        if self._stopping:
+            return
+        for child in self._children:
+            if child.pid and child.hangs(passed):
+                text = "process %d (%d) has shown no sign of life for %d s: it hangs, and is killed"
+                log.error(text, child.number, child.pid, child.silent)
+                os.kill(child.pid, signal.SIGKILL)
+                child.lives()  # until it has ended: it is killed once
+
+    def _kill_late(self) -> None:
         """What it has acknowledged is on the disk."""
         if time.monotonic() < self._late:
             return

@@ -36,7 +36,7 @@ from hubbub.runtime.logs import SPAN, Repeats, log_to_stderr, tell
 from hubbub.runtime.loop import new_event_loop
 from hubbub.runtime.node import VERSION, Node
 from hubbub.runtime.siblings import Siblings
-from hubbub.runtime.systemd import notify
+from hubbub.runtime.systemd import beat, notify
 from hubbub.runtime.trace import Trace
 from hubbub.web.app import Application
 from hubbub.web.mounted import Mounted, load
@@ -93,6 +93,7 @@ async def _serve(
     settings: Settings, reload: Callable[[], Settings] | None, app: str | None, repeats: Repeats,
     part: Part | None,
 ) -> None:  # fmt: skip
+    beside = [asyncio.create_task(beat())]
     if reload is not None:
         hangup.remember()
     hub = Hub(settings, cluster=part.engine if part is not None else None)
@@ -116,7 +117,7 @@ async def _serve(
     trace = Trace(node.broker, settings.log.clients)
     trace.switch(settings.log.level == "debug")
     loop.add_signal_handler(signal.SIGUSR1, _switch, trace, node)
-    beside = [asyncio.create_task(_tell(repeats)), asyncio.create_task(_tidy(node.broker.metrics))]
+    beside += [asyncio.create_task(one) for one in (_tell(repeats), _tidy(node.broker.metrics))]
     if reload is not None:
         hang_up = _Once(loop, partial(_reload, node, reload, trace))
         loop.add_signal_handler(signal.SIGHUP, hang_up)

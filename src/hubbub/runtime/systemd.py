@@ -2,19 +2,20 @@
 
 systemd names a socket in NOTIFY_SOCKET where the unit says `Type=notify`; each message is one
 datagram of NAME=VALUE (sd_notify(3)). Without the variable nothing happens. Called by the server;
-an error here is never the hub's. One of several processes
-tells their parent, its `manager`, which tells that one.
+an error here is never the hub's. One of several processes tells their parent, its `manager`, which
+tells that one; and the parent hears that its loop turns.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
 from typing import Final
 
 PATIENCE: Final = 60.0  # seconds that a start asks for, each time it says how far it has read
-
+BEAT_SECONDS: Final = 1.0  # from one sign of life to the next: many in the time of one that hangs
 
 manager: socket.socket | None = None  # of a process that has a parent
 
@@ -38,3 +39,13 @@ def notify(**said: str) -> None:
 def still_starting(status: str) -> None:
     """A start that reads a large journal is no start that hangs."""
     notify(STATUS=status, EXTEND_TIMEOUT_USEC=str(int(PATIENCE * 1e6)))
+
+
+async def beat() -> None:
+    """Tell the parent that the loop turns, for as long as it does. Never waits: a parent that is
+    stopped itself hears nothing, and its processes go on.
+    """
+    while manager is not None:
+        with contextlib.suppress(OSError):
+            manager.send(b"WATCHDOG=1", socket.MSG_DONTWAIT)
+        await asyncio.sleep(BEAT_SECONDS)
