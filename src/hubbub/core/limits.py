@@ -63,6 +63,7 @@ NAME_LEVELS: Final = 200  # mosquitto's; a filter of 30,000 slashes must not mak
 PACKET_BYTES: Final = 1 * MIB  # of what is no message: 10,000 filters of a hundred characters
 PROPERTIES_BYTES: Final = 64 * KIB  # of a packet: what one string of it may be; a CONNECT has less
 USER_PROPERTIES: Final = 500  # of a packet: each takes 10 us, and with 64 KiB there could be 13,000
+PLAIN_PROPERTIES: Final = 1000  # that were read and need not be again, of 128 bytes each
 CONNECT_PROPERTIES: Final = 4 * KIB  # of a CONNECT, beside those of its will
 LONG_BYTES: Final = 1_000  # a packet of which more is missing takes a while: its parts are heard
 

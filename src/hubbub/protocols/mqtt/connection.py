@@ -9,9 +9,11 @@ acknowledged by `hold`: when its row is durable.
 
 PUBLISH packets that follow each other with the same first bytes (type, length, topic) and, in
 5.0, without properties form one run, found with one `startswith` a message, and travel as one
-slice of what was received. 5.0 differs from 3.1.1 by the dialect of the session, and here by
-`_v5` where packets have more to say. What a client of 5.0 does wrong is told to it in a
-DISCONNECT with the reason code of the PacketError; before 5.0 the connection is just closed.
+slice of what was received. Properties that say the same as those of a message before, and nothing
+that is for the hub, are not read again (`Incoming.plain`). 5.0 differs from 3.1.1 by the dialect
+of the session, and here by `_v5` where packets have more to say. What a client of 5.0 does wrong
+is told to it in a DISCONNECT with the reason code of the PacketError; before 5.0 the connection is
+just closed.
 """
 
 from __future__ import annotations
@@ -331,7 +333,12 @@ class MqttConnection(Arriving):
         v5 = self._v5
         if start + v5 > end:
             raise PacketError("a PUBLISH that ends inside its topic")
-        if v5 and (buf[start] or mark == body + 2 or session.requests):
+        said = buf[start] if v5 else 0
+        rest = end - start - v5 - said
+        if v5 and (
+            (said and (qos == 2 or rest < 0 or buf[start : end - rest] not in self._incoming.plain))
+            or mark == body + 2 or session.requests
+        ):  # fmt: skip
             self._publish(buf[pos], buf[body:end])
             return end
         topic = buf[body + 2 : mark]
@@ -345,7 +352,7 @@ class MqttConnection(Arriving):
         step = end - pos
         stop = end
         n = len(buf) if qos < 2 else min(len(buf), pos + twofold.LONGEST * step)
-        if end + step <= n:
+        if end + step <= n and not said:
             same = buf[pos:mark]
             while stop + step <= n and buf.startswith(same, stop):
                 stop += step
@@ -361,18 +368,18 @@ class MqttConnection(Arriving):
         if qos and route.bounded and self.broker.is_full(session, route, count, False):
             self._publish(buf[pos], buf[body:end], route)
             return end
-        if self._bounded and 0 < self.protocol.payload_bytes < end - start - v5:
+        if self._bounded and 0 < self.protocol.payload_bytes < rest:
             self._publish(buf[pos], buf[body:end], route)
             return end
         as_qos = self.protocol.counts_as[qos]
         run = Run(session, route, as_qos, count, self._encodings[qos], buf[pos:stop])
+        run.size = rest
         if not qos:
             self.broker.publish(run)
             return stop
         if qos > self.protocol.maximum_qos:
             check_offered(self.protocol, "a PUBLISH", qos, False)
         run.offset = mark - pos
-        run.size = end - start - v5
         acknowledgements = acknowledgements_of(run.image, run.offset, step, count, qos)
         if v5:
             self._incoming.check_window(count)
@@ -413,6 +420,8 @@ class MqttConnection(Arriving):
             session.put_aside()
         if code < spec.UNSPECIFIED:
             as_it_came = properties is None or properties.count() == said
+            if properties is not None and as_it_came:
+                self._incoming.learn(body, packet, properties)
             self._take(session, packet, route, body if as_it_came else codec.publish_body(packet))
         else:
             self.broker.metrics.drop(spec.REASONS[code].name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from hubbub.core.limits import PLAIN_PROPERTIES
 from hubbub.core.route import Route
 from hubbub.core.topics import is_name
 from hubbub.protocols.mqtt import specification as spec
@@ -19,14 +20,16 @@ from hubbub.wire.text import is_plain
 
 class Incoming:
     """Of one connection. `unreleased`: its QoS 2 publishes that wait for a PUBREL. `kept`: bytes of
-    its will, and of the topics that it has aliases for.
+    its will, and of the topics that it has aliases for. `plain`: properties of messages, with
+    their length before them, that were read once and are for receivers alone; of all connections.
     """
 
-    __slots__ = ("_aliases", "_due", "_log", "_mqtt", "_owed", "kept", "unreleased")
+    __slots__ = ("_aliases", "_due", "_log", "_mqtt", "_owed", "kept", "plain", "unreleased")
 
     def __init__(self, mqtt: Sessions) -> None:
         self.unreleased = self.kept = 0
         self._mqtt = mqtt
+        self.plain = mqtt.plain_properties
         self._log = mqtt.broker.log
         self._aliases: dict[int, bytes] = {}
         self._due: deque[tuple[int, int, int]] = deque()
@@ -64,6 +67,18 @@ class Incoming:
         if not packet.topic:
             raise PacketError("a PUBLISH without a topic", spec.PROTOCOL)
         return packet
+
+    def learn(self, body: bytes, packet: Publish, properties: Properties) -> None:
+        """Remember what it says, if the next message that says the same need not be looked at."""
+        start = 2 + len(packet.topic) + (2 if packet.qos else 0)
+        said = body[start]
+        if not 0 < said < 128 or spec.PAYLOAD_FORMAT in properties.numbers:
+            return
+        if spec.RESPONSE_TOPIC in properties.texts or spec.CORRELATION in properties.texts:
+            return
+        if len(self.plain) >= PLAIN_PROPERTIES:
+            self.plain.clear()
+        self.plain.add(body[start : start + 1 + said])
 
     def verdict(self, packet: Publish, properties: Properties, route: Route) -> int:
         """The reason code of the answer; from 0x80 on the message is not taken."""

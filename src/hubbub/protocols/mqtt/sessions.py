@@ -41,6 +41,7 @@ class Sessions(Protocol):
         self._dialects: dict[tuple[bool, str], Dialect] = {(False, ""): PLAIN}
         self.sessions: dict[str, MqttSession] = {}
         self.exchanging: set[Serial] = set()
+        self.plain_properties: set[bytes] = set()
         self._due: list[tuple[int, str]] = []
         self._take(Settings())
 
