@@ -22,9 +22,11 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import httpx
 import pytest
 
 from hubbub import connect
+from hubbub.auth.passwords import add_user
 from hubbub.config.settings import Bridge, Journal, Limits, Listener, Settings
 from hubbub.journal import segments
 from hubbub.processes import Child, share_of
@@ -452,6 +454,111 @@ async def test_what_a_process_says_it_says_for_all_or_says_of_which(start_hub: S
         alone = await asyncio.to_thread(status_of_first, hub)
         assert [one["up"] for one in alone["processes"]] == [True, False]
         os.kill(processes(hub)[2], signal.SIGCONT)
+
+
+# A login is one at all of them
+
+
+class Browser:
+    """Comes with a connection of its own each time, to whatever process the kernel gives it."""
+
+    def __init__(self, hub: RunningHub) -> None:
+        self.url = hub.url("http")
+        self.cookies = httpx.Cookies()
+        self.word = ""
+
+    async def __call__(self, method: str, path: str, **said: Any) -> httpx.Response:
+        headers = {"sec-fetch-site": "same-origin", "hubbub-csrf": self.word}
+        async with httpx.AsyncClient(
+            base_url=self.url, cookies=self.cookies, headers=headers, trust_env=False,
+            timeout=PATIENCE,
+        ) as client:  # fmt: skip
+            answer = await client.request(method, path, **said)
+            self.cookies = client.cookies
+            return answer
+
+    async def log_in(self, **given: str) -> None:
+        answer = await self("POST", "/admin/login", json=given)
+        assert answer.status_code == 200, answer.text
+        self.word = answer.json()["csrf"]
+
+    async def statuses(self, method: str, path: str, **said: Any) -> set[int]:
+        return {(await self(method, path, **said)).status_code for _ in range(MANY)}
+
+
+LINE = {"content": b'{"topic": "a/b", "payload": "x"}'}
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> tuple[str, ...]:
+    """Settings of a hub with two users, of whom one may little."""
+    add_user(tmp_path / "users", "ann", b"secret")
+    add_user(tmp_path / "users", "eve", b"nosy")
+    rules = "user ann\ntopic readwrite #\ntopic read $SYS/#\nuser eve\ntopic read a/b\n"
+    (tmp_path / "rules").write_text(rules)
+    return ("--set", f"password_file={tmp_path}/users", "--set", f"acl_file={tmp_path}/rules")
+
+
+@pytest.mark.interop
+async def test_a_login_holds_at_every_process_and_so_does_a_logout(
+    start_hub: StartHub, users: tuple[str, ...], tmp_path: Path
+) -> None:
+    hub = start_hub(*TWO, *users)
+    ann, eve, forged = Browser(hub), Browser(hub), Browser(hub)
+    await ann.log_in(user="ann", password="secret")
+    await eve.log_in(user="eve", password="nosy")
+    for name, value in ann.cookies.items():
+        number, _, rest = value.partition(".")
+        forged.cookies.set(name, f"{3 - int(number)}.{rest}")
+    assert await ann.statuses("GET", "/api/v1/status") == {200}
+    assert await ann.statuses("GET", "/admin/session") == {200}
+    assert (await ann("GET", "/admin/session")).json()["csrf"] == ann.word
+    assert await ann.statuses("POST", "/api/v1/publish", **LINE) == {200}
+    assert await eve.statuses("GET", "/api/v1/status") == {403}
+    assert await eve.statuses("POST", "/api/v1/publish", **LINE) == {403}
+    assert await forged.statuses("GET", "/api/v1/status") == {401}
+    word, ann.word = ann.word, "wrong"
+    assert await ann.statuses("POST", "/api/v1/publish", **LINE) == {403}
+    assert await ann.statuses("POST", "/admin/logout") == {403}
+    ann.word, kept = word, ann.cookies
+    assert (await ann("POST", "/admin/logout")).status_code == 200 and not ann.cookies
+    ann.cookies = kept
+    assert await ann.statuses("GET", "/api/v1/status") == {401}
+    await ann.log_in(user="ann", password="secret")
+    add_user(tmp_path / "users", "ann", b"other")
+    hub.process.send_signal(signal.SIGHUP)
+    await until(lambda: log_of(hub).count("the configuration was read again") == 2)
+    assert await ann.statuses("GET", "/api/v1/status") == {401}
+
+
+@pytest.mark.interop
+async def test_the_token_of_the_api_logs_in_at_every_process(start_hub: StartHub) -> None:
+    hub = start_hub(*TWO, "--set", "api.token=sesame")
+    browser = Browser(hub)
+    assert await browser.statuses("GET", "/api/v1/status") == {401}
+    await browser.log_in(token="sesame")
+    assert await browser.statuses("GET", "/api/v1/status") == {200}
+    assert await browser.statuses("POST", "/api/v1/publish", **LINE) == {200}
+    browser.cookies = httpx.Cookies({name: "x" for name in browser.cookies})
+    assert await browser.statuses("GET", "/api/v1/status") == {401}
+
+
+@pytest.mark.interop
+async def test_a_login_of_a_process_that_is_gone_is_gone(
+    start_hub: StartHub, users: tuple[str, ...]
+) -> None:
+    hub = start_hub(*TWO, *users)
+    ann = Browser(hub)
+    await ann.log_in(user="ann", password="secret")
+    [cookie] = ann.cookies.values()
+    home = int(cookie[0])
+    os.kill(victim := processes(hub)[home], signal.SIGKILL)
+    await until(partial(is_back, hub, home, victim))
+    await until(lambda: log_of(hub).count("it is started again"))
+    await asyncio.sleep(1)
+    assert await ann.statuses("GET", "/api/v1/status") == {401}
+    await ann.log_in(user="ann", password="secret")
+    assert await ann.statuses("GET", "/api/v1/status") == {200}
 
 
 def fetch(hub: RunningHub, what: str, patience: float = PATIENCE) -> bytes:

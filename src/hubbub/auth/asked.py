@@ -101,6 +101,10 @@ class AskingGate(Gate):
     def permissions(self, user: str, client: str) -> Rights:
         return self._inner.permissions(user, client)
 
+    def vouched(self, shown: Credentials, lines: tuple[str, ...] | None) -> Rights | None:
+        rights = self._inner.vouched(shown, lines)
+        return self._narrowed(rights, shown) if rights is not None else None
+
     def still_in(self, credentials: Credentials) -> bool:
         return self._inner.still_in(credentials)
 

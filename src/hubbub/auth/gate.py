@@ -262,6 +262,17 @@ class Guard(Gate):
             return None
         return self._acl.rights(user, client, lines)
 
+    def vouched(self, shown: Credentials, lines: tuple[str, ...] | None) -> Rights | None:
+        rights = super().vouched(shown, lines)
+        if rights is not None:
+            shown.basis = self._basis(shown, not shown.expires and lines is None)
+            if self._tokens is not None and (shown.expires or lines is not None):
+                from hubbub.auth.tokens import Token
+
+                token = Token(shown.user, shown.expires, lines, None)
+                shown.basis = self._basis(shown, False, token)
+        return rights
+
     def exchange(self, method: str, credentials: Credentials) -> Exchange | None:
         if method != METHOD or self._passwords is None:
             return None

@@ -80,13 +80,14 @@ class Key(NamedTuple):
 class Token(NamedTuple):
     """What a token says: until when (seconds since 1970), and the lines of what its user may.
 
-    `lines` is None where the listener does not go by them; `key` made it.
+    `lines` is None where the listener does not go by them; `key` made it, None if another process
+    has seen that.
     """
 
     user: str
     expires: float
     lines: tuple[str, ...] | None
-    key: Key
+    key: Key | None
 
 
 class Tokens:
@@ -128,7 +129,7 @@ class Tokens:
 
     def still(self, token: Token) -> bool:
         """Whether the key that made it is still one of ours, and its time has not come."""
-        return token.key in self.keys and not self._over(token)
+        return (token.key is None or token.key in self.keys) and not self._over(token)
 
     # Who made it
 

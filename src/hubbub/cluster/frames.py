@@ -304,10 +304,14 @@ class Permits(Struct, array_like=True, tag=40):
 
 
 class Question(Struct, array_like=True, tag=41):
-    """One of the processes of a hub asks another one what it is doing."""
+    """One of the processes of a hub asks another one what it is doing, or to do something.
+
+    `given`: what that is about, as who asks and who answers understand it.
+    """
 
     number: int
     what: str
+    given: bytes = b""
 
 
 class Answer(Struct, array_like=True, tag=42):

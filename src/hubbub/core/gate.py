@@ -133,6 +133,15 @@ class Gate:
         """Those that a token says, which another node has seen; None if it counts nothing here."""
         return None
 
+    def vouched(self, shown: Credentials, lines: tuple[str, ...] | None) -> Rights | None:
+        """What somebody may whom this gate let in at another process of the hub; None if it could
+        not come in here. `shown` says who it is and until when, and no secret; `lines` what its
+        token lets it do. Afterwards it is known here as if it had come in.
+        """
+        if lines is None:
+            return self.rights_of(shown.user, shown.client)
+        return self.rights_by(shown.user, shown.client, lines)
+
     def still_in(self, credentials: Credentials) -> bool:
         """Whether a client that was let in with these may stay, after the rules changed."""
         return True

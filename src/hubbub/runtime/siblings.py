@@ -4,7 +4,7 @@
                                <── Answer ──                      who is silent is said to be
 
 `server` makes one for each process of a hub; a node of another cluster is asked nothing. The web
-application calls `all_say`.
+application says what can be asked, and asks: all of them, or the one that has something.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Final
 
 from hubbub.cluster.frames import Answer, Question
 from hubbub.cluster.membership import Membership
+
+Says = Callable[[bytes], Awaitable[bytes]]  # takes what the question is about
 
 ANSWER_SECONDS: Final = 2.0  # for an answer; a process that hangs is told as silent
 
@@ -29,7 +31,7 @@ class Siblings:
 
     def __init__(
         self, membership: Membership, number: int, names: tuple[str, ...],
-        says: Mapping[str, Callable[[], Awaitable[bytes]]],
+        says: Mapping[str, Says],
     ) -> None:  # fmt: skip
         self.number = number
         self.names = names
@@ -44,22 +46,31 @@ class Siblings:
     def place(self) -> str:
         return f"{self.number} of {len(self.names)}"
 
-    async def all_say(self, what: str) -> dict[int, bytes]:
+    async def all_say(self, what: str, given: bytes = b"") -> dict[int, bytes]:
         """By number, of those that answer."""
+        numbers = range(1, len(self.names) + 1)
+        return await self.say(dict.fromkeys(numbers, given), what)
+
+    async def say(self, asked: Mapping[int, bytes], what: str) -> dict[int, bytes]:
+        """The same of some of them, each about something else."""
         self._asked += 1
-        asked = self._asked
+        number, futures = self._asked, {}
         loop = asyncio.get_running_loop()
-        futures = {}
-        for number, name in enumerate(self.names, 1):
-            if self._membership.tell(name, Question(asked, what)):
-                futures[number] = self._waiting[name, asked] = loop.create_future()
-        own = await self._says[what]()
-        if futures:
-            await asyncio.wait(futures.values(), timeout=ANSWER_SECONDS)
-        for number in futures:
-            self._waiting.pop((self.names[number - 1], asked), None)
-        said = {number: one.result() for number, one in futures.items() if one.done()}
-        return dict(sorted({**said, self.number: own}.items()))
+        for one, given in asked.items():
+            name = self.names[one - 1]
+            if one != self.number and self._membership.tell(name, Question(number, what, given)):
+                futures[one] = self._waiting[name, number] = loop.create_future()
+        said = {}
+        try:
+            if self.number in asked:
+                said[self.number] = await self._says[what](asked[self.number])
+            if futures:
+                await asyncio.wait(futures.values(), timeout=ANSWER_SECONDS)
+        finally:  # who asked may have gone
+            for one in futures:
+                self._waiting.pop((self.names[one - 1], number), None)
+        said |= {one: future.result() for one, future in futures.items() if future.done()}
+        return dict(sorted(said.items()))
 
     def _answer(self, name: str, question: Question) -> None:
         """Another process asks."""
@@ -69,7 +80,7 @@ class Siblings:
             task.add_done_callback(self._answering.discard)
 
     async def _say(self, name: str, question: Question) -> None:
-        data = await self._says[question.what]()
+        data = await self._says[question.what](question.given)
         self._membership.tell(name, Answer(question.number, data))
 
     def _heard(self, name: str, answer: Answer) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import typing
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from email.utils import formatdate
 from importlib.metadata import version
 from pathlib import Path
@@ -44,7 +44,7 @@ from hubbub.core.limits import (
 from hubbub.core.rights import MANAGE
 from hubbub.runtime.archive import JournalArchive
 from hubbub.runtime.figures import Figures
-from hubbub.runtime.siblings import Siblings
+from hubbub.runtime.siblings import Says, Siblings
 from hubbub.schema import name_shown
 from hubbub.web import dashboard, ending, listing, openapi, prometheus, script
 from hubbub.web.guarded import (
@@ -67,7 +67,7 @@ from hubbub.web.guarded import (
 )
 from hubbub.web.history import history
 from hubbub.web.journal import JournalApi
-from hubbub.web.login import Sessions, Visits
+from hubbub.web.login import LEAVE, VISIT, Sessions, Visits
 from hubbub.web.looking import Looking
 from hubbub.web.mounted import Mounted
 from hubbub.web.numbers import number_in
@@ -123,7 +123,7 @@ class Application:
         self._journal: JournalApi | None = None
         self._publish: PublishApi
         self._token = b""
-        self._visits = Visits(hub.clock)
+        self._visits = Visits(hub.clock, lambda: hub.siblings)
         self._looking = Looking(hub, self._safe)
         self._ending = ending.Ending(hub, self._safe)
         self.asgi = Starlette(
@@ -237,13 +237,13 @@ class Application:
         loop = asyncio.get_running_loop()
         self._date = loop.call_later(_DATE_SECONDS, self._refresh_date)
 
-    def said(self) -> dict[str, Callable[[], Awaitable[bytes]]]:
-        """What one of several processes says to another one that is asked for all."""
+    def said(self) -> dict[str, Says]:
+        """What one of several processes says to another one."""
 
-        async def metrics() -> bytes:
+        async def metrics(given: bytes) -> bytes:
             return prometheus.page(await self._hub.metrics())
 
-        async def figures() -> bytes:
+        async def figures(given: bytes) -> bytes:
             found = await self._hub.status(0)
             journal = found["journal"]
             return json.dumps({
@@ -251,7 +251,13 @@ class Application:
                 "journal": journal["directory"], "trouble": journal["trouble"],
             }).encode()  # fmt: skip
 
-        return {METRICS: metrics, FIGURES: figures}
+        async def visit(given: bytes) -> bytes:
+            return self._visits.lend(given, self._token)
+
+        async def leave(given: bytes) -> bytes:
+            return self._visits.left(given)
+
+        return {METRICS: metrics, FIGURES: figures, VISIT: visit, LEAVE: leave}
 
     # The API
 
@@ -358,7 +364,7 @@ class Application:
         if siblings is not None:
             said = prometheus.together(await siblings.all_say(METRICS))
         else:
-            said = await self.said()[METRICS]()
+            said = await self.said()[METRICS](b"")
         return Response(said, media_type=prometheus.CONTENT_TYPE)
 
     async def _alive(self, request: WebRequest) -> Response:

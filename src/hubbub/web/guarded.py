@@ -151,12 +151,13 @@ class Guarded:
         if elsewhere is not None:
             return refused(*elsewhere)
         token = self._token()
+        door = Door(self._opening, token, self._everything, self._ask, self._turn)
         if path in OPEN or path.startswith(PAGE):
             await self._turn()
-            scope[DOOR] = Door(self._opening, token, self._everything, self._ask)
+            scope[DOOR] = door
             return None
         if not shown:
-            visit = self._visits.find(cookie_in(headers, self._opening), self._opening, token)
+            visit = await self._visits.found(cookie_in(headers, self._opening), door)
             if visit is not None:
                 return self._visited(scope, visit, headers)
         if path.startswith(API) and token:

@@ -7,6 +7,9 @@
 The gate of the listener is asked as for every client: wrong ones are counted, refused and slowed
 down as there. A cookie is sent by the browser whatever page asks, so what changes something must
 say the word too. Sessions lie in memory only, by the hash of their cookie: a restart ends all.
+
+Of several processes each has the sessions that began there, and their cookies say so. Another one
+asks it with every request of such a browser: so it is over everywhere when it is over.
 """
 
 from __future__ import annotations
@@ -33,12 +36,15 @@ from hubbub.core.limits import (
     SHARE,
 )
 from hubbub.core.rights import TOO_BUSY, words_of
+from hubbub.runtime.siblings import Siblings
 from hubbub.wire.source import source_of
 
 WORD: Final = "hubbub-csrf"  # the header that says it; the page sends it with all that it asks
 WRONG_WORD: Final = "this request does not say the word of the session: load the page again"
 NEEDS_TOKEN: Final = "the API of this hub wants its token: the setting api.token"
 SCHEME: Final = 'Hubbub realm="hubbub"'  # no browser knows it, so none asks by itself
+VISIT, LEAVE = "visit", "leave"  # what processes of one hub ask one another
+NOT_OVER: Final = "the process of the hub that has this login does not answer: log out again soon"
 _SAFE: Final = ("GET", "HEAD")
 
 
@@ -51,6 +57,32 @@ class Login(msgspec.Struct, forbid_unknown_fields=True):
 
 
 LOGIN: Final = msgspec.json.Decoder(Login)
+
+
+class Shown(msgspec.Struct, array_like=True):
+    """A cookie came to another process: its hash, and the listener there."""
+
+    key: bytes
+    place: str
+
+
+class Known(msgspec.Struct, array_like=True):
+    """Whose it is, as the process says that let it in. `token`: it showed that of the API; `lines`,
+    `expires`: what a token of its own lets it do, and until when.
+    """
+
+    user: str
+    owner: str
+    proved: bool
+    word: str
+    token: bool
+    lines: list[str] | None
+    expires: float
+
+
+_encoded: Final = msgspec.msgpack.Encoder().encode
+_SHOWN: Final = msgspec.msgpack.Decoder(Shown)
+_KNOWN: Final = msgspec.msgpack.Decoder(Known)
 
 
 class Visit:
@@ -73,6 +105,16 @@ class Visit:
         shown = admission.credentials
         proved = admission.user != "" and shown is not None and shown.proved
         self.named = token != b"" or proved
+
+    def told(self) -> bytes:
+        """To another process."""
+        known, shown = self.admission, self.admission.credentials
+        lines = self.gate.lines_of(shown) if shown is not None else None
+        return _encoded(Known(
+            known.user, known.owner, shown is not None and shown.proved, self.word,
+            self.token != b"", None if lines is None else list(lines),
+            shown.expires if shown is not None else 0.0,
+        ))  # fmt: skip
 
     def admitted(self, opening: Opening) -> Admission:
         """The same for a request on this connection."""
@@ -112,11 +154,14 @@ class Tokens:
 
 
 class Visits:
-    """All of them, who was here last at the end."""
+    """All that began in this process, who was here last at the end."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(
+        self, clock: Clock, siblings: Callable[[], Siblings | None] = lambda: None
+    ) -> None:  # fmt: skip
         self.tokens = Tokens(clock)
         self._clock = clock
+        self._siblings = siblings
         self._known: OrderedDict[bytes, Visit] = OrderedDict()
 
     def __len__(self) -> int:
@@ -132,16 +177,22 @@ class Visits:
             # Anybody may begin one without a name, at any number of addresses.
             nameless = (key for key, one in self._known.items() if not one.named)
             del self._known[next(nameless, next(iter(self._known)))]
-        cookie = secrets.token_urlsafe(32)
+        cookie, siblings = secrets.token_urlsafe(32), self._siblings()
+        if siblings is not None:
+            cookie = f"{siblings.number}.{cookie}"
         self._known[_hashed(cookie)] = visit
         return cookie, visit
 
     def find(self, cookie: str, opening: Opening, token: bytes) -> Visit | None:
         """Whose cookie that is, if it holds at this listener and with this token of the API."""
-        key, now = _hashed(cookie), self._clock.now()
+        key = _hashed(cookie)
         visit = self._known.get(key)
         if visit is None or visit.gate is not opening.gate:
             return None
+        return self._current(key, visit, token)
+
+    def _current(self, key: bytes, visit: Visit, token: bytes) -> Visit | None:
+        now = self._clock.now()
         late = now - visit.seen > PAGE_IDLE_SECONDS or now - visit.began > PAGE_SECONDS
         if late or visit.token != token or not visit.admission.holds():
             del self._known[key]
@@ -152,6 +203,70 @@ class Visits:
 
     def end(self, cookie: str) -> None:
         self._known.pop(_hashed(cookie), None)
+
+    # At whichever process it is
+
+    async def found(self, cookie: str, door: Door) -> Visit | None:
+        """As `find`, also if another process let it in."""
+        siblings, home = self._home(cookie)
+        if siblings is None:
+            return self.find(cookie, door.opening, door.token)
+        await door.turn()  # any cookie makes work, until somebody knows it
+        asks = _encoded(Shown(_hashed(cookie), door.opening.gate.place))
+        said = await siblings.say({home: asks}, VISIT)
+        return self._vouched(_KNOWN.decode(said[home]), door) if said.get(home) else None
+
+    def _vouched(self, known: Known, door: Door) -> Visit | None:
+        """As another process says it; what it may is asked here."""
+        opening, now = door.opening, self._clock.now()
+        if known.token != (door.token != b""):
+            return None
+        admission = door.everything
+        if not known.token:
+            shown = Credentials("", known.user, b"", opening.address, opening.certificate, opening)
+            shown.proved, shown.expires = known.proved, known.expires
+            lines = None if known.lines is None else tuple(known.lines)
+            rights = opening.gate.vouched(shown, lines)
+            if rights is None:
+                return None
+            admission = Admission(opening.protocol, "", known.user, rights, opening)
+            admission.credentials, admission.owner = shown, known.owner
+        visit = Visit(admission, opening, door.token, now)
+        visit.word = known.word
+        return visit
+
+    async def leave(self, cookie: str, door: Door) -> bool:
+        """As `end`; False if the process that has it does not answer."""
+        siblings, home = self._home(cookie)
+        if siblings is None:
+            self.end(cookie)
+            return True
+        asks = _encoded(Shown(_hashed(cookie), door.opening.gate.place))
+        return home in await siblings.say({home: asks}, LEAVE)
+
+    def _home(self, cookie: str) -> tuple[Siblings | None, int]:
+        """Whom to ask about it, if another process let it in."""
+        siblings, number = self._siblings(), cookie.partition(".")[0]
+        if siblings is None or not (number.isascii() and number.isdecimal() and len(number) < 4):
+            return None, 0
+        home = int(number)
+        if home == siblings.number or not 1 <= home <= len(siblings.names):
+            return None, 0
+        return siblings, home
+
+    def lend(self, given: bytes, token: bytes) -> bytes:
+        """What another process is told about a cookie, b"" if nobody has it."""
+        shown = _SHOWN.decode(given)
+        visit = self._known.get(shown.key)
+        if visit is None or visit.gate.place != shown.place:
+            return b""
+        visit = self._current(shown.key, visit, token)
+        return visit.told() if visit is not None else b""
+
+    def left(self, given: bytes) -> bytes:
+        """Somebody logged out at another process, which has asked for the word."""
+        self._known.pop(_SHOWN.decode(given).key, None)
+        return b"left"
 
 
 def _hashed(cookie: str) -> bytes:
@@ -165,12 +280,15 @@ def cookie_name(host: str, secure: bool) -> str:
 
 
 class Door(NamedTuple):
-    """How one request came: its connection, the token that the API wants, and how to ask."""
+    """How one request came: its connection, the token that the API wants, and how to ask. `turn`
+    waits until there is time for who is not let in.
+    """
 
     opening: Opening
     token: bytes
     everything: Admission
     ask: Callable[[str, bytes], Awaitable[tuple[Admission | None, str]]]
+    turn: Callable[[], Awaitable[None]]
 
 
 DOOR: Final = "hubbub.door"  # where a scope keeps it
@@ -208,7 +326,7 @@ class Sessions:
         """Who has this cookie; else what a login wants: "token", "password" or "nothing"."""
         door: Door = request.scope[DOOR]
         cookie = cookie_in(request.headers, door.opening)
-        visit = self._visits.find(cookie, door.opening, door.token)
+        visit = await self._visits.found(cookie, door)
         if visit is None:
             return JSONResponse({"wants": _wants(door)}, 401, _headers(door))
         return self._said(visit)
@@ -224,7 +342,7 @@ class Sessions:
         admission, reason = await self._admitted(door, given)
         if admission is None:
             return self._refused(401, reason)
-        self._visits.end(cookie_in(request.headers, door.opening))
+        await self._visits.leave(cookie_in(request.headers, door.opening), door)
         cookie, visit = self._visits.begin(admission, door.opening, door.token)
         if given.user or given.token:
             self._came_in(admission)
@@ -235,10 +353,11 @@ class Sessions:
     async def logout(self, request: Request) -> Response:
         door: Door = request.scope[DOOR]
         cookie = cookie_in(request.headers, door.opening)
-        visit = self._visits.find(cookie, door.opening, door.token)
+        visit = await self._visits.found(cookie, door)
         if visit is not None and not says_word(visit, request.headers.get(WORD, "")):
             return self._refused(403, WRONG_WORD)
-        self._visits.end(cookie)
+        if not await self._visits.leave(cookie, door):
+            return self._refused(503, NOT_OVER)
         answer = JSONResponse({})
         _set(answer, request, "", 0)
         return answer
