@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from hubbub.cluster.copies import FENCE, Found, Piece
+from hubbub.cluster.stops import Numbered, Stop, is_ours
 from hubbub.runtime.heirs import Heirs
 from tests.cluster.world import World
 
@@ -25,9 +26,14 @@ class Servers:
     async def last(self, stream: str) -> Found:
         return Found(1000, Piece(1, 1, FENCE, 0, False, b"a"))
 
-    async def read(self, node: str, before: int) -> list[Piece]:
-        self.read_at.append(before)
-        return []
+    async def message(self, node: str, at: int) -> Piece | None:
+        return (await self.last(node)).last if node == "b" else None
+
+    async def read(self, node: str, upto: int) -> list[Numbered]:
+        if node != "b":
+            return []
+        self.read_at.append(upto)
+        return [(upto, Piece(1, 1, FENCE, 0, False, b"a"))]
 
 
 async def test_a_node_takes_nobody_over_before_its_own_heir_is_known() -> None:
@@ -35,7 +41,7 @@ async def test_a_node_takes_nobody_over_before_its_own_heir_is_known() -> None:
     world, servers = World(names=("a",)), Servers()
     member = world.members["a"]
     copying: Any = SimpleNamespace(
-        stream=servers, copies=SimpleNamespace(ready=True), fenced_by="c", fenced_at=7
+        stream=servers, copies=SimpleNamespace(ready=True), fenced_at=7
     )
     heirs = Heirs(member, copying, [], lambda: None)
     heirs._is_dead("b")
@@ -43,7 +49,34 @@ async def test_a_node_takes_nobody_over_before_its_own_heir_is_known() -> None:
     member.deposed = True
     await heirs._look()
     assert servers.read_at == []
-    member.deposed = False
+    member.deposed, copying.fenced_at = False, 0
     await heirs._look()
     assert servers.read_at == [1000]
-    assert heirs._had("b") == 1000, "it had nothing, and hears that this is known"
+    assert member.inherited["b"] == 1000, "it had nothing, and hears that this is known"
+
+
+def test_one_node_answers_for_a_stop_whoever_is_back() -> None:
+    """Node b stopped a, died, was stopped by c at 2000 and adopted by it; and all are back."""
+    stop = Stop(1000, "b", 1500)
+    at_b, at_c = {"$fenced": 2000}, {"$heir/b": 2000}
+    assert is_ours("b", {}, "a", stop), "it lives, and put it"
+    assert not is_ours("b", at_b, "a", stop), "that was before it let go"
+    assert is_ours("c", at_c, "a", stop)
+    assert not is_ours("a", {}, "a", stop)
+    later = Stop(3000, "b", 2500)
+    assert is_ours("b", at_b, "a", later), "it lives again, and put this one then"
+    assert not is_ours("c", at_c, "a", later)
+
+
+def test_of_two_that_stopped_one_another_one_goes_on() -> None:
+    of_a, of_b = Stop(1000, "b", 400), Stop(500, "a", 900)
+    ours = [
+        (name, dead)
+        for name, dead, stop, own, fenced in (
+            ("a", "b", of_b, of_a, 1000),
+            ("b", "a", of_a, of_b, 500),
+        )
+        if is_ours(name, {"$fenced": fenced}, dead, stop, [own])
+    ]
+    assert ours == [("a", "b")]
+    assert is_ours("a", {"$fenced": 1000, "$heir/b": 500}, "a", of_a), "and then for itself"

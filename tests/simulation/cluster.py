@@ -18,7 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
 
-from hubbub.cluster.copies import Found
 from hubbub.cluster.directory import SUPERSEDED
 from hubbub.cluster.heritage import GONE
 from hubbub.cluster.relays import Far, Near
@@ -32,9 +31,8 @@ from tests.simulation.nodes import (
     ClusterHub,
     Lines,
     SkewedClock,
-    copied,
+    Streams,
     has,
-    taken_over,
 )
 from tests.simulation.world import LOST, Alarm
 
@@ -82,10 +80,7 @@ class Listener(Hopper, Subscriber):
 
 
 class ClusterWorld:
-    """`at`: which message stopped the stream of a hub that has an heir last, `heirs`: who is to
-    adopt which hub, with the copy of its log; `lost`: hubs that are dead, and since when; `ended`:
-    those that said nothing since their stream was stopped, so there is nothing to stop again.
-    """
+    """`lost`: hubs that are dead, and since when."""
 
     def __init__(self, seed: int, root: Path, steps: int = STEPS, verbose: bool = False) -> None:
         self.chance = chance = random.Random(seed)
@@ -111,10 +106,7 @@ class ClusterWorld:
         self.forgets = False  # what a cut line is given is lost, not held
         self.hubs: dict[str, ClusterHub] = {}
         self.lost: dict[str, float] = {}
-        self.at: dict[str, int] = {}
-        self.heirs: dict[str, tuple[str, Found]] = {}
-        self.copies: dict[str, object] = {}
-        self.ended: set[str] = set()
+        self.streams = Streams(root, chance)
         self._make_clients()
 
     def _make_clients(self) -> None:
@@ -185,12 +177,11 @@ class ClusterWorld:
         path = self.root / name
         path.mkdir(exist_ok=True)
         self.lost.pop(name, None)
-        self.ended.discard(name)
-        deposed = self.at.get(name, 0)
-        hub = ClusterHub(path, clock, self.segment_bytes, self.lines[name], deposed)
+        engine = self.lines[name]
+        hub = ClusterHub(path, clock, self.segment_bytes, engine, self.streams, self._is_dead)
         hub.begin()
         self.hubs[name] = hub
-        self.note(f"{name} starts{' deposed' if hub.deposed else ''}")
+        self.note(f"{name} starts{' deposed' if hub.fenced_at else ''}")
 
     def _prepare(self) -> None:
         """All hubs have met, and know all sessions; who listens has subscribed."""
@@ -374,35 +365,23 @@ class ClusterWorld:
 
     # Heirs
 
-    def _stop_stream(self) -> None:
-        """A hub that is dead for long enough gets an heir, which is yet to adopt."""
-        dead = [
-            name for name, since in self.lost.items()
-            if self.seconds - since > DEAD and name not in (*self.heirs, *self.ended)
-        ]  # fmt: skip
-        if dead and self.hubs:
-            name = self.chance.choice(dead)
-            able = [one for one, hub in self.hubs.items() if not hub.deposed]
-            able = [one for one in able if name not in self.hubs[one].here.nodes]
-            if able:
-                self.at[name] = self.at.get(name, 0) + 1000
-                heir = self.chance.choice(able)
-                self.ended.add(name)
-                self.heirs[name] = heir, Found(self.at[name], None)
-                self.copies[name] = copied(self.root / name)
-                self.note(f"{heir} is to be the heir of {name}")
+    def _is_dead(self, name: str) -> bool:
+        return self.seconds - self.lost.get(name, self.seconds) > DEAD
 
-    def _adopt(self) -> None:
-        for name, (heir, found) in list(self.heirs.items()):
-            hub = self.hubs.get(heir)
-            if hub is None or hub.deposed:
-                continue
-            if taken_over(hub, name) < found.at:
-                self.note(f"{heir} adopts {name}")
-                self.adoptions += 1
-                hub.adopt(name, found.at, self.copies[name])  # type: ignore[arg-type]
-            elif hub.idle():  # it is in its own journal
-                del self.heirs[name]
+    def _look(self) -> None:
+        """A hub looks who is dead: stops a stream, reads it if the servers let it, and adopts."""
+        if self.hubs:
+            self._looks(self.chance.choice(sorted(self.hubs)), fails=0.6)
+
+    def _looks(self, name: str, fails: float = 0.0) -> None:
+        self.streams.fails = fails
+        before = dict(self.streams.stopped)
+        count = self.hubs[name].look()
+        for dead in self.streams.stopped.items() - before.items():
+            self.note(f"{name} stops {dead}")
+        if count:
+            self.note(f"{name} adopts {self.hubs[name].seeker.adoptions}")
+        self.adoptions += count
 
     # The end
 
@@ -417,7 +396,8 @@ class ClusterWorld:
             for client in self.clients:
                 client.act()
             self._calm()
-            self._adopt()
+            for name in sorted(self.hubs):
+                self._looks(name)
             self._check()
             if self._owed() is None and all(client.done() for client in self.clients):
                 break
@@ -477,8 +457,7 @@ _CHANCES: dict[Callable[[ClusterWorld], None], tuple[float, bool]] = {
     ClusterWorld._jump: (0.2, False),
     ClusterWorld._roll: (0.3, True),
     ClusterWorld._kill: (0.5, False),
-    ClusterWorld._begin_again: (0.7, True),
-    ClusterWorld._stop_stream: (0.5, False),
-    ClusterWorld._adopt: (0.5, True),
+    ClusterWorld._begin_again: (0.5, True),
+    ClusterWorld._look: (2.0, False),
 }
 _EVENTS = list(_CHANCES)

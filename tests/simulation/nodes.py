@@ -14,15 +14,17 @@ import contextlib
 import queue
 import random
 from collections import deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 from hubbub.cluster import heritage
-from hubbub.cluster.copies import LOG, STATE, Piece
-from hubbub.cluster.keeping import HEIR
+from hubbub.cluster.copies import FENCE, LOG, STATE, Found, Piece
 from hubbub.cluster.membership import Membership
+from hubbub.cluster.stops import Numbered
 from hubbub.journal.copied import Copy, Files
 from hubbub.journal.segments import Directory
-from hubbub.runtime.heirs import copy_of
+from hubbub.runtime.heirs import Heirs, copy_of
 from tests.simulation.hub import SimulatedClock, SimulatedNode
 
 ALL = 1 << 62
@@ -68,15 +70,122 @@ class SkewedClock(SimulatedClock):
         self._base = self._machine() - self._steered
 
 
+class Streams:
+    """What the servers have: of each dead hub all that its own disk had, whenever it was stopped.
+
+    Each stop is a thousand messages behind the one before it; a hub that is back is at `BACK`
+    behind its last one. `fails`: whether reading does just now, as without a leader.
+    """
+
+    BACK = 500
+
+    def __init__(self, root: Path, chance: random.Random) -> None:
+        self.root = root
+        self.chance = chance
+        self.fails = 0.0
+        self.held: dict[str, list[Numbered]] = {}
+        self.stopped: dict[str, int] = {}
+        self.back: set[str] = set()
+        self.answered: set[tuple[str, int]] = set()
+
+    def stream_of(self, name: str) -> str:
+        return name
+
+    def base(self, name: str) -> int:
+        return self.stopped.get(name, 0) + self.BACK
+
+    def stop_behind(self, name: str) -> int:
+        """Which message a hub finds last when it starts, if that is a stop."""
+        return 0 if name in self.back else self.stopped.get(name, 0)
+
+    async def nodes(self) -> list[str]:
+        return sorted(path.name for path in self.root.iterdir())
+
+    async def last(self, name: str) -> Found:
+        if at := self.stop_behind(name):
+            return Found(at, await self.message(name, at))
+        return Found(self.base(name), Piece(1, 1, LOG, 0, False, b""))
+
+    async def message(self, name: str, at: int) -> Piece | None:
+        return dict(self.held[name]).get(at)
+
+    async def fence(self, name: str, after: int, life: int, base: int, author: str) -> int:
+        """As the servers do it: nothing came in between."""
+        if after != (await self.last(name)).at:
+            return 0
+        held = self.held.setdefault(name, [])
+        at = self.stopped[name] = self.stopped.get(name, 0) + 1000
+        if name in self.back or not held:
+            pieces = pieces_of(self.root / name, at)
+            held += enumerate(pieces, at - len(pieces))
+        self.back.discard(name)
+        held.append((at, Piece(life, 1, FENCE, base, False, author.encode())))
+        return at
+
+    async def read(self, name: str, upto: int) -> list[Numbered]:
+        if self.chance.random() < self.fails:
+            raise TimeoutError
+        return [one for one in self.held[name] if one[0] <= upto]
+
+
+class SimulatedHeirs(Heirs):
+    """As of a hub, driven by the world, which knows who is dead."""
+
+    def __init__(self, hub: ClusterHub, is_dead: Callable[[str], bool]) -> None:
+        super().__init__(hub.here, cast(Any, hub), hub.protocols, hub.schedule)
+        self.dead = is_dead
+        self.adoptions: list[tuple[str, int]] = []
+
+    def _is_dead(self, name: str) -> bool:
+        return self.dead(name) and name not in self.membership.nodes
+
+    async def _fold(self, pieces: Sequence[Numbered]) -> Copy | None:
+        return copy_of(pieces)
+
+    def _adopt(self, name: str, at: int, copy: Copy | None) -> None:
+        self.adoptions.append((name, at))
+        super()._adopt(name, at, copy)
+
+    def look(self) -> None:
+        """All of it at once: nothing here waits for a loop."""
+        look = self._look()
+        with contextlib.suppress(StopIteration):
+            look.send(None)
+            raise AssertionError("an heir waits")
+
+
+class Stream:
+    """The servers as one hub sees them; `base` is what its own copies know."""
+
+    def __init__(self, streams: Streams, name: str) -> None:
+        self.streams = streams
+        self.name = name
+        self.ready = True
+        self.nodes, self.stream_of = streams.nodes, streams.stream_of
+        self.last, self.message, self.read = streams.last, streams.message, streams.read
+
+    def base(self) -> int:
+        return self.streams.base(self.name)
+
+    async def fence(self, name: str, after: int, life: int, base: int) -> int:
+        return await self.streams.fence(name, after, life, base, self.name)
+
+
 class ClusterHub(SimulatedNode):
-    """One life of a hub. `deposed`: the message that stopped its stream, 0 while it has no heir."""
+    """One life of a hub. `fenced_at`: the message that stopped its stream, 0 while its heir is
+    known.
+    """
 
     def __init__(
-        self, path: Path, clock: SimulatedClock, segment_bytes: int, engine: Lines, deposed: int
-    ) -> None:
+        self, path: Path, clock: SimulatedClock, segment_bytes: int, engine: Lines,
+        streams: Streams, is_dead: Callable[[str], bool],
+    ) -> None:  # fmt: skip
         super().__init__(path, clock, segment_bytes)
         self.engine = engine
-        self.deposed = deposed
+        self.streams = streams
+        self.stream = self.copies = Stream(streams, path.name)
+        self.fenced_at = 0
+        self._is_dead = is_dead
 
     @property
     def here(self) -> Membership:
@@ -87,19 +196,30 @@ class ClusterHub(SimulatedNode):
         super().begin()
         here = self.here
         here.relays.hurry, here.relays.crowded = self.schedule, lambda: self.congested
-        here.confirmed = self._confirmed
-        if self.deposed:
+        here.confirmed = self.confirmed
+        stopped = self.streams.stop_behind(here.name)
+        self.fenced_at = stopped or heritage.awaited(here)
+        if self.fenced_at:
             here.deposed = True
             self.broker.no_quorum = "the heir of this node has not taken over yet"
-            heritage.let_go(self.broker, here, self.protocols, self.deposed)
+        if stopped:
+            heritage.let_go(self.broker, here, self.protocols, stopped)
+        self._upto = self.log.position
+        self._settle()
+        self.seeker = SimulatedHeirs(self, self._is_dead)
         here.begin()
         here.beat()
         self.schedule()
         self.loop.run()
 
-    def _confirmed(self, dead: str, at: int) -> None:
-        if dead == self.here.name and 0 < self.deposed <= at:
-            self.deposed, self.here.deposed, self.broker.no_quorum = 0, False, ""
+    def _settle(self) -> None:
+        """What it let go of is on the disk: it begins behind its stop."""
+        if not self.fenced_at or self.log.durable >= self._upto:
+            self.streams.back.add(self.here.name)
+
+    def confirmed(self, dead: str, at: int) -> None:
+        if dead == self.here.name and 0 < self.fenced_at <= at:
+            self.fenced_at, self.here.deposed, self.broker.no_quorum = 0, False, ""
 
     def hear(self, frame: bytes) -> None:
         self.here.hear(frame)
@@ -112,11 +232,15 @@ class ClusterHub(SimulatedNode):
         arrivals, self.loop.arrivals = self.loop.arrivals, []
         self.loop.soon += arrivals
         self.loop.run()
+        self._settle()
 
-    def adopt(self, dead: str, at: int, copy: Copy) -> None:
-        heritage.adopt(self.here, dead, at, copy.state, copy.messages, self.protocols)
+    def look(self) -> int:
+        """Look for dead ones; how many were taken over."""
+        self.seeker.adoptions.clear()
+        self.seeker.look()
         self.schedule()
         self.loop.run()
+        return len(self.seeker.adoptions)
 
     def kill(self, chance: random.Random) -> None:
         """The process is gone, maybe in the middle of a group: whole frames of it are written."""
@@ -131,26 +255,17 @@ class ClusterHub(SimulatedNode):
         self.log.abandon()
 
 
-def copied(path: Path) -> Copy:
+def pieces_of(path: Path, life: int) -> list[Piece]:
     """What a quorum has of a dead hub's log: all that its own disk has."""
     files = Files(Directory(path), ALL)
-    pieces = [
-        Piece(1, number, kind, upto, more, data)
-        for number, (kind, (upto, more, data)) in enumerate(
-            [(STATE, part) for part in files.snapshot.parts()]
-            + [(LOG, part) for part in files.log()]
-        )
+    parts = [(STATE, part) for part in files.snapshot.parts()]
+    parts += [(LOG, part) for part in files.log()]
+    return [
+        Piece(life, number, kind, upto, more, data)
+        for number, (kind, (upto, more, data)) in enumerate(parts)
     ]
-    found = copy_of(pieces)
-    assert found is not None
-    return found
 
 
 def has(path: Path, payload: bytes) -> bool:
     """Whether the files of a hub say it."""
     return any(payload in one.read_bytes() for one in path.rglob("*.rows"))
-
-
-def taken_over(hub: ClusterHub, dead: str) -> int:
-    """Up to which message of its stream a dead hub's log is in this one's."""
-    return hub.broker.state.taken.get(HEIR + dead, 0)

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.cluster import ClusterWorld
+from tests.simulation.cluster import DEAD, ClusterWorld
 from tests.simulation.test_simulation import MEMORY
 
-# Each of them failed once: a number used again, a torn group, an heir that was not known yet, a
-# stamp that a crash took and that others knew, an heir that was deposed.
-FOUND = (1, 11, 20, 30, 33, 37, 1031, 10379, 30709, 30828)
+# Each of them failed once: a stamp later than its message that a start forgot; an heir of itself
+# that was that of others, too; a dead one that had not let go on its disk; one number of a message
+# that was kept twice. The schedules of lower seeds that had failed before are others now.
+FOUND = (1, 11, 40055, 40123, 40163, 40164, 40333, 40510, 40602, 40712, 40855)
 
 
 def run(seed: int, verbose: bool = False) -> ClusterWorld:
@@ -37,3 +38,69 @@ def test_a_few_schedules_of_a_cluster() -> None:
 def test_ten_thousand_schedules_of_a_cluster(first: int) -> None:
     for seed in range(first, first + 100):
         run(seed)
+
+
+class Told(ClusterWorld):
+    """A schedule that a test tells, with no other accidents."""
+
+    def gone(self, name: str) -> None:
+        """Dead for so long that others see it."""
+        self._end(name)
+        for _ in range(int(2 * DEAD) + 2):
+            self._pass(0.5)
+            self._calm()
+
+    def rest(self, rounds: int = 30) -> None:
+        for _ in range(rounds):
+            for client in self.clients:
+                client.act()
+            for hub in self.hubs.values():
+                hub.write()
+            self._calm()
+
+
+@pytest.mark.parametrize("back", ["waits", "dead again", "started again", "its heir is back, too"])
+def test_what_was_before_a_stop_whose_heir_died_is_taken_over(back: str) -> None:
+    """Node b stopped the stream of a, and died before it had read it; a came back and let go."""
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        world = Told(1, Path(folder))
+        try:
+            for name in "abc":
+                world._start(name)
+            world._prepare()
+            world.lossy = 0.0
+            for _ in range(4):
+                world.rest(1)
+            for listener in world.listeners:
+                listener.cut()  # something waits for each
+            for _ in range(20):
+                for author in world.authors:
+                    author.act()
+                world._calm()
+            acknowledged = world._acknowledged("k/")
+            world.gone("a")
+            world._looks("b", fails=1.0)
+            assert world.streams.stopped == {"a": 1000}
+            world.gone("b")
+            world._start("a")
+            world.rest()
+            assert world.hubs["a"].here.deposed
+            if back == "started again":
+                world._end("a")
+                world._start("a")
+                world.rest()
+                assert world.hubs["a"].here.deposed
+            elif back == "dead again":
+                world.gone("a")
+            elif back == "its heir is back, too":
+                world._start("b")
+                world.rest()
+            for _ in range(3):
+                for name in sorted(world.hubs):
+                    world._looks(name)
+                world.rest(5)
+            world._finish()
+            assert acknowledged
+        finally:
+            for hub in world.hubs.values():
+                hub.log.abandon()

@@ -27,7 +27,9 @@ from hubbub.core.limits import (
 
 LOG: Final = "log"  # a group of rows; `upto` is its last one
 STATE: Final = "state"  # a checkpoint: the fold of all rows up to `upto`
-FENCE: Final = "fence"  # of an heir, whose name it has: nothing of that life comes after it
+# Of an heir, whose name it has: nothing of that life comes after it. `upto`: how far the heir's own
+# stream was then.
+FENCE: Final = "fence"
 KINDS: Final = (LOG, STATE, FENCE)
 TURN: Final = 4  # pieces of the log for each one of a checkpoint, where both wait
 
@@ -338,6 +340,10 @@ class Copies:
             self._ask()
 
     # What it says about itself
+
+    def base(self) -> int:
+        """The number in the stream of the last message that this life knows to be stored."""
+        return self._base
 
     def behind(self) -> float:
         """For how many seconds the oldest promise waits for copies."""

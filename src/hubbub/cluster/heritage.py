@@ -15,14 +15,25 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hubbub import schema
 from hubbub.cluster import frames, taking
-from hubbub.cluster.keeping import CUT, FROM, HEIR, MOVED, OWN, PROTOCOL, TOOK, moved_row
+from hubbub.cluster.keeping import (
+    AFTER,
+    CUT,
+    FROM,
+    HEIR,
+    MOVED,
+    OWN,
+    PROTOCOL,
+    TOOK,
+    cuts_of,
+    moved_row,
+)
 from hubbub.cluster.node import Node, Phantom
-from hubbub.cluster.retained import STAMP
+from hubbub.cluster.retained import STAMP, UNSAID, own_stamp
 from hubbub.core.broker import Broker
 from hubbub.core.message import Message, message_of, of_node, row_of, run_of
 from hubbub.core.queue import Queue
@@ -105,7 +116,11 @@ class _Adoption:
             elif not name.startswith("$"):
                 self._note(f"{TOOK}{self.dead}/{name}", number)
         self._note(HEIR + self.dead, at)
-        self.membership.inherited[self.dead] = at
+        before, self.membership.inherited = self.membership.inherited, known(broker.state)
+        new = [
+            dead for dead, at in self.membership.inherited.items()
+            if at > before.get(dead, 0) and dead not in (self.dead, self.membership.name)
+        ]  # fmt: skip
         for node in self.membership.nodes.values():
             tell(self.membership, node)  # before what it wants more from now on
         for state in sessions:
@@ -114,11 +129,15 @@ class _Adoption:
         for name in self.new_queues:
             found = broker.queues.adopt(broker.state.queues[name])
             self.ours.add((found.protocol, found.client))
-        self._own(at)
+        self._own()
         for seq, group in sorted(self.state.on_loan):
             if seq in self.seqs or self._copied(seq):
                 broker.groups.give_again(self._copied(seq), group)
-        self._move_what_is_kept_here()
+        had = self.state.taken
+        self._move(self.dead, had.get(self.membership.name, 0), self.dead, had)
+        for dead in new:  # whose heir the dead one was, and nobody here had heard so
+            took = broker.state.taken.get(f"{TOOK}{dead}/{self.membership.name}", 0)
+            self._move(dead, took, "", broker.state.taken)
         for state in nodes:
             if heirs[state.client]:
                 self._hand_on(state, heirs[state.client])
@@ -131,32 +150,42 @@ class _Adoption:
         count = len(self.seqs) - 1
         return Taken(len(sessions), len(self.state.queues), count, self.missing)
 
-    def _own(self, at: int) -> None:
+    def _own(self) -> None:
         """What others kept for those that are here now, and for whom they were heirs, is for them
-        alone; so it is after a start, too.
+        alone; so it is after a start, too. The number of the row says through how many nodes it had
+        come when it was there: what was there of another one, and what was its own.
         """
-        found = {(self.dead, key) for key in self.ours}
-        found |= {(dead, key) for dead, key in owned(self.state) if key in self.ours}
-        for dead, key in sorted(found):
+        ours = {(dead, key) for dead, key in owned(self.state) if key in self.ours}
+        depth = {
+            (dead, key): self.state.taken[f"{OWN}{dead}/{key[0]}/{key[1]}"] for dead, key in ours
+        }
+        for key in self.ours:
+            below = [number for (_, one), number in depth.items() if one == key]
+            depth[self.dead, key] = 1 + max(below, default=0)
+        for (dead, key), number in sorted(depth.items()):
             self.membership.adopted.setdefault(dead, set()).add(key)
-            self._note(f"{OWN}{dead}/{key[0]}/{key[1]}", at)
+            self._note(f"{OWN}{dead}/{key[0]}/{key[1]}", number)
 
     def _note(self, name: str, number: int) -> None:
         self.broker.change(Row(0, 0, schema.TAKEN, client=column_of(name), number=number))
 
     def _copied(self, seq: int, topic: bytes | None = None) -> int:
         """The number here of a message there, 0 if nobody has it."""
-        if seq not in self.seqs:
-            row = self.rows.get(seq)
-            if row is None:
-                self.missing += 1
-                return 0
-            said = of_node(row.properties, self.dead)
-            row = row._replace(kind=PUBLISH, ref=0, number=0, retain=False, properties=said)
-            if topic is not None:
-                row = row._replace(topic=topic, retain=self.rows[seq].retain)
-            self.seqs[seq] = self.broker.change(row._replace(seq=0))
-        return self.seqs[seq]
+        if seq not in self.seqs and (number := self._once_more(seq, topic)):
+            self.seqs[seq] = number
+        return self.seqs.get(seq, 0)
+
+    def _once_more(self, seq: int, topic: bytes | None = None) -> int:
+        """The same in a row of its own."""
+        row = self.rows.get(seq)
+        if row is None:
+            self.missing += 1
+            return 0
+        said = of_node(row.properties, self.dead)
+        copy = row._replace(seq=0, kind=PUBLISH, ref=0, number=0, retain=False, properties=said)
+        if topic is not None:
+            copy = copy._replace(topic=topic, retain=row.retain)
+        return self.broker.change(copy)
 
     # Sessions
 
@@ -246,7 +275,8 @@ class _Adoption:
         message = message_of(row)
         said = (message.properties or {}).get(STAMP)
         known = isinstance(said, list) and len(said) == 2
-        stamp = membership.stamps.stamp_of(message) if known else (row.time, self.dead)
+        own = own_stamp(self.state, topic, row.time), self.dead
+        stamp = membership.stamps.stamp_of(message) if known else own
         if stamp <= membership.stamps.of(topic):
             return
         message.properties = {**(message.properties or {}), STAMP: list(stamp)}
@@ -277,17 +307,16 @@ class _Adoption:
         node.took = max(node.took, took)
         self._note(self.dead, took)
 
-    def _move_what_is_kept_here(self) -> None:
-        """What this node kept for the dead one and that did not have: for its sessions alone."""
-        membership, dead = self.membership, self.dead
-        took = self.state.taken.get(membership.name, 0)
+    def _move(self, dead: str, took: int, whose: str, had: Mapping[str, int]) -> None:
+        """What this node kept for a dead one and that did not have: for its sessions alone."""
+        membership = self.membership
         node = membership.away.get(dead) or membership.nodes.get(dead)
         if node is None or node.keeping is None:
             return
         shared, again = dict(node.keeping.state.shared), []
         for number, seq, qos in _waiting(node.keeping.state):
-            group = moved(dead, shared.get(seq, ""))
-            if number <= took or taking.was_had(group, dead, self.state.taken):
+            group = moved(dead, shared.get(seq, ""), after_of(node.keeping.cuts, number))
+            if number <= took or taking.was_had(group, whose, had):
                 continue
             if share := share_of(shared.get(seq, "")):
                 again.append((seq, share))
@@ -317,13 +346,15 @@ class _Adoption:
     def _hand_on(self, state: SessionState, heir: str) -> None:
         """What it kept for a node that died before it is for that one's heir."""
         membership, taken = self.membership, self.broker.state.taken
+        cuts = cuts_of(self.state, state.client)
         for number, seq, qos in _waiting(state):
             group = state.shared.get(seq, "")
             if not group or group.startswith(SHARE):
-                group = f"{FROM}{self.dead}/{number}" + (f"/{group}" if group else "")
+                after = after_of(cuts, number)
+                group = f"{FROM}{self.dead}/{number}{after}" + (f"/{group}" if group else "")
             group = moved(state.client, group)
             if heir != membership.name:
-                if copied := self._copied(seq):
+                if copied := self._once_more(seq):  # the same may wait for the heir itself, too
                     membership.known(heir).keep()
                     self.broker.change(moved_row(heir, copied, qos, group))
                 continue
@@ -347,13 +378,16 @@ class _Adoption:
     def _keep_for(self, state: SessionState) -> None:
         """What the dead node kept for another one goes on from here, under its old numbers."""
         node = self.membership.known(state.client)
-        waiting = _waiting(state)
+        waiting, cuts = _waiting(state), cuts_of(self.state, state.client)
         if waiting:
             node.keep()
         for number, seq, qos in waiting:
             if copied := self._copied(seq):
                 group = state.shared.get(seq, "")
-                name = f"{FROM}{self.dead}/{number}" + (f"/{group}" if group else "")
+                name = f"{FROM}{self.dead}/{number}"
+                if not group.startswith(FROM):
+                    name += after_of(cuts, number)
+                name += f"/{group}" if group else ""
                 self.broker.change(moved_row(state.client, copied, qos, name))
         node.relieve()
 
@@ -368,13 +402,20 @@ def _waiting(state: SessionState) -> list[tuple[int, int, int]]:
     ]
 
 
-def moved(dead: str, group: str) -> str:
+def moved(dead: str, group: str, after: str = "") -> str:
     """The group of a message that was kept for a dead node, for its heir: who lasted there, or at
-    one whose heir that was; or the same with the number that it has of another dead one.
+    one whose heir that was; or the same with the number that it has of another dead one. `after`:
+    see `after_of`.
     """
     if group.startswith(MOVED):
         return group
-    return f"{MOVED}{dead}/{group}" if group.startswith(FROM) else MOVED + dead
+    return f"{MOVED}{dead}/{group}" if group.startswith(FROM) else f"{MOVED}{dead}{after}"
+
+
+def after_of(cuts: Mapping[str, int], number: int) -> str:
+    """What follows the name of a group: of which dead nodes that one was known to be the heir."""
+    names = ",".join(dead for dead, cut in cuts.items() if number >= cut)
+    return f"/{AFTER}{names}" if names else ""
 
 
 def share_of(group: str) -> str:
@@ -401,6 +442,12 @@ def known(state: State) -> dict[str, int]:
     return found
 
 
+def awaited(membership: Membership) -> int:
+    """Which message stopped this node's stream, if it does not know yet that its heir has all."""
+    at = fenced(membership)
+    return at if known(membership.broker.state).get(membership.name, 0) < at else 0
+
+
 def fenced(membership: Membership) -> int:
     """Which message stopped this node's stream, if others may not have heard of the heir yet."""
     taken, broker = membership.broker.state.taken, membership.broker
@@ -415,7 +462,7 @@ def fenced(membership: Membership) -> int:
 def tell(membership: Membership, node: Node) -> None:
     """Say of which nodes this one is the heir."""
     taken = membership.broker.state.taken
-    for name, at in list(taken.items()):
+    for name, at in reversed(list(taken.items())):  # who was the heir of another one before that
         if name.startswith(HEIR):
             dead = name[len(HEIR) :]
             took = taken.get(f"{TOOK}{dead}/{node.client}", 0)
@@ -445,13 +492,20 @@ def inherits(membership: Membership, heir: Node, record: frames.Heir) -> None:
     if node is not None and node.keeping is not None:
         shared = dict(node.keeping.state.shared)
         kept = [one for one in _waiting(node.keeping.state) if one[0] > record.took]
+        # Its own heir may be that of others, too: what is on its way for those stays as it is.
+        stays = {
+            number for number, seq, _ in kept
+            if node is heir and shared.get(seq, "").startswith(MOVED)
+        }  # fmt: skip
+        kept = [one for one in kept if one[0] not in stays]
         groups = {seq: share for _, seq, _ in kept if (share := share_of(shared.get(seq, "")))}
+        cuts = node.keeping.cuts
         waiting = [
-            (message, qos, moved(dead, shared.get(seq, "")))
-            for _, seq, qos in kept
+            (message, qos, moved(dead, shared.get(seq, ""), after_of(cuts, number)))
+            for number, seq, qos in kept
             if seq not in groups and (message := broker.log.look(seq)) is not None
         ]
-        node.keeping.let_go()  # before: a node may be its own heir
+        node.keeping.let_go(stays)  # before: a node may be its own heir
         if waiting:
             heir.keep()
         for message, qos, group in waiting:
@@ -481,9 +535,13 @@ def let_go(
 ) -> None:
     """Another node is the heir, which stopped the stream here by the message `at`: nothing here is
     this node's own any more but its history. The others hear that before anything else: until they
-    have heard of the heir they go on keeping for this one what is for that.
+    have heard of the heir they go on keeping for this one what is for that. Nor is it the heir of
+    anybody: its own heir is, as far as a quorum had that.
     """
     first = broker.log.position + 1
+    for name in [name for name in broker.state.taken if name.startswith(HEIR)]:
+        broker.change(Row(0, 0, schema.TAKEN, client=column_of(name), number=UNSAID))
+    membership.inherited = known(broker.state)
     for name, number in ((FENCED, at), (SINCE, broker.clock.stamp())):
         broker.change(Row(0, 0, schema.TAKEN, client=column_of(name), number=number))
     membership.beat()

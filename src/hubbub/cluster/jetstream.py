@@ -292,39 +292,44 @@ class JetStream:
         begin = stream_of(self.settings.group, "")
         return [name[len(begin) :] for name in answer["streams"] or () if name.startswith(begin)]
 
-    async def fence(self, node: str, after: int, life: int) -> int:
+    async def message(self, node: str, at: int) -> Piece | None:
+        """One message of a node's stream; None if it is let go."""
+        found, piece = await self._get(self.stream_of(node), at)
+        return piece if found == at else None
+
+    async def fence(self, node: str, after: int, life: int, base: int) -> int:
         """Put a stop behind the last message of a node's stream; its number, 0 if another one came
-        first.
+        first. `base`: how far this node's own is.
         """
         client = self._client
         assert client is not None
-        piece = Piece(life, 1, FENCE, 0, False, self.settings.name.encode())
+        piece = Piece(life, 1, FENCE, base, False, self.settings.name.encode())
         headers = {HEADER: piece.head(), AFTER: str(after)}
         subject = f"{self.settings.group}.log.{node}"
         answer = await client.request(subject, piece.data, timeout=READ_SECONDS, headers=headers)
         said = json.loads(answer.data)
         return 0 if "error" in said else int(said["seq"])
 
-    async def read(self, node: str, before: int) -> list[Piece]:
-        """All pieces of a node's stream before that message."""
+    async def read(self, node: str, upto: int) -> list[tuple[int, Piece]]:
+        """All pieces of a node's stream up to that message, each with its number."""
         client = self._client
         assert client is not None
         info = (await self._ask(f"STREAM.INFO.{self.stream_of(node)}", {}))["state"]
-        if not info["messages"] or info["first_seq"] >= before:
+        if not info["messages"] or info["first_seq"] > upto:
             return []
         subject = f"{self.settings.group}.log.{node}"
         reader = await client.jetstream().subscribe(
             subject, stream=self.stream_of(node), ordered_consumer=True
         )
-        found: list[Piece] = []
+        found: list[tuple[int, Piece]] = []
         try:
             while True:
                 message = await reader.next_msg(READ_SECONDS)
                 at = message.metadata.sequence.stream
                 piece = heard((message.headers or {}).get(HEADER, ""), message.data)
-                if at < before and piece is not None:
-                    found.append(piece)
-                if at >= before - 1:
+                if at <= upto and piece is not None:
+                    found.append((at, piece))
+                if at >= upto:
                     return found
         finally:
             with contextlib.suppress(Exception):

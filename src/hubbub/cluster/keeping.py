@@ -17,7 +17,7 @@ higher than all it used before, and are not taken for old ones. No I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from hubbub import schema
@@ -30,7 +30,7 @@ from hubbub.core.queue import PROTOCOL as QUEUE
 from hubbub.core.queue import Queue
 from hubbub.core.route import Route
 from hubbub.core.session import Revival, Session, SessionState, row_about
-from hubbub.core.state import lasting_properties
+from hubbub.core.state import State, lasting_properties
 from hubbub.errors import UnreadableError
 from hubbub.schema import Row, column_of, name_to_wire
 
@@ -44,6 +44,8 @@ HEIR: Final = "$heir/"  # before a node's name: its stream was taken in up to th
 # its heir now; and before NODE/NUMBER: what that node kept, under its number.
 MOVED: Final = "$moved/"
 FROM: Final = "$from/"
+# Behind NODE/NUMBER: NODES whose heir the receiver is, as NODE knew when it was published.
+AFTER: Final = "$after/"
 TOOK: Final = "$took/"  # before NODE/OTHER: how far NODE had taken what OTHER kept for it
 # Before NODE/PROTOCOL/CLIENT: it lasted at that dead node, and does here now.
 OWN: Final = "$own/"
@@ -100,6 +102,16 @@ def without(route: Route, keys: set[tuple[str, str]]) -> Route:
     return found
 
 
+def cuts_of(state: State, heir: str) -> dict[str, int]:
+    """By dead node: from which number on it was known, where that is kept, who its heir is."""
+    begin = f"{CUT}{heir}/"
+    return {
+        name[len(begin) :]: number
+        for name, number in state.taken.items()
+        if name.startswith(begin)
+    }
+
+
 class Keeping:
     """What this node keeps for another one. `keep`: for how many seconds while that is away."""
 
@@ -118,12 +130,7 @@ class Keeping:
         self.state.most = CLUSTER_KEPT
         self.backlog = self.state.backlog
         node.shared = self.state.shared
-        begin = f"{CUT}{node.client}/"
-        self.cuts = {
-            name[len(begin) :]: number
-            for name, number in broker.state.taken.items()
-            if name.startswith(begin)
-        }
+        self.cuts = cuts_of(broker.state, node.client)
 
     def settled(self) -> bool:
         """Whether the other node has all that waited for it when it came."""
@@ -232,11 +239,17 @@ class Keeping:
             number += count or 1
         self.pump()
 
-    def let_go(self) -> None:
-        """It is another's to keep now, also what is held and may never be said."""
-        self._previous = NONE
-        self.backlog.sent = self.backlog.next
-        self.taken(self.backlog.next)
+    def let_go(self, but: Collection[int] = ()) -> None:
+        """It is another's to keep now, also what is held and may never be said; `but` some."""
+        backlog, self._previous = self.backlog, NONE
+        if not but:
+            backlog.sent = backlog.next
+            self.taken(backlog.next)
+            return
+        for number in range(backlog.first, backlog.next):
+            if backlog.holds(number) and number not in but:
+                self._over(number, 1)
+        self.again()
 
     def _over(self, number: int, count: int) -> None:
         """Nobody waits for so many deliveries any more."""

@@ -59,7 +59,8 @@ class Membership(Hooks):
     observes a topic is told how many it reaches on all nodes, not only here. `keep`: for how many
     seconds messages wait for a node that is `away`. `deposed`: another one
     has stopped this node's stream, and is not yet its heir: what is kept for this one is for that.
-    `stopped`: nodes that are away in order;
+    `stopped`: nodes that are away in order; `waiting`: those that are there and wait for their
+    heir, which message stopped them, and when they said so;
     `adopted`: the sessions of dead ones that are here now, `inherited`: of which dead nodes the
     heir is known, by the message that stopped their stream; `confirmed` is called with them.
     `place`: where clients reach this node.
@@ -82,6 +83,7 @@ class Membership(Hooks):
         self.excluded = ""
         self.deposed = False
         self.stopped: set[str] = set()
+        self.waiting: dict[str, tuple[int, float]] = {}
         self.adopted: dict[str, set[tuple[str, str]]] = {}
         self.inherited: dict[str, int] = {}
         self.confirmed: Callable[[str, int], None] = lambda dead, at: None
@@ -189,7 +191,7 @@ class Membership(Hooks):
         name = run.route.name
         if run.sender.far or name.startswith(STAYS):
             return
-        stamp = self.stamps.next(name, before)
+        stamp = self.stamps.next(name, before, run)
         self.stamps.keep(name, stamp, not run.messages()[-1].payload)
         piece = b""
         audience = run.route.audience if run.qos else []
@@ -271,7 +273,9 @@ class Membership(Hooks):
             self._forget(node, "it was started again")
             node = None
         beats = [record for record in frame.records if isinstance(record, frames.Beat)]
-        if any(beat.fenced > self.inherited.get(frame.node, 0) for beat in beats):
+        fenced = max((beat.fenced for beat in beats), default=0)
+        if fenced > self.inherited.get(frame.node, 0):
+            self.waiting[frame.node] = fenced, self.broker.clock.now()
             self._warn(f"{frame.node} fenced", f"node {frame.node!r} waits: its heir is not known")
             if node is not None:
                 self._forget(node, "it has an heir, which is not known here yet")
@@ -374,6 +378,12 @@ class Membership(Hooks):
         """Whether a node is there and has said all that holds there."""
         node = self.nodes.get(name)
         return node is not None and node.number_there > 0
+
+    def waits(self, name: str) -> int:
+        """Which message stopped the stream of a node that is there and waits for its heir; or 0."""
+        fenced, heard = self.waiting.get(name, (0, 0.0))
+        there = self.broker.clock.now() - heard <= CLUSTER_DEAD_SECONDS
+        return fenced if there and fenced > self.inherited.get(name, 0) else 0
 
     def known(self, name: str) -> Node:
         """A node, here or away; one that was never met is away."""

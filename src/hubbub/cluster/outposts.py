@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from hubbub.cluster import frames, taking
 from hubbub.cluster.node import Node, messages_of
-from hubbub.core.limits import CLUSTER_LENT
+from hubbub.core.limits import CLUSTER_LENT, CLUSTER_LOOK
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.queue import PROTOCOL, Queue
 from hubbub.core.route import Route
@@ -114,6 +114,7 @@ class Outposts:
         self.broker = membership.broker
         self.here: dict[str, Outpost] = {}
         self.lodgers: dict[tuple[str, str], Lodger] = {}
+        self._expected: list[str] = []  # still to be asked for in this round
 
     # Here
 
@@ -217,7 +218,15 @@ class Outposts:
             else:
                 outpost.look()
                 self.broker.queues.dispatch(outpost)
-        for name in list(self.broker.queues.expecting) if self.membership.nodes else ():
-            if self.broker.queues.home_of(name) is not None:
-                for subscription in self.broker.queues.expecting.pop(name):
+        if self.membership.nodes:
+            self._look_for_homes()
+
+    def _look_for_homes(self) -> None:
+        """Of queues that are expected here, some at each look: one may have begun elsewhere."""
+        queues = self.broker.queues
+        self._expected = self._expected or list(queues.expecting)
+        asked, self._expected = self._expected[:CLUSTER_LOOK], self._expected[CLUSTER_LOOK:]
+        for name in asked:
+            if name in queues.expecting and queues.home_of(name) is not None:
+                for subscription in queues.expecting.pop(name):
                     self.consume(name, subscription)

@@ -7,7 +7,9 @@ cleared keeps its stamp in memory for an hour: until then who missed it is told.
 
 Others may know a stamp that a crash took here, and a machine may come back with its clock behind:
 what is retained then must still be later. So the journal says up to where stamps may have been
-told, a little ahead, and those of the next life begin there. No I/O.
+told, a little ahead, and those of the next life begin there. And it says the stamp of a message
+that is later than its time, because what it replaced was: or after a start it would be taken for
+older than that. No I/O.
 """
 
 from __future__ import annotations
@@ -17,13 +19,16 @@ from typing import Final
 from hubbub import schema
 from hubbub.core.broker import Broker
 from hubbub.core.limits import RETAINED
-from hubbub.core.message import Message
+from hubbub.core.message import Message, Run
+from hubbub.core.state import State
 from hubbub.errors import UnreadableError
 from hubbub.schema import Row, column_of
 
 STAMP: Final = "hub-stamp"  # property of a message retained at another node: its stamp and node
 REMEMBERED: Final = 3600 * 1_000_000  # microseconds in which a cleared name is known as such
 CEILING: Final = "$stamps"  # the journal's row of it: no stamp that was told is greater
+LATER: Final = "$stamp/"  # before a name: the stamp of its message, where that is not its time
+UNSAID: Final = -1  # such a row is as if it had never been there
 AHEAD: Final = 5_000_000  # microseconds: a row in so many at most; so far ahead is the next life
 
 Stamp = tuple[int, str]
@@ -68,7 +73,7 @@ class Stamps:
         said = (message.properties or {}).get(STAMP)
         if isinstance(said, list) and len(said) == 2:
             return int(said[0]), str(said[1])
-        return message.time, self.node
+        return own_stamp(self.broker.state, message.topic, message.time), self.node
 
     def has(self, name: str, payload: bytes) -> bool:
         """Whether that is what is retained here."""
@@ -76,13 +81,22 @@ class Stamps:
         message = self.broker.log.look(seq) if seq else None
         return message is not None and message.payload == payload
 
-    def next(self, name: str, before: int) -> Stamp:
-        """Of a message that is retained here now. `before`: the number of what it replaces."""
-        stamp = max(self.broker.clock.stamp(), self._of(name, before)[0] + 1, self._least)
+    def next(self, name: str, before: int, run: Run) -> Stamp:
+        """Of the message that is retained here now. `before`: the number of what it replaces."""
+        time = run.time or self.broker.clock.stamp()
+        stamp = max(time, self._of(name, before)[0] + 1, self._least)
+        self._note(name, run.first, stamp if stamp > time else UNSAID)
         if stamp > self._ceiling():
             row = Row(0, 0, schema.TAKEN, client=column_of(CEILING), number=stamp + AHEAD)
             self.sure = self.broker.change(row)
         return stamp, self.node
+
+    def _note(self, name: str, first: int, stamp: int) -> None:
+        """A stamp that is later than the message is in the journal, with it or not at all."""
+        if stamp > 0 or LATER + name in self.broker.state.taken:
+            row = Row(0, 0, schema.TAKEN, client=column_of(LATER + name), number=stamp)
+            self.sure = self.broker.change(row)
+            self.broker.log.together(first or self.sure)
 
     def keep(self, name: str, stamp: Stamp, cleared: bool) -> None:
         self._known.pop(name, None)
@@ -100,3 +114,8 @@ class Stamps:
             if stamp[0] > oldest and len(self.cleared) <= RETAINED:
                 break
             del self.cleared[name]
+
+
+def own_stamp(state: State, name: str, time: int) -> int:
+    """Of a message that was retained at that time by the node whose state this is."""
+    return max(time, state.taken.get(LATER + name, 0))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from hubbub import schema
 from hubbub.cluster import frames
-from hubbub.cluster.keeping import FROM, MOVED, TOOK, only, passing, without
+from hubbub.cluster.keeping import AFTER, FROM, MOVED, OWN, TOOK, only, passing, without
 from hubbub.cluster.node import Node, Phantom, messages_of
 from hubbub.core.limits import CLUSTER_CLOCK_SECONDS, CLUSTER_FEED, LINK_CHOKED
 from hubbub.core.message import SPELLED, Message, Run
@@ -31,8 +31,10 @@ STAYS: Final = (*REFUSED, QUEUE)
 
 
 def say(
-    membership: Membership, node: Node, said: frames.Said, after: list[str] | None = None
-) -> None:
+    membership: Membership, node: Node, said: frames.Said, after: list[str] | None = None,
+    author: str = "",
+) -> None:  # fmt: skip
+    """`author`: the node where it was published, if `node` says it for that one."""
     topic = name_from_wire(said.topic)
     if topic == f"{CLIENT}{membership.number}":
         topic = f"{CLIENT}{membership.broker.itself.number}"
@@ -54,7 +56,7 @@ def say(
     encoding = SPELLED if said.rests else membership.crossing
     route = _route(membership, said, topic, sender)
     if said.qos and not said.group and membership.adopted:
-        route = _for_its_own(membership, node, route, after or [])
+        route = _for_its_own(membership, author or node.client, route, after or [])
     run = Run(sender, route, said.qos, said.count, encoding, said.payloads, said.retain)
     if said.rests:
         run.replace(messages_of(said, topic))
@@ -76,17 +78,20 @@ def keep(membership: Membership, node: Node, kept: frames.Kept) -> None:
         group = name_from_wire(kept.said.group)
         if was_had(group, "", membership.broker.state.taken):
             return
+        author, after = "", kept.after
         while group.startswith(FROM):
-            dead, number, group = _numbered(group.removeprefix(FROM))
-            if not _is_next_of(membership, dead, number):
+            author, number, group = _numbered(group.removeprefix(FROM))
+            if not _is_next_of(membership, author, number):
                 return
-            kept.said.group = name_to_wire(group)
-        if not group.startswith(SHARE):
-            say(membership, node, kept.said, kept.after)
-        elif _is_for_others(membership, group):
+            after = []
+        if group.startswith(AFTER):
+            names, _, group = group.removeprefix(AFTER).partition("/")
+            after = names.split(",")
+        kept.said.group = name_to_wire(group)
+        if group.startswith(SHARE) and _is_for_others(membership, group):
             _pass_on(membership, kept.said, group)
         else:
-            say(membership, node, kept.said, kept.after)
+            say(membership, node, kept.said, after, author)
 
 
 def _is_for_others(membership: Membership, name: str) -> bool:
@@ -112,12 +117,16 @@ def was_had(group: str, dead: str, taken: Mapping[str, int]) -> bool:
     """Whether a message that was kept for a dead node had come to it under the number of another
     dead one. `taken`: what the `dead` one had, or "" for what its heir knows of that.
     """
-    begin, _, last = group.partition(FROM)
-    if not last or not (begin.startswith(MOVED) or dead):
+    begin, found, rest = group.partition(FROM)
+    if not found or not (begin.startswith(MOVED) or dead):
         return False
-    other, number, _ = _numbered(last)
-    name = other if dead else f"{TOOK}{begin.removeprefix(MOVED)}{other}"
-    return number <= taken.get(name, 0)
+    rest = FROM + rest
+    while rest.startswith(FROM):  # heirs of heirs: each gave it a number more
+        other, number, rest = _numbered(rest.removeprefix(FROM))
+        name = other if dead else f"{TOOK}{begin.removeprefix(MOVED)}{other}"
+        if number <= taken.get(name, 0):
+            return True
+    return False
 
 
 def _numbered(name: str) -> tuple[str, int, str]:
@@ -163,8 +172,10 @@ def _route(membership: Membership, said: frames.Said, topic: str, sender: Sessio
     name = name_from_wire(said.group)
     if name.startswith(MOVED):
         route = membership.broker.route(sender, topic)
-        heirs = membership.adopted.get(name.removeprefix(MOVED).partition("/")[0])
-        return only(route, heirs) if heirs is not None else route
+        dead = name.removeprefix(MOVED).partition("/")[0]
+        if dead not in membership.adopted:
+            return route
+        return only(route, _theirs(membership, route, dead, name))
     group = membership.broker.groups.by_filter.get(name)
     route = Route(topic, membership.broker.age)
     route.record = membership.broker.record == "all"
@@ -173,10 +184,34 @@ def _route(membership: Membership, said: frames.Said, topic: str, sender: Sessio
     return route
 
 
-def _for_its_own(membership: Membership, node: Node, route: Route, after: list[str]) -> Route:
+def _theirs(
+    membership: Membership, route: Route, dead: str, group: str
+) -> set[tuple[str, str]]:  # fmt: skip
+    """Who of the route lasted at that node; of those whose heir it was only if the author knew so:
+    else they have it apart.
+    """
+    here = {(state.protocol, state.client) for state, _ in route.audience}
+    here |= {(one.session.protocol, one.session.client) for one in route.subscriptions}
+    at, taken = group.find(AFTER), membership.broker.state.taken
+    after = group[at + len(AFTER) :].partition("/")[0].split(",") if at >= 0 else ()
+
+    def depth(node: str, key: tuple[str, str]) -> int:
+        return taken.get(f"{OWN}{node}/{key[0]}/{key[1]}", 0)
+
+    return {
+        key for key in here & membership.adopted[dead]
+        if not any(
+            key in keys and depth(other, key) < depth(dead, key)
+            for other, keys in membership.adopted.items()
+            if other != dead and other not in after
+        )
+    }  # fmt: skip
+
+
+def _for_its_own(membership: Membership, author: str, route: Route, after: list[str]) -> Route:
     """Who was at home at a dead node gets apart what was published before its heir was known."""
     for dead, keys in membership.adopted.items():
-        if dead != node.client and dead not in after:
+        if dead != author and dead not in after:
             route = without(route, keys)
     return route
 

@@ -175,6 +175,7 @@ CLUSTER_KEPT: Final = 1_000_000  # messages that wait for a node, 60 bytes of me
 CLUSTER_ANEW: Final = 10_000  # clients that began anew while their node was away, 300 bytes each
 CLUSTER_WAY_BYTES: Final = 256 * KIB  # of a relayed connection on their way, each direction: a read
 CLUSTER_LENT: Final = 20  # messages of a queue at one node's consumers: others could have them
+CLUSTER_LOOK: Final = 1_000  # expected queues whose home is asked for a look: 1 ms of three nodes
 CLUSTER_ANSWER_SECONDS: Final = 30.0  # for what the home of a queue is asked, beside a poll's own
 CLUSTER_FEED: Final = 2_000  # retained messages a look, to who missed them: some 10,000 a second
 CLUSTER_COPY_PIECE: Final = 512 * KIB  # of one message of a stream: servers take a MiB as they come

@@ -455,7 +455,11 @@ class State:
             session.backlog.cut(row.number)
 
     def _taken(self, row: Row) -> None:
-        self.taken[name_of(row.client)] = row.number
+        """Below 0: as if it had never been said."""
+        if row.number < 0:
+            self.taken.pop(name_of(row.client), None)
+        else:
+            self.taken[name_of(row.client)] = row.number
 
     # The snapshot
 

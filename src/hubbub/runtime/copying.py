@@ -27,6 +27,7 @@ from hubbub.journal.writer import Journal
 
 ASK_SECONDS: Final = 4.0  # for which a start waits; then it goes on asking beside
 RETRY_SECONDS: Final = 1.0
+LANDED_SECONDS: Final = 0.01  # from one look to the next whether the disk has it
 
 # What the status says of a hub whose log is not copied.
 NO_COPIES: Final[dict[str, Any]] = {
@@ -47,7 +48,7 @@ class Copying:
         self.membership = membership
         self.broker = broker = membership.broker
         self.protocols = protocols
-        self.fenced_by, self.fenced_at = "", 0
+        self.fenced_at = 0
         self.journal = journal
         self.stream = JetStream(settings.cluster)
         now = broker.clock.now
@@ -96,13 +97,24 @@ class Copying:
             try:
                 found = await self.stream.last(self.stream.name)
                 if found.last is not None and found.last.kind == FENCE:
-                    self._give_up(found)
+                    if found.at > self.fenced_at:
+                        self._give_up(found)
+                elif at := heritage.awaited(self.membership):
+                    self._wait_for_heir(at)  # it had let go before this start
+                await self._landed()
                 self._begin_behind(found)
                 self._asked.set()
                 return
             except Exception as error:  # nobody leads, a file cannot be read: again in a moment
                 log.warning("copies cannot begin yet: %s", error or type(error).__name__)
                 await asyncio.sleep(RETRY_SECONDS)
+
+    async def _landed(self) -> None:
+        """What this node let go of is on its disk before anything hides the stop that says so."""
+        upto = self.broker.log.position
+        self._let_go()
+        while self.fenced_at and self.journal.on_disk < upto:
+            await asyncio.sleep(LANDED_SECONDS)
 
     def _begin_behind(self, found: Found) -> None:
         journal = self.journal
@@ -122,7 +134,7 @@ class Copying:
     def _deposed(self, found: Found) -> None:
         """Somebody else wrote to the stream while this node was thought to be dead."""
         self._give_up(found)
-        self._begin_behind(found)
+        self._beginning = asyncio.create_task(self._begin())
 
     def _give_up(self, found: Found) -> None:
         """What was this node's is its heir's. What is left begins anew behind the fence; before it
@@ -132,24 +144,34 @@ class Copying:
         author = last.data.decode(errors="replace") if last is not None else ""
         log.error("node %r has taken over the sessions and queues of this one", author)
         self.copies.hold(self.journal.durable)
-        self.fenced_by, self.fenced_at = author, found.at
-        self.membership.deposed = True
+        self._wait_for_heir(found.at)
         heritage.discard_promises(self.broker, self.membership)
         heritage.let_go(self.broker, self.membership, self.protocols, found.at)
+
+    def _wait_for_heir(self, at: int) -> None:
+        self.fenced_at = at
+        self.membership.deposed = True
         self.copies.detain(True)
 
     def confirmed(self, dead: str, at: int) -> None:
         """A node says that it has what was that one's, up to that message of its stream."""
         if dead == self.membership.name and 0 < self.fenced_at <= at:
             log.info("the heir has all that was this node's")
-            self.fenced_by, self.fenced_at = "", 0
-            self.membership.deposed = False
-            self.copies.detain(False)
+            self._goes_on()
+
+    def _goes_on(self) -> None:
+        self.fenced_at = 0
+        self.membership.deposed = False
+        self.copies.detain(False)
 
     def wake(self) -> None:
         """A few times a second."""
         copies = self.copies
         copies.wake()
+        if self.fenced_at and not heritage.fenced(self.membership):
+            log.error("no heir of this node has come in %d s: what it had is let go",
+                      self.membership.keep)  # fmt: skip
+            self._goes_on()
         reason = ""
         if copies.active and not copies.life:
             reason = "JetStream does not say yet who has the sessions of this node"

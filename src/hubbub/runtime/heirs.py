@@ -4,21 +4,24 @@
         └── refused: somebody else was first          └──→ read, fold, adopt, tell
 
 The servers decide by the number that the fence must follow; nobody votes. A fence whose author
-died before it had adopted is answered by the author's own heir. The node calls `wake`.
+died before it had adopted is answered by the author's own heir (`cluster.stops`), also when the
+dead node is back and has let go. The node calls `wake`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import ChainMap
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from hubbub.cluster import heritage
-from hubbub.cluster.copies import FENCE, LOG, STATE, Piece
+from hubbub.cluster.copies import FENCE, LOG, STATE
 from hubbub.cluster.jetstream import JetStream
 from hubbub.cluster.keeping import HEIR
 from hubbub.cluster.membership import Membership
+from hubbub.cluster.stops import Numbered, Stop, is_ours, stop_of, stops_of, unanswered
 from hubbub.core.limits import CLUSTER_HEIR_SECONDS, CLUSTER_RETURN_SECONDS
 from hubbub.core.session import Revival
 from hubbub.core.state import State
@@ -31,8 +34,23 @@ LOOK_SECONDS: Final = 1.0
 log = logging.getLogger("hubbub.cluster")
 
 
+class Known(NamedTuple):
+    """The stops of a stream up to the message `at`, `whole` or the last one alone. `again`: when
+    it is read once more, though the first one is another node's; `unreadable`: it could not be.
+    """
+
+    at: int
+    stops: list[Stop]
+    whole: bool
+    again: float
+    unreadable: bool = False
+
+
 class Heirs:
-    """`protocols` make the sessions of a dead node live; `schedule` runs the tick."""
+    """`protocols` make the sessions of a dead node live; `schedule` runs the tick.
+
+    `_held`: what a node that waits for its heir has read, to be its own heir with it.
+    """
 
     def __init__(
         self, membership: Membership, copying: Copying, protocols: Sequence[Revival],
@@ -46,6 +64,8 @@ class Heirs:
         self._schedule = schedule
         self._seen: set[str] = set()
         self._missing: dict[str, float] = {}
+        self._known: dict[str, Known] = {}
+        self._held: dict[str, tuple[int, Copy | None]] = {}
         self._again = 0.0
         self._looking: asyncio.Task[None] | None = None
 
@@ -64,19 +84,33 @@ class Heirs:
 
     async def _look(self) -> None:
         try:
-            for name in await self.stream.nodes():
-                if name != self.membership.name and self._may_claim(name) and self._is_dead(name):
-                    await self._claim(name)
             if self.copying.fenced_at:
                 await self._claim_own()
+            else:
+                self._held.clear()  # another one was its heir
+            for name in await self.stream.nodes():
+                if name != self.membership.name and self._may_claim(name):
+                    await self._look_at(name)
         except Exception as error:  # no leader, no connection: soon again
             log.info("copies: the others' cannot be looked at: %s", error or type(error).__name__)
 
+    async def _look_at(self, name: str) -> None:
+        if at := self.membership.waits(name):
+            await self._answer(name, at)
+        elif self._is_dead(name):
+            await self._claim(name)
+
     def _may_claim(self, name: str) -> bool:
         """What others kept for this node is its heir's: until that is known none is taken over, but
-        the one that was to be it.
+        those that were to be it.
         """
-        return not self.membership.deposed or name == self.copying.fenced_by
+        if not self.membership.deposed:
+            return True
+        wanted, more = set[str](), {self.membership.name}
+        while more:
+            wanted |= more
+            more = {one.author for dead in more for one in self._open(dead)} - wanted
+        return name in wanted
 
     def _is_dead(self, name: str) -> bool:
         """One that stopped in order, or was never seen, has longer: it may be on its way back."""
@@ -95,60 +129,142 @@ class Heirs:
             return
         at = found.at
         if found.last.kind != FENCE:
-            at = await self._fence(name, found.at)
-        elif found.at <= self._had(name):
-            return
-        else:
-            author = found.last.data.decode(errors="replace")
-            if author != self.membership.name:
-                if author in self.membership.nodes or not self._had(author):
-                    return  # it does it, or its own heir will
-                at = await self._fence(name, found.at)
+            at = await self._fence(name, at)
         if at:
-            await self._adopt(name, at)
+            await self._answer(name, at)
 
     async def _claim_own(self) -> None:
-        """Who fenced this node died before it had adopted, and this node is its heir."""
-        author, at = self.copying.fenced_by, self.copying.fenced_at
-        if self._had(self.membership.name) >= at:
-            self.copying.confirmed(self.membership.name, at)
-        elif author not in self.membership.nodes and self._had(author):
-            await self._adopt(self.membership.name, at)
-            self.copying.confirmed(self.membership.name, at)
+        """Who stopped this node died before it had adopted, and this node is its heir."""
+        name, at = self.membership.name, self.copying.fenced_at
+        await self._answer(name, at)
+        if self._answered(name) >= at:
+            self._adopt_all(self._held)  # one of them was the heir
+            self.copying.confirmed(name, at)
 
-    def _had(self, name: str) -> int:
-        """Up to which message of its stream what a node had is here."""
-        return self.broker.state.taken.get(HEIR + name, 0)
+    def _answered(self, name: str) -> int:
+        """Up to which message of its stream what a node had is known to be at its heir."""
+        held = self._of_held().get(HEIR + name, 0)
+        return max(held, self.membership.inherited.get(name, 0))
+
+    def _of_held(self) -> dict[str, int]:
+        """Whose heir this node is when it has adopted what it holds."""
+        found = {HEIR + name: at for name, (at, _) in self._held.items()}
+        for _, copy in self._held.values():
+            for name, at in copy.state.taken.items() if copy is not None else ():
+                if name.startswith(HEIR):
+                    found[name] = max(at, found.get(name, 0))
+        return found
 
     async def _fence(self, name: str, after: int) -> int:
         log.warning("node %r is dead: stopping its stream behind message %d", name, after)
-        return await self.stream.fence(name, after, self.broker.clock.stamp())
+        stamp, base = self.broker.clock.stamp(), self.copying.copies.base()
+        return await self.stream.fence(name, after, stamp, base)
 
-    async def _adopt(self, name: str, at: int) -> None:
+    # Stops, each answered by whom it is for
+
+    async def _answer(self, name: str, at: int) -> None:
+        """Take over what a node had before the first stop, up to the message `at`, that nobody has
+        answered for, if that is for this node to do.
+        """
+        if at <= self._answered(name):
+            return
+        known = self._known.get(name)
+        if known is None or known.at != at:
+            known = self._known[name] = await self._known_of(name, at)
+        if known.whole:
+            is_ours = bool(first := self._open(name)[:1]) and self._is_ours(name, first[0])
+        else:  # others' before it are rare, and a stream is large
+            is_ours = any(self._is_ours(name, stop) for stop in known.stops)
+        late = self.broker.clock.now() >= known.again
+        if is_ours and not known.unreadable or late:
+            await self._read(name, at)
+
+    async def _known_of(self, name: str, at: int) -> Known:
+        """The last stop alone; of this node's own stream all are read at once."""
+        piece = await self.stream.message(name, at)
+        stops = [stop_of(at, piece)] if piece is not None and piece.kind == FENCE else []
+        now, own = self.broker.clock.now(), name == self.membership.name
+        return Known(at, stops, False, now if own else now + CLUSTER_RETURN_SECONDS)
+
+    def _open(self, name: str) -> list[Stop]:
+        known = self._known.get(name)
+        return unanswered(known.stops, self._answered(name)) if known is not None else []
+
+    def _is_ours(self, name: str, stop: Stop) -> bool:
+        here = self.membership
+        taken = ChainMap(self._of_held(), here.broker.state.taken)
+        return is_ours(here.name, taken, name, stop, self._open(here.name))
+
+    async def _read(self, name: str, at: int) -> None:
+        """Read all of it, and adopt if the first stop is this node's to answer for."""
         pieces = await self.stream.read(name, at)
+        again = self.broker.clock.now() + CLUSTER_RETURN_SECONDS
         try:
-            copy = await asyncio.to_thread(copy_of, pieces)
+            newest = await self._fold(pieces)
+            said = heritage.known(newest.state).get(name, 0) if newest is not None else 0
+            stops = unanswered(stops_of(pieces), max(self._answered(name), said))
+            self._known[name] = Known(at, stops, True, again)
+            if not stops or not self._is_first(name, stops, newest):
+                return
+            first = stops[0].at
+            copy = newest
+            if first < at:
+                before = [one for one in pieces if one[0] < first]
+                copy = await self._fold(before)
         except JournalError as error:
             log.error("what node %r had cannot be taken over: %s", name, error)
+            self._known[name] = self._known[name]._replace(again=again, unreadable=True)
             return
+        if first <= self._answered(name):
+            return
+        if self.membership.deposed and name != self.membership.name:
+            self._held[name] = first, copy
+        else:
+            self._adopt_all({name: (first, copy), **self._held})
+
+    async def _fold(self, pieces: Sequence[Numbered]) -> Copy | None:
+        return await asyncio.to_thread(copy_of, pieces)
+
+    def _is_first(self, name: str, stops: list[Stop], newest: Copy | None) -> bool:
+        """Whether the first one is for this node; who answers for the last one does so for what the
+        dead node was to answer for itself.
+        """
+        if self._is_ours(name, stops[0]):
+            return True
+        if newest is None or not self._is_ours(name, stops[-1]):
+            return False
+        return is_ours(name, newest.state.taken, name, stops[0])
+
+    def _adopt_all(self, copies: dict[str, tuple[int, Copy | None]]) -> None:
+        """A node that waits for its heir first gets back its own: what the dead ones kept for it is
+        for that. All of it is one group of rows.
+        """
+        first, self._held = self.broker.log.position + 1, {}
+        if not copies:
+            return
+        for name, (at, copy) in copies.items():
+            self._adopt(name, at, copy)
+        self.broker.log.together(first)
+        self._schedule()
+
+    def _adopt(self, name: str, at: int, copy: Copy | None) -> None:
         if copy is None:  # it hears so all the same, or it would wait for its heir for ever
             log.warning("node %r had no whole checkpoint: there is nothing to take over", name)
             copy = Copy(State(), [], 0)
         taken = heritage.adopt(
             self.membership, name, at, copy.state, copy.messages, self.protocols
         )  # fmt: skip
-        self._schedule()
         log.warning(
             "this node is the heir of node %r: %d sessions, %d queues, %d messages, %d missing",
             name, taken.sessions, taken.queues, taken.messages, taken.missing + copy.missing,
         )  # fmt: skip
 
 
-def copy_of(pieces: list[Piece]) -> Copy | None:
+def copy_of(pieces: Sequence[Numbered]) -> Copy | None:
     """What the newest life with a whole checkpoint leads to; None if there is none."""
     lives: dict[int, dict[str, list[tuple[int, bytes]]]] = {}
     parts: dict[tuple[int, str], bytearray] = {}
-    for piece in pieces:
+    for _, piece in pieces:
         if piece.kind == FENCE:
             continue
         data = parts.setdefault((piece.life, piece.kind), bytearray())

@@ -1,0 +1,25 @@
+"""Consumers of queues that begin at another node."""
+
+from __future__ import annotations
+
+from hubbub.core.limits import CLUSTER_LOOK
+from tests.cluster.test_keeping import Keepers
+
+
+def test_of_very_many_expected_queues_each_is_asked_for_some_looks_later() -> None:
+    world = Keepers(names=("a", "b"))
+    world.meet()
+    broker = world.members["a"].broker
+    ann = world.lasting("a", "ann")
+    count = 2 * CLUSTER_LOOK + 10
+    for number in range(count):
+        broker.queues.expect(f"q{number}", ann.wish(f"$queue/q{number}"))
+    world.members["b"].broker.queues.named(f"q{count - 1}")
+    world.carry()
+    outposts = world.members["a"].outposts
+    outposts.wake()
+    assert not outposts.here, "not all are asked for in one look"
+    for _ in range(2):
+        outposts.wake()
+    assert list(outposts.here) == [f"q{count - 1}"]
+    assert len(broker.queues.expecting) == count - 1
