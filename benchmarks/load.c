@@ -44,8 +44,8 @@
 
 enum {
     STAMP = 8,                /* publisher and sequence */
-    PAYLOAD_MAX = 32 * 1024,  /* a packet has to fit into INPUT */
-    INPUT = 64 * 1024,        /* bytes of one recv */
+    PAYLOAD_MAX = 1024 * 1024,
+    INPUT = 64 * 1024,        /* bytes of one recv, beside a payload that is not all there */
     IDS = 65535,              /* packet ids are 1 … IDS */
     STALL_SECONDS = 10,
 };
@@ -68,7 +68,7 @@ struct stream { uint32_t next, missing; };
 struct connection {
     int fd;
     bool blocked;                          /* the kernel takes no more; epoll says when it does */
-    uint8_t in[INPUT], *out;
+    uint8_t *in, *out;
     size_t in_used, out_used, out_room;
     /* A publisher */
     uint32_t number;
@@ -303,7 +303,7 @@ static void take(struct connection *c, uint8_t type, const uint8_t *body, size_t
 
 static void receive(struct connection *c)
 {
-    ssize_t n = recv(c->fd, c->in + c->in_used, INPUT - c->in_used, 0);
+    ssize_t n = recv(c->fd, c->in + c->in_used, INPUT + want.payload - c->in_used, 0);
     if (n < 0 && errno == EAGAIN) return;
     if (n <= 0) die("the broker closed a connection");
     c->in_used += n;
@@ -374,6 +374,7 @@ static void hand_to_poller(struct connection *c)
 {
     struct epoll_event event = { EPOLLIN, { .ptr = c } };
     fcntl(c->fd, F_SETFL, O_NONBLOCK);
+    if (!(c->in = malloc(INPUT + want.payload))) die("memory");
     if (epoll_ctl(poller, EPOLL_CTL_ADD, c->fd, &event)) die("epoll");
 }
 
@@ -462,11 +463,11 @@ static void parse(int argc, char **argv)
         { "reader-port", &want.reader_port, NULL, 0, 65535 },  /* of another node; 0 = the same */
         { "pid", &want.pid, NULL, 1, 1 << 30 },
         { "version", &want.version, NULL, 4, 5 },
-        { "publishers", &want.publishers, NULL, 1, 5000 },
-        { "subscribers", &want.subscribers, NULL, 1, 5000 },
+        { "publishers", &want.publishers, NULL, 1, 10000 },
+        { "subscribers", &want.subscribers, NULL, 1, 10000 },
         { "pairs", &want.pairs, NULL, 0, 1 },
         { "qos", &want.qos, NULL, 0, 2 },
-        { "topics", &want.topics, NULL, 0, 100000 },  /* messages differ; 0 = all are alike */
+        { "topics", &want.topics, NULL, 0, 1000000 },  /* messages differ; 0 = all are alike */
         { "rate", &want.rate, NULL, 0, 1000000 },
         { "window", &want.window, NULL, 1, IDS },
         { "batch", &want.batch, NULL, 0, IDS },  /* messages in one write; 0 = the whole window */

@@ -1,0 +1,112 @@
+"""What a message costs a program that only passes it on, in C and in Python, beside real brokers.
+
+`python -m benchmarks.floors` (four minutes) loads mosquitto, nats-server, the compiled hub and two
+floors (`floor.c`, `floor.py`) with `load.c`, taking turns, and prints medians of broker CPU. It
+says which part of an aim no program of its language could reach. Never judges.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+from benchmarks.brokers import Broker, Missing, ended, free_port, hubbub, mosquitto, wait_for
+from benchmarks.generator import built
+from benchmarks.mqtt import COMPILED, Cell, measure
+
+CELLS: Final = (
+    Cell(1, 1, 0, 1, rate=2_000), Cell(1, 1, 1, 1, rate=2_000),
+    Cell(50, 50, 0, 1, pairs=True, rate=10_000),
+    Cell(1, 1, 0, 1), Cell(1, 1, 1, 1), Cell(1, 100, 0, 1), Cell(100, 1, 0, 1),
+    Cell(50, 50, 0, 1, pairs=True), Cell(50, 50, 1, 1, pairs=True),
+    Cell(1, 1, 0, 20), Cell(1, 1, 0, 500), Cell(100, 1, 0, 20), Cell(50, 50, 0, 20, pairs=True),
+    Cell(1, 1, 0, 20, topics=50), Cell(1, 1, 0, 500, topics=50),
+)  # fmt: skip
+MOSQUITTO: Final = "mosquitto"
+NATS: Final = "nats-server"
+HUB: Final = "Hubbub, compiled"
+C: Final = "floor, C"
+PYTHON: Final = "floor, Python"
+
+
+@contextmanager
+def nats(folder: Path) -> Iterator[Broker]:
+    """nats-server's MQTT, which wants JetStream for its sessions."""
+    program = shutil.which("nats-server", path="/usr/sbin:/usr/bin:/usr/local/bin")
+    if program is None:
+        raise Missing("no nats-server: on Debian, apt install nats-server")
+    port, file = free_port(), folder / "nats.conf"
+    file.write_text(
+        f'server_name: bench\nlisten: "127.0.0.1:{free_port()}"\n'
+        f'jetstream {{ store_dir: "{folder}/nats" }}\nmqtt {{ listen: "127.0.0.1:{port}" }}\n'
+    )
+    with running(NATS, port, program, "-c", str(file)) as broker:
+        yield broker
+
+
+@contextmanager
+def running(name: str, port: int, *command: str | Path) -> Iterator[Broker]:
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, text=True)
+    with ended(process):
+        wait_for(port, process)
+        yield Broker(name, port, process.pid)
+
+
+def measurable(broker: str, cell: Cell) -> bool:
+    """The floor in Python looks at one packet of what it received; at QoS 1 nats-server stores."""
+    if broker == PYTHON:
+        return not cell.topics and (cell.qos == 0 or cell.window == 1)
+    return broker != NATS or cell.qos == 0
+
+
+def run(rounds: int, seconds: float, folder: Path) -> None:
+    load = built("load")
+    python, c = free_port(), free_port()
+    found: dict[tuple[Cell, str], list[float]] = {}
+    with ExitStack() as stack:
+        brokers = [stack.enter_context(one) for one in (
+            mosquitto(MOSQUITTO, False, folder), mosquitto("nodelay", True, folder), nats(folder),
+            hubbub(HUB, folder / "hub", "journal.record=none", package=COMPILED),
+            running(C, c, built("floor"), str(c)),
+            running(PYTHON, python, sys.executable, "-m", "benchmarks.floor", str(python)),
+        )]  # fmt: skip
+        for number in range(rounds):
+            for cell in CELLS:
+                for broker in brokers:
+                    if measurable(broker.name, cell):
+                        cost = measure(load, broker, cell, seconds).cost
+                        found.setdefault((cell, broker.name), []).append(cost)
+            print(f"Round {number + 1} of {rounds} is done.", file=sys.stderr)
+    columns = (MOSQUITTO, NATS, HUB, C, PYTHON)
+    print("| broker CPU, µs a delivery | " + " | ".join(columns) + " |")
+    print("|---" * (1 + len(columns)) + "|")
+    for cell in CELLS:
+        mine = {name: some for (one, name), some in found.items() if one == cell}
+        costs = {name: statistics.median(some) for name, some in mine.items()}
+        costs[MOSQUITTO] = min(costs[MOSQUITTO], costs["nodelay"])
+        shown = (f"{costs[name]:.2f}" if name in costs else "" for name in columns)
+        print(f"| {cell.name} | {' | '.join(shown)} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.floors")
+    parser.add_argument("--rounds", type=int, default=3, help="of each row [3]")
+    parser.add_argument("--seconds", type=float, default=0.8, help="of each run [0.8]")
+    chosen = parser.parse_args()
+    if not (COMPILED / "hubbub").is_dir():
+        raise Missing("no compiled hub: make compiled")
+    with tempfile.TemporaryDirectory(prefix="hubbub-floors-") as folder:
+        Path(folder).chmod(0o755)  # mosquitto, started by root, reads as another user
+        run(chosen.rounds, chosen.seconds, Path(folder))
+
+
+if __name__ == "__main__":
+    main()
