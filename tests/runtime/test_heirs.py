@@ -7,6 +7,7 @@ from typing import Any
 
 from hubbub.cluster.copies import FENCE, Found, Piece
 from hubbub.cluster.stops import Numbered, Stop, is_ours
+from hubbub.core.limits import CLUSTER_ADOPT_SECONDS, CLUSTER_DEAD_SECONDS
 from hubbub.runtime.heirs import Heirs
 from tests.cluster.world import World
 
@@ -80,3 +81,27 @@ def test_of_two_that_stopped_one_another_one_goes_on() -> None:
     ]
     assert ours == [("a", "b")]
     assert is_ours("a", {"$fenced": 1000, "$heir/b": 500}, "a", of_a), "and then for itself"
+
+
+async def test_an_heir_of_very_much_is_not_dead_while_it_takes_it_over() -> None:
+    """It is one turn of its loop, however long; the others are told so before."""
+    world = World(names=("a", "b"))
+    world.meet()
+    heir, other = world.members["a"], world.members["b"]
+    copying: Any = SimpleNamespace(stream=Servers(), copies=None, fenced_at=0)
+    heirs = Heirs(heir, copying, [], lambda: None)
+    seconds = 10
+    copy: Any = SimpleNamespace(messages=range(int(seconds / CLUSTER_ADOPT_SECONDS)))
+    await heirs._ask_for_patience([copy])
+    world.carry()
+    world.clock.seconds += seconds + CLUSTER_DEAD_SECONDS - 1
+    other.wake(world.clock.now())
+    assert "a" in other.nodes
+    heirs._adopt_all({"c": (1000, None)})
+    heir.wake(world.clock.now())
+    assert "b" in heir.nodes, "it has not heard that one for as long"
+    world.wait(2)
+    assert other.nodes["a"].busy == 0
+    world.clock.seconds += CLUSTER_DEAD_SECONDS + 1
+    other.wake(world.clock.now())
+    assert "a" not in other.nodes

@@ -19,7 +19,7 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
-from hubbub.core.limits import CLUSTER_FRAME_BYTES
+from hubbub.core.limits import CLUSTER_BUSY_SECONDS, CLUSTER_FRAME_BYTES
 
 MAGIC: Final = b"HBC"
 VERSION: Final = 4
@@ -42,12 +42,14 @@ class Beat(Struct, array_like=True, tag=0):
 
     `place`: HOST:PORT for clients that another node sends away, "" = for none. `fenced`: which
     message stopped its stream: who has not heard of the heir must not take it for what it was.
+    `busy`: for so many seconds more than ever it may say nothing, and is not dead.
     """
 
     version: str
     stamp: int
     place: Annotated[str, Meta(pattern="^[!-~]{0,255}$")] = ""
     fenced: Time = 0
+    busy: Annotated[int, Meta(ge=0, le=CLUSTER_BUSY_SECONDS)] = 0
 
 
 class Wants(Struct, array_like=True, tag=1):

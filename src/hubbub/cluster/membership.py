@@ -59,6 +59,7 @@ class Membership(Hooks):
     observes a topic is told how many it reaches on all nodes, not only here. `keep`: for how many
     seconds messages wait for a node that is `away`. `deposed`: another one
     has stopped this node's stream, and is not yet its heir: what is kept for this one is for that.
+    `busy`: for so many seconds this one may be silent now.
     `stopped`: nodes that are away in order; `waiting`: those that are there and wait for their
     heir, which message stopped them, and when they said so;
     `adopted`: the sessions of dead ones that are here now, `inherited`: of which dead nodes the
@@ -82,6 +83,7 @@ class Membership(Hooks):
         self.shunned: dict[str, str] = {}
         self.excluded = ""
         self.deposed = False
+        self.busy = 0
         self.stopped: set[str] = set()
         self.waiting: dict[str, tuple[int, float]] = {}
         self.adopted: dict[str, set[tuple[str, str]]] = {}
@@ -233,7 +235,7 @@ class Membership(Hooks):
 
     def _here(self) -> frames.Beat:
         stamp, fenced = self.broker.clock.stamp(), heritage.fenced(self)
-        return frames.Beat(self.version, stamp, self.place, fenced)
+        return frames.Beat(self.version, stamp, self.place, fenced, self.busy)
 
     def hear(self, data: bytes) -> None:
         """A frame came. What is wrong with it is logged and counted, and it is let go."""
@@ -442,7 +444,7 @@ class Membership(Hooks):
         if self.excluded:
             return
         for node in list(self.nodes.values()):
-            if now - node.heard > CLUSTER_DEAD_SECONDS:
+            if now - node.heard > CLUSTER_DEAD_SECONDS + node.busy:
                 self._forget(node, f"silent for {CLUSTER_DEAD_SECONDS:g} s")
         if now >= self._beat_at:
             self._beat_at = now + CLUSTER_BEAT_SECONDS
@@ -479,7 +481,7 @@ class Membership(Hooks):
         _TAKES[type(record)](self, node, record)
 
     def _beats(self, node: Node, record: frames.Beat) -> None:
-        node.version, node.place = record.version, record.place
+        node.version, node.place, node.busy = record.version, record.place, record.busy
 
     def _wanted(self, node: Node, record: frames.Wants) -> None:
         self._want(node, (name_from_wire(record.filter), record.literal), record.kept)

@@ -230,6 +230,7 @@ class Node(Session):
         self.behind = False
         self.heard = self.broker.clock.now()
         self.version = self.place = ""
+        self.busy = 0
         self.took = self.broker.state.taken.get(self.client, 0)
         self.receipt = self.declined = self.missed = False
         self.clients: dict[int, Phantom] = {}

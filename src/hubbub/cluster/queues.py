@@ -17,7 +17,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from hubbub.cluster.keeping import moved_row
-from hubbub.core.limits import CLUSTER_KEPT
+from hubbub.core.limits import CLUSTER_KEPT, CLUSTER_PIECE
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.queue import PROTOCOL
 from hubbub.core.session import Session, Subscription
@@ -74,6 +74,7 @@ class Outlets:
     def __init__(self, membership: Membership) -> None:
         self.membership = membership
         self._by_node: dict[str, Outlet] = {}
+        self._moving: dict[str, int] = {}  # so many messages of each have gone
 
     def to(self, node: str) -> Outlet:
         outlet = self._by_node.get(node)
@@ -82,17 +83,34 @@ class Outlets:
         return outlet
 
     def give_up(self, client: str, home: str) -> None:
-        """The older queue of that name is at another node: this one goes behind it."""
-        broker, outlet = self.membership.broker, self.to(home)
+        """The older queue of that name is at another node: this one goes behind it, in turns."""
+        if client in self._moving:
+            return
+        self._moving[client] = 0
+        log.warning("%s began earlier at node %r: what is in the one here goes behind it",
+                    client, home)  # fmt: skip
+        self._go_on(client)
+
+    def _go_on(self, client: str) -> None:
+        """Some more of it, to the node that is its home now: a turn later it may be another one."""
+        membership, broker = self.membership, self.membership.broker
         name = client.removeprefix(QUEUE)
-        if name not in broker.state.queues:
+        home = membership.directory.home(PROTOCOL, client)
+        if name not in broker.state.queues or not home:
+            del self._moving[client]
             return
+        outlet = self.to(home)
         try:
-            count = broker.queues.move(name, lambda message: outlet.keep(message, client))
+            count = broker.queues.move(
+                name, lambda message: outlet.keep(message, client), CLUSTER_PIECE
+            )
         except UnreadableError:
-            broker.again((self, client), lambda: self.give_up(client, home))
+            broker.again((self, client), lambda: self._go_on(client))
             return
+        self._moving[client] += count
         broker.metrics.drop(MOVED, count)
-        log.warning("%s began earlier at node %r: the %d messages of the one here go behind those",
-                    client, home, count)  # fmt: skip
-        self.membership.known(home).relieve()
+        membership.known(home).relieve()
+        if name in broker.state.queues:
+            broker.later(lambda: self._go_on(client))
+        else:
+            log.warning("%d messages of %s went to node %r", self._moving.pop(client), client, home)

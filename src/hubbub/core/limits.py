@@ -184,4 +184,6 @@ CLUSTER_COPY_BYTES: Final = 8 * MIB  # the same; servers hold as much for each c
 CLUSTER_COPY_SECONDS: Final = 2.0  # without an answer, then the stream is asked how far it is
 CLUSTER_QUORUM_SECONDS: Final = 10.0  # servers choose another leader within nine
 CLUSTER_HEIR_SECONDS: Final = 1.0  # beside those of silence, before another node takes over
+CLUSTER_ADOPT_SECONDS: Final = 50e-6  # a message of a dead node; 18 us on a free machine
+CLUSTER_BUSY_SECONDS: Final = 120  # for which an heir may be silent: two million messages
 CLUSTER_RETURN_SECONDS: Final = 30.0  # the same for one that stopped in order: a restart is shorter

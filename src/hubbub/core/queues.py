@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from hubbub import schema
@@ -263,22 +264,27 @@ class Queues:
             self.awaiting[name] = queue.readers
         self.broker.homes.ended(queue)
 
-    def move(self, name: str, keep: Callable[[Message], None]) -> int:
-        """Another node is the home of the queue of that name: what waits in this one goes there.
+    def move(self, name: str, keep: Callable[[Message], None], most: int) -> int:
+        """Another node is the home of the queue of that name: what waits in this one goes there, so
+        many at once, the oldest first. With the last one the queue ends; until then it is as ever.
 
         Its ids mean other messages there, so who has read some of them must begin anew (`moved`).
         UnreadableError: some cannot be read now, and stay until this is called again.
         """
         queue, count, first = self.broker.state.queues[name], 0, self.broker.log.position + 1
-        for seq, number, _ in list(queue.above(-1)):
-            message = self.broker.log.read(seq) if number not in queue.answers else None
-            if message is not None:
-                keep(message)
-                count += 1
-            self.acknowledge(queue, number, self.broker.itself)
-        self.destroy(name)
-        self.broker.log.together(first)
-        for hear in self.moved:
+        try:
+            for seq, number, _ in list(islice(queue.above(-1), most)):
+                message = self.broker.log.read(seq) if number not in queue.answers else None
+                if message is not None:
+                    keep(message)
+                    count += 1
+                self.acknowledge(queue, number, self.broker.itself)
+            over = not queue.messages
+            if over:
+                self.destroy(name)
+        finally:
+            self.broker.log.together(first)
+        for hear in self.moved if over else ():
             hear(queue)
         return count
 

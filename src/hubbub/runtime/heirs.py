@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import ChainMap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from hubbub.cluster import heritage
@@ -22,7 +22,12 @@ from hubbub.cluster.jetstream import JetStream
 from hubbub.cluster.keeping import HEIR
 from hubbub.cluster.membership import Membership
 from hubbub.cluster.stops import Numbered, Stop, is_ours, stop_of, stops_of, unanswered
-from hubbub.core.limits import CLUSTER_HEIR_SECONDS, CLUSTER_RETURN_SECONDS
+from hubbub.core.limits import (
+    CLUSTER_ADOPT_SECONDS,
+    CLUSTER_BUSY_SECONDS,
+    CLUSTER_HEIR_SECONDS,
+    CLUSTER_RETURN_SECONDS,
+)
 from hubbub.core.session import Revival
 from hubbub.core.state import State
 from hubbub.errors import JournalError
@@ -30,6 +35,7 @@ from hubbub.journal.copied import Copy, folded
 from hubbub.runtime.copying import Copying
 
 LOOK_SECONDS: Final = 1.0
+SAID_SECONDS: Final = 0.2  # until what was said has left this machine
 
 log = logging.getLogger("hubbub.cluster")
 
@@ -215,9 +221,12 @@ class Heirs:
             log.error("what node %r had cannot be taken over: %s", name, error)
             self._known[name] = self._known[name]._replace(again=again, unreadable=True)
             return
+        waits = self.membership.deposed and name != self.membership.name
+        if not waits:
+            await self._ask_for_patience((copy, *(one for _, one in self._held.values())))
         if first <= self._answered(name):
             return
-        if self.membership.deposed and name != self.membership.name:
+        if waits:
             self._held[name] = first, copy
         else:
             self._adopt_all({name: (first, copy), **self._held})
@@ -235,6 +244,18 @@ class Heirs:
             return False
         return is_ours(name, newest.state.taken, name, stops[0])
 
+    async def _ask_for_patience(self, copies: Iterable[Copy | None]) -> None:
+        """What is adopted is one group of rows, and so one turn of the loop. If it is large this
+        node says nothing for longer than one that is alive: the others hear so before.
+        """
+        count = sum(len(copy.messages) for copy in copies if copy is not None)
+        seconds = min(int(count * CLUSTER_ADOPT_SECONDS), CLUSTER_BUSY_SECONDS)
+        if seconds:
+            log.warning("%d messages are taken over: up to %d s without an answer", count, seconds)
+            self.membership.busy = seconds
+            self.membership.beat()
+            await asyncio.sleep(SAID_SECONDS)
+
     def _adopt_all(self, copies: dict[str, tuple[int, Copy | None]]) -> None:
         """A node that waits for its heir first gets back its own: what the dead ones kept for it is
         for that. All of it is one group of rows.
@@ -246,6 +267,10 @@ class Heirs:
             self._adopt(name, at, copy)
         self.broker.log.together(first)
         self._schedule()
+        if self.membership.busy:  # nor has it heard the others
+            self.membership.busy = 0
+            for node in self.membership.nodes.values():
+                node.heard = self.broker.clock.now()
 
     def _adopt(self, name: str, at: int, copy: Copy | None) -> None:
         if copy is None:  # it hears so all the same, or it would wait for its heir for ever
