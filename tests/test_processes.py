@@ -20,7 +20,8 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import httpx
 import pytest
@@ -31,6 +32,7 @@ from hubbub.config.settings import Bridge, Journal, Limits, Listener, Settings
 from hubbub.journal import segments
 from hubbub.processes import Child, share_of
 from hubbub.spark import options
+from hubbub.web.together import shares
 from tests.clients import PATIENCE, Mqtt, mqtt
 from tests.cluster.roaming import Place, Roaming
 from tests.cluster.test_queues import switch
@@ -448,12 +450,188 @@ async def test_what_a_process_says_it_says_for_all_or_says_of_which(start_hub: S
         assert [one for one, _ in clients] == ["1", "2"]
         assert sum(float(count) for _, count in clients) == MANY
         assert len(re.findall("# TYPE hubbub_clients ", page)) == 1
-        listed = json.loads(await asyncio.to_thread(fetch, hub, "api/v1/ls/clients"))
-        assert listed["process"] in ("1 of 2", "2 of 2") and 0 < listed["count"] < MANY
         os.kill(processes(hub)[2], signal.SIGSTOP)
         alone = await asyncio.to_thread(status_of_first, hub)
         assert [one["up"] for one in alone["processes"]] == [True, False]
         os.kill(processes(hub)[2], signal.SIGCONT)
+
+
+# What is listed, and what is ended
+
+
+def listed(hub: RunningHub, what: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(fetch(hub, f"api/v1/{what}"))
+    return found
+
+
+def ended(hub: RunningHub, what: str) -> int:
+    try:
+        with urlopen(
+            Request(f"{hub.url('http')}/api/v1/{what}", method="DELETE"), timeout=PATIENCE
+        ) as answer:
+            status: int = answer.status
+            return status
+    except HTTPError as error:
+        return error.code
+
+
+@pytest.mark.interop
+async def test_lists_are_of_all_processes_and_a_page_of_them_is_whole(start_hub: StartHub) -> None:
+    hub = start_hub(*TWO)
+    place: Any = Place(hub.address)
+    names = [f"panel-{n:02}" for n in range(MANY)]
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(mqtt(place, name)) for name in names]
+        for one in clients:
+            await one.subscribe("news/#")
+        await clients[0].publish("kept", b"x", retain=True)
+        await asyncio.sleep(0.5)
+        found = await asyncio.to_thread(listed, hub, "ls/clients?search=panel")
+        assert found["count"] == MANY
+        assert sorted(one["client"] for one in found["clients"]) == names
+        assert {one["process"] for one in found["clients"]} == {1, 2}
+        assert sum(one["count"] for one in found["processes"]) == MANY
+        pages = [
+            await asyncio.to_thread(listed, hub, f"ls/clients?search=panel&limit=5&offset={at}")
+            for at in range(0, MANY + 5, 5)
+        ]
+        assert [one["client"] for page in pages for one in page["clients"]] == [
+            one["client"] for one in found["clients"]
+        ]
+        filters = await asyncio.to_thread(listed, hub, "ls/subscriptions?search=news")
+        assert sorted(one["client"] for one in filters["subscriptions"]) == names
+        retained = await asyncio.to_thread(listed, hub, "ls/retained?search=kept")
+        assert retained["count"] == 1 and "processes" not in retained, "every process has all"
+    for _ in range(100):
+        gone = await asyncio.to_thread(listed, hub, "ls/gone?limit=8")
+        if gone["count"] == MANY:
+            break
+        await asyncio.sleep(0.1)
+    times = [one["time"] for one in gone["gone"]]
+    assert len(times) == 8 and times == sorted(times, reverse=True), "the last ones of all"
+
+
+@pytest.mark.interop
+async def test_what_is_ended_by_hand_is_ended_where_it_is(start_hub: StartHub) -> None:
+    hub = start_hub(*TWO)
+    place: Any = Place(hub.address)
+    async with AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(mqtt(place, f"panel-{n}")) for n in range(MANY)
+        ]
+        for n, one in enumerate(clients):
+            path = f"clients?protocol=mqtt&client=panel-{n}"
+            assert await asyncio.to_thread(ended, hub, path) == 200
+            await one.code("disconnect")
+        assert await asyncio.to_thread(ended, hub, "clients?protocol=mqtt&client=nobody") == 404
+        worker = await stack.enter_async_context(switch(place, "worker"))
+        teller = await stack.enter_async_context(mqtt(place, "teller"))
+        for n in range(6):
+            name = f"jobs-{n}"
+            assert await worker.get(f"/persistent/{name}") == name
+            await asyncio.sleep(0.3)  # until the other process has heard of it
+            assert await teller.publish(f"$queue/{name}", b"told") == 0
+            for _ in range(3):
+                queue = await asyncio.to_thread(listed, hub, f"queue?name={name}")
+                assert [one["text"] for one in queue["messages"]] == ["told"]
+            path = f"queue/messages?name={name}"
+            assert await asyncio.to_thread(ended, hub, path) == 200
+            assert (await asyncio.to_thread(listed, hub, f"queue?name={name}"))["count"] == 0
+            assert await asyncio.to_thread(ended, hub, f"queue?name={name}") == 200
+            assert await asyncio.to_thread(ended, hub, f"queue?name={name}") == 404
+    assert log_of(hub).count("end mqtt panel-") == MANY, "each where it was"
+
+
+@pytest.mark.interop
+async def test_sessions_that_are_away_end_wherever_they_are_at_home(start_hub: StartHub) -> None:
+    hub = start_hub(*TWO)
+    place = Place(hub.address)
+    for n in range(MANY):
+        one = Roaming(place, f"away-{n}")
+        assert await one.open() == 0
+        await one.close()
+    for _ in range(100):
+        found = await asyncio.to_thread(listed, hub, "ls/away")
+        if found["count"] == MANY:
+            break
+        await asyncio.sleep(0.1)
+    assert {one["process"] for one in found["away"]} == {1, 2}
+    for n in range(MANY):
+        path = f"sessions?protocol=mqtt&client=away-{n}"
+        assert await asyncio.to_thread(ended, hub, path) == 200
+    assert (await asyncio.to_thread(listed, hub, "ls/away"))["count"] == 0
+
+
+@pytest.mark.interop
+async def test_delayed_messages_are_cancelled_at_the_process_that_has_them(
+    start_hub: StartHub,
+) -> None:
+    hub = start_hub(*TWO)
+    place: Any = Place(hub.address)
+    async with AsyncExitStack() as stack:
+        for n in range(MANY):
+            panel = await stack.enter_async_context(mqtt(place, f"panel-{n}"))
+            assert await panel.publish(f"$delayed/600/late/{n}", b"x") == 0
+        found = await asyncio.to_thread(listed, hub, "ls/delayed")
+        assert {one["process"] for one in found["delayed"]} == {1, 2}
+        for one in found["delayed"]:
+            path = f"delayed?seq={one['seq']}"
+            assert await asyncio.to_thread(ended, hub, path) == 400, "of which process?"
+            assert await asyncio.to_thread(ended, hub, f"{path}&process=3") == 400
+            assert await asyncio.to_thread(ended, hub, f"{path}&process={one['process']}") == 200
+        assert (await asyncio.to_thread(listed, hub, "ls/delayed"))["count"] == 0
+
+
+@pytest.mark.interop
+async def test_refusals_are_of_all_processes_and_one_that_is_silent_is_named(
+    start_hub: StartHub, users: tuple[str, ...]
+) -> None:
+    hub = start_hub(*TWO, *users)
+    place: Any = Place(hub.address)
+    for n in range(MANY):
+        one = Mqtt(place, f"panel-{n}", f"stranger-{n}", "guess")
+        assert await one.open() in REFUSED
+        await one.close()
+    ann = Browser(hub)
+    await ann.log_in(user="ann", password="secret")
+    found = (await ann("GET", "/api/v1/refusals?limit=50")).json()
+    assert {one["process"] for one in found["refusals"]} == {1, 2}
+    assert {one["user"] for one in found["refusals"]} >= {f"stranger-{n}" for n in range(MANY)}
+    times = [one["time"] for one in found["refusals"]]
+    assert times == sorted(times, reverse=True)
+    async with AsyncExitStack() as stack:
+        while True:  # a connection to the first one, which the other's fate does not touch
+            first = await stack.enter_async_context(ann.connection())
+            if (await first.get("/api/v1/status")).json()["process"] == "1 of 2":
+                break
+        os.kill(stopped := processes(hub)[2], signal.SIGSTOP)
+        try:
+            await knows_ann(first)
+            for what in ("refusals", "ls/clients"):
+                answer = (await first.get(f"/api/v1/{what}")).json()
+                assert [one["up"] for one in answer["processes"]] == [True, False]
+            path = "/api/v1/clients?protocol=mqtt&client=x"
+            answer = await first.delete(path)
+            assert answer.status_code == 503, answer.text
+            assert "process 2 does not answer" in answer.text
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+
+
+async def knows_ann(client: httpx.AsyncClient) -> None:
+    """By the process that answers: her login may be at the other one."""
+    given = {"user": "ann", "password": "secret"}
+    answer = await client.post("/admin/login", json=given)
+    assert answer.status_code == 200
+    client.headers["hubbub-csrf"] = answer.json()["csrf"]
+
+
+def test_a_page_is_put_together_of_those_of_the_processes() -> None:
+    counts = {1: 4, 2: 0, 3: 7}
+    assert shares(counts, 5, 0) == {1: (4, 0), 3: (1, 0)}
+    assert shares(counts, 5, 3) == {1: (1, 3), 3: (4, 0)}
+    assert shares(counts, 5, 6) == {3: (5, 2)}
+    assert shares(counts, 5, 11) == {}
 
 
 # A login is one at all of them
@@ -468,14 +646,17 @@ class Browser:
         self.word = ""
 
     async def __call__(self, method: str, path: str, **said: Any) -> httpx.Response:
-        headers = {"sec-fetch-site": "same-origin", "hubbub-csrf": self.word}
-        async with httpx.AsyncClient(
-            base_url=self.url, cookies=self.cookies, headers=headers, trust_env=False,
-            timeout=PATIENCE,
-        ) as client:  # fmt: skip
+        async with self.connection() as client:
             answer = await client.request(method, path, **said)
             self.cookies = client.cookies
             return answer
+
+    def connection(self) -> httpx.AsyncClient:
+        headers = {"sec-fetch-site": "same-origin", "hubbub-csrf": self.word}
+        return httpx.AsyncClient(
+            base_url=self.url, cookies=self.cookies, headers=headers, trust_env=False,
+            timeout=PATIENCE,
+        )  # fmt: skip
 
     async def log_in(self, **given: str) -> None:
         answer = await self("POST", "/admin/login", json=given)
@@ -494,8 +675,9 @@ def users(tmp_path: Path) -> tuple[str, ...]:
     """Settings of a hub with two users, of whom one may little."""
     add_user(tmp_path / "users", "ann", b"secret")
     add_user(tmp_path / "users", "eve", b"nosy")
-    rules = "user ann\ntopic readwrite #\ntopic read $SYS/#\nuser eve\ntopic read a/b\n"
-    (tmp_path / "rules").write_text(rules)
+    may = ("user ann", "readwrite #", "read $SYS/#", "manage $SYS/#", "user eve", "read a/b")
+    rules = [one if one.startswith("user") else f"topic {one}" for one in may]
+    (tmp_path / "rules").write_text("\n".join(rules))
     return ("--set", f"password_file={tmp_path}/users", "--set", f"acl_file={tmp_path}/rules")
 
 

@@ -49,6 +49,9 @@ def end(
     protocol: Annotated[
         str, typer.Option(metavar="NAME", help="Of clients and sessions: what they speak.")
     ] = "mqtt",
+    process: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Of delayed messages: the process in `ls`.")
+    ] = 0,
     exact: Annotated[
         bool, typer.Option("--exact", help="NAME has %XX for bytes, as ls shows what is no text.")
     ] = False,
@@ -59,6 +62,7 @@ def end(
     for name in names:
         meant = unquote(name, errors="surrogateescape") if exact else name
         asked = {way.word: meant} | ({"protocol": protocol} if way.word == "client" else {})
+        asked |= {"process": str(process)} if process else {}
         query = urlencode(asked, errors="surrogateescape")
         try:
             answer: dict[str, Any] = fetch(url, token, f"{way.path}?{query}", "DELETE")

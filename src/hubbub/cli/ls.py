@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from hubbub.cli.status import HERE, AsJson, Token, Url, fetch
+from hubbub.cli.status import HERE, AsJson, Token, Url, fetch, silent
 from hubbub.terminal import for_stream
 
 app = typer.Typer(add_completion=False)
@@ -60,9 +60,8 @@ def ls(
             table.add_row(*(_cell(name, row[name]) for name in names))
         Console(markup=False, width=None if sys.stdout.isatty() else WIDE).print(table)
     first = min(offset + 1, answer["count"])
-    part = f" (process {_cell('', answer['process'])})" if "process" in answer else ""
     told = f"{first:,} to {offset + len(rows):,} of {answer['count']:,}" if rows else "none"
-    print(told + part)
+    print(told + silent(answer))
 
 
 def _shown(row: dict[str, Any], marked: bool) -> dict[str, Any]:

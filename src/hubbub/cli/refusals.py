@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import typer
 
-from hubbub.cli.status import HERE, AsJson, Token, Url, fetch
+from hubbub.cli.status import HERE, AsJson, Token, Url, fetch, silent
 from hubbub.terminal import for_stream
 
 app = typer.Typer(add_completion=False)
@@ -32,7 +32,8 @@ def refusals(
 ) -> None:
     asked: dict[str, Any] = {"user": user, "client": client, "limit": limit}
     query = urlencode({name: value for name, value in asked.items() if value is not None})
-    found: list[dict[str, Any]] = fetch(url, token, f"refusals?{query}")["refusals"]
+    answer = fetch(url, token, f"refusals?{query}")
+    found: list[dict[str, Any]] = answer["refusals"]
     if as_json:
         print(json.dumps(found, indent=2))
         return
@@ -41,3 +42,5 @@ def refusals(
         print(when, for_stream(one["text"], lines=False))
     if not found:
         print("nobody was refused anything, as far as the hub remembers (1,000 of each kind)")
+    if missing := silent(answer):
+        print(f"not all are here{missing}")

@@ -103,6 +103,12 @@ def fetch(
     return answer
 
 
+def silent(answer: dict[str, Any]) -> str:
+    """Which processes of a hub are not in its answer, in words; "" if all are."""
+    found = [str(one["process"]) for one in answer.get("processes", ()) if not one["up"]]
+    return f" (process {', '.join(found)} does not answer)" if found else ""
+
+
 def _reason(body: bytes) -> str:
     """The sentence of an answer {"error": …}, or whatever else it is."""
     try:

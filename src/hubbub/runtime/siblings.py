@@ -46,10 +46,13 @@ class Siblings:
     def place(self) -> str:
         return f"{self.number} of {len(self.names)}"
 
+    @property
+    def numbers(self) -> range:
+        return range(1, len(self.names) + 1)
+
     async def all_say(self, what: str, given: bytes = b"") -> dict[int, bytes]:
         """By number, of those that answer."""
-        numbers = range(1, len(self.names) + 1)
-        return await self.say(dict.fromkeys(numbers, given), what)
+        return await self.say(dict.fromkeys(self.numbers, given), what)
 
     async def say(self, asked: Mapping[int, bytes], what: str) -> dict[int, bytes]:
         """The same of some of them, each about something else."""

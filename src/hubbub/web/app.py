@@ -74,6 +74,7 @@ from hubbub.web.numbers import number_in
 from hubbub.web.offers import Offered
 from hubbub.web.publish import PROTOCOL, PublishApi
 from hubbub.web.query import asked
+from hubbub.web.together import Listed, Together
 from hubbub.wire.http import Request, response
 
 log = logging.getLogger("hubbub.web")
@@ -124,8 +125,9 @@ class Application:
         self._publish: PublishApi
         self._token = b""
         self._visits = Visits(hub.clock, lambda: hub.siblings)
-        self._looking = Looking(hub, self._safe)
-        self._ending = ending.Ending(hub, self._safe)
+        self._together = Together(hub)
+        self._looking = Looking(hub, self._safe, self._together)
+        self._ending = ending.Ending(hub, self._safe, self._together)
         self.asgi = Starlette(
             routes=[
                 Route("/", dashboard.page),
@@ -257,7 +259,8 @@ class Application:
         async def leave(given: bytes) -> bytes:
             return self._visits.left(given)
 
-        return {METRICS: metrics, FIGURES: figures, VISIT: visit, LEAVE: leave}
+        own = {METRICS: metrics, FIGURES: figures, VISIT: visit, LEAVE: leave}
+        return own | self._together.said()
 
     # The API
 
@@ -338,26 +341,21 @@ class Application:
             limit = number_in(given, "limit", 2 * REFUSALS_KEPT) if "limit" in given else 100
         except ValueError as error:
             return refused(400, str(error))
-        last = self._hub.broker.audit.refusals.last(given.get("user"), given.get("client"))
-        return JSONResponse({"refusals": [one._asdict() for one in last[:limit]]})
+        found = await self._together.refusals(given.get("user"), given.get("client"), limit)
+        return JSONResponse({"refusals": found.items, **_of(found)})
 
     async def _list(self, request: WebRequest) -> JSONResponse:
         """What there is, of one kind: a page of it."""
         given, kind = asked(request), request.path_params["kind"]
-        things = listing.KINDS.get(kind)
-        if things is None:
+        if kind not in listing.KINDS:
             return refused(404, f"{kind[:40]!r} is none of {', '.join(listing.KINDS)}")
         try:
             wanted = _paging(given, _LISTED)
         except ValueError as error:
             return refused(400, str(error))
         limit, offset = wanted.get("limit", 100), wanted.get("offset", 0)
-        found = await listing.page(
-            things(self._hub.broker), self._hub.clock, given.get("search", ""), limit, offset
-        )
-        siblings = self._hub.siblings
-        part = {"process": siblings.place} if siblings is not None else {}
-        return JSONResponse({kind: found.items, "count": found.total, **part})
+        found = await self._together.listed(kind, given.get("search", ""), limit, offset)
+        return JSONResponse({kind: found.items, "count": found.total, **_of(found)})
 
     async def _metrics(self, request: WebRequest) -> Response:
         siblings = self._hub.siblings
@@ -390,12 +388,17 @@ class Application:
         return RedirectResponse("/") if self.mounted is None else await dashboard.page(request)
 
 
+def _of(found: Listed) -> dict[str, Any]:
+    """How the processes are whose things these are, if there are several."""
+    return {"processes": found.processes} if found.processes else {}
+
+
 async def _each(siblings: Siblings) -> list[dict[str, Any]]:
     """Every process in a line; one that does not answer too."""
     said = await siblings.all_say(FIGURES)
     return [
         {"process": number, "up": number in said, **json.loads(said.get(number, b"{}"))}
-        for number in range(1, len(siblings.names) + 1)
+        for number in siblings.numbers
     ]
 
 

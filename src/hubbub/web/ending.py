@@ -7,14 +7,16 @@
     DELETE /api/v1/delayed?seq=NUMBER                 that message will not be published
 
 Each asks for its right by itself, and is a line of the log and a row of the journal (`managed`).
-Who is ended may come again: to keep somebody out is the affair of the rules. Called by `web.app`.
+Who is ended may come again: to keep somebody out is the affair of the rules. Of several processes
+the one that has the thing does it (`together`). Called by `web.app`.
 """
 
 from __future__ import annotations
 
 import typing
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -29,6 +31,7 @@ from hubbub.web.guarded import ADMISSION, CLIENTS, DELAYED, SESSIONS, refused, s
 from hubbub.web.numbers import number_in
 from hubbub.web.publish import Inside
 from hubbub.web.query import asked
+from hubbub.web.together import Together
 
 OF_OTHERS: Final = "$SYS/#"  # who may manage the hub may end those who are there
 TOLD: Final = "ended by hand"
@@ -44,9 +47,18 @@ class Host(Inside, typing.Protocol):
 class Ending:
     """These requests of one hub. `safe` waits until what was done is durable."""
 
-    def __init__(self, hub: Host, safe: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, hub: Host, safe: Callable[[], Awaitable[None]], together: Together
+    ) -> None:  # fmt: skip
         self._hub = hub
         self._safe = safe
+        self._together = together
+        together.deeds |= {
+            "end": partial(self._ended, whole=False),
+            "end session": partial(self._ended, whole=True),
+            "destroy": self._destroyed,
+            "cancel": self._cancelled,
+        }
 
     def routes(self) -> list[Route]:
         return [
@@ -70,7 +82,16 @@ class Ending:
         asks = session_of(request.scope[ADMISSION])
         if not broker.may(asks, MANAGE, OF_OTHERS):
             return refused(403, broker.refuse(asks, MANAGE, OF_OTHERS))
-        session = broker.sessions.get((protocol, name))
+        about = {"protocol": protocol, "client": name}
+        done = await self._together.do("end session" if whole else "end", about, asks)
+        what = "has a session" if whole else "is connected"
+        return done.answer(f"no client {name[:100]!r} {what} by {protocol[:20]!r}")
+
+    async def _ended(
+        self, given: dict[str, str], asks: Session, whole: bool
+    ) -> dict[str, Any] | None:
+        protocol, name = given["protocol"], given["client"]
+        session = self._hub.broker.sessions.get((protocol, name))
         here = session is not None and session.number != 0 and protocol != ""
         if here and session is not None:
             session.goodbye(TOLD)
@@ -78,8 +99,7 @@ class Ending:
             one.end_away(name) for one in self._hub.protocols if one.name == protocol
         )
         if not (here or left):
-            what = "has a session" if whole else "is connected"
-            return refused(404, f"no client {name[:100]!r} {what} by {protocol[:20]!r}")
+            return None
         verb = "end session" if whole else "end"
         return await self._done(asks, verb, f"{protocol} {name}", {"ended": name})
 
@@ -88,8 +108,13 @@ class Ending:
         asks = session_of(request.scope[ADMISSION])
         if not broker.may(asks, DESTROY, QUEUE + name):
             return refused(403, broker.refuse(asks, DESTROY, QUEUE + name))
+        done = await self._together.do("destroy", {"name": name}, asks)
+        return done.answer(f"there is no queue {name[:100]!r}")
+
+    async def _destroyed(self, given: dict[str, str], asks: Session) -> dict[str, Any] | None:
+        name, broker = given["name"], self._hub.broker
         if name not in broker.state.queues:
-            return refused(404, f"there is no queue {name[:100]!r}")
+            return None
         broker.queues.destroy(name)
         return await self._done(asks, "destroy", QUEUE + name, {"destroyed": name})
 
@@ -104,23 +129,36 @@ class Ending:
         if name not in broker.state.retained or name.startswith(OWN):
             return refused(404, f"nothing is retained at {name[:100]!r} that could be cleared")
         broker.post(Message(name, b"", 1, True))
-        return await self._done(asks, "clear", name, {"cleared": name})
+        return JSONResponse(await self._done(asks, "clear", name, {"cleared": name}))
 
     async def delayed(self, request: Request) -> Response:
-        """Its topic is on the disk, so it is asked for the right of all."""
-        broker, asks = self._hub.broker, session_of(request.scope[ADMISSION])
+        """Its topic is on the disk, so it is asked for the right of all. Each process counts its
+        rows by itself: of several it must be said which one.
+        """
+        given, broker = asked(request), self._hub.broker
+        asks, siblings = session_of(request.scope[ADMISSION]), self._together.siblings
         try:
-            seq = number_in(asked(request), "seq")
+            seq = number_in(given, "seq")
+            process = number_in(given, "process") if "process" in given else 0
         except ValueError as error:
             return refused(400, str(error))
+        if siblings is not None and process not in siblings.numbers:
+            return refused(400, f"expected &process=N: {len(siblings.names)} number their messages")
         if not broker.may(asks, MANAGE, OF_OTHERS):
             return refused(403, broker.refuse(asks, MANAGE, OF_OTHERS))
-        if not broker.delays.cancel(seq):
-            return refused(404, f"no message {seq} is delayed")
+        done = await self._together.do_at(process, "cancel", {"seq": str(seq)}, asks)
+        return done.answer(f"no message {seq} is delayed")
+
+    async def _cancelled(self, given: dict[str, str], asks: Session) -> dict[str, Any] | None:
+        seq = int(given["seq"])
+        if not self._hub.broker.delays.cancel(seq):
+            return None
         return await self._done(asks, "cancel", f"message {seq}", {"cancelled": str(seq)})
 
-    async def _done(self, asks: Session, verb: str, name: str, said: dict[str, str]) -> Response:
+    async def _done(
+        self, asks: Session, verb: str, name: str, said: dict[str, str]
+    ) -> dict[str, Any]:
         self._hub.broker.audit.managed(asks, verb, name)
         self._hub.schedule()
         await self._safe()
-        return JSONResponse({key: name_shown(one) for key, one in said.items()})
+        return {key: name_shown(one) for key, one in said.items()}

@@ -8,7 +8,7 @@ missed or be there twice. No payload is shown. Called by `web.app`, which has as
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from itertools import islice
 from operator import itemgetter
@@ -31,10 +31,13 @@ CALLS_LOOKED: Final = 500  # and of all queues
 
 
 class Thing(NamedTuple):
-    """What is searched, and what is said of it if it is on the page."""
+    """What is searched, and what is said of it if it is on the page. `node`: for whose clients it
+    is here, if that is another node.
+    """
 
     name: str
     row: Callable[[], dict[str, Any]]
+    node: str = ""
 
 
 class Page(NamedTuple):
@@ -45,9 +48,11 @@ class Page(NamedTuple):
 
 
 async def page(
-    things: Iterator[Thing], clock: Clock, search: str, limit: int, offset: int
-) -> Page:
-    """Those in whose name `search` is, in any case of letters, without the first `offset`.
+    things: Iterator[Thing], clock: Clock, search: str, limit: int, offset: int,
+    beside: Collection[str] = (),
+) -> Page:  # fmt: skip
+    """Those in whose name `search` is, in any case of letters, without the first `offset`; of the
+    nodes `beside` none, which say their own.
 
     Some have to be read back, so a turn is bounded in time too.
     """
@@ -55,7 +60,7 @@ async def page(
     count, wanted = 0, search.casefold()
     began = clock.spent()
     for number, thing in enumerate(things, 1):
-        if wanted in thing.name.casefold():
+        if wanted in thing.name.casefold() and thing.node not in beside:
             count += 1
             if offset < count <= offset + limit:
                 items.append(thing.row())
@@ -143,7 +148,8 @@ def _subscriptions(broker: Broker) -> Iterator[Thing]:
         for name, one in list(session.subscriptions.items()):
             row = {"protocol": session.protocol, "client": session.client}
             about = {"connected": session.number != 0, "filter": name, "qos": one.qos}
-            yield Thing(name, partial(sayable, row | about))
+            node = session.client if session.protocol == "node" else ""
+            yield Thing(name, partial(sayable, row | about), node)
 
 
 def _topics(broker: Broker) -> Iterator[Thing]:

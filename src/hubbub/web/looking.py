@@ -59,6 +59,7 @@ from hubbub.web.listing import LOOKED
 from hubbub.web.numbers import number_in
 from hubbub.web.publish import PROTOCOL, Inside
 from hubbub.web.query import asked, sayable
+from hubbub.web.together import Together
 
 LEVEL: Final = 1_000  # entries of one level of the tree, the busiest of them, if nobody says
 RETAINED_LOOKED: Final = 20_000  # names of one answer: the rest is found by going deeper
@@ -91,9 +92,13 @@ class Branch:
 class Looking:
     """These requests of one hub."""
 
-    def __init__(self, hub: Inside, safe: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, hub: Inside, safe: Callable[[], Awaitable[None]], together: Together
+    ) -> None:  # fmt: skip
         self._hub = hub
         self._safe = safe
+        self._together = together
+        together.deeds |= {"look": self._looked, "purge": self._purged}
         self._tails: set[Tail] = set()
         self._peeks = asyncio.Lock()  # a message may take a turn of the loop: one after the other
 
@@ -187,18 +192,23 @@ class Looking:
         name, asks = given.get("name", ""), session_of(request.scope[ADMISSION])
         if not broker.may(asks, CONSUME, QUEUE + name):
             return refused(403, broker.refuse(asks, CONSUME, QUEUE + name))
-        queue = broker.state.queues.get(name)
+        done = await self._together.do("look", {"name": name, "limit": str(limit)}, asks)
+        return done.answer(f"there is no queue {name[:100]!r}")
+
+    async def _looked(self, given: dict[str, str], asks: Session) -> dict[str, Any] | None:
+        name, limit = given["name"], int(given["limit"])
+        queue = self._broker.state.queues.get(name)
         if queue is None:
-            return refused(404, f"there is no queue {name[:100]!r}")
+            return None
         messages = await self._oldest(queue, limit)
         serving = [one.session.client for one in queue.consumers][:PEEKED]
-        return JSONResponse(sayable({
+        return sayable({
             "name": name, "count": len(queue.messages), "bytes": queue.bytes,
             "next": queue.next, "leased": len(queue.leased), "takers": queue.takers(),
             "serving": [name_shown(client) for client in serving],
             "bindings": [name_shown(one) for one in islice(queue.bindings, PEEKED)],
             "settings": queue.settings._asdict(), "messages": messages,
-        }))  # fmt: skip
+        })  # fmt: skip
 
     async def _oldest(self, queue: Queue, limit: int) -> list[dict[str, Any]]:
         """Nobody is shown more than TAILED_BYTES of one, but each is read whole: those that are
@@ -221,13 +231,17 @@ class Looking:
         purges meanwhile is counted there.
         """
         name, broker = asked(request).get("name", ""), self._broker
-        admission: Admission = request.scope[ADMISSION]
-        asks = session_of(admission)
+        asks = session_of(request.scope[ADMISSION])
         if not broker.may(asks, DESTROY, QUEUE + name):
             return refused(403, broker.refuse(asks, DESTROY, QUEUE + name))
+        done = await self._together.do("purge", {"name": name}, asks)
+        return done.answer(f"there is no queue {name[:100]!r}")
+
+    async def _purged(self, given: dict[str, str], asks: Session) -> dict[str, Any] | None:
+        name, broker = given["name"], self._broker
         queue = broker.state.queues.get(name)
         if queue is None:
-            return refused(404, f"there is no queue {name[:100]!r}")
+            return None
         purged = 0
         for at, number in enumerate(list(queue.messages), 1):
             purged += broker.queues.acknowledge(queue, number, asks)
@@ -236,7 +250,7 @@ class Looking:
                 await asyncio.sleep(0)
         broker.audit.managed(asks, "purge", QUEUE + name)
         await self._safe()
-        return JSONResponse({"purged": purged})
+        return {"purged": purged}
 
     # One topic, live
 

@@ -127,9 +127,11 @@ export class Pages {
     return { search: this.input.value, limit: this.size, offset: this.offset };
   }
 
-  said(shown, count) {
-    const first = Math.min(this.offset + 1, count);
-    say(this.where, count ? `${first} to ${this.offset + shown} of ${count}` : "none");
+  /** `processes`: how each of several is, whose rows these are. */
+  said(shown, count, processes = []) {
+    const first = Math.min(this.offset + 1, count), silent = processes.filter((one) => !one.up).map((one) => one.process);
+    say(this.where, (count ? `${first} to ${this.offset + shown} of ${count}` : "none")
+      + (silent.length ? `; process ${silent.join(", ")} does not answer` : ""));
     this.before.disabled = this.offset === 0;
     this.after.disabled = this.offset + shown >= count;
   }

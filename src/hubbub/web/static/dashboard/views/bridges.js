@@ -27,7 +27,7 @@ export class Bridges {
   }
 
   async refresh() {
-    const [{ bridges, count }, { cluster }] = await Promise.all([
+    const [{ bridges, count, processes }, { cluster }] = await Promise.all([
       get("ls/bridges", this.pages.asked()), get("status", { limit: 1 }),
     ]);
     this.cluster.hidden = !cluster;
@@ -36,6 +36,6 @@ export class Bridges {
       this.nodes.update([...cluster.nodes, ...cluster.away]);
     }
     this.table.update(bridges);
-    this.pages.said(bridges.length, count);
+    this.pages.said(bridges.length, count, processes);
   }
 }

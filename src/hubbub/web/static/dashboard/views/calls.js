@@ -11,7 +11,7 @@ export class Calls {
   constructor(again) {
     this.pages = new Pages({ changed: again, label: "Search by who asked" });
     this.table = new Table({
-      label: "Open calls", nothing: "No request waits for an answer.", key: (row) => `${row.queue} ${row.number}`, columns: [
+      label: "Open calls", nothing: "No request waits for an answer.", key: (row) => `${row.process ?? ""} ${row.queue} ${row.number}`, columns: [
         ["Asked by", (row) => row.asker || "(no id)"], ["Protocol", (row) => row.protocol],
         ["Queue", (row) => row.queue || "–"], ["Who has it", (row) => row.handed || "nobody yet"],
         ["Waits for", (row) => span(Math.max(0, Date.now() - row.since / 1000) / 1000), "number"], ["Answer to", (row) => row.answer_to],
@@ -27,10 +27,10 @@ export class Calls {
   }
 
   async refresh() {
-    const [{ calls, count }, now] = await Promise.all([get("ls/calls", this.pages.asked()), get("status", { limit: 0 })]);
+    const [{ calls, count, processes }, now] = await Promise.all([get("ls/calls", this.pages.asked()), get("status", { limit: 0 })]);
     await this.figures.refresh(now.time);
     this.table.update(calls);
-    this.pages.said(calls.length, count);
+    this.pages.said(calls.length, count, processes);
     const failed = FAILURES.filter((why) => now.dropped[why]).map((why) => [why, number(now.dropped[why])]);
     this.failures.replaceChildren(failed.length ? facts(failed) : el("p", { class: "dim" }, "None."));
   }

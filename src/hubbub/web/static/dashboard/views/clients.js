@@ -94,7 +94,7 @@ export class Clients {
     if (table !== this.table) return;
     this.now = Date.now() * 1000;
     table.update(found[kind]);
-    pages.said(found[kind].length, found.count);
+    pages.said(found[kind].length, found.count, found.processes);
     const chosen = table.rows.get(table.chosen);
     if (chosen) this.choose(chosen.item);
   }

@@ -37,9 +37,9 @@ export class Queues {
   }
 
   async refresh() {
-    const { queues, count } = await get("ls/queues", this.pages.asked());
+    const { queues, count, processes } = await get("ls/queues", this.pages.asked());
     this.table.update(queues);
-    this.pages.said(queues.length, count);
+    this.pages.said(queues.length, count, processes);
     await this.queue?.refresh();
     await this.delayed.refresh();
   }
@@ -51,7 +51,7 @@ class Delayed {
     this.again = again;
     this.pages = new Pages({ changed: again, label: "Search by row" });
     this.table = new Table({
-      label: "Delayed messages", nothing: "Nothing is delayed. Try: hubbub pub '$delayed/60/demo/hello' -m later", key: (row) => row.seq,
+      label: "Delayed messages", nothing: "Nothing is delayed. Try: hubbub pub '$delayed/60/demo/hello' -m later", key: (row) => `${row.process ?? ""} ${row.seq}`,
       choose: (row) => this.choose(row), columns: [
         ["Row", (row) => row.seq], ["Due", (row) => clock(row.due)], ["Topic", (row) => row.topic || "–"],
         ["Bytes", (row) => bytes(row.bytes), "number"], ["From", (row) => row.client || "–"],
@@ -61,19 +61,19 @@ class Delayed {
     this.element = panel("Delayed", this.pages.element, this.table.element, this.place);
   }
 
-  choose({ seq }) {
+  choose({ seq, process }) {
     const trouble = el("p", { class: "bad", role: "alert" });
     this.place.replaceChildren(el("div", { class: "bar" }, twice(`Cancel ${seq} …`, () => "Really cancel it? It will not be published", async () => {
-      await remove("delayed", { seq });
+      await remove("delayed", process ? { seq, process } : { seq });
       this.place.replaceChildren();
       this.again();
     }, trouble)), trouble);
   }
 
   async refresh() {
-    const { delayed, count } = await get("ls/delayed", this.pages.asked());
+    const { delayed, count, processes } = await get("ls/delayed", this.pages.asked());
     this.table.update(delayed);
-    this.pages.said(delayed.length, count);
+    this.pages.said(delayed.length, count, processes);
   }
 }
 
