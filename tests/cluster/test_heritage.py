@@ -284,3 +284,32 @@ def test_each_message_is_there_once_and_in_order_whoever_dies_and_whatever_is_lo
     for home in {"b", "c"}:
         check(world.waiting(home, f"at-{home}"), expected)
     check(world.waiting(heir, "at-a"), expected)
+
+
+def test_who_is_back_keeps_what_is_kept_for_it_when_its_heir_has_an_heir_itself() -> None:
+    """Node d says again whose heir c was, whose it is now: what others keep for a is a's since."""
+    world = Dying(names=("a", "b", "c", "d"))
+    world.meet()
+    world.lasting("a", "old", "kept")
+    world.wait(1)
+    copy = world.kill("a")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.inherit("c", "a", copy)
+    world.wait(2)
+    back = world.add("a")
+    for member in world.members.values():
+        member.directory.moves["p"] = lambda client: True
+    world.wait(3)
+    back.directory.began(world.lasting("a", "new", "kept"), 1)
+    world.wait(2)
+    copy = world.kill("c")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.cut.add("a")  # what b keeps for it is on its way
+    world.say(world.client("b", "w"), "kept", b"since")
+    world.inherit("d", "c", copy)
+    world.carry()
+    world.cut.clear()
+    world.wait(20)
+    assert world.waiting("a", "new") == [b"since"]
+    assert world.waiting("d", "old") == [b"since"]
+    assert world.member("b").directory.there["a"], "who is there says what lasts there"

@@ -1,4 +1,4 @@
-"""One schedule of a cluster: three hubs, clients that hop between them, and what may happen to all.
+"""One schedule of a cluster: three or four hubs, clients that hop, and what may happen to all.
 
     python -m tests.simulation --cluster SEED      the same schedule again, step by step on stderr
 
@@ -37,6 +37,7 @@ from tests.simulation.nodes import (
 from tests.simulation.world import LOST, Alarm
 
 NAMES = ("a", "b", "c")
+FOUR = 50_000  # seeds from here on have one hub more: who is neither dead, nor heir, nor its heir
 STEPS = 700
 SKEW = 20  # seconds between a hub's clock and the others' at most
 DEAD = 6.5  # seconds of silence until somebody takes over
@@ -85,6 +86,7 @@ class ClusterWorld:
     def __init__(self, seed: int, root: Path, steps: int = STEPS, verbose: bool = False) -> None:
         self.chance = chance = random.Random(seed)
         self.root = root
+        self.names = NAMES if seed < FOUR else (*NAMES, "d")
         self.steps = steps
         self.verbose = verbose
         self.alarm = Alarm()
@@ -100,7 +102,8 @@ class ClusterWorld:
             for weight, calm in _CHANCES.values()
         ]
         self.lines = {
-            name: Lines(name, tuple(other for other in NAMES if other != name)) for name in NAMES
+            name: Lines(name, tuple(other for other in self.names if other != name))
+            for name in self.names
         }
         self.cut: set[frozenset[str]] = set()
         self.forgets = False  # what a cut line is given is lost, not held
@@ -135,7 +138,7 @@ class ClusterWorld:
 
     def must_be_safe(self, payload: bytes, topic: str) -> None:
         """Now that it is acknowledged it is in a journal."""
-        if not any(has(self.root / name, payload) for name in NAMES):
+        if not any(has(self.root / name, payload) for name in self.names):
             raise AssertionError(f"{payload!r} was promised too early")
 
     def door(self, client: Hopper) -> ClusterHub | None:
@@ -157,7 +160,7 @@ class ClusterWorld:
         propagate, log.propagate = log.propagate, False
         try:
             with patch.object(writer, "COMMIT_ROWS", self.frame_rows):
-                for name in NAMES:
+                for name in self.names:
                     self._start(name)
                 self._prepare()
                 for _ in range(self.steps):
@@ -324,7 +327,7 @@ class ClusterWorld:
             self.cut.clear()
             return
         self.forgets = self.chance.random() < 0.5
-        one, other, third = self.chance.sample(NAMES, 3)
+        one, other, third = self.chance.sample(self.names, 3)
         self.cut.add(frozenset((one, other)))
         if self.chance.random() < 0.5:
             self.cut.add(frozenset((one, third)))

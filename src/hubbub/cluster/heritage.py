@@ -341,6 +341,7 @@ class _Adoption:
             return self.membership.name
         end = f"/{name}"
         told = [one for one in taken if one.startswith(TOLD) and one.endswith(end)]
+        told.reverse()  # of two that say the same the later one is the heir of the other
         return max(told, key=taken.__getitem__).removeprefix(TOLD).removesuffix(end)
 
     def _hand_on(self, state: SessionState, heir: str) -> None:
@@ -472,16 +473,18 @@ def tell(membership: Membership, node: Node) -> None:
 def inherits(membership: Membership, heir: Node, record: frames.Heir) -> None:
     """Another node has what was a dead one's: what is kept for that goes there."""
     broker, dead = membership.broker, record.dead
+    before = membership.inherited.get(dead, 0)
     membership.confirmed(dead, record.at)
-    membership.inherited[dead] = max(record.at, membership.inherited.get(dead, 0))
+    membership.inherited[dead] = max(record.at, before)
     told = f"{TOLD}{heir.client}/{dead}"
     if record.at <= broker.state.taken.get(told, 0):
         return
     if dead == membership.name:
         broker.change(Row(0, 0, schema.TAKEN, client=column_of(told), number=record.at))
         return
-    membership.directory.there.pop(dead, None)
-    membership.directory.until.pop(dead, None)
+    if record.at > before:
+        membership.directory.there.pop(dead, None)
+        membership.directory.until.pop(dead, None)
     first = broker.log.position + 1
     cut = heir.keeping.backlog.next if heir.keeping is not None else 0
     for name, number in ((told, record.at), (f"{CUT}{heir.client}/{dead}", cut)):
@@ -489,7 +492,8 @@ def inherits(membership: Membership, heir: Node, record: frames.Heir) -> None:
     if heir.keeping is not None:
         heir.keeping.cuts[dead] = cut
     node = membership.away.get(dead) or membership.nodes.get(dead)
-    if node is not None and node.keeping is not None:
+    # The heir of an heir says it, too: what is kept since the first said it is for who is back.
+    if record.at > before and node is not None and node.keeping is not None:
         shared = dict(node.keeping.state.shared)
         kept = [one for one in _waiting(node.keeping.state) if one[0] > record.took]
         # Its own heir may be that of others, too: what is on its way for those stays as it is.
