@@ -100,6 +100,8 @@ async def _serve(
     node = hub.node
     if part is not None:
         node.bind = part.bind
+        if part.engine is None:  # over NATS; sockets between processes know by themselves
+            node.beside = part.nodes
         if node.gates.dynamic is not None:
             node.gates.dynamic.beside = part.nodes
     web = node.web = Application(node, Mounted(load(app), hub) if app else None)

@@ -5,8 +5,10 @@ made with the broker -> begins when the state is recovered -> joins before clien
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import Final
 
 from hubbub.cluster.engine import Engine
 from hubbub.cluster.keeping import PROTOCOL, Recall
@@ -16,6 +18,9 @@ from hubbub.core.broker import Broker
 from hubbub.core.session import Revival, Silent, row_about
 from hubbub.errors import SettingError
 from hubbub.schema import END
+
+BESIDE_SECONDS: Final = 300.0  # for a process that starts, too: it may read a large journal
+LOOK_SECONDS: Final = 0.05  # from one look to the next whether it is there
 
 log = logging.getLogger("hubbub.cluster")
 
@@ -57,9 +62,12 @@ def recalls(membership: Membership | None, broker: Broker) -> list[Revival]:
 
 
 async def join(
-    membership: Membership, schedule: Callable[[], None], crowded: Callable[[], bool]
-) -> None:
-    """Be one of the nodes from now on. SettingError if another one has this name."""
+    membership: Membership, schedule: Callable[[], None], crowded: Callable[[], bool],
+    beside: Collection[str] = (),
+) -> None:  # fmt: skip
+    """Be one of the nodes from now on. SettingError if another one has this name. `beside`: nodes
+    that start when this one does, processes of the same hub.
+    """
     engine = membership.engine
     membership.relays.hurry, membership.relays.crowded = schedule, crowded
 
@@ -78,9 +86,22 @@ async def join(
     membership.beat()
     schedule()
     await engine.settle(membership.met)
+    await _meet(membership, beside)
     if membership.excluded:
         await engine.close()
         raise SettingError(membership.excluded)
+
+
+async def _meet(membership: Membership, beside: Collection[str]) -> None:
+    """Until they have said which sessions are theirs, or a client would begin anew here what waits
+    for it there. While nodes cannot reach one another nobody can say so.
+    """
+    loop, others = asyncio.get_running_loop(), set(beside) - {membership.name}
+    until = loop.time() + BESIDE_SECONDS
+    while membership.engine.up and not membership.excluded and loop.time() < until:
+        if all(membership.met(name) for name in others):
+            return
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 async def leave(membership: Membership) -> None:

@@ -111,6 +111,7 @@ class Node:
         self.membership: Membership | None = None
         self.copying: Copying | None = None
         self.siblings: Siblings | None = None
+        self.beside: tuple[str, ...] = ()  # processes that start with it, as nodes of a cluster
         self.heirs: Heirs | None = None
         self.guard = guard
         self.clock = Clock()
@@ -168,7 +169,9 @@ class Node:
             if self.copying is not None:
                 await self.copying.open()  # before others hear of sessions that may be theirs
             if self.membership is not None:
-                await cluster.join(self.membership, self.schedule, lambda: self.congested)
+                await cluster.join(
+                    self.membership, self.schedule, lambda: self.congested, self.beside
+                )
                 if self.copying is not None:
                     self.heirs = Heirs(
                         self.membership, self.copying, self.protocols, self.schedule
