@@ -38,6 +38,8 @@ from tests.cluster.roaming import Place, Roaming
 from tests.cluster.test_queues import switch
 from tests.process import ROOT, RunningHub, StartHub
 from tests.runtime.test_control import Admin, beginning, create
+from tests.web.chromium import Chromium
+from tests.web.test_dashboard import begin
 
 TWO = ("--processes", "2")
 REFUSED = (0x86, 0x89)  # who guesses much is slowed down
@@ -632,6 +634,49 @@ def test_a_page_is_put_together_of_those_of_the_processes() -> None:
     assert shares(counts, 5, 3) == {1: (1, 3), 3: (4, 0)}
     assert shares(counts, 5, 6) == {3: (5, 2)}
     assert shares(counts, 5, 11) == {}
+
+
+@pytest.mark.interop
+async def test_the_dashboard_is_that_of_all_processes(
+    start_hub: StartHub, users: tuple[str, ...], tmp_path: Path, browser: Chromium
+) -> None:
+    hub = start_hub(*TWO, *users)
+    place: Any = Place(hub.address)
+    names = [f"panel-{n:02}" for n in range(MANY)]
+    async with AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(mqtt(place, name, user="ann", password="secret"))
+            for name in names
+        ]
+        page = await stack.enter_async_context(browser.page(hub.url("http"), 1280, 900))
+        await begin(page, shell=False)
+        await page.run("""
+            const [user, secret] = document.querySelectorAll(".login input");
+            [user.value, secret.value] = ["ann", "secret"];
+            find("form button").click();
+            await until(() => find(".view[data-fresh='overview']"));
+        """)
+        tile = "await until(() => [...document.querySelectorAll('.tiles div')].some("
+        await page.run(tile + f"(one) => one.textContent === 'clients{MANY}'))")
+        await page.run("await view('clients')")
+        for name in names:
+            await page.run("await until(() => find('tbody tr', a))", name)
+        for name, one in list(zip(names, clients, strict=True))[:6]:
+            await page.run(
+                """
+                find("tbody tr", a).click();
+                (await until(() => find("button", "End …"))).click();
+                find("button", "Really end").click();
+                await until(() => !find("tbody tr", a));
+                """,
+                name,
+            )
+            assert await one.code("disconnect") == 0x98
+        for view in ("queues", "calls", "security", "topics", "journal", "overview"):
+            await page.run("await view(a)", view)
+        if pictures := os.environ.get("HUBBUB_PICTURES"):
+            await page.screenshot(Path(pictures) / "processes.png")
+        await page.run("find('button', 'Log out').click(); await until(() => find('.login'))")
 
 
 # A login is one at all of them

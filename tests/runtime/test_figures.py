@@ -8,7 +8,7 @@ import pytest
 
 from hubbub.core.limits import FIGURES_KEPT, FIGURES_SECONDS
 from hubbub.core.metrics import Histogram
-from hubbub.runtime.figures import FIGURES, Figures
+from hubbub.runtime.figures import FIGURES, Figures, together
 from tests.protocols.mqtt.conversation import Stage
 
 
@@ -68,3 +68,28 @@ def test_a_day_is_kept_in_bounded_memory(stage: Stage) -> None:
     assert size < 4_000_000
     said = figures.since(0, 1_000)
     assert 900 < len(said["time"]) <= 1_000 and set(said["published"]) == {1.0}
+
+
+def columns(times: list[int], **said: list[float]) -> dict[str, list[float]]:
+    """Of one process, as its figures give them."""
+    nothing = {name: [0.0] * len(times) for name, _ in FIGURES}
+    return nothing | {"time": [1e6 * time for time in times]} | said
+
+
+def test_figures_of_several_processes_are_added_up_at_the_nearest_points() -> None:
+    one = columns(
+        [10, 20, 30], clients=[1, 2, 3], retained=[7, 7, 7], loop_ms_99=[1, 1, 9],
+        disk_free=[50, 50, 50],
+    )  # fmt: skip
+    other = columns(
+        [24, 34], clients=[10, 20], retained=[7, 7], loop_ms_99=[5, 5], disk_free=[49, 48]
+    )
+    found = together([other, one])
+    assert found["time"] == one["time"], "of who has most"
+    assert found["clients"] == [1, 12, 23], "who was not there adds nothing"
+    assert found["retained"] == [7, 7, 7] and found["disk_free"] == [50, 49, 48]
+    assert found["loop_ms_99"] == [1, 5, 9]
+
+
+def test_figures_of_processes_that_have_just_begun_are_none() -> None:
+    assert together([columns([]), columns([])])["clients"] == []

@@ -14,9 +14,10 @@ import resource
 import shutil
 import time
 from array import array
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
-from itertools import islice
+from itertools import islice, pairwise
 from operator import sub
 from typing import Final, NamedTuple
 
@@ -72,6 +73,37 @@ FIGURES: Final = (
     Figure("loop_ms_50", TIME),
     Figure("loop_ms_99", TIME),
 )  # fmt: skip
+
+
+SAME: Final[dict[str, Callable[..., float]]] = {"retained": max, "disk_free": min}  # not summed
+
+
+def together(several: list[dict[str, list[float]]]) -> dict[str, list[float]]:
+    """Columns of several processes as those of one hub, at the times of who has most points: each
+    adds what it had at the point nearest to that. What is the same everywhere is not added up, and
+    of times the largest counts.
+    """
+    base = max(several, key=lambda columns: len(columns["time"]))
+    times = base["time"]
+    step = max((after - before for before, after in pairwise(times)), default=FIGURES_SECONDS * 1e6)
+    places = [[_nearest(one["time"], time, step) for time in times] for one in several]
+    found = {"time": times}
+    for name, kind in FIGURES:
+        put = SAME.get(name, max if kind is TIME else sum)
+        columns = list(zip(several, places, strict=True))
+        found[name] = [
+            put([one[name][at[index]] for one, at in columns if at[index] >= 0])
+            for index in range(len(times))
+        ]
+    return found
+
+
+def _nearest(times: list[float], wanted: float, most: float) -> int:
+    """Where the time is that is nearest, -1 if none is so near: it was not there then."""
+    at = bisect_left(times, wanted)
+    near = [index for index in (at - 1, at) if 0 <= index < len(times)]
+    found = min(near, key=lambda index: abs(times[index] - wanted), default=-1)
+    return found if found >= 0 and abs(times[found] - wanted) <= most else -1
 
 
 class Figures:

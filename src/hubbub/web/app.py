@@ -74,7 +74,7 @@ from hubbub.web.numbers import number_in
 from hubbub.web.offers import Offered
 from hubbub.web.publish import PROTOCOL, PublishApi
 from hubbub.web.query import asked
-from hubbub.web.together import Listed, Together
+from hubbub.web.together import Figured, Listed, Together
 from hubbub.wire.http import Request, response
 
 log = logging.getLogger("hubbub.web")
@@ -91,7 +91,7 @@ _OURS = (PAGE, "/api/v1/", "/metrics", script.PATH, HEALTH, READY)  # before a m
 METRICS, FIGURES = "metrics", "figures"  # what processes of one hub ask one another
 _OF_EACH = (
     "client_count", "connections", "sessions_away", "queue_count", "retained", "messages_in",
-    "messages_out",
+    "messages_out", "bytes_received", "bytes_sent",
 )  # fmt: skip
 
 
@@ -249,7 +249,7 @@ class Application:
             found = await self._hub.status(0)
             journal = found["journal"]
             return json.dumps({
-                **{name: found[name] for name in _OF_EACH},
+                **{name: found[name] for name in _OF_EACH}, "lost": sum(found["dropped"].values()),
                 "journal": journal["directory"], "trouble": journal["trouble"],
             }).encode()  # fmt: skip
 
@@ -331,8 +331,10 @@ class Application:
             most = number_in(given, "most", FIGURES_KEPT) if "most" in given else POINTS
         except ValueError as error:
             return refused(400, str(error))
-        found = self._hub.figures.since(since, max(most, 1))
-        return JSONResponse({"seconds": FIGURES_SECONDS, "figures": found})
+        found = await self._together.figures(since, max(most, 1))
+        return JSONResponse({
+            "seconds": FIGURES_SECONDS, "figures": found.columns, **_of(found),
+        })  # fmt: skip
 
     async def _refusals(self, request: WebRequest) -> JSONResponse:
         """Why was somebody refused? The last ones, the newest first, of one user or client."""
@@ -388,7 +390,7 @@ class Application:
         return RedirectResponse("/") if self.mounted is None else await dashboard.page(request)
 
 
-def _of(found: Listed) -> dict[str, Any]:
+def _of(found: Listed | Figured) -> dict[str, Any]:
     """How the processes are whose things these are, if there are several."""
     return {"processes": found.processes} if found.processes else {}
 

@@ -21,11 +21,12 @@ from starlette.responses import JSONResponse
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.session import Session, Silent
+from hubbub.runtime.figures import Figures, together
 from hubbub.runtime.siblings import Says, Siblings
 from hubbub.web import listing
 from hubbub.web.guarded import refused
 
-LIST, REFUSALS, DEED = "list", "refusals", "deed"  # what they ask one another
+LIST, REFUSALS, POINTS, DEED = "list", "refusals", "points", "deed"  # what they ask one another
 ALIKE: Final = ("retained",)  # kinds of which every process has all
 NEWEST_FIRST: Final = ("gone",)  # kinds that are put in order of their time; few things
 
@@ -37,6 +38,13 @@ class Listed(NamedTuple):
 
     items: list[dict[str, Any]]
     total: int
+    processes: list[dict[str, Any]]
+
+
+class Figured(NamedTuple):
+    """Columns of points, and `processes` as above."""
+
+    columns: dict[str, list[float]]
     processes: list[dict[str, Any]]
 
 
@@ -62,6 +70,8 @@ class Host(Protocol):
 
     @property
     def siblings(self) -> Siblings | None: ...
+    @property
+    def figures(self) -> Figures: ...
 
 
 class Together:
@@ -78,7 +88,10 @@ class Together:
         return self._hub.siblings
 
     def said(self) -> dict[str, Says]:
-        return {LIST: self._say_list, REFUSALS: self._say_refusals, DEED: self._do_for_another}
+        return {
+            LIST: self._say_list, REFUSALS: self._say_refusals, POINTS: self._say_points,
+            DEED: self._do_for_another,
+        }  # fmt: skip
 
     # Lists
 
@@ -133,6 +146,18 @@ class Together:
 
     async def _say_refusals(self, given: bytes) -> bytes:
         return _encoded(self._refused(*json.loads(given)))
+
+    async def figures(self, since: int, most: int) -> Figured:
+        """How it was, of all together."""
+        siblings = self.siblings
+        if siblings is None:
+            return Figured(self._hub.figures.since(since, most), [])
+        found = _decoded(await siblings.all_say(POINTS, _encoded([since, most])))
+        each = [{"process": number, "up": number in found} for number in siblings.numbers]
+        return Figured(together(list(found.values())), each)
+
+    async def _say_points(self, given: bytes) -> bytes:
+        return _encoded(self._hub.figures.since(*json.loads(given)))
 
     # Deeds
 

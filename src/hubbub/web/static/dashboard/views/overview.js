@@ -11,18 +11,21 @@ const TILES = [
   ["in", (now) => `${bytes(now.rates.bytes_received)}/s`], ["out", (now) => `${bytes(now.rates.bytes_sent)}/s`],
   ["retained", (now) => number(now.retained)], ["queues", (now) => number(now.queue_count)],
   ["latency", (now, figures) => ms(figures.delivery_ms_50?.at(-1) ?? 0)],
-  ["published in all", (now) => number(now.messages_in)], ["lost in all", (now) => number(sum(now.dropped))],
+  ["published in all", (now) => number(now.messages_in)], ["lost in all", (now) => number(now.lost ?? sum(now.dropped))],
 ];
 const RATES = ["messages_in", "messages_out", "bytes_received", "bytes_sent"];
 const METERS = [
-  ["connections", (now) => now.connections, (now) => now.limits.connections, number],
-  ["lasting sessions", (now, figures) => figures.lasting?.at(-1) ?? 0, (now) => now.limits.lasting, number],
+  ["connections", (now) => now.connections, (now) => count(now) * now.limits.connections, number],
+  ["lasting sessions", (now, figures) => figures.lasting?.at(-1) ?? 0, (now) => count(now) * now.limits.lasting, number],
   ["retained", (now) => now.retained, (now) => now.limits.retained, number],
-  ["queues", (now) => now.queue_count, (now) => now.limits.queues, number],
-  ["open calls", (now, figures) => figures.calls_open?.at(-1) ?? 0, (now) => now.limits.calls_open, number],
+  ["queues", (now) => now.queue_count, (now) => count(now) * now.limits.queues, number],
+  ["open calls", (now, figures) => figures.calls_open?.at(-1) ?? 0, (now) => count(now) * now.limits.calls_open, number],
   ["waits for the disk", (now) => now.journal.waiting_bytes, (now) => now.limits.waiting_bytes, bytes],
   ["disk", (now) => now.limits.disk_bytes - now.limits.disk_free, (now) => now.limits.disk_bytes, bytes],
 ];
+/** Of the processes; each has bounds of its own. */
+const count = (now) => now.processes?.length ?? 1;
+const SUMMED = ["client_count", "connections", "sessions_away", "queue_count", "lost", ...RATES];
 const LATELY = 60; // points: ten minutes
 
 export class Overview {
@@ -54,6 +57,8 @@ export class Overview {
 
   async refresh() {
     const now = await get("status", { limit: 200 });
+    for (const name of now.processes ? SUMMED : [])
+      now[name] = sum(now.processes.map((one) => one[name] ?? 0));
     await this.figures.refresh(now.time);
     const seconds = this.before?.started === now.started ? (now.time - this.before.time) / 1e6 : 0;
     now.rates = {};
@@ -64,7 +69,8 @@ export class Overview {
     METERS.forEach(([, value, most, words], at) => this.meter(this.meters[at], value(now, this.figures.figures), most(now), words));
     this.list(needs(now, this.figures.figures));
     say(this.about, `Version ${now.version}, ${now.compiled ? "compiled" : "plain Python"}, up ${span((now.time - now.started) / 1e6)}, `
-      + `listening on ${now.listeners.join(", ")}.`);
+      + `listening on ${now.listeners.join(", ")}.`
+      + (now.process ? ` Journal, pipelines, rates of topics and what queues need are those of process ${now.process}; another time perhaps of another one.` : ""));
   }
 
   /** Before there are two answers to compare: the last point of the figures. */
@@ -98,7 +104,6 @@ function needs(now, figures) {
   for (const one of now.processes ?? [])
     if (!one.up) add("bad", `Process ${one.process} of ${now.processes.length} does not answer`);
     else if (one.trouble) add("bad", `Process ${one.process}: the journal cannot be written: ${one.trouble}`);
-  if (now.process) add("warn", `This page shows process ${now.process}: others have clients and queues of their own`);
   if (now.journal.trouble) add("bad", `The journal cannot be written: ${now.journal.trouble}`);
   if (now.limits.not_taken) add("bad", `${now.limits.not_taken}: what would stay on the disk is refused`);
   for (const bridge of now.bridges) if (!bridge.up) add("bad", `The bridge ${bridge.name} is down`);
