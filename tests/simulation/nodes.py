@@ -204,7 +204,7 @@ class ClusterHub(SimulatedNode):
             self.broker.no_quorum = "the heir of this node has not taken over yet"
         if stopped:
             heritage.let_go(self.broker, here, self.protocols, stopped)
-        self._upto = self.log.position
+        self._upto = self.log.position if stopped else 0
         self._settle()
         self.seeker = SimulatedHeirs(self, self._is_dead)
         here.begin()
@@ -214,7 +214,7 @@ class ClusterHub(SimulatedNode):
 
     def _settle(self) -> None:
         """What it let go of is on the disk: it begins behind its stop."""
-        if not self.fenced_at or self.log.durable >= self._upto:
+        if self.log.durable >= self._upto:
             self.streams.back.add(self.here.name)
 
     def confirmed(self, dead: str, at: int) -> None:

@@ -48,7 +48,7 @@ class Copying:
         self.membership = membership
         self.broker = broker = membership.broker
         self.protocols = protocols
-        self.fenced_at = 0
+        self.fenced_at = self._gave_up = 0
         self.journal = journal
         self.stream = JetStream(settings.cluster)
         now = broker.clock.now
@@ -97,11 +97,11 @@ class Copying:
             try:
                 found = await self.stream.last(self.stream.name)
                 if found.last is not None and found.last.kind == FENCE:
-                    if found.at > self.fenced_at:
+                    if found.at > self._gave_up:
                         self._give_up(found)
+                    await self._landed()
                 elif at := heritage.awaited(self.membership):
                     self._wait_for_heir(at)  # it had let go before this start
-                await self._landed()
                 self._begin_behind(found)
                 self._asked.set()
                 return
@@ -113,7 +113,7 @@ class Copying:
         """What this node let go of is on its disk before anything hides the stop that says so."""
         upto = self.broker.log.position
         self._let_go()
-        while self.fenced_at and self.journal.on_disk < upto:
+        while self.journal.on_disk < upto:
             await asyncio.sleep(LANDED_SECONDS)
 
     def _begin_behind(self, found: Found) -> None:
@@ -144,6 +144,7 @@ class Copying:
         author = last.data.decode(errors="replace") if last is not None else ""
         log.error("node %r has taken over the sessions and queues of this one", author)
         self.copies.hold(self.journal.durable)
+        self._gave_up = found.at
         self._wait_for_heir(found.at)
         heritage.discard_promises(self.broker, self.membership)
         heritage.let_go(self.broker, self.membership, self.protocols, found.at)
