@@ -287,3 +287,11 @@ def test_any_schedule(seed: int) -> None:
             assert caller.said == heard and answers.get(key, b"") == caller.sink.got
         else:
             assert caller.link.closing
+
+
+def test_a_connection_that_is_relayed_has_no_number_of_a_life_before() -> None:
+    """What its home still says to the client of that one would be this one's."""
+    world = World(names=("a",))
+    first = world.members["a"].relays._last
+    world.clock.seconds += 2
+    assert abs(world.add("a").relays._last - first) > 1_000_000

@@ -355,6 +355,9 @@ class ClusterWorld:
         self.note(f"{name} is killed")
         hub.kill(self.chance)
         self.lost[name] = self.seconds
+        for engine in self.lines.values() if len(self.names) > len(NAMES) else ():
+            if name in engine.lines:  # its connections are gone; those of three hold more than any
+                engine.lines[name].clear()
         self.ghosts = [wire for wire in self.ghosts if wire.node is not hub]
         for client in self.clients:
             if client.wire is not None and client.wire.node is hub:

@@ -490,7 +490,8 @@ class Relays(Homes):
         self.protocols: dict[str, Protocol] = {}
         self.near: dict[int, Near] = {}
         self.far: dict[Number, Far] = {}
-        self._last = 0
+        # What is still on its way to the life before this one must not be another client's.
+        self._last = membership.boot % 0xFFFF_FFFF
         self._rules = self.broker.rules
         self.hurry: Callable[[], None] = lambda: None
         self.crowded: Callable[[], bool] = lambda: False
