@@ -178,6 +178,20 @@ def test_rows_that_the_database_refuses_are_left_out(
 @pytest.mark.spark
 @pytest.mark.interop
 @pytest.mark.timeout(600)
+def test_a_constraint_that_is_deferred_blames_its_row(
+    writer: Writer, postgres: Postgres, tried: Tried
+) -> None:
+    tried.gets(writer, ("a", b"1"))
+    once = "unique (value) deferrable initially deferred"
+    postgres.ask(f"alter table readings add constraint once {once}")
+    tried.gets(writer, ("a", b"2"), ("a", b"1"), ("a", b"3"))
+    assert postgres.ask("select seq from readings order by 1") == ["1", "2", "4"]
+    assert "1 rows that the database refuses" in tried.said[0]
+
+
+@pytest.mark.spark
+@pytest.mark.interop
+@pytest.mark.timeout(600)
 def test_a_key_of_topics_has_the_latest_value(
     writer: Writer, postgres: Postgres, tried: Tried
 ) -> None:

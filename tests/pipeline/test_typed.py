@@ -7,6 +7,8 @@ import shutil
 import threading
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -586,6 +588,29 @@ def test_quarantine_is_judged_anew_with_the_table(
     shutil.rmtree(next(data.glob("tables/messages/day=2026-*")))
     backfill(spark, Layout(data), "t", strict, discard=True)
     assert len(judged()) == 5, "why messages that are gone did not fit"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "cell"),
+    [
+        ("DOUBLE", Decimal("1.5"), 1.5),
+        ("DOUBLE", Fraction(1, 4), 0.25),
+        ("BIGINT", Decimal(-(2**63)), -(2**63)),
+        ("INT", Fraction(6, 2), 3),
+        ("DATE", date(2026, 1, 31), date(2026, 1, 31)),
+    ],
+)
+def test_numbers_and_dates_of_cbor(kind: str, value: object, cell: object) -> None:
+    payload = cbor2.dumps(value, date_as_datetime=False)
+    found = taken(kind, payload, "application/cbor")
+    assert found == cell and type(found) is type(cell)
+
+
+@pytest.mark.parametrize("kind", ["DOUBLE", "BIGINT", "INT"])
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "1e99999", "-1e400"])
+def test_numbers_of_cbor_that_are_none(kind: str, value: str) -> None:
+    with pytest.raises(Unfit, match=f"expected {kind}"):
+        taken(kind, cbor2.dumps(Decimal(value)), "application/cbor")
 
 
 # Values that no clock and no float has

@@ -11,6 +11,8 @@ import math
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Final
 
 from hubbub.pipeline.decode import Leaf, Undecodable, value_of
@@ -20,6 +22,7 @@ from hubbub.pipeline.typed import Typed, cells_of
 
 _SHOWN: Final = 60  # characters of a value in a reason
 _EXACT: Final = 2**53
+_BEYOND: Final = 2**63
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -108,11 +111,11 @@ def _at(value: Any, path: tuple[str | int, ...]) -> Any:
 
 
 def _double(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | Fraction):
         return None
     try:
         found = float(value)
-    except OverflowError:
+    except (OverflowError, ValueError):
         return None
     return found if math.isfinite(found) else None
 
@@ -121,6 +124,8 @@ def _whole(bits: int) -> Callable[[Any], int | None]:
     most = 1 << (bits - 1)
 
     def made(value: Any) -> int | None:
+        if isinstance(value, Decimal | Fraction):
+            value = _plain(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
         if isinstance(value, float):
@@ -130,6 +135,12 @@ def _whole(bits: int) -> Callable[[Any], int | None]:
         return value if -most <= value < most else None
 
     return made
+
+
+def _plain(value: Decimal | Fraction) -> int | None:
+    """A whole number of CBOR's other sorts; None if it has more, or more digits than any column."""
+    fits = -_BEYOND <= value < _BEYOND if value == value else False
+    return int(value) if fits and value == int(value) else None
 
 
 def _boolean(value: Any) -> bool | None:
@@ -155,6 +166,8 @@ def _timestamp(value: Any) -> datetime | None:
 
 
 def _date(value: Any) -> date | None:
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value
     try:
         return date.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:

@@ -80,6 +80,7 @@ class Database(NamedTuple):
 
             run(f"SET lock_timeout = '{LOCK_SECONDS}s'")
             run(f"SET statement_timeout = '{_seconds(size)}s'")
+            run("SET CONSTRAINTS ALL IMMEDIATE")  # deferred they blame no row, but the commit
             yield run
             connection.commit()
         finally:
@@ -113,9 +114,15 @@ def _state(error: Exception) -> str:
     return ""
 
 
+def _told(error: Exception) -> str:
+    """All that it says: Spark's own errors hide the database's, with the address, in their cause."""
+    cause = getattr(error, "_cause", None)
+    return "\n".join((str(error), *([_told(cause)] if cause is not None else [])))
+
+
 def said(error: Exception) -> str:
     """What the database said, without Java's stack and the name of its class, and what to do."""
-    lines = re.findall(r"(?:SQLException|ClassNotFoundException): (.+)", str(error))
+    lines = re.findall(r"(?:SQLException|ClassNotFoundException): (.+)", _told(error))
     text = lines[-1] if lines else (str(error).strip().splitlines() or [type(error).__name__])[0]
     if DRIVER in text and "Exception" not in text:
         text = f"{text} is not there: name PostgreSQL's driver with --conf spark.jars=FILE"
