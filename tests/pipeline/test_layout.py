@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hubbub.errors import DirectoryError
-from hubbub.pipeline.layout import Layout
+from hubbub.pipeline.layout import Layout, room
 from hubbub.pipeline.places import Remote
 
 
@@ -57,3 +58,10 @@ def test_tables_of_a_directory_and_those_of_a_url_are_not_taken_for_one_another(
     (layout.root / "_writer").mkdir()
     with pytest.raises(DirectoryError, match="was written with --to, as at a URL"):
         layout.prepare(("messages",))
+
+
+def test_a_full_disk_is_said_with_what_to_do() -> None:
+    with pytest.raises(DirectoryError, match="the disk is full: make room"), room():
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(PermissionError), room():
+        raise PermissionError(errno.EACCES, "no")

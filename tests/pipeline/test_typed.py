@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
 from hubbub.cli import app
-from hubbub.errors import SettingError
+from hubbub.errors import DirectoryError, SettingError
 from hubbub.journal.table import Table as Journal
 from hubbub.pipeline import cells, infer
 from hubbub.pipeline import run as pipeline
@@ -611,6 +611,24 @@ def test_numbers_and_dates_of_cbor(kind: str, value: object, cell: object) -> No
 def test_numbers_of_cbor_that_are_none(kind: str, value: str) -> None:
     with pytest.raises(Unfit, match=f"expected {kind}"):
         taken(kind, cbor2.dumps(Decimal(value)), "application/cbor")
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_a_backfill_that_fails_leaves_the_table_and_says_why(
+    writer: Writer, tmp_path: Path, spark: SparkSession
+) -> None:
+    data = tmp_path / "data"
+    writer.write(publish(1, "a", b"1"))
+    pipeline.run(spark, data, threading.Event(), once=True, only=("readings",))
+    [file] = data.glob("tables/messages/*/*/part-0*.parquet")
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DirectoryError, match="readings stays as it was: ") as raised:
+        backfill(spark, Layout(data), "readings", NO_RULES)
+    assert "\n" not in str(raised.value)
+    file.write_bytes(whole)
+    assert backfill(spark, Layout(data), "readings", NO_RULES) == (1, 0)
 
 
 # Values that no clock and no float has

@@ -23,6 +23,7 @@ who listed the directories before the exchange and looks into them after it find
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -31,17 +32,31 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import structs
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from hubbub.errors import SettingError
+from hubbub.errors import DirectoryError, SettingError
 from hubbub.pipeline.event_time import timed
 from hubbub.pipeline.handover import finish, hand_over
-from hubbub.pipeline.layout import BATCH, NO_DAY, NO_ROWS, Layout, Progress, merged_name, sync
+from hubbub.pipeline.layout import (
+    BATCH,
+    FULL,
+    NO_DAY,
+    NO_ROOM,
+    NO_ROWS,
+    Layout,
+    Progress,
+    merged_name,
+    room,
+    sync,
+)
 from hubbub.pipeline.left_out import made_again
 from hubbub.pipeline.places import BATCH_ID, read_payloads_of, settle
 from hubbub.pipeline.rules import Rules
+from hubbub.pipeline.run import said_by
 from hubbub.pipeline.sql import closed
 from hubbub.pipeline.sql import opened as _opened
 from hubbub.pipeline.tables import ALL, TABLES, messages, quarantine, readings, typed
@@ -68,7 +83,7 @@ def backfill(
     """Make the table again. `discard`: without the rows whose messages are gone.
 
     Raises SettingError if the table cannot be made of messages, DirectoryError if a pipeline is
-    at work, or none ever was.
+    at work, or none ever was, or if it cannot be written: then it stays as it was.
     """
     own = {one.name: typed.table_of(one) for one in rules.table}
     table = own.get(name) or next((one for one in TABLES if one.name == name), None)
@@ -79,9 +94,13 @@ def backfill(
     layout.prepare((*(one.name for one in ALL), *own))
     settle(spark)
     try:
-        finish(layout)
-        declared = typed.declared(layout, rules, anew=name)
-        return _make(spark, layout, table, rules, progress, discard, declared)
+        with room():
+            finish(layout)
+            declared = typed.declared(layout, rules, anew=name)
+            return _make(spark, layout, table, rules, progress, discard, declared)
+    except (PySparkException, Py4JError) as error:
+        reason = NO_ROOM if FULL in str(error) else said_by(error)
+        raise DirectoryError(f"{name} stays as it was: {reason}") from error
     finally:
         layout.release()
 
@@ -100,11 +119,11 @@ def _make(
     past = timed(closed(spark, layout, messages.TABLE, progress).drop("event_time"), rules)
     _refuse_another_form(spark, layout, table, past, rules, discard)
     rows, kept, opened = _again(spark, layout, table, past, rules, progress)
-    kept = kept.where(F.lit(not discard)).persist()
-    count = kept.count()
-    if count:
-        rows = rows.unionByName(kept)
-    _written(table, rows, fresh / table.name / "closed")
+    with _persisted(kept.where(F.lit(not discard))) as kept:
+        count = kept.count()
+        if count:
+            rows = rows.unionByName(kept)
+        _written(table, rows, fresh / table.name / "closed")
     if opened is not None:
         opened.coalesce(1).write.parquet(str(fresh / table.name / "open"))
     _judge(spark, layout, table.name, past, rules, progress, fresh)
@@ -112,8 +131,17 @@ def _make(
         sync(file)
     hand_over(layout, fresh, progress.batch, declared)
     made_again(layout, table.name)
-    kept.unpersist()
     return Made(closed(spark, layout, table, progress).count(), count)
+
+
+@contextmanager
+def _persisted(rows: DataFrame) -> Iterator[DataFrame]:
+    """The same, computed once; forgotten however it ends, or who tries again gets what it was."""
+    kept = rows.persist()
+    try:
+        yield kept
+    finally:
+        kept.unpersist()
 
 
 def _written(table: Table | Spanning | Summed, rows: DataFrame, place: Path) -> None:
@@ -152,12 +180,11 @@ def _judge(
     groups = past.select("seq", "batch_id")
     before = closed(spark, layout, quarantine.TABLE, progress)
     now = quarantine.rows(past, structs.replace(rules, table=own)).where(its)
-    now = now.join(groups, "seq").persist()
-    if not now.isEmpty() or not before.where(its).isEmpty():
-        gone = before.where(its).join(groups.select("seq"), "seq", "left_anti")
-        rows = before.where(~its).unionByName(gone).unionByName(now)
-        _written(quarantine.TABLE, rows, fresh / quarantine.TABLE.name / "closed")
-    now.unpersist()
+    with _persisted(now.join(groups, "seq")) as now:
+        if not now.isEmpty() or not before.where(its).isEmpty():
+            gone = before.where(its).join(groups.select("seq"), "seq", "left_anti")
+            rows = before.where(~its).unionByName(gone).unionByName(now)
+            _written(quarantine.TABLE, rows, fresh / quarantine.TABLE.name / "closed")
 
 
 def _again(

@@ -115,7 +115,7 @@ def _state(error: Exception) -> str:
 
 
 def _told(error: Exception) -> str:
-    """All that it says: Spark's own errors hide the database's, with the address, in their cause."""
+    """All that it says: Spark's own errors hide those of the database in their cause."""
     cause = getattr(error, "_cause", None)
     return "\n".join((str(error), *([_told(cause)] if cause is not None else [])))
 

@@ -25,12 +25,14 @@ batches up to `_progress.json` and the open rows of that batch.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -46,6 +48,11 @@ GROUP_ROWS: Final = 100_000_000  # of the journal: some hundred merged files
 LOCKED: Final = "_lock"  # only in the tables of a data directory
 FENCED: Final = "_writer"  # only in tables at a URL: see `places`
 NO_ROWS: Final = "part-none.parquet"
+FULL: Final = "No space left on device"  # as the system, and so Java, says it
+NO_ROOM: Final = (
+    "the disk is full: make room, or let the tables lie elsewhere with --to; the next run goes on "
+    "from the last whole batch"
+)
 NO_DAY: Final = "1970-01-01"  # where a table that lies by days has that file
 # Other in each row: files have their differences. A dictionary is five times as large, and slow.
 RISING: Final = ("seq", "time", "event_time")
@@ -533,6 +540,17 @@ def _batches(folder: Path) -> list[tuple[int, Path]]:
         return []
     names = (name for name in os.listdir(folder) if name.startswith(BATCH))
     return [(int(name.removeprefix(BATCH)), folder / name) for name in names]
+
+
+@contextmanager
+def room() -> Iterator[None]:
+    """A disk that is full is said as that, with what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise DirectoryError(NO_ROOM) from error
 
 
 def sync(path: Path) -> None:

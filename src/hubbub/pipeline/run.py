@@ -34,7 +34,7 @@ from hubbub.errors import DirectoryError, HubbubError, JournalError
 from hubbub.journal.table import Table as Journal
 from hubbub.pipeline.after import NOWHERE, After, Named, need_local
 from hubbub.pipeline.batches import Batches, Publish, Report, Work
-from hubbub.pipeline.layout import Fence, Layout, ends_at
+from hubbub.pipeline.layout import FULL, NO_ROOM, Fence, Layout, ends_at, room
 from hubbub.pipeline.left_out import take_in
 from hubbub.pipeline.pace import FEW, IDLE, Pace
 from hubbub.pipeline.places import Disk, Place, Remote, settle
@@ -75,10 +75,7 @@ NAMES: Final = tuple(table.name for table in ALL)
 
 # What Spark says of the machine, and what to do: no batch is to blame for it.
 _ADVICE: Final = {
-    "No space left on device": DirectoryError(
-        "the disk is full: make room, or let the tables lie elsewhere with --to; the next run goes "
-        "on from the last whole batch"
-    ),
+    FULL: DirectoryError(NO_ROOM),
     "CONCURRENT_STREAM_LOG_UPDATE": DirectoryError(
         "another pipeline writes the same tables: stop one of the two, or give it another --to; "
         "what both wrote of the last batch is made again by the next run"
@@ -189,12 +186,15 @@ def run(
     place: Place = Remote(spark, to) if to else Disk(spark, layout)
     tables = _chosen(only, rules)
     need_local(catalog, rules.sink, bool(to) or is_remote())
-    place.prepare(tables)
+    with room():
+        place.prepare(tables)
     try:
         if not to:
             own = {one.name for one in typed.saved(layout)}
-            typed.save(layout, rules)
-            for said in take_in(layout, tables, own):
+            with room():
+                typed.save(layout, rules)
+                missing = take_in(layout, tables, own)
+            for said in missing:
                 notice(said)
         after = (
             After(
@@ -435,10 +435,13 @@ _BY_ROWS: Final = (
 )  # fmt: skip
 
 
+_RAISED: Final = r"^(?:: |Caused by: )?(?:\w+\.)*(\w+(?:Error|Exception): .+)"  # Python's, Java's
+
+
 def said_by(error: Exception) -> str:
     """What went wrong in one line: our own error or Python's, if one is inside Spark's."""
     text = str(error).strip() or type(error).__name__
-    for pattern in (r"hubbub\.errors\.\w+: (.+)", r"^(?:\w+\.)*(\w+(?:Error|Exception): .+)"):
+    for pattern in (r"hubbub\.errors\.\w+: (.+)", _RAISED):
         found = re.findall(pattern, text, re.MULTILINE)
         if found:
             return str(found[-1]).strip()
