@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from hubbub.auth.asked import AskingGate
 from hubbub.auth.gate import Gates
 from hubbub.auth.passwords import add_user, remove_user
+from hubbub.config.identity import Jwt
 from hubbub.config.settings import Listener, Settings, Tls
 from hubbub.core.gate import Credentials, Gate
 from hubbub.core.rights import (
@@ -24,6 +26,7 @@ from hubbub.core.rights import (
     Rights,
 )
 from tests.auth.test_scram import Client
+from tests.auth.tokens import write
 
 EVERYTHING = Rights()
 
@@ -229,3 +232,39 @@ async def test_scram_through_the_gate(gates: Gates, users: str) -> None:
     assert exchange is not None
     assert not exchange.step(b"n,,n=ann,r=x").done
     assert gates.gate(listener()).exchange("SCRAM-SHA-256", credentials) is None
+
+
+# Whom another process of the hub let in
+
+
+async def test_who_was_let_in_elsewhere_has_its_rights_until_the_files_say_otherwise(
+    gates: Gates, users: str, tmp_path: Path
+) -> None:
+    acl = tmp_path / "acl"
+    acl.write_text("user ann\ntopic a\nuser eve\ntopic b\n")
+    guard = gates.gate(listener(password_file=users, acl_file=str(acl)))
+    ann, eve = (Credentials("", name, b"", "127.0.0.1") for name in ("ann", "eve"))
+    rights = guard.vouched(ann, None)
+    assert rights is not None and rights.may(PUBLISH, "a") and not rights.may(PUBLISH, "b")
+    assert guard.still_in(ann)
+    assert guard.vouched(eve, None) is None, "who has no account here"
+    assert guard.vouched(eve, ("readwrite #",)) is None, "no token counts here"
+    add_user(Path(users), "ann", b"other")
+    for file in gates.files():
+        file.read()
+    assert not guard.still_in(ann)
+
+
+async def test_who_showed_a_token_elsewhere_has_what_that_says_until_it_is_over(
+    gates: Gates, tmp_path: Path
+) -> None:
+    keys = write(tmp_path / "jwks.json", "EdDSA")
+    jwt = Jwt(keys=keys, algorithms=("EdDSA",), acl_claim="acl", leeway_seconds=0.0)
+    guard = gates.gate(listener(jwt=jwt))
+    ann = Credentials("", "ann", b"", "127.0.0.1")
+    ann.expires = time.time() + 60
+    rights = guard.vouched(ann, ("write a",))
+    assert rights is not None and rights.may(PUBLISH, "a") and not rights.may(PUBLISH, "b")
+    assert guard.still_in(ann)
+    ann.expires = time.time() - 1
+    assert guard.vouched(ann, ("write a",)) is not None and not guard.still_in(ann)

@@ -50,7 +50,7 @@ def end(
         str, typer.Option(metavar="NAME", help="Of clients and sessions: what they speak.")
     ] = "mqtt",
     process: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Of delayed messages: the process in `ls`.")
+        int, typer.Option(metavar="N", min=0, help="Of delayed messages: as `ls` says it.")
     ] = 0,
     exact: Annotated[
         bool, typer.Option("--exact", help="NAME has %XX for bytes, as ls shows what is no text.")

@@ -16,10 +16,12 @@ from typing import Final
 
 from hubbub.cluster.frames import Answer, Question
 from hubbub.cluster.membership import Membership
+from hubbub.core.limits import MIB
 
 Says = Callable[[bytes], Awaitable[bytes]]  # takes what the question is about
 
 ANSWER_SECONDS: Final = 2.0  # for an answer; a process that hangs is told as silent
+ANSWER_BYTES: Final = 16 * MIB  # it goes between messages to the same process: half a second
 
 log = logging.getLogger("hubbub.processes")
 
@@ -84,6 +86,9 @@ class Siblings:
 
     async def _say(self, name: str, question: Question) -> None:
         data = await self._says[question.what](question.given)
+        if len(data) > ANSWER_BYTES:
+            log.warning("an answer of %d bytes is too long for another process", len(data))
+            return
         self._membership.tell(name, Answer(question.number, data))
 
     def _heard(self, name: str, answer: Answer) -> None:

@@ -143,7 +143,8 @@ class Ending:
         except ValueError as error:
             return refused(400, str(error))
         if siblings is not None and process not in siblings.numbers:
-            return refused(400, f"expected &process=N: {len(siblings.names)} number their messages")
+            most = len(siblings.names)
+            return refused(400, f"expected &process=N, 1 to {most}: each has its own row {seq}")
         if not broker.may(asks, MANAGE, OF_OTHERS):
             return refused(403, broker.refuse(asks, MANAGE, OF_OTHERS))
         done = await self._together.do_at(process, "cancel", {"seq": str(seq)}, asks)
