@@ -108,6 +108,7 @@ class ClusterWorld:
         self.cut: set[frozenset[str]] = set()
         self.forgets = False  # what a cut line is given is lost, not held
         self.hubs: dict[str, ClusterHub] = {}
+        self.starts = 0
         self.lost: dict[str, float] = {}
         self.streams = Streams(root, chance)
         self._make_clients()
@@ -176,7 +177,8 @@ class ClusterWorld:
 
     def _start(self, name: str) -> None:
         skew = self.chance.randrange(-SKEW, SKEW + 1) * 1_000_000
-        clock = SkewedClock(self.seconds, self.wall + skew)
+        self.starts += 1  # no machine starts a hub twice in the same microsecond of its clock
+        clock = SkewedClock(self.seconds, self.wall + skew + self.starts)
         path = self.root / name
         path.mkdir(exist_ok=True)
         self.lost.pop(name, None)
