@@ -8,7 +8,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test spark-next test-fast test-compiled compiled docs soak fuzz lint bench bench-cluster bench-retained bench-stock bench-topics bench-floors bench-growth clean cluster guard
+.PHONY: help run serve test spark-next test-fast test-compiled compiled docs soak fuzz lint bench bench-cluster bench-retained bench-stock bench-topics bench-floors bench-growth bench-many clean cluster guard
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -82,6 +82,9 @@ bench-floors: .venv/dev compiled ## Measure programs that only pass messages on,
 
 bench-growth: .venv/dev compiled ## Measure how a delivery's cost grows with readers, topics, bytes, and draw it.
 	@$(BIN)/python -m benchmarks.growth --draw $(ARGS)
+
+bench-many: .venv/dev compiled ## Measure what thousands of connections cost that hardly say anything.
+	@$(BIN)/python -m benchmarks.many $(ARGS)
 
 clean: ## Remove .venv and everything built or cached; the data in hubbub-data stays.
 	rm -rf .venv build dist src/*.egg-info .hypothesis .*_cache

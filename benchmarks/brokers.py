@@ -64,15 +64,17 @@ def ended(process: subprocess.Popen[str]) -> Iterator[None]:
 
 
 @contextmanager
-def mosquitto(name: str, nodelay: bool, folder: Path) -> Iterator[Broker]:
-    """Debian's mosquitto: nothing is persisted, no queue overflows, all else by default."""
+def mosquitto(name: str, nodelay: bool, folder: Path, *more: str) -> Iterator[Broker]:
+    """Debian's mosquitto: nothing is persisted, no queue overflows, all else by default. `more`:
+    lines of its settings.
+    """
     program = shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin")
     if program is None:
         raise Missing("no mosquitto: on Debian, apt install mosquitto")
     port = free_port()
     settings = (
         f"listener {port} 127.0.0.1", "allow_anonymous true", "max_queued_messages 0",
-        "connection_messages false", f"set_tcp_nodelay {str(nodelay).lower()}",
+        "connection_messages false", f"set_tcp_nodelay {str(nodelay).lower()}", *more,
     )  # fmt: skip
     file = folder / f"mosquitto-{port}.conf"
     file.write_text("\n".join(settings) + "\n")

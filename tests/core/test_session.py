@@ -107,3 +107,12 @@ def test_an_acknowledged_number_forgets_that_it_was_received() -> None:
     backlog.received.add(0)
     backlog.remove(0)
     assert not backlog.received
+
+
+def test_an_empty_backlog_is_shared_and_what_is_put_in_is_not() -> None:
+    one, other = Backlog(), Backlog(7)
+    assert one.entries is other.entries
+    one.add(3, 2, 1)
+    assert (list(one.entries), list(other.entries)) == ([3 << 35 | 1, 4 << 35 | 1], [])
+    other.skip()
+    assert (other.next, list(Backlog().entries)) == (8, [])

@@ -32,7 +32,7 @@ class Incoming:
         self.plain = mqtt.plain_properties
         self._log = mqtt.broker.log
         self._aliases: dict[int, bytes] = {}
-        self._due: deque[tuple[int, int, int]] = deque()
+        self._due: deque[tuple[int, int, int]] | None = None  # until something is
         self._owed = 0
 
     def check_window(self, count: int) -> None:
@@ -48,6 +48,8 @@ class Incoming:
         """So many PUBACKs wait until the rows made so far are as safe as that level says."""
         log = self._log
         if log.position > log.safe(level):
+            if self._due is None:
+                self._due = deque()
             self._due.append((log.position, level, count))
             self._owed += count
 

@@ -11,8 +11,6 @@ waits is sent as the subscriptions are. Called by the session. No I/O.
 
 from __future__ import annotations
 
-from collections import deque
-
 from hubbub.core.limits import SUBSCRIPTIONS
 from hubbub.core.session import Subscription
 
@@ -23,8 +21,10 @@ class Wishes:
     `_count`: how many changes they have together.
     """
 
+    __slots__ = ("_count", "_eras")
+
     def __init__(self) -> None:
-        self._eras: deque[tuple[int, dict[str, Subscription | None]]] = deque()
+        self._eras: list[tuple[int, dict[str, Subscription | None]]] = []  # few, as a rule none
         self._count = 0
 
     def change(
@@ -61,4 +61,4 @@ class Wishes:
             self._drop()
 
     def _drop(self) -> None:
-        self._count -= len(self._eras.popleft()[1])
+        self._count -= len(self._eras.pop(0)[1])
