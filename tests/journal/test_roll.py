@@ -355,6 +355,42 @@ def test_where_room_is_short_a_segment_ends_early_until_two_snapshots_know_what_
     desk.close()
 
 
+def test_what_passes_through_is_in_no_snapshot_and_needs_no_room_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a small disk is short for as long as a publisher is quick, whatever it has left."""
+    desk = Desk(tmp_path, segment_bytes=100_000)
+    looks: list[int] = []
+
+    def look(snapshot: int, stays: int, *_: object) -> str:
+        assert snapshot >= stays
+        looks.append(stays)
+        return "short"
+
+    monkeypatch.setattr(desk.journal.room, "look", look)
+    desk.write(ANN, WATCH, audience(), message(bytes(5_000))._replace(ref=3))
+    for _ in range(40):
+        desk.write(message(bytes(9_000)))
+    desk.journal.no_room()
+    stays = looks[-1]
+    assert 5_000 < stays < 40_000, "one message waits; files have their beginnings"
+    command = desk.journal.roll_due()
+    assert command is not None
+    roll(desk.journal.directory, int(command[5]))
+    desk.journal.rolled()
+    desk.journal.no_room()
+    assert 5_000 < looks[-1] <= stays
+    desk.write(*(message(bytes(9_000))._replace(ref=3) for _ in range(5)))
+    desk.journal.no_room()
+    assert looks[-1] > 45_000
+    desk.close()
+    desk = Desk(tmp_path, segment_bytes=100_000)
+    monkeypatch.setattr(desk.journal.room, "look", look)
+    desk.journal.no_room()
+    assert looks[-1] > looks[-2], "after a start all that is not folded counts"
+    desk.close()
+
+
 def test_a_segment_that_ended_by_itself_ends_once(tmp_path: Path) -> None:
     desk = Desk(tmp_path, segment_seconds=0.0)
     desk.write(ANN)

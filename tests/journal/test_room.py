@@ -49,14 +49,14 @@ def test_the_mark(
     disk = Disk(monkeypatch, size)
     room = Room(directory, segment)
     disk.free = mark
-    assert room.look(snapshot, 0) == ""
+    assert room.look(snapshot, snapshot, 0) == ""
     disk.free = mark - 1
-    assert "are kept free" in room.look(snapshot, 1)
+    assert "are kept free" in room.look(snapshot, snapshot, 1)
     disk.free = mark * 5 // 4 - 1  # it does not flicker
-    assert room.look(snapshot, 100) != ""
+    assert room.look(snapshot, snapshot, 100) != ""
     disk.free = mark * 5 // 4 + 1
-    assert "has to last" in room.look(snapshot, 200)
-    assert room.look(snapshot, 200 + LASTS) == ""
+    assert "has to last" in room.look(snapshot, snapshot, 200)
+    assert room.look(snapshot, snapshot, 200 + LASTS) == ""
 
 
 def test_a_fold_that_begins_and_ends_lets_nobody_in(
@@ -66,9 +66,9 @@ def test_a_fold_that_begins_and_ends_lets_nobody_in(
     disk, room = Disk(monkeypatch, 1_000 * MB), Room(directory, 10 * MB)
     disk.free = 300 * MB
     for now in range(60):
-        assert room.look(100 * MB, now, folding=now % 4 == 0) != ""
-    assert room.look(100 * MB, 56 + LASTS) != ""
-    assert room.look(100 * MB, 57 + LASTS) == ""  # the last fold ended at 57
+        assert room.look(100 * MB, 100 * MB, now, folding=now % 4 == 0) != ""
+    assert room.look(100 * MB, 100 * MB, 56 + LASTS) != ""
+    assert room.look(100 * MB, 100 * MB, 57 + LASTS) == ""  # the last fold ended at 57
 
 
 def test_what_the_operator_says_counts(
@@ -77,9 +77,9 @@ def test_what_the_operator_says_counts(
     disk, room = Disk(monkeypatch, 10_000 * MB), Room(directory, 200 * MB)
     room.least = 7 * MB
     disk.free = 8 * MB
-    assert room.look(0, 0) == ""
+    assert room.look(0, 0, 0) == ""
     disk.free = 6_990_000
-    assert room.look(0, 0) == "the disk has 7.0 MB left, and 7.0 MB are kept free"
+    assert room.look(0, 0, 0) == "the disk has 7.0 MB left, and 7.0 MB are kept free"
 
 
 def test_room_for_a_snapshot_is_not_needed_twice(
@@ -88,12 +88,12 @@ def test_room_for_a_snapshot_is_not_needed_twice(
     """What `reserve` has, and what a roller has written of a snapshot, is there for it."""
     disk, room = Disk(monkeypatch, 1_000 * MB), Room(directory, 10 * MB)
     disk.free = 420 * MB
-    assert room.look(200 * MB, 0) != ""
+    assert room.look(200 * MB, 200 * MB, 0) != ""
     directory.reserve.write_bytes(b"")
     os.truncate(directory.reserve, 150 * MB)
-    assert "has to last" in room.look(200 * MB, 0)
+    assert "has to last" in room.look(200 * MB, 200 * MB, 0)
     directory.reserve.rename(directory.state / "1.rows.new")
-    assert room.look(200 * MB, LASTS) == ""
+    assert room.look(200 * MB, 200 * MB, LASTS) == ""
     assert room.left == 420 * MB + 150 * MB - 10 * MB - 200 * MB
 
 
@@ -104,4 +104,4 @@ def test_a_system_that_says_nothing_has_room(
         raise OSError(5, "no answer")
 
     monkeypatch.setattr(os, "statvfs", fail)
-    assert Room(directory, MB).look(0, 0) == ""
+    assert Room(directory, MB).look(0, 0, 0) == ""

@@ -229,7 +229,7 @@ def room(settings: Settings) -> Iterator[Finding]:
     place = _standing(Path(settings.data))
     rule = Room(Directory(place), settings.journal.segment_bytes)
     rule.least = settings.journal.keep_free_bytes
-    short = rule.look(0, 0)
+    short = rule.look(0, 0, 0)
     if short:
         advice = "free some: what waits in queues, for sessions or retained is refused"
         yield Finding("room", BAD, short, advice)

@@ -56,11 +56,14 @@ class Room:
         self.left -= size
         self.unseen -= size
 
-    def look(self, snapshot: int, now: float, folding: bool = False) -> str:
+    def look(self, snapshot: int, stays: int, now: float, folding: bool = False) -> str:
         """Why nothing more that stays is taken, "" if there is room.
 
-        `snapshot`: bytes that the next one may have; `folding`: one is being written. What the
-        system does not tell counts as room, and so does what has been written of a snapshot.
+        `snapshot`: bytes that the next one may have at most, `stays`: without what was written and
+        changed nothing; `folding`: one is being written. What the system does not tell counts as
+        room, and so does what has been written of a snapshot. Who is to wait is decided by the
+        former, as a fold needs its room; what is taken by the latter, or it would be refused for as
+        long as others publish at full speed.
         """
         try:
             disk = os.statvfs(self._directory.path)
@@ -73,7 +76,7 @@ class Room:
         self.free = free
         segments = self._segments
         self.left = free - segments // SEGMENTS - max(0, (1 + folding) * snapshot - kept)
-        needed = segments + max(0, (2 + folding) * snapshot - kept)
+        needed = segments + max(0, (2 + folding) * stays - kept)
         mark = self.least or max(needed, min(size // SHARE, SHARE_MOST))
         self.unseen = max((free - mark) // UNSEEN, self.segment_bytes // SEGMENTS)
         if free < (mark * AGAIN if self._short else mark):

@@ -131,6 +131,7 @@ class Journal(Log):
         self._rolled_upto = 0  # damage may leave no rows to fold, and then no snapshot
         self._let_go: tuple[float, int] | None = None  # what was kept when it was looked at last
         self._changed = 0  # the last row that may change state
+        self._passing: dict[int, int] = {}  # of a segment, by its base: bytes no snapshot will have
         self._covered = 0  # up to which row both of the newest two snapshots say all
         self.directory.acquire()
 
@@ -356,6 +357,8 @@ class Journal(Log):
             self._changed = group.last
             if self.beyond is not None:
                 self.beyond.take(group.first, group.last, group.data)
+        else:
+            self._passing[base] = self._passing.get(base, 0) + len(group.data)
         self.handed = group.last
         self._rows, self._group = Gathered(), group
         self._together = []
@@ -498,6 +501,8 @@ class Journal(Log):
         if complete:
             self._rolled_upto = max(self._rolled_upto, self._rolling)
         self._read.renew()
+        folded = max(newest, self._rolled_upto)
+        self._passing = {base: size for base, size in self._passing.items() if base > folded}
         if newest > self._read.snapshot_seq:
             self._read.rolled(self.directory.snapshot(newest), newest, before)
 
@@ -513,11 +518,15 @@ class Journal(Log):
     def no_room(self, folding: bool = False) -> str:
         """Why nothing more should be taken that stays on the disk, "" if there is room.
 
-        What no roll can fold grows, too: the second one that fails in a row says so.
+        What no roll can fold grows, too: the second one that fails in a row says so. Traffic that
+        passes through is in no snapshot: counted as such, a disk would be short as long as it goes.
         """
         with contextlib.suppress(OSError):  # asked again soon; it must not stop a commit
+            passing = sum(self._passing.get(file.base, 0) for file in self._finished())
+            passing += self._passing.get(self._base, 0)
             snapshot = sum(self._to_fold()) + self._size
-            self.shortage = self.room.look(snapshot, self.clock.now(), folding)
+            stays = snapshot - passing
+            self.shortage = self.room.look(snapshot, stays, self.clock.now(), folding)
         if self._roll_failures > 1:
             return f"segments are not folded: {self.roll_trouble}"
         return self.shortage
