@@ -18,7 +18,7 @@ from hubbub.core.metrics import Metrics
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.runtime.node import Node
-from hubbub.runtime.waiting import CROWDED_OUT, LOOKED_AT, Waiting
+from hubbub.runtime.waiting import CROWDED_OUT, LOOKED_AT, LOOKED_LEAST, LOOKS, Waiting
 from hubbub.wire.bytes import CHUNK, Gathering, Pieces
 from tests.process import RunningHub, StartHub
 
@@ -116,12 +116,32 @@ def test_half_a_message_has_half_a_minute() -> None:
     waiting, quiet = Waiting(Metrics()), Kept(5)
     quiet.since = 100.0
     others = [Kept(0) for _ in range(2 * LOOKED_AT)]
-    for _ in range(8):
+    for _ in range(2 * LOOKS):
         waiting.look(100.0 + HALF_SECONDS, [*others, quiet])
     assert not quiet.ended
-    for _ in range(4):
+    for _ in range(LOOKS + 3):
         waiting.look(100.1 + HALF_SECONDS, [*others, quiet])
     assert "nothing came of the rest" in quiet.ended
+
+
+@pytest.mark.parametrize("count", [1, 1_000, 10_000, 100_000])
+def test_a_look_is_at_a_part_of_all(count: int) -> None:
+    """Who is idle costs next to nothing, and a turn of the loop is short."""
+    waiting, seen = Waiting(Metrics()), 0
+
+    class Seen(Kept):
+        def half_since(self, now: float) -> float | None:
+            nonlocal seen
+            seen += 1
+            return None
+
+    holders = [Seen(0) for _ in range(count)]
+    waiting.look(0.0, holders)
+    for _ in range(LOOKS):
+        before = seen
+        waiting.look(0.0, holders)
+        assert seen - before <= min(max(count // LOOKS, LOOKED_LEAST), LOOKED_AT)
+    assert seen >= min(count, LOOKS * LOOKED_AT)
 
 
 def test_pieces_lie_in_chunks() -> None:

@@ -45,7 +45,9 @@ from hubbub.wire.websocket import Frames
 
 LEFT: Final = -1  # instead of bytes: nothing more can come of it
 CROWDED_OUT: Final = "no room for what it keeps waiting"
-LOOKED_AT: Final = 2_000  # sockets of one turn: under a millisecond
+LOOKED_AT: Final = 2_000  # sockets of one turn at most: some milliseconds
+LOOKED_LEAST: Final = 100
+LOOKS: Final = 20  # for all of them: five seconds, beside the thirty that half a message has
 MINUTE: Final = 60.0  # from one line of the log to the next
 
 log = logging.getLogger("hubbub.listener")
@@ -227,6 +229,7 @@ class Waiting:
         self.strange = Budget("before they are let in", 0)
         self.apply(most)
         self._round: Iterator[Holder] = iter(())
+        self._some = LOOKED_LEAST
 
     def apply(self, most: int) -> None:
         """A setting has changed."""
@@ -272,11 +275,13 @@ class Waiting:
     def look(self, now: float, holders: Iterable[Holder]) -> None:
         """Some of all, in turns: weigh them, and end who left something half sent."""
         seen = 0
-        for holder in islice(self._round, LOOKED_AT):
+        for holder in islice(self._round, self._some):
             seen += 1
             self._look_at(holder, now)
-        if seen < LOOKED_AT:
-            self._round = iter(list(holders))
+        if seen < self._some:
+            following = list(holders)
+            self._some = min(max(len(following) // LOOKS, LOOKED_LEAST), LOOKED_AT)
+            self._round = iter(following)
         self._all.tell(now)
         self.strange.tell(now)
 
