@@ -333,14 +333,15 @@ class MqttConnection(Arriving):
         v5 = self._v5
         if start + v5 > end:
             raise PacketError("a PUBLISH that ends inside its topic")
-        said = buf[start] if v5 else 0
-        rest = end - start - v5 - said
-        if v5 and (
-            (said and (qos == 2 or rest < 0 or buf[start : end - rest] not in self._incoming.plain))
-            or mark == body + 2 or session.requests
-        ):  # fmt: skip
-            self._publish(buf[pos], buf[body:end])
-            return end
+        said = 0  # bytes of properties
+        if v5:
+            said = buf[start]
+            begin = start + 1 + said
+            if mark == body + 2 or session.requests or said and (
+                qos == 2 or begin > end or buf[start:begin] not in self._incoming.plain
+            ):  # fmt: skip
+                self._publish(buf[pos], buf[body:end])
+                return end
         topic = buf[body + 2 : mark]
         route = self._routes.get(topic)
         if route is None or route.age != self.broker.age:
@@ -368,18 +369,18 @@ class MqttConnection(Arriving):
         if qos and route.bounded and self.broker.is_full(session, route, count, False):
             self._publish(buf[pos], buf[body:end], route)
             return end
-        if self._bounded and 0 < self.protocol.payload_bytes < rest:
+        if self._bounded and 0 < self.protocol.payload_bytes < end - start - v5 - said:
             self._publish(buf[pos], buf[body:end], route)
             return end
         as_qos = self.protocol.counts_as[qos]
         run = Run(session, route, as_qos, count, self._encodings[qos], buf[pos:stop])
-        run.size = rest
         if not qos:
             self.broker.publish(run)
             return stop
         if qos > self.protocol.maximum_qos:
             check_offered(self.protocol, "a PUBLISH", qos, False)
         run.offset = mark - pos
+        run.size = end - start - v5 - said
         acknowledgements = acknowledgements_of(run.image, run.offset, step, count, qos)
         if v5:
             self._incoming.check_window(count)
