@@ -317,8 +317,11 @@ class Question(Struct, array_like=True, tag=41):
 
 
 class Answer(Struct, array_like=True, tag=42):
+    """A piece of one, in order: it is there when all pieces are `whole` bytes."""
+
     number: int
     data: bytes
+    whole: int
 
 
 Record = (

@@ -1,7 +1,8 @@
 """What one of several processes says for all: it asks the others, over the frames of the cluster.
 
-    GET /metrics ──> process 1 ── Question ──> process 2          one question, one answer each;
-                               <── Answer ──                      who is silent is said to be
+    GET /metrics ──> process 1 ── Question ──> process 2          one question, one answer each,
+                               <── Answer, Answer … ──            in pieces; who is silent is said
+                                                                  to be
 
 `server` makes one for each process of a hub; a node of another cluster is asked nothing. The web
 application says what can be asked, and asks: all of them, or the one that has something.
@@ -10,20 +11,39 @@ application says what can be asked, and asks: all of them, or the one that has s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from hubbub.cluster.frames import Answer, Question
 from hubbub.cluster.membership import Membership
-from hubbub.core.limits import MIB
+from hubbub.core.limits import KIB, MIB
 
 Says = Callable[[bytes], Awaitable[bytes]]  # takes what the question is about
 
 ANSWER_SECONDS: Final = 2.0  # for an answer; a process that hangs is told as silent
-ANSWER_BYTES: Final = 16 * MIB  # it goes between messages to the same process: half a second
+ANSWER_BYTES: Final = 16 * MIB  # it goes between messages to the same process: a second
+PIECE_BYTES: Final = 128 * KIB  # of one at a time: over a MiB on the way messages are dropped
+PAUSE_SECONDS: Final = 0.001  # from one look to the next, whether there is room for a piece
 
 log = logging.getLogger("hubbub.processes")
+
+
+class _Awaited:
+    """An answer of which some pieces may be here."""
+
+    __slots__ = ("future", "pieces")
+
+    def __init__(self, future: asyncio.Future[bytes]) -> None:
+        self.future = future
+        self.pieces: list[bytes] = []
+
+    def take(self, answer: Answer) -> None:
+        """One of which a piece was lost on the way is never whole: who waits is told nothing."""
+        self.pieces.append(answer.data)
+        if sum(map(len, self.pieces)) == answer.whole and not self.future.done():
+            self.future.set_result(b"".join(self.pieces))
 
 
 class Siblings:
@@ -40,8 +60,9 @@ class Siblings:
         self._membership = membership
         self._says = says
         self._asked = 0
-        self._waiting: dict[tuple[str, int], asyncio.Future[bytes]] = {}
+        self._waiting: dict[tuple[str, int], _Awaited] = {}
         self._answering: set[asyncio.Task[None]] = set()
+        self._turns = {name: asyncio.Lock() for name in names}
         membership.questioned, membership.answered = self._answer, self._heard
 
     @property
@@ -64,7 +85,8 @@ class Siblings:
         for one, given in asked.items():
             name = self.names[one - 1]
             if one != self.number and self._membership.tell(name, Question(number, what, given)):
-                futures[one] = self._waiting[name, number] = loop.create_future()
+                futures[one] = loop.create_future()
+                self._waiting[name, number] = _Awaited(futures[one])
         said = {}
         try:
             if self.number in asked:
@@ -89,9 +111,25 @@ class Siblings:
         if len(data) > ANSWER_BYTES:
             log.warning("an answer of %d bytes is too long for another process", len(data))
             return
-        self._membership.tell(name, Answer(question.number, data))
+        with contextlib.suppress(TimeoutError):  # who asked has given up
+            async with asyncio.timeout(ANSWER_SECONDS), self._turns[name]:
+                await self._tell(name, question.number, data)
+
+    async def _tell(self, name: str, number: int, data: bytes) -> None:
+        """As there is room beside the messages on the same way."""
+        for at in range(0, len(data) or 1, PIECE_BYTES):
+            while not self._has_room(name):
+                await asyncio.sleep(PAUSE_SECONDS)
+            piece = data[at : at + PIECE_BYTES]
+            self._membership.tell(name, Answer(number, piece, len(data)))
+
+    def _has_room(self, name: str) -> bool:
+        """All that was told before is with the engine, and that has few of it left."""
+        membership = self._membership
+        node = membership.nodes.get(name)
+        return node is None or not (node.link.out or membership.engine.waiting(name) > PIECE_BYTES)
 
     def _heard(self, name: str, answer: Answer) -> None:
-        waits = self._waiting.get((name, answer.number))
-        if waits is not None and not waits.done():
-            waits.set_result(answer.data)
+        awaited = self._waiting.get((name, answer.number))
+        if awaited is not None:
+            awaited.take(answer)
