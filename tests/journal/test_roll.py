@@ -355,6 +355,31 @@ def test_where_room_is_short_a_segment_ends_early_until_two_snapshots_know_what_
     desk.close()
 
 
+def test_where_a_new_snapshot_cannot_be_opened_all_is_read_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The roll compressed a segment that only the snapshot before tells the hub to leave alone."""
+    desk = filled(tmp_path)
+    *_, last = folded = bases(desk.journal.directory)[:-1]
+    for base in folded:
+        roll(desk.journal.directory, base)
+        if base != last:
+            desk.journal.rolled()
+
+    def no_descriptor(*_: object) -> Path:
+        raise OSError(errno.EMFILE, "injected")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(desk.journal.directory, "snapshot", no_descriptor)
+        with pytest.raises(OSError, match="injected"):
+            desk.journal.rolled()
+        kept = desk.journal.read(7)
+    assert kept is not None and kept.payload == b"kept"
+    desk.journal.rolled()
+    assert desk.journal.read(7) is not None
+    desk.close()
+
+
 def test_what_passes_through_is_in_no_snapshot_and_needs_no_room_for_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

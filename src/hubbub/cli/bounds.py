@@ -221,6 +221,7 @@ BOUNDS: Final = (
     Bound("cluster_clock_seconds", SELF, "a node is refused"),
     Bound("cluster_window", CLIENT, "the next waits for an answer"),
     Bound("cluster_lent", CLIENT, "the rest waits at the queue's home"),
+    Bound("cluster_look", SELF, "the rest at the next look"),
     Bound("cluster_piece", CLIENT, "the rest comes in the next turn"),
     Bound("cluster_kept", CLIENT, "dropped, counted"),
     Bound("cluster_feed", SELF, "the rest comes later"),
@@ -234,6 +235,8 @@ BOUNDS: Final = (
     Bound("cluster_answer_seconds", CLIENT, "answered 503, a poll with nothing"),
     Bound("cluster_heir_seconds", SELF, "another node takes over"),
     Bound("cluster_return_seconds", SELF, "another node takes over"),
+    Bound("cluster_adopt_seconds", SELF, "what an heir says that a message will take"),
+    Bound("cluster_busy_seconds", SELF, "an heir counts as gone"),
 )  # fmt: skip
 
 HEAD: Final = ("bound", "value", "of one", "at it", "setting")

@@ -500,11 +500,11 @@ class Journal(Log):
         self._covered = before
         if complete:
             self._rolled_upto = max(self._rolled_upto, self._rolling)
-        self._read.renew()
         folded = max(newest, self._rolled_upto)
         self._passing = {base: size for base, size in self._passing.items() if base > folded}
         if newest > self._read.snapshot_seq:
             self._read.rolled(self.directory.snapshot(newest), newest, before)
+        self._read.renew()  # of what is left: what the roll compressed cannot be read here
 
     def roll_ended(self, complaint: str) -> None:
         """The hub says how the roll ended: "" if all was done, else what was wrong."""
