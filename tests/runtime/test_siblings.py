@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import pytest
 
+from hubbub.core.broker import Broker
 from hubbub.core.limits import LINK_CHOKED, MIB
-from hubbub.runtime import siblings
-from hubbub.runtime.siblings import Siblings
+from hubbub.core.session import Session
+from hubbub.runtime.siblings import ANSWER_SECONDS, Siblings
+from hubbub.web.together import Done, Together
+from tests.clients import PATIENCE
 from tests.cluster.world import World
+
+T = TypeVar("T")
 
 NAMES = ("a", "b")
 LONG = bytes(range(256)) * (3 * MIB // 256)
@@ -34,9 +41,12 @@ class Pair:
     def _waiting(self, node: str = "") -> int:
         return sum(map(len, self.world.lines("b").lines["a"]))
 
-    async def ask(self, given: bytes) -> dict[int, bytes]:
-        """As `say`, while the world carries what is on the way."""
-        asks = asyncio.create_task(self.a.say({2: given}, "long"))
+    async def ask(self, given: bytes, seconds: float = PATIENCE) -> dict[int, bytes]:
+        return await self.carried(self.a.say({2: given}, "long", seconds))
+
+    async def carried(self, asked: Coroutine[Any, Any, T]) -> T:
+        """Its result, while the world carries what is on the way."""
+        asks = asyncio.create_task(asked)
         while not asks.done():
             self.world.tick()
             self.most = max(self.most, self._waiting())
@@ -61,5 +71,53 @@ async def test_an_answer_may_be_empty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_an_answer_that_lost_a_piece_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(siblings, "ANSWER_SECONDS", 0.5)
-    assert await Pair(monkeypatch, loses=(1,)).ask(bytes(range(256))) == {}
+    assert await Pair(monkeypatch, loses=(1,)).ask(bytes(range(256)), 0.5) == {}
+
+
+class Process:
+    """What a deed needs of one."""
+
+    def __init__(self, siblings: Siblings) -> None:
+        self.siblings = siblings
+
+
+async def nothing(given: dict[str, str], asks: Session) -> None:
+    """It is not here."""
+
+
+async def slow(given: dict[str, str], asks: Session) -> dict[str, str]:
+    await asyncio.sleep(ANSWER_SECONDS + 0.2)
+    return given
+
+
+def together(siblings: Siblings, deed: Any, broker: Broker) -> Together:
+    process: Any = Process(siblings)
+    process.broker = broker
+    made = Together(process)
+    made.deeds["empty"] = deed
+    siblings._says = made.said()
+    return made
+
+
+async def test_what_is_to_be_done_may_take_longer_than_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = Pair(monkeypatch)
+    asks, does = pair.world.client("a", "ann"), pair.world.members["b"].broker
+    together(pair.b, slow, does)
+    first = together(pair.a, nothing, does)
+    done = await pair.carried(first.do("empty", {"name": "jobs"}, asks))
+    assert done == Done({"name": "jobs"})
+
+
+async def test_who_goes_meanwhile_is_waited_for_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Pair(monkeypatch, loses=tuple(range(1, 50)))
+
+    async def go() -> None:
+        await asyncio.sleep(0.1)
+        del pair.world.members["a"].nodes["b"]
+
+    going = asyncio.create_task(go())
+    async with asyncio.timeout(PATIENCE):
+        assert await pair.ask(b"x", 10 * PATIENCE) == {}
+    await going

@@ -23,6 +23,8 @@ from hubbub.core.limits import KIB, MIB
 Says = Callable[[bytes], Awaitable[bytes]]  # takes what the question is about
 
 ANSWER_SECONDS: Final = 2.0  # for an answer; a process that hangs is told as silent
+DEED_SECONDS: Final = 60.0  # the same for what it is to do: to empty a queue of millions
+LOOK_SECONDS: Final = 0.2  # from one look to the next, whether who is asked is there
 ANSWER_BYTES: Final = 16 * MIB  # it goes between messages to the same process: a second
 PIECE_BYTES: Final = 128 * KIB  # of one at a time: over a MiB on the way messages are dropped
 PAUSE_SECONDS: Final = 0.001  # from one look to the next, whether there is room for a piece
@@ -77,7 +79,9 @@ class Siblings:
         """By number, of those that answer."""
         return await self.say(dict.fromkeys(self.numbers, given), what)
 
-    async def say(self, asked: Mapping[int, bytes], what: str) -> dict[int, bytes]:
+    async def say(
+        self, asked: Mapping[int, bytes], what: str, seconds: float = ANSWER_SECONDS
+    ) -> dict[int, bytes]:
         """The same of some of them, each about something else."""
         self._asked += 1
         number, futures = self._asked, {}
@@ -91,13 +95,24 @@ class Siblings:
         try:
             if self.number in asked:
                 said[self.number] = await self._says[what](asked[self.number])
-            if futures:
-                await asyncio.wait(futures.values(), timeout=ANSWER_SECONDS)
+            await self._wait(futures, loop.time() + seconds)
         finally:  # who asked may have gone
             for one in futures:
                 self._waiting.pop((self.names[one - 1], number), None)
         said |= {one: future.result() for one, future in futures.items() if future.done()}
         return dict(sorted(said.items()))
+
+    async def _wait(self, futures: Mapping[int, asyncio.Future[bytes]], until: float) -> None:
+        """For those that are there, and do not go meanwhile."""
+        loop, there = asyncio.get_running_loop(), self._membership.nodes
+        while (left := until - loop.time()) > 0:
+            open_ = [
+                future for one, future in futures.items()
+                if not future.done() and self.names[one - 1] in there
+            ]  # fmt: skip
+            if not open_:
+                return
+            await asyncio.wait(open_, timeout=min(left, LOOK_SECONDS))
 
     def _answer(self, name: str, question: Question) -> None:
         """Another process asks."""

@@ -22,7 +22,7 @@ from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.session import Session, Silent
 from hubbub.runtime.figures import Figures, together
-from hubbub.runtime.siblings import Says, Siblings
+from hubbub.runtime.siblings import DEED_SECONDS, Says, Siblings
 from hubbub.web import listing
 from hubbub.web.guarded import refused
 
@@ -182,7 +182,8 @@ class Together:
         asks: Session,
     ) -> Done:  # fmt: skip
         who = [asks.protocol, asks.client, asks.user, asks.address, asks.payer]
-        found = await siblings.say(dict.fromkeys(numbers, _encoded([deed, given, who])), DEED)
+        about = dict.fromkeys(numbers, _encoded([deed, given, who]))
+        found = await siblings.say(about, DEED, DEED_SECONDS)
         said = next((json.loads(one) for one in found.values() if one), None)
         silent = [str(number) for number in numbers if number not in found]
         return Done(said, f"process {', '.join(silent)} does not answer" if silent else "")
