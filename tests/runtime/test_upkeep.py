@@ -9,7 +9,14 @@ from typing import cast
 
 from hubbub.core.clock import Clock
 from hubbub.journal.writer import Journal
-from hubbub.runtime.upkeep import EARLY_DOUBLED, EARLY_PAUSE, EARLY_SHARE, EARLY_VAIN, Upkeep
+from hubbub.runtime.upkeep import (
+    EARLY_DOUBLED,
+    EARLY_PAUSE,
+    EARLY_SHARE,
+    EARLY_VAIN,
+    RETRY_SECONDS,
+    Upkeep,
+)
 
 SEGMENT = 1_000
 NOTHING = [sys.executable, "-c", ""]  # for a fold
@@ -95,3 +102,32 @@ async def test_where_there_was_room_meanwhile_all_begins_again() -> None:
             await asyncio.sleep(0.01)
     journal.shortage = "short"
     assert (await pauses(journal, upkeep, 2))[-2:] == [EARLY_PAUSE] * 2
+
+
+async def test_a_fold_that_found_no_room_is_tried_again_when_there_is_more() -> None:
+    clock = StillClock()
+    journal, upkeep = ShortJournal(clock), Upkeep(clock)
+    complaints: list[str] = []
+    fails = [sys.executable, "-c", "raise SystemExit(1)", "the fold"]
+    journal.roll_due = lambda: fails  # type: ignore[method-assign]
+    journal.roll_ended = complaints.append  # type: ignore[method-assign,assignment]
+
+    async def rolls() -> int:
+        upkeep.roll(cast(Journal, journal))
+        while upkeep.folding:
+            await asyncio.sleep(0.01)
+        return len(complaints)
+
+    assert await rolls() == 1
+    clock.time += 1
+    assert await rolls() == 1, "nothing has changed"
+    journal.room.free += SEGMENT
+    assert await rolls() == 2
+    assert await rolls() == 2, "it has not more than that one found"
+    clock.time += RETRY_SECONDS
+    assert await rolls() == 3
+    journal.shortage = ""
+    journal.room.free += SEGMENT
+    assert await rolls() == 4
+    journal.room.free += SEGMENT
+    assert await rolls() == 4, "it did not fail for want of room"

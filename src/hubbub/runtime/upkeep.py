@@ -35,6 +35,7 @@ class Upkeep:
         self._roll: asyncio.Task[None] | None = None
         self._scrub: asyncio.Task[None] | None = None
         self._roll_again = 0.0
+        self._found = 0  # bytes that the disk had when a fold failed
         self._early = _Early()
         self.folds = self.failed = 0
         self.seconds = 0.0
@@ -49,8 +50,12 @@ class Upkeep:
         return {"folds": self.folds, "folds_failed": self.failed, "fold_seconds": seconds}
 
     def roll(self, journal: Journal) -> None:
-        """Fold what is finished, if anything is and the last fold has ended."""
-        if _runs(self._roll) or self._clock.now() < self._roll_again:
+        """Fold what is finished, if anything is and the last fold has ended. One that failed is
+        tried again after a while, or as soon as the disk has more than it found.
+        """
+        waits = self._clock.now() < self._roll_again
+        more = journal.room.free >= self._found + journal.room.segment_bytes
+        if _runs(self._roll) or (waits and not (self._found and more)):
             return
         try:
             command = journal.roll_due()
@@ -94,6 +99,7 @@ class Upkeep:
         self.folds += not complaint
         self.failed += complaint != ""
         journal.roll_ended(complaint)
+        self._found = journal.room.free if complaint and journal.shortage else 0
         if complaint or journal.disk.full:  # which would make it due again at once
             pause = RETRY_SECONDS if complaint else FULL_RETRY_SECONDS
             self._roll_again = self._clock.now() + pause
