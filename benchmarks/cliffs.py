@@ -2,14 +2,15 @@
 
     python -m benchmarks.cliffs topics [--messages 300000] [--batch N] [1000 10000 100000]
     python -m benchmarks.cliffs payloads [--megabytes 200] [1000 100000 1000000 5000000]
-    python -m benchmarks.cliffs memory [--batches 1440]
+    python -m benchmarks.cliffs memory [--batches 1440] [--minutes N]
     python -m benchmarks.cliffs journal [--gigabytes 100]
 
 `topics` and `payloads` make all shipped tables of a journal and say the CPU of all processes, for
 the second half of it. `memory` is a day of a batch a minute in simulated time: a batch follows the
-other at once, with a typed table, a window, an alert and a catalog; it says what is resident after
-each tenth. `journal` has segments with a frame each, made larger by nothing: what is asked
-before each batch of a journal that large.
+other at once, and its rows are a minute later; with a typed table, a window, an alert and a
+catalog. It says as a table what is resident after each twentieth, and at the end what Java needs of
+it; `--minutes` ends it earlier. `journal` has segments with a frame each, made larger by nothing:
+what is asked before each batch of a journal that large.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from hubbub.spark.start import end, session
 
 FRAME: Final = 500  # rows, or FRAME_BYTES of payloads
 FRAME_BYTES: Final = 4_000_000
+PARTS: Final = 20  # of a long run, after each of which its memory is said
 RULES: Final = """
 [[alert]]
 name = "hot"
@@ -59,13 +61,30 @@ columns.mean = "avg $.t DOUBLE"
 """
 
 
+class Day(Clock):
+    """A day that began a day ago, and goes on a minute at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = (int(time.time()) - 86_400) * 1_000_000
+
+    def stamp(self) -> int:
+        self._now += 1
+        return self._now
+
+    def minute(self) -> None:
+        self._now += 60 * 1_000_000
+
+
 class Desk:
     """A journal that is written as a hub writes it, a frame at a time."""
 
-    def __init__(self, directory: Path, segment: int = SEGMENT_BYTES) -> None:
+    def __init__(
+        self, directory: Path, segment: int = SEGMENT_BYTES, clock: Clock | None = None
+    ) -> None:
         self._durable: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._journal = Journal(
-            directory, Clock(), "os", self._durable.put, segment_bytes=segment
+            directory, clock or Clock(), "os", self._durable.put, segment_bytes=segment
         )
         self._journal.recover(lambda row: None)
 
@@ -150,14 +169,16 @@ def payloads(folder: Path, sizes: list[int], megabytes: int) -> None:
     end(spark)
 
 
-def memory(folder: Path, batches: int) -> None:
+def memory(folder: Path, batches: int, minutes: float) -> None:
     rules = folder / "rules.toml"
     rules.write_text(RULES)
     spark = session("local[2]", **pipeline.settings_for(read_rules(rules), ""))
-    stop, desk = threading.Event(), Desk(folder / "data")
+    day, stop, begun = Day(), threading.Event(), time.monotonic()
+    desk = Desk(folder / "data", clock=day)
     count = 0
 
     def write() -> None:
+        day.minute()
         desk.write(
             Row(0, 0, PUBLISH, b"mqtt", b"dev", b"plant/%d" % (number % 10),
                 payload=json.dumps({"t": (count * 7 + number) % 100}).encode())
@@ -167,21 +188,32 @@ def memory(folder: Path, batches: int) -> None:
     def report(said: pipeline.Report) -> None:
         nonlocal count
         count += 1
-        if count % max(batches // 10, 1) == 0 or count == batches // 20:
-            print(f"{count:6,} batches: {resident()}", flush=True)
-        stop.set() if count >= batches else write()
+        over = count >= batches or time.monotonic() - begun > minutes * 60
+        if count % max(batches // PARTS, 1) == 0 or over:
+            sizes = " | ".join(f"{size / 1e6:,.0f}" for size in resident().values())
+            print(f"| {count:,} | {time.monotonic() - begun:,.0f} | {sizes} |", flush=True)
+        stop.set() if over else write()
 
+    print("| batches | s | " + " | ".join(f"{name}, MB" for name in resident()) + " |")
+    print("|---" * 5 + "|")
     write()
     pipeline.run(
         spark, folder / "data", stop, report, every=0.1, rules=read_rules(rules),
         catalog=Named("sqlite"),
     )  # fmt: skip
     desk.close()
+    assert spark._jvm is not None, "Spark runs"
+    spark._jvm.System.gc()
+    java = spark._jvm.Runtime.getRuntime()
+    heap = (java.totalMemory() - java.freeMemory()) / 1e6
+    print(
+        f"Java's heap after a collection: {heap:,.0f} MB; resident {resident()['java'] / 1e6:,.0f}"
+    )
     end(spark)
 
 
-def resident() -> str:
-    """MB of Java, of this process, and of the others below it."""
+def resident() -> dict[str, int]:
+    """Bytes of Java, of this process, and of the others below it."""
     page, mine, found = os.sysconf("SC_PAGE_SIZE"), os.getpid(), dict(stats())
     parents = {process: int(fields[1]) for process, fields in found.items()}
     sizes = {"java": 0, "driver": 0, "workers": 0}
@@ -194,7 +226,7 @@ def resident() -> str:
             continue
         kind = "driver" if process == mine else "java" if name == "java" else "workers"
         sizes[kind] += int(fields[21]) * page
-    return ", ".join(f"{name} {size / 1e6:,.0f} MB" for name, size in sizes.items())
+    return sizes
 
 
 def journal(folder: Path, gigabytes: int) -> None:
@@ -232,6 +264,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=0, help="rows; by default a fourth of all")
     parser.add_argument("--megabytes", type=int, default=200)
     parser.add_argument("--batches", type=int, default=1440)
+    parser.add_argument("--minutes", type=float, default=24 * 60)
     parser.add_argument("--gigabytes", type=int, default=100)
     chosen = parser.parse_intermixed_args()
     folder = Path(tempfile.mkdtemp(prefix="hubbub-scale-"))
@@ -242,7 +275,7 @@ def main() -> None:
             sizes = chosen.sizes or [1_000, 100_000, 1_000_000, 5_000_000]
             payloads(folder, sizes, chosen.megabytes)
         elif chosen.what == "memory":
-            memory(folder, chosen.batches)
+            memory(folder, chosen.batches, chosen.minutes)
         else:
             journal(folder, chosen.gigabytes)
     finally:

@@ -185,8 +185,12 @@ def stopped(number: int, frame: object) -> None:
 
 
 def run(demo: Demo, duration: float | None) -> None:
+    earlier = (demo.data / "log").exists()
     first, second = start_hub(demo)
     start = committed(second)
+    if earlier:
+        say(f"{start:,} rows of earlier runs are kept there, and the tables count them too;")
+        say(f"to begin anew remove {demo.data} before the next run.")
     start_devices(demo, first, second)
     spark = demo.start("pipeline", "-m", "hubbub", "pipeline", "run", "--data", str(demo.data))
     demo.wait(

@@ -101,6 +101,21 @@ def test_a_signal_stops_everything(tmp_path: Path, stopping: list[subprocess.Pop
     assert not [line for line in processes() if str(tmp_path) in line]
 
 
+def test_rows_of_earlier_runs_are_said(
+    tmp_path: Path, stopping: list[subprocess.Popen[str]]
+) -> None:
+    first = start(tmp_path / "data")
+    stopping.append(first)
+    read_until(first, "Starting Spark")
+    first.send_signal(signal.SIGINT)
+    output, _ = first.communicate(timeout=240)
+    assert "earlier runs" not in output
+    again = start(tmp_path / "data")
+    stopping.append(again)
+    read_until(again, r"\d+ rows of earlier runs are kept there, and the tables count them too;\n")
+    read_until(again, rf"to begin anew remove {tmp_path}/data before the next run")
+
+
 def processes() -> list[str]:
     done = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     return done.stdout.splitlines()

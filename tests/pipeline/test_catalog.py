@@ -156,14 +156,17 @@ def test_a_merge_is_one_snapshot_and_older_ones_stay_readable(stage: Stage) -> N
     assert numbers(table, first.snapshot_id) == [*range(10 * (1 + int(batches(table)[0])))]
 
 
+def two_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all snapshots."""
+    for name, value in {"HOURS": 0, "DAYS": 0, "RECENT": 2, "SLACK": 1}.items():
+        monkeypatch.setattr(iceberg, name, value)
+
+
 @pytest.mark.slow
 def test_snapshots_expire_and_with_them_the_files_that_only_they_name(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("HOURS", "DAYS"):
-        monkeypatch.setattr(iceberg, name, 0)
-    monkeypatch.setattr(iceberg, "RECENT", 2)
-    monkeypatch.setattr(iceberg, "SLACK", 1)
+    two_stay(monkeypatch)
     now = [stage.whole(number) for number in range(24)][-1]
     compact(stage.layout, "messages", now)
     stage.follower.tidied(now)
@@ -180,10 +183,7 @@ def test_snapshots_expire_and_with_them_the_files_that_only_they_name(
 def test_a_snapshot_that_somebody_named_stays(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("HOURS", "DAYS"):
-        monkeypatch.setattr(iceberg, name, 0)
-    monkeypatch.setattr(iceberg, "RECENT", 2)
-    monkeypatch.setattr(iceberg, "SLACK", 1)
+    two_stay(monkeypatch)
     stage.whole(0)
     named = stranger(stage.layout).snapshots()[0].snapshot_id
     stranger(stage.layout).manage_snapshots().create_tag(named, "first").commit()

@@ -245,7 +245,8 @@ def test_two_kills(spark: SparkSession, hub: RunningHub) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("half", [1, 2])
-def test_thirty_kills(spark: SparkSession, hub: RunningHub, half: int) -> None:
-    check(spark, hub, 15, random.Random(), ALERTS)
+@pytest.mark.timeout(5400)
+@pytest.mark.parametrize("quarter", [1, 2, 3, 4])
+def test_a_hundred_kills(spark: SparkSession, hub: RunningHub, quarter: int) -> None:
+    """With typed tables, a catalog and alerts, each quarter on one hub's journal that grows."""
+    check(spark, hub, 25, random.Random(), ALERTS)

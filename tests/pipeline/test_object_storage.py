@@ -14,13 +14,16 @@ import signal
 import subprocess
 import sys
 import tarfile
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
+import paho.mqtt.client as paho
 import pytest
+from paho.mqtt.enums import CallbackAPIVersion
 
 from hubbub.pipeline.tables import ALL
 from hubbub.spark.hub import Hub
@@ -160,3 +163,79 @@ def test_killed_drivers_change_nothing_on_s3(
         assert pipeline(settings, *words).wait(600) == 0
     ours = final(hub.data / "tables")
     assert final(tmp_path / "copy") == ours and len(ours["messages"]) >= 3000
+
+
+# A row of the journal more or less a batch, and only some tables.
+SOME = """
+import sys, threading
+from pathlib import Path
+from hubbub.pipeline import run
+from hubbub.spark.start import session
+run.ROWS = 100
+data, names = sys.argv[1:]
+print("begun", flush=True)
+run.run(session("local[1]"), data, threading.Event(), once=True, to="s3a://plant/tables",
+    only=tuple(names.split(",")))
+"""
+
+
+def some(settings: Path, data: Path, names: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", SOME, str(data), names],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "SPARK_CONF_DIR": str(settings)},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def call(hub: RunningHub) -> None:
+    """A call that waits for an answer."""
+    asks = {"topic": "$queue/work", "payload": "?", "reply_to": "answers"}
+    Hub(hub.url("http"), access({})).ask("POST", "/api/v1/publish", json.dumps(asks).encode())
+
+
+def answer(hub: RunningHub) -> None:
+    client = paho.Client(CallbackAPIVersion.VERSION2, "worker", protocol=paho.MQTTv5)
+    done = threading.Event()
+    client.on_message = lambda client, data, asked: done.set()
+    client.connect("127.0.0.1", hub.port)
+    client.loop_start()
+    client.subscribe("$queue/work", 1)
+    assert done.wait(20), "the call came to nobody"
+    time.sleep(1)  # until it is acknowledged
+    client.disconnect()
+    client.loop_stop()
+
+
+@pytest.mark.timeout(2400)
+def test_a_table_that_was_left_out_has_its_open_rows_on_s3(
+    hub: RunningHub, settings: Path, tmp_path: Path
+) -> None:
+    """More than sixteen batches do without it, and four of the drivers are killed."""
+    every, data = "messages,traffic,calls", hub.data
+
+    def killed(names: str, most: float) -> None:
+        driver = some(settings, data, names)
+        assert driver.stdout is not None and driver.stdout.readline()
+        time.sleep(random.uniform(5, most))
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.communicate()
+
+    call(hub)
+    assert some(settings, data, every).wait(600) == 0
+    for first in range(0, 2000, 1000):
+        feed(hub, first)
+        killed("messages", 40)
+        killed(every if first else "messages", 20)
+        assert some(settings, data, "messages").wait(600) == 0
+    answer(hub)
+    killed(every, 20)
+    hub.stop()
+    assert some(settings, data, every).wait(600) == 0
+    copy = ("--to", (tmp_path / "copy").as_uri(), "--data", str(data))
+    assert pipeline(settings, "compact", "--from", "s3a://plant/tables", *copy).wait(600) == 0
+    assert pipeline(settings, "run", "--once", "--data", str(data)).wait(600) == 0
+    ours, there = final(data / "tables"), final(tmp_path / "copy")
+    assert len(there["messages"]) == len(ours["messages"]) >= 2000
+    assert there["calls"] == ours["calls"] and len(ours["calls"]) == 1

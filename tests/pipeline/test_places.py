@@ -38,11 +38,11 @@ def test_one_writer_in_a_place_of_its_own(
 
     # A second one begins while the first is at work: the first writes no more.
     writer.write(publish(1, "a"))
-    first, second = Remote(spark, place.as_uri()), Remote(spark, place.as_uri())
-    first.prepare(ALL)
+    first, second = (Remote(spark, place.as_uri(), ALL) for _ in range(2))
+    first.prepare()
     first.append(ALL[0], spark.read.parquet(str(place / "messages")).drop("batch_id"), 7)
     shutil.rmtree(place / "messages" / "batch_id=7")
-    second.prepare(ALL)
+    second.prepare()
     progress = second.progress()
     assert progress is not None
     who = f"process {os.getpid()} on {platform.node()}"

@@ -7,7 +7,7 @@
     DIR/tables/_left.json                                    tables that a run left out
     DIR/tables/_tmp/  _checkpoint/  _lock  _trial.json       work of the pipeline
     DIR/tables/_typed.json                                   declarations of the user's tables
-    DIR/tables/_anew/<table>/                                a table made again: see `handover`
+    DIR/tables/_anew/made/                                   a table made again: see `handover`
     DIR/tables/_replaced/                                    directories from before an exchange
     DIR/alerts.json                                          up to where alerts were published
 

@@ -8,6 +8,7 @@ one final row per grain at any moment; they differ in how a batch that was cut s
 
     URL/<table>/batch_id=N/[day=D/]part-….parquet    final rows; of batch -1: the columns, no rows
     URL/_open/<table>/slot=N mod 16/                  rows still open after batch N
+    URL/_open/<table>/slot=left/                      the same, when a run began to leave it out
     URL/_progress/slot=N mod 16/                      {"batch": N, …}, the greatest counts
     URL/_checkpoint/                                  Spark's position
     URL/_writer/<number>-<host>-<process>-…           who writes: the greatest number
@@ -31,7 +32,7 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
@@ -40,6 +41,10 @@ from hubbub.errors import DirectoryError
 from hubbub.pipeline.carry import Pieces, Whole, carried, write
 from hubbub.pipeline.handover import finish
 from hubbub.pipeline.layout import FENCED, KEPT, LOCKED, NO_DAY, RISING, Layout, Progress
+from hubbub.pipeline.left_out import take_in
+from hubbub.pipeline.noted import Noted, noted
+from hubbub.pipeline.rules import NO_RULES, Rules
+from hubbub.pipeline.tables import typed
 from hubbub.pipeline.tables.table import (
     AnyTable,
     Carried,
@@ -52,6 +57,7 @@ from hubbub.pipeline.tables.table import (
     names,
 )
 
+LEFT: Final = "left"  # the slot of open rows of a table that is left out
 NO_BATCH: Final = -1  # where a table on object storage has its file without rows
 BATCH_ID: Final = Column("batch_id", "bigint", "the batch that wrote the row, or began its group")
 
@@ -112,7 +118,10 @@ class Place(Protocol):
     spark: SparkSession
     checkpoint: str
 
-    def prepare(self, tables: tuple[AnyTable, ...]) -> None: ...
+    def prepare(self) -> None: ...
+    def take_in(self) -> list[str]:
+        """Go on with tables that a run left out; what is to be said of them."""
+
     def release(self) -> None: ...
     def progress(self) -> Progress | None: ...
     def advance(self, progress: Progress) -> None: ...
@@ -141,20 +150,29 @@ class Place(Protocol):
 
 
 class Disk:
-    """The tables under a data directory."""
+    """The tables under a data directory. `tables`: those that this run writes."""
 
-    def __init__(self, spark: SparkSession, layout: Layout) -> None:
+    def __init__(
+        self, spark: SparkSession, layout: Layout, tables: tuple[AnyTable, ...], rules: Rules
+    ) -> None:
         self.layout = layout
         self.checkpoint = str(layout.checkpoint)
         self.spark = spark
+        self._tables = tables
+        self._rules = rules
 
-    def prepare(self, tables: tuple[AnyTable, ...]) -> None:
-        self.layout.prepare(tuple(table.name for table in tables))
+    def prepare(self) -> None:
+        self.layout.prepare(tuple(table.name for table in self._tables))
         finish(self.layout)
-        for table in tables:
+        for table in self._tables:
             columns = tuple(column for column in table.columns if column.name not in table.by)
             nothing = arrow(columns).empty_table()
             self.layout.empty(table.name, bool(table.by), partial(pq.write_table, nothing))
+
+    def take_in(self) -> list[str]:
+        own = {one.name for one in typed.saved(self.layout)}
+        typed.save(self.layout, self._rules)
+        return take_in(self.layout, self._tables, own)
 
     def release(self) -> None:
         self.layout.release()
@@ -252,23 +270,44 @@ class Remote:
 
     Written through Spark alone. There is no lock, only a fence: who begins to write puts up a
     number above all others, and who finds one above its own writes no more. Spark Connect has no
-    way to look for it.
+    way to look for it. `tables`: those that this run writes.
     """
 
-    def __init__(self, spark: SparkSession, url: str) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        url: str,
+        tables: tuple[AnyTable, ...] = (),
+        rules: Rules = NO_RULES,
+    ) -> None:
         self.root = url.rstrip("/")
         self.checkpoint = f"{self.root}/_checkpoint"
         self.spark = spark
+        self._tables = tables
+        self._rules = rules
         self._mine = ""
+        self._noted = Noted()  # with the last progress that was read
 
-    def prepare(self, tables: tuple[AnyTable, ...]) -> None:
+    def prepare(self) -> None:
         progress = self.progress()
         if not is_remote():
             self._begin(self._listed(""), progress is not None)
-        if progress is not None:
-            return
-        for table in tables:
-            hollow(self.spark, table, f"{self.root}/{table.name}/batch_id={NO_BATCH}", table.by)
+        for table in self._tables:
+            if self._noted.last(table.name) < 0:
+                place = f"{self.root}/{table.name}/batch_id={NO_BATCH}"
+                hollow(self.spark, table, place, table.by)
+
+    def take_in(self) -> list[str]:
+        """Open rows of a table lie in the slot of the last batch that wrote it, which the batch
+        that goes on with it may write. So they are kept apart when a run begins to leave it out.
+        """
+        said = self._noted.take_in(self._tables, self._rules, self.root)
+        for name in self._noted.left_by(self._tables):
+            rows = self._found(self.spark.read, self._slot(name, self._noted.batch))
+            if rows is not None:
+                kept = rows.where(F.col("batch_id") == self._noted.batch).coalesce(1)
+                kept.write.mode("overwrite").parquet(self._slot(name, LEFT))
+        return said
 
     def _begin(self, names: list[str], tables: bool) -> None:
         """Put up the fence. Raises DirectoryError where something else lies, or half of ours."""
@@ -330,13 +369,20 @@ class Remote:
             if error.getCondition() == "PATH_NOT_FOUND":
                 return None
             raise
-        return Progress(*last) if last is not None else None
+        if last is None:
+            return None
+        *progress, wrote, declared = last
+        self._noted = noted(last.batch, wrote, declared)
+        return Progress(*progress)
 
     def advance(self, progress: Progress) -> None:
         self._check()
-        said = self.spark.createDataFrame([tuple(progress)], _PROGRESS)
+        wrote = self._noted.after(progress.batch, self._tables)
+        declared = self._noted.declares(self._rules)
+        said = self.spark.createDataFrame([(*progress, wrote, declared)], _PROGRESS)
         place = f"{self.root}/_progress/slot={progress.batch % KEPT}"
         said.coalesce(1).write.mode("overwrite").json(place)
+        self._noted = noted(progress.batch, wrote, declared)
 
     def undo(self, batch: int) -> None:
         """A batch that runs again writes its directories again."""
@@ -376,20 +422,37 @@ class Remote:
         """`append` has."""
 
     def appended(self, table: AnyTable, progress: Progress) -> DataFrame:
-        found = self._read(table.columns, f"{table.name}/batch_id={progress.batch}")
+        found = self._read(table.columns, f"{self.root}/{table.name}/batch_id={progress.batch}")
         return self.spark.createDataFrame([], ddl(table.columns)) if found is None else found
 
     def carried(self, table: Carried, batch: int) -> DataFrame | None:
-        if batch < 0:
+        noted = self._noted
+        if batch < 0 or noted.last(table.name) < 0 and self._is_new(table):
             return None
-        columns = (*table.columns, *table.memory, BATCH_ID)
-        found = self._read(columns, f"_open/{table.name}/slot={batch % KEPT}")
-        if found is None:
-            raise DirectoryError(
-                f"the open rows of {table.name} after batch {batch} are gone from {self.root}: "
-                f"let a new run make the tables again under another URL"
-            )
-        return found.where(F.col("batch_id") == batch).drop("batch_id")
+        if noted.out(table.name):
+            batch, slot = noted.last(table.name), self._slot(table.name, LEFT)
+        else:
+            slot = self._slot(table.name, batch)
+        found = self._read((*table.columns, *table.memory, BATCH_ID), slot)
+        if found is not None:
+            rows = found.where(F.col("batch_id") == batch)
+            # An earlier version did not note what it left out: rows of another batch show it.
+            if noted.sure or found.isEmpty() or not rows.isEmpty():
+                return rows.drop("batch_id")
+        raise DirectoryError(
+            f"the open rows of {table.name} after batch {batch} are gone from {self.root}: "
+            f"let a new run make the tables again under another URL"
+        )
+
+    def _is_new(self, table: Carried) -> bool:
+        """Whether no batch wrote it, one of an earlier version that did not note it included."""
+        found = self._read((BATCH_ID,), f"{self.root}/_open/{table.name}/slot=*")
+        return found is None or found.where(F.col("batch_id") <= self._noted.batch).isEmpty()
+
+    def _slot(self, name: str, batch: int | str) -> str:
+        """Where the open rows of a table lie after a batch."""
+        slot = batch % KEPT if isinstance(batch, int) else batch
+        return f"{self.root}/_open/{name}/slot={slot}"
 
     def carry_on(self, table: Carried, batch: int) -> None:
         rows = self.carried(table, batch - 1)
@@ -422,12 +485,16 @@ class Remote:
 
     def _carry(self, table: Carried, rows: DataFrame, batch: int) -> None:
         rows = rows.withColumn("batch_id", F.lit(batch).cast("bigint")).coalesce(1)
-        place = f"{self.root}/_open/{table.name}/slot={batch % KEPT}"
-        rows.write.mode("overwrite").parquet(place)
+        rows.write.mode("overwrite").parquet(self._slot(table.name, batch))
 
-    def _read(self, columns: tuple[Column, ...], path: str) -> DataFrame | None:
+    def _read(self, columns: tuple[Column, ...], place: str) -> DataFrame | None:
+        return self._found(self.spark.read.schema(ddl(columns)), place)
+
+    def _found(self, reader: DataFrameReader, place: str) -> DataFrame | None:
         try:
-            return self.spark.read.schema(ddl(columns)).parquet(f"{self.root}/{path}")
+            found = reader.parquet(place)
+            assert found.schema  # Spark Connect looks for the files no sooner
+            return found
         except AnalysisException as error:
             if error.getCondition() == "PATH_NOT_FOUND":
                 return None
@@ -436,7 +503,7 @@ class Remote:
 
 _PROGRESS: Final = (
     "batch bigint, seq bigint, time string, `group` bigint, since string, rows bigint, "
-    "lost bigint, largest bigint"
+    "lost bigint, largest bigint, wrote map<string, bigint>, declared string"
 )
 
 

@@ -35,7 +35,6 @@ from hubbub.journal.table import Table as Journal
 from hubbub.pipeline.after import NOWHERE, After, Named, need_local
 from hubbub.pipeline.batches import Batches, Publish, Report, Work
 from hubbub.pipeline.layout import FULL, NO_ROOM, Fence, Layout, ends_at, room
-from hubbub.pipeline.left_out import take_in
 from hubbub.pipeline.pace import FEW, IDLE, Pace
 from hubbub.pipeline.places import Disk, Place, Remote, settle
 from hubbub.pipeline.rules import NO_RULES, Rules
@@ -183,19 +182,16 @@ def run(
     SQL of an alert is wrong.
     """
     layout = Layout(data)
-    place: Place = Remote(spark, to) if to else Disk(spark, layout)
     tables = _chosen(only, rules)
+    place = _place(spark, layout, to, tables, rules)
     need_local(catalog, rules.sink, bool(to) or is_remote())
     with room():
-        place.prepare(tables)
+        place.prepare()
     try:
-        if not to:
-            own = {one.name for one in typed.saved(layout)}
-            with room():
-                typed.save(layout, rules)
-                missing = take_in(layout, tables, own)
-            for said in missing:
-                notice(said)
+        with room():
+            missing = place.take_in()
+        for said in missing:
+            notice(said)
         after = (
             After(
                 catalog, layout, tables, keep or {}, notice, rules.sink, lambda: place.spark
@@ -220,6 +216,12 @@ def run(
             after.end()
     finally:
         place.release()
+
+
+def _place(
+    spark: SparkSession, layout: Layout, to: str, tables: tuple[AnyTable, ...], rules: Rules
+) -> Place:
+    return Remote(spark, to, tables, rules) if to else Disk(spark, layout, tables, rules)
 
 
 def settings_for(rules: Rules, to: str) -> dict[str, str]:
@@ -454,8 +456,8 @@ def _far(
     """A batch in a process of the Spark Connect server, which starts with nothing each time."""
     spark = frame.sparkSession
     layout = Layout(query.data)
-    place = Remote(spark, query.to) if query.to else Disk(spark, layout)
     tables = _chosen(query.only, rules)
+    place = _place(spark, layout, query.to, tables, rules)
     whole = None if query.to else After(NOWHERE, layout, tables, query.keep, _unheard)
     trials, fence = Trials(), Fence(None if query.to else layout.published)
     journal = query.source.journal(layout.data, strict=not query.skip_lost)

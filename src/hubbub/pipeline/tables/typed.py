@@ -306,7 +306,7 @@ def every(layout: Layout) -> tuple[AnyTable, ...]:
 
 def saved(layout: Layout) -> tuple[Typed, ...]:
     try:
-        return msgspec.json.decode(layout.declared.read_bytes(), type=tuple[Typed, ...])
+        return decoded(layout.declared.read_bytes())
     except FileNotFoundError:
         return ()
     except msgspec.MsgspecError as error:
@@ -332,17 +332,34 @@ def declared(layout: Layout, rules: Rules, anew: str = "") -> str:
 
     Raises SettingError for a table whose rows would not be alike.
     """
-    before = {one.name: one for one in saved(layout)}
+    advice = (
+        "name a new table, or make this one again with `hubbub pipeline backfill {} --rules FILE`"
+    )
+    now = joined(saved(layout), rules, advice, anew)
+    return coded(now) if now else ""
+
+
+def joined(
+    before: tuple[Typed, ...], rules: Rules, advice: str, anew: str = ""
+) -> tuple[Typed, ...]:
+    """The declarations from before and those of now. Raises SettingError as `declared` does."""
+    was = {one.name: one for one in before}
     for one in rules.table:
-        was = before.get(one.name, one)
-        if one.name != anew and not alike(was, one):
+        old = was.get(one.name, one)
+        if one.name != anew and not alike(old, one):
             raise SettingError(
                 f"table {one.name!r} was declared otherwise when it was begun "
-                f"({_difference(was, one)}): name a new table, or make this one again with "
-                f"`hubbub pipeline backfill {one.name} --rules FILE`"
+                f"({_difference(old, one)}): {advice.format(one.name)}"
             )
-    now = before | {one.name: one for one in rules.table}
-    return msgspec.json.encode(tuple(now.values())).decode() if now else ""
+    return tuple((was | {one.name: one for one in rules.table}).values())
+
+
+def coded(declarations: tuple[Typed, ...]) -> str:
+    return msgspec.json.encode(declarations).decode()
+
+
+def decoded(said: bytes) -> tuple[Typed, ...]:
+    return msgspec.json.decode(said, type=tuple[Typed, ...])
 
 
 def _need_open(layout: Layout, rules: Rules) -> None:
