@@ -6,7 +6,9 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pandas
@@ -16,9 +18,11 @@ from pyspark.sql import SparkSession
 
 from hubbub import schema
 from hubbub.errors import DirectoryError, JournalError, SettingError
+from hubbub.journal.segments import Directory
 from hubbub.journal.table import Table
 from hubbub.pipeline import run as pipeline
 from hubbub.pipeline import task
+from hubbub.pipeline.batches import Batches
 from hubbub.pipeline.layout import Layout
 from hubbub.pipeline.rules import NO_RULES, Alert, Rules
 from hubbub.pipeline.run import Report
@@ -200,6 +204,69 @@ def test_rows_gone_before_they_were_read(
     with pytest.raises(JournalError, match="2"):
         once()
     pipeline.run(spark, data, threading.Event(), once=True, skip_lost=True)
+
+
+def damage(segment: Path) -> None:
+    """Its last frame, after what follows the last one if it is compressed or written ahead."""
+    whole = segment.read_bytes().rstrip(b"\0")
+    segment.write_bytes(whole[:-20] + bytes([whole[-20] ^ 1]) + whole[-19:])
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "harm", "error"),
+    [
+        (False, Path.unlink, "row 1 was asked for, the oldest one kept is 16: .*--skip-lost"),
+        (True, Path.unlink, "row 1 was asked for, the oldest one kept is 16: .*--skip-lost"),
+        (False, damage, "rows after 0 are damaged .*`hubbub journal repair`.*--skip-lost"),
+    ],
+)
+def test_segments_that_go_or_are_damaged_between_two_looks_at_a_batch(
+    spark: SparkSession, data: Path, elsewhere: bool, harm: Callable[[Path], None], error: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Tasks have read it, and what is folded is read again. No table has rows that another lacks,
+    and what is missing is counted."""
+    writer = Writer(data, segment=1)
+    for second in range(0, 40, 2):
+        seq = writer.write(ask(second))
+        writer.write(answer(second + 1, seq), publish(second + 1, "", kind=schema.CONNECT))
+    writer.close()
+    directory, said = Directory(data), list[str]()
+    segments = iter(directory.segments())
+    look = Batches._others if elsewhere else Batches._fold
+
+    def harmed(self: Batches, *given: Any) -> None:
+        for first in islice(segments, 10):
+            harm(directory.segment(first))
+        monkeypatch.setattr(Batches, look.__name__, look)
+        look(self, *given)
+
+    def run(skip_lost: bool) -> None:
+        monkeypatch.setattr(Batches, look.__name__, harmed)
+        to = (data / "url").as_uri() if elsewhere else ""
+        pipeline.run(
+            spark, data, threading.Event(), once=True, skip_lost=skip_lost, notice=said.append,
+            to=to,
+        )  # fmt: skip
+
+    with pytest.raises(JournalError, match=error):
+        run(False)
+    run(True)
+    tables = data / ("url" if elsewhere else "tables")
+
+    def count(what: str, table: str) -> int:
+        query = f"select {what} from '{tables}/{table}/**/*.parquet'"
+        [found] = duckdb.connect().execute(query).fetchall()
+        return int(found[0])
+
+    assert count("min(seq)", "messages") == 31, "of sixty rows"
+    assert count("count(distinct seq)", "messages") == count("count(*)", "messages") == 20
+    assert count("count(*)", "calls") == count("count(*)", "audit") == 10
+    lost = 30 if harm is damage else 15  # what was removed before a run began was never its
+    assert said == [
+        "rows of batch 0 went while it read them; once more",
+        f"{lost} rows of the journal before row 60 were gone or damaged, unread",
+    ]
 
 
 def test_a_batch_is_bounded_by_what_its_rows_carry(

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from hubbub.core.clock import Clock
+from hubbub.core.limits import SEGMENT_BYTES
 from hubbub.journal.writer import Journal
 from hubbub.schema import PUBLISH, Row
 from hubbub.spark.start import session
@@ -33,10 +34,12 @@ class StoppedClock(Clock):
 class Writer:
     """A journal in a directory. `write` makes rows durable before it returns."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, segment: int = SEGMENT_BYTES) -> None:
         self.clock = StoppedClock()
         self._durable: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self._journal = Journal(directory, self.clock, "os", self._durable.put)
+        self._journal = Journal(
+            directory, self.clock, "os", self._durable.put, segment_bytes=segment
+        )
         self._journal.recover(lambda row: None)
 
     @property

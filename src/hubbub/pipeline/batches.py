@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.utils import is_remote
 
-from hubbub.errors import Refused
+from hubbub.errors import JournalError, Refused
 from hubbub.journal.table import Table as Journal
 from hubbub.pipeline import task
 from hubbub.pipeline.event_time import timed
@@ -58,6 +58,8 @@ from hubbub.pipeline.tables.table import (
 from hubbub.pipeline.trial import Trials
 from hubbub.spark.options import Options
 from hubbub.spark.source import joined
+
+TRIES: Final = 3  # of a batch whose rows go while it reads them
 
 # A name of this pipeline alone, the batch, the number of the first, and what to publish in order.
 Publish = Callable[[str, int, int, list[alerts.Found]], None]
@@ -117,6 +119,10 @@ class Work(NamedTuple):
     pace: Pace | None = None  # None = the next batch begins when Spark likes to
 
 
+class _Went(JournalError):
+    """Rows that one table has were not there any more for another."""
+
+
 class Batches:
     """`write` is what Spark calls. `idle` is free between batches; `error` is what ended one.
 
@@ -137,6 +143,7 @@ class Batches:
         self._events = f"{_bits(self._made, work.rules)} AS events"
         self.before = work.place.progress()
         self._start = work.journal.first() - 1 if self.before is None else None
+        self._after = 0  # the row before those of the batch at work
         self._begun = False
         self._looked = time.monotonic()
         self._took: dict[str, float] = {}
@@ -173,7 +180,7 @@ class Batches:
         poison = trials.now.poison and trials.now.batch == batch
         trials.begins(batch)
         self.taking = not poison
-        counted = self._poison(batch) if poison else self._tables(frame, batch)
+        counted = self._poison(batch) if poison else self._whole(frame, batch)
         if not counted.rows:
             self._nothing(batch)
             return
@@ -186,6 +193,19 @@ class Batches:
         self.eased = trials.ends(progress.seq, poison)
         self._say(progress, counted, lost_in(progress, before), time.monotonic() - begun)
         self.work.whole(progress, before)
+
+    def _whole(self, frame: DataFrame, batch: int) -> Counted:
+        """All tables, begun again if rows went between two looks at them: each lacks the same."""
+        for _ in range(TRIES):
+            try:
+                return self._tables(frame, batch)
+            except _Went:
+                self.place.undo(batch)
+                self.work.notice(f"rows of batch {batch} went while it read them; once more")
+        raise JournalError(
+            f"the journal removes rows of batch {batch} faster than they are read: give it more "
+            "room (journal.retain_bytes, journal.retain_age), or let readers begin at what is new"
+        )
 
     def _tables(self, frame: DataFrame, batch: int) -> Counted:
         rooms = self.place.rooms(self._by_tasks)
@@ -236,6 +256,7 @@ class Batches:
         before = ends_at(self.place.planned(batch - 1))
         if not before:
             before = self.before.seq if self.before is not None else journal.first() - 1
+        self._after = before
         (where,) = Options(self.work.options).places
         parts = task.shares(
             where, journal.shelf.identity(), before, ends_at(planned), cut_of(planned)
@@ -266,6 +287,8 @@ class Batches:
         seen = seen.observe(note, *map(F.expr, _NUMBERS))
         written = self.place.append(messages.TABLE, messages.rows(seen, self.rules), batch)
         counted = _counted(note.get, [table.name for table in self._made])
+        first = note.get["first"] or 1
+        self._after = self.before.seq if self.before is not None else first - 1
         if counted.messages:
             self.place.show(messages.TABLE, written, self._grown(counted, batch))
             self._took["messages"] = time.monotonic() - begun
@@ -283,11 +306,16 @@ class Batches:
             begun = time.monotonic()
             if table.of_messages and added is None:
                 added = self.place.appended(messages.TABLE, progress)
-            rows = added if table.of_messages and added is not None else frame
+            again = None if table.of_messages else Observation()
+            rows = frame if added is None or again is not None else added
+            if again is not None:
+                rows = rows.observe(again, F.count(F.lit(1)).alias("rows"))
             if isinstance(table, Table):
                 wrote = self._append(table, rows, progress, counted)
             else:
                 wrote = self._span(table, rows, progress, counted)
+            if wrote and again is not None:
+                _need_all(again.get["rows"], counted)
             if wrote:
                 self._took[table.name] = time.monotonic() - begun
 
@@ -367,7 +395,7 @@ class Batches:
         folded = [table for table in self.work.tables if isinstance(table, Folded)]
         chosen = [table for table in folded if table.name in counted.concerned]
         begun = time.monotonic()
-        events = self._events_for(chosen, progress) if chosen else {}
+        events = self._events_for(chosen, progress, counted) if chosen else {}
         segment = self.work.journal.segment_of(progress.seq) if chosen else 0
         for table in folded:
             if table.name not in events:
@@ -378,15 +406,18 @@ class Batches:
             self._took[table.name] = time.monotonic() - begun
             begun = time.monotonic()
 
-    def _events_for(self, tables: list[Folded], progress: Progress) -> dict[str, pa.Table]:
+    def _events_for(
+        self, tables: list[Folded], progress: Progress, counted: Counted
+    ) -> dict[str, pa.Table]:
         """By table the rows of the batch that concern it, in the order of the journal."""
         found: dict[str, list[pa.RecordBatch]] = {}
-        journal, before = self.work.journal, self.before
-        after = before.seq if before is not None else journal.first() - 1
-        for rows in joined(journal.read(after, progress.seq)):
+        seen = 0
+        for rows in joined(self.work.journal.read(self._after, progress.seq)):
+            seen += rows.num_rows
             for table in tables:
                 if its := table.events(rows):
                     found.setdefault(table.name, []).append(its)
+        _need_all(seen, counted)
         return {name: pa.Table.from_batches(some) for name, some in found.items()}
 
     def _minute_over(self, progress: Progress) -> bool:
@@ -463,6 +494,7 @@ class Batches:
 
 # What a batch is in numbers, counted in passing.
 _NUMBERS: Final = (
+    "min(seq) AS first",
     "max(seq) AS seq",
     "CAST(max_by(time, seq) AS string) AS until",
     "count(*) AS rows",
@@ -506,6 +538,11 @@ def _counted(found: dict[str, Any], tables: list[str]) -> Counted:
         found["seq"] or 0, found["until"] or "", found["rows"], found["messages"] or 0, concerned,
         found["largest"] or 0,
     )  # fmt: skip
+
+
+def _need_all(seen: int, counted: Counted) -> None:
+    if seen != counted.rows:
+        raise _Went(f"{counted.rows} rows were read, and then {seen} of them")
 
 
 def lost_in(now: Progress, before: Progress | None) -> int:
