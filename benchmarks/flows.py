@@ -105,7 +105,8 @@ class Hub:
         unsettled, self.broker.unsettled = self.broker.unsettled, []
         for session in unsettled:
             session.settle()
-        if journal is not None and journal.pending and outgoing.holding:
+        due = journal is not None and (outgoing.holding or journal.due(self.broker.clock.now()))
+        if journal is not None and journal.pending and due:
             journal.commit()
             journal.arrived(journal.position)
             outgoing.holding = [link for link in outgoing.holding if not link.release()]
@@ -387,6 +388,8 @@ FLOWS: Final[dict[str, Callable[[], Round]]] = {
     "mqtt qos 0, unlike": lambda: _unlike(0),
     "mqtt qos 1, unlike": lambda: _unlike(1),
     "mqtt qos 2, unlike": lambda: _unlike(2),
+    "mqtt qos 0, unlike, recorded": lambda: _unlike(0, recorded=True),
+    "mqtt qos 1, unlike, recorded": lambda: _unlike(1, recorded=True),
     "mqtt mixed qos, unlike": lambda: _unlike(3),
     "mqtt 5 qos 1, properties": lambda: _unlike(1, v5=True),
     "mqtt 5 qos 1, aliases": lambda: _unlike(1, v5=True, aliases=100),

@@ -79,8 +79,9 @@ class Desk:
         """Append rows and see them on the disk; return the last seq."""
         for row in rows:
             self.journal.append(row)
-        self.journal.commit()
-        self.settle()
+        while self.journal.pending:
+            self.journal.commit()
+            self.settle()
         return self.journal.position
 
     def settle(self) -> None:

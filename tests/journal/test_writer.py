@@ -15,18 +15,21 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from hubbub import schema
-from hubbub.core.limits import COMMIT_BYTES
+from hubbub.core.clock import Clock
+from hubbub.core.limits import COMMIT_BYTES, GROUP_ROWS
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.session import Silent
 from hubbub.errors import JournalError
-from hubbub.journal import disk, group, readback
+from hubbub.journal import disk, gathered, group, readback
 from hubbub.journal.content import HEADER_BYTES, Header
 from hubbub.journal.segments import Directory, committed_bytes
 from hubbub.journal.writer import LATEST, LATEST_BYTES
 from hubbub.schema import Row
-from tests.journal.rows import SOURCE, Desk, end_of, message, payloads, places
+from tests.journal.rows import SOURCE, Desk, end_of, frames_of, message, payloads, places
 
 
 class Gate:
@@ -51,6 +54,17 @@ def run_of(*payloads: bytes, number: int = 0) -> Run:
     run.replace([Message("a/b", payload, 1, protocol="mqtt", client="ann") for payload in payloads])
     run.number = number
     return run
+
+
+class Late(Clock):
+    """A quarter of an hour later than another one."""
+
+    def __init__(self, before: Clock) -> None:
+        super().__init__()
+        self.before = before
+
+    def stamp(self) -> int:
+        return self.before.stamp() + 900_000_000
 
 
 def folded(path: Path) -> tuple[list[Row], Desk]:
@@ -336,7 +350,7 @@ def test_an_unfinished_group_is_cut_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zeros: bytes
 ) -> None:
     """At any byte: what one publish made, its row and those of the queues it enters, stays one."""
-    monkeypatch.setattr(group, "COMMIT_ROWS", 2)
+    monkeypatch.setattr(gathered, "COMMIT_ROWS", 2)
     desk = Desk(tmp_path / "data")
     desk.write(message(b"before", retain=True))
     before = end_of(desk.journal.directory, 1)
@@ -364,12 +378,79 @@ def test_an_unfinished_group_is_cut_whole(
 def test_a_frame_is_durable_before_the_next_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group, "COMMIT_ROWS", 2)
+    monkeypatch.setattr(gathered, "COMMIT_ROWS", 2)
     ends: list[int] = []
     desk = Desk(tmp_path, sync=lambda fd: ends.append(end_of(Directory(tmp_path), 1)))
     desk.write(*[message(b"%d" % number) for number in range(5)])
     assert ends == [at + size for at, size in places(desk.journal.directory, 1)]
     desk.close()
+
+
+def test_a_group_is_no_more_than_the_loop_makes_at_once(tmp_path: Path) -> None:
+    """What waits beyond goes with the next ones, in order."""
+    desk = Desk(tmp_path)
+    for number in range(2 * GROUP_ROWS + 1):
+        desk.journal.append(message(b"%d" % number))
+    for handed in (GROUP_ROWS, 2 * GROUP_ROWS, 2 * GROUP_ROWS + 1):
+        desk.journal.commit()
+        assert desk.journal.handed == handed
+        assert desk.journal.pending == 2 * GROUP_ROWS + 1 - handed
+        for seq in (1, handed, min(handed + 1, desk.journal.position)):
+            found = desk.journal.read(seq)
+            assert found is not None and found.payload == b"%d" % (seq - 1)
+        desk.settle()
+    desk.journal.append(message(b"last"))
+    for number in range(GROUP_ROWS):
+        desk.journal.append(message(b"more %d" % number))
+    desk.close()  # all of it
+    assert len(payloads(tmp_path)) == 3 * GROUP_ROWS + 2
+
+
+@pytest.mark.pure
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(st.one_of(st.integers(1, 9), st.sampled_from(["commit", "arrive", "later"]))))
+def test_rows_lie_in_the_segment_in_which_they_were_appended(
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    steps: list[int | str],
+) -> None:
+    """However much waits when a segment ends; and what belongs together is one frame."""
+    monkeypatch.setattr(gathered, "COMMIT_ROWS", 2)
+    monkeypatch.setattr(group, "GROUP_ROWS", 4)
+    path = tmp_path_factory.mktemp("journal")
+    desk = Desk(path, segment_bytes=6_000)
+    journal, segments, belong = desk.journal, {}, []
+    for step in [*steps, 3, "commit", "arrive", "commit"]:
+        if isinstance(step, int):
+            first = journal.position + 1
+            for _ in range(step):
+                segment = journal.segment
+                segments[journal.append(message(b"x", retain=True))] = segment
+            if step % 3 == 0:
+                journal.together(first)
+                belong.append((first, journal.position))
+        elif step == "commit":
+            journal.commit()
+        elif step == "later":
+            journal.clock = Late(journal.clock)
+        elif journal.busy:
+            desk.settle()
+    if journal.busy:
+        desk.settle()
+    last = journal.position
+    desk.close()
+    directory, found = Directory(path), dict[int, int]()
+    for first, following in directory.spans():
+        for frame_found in frames_of(directory.segment(first), following):
+            for seq in range(frame_found.first, frame_found.last + 1):
+                found[seq] = first
+            for begins, ends in belong:
+                assert not begins < frame_found.first <= ends
+    assert list(found) == list(range(1, last + 1))
+    files = sorted(set(found.values()))
+    assert [files.index(found[seq]) for seq in found] == [segments[seq] for seq in found]
 
 
 def test_numbers_that_were_seen_are_never_used_again(tmp_path: Path) -> None:

@@ -162,25 +162,11 @@ def row_of(message: Message, kind: bytes = PUBLISH, ref: int = 0, number: int = 
 
 
 def rows_of(run: Run, ref: int) -> list[Row]:
-    """The rows that record a run, numbered as the log said (`Run.recorded`)."""
-    rows = [
-        row_of(message, PUBLISH, ref, run.number)._replace(seq=message.seq, time=message.time)
-        for message in run.messages()
-    ]
+    """The rows that record a run; the log gives them seq and time."""
+    rows = [row_of(message, PUBLISH, ref, run.number) for message in run.messages()]
     if node := run.sender.node:
         return [row._replace(properties=of_node(row.properties, node)) for row in rows]
     return rows
-
-
-def row_of_run(run: Run, ref: int, payload: bytes) -> Row:
-    """The first of them, of a run whose payloads say all else (`Encoding.payloads`)."""
-    node = run.sender.node
-    values = (
-        run.first, run.time, PUBLISH, run.sender.protocol.encode(), column_of(run.sender.client),
-        column_of(run.route.name), b"", run.qos, run.retain, payload, b"", b"", b"", ref,
-        run.number, 0, of_node(b"", node) if node else b"",
-    )  # fmt: skip
-    return tuple.__new__(Row, values)  # Row(…) itself takes twice as long
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -20,7 +20,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -38,7 +38,6 @@ from hubbub.core.message import (
     Run,
     message_of,
     properties_column,
-    row_of_run,
     rows_of,
 )
 from hubbub.errors import DirectoryError, JournalError, UnreadableError
@@ -114,6 +113,7 @@ class Journal(Log):
         self._began = 0
         self._size = 0
         self._full = True
+        self._ends_at = 0  # the row with which it ends, while some before that wait; 0 = not yet
         self._newest = 0
         self.righting = Righting(clock.stamp())
         # What is on the disk
@@ -305,22 +305,19 @@ class Journal(Log):
     def append_run(self, run: Run, audience: int) -> int:
         run.recorded(self.position + 1, self.clock.stamp())
         payloads = run.encoding.payloads(run)
+        if not self._rows.weight:
+            self._since = self.clock.now()
         if payloads is not None:
-            return self._add(row_of_run(run, audience, payloads[0]), payloads)
+            self._rows.add(run, audience, payloads)
+            self.position += len(payloads)
+            return run.first
         rows = rows_of(run, audience)
         for row in rows:
             frame.check(row)  # a program may have made it; what clients said was parsed
-        for row in rows:
-            self._add(row, (row.payload,))
+        for seq, row in enumerate(rows, run.first):
+            self._rows.append(row, seq, run.time)
+        self.position += len(rows)
         return run.first
-
-    def _add(self, row: Row, payloads: Sequence[bytes]) -> int:
-        """Take a run that begins with a row, which is numbered; return its number."""
-        if not self._rows.weight:
-            self._since = self.clock.now()
-        self._rows.add(row, payloads)
-        self.position += len(payloads)
-        return row.seq
 
     def together(self, first: int) -> None:
         self._together.append((first, self.position))
@@ -334,9 +331,9 @@ class Journal(Log):
         )
 
     def commit(self, here: bool = False) -> bool:
-        """Send what is pending to the disk, unless a group is on its way already.
+        """Send what is pending to the disk, or a group of it, unless one is on its way already.
 
-        `here`: it may be written at once, where that takes no time. True if it is durable now.
+        `here`: it may be written at once, where that takes no time. True if that is durable now.
         """
         if not self._rows or self._group is not None:
             return False
@@ -350,8 +347,9 @@ class Journal(Log):
     def _next_group(self) -> Group:
         rows = self._rows
         base = rows.first if self._full else self._base
+        most = self._ends_at - rows.first + 1 if self._ends_at else 0
         # Encoded before anything is given up: rows that cannot be written are promised to nobody.
-        group = group_of(rows, self._together, base)
+        group = group_of(rows, self._together, base, most)
         must(group.first == self.handed + 1, "rows are numbered one by one")
         if group.changes_state():
             self._changed = group.last
@@ -359,22 +357,34 @@ class Journal(Log):
                 self.beyond.take(group.first, group.last, group.data)
         else:
             self._passing[base] = self._passing.get(base, 0) + len(group.data)
-        self.handed = group.last
-        self._rows, self._group = Gathered(), group
-        self._together = []
+        self.handed, self._group = group.last, group
+        self._rows = rows if group.rows is not rows else Gathered()
+        if self._together:
+            self._together = [span for span in self._together if span[0] > group.last]
         self._launched = self.clock.now()
+        times = group.rows.times()
         if self._full:
             self._full = False
-            self._base, self._began, self._size = group.first, rows.times()[0], HEADER_BYTES
+            self._base, self._began, self._size = group.first, times[0], HEADER_BYTES
         self._size += len(group.data)
         self.room.spend(len(group.data))
-        age = rows.times()[1] - self._began
-        if self._size >= self._segment_bytes or age >= self._segment_time:
-            # Decided here, not when the next group begins: rows appended from now on see the
-            # new number and write their audiences again, all rows before lie in this group.
-            self._full = True
-            self.segment += 1
+        self._end_segment(group.last, times[1] - self._began)
         return group
+
+    def _end_segment(self, last: int, age: int) -> None:
+        """End it with the row `last`, or with all that waits, if it is long or old enough."""
+        if self._ends_at:
+            if self._ends_at == last:
+                self._full, self._ends_at = True, 0
+        elif self._size >= self._segment_bytes or age >= self._segment_time:
+            # Decided here, not when the next group begins: rows appended from now on see the
+            # new number and write their audiences again, all rows before lie in this segment.
+            self.segment += 1
+            if self._rows:
+                self._ends_at = self.position
+                self._rows.end_frame()
+            else:
+                self._full = True
 
     def arrived(self, seq: int) -> None:
         """The loop heard that the rows up to `seq` are durable."""
@@ -583,7 +593,7 @@ class Journal(Log):
 
     def close(self) -> None:
         """Write what is pending, end the thread, let go of the directory."""
-        if self.disk.runs and self._rows:
+        while self.disk.runs and self._rows:
             self.disk.groups.put(self._next_group())
         self.disk.close()
         self._group = None

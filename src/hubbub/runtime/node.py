@@ -452,6 +452,8 @@ class Node:
         try:
             if journal.commit(here=True):
                 self._let_go()
+                if journal.pending:  # more than one group
+                    self.schedule()
             elif waiting:
                 self.turn.poll.rest()
         finally:
@@ -518,10 +520,9 @@ class Node:
 
         Who only pings or reads is not held up by those who flood.
         """
-        if not self.congested:
+        if not self.congested or self.journal is None:
             return False
-        waits = self._waiting_bytes(self.journal) if self.journal is not None else 0
-        return publishes or waits > FLOODED_BYTES
+        return publishes or self._waiting_bytes(self.journal) > FLOODED_BYTES
 
     def _waiting_bytes(self, journal: Journal) -> int:
         """What waits for the disk, and for the servers that have copies."""
@@ -549,10 +550,9 @@ class Node:
         if journal.waits_for_room():
             log.warning("publishers wait until there is room on the disk: %s", journal.shortage)
         else:
-            waiting, sync = journal.pending_bytes >> 20, journal.pulse.sync_ms(0.5)
             log.warning(
                 "publishers wait for the disk: %d MB are to be written, a sync takes %.0f ms",
-                waiting, sync,
+                journal.pending_bytes >> 20, journal.pulse.sync_ms(0.5),
             )  # fmt: skip
 
     # The slow things
