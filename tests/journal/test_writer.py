@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from hubbub import schema
 from hubbub.core.clock import Clock
-from hubbub.core.limits import COMMIT_BYTES, GROUP_ROWS
+from hubbub.core.limits import COMMIT_BYTES, GROUP_ROWS, GROWTH_SMALL
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.session import Silent
 from hubbub.errors import JournalError
@@ -646,6 +646,18 @@ def test_a_segment_grows_in_steps(tmp_path: Path) -> None:
     assert directory.segment(1).stat().st_size == end_of(directory, 1) > before
     desk.close()
     assert len(payloads(tmp_path)) == 101
+
+
+def test_behind_a_large_frame_there_are_no_zeros(tmp_path: Path) -> None:
+    """A flood would be written twice for few syncs; small groups take their place as before."""
+    desk = Desk(tmp_path)
+    segment = desk.journal.directory.segment(1)
+    desk.write(message(bytes(GROWTH_SMALL)))
+    assert segment.stat().st_size == end_of(desk.journal.directory, 1)
+    desk.write(message(b"small"))
+    assert segment.stat().st_size > end_of(desk.journal.directory, 1) + GROWTH_SMALL
+    desk.close()
+    assert len(payloads(tmp_path)) == 2
 
 
 def test_a_start_goes_on_where_the_zeros_begin(tmp_path: Path) -> None:

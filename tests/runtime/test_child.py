@@ -20,6 +20,16 @@ async def test_what_it_said_and_how_it_ended() -> None:
     assert await child.run([sys.executable, "-c", program]) == child.Ended(3, "no room")
 
 
+async def test_numpy_begins_no_threads_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless somebody wants some."""
+    program = "import os, sys, pyarrow; print(len(os.listdir('/proc/self/task')), file=sys.stderr)"
+    alone = await child.run([sys.executable, "-c", program])
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")  # no more than there are cores
+    both = await child.run([sys.executable, "-c", program])
+    cores = len(os.sched_getaffinity(0))
+    assert int(both.said) - int(alone.said) == (cores > 1)
+
+
 async def test_what_cannot_be_started_is_an_error_of_the_machine() -> None:
     with pytest.raises(FileNotFoundError):
         await child.run(["/no/such/program"])

@@ -29,7 +29,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from hubbub.core.limits import COMMIT_BYTES, GROWTH_LEAST, GROWTH_MOST
+from hubbub.core.limits import COMMIT_BYTES, GROWTH_LEAST, GROWTH_MOST, GROWTH_SMALL
 from hubbub.journal.content import HEADER_BYTES, Header
 from hubbub.journal.files import opened, write_at
 from hubbub.journal.group import Group
@@ -178,7 +178,7 @@ class Disk:
             self._write(view[at:end], self._end + at)
             if self.on_written is not None and end == len(view):
                 self.on_written(group.last)
-            self._make_durable(self._end + end)
+            self._make_durable(self._end + end, end - at)
         group.file, group.landed = self._file, self._end
         if self._ours:
             group.fd, self._ours = self._fd, False
@@ -202,9 +202,9 @@ class Disk:
             self._retreat()
             raise
 
-    def _make_durable(self, end: int) -> None:
+    def _make_durable(self, end: int, written: int) -> None:
         if end > self._bytes:
-            self._grow(end)
+            self._grow(end, written)
         started = time.perf_counter()
         try:
             self._sync(self._fd)
@@ -261,9 +261,13 @@ class Disk:
         except OSError:
             self._suspect = True
 
-    def _grow(self, end: int) -> None:
-        """Zeros behind the end of the file: its next syncs find it of the same size."""
+    def _grow(self, end: int, written: int) -> None:
+        """Zeros behind the end of the file: its next syncs find it of the same size. None behind
+        what is large: of a flood the disk would write each byte twice, and save few syncs.
+        """
         self._bytes = end
+        if written > GROWTH_SMALL:
+            return
         size = min(end + min(max(end, GROWTH_LEAST), GROWTH_MOST), self._segment_bytes)
         with contextlib.suppress(OSError):  # there may be room for what was written and no more
             if self._grows and size > end:

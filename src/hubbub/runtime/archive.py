@@ -43,6 +43,7 @@ from hubbub.core.session import Session, Subscription
 from hubbub.errors import HubbubError
 from hubbub.journal import frame
 from hubbub.journal.question import PIECE, Question
+from hubbub.runtime.child import environment
 from hubbub.schema import Row
 
 log = logging.getLogger("hubbub.archive")
@@ -79,7 +80,7 @@ class _Child:
                 command = [sys.executable, "-P", "-m", "hubbub.journal.history"]
                 self.process = subprocess.Popen(
                     [*command, str(directory), str(theirs.fileno())],
-                    stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),),
+                    stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), env=environment(),
                 )  # fmt: skip
             except BaseException:
                 ours.close()

@@ -15,6 +15,13 @@ POLL_SECONDS: Final = 0.01  # between two looks at a process that has closed its
 SAID_BYTES: Final = 64 * 1024  # of what it said are kept
 
 
+def environment() -> dict[str, str]:
+    """That of a child that reads with pyarrow. That imports numpy, which computes nothing here: its
+    BLAS would begin a thread for each core, and these spin for 0.1 s each before they rest.
+    """
+    return {"OPENBLAS_NUM_THREADS": "1", **os.environ}
+
+
 class Ended(NamedTuple):
     """Its exit code, minus the signal if one ended it, and what it wrote to stderr."""
 
@@ -26,7 +33,9 @@ async def run(command: list[str]) -> Ended:
     """Run a command until it ends; who cancels this ends it. OSError if it cannot be started."""
     reading, writing = os.pipe()
     try:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=writing)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stderr=writing, env=environment()
+        )
     except BaseException:
         os.close(reading)
         raise
