@@ -508,25 +508,70 @@ async def test_requests_to_other_nodes_end_when_they_are_answered(pair: Pair) ->
     assert not a.node.broker.state.queues["x"].readers
 
 
-async def test_clients_of_the_first_switch_are_told_where_a_queue_is_to_be_read(pair: Pair) -> None:
-    """They number messages by their node: another one's cannot be among them."""
+async def test_clients_of_the_first_switch_read_a_queue_of_another_node(pair: Pair) -> None:
+    """A service at b reads a queue of a; who calls it is at a."""
     a, b = await pair.both()
-    async with switch(a, "one") as one, switch(b, "two") as two:
+    async with switch(a, "one") as one, switch(b, "two") as two, switch(b, "two") as beside:
         assert await two.get("/subscribe/late") == ""  # it is nowhere yet
         assert await two.get("/transfer/-1/0") == '{"messages":[]}'
         await one.get("/create/late")
-        await one.post("/send/late/1/back", b"hello")
+        replies = await one.get("/create")
+        await one.get(f"/subscribe/{replies}")
         await until(knows(b, "late"))
-        for path in ("/transfer/-1/5", "/subscribe/late"):
-            answer = await two.web.get(path)
-            assert answer.status_code == 503 and "late is at node a." in answer.text, path
-        await one.get("/subscribe/late")
-        assert "hello" in await one.get("/transfer/-1/5")
-        await one.get("/destroy/late")
-        await until(lambda: not knows(b, "late")())
-        await two.get("/create/late")
-        await two.post("/send/late/2/back", b"here")
-        assert "here" in await two.get("/transfer/-1/5")
+        waits = asyncio.create_task(two.get("/transfer/-1/20"))
+        await until(lambda: a.node.broker.state.queues["late"].readers)
+        await one.post(f"/send/late/7/{replies}", b"hello")
+        ((number, said),) = json.loads(await waits)["messages"]
+        assert said == {"payload": "hello", "correlation_id": 7, "reply_to": replies}
+        assert await beside.post(f"/send/{replies}/7", b"thanks") == ""
+        ((_, answer),) = json.loads(await one.get("/transfer/-1/5"))["messages"]
+        assert answer == {"payload": "thanks", "correlation_id": 7}
+        assert "hello" in await beside.get("/transfer/-1/0"), "any connection of the token reads"
+        assert await two.get(f"/transfer/{number}/0") == '{"messages":[]}'
+        assert await two.get(f"/ack/{number}") == ""
+        assert not a.node.broker.state.queues["late"].messages
+        assert await two.get("/transfer/-1/0") == '{"messages":[]}'
+        own = await two.get("/create")
+        assert own in names(a), "its reply queues are where it reads"
+
+
+async def test_a_subscription_reaches_a_transfer_of_the_first_switch_that_waits_elsewhere(
+    pair: Pair,
+) -> None:
+    a, b = await pair.both()
+    async with switch(a, "one") as one, switch(b, "two") as two, switch(b, "two") as beside:
+        for name in ("x", "y"):
+            await one.get(f"/create/{name}")
+        await one.post("/send/y/1/back", b"why")
+        await until(lambda: knows(b, "x")() and knows(b, "y")())
+        await two.get("/subscribe/x")
+        waits = asyncio.create_task(two.get("/transfer/-1/20"))
+        await until(lambda: a.node.broker.state.queues["x"].readers)
+        await beside.get("/subscribe/y")
+        assert "why" in await waits
+
+
+async def test_a_token_of_the_first_switch_reads_at_one_node_and_begins_anew_at_another(
+    pair: Pair,
+) -> None:
+    """It numbers messages by their node: those of two cannot be in one order."""
+    a, b = await pair.both()
+    async with switch(a, "one") as one, switch(b, "two") as two:
+        await one.get("/create/far")
+        await one.post("/send/far/1/back", b"there")
+        await two.get("/create/near")
+        await until(knows(b, "far"))
+        await two.get("/subscribe/far")
+        ((number, _),) = json.loads(await two.get("/transfer/-1/5"))["messages"]
+        answer = await two.web.get("/subscribe/near")
+        assert answer.status_code == 503 and "far is at node a, near is at node b" in answer.text
+        await one.get("/destroy/far")
+        await until(lambda: not knows(b, "far")())
+        answer = await two.web.get(f"/ack/{number}")
+        assert answer.status_code == 500, "a message of the same number here is another one"
+        await two.get("/subscribe/near")
+        await two.post("/send/near/2/back", b"here")
+        assert "here" in await two.get(f"/transfer/{number + 1_000_000}/0")
 
 
 async def test_a_token_at_two_nodes_is_no_client_that_moved(

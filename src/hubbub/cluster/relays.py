@@ -514,10 +514,12 @@ class Relays(Homes):
         name = self.directory.home(protocol, client)
         if not name:
             return None
+        return self.at(name, f"{client} is" if protocol == QUEUE else "its session is")
+
+    def at(self, name: str, what: str) -> Home:
         node = self.membership.nodes.get(name)
         if node is not None and node.there():
             return Home(name, "")
-        what = f"{client} is" if protocol == QUEUE else "its session is"
         since = datetime.fromtimestamp(self.directory.away_since(name) // 1_000_000, UTC)
         when = f"since {since:%Y-%m-%d %H:%M:%S} UTC" if since.timestamp() else "now"
         return Home(name, f"{what} at node {name!r}, which cannot be reached {when}")

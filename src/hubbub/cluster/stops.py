@@ -56,4 +56,3 @@ def is_ours(
     # Two that stopped one another have no heir but one another: the first of them by name goes on.
     each_other = any(one.author == dead and one.base < stop.at for one in own)
     return stop.base >= taken.get(FENCED, 0) or (each_other and name < dead)
-

@@ -64,6 +64,10 @@ class Homes:
         """Where the session of a client lasts, or that queue; None: here, or nowhere."""
         return None
 
+    def at(self, name: str, what: str) -> Home:
+        """That node as a home; `what` is there, if it is not to be reached."""
+        raise NotImplementedError
+
     def relay(
         self, home: Home, link: Link, admission: Admission, said: bytes, proof: bytes,
         stranded: Callable[[str], None],

@@ -14,6 +14,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
+from hubbub.cluster.keeping import PROTOCOL as NODE
 from hubbub.core.audit import Left
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
@@ -24,7 +25,7 @@ from hubbub.core.replies import Reply
 from hubbub.core.session import Session
 from hubbub.web.query import sayable
 
-NO_CLIENTS: Final = frozenset({"bridge", "node"})  # sessions of what is no client of anybody
+NO_CLIENTS: Final = frozenset({"bridge", NODE})  # sessions of what is no client of anybody
 LOOKED: Final = 2_000  # things of one turn: about a millisecond
 CALLS_OF_QUEUE: Final = 100  # messages of a queue that are looked at: each is read back
 CALLS_LOOKED: Final = 500  # and of all queues
@@ -148,7 +149,7 @@ def _subscriptions(broker: Broker) -> Iterator[Thing]:
         for name, one in list(session.subscriptions.items()):
             row = {"protocol": session.protocol, "client": session.client}
             about = {"connected": session.number != 0, "filter": name, "qos": one.qos}
-            node = session.client if session.protocol == "node" else ""
+            node = session.client if session.protocol == NODE else ""
             yield Thing(name, partial(sayable, row | about), node)
 
 

@@ -14,7 +14,7 @@ What was asked by way of another node is never sent on to a third. No I/O.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -27,7 +27,7 @@ from hubbub.core.link import Link
 from hubbub.core.log import MEMORY
 from hubbub.core.rights import CONSUME
 from hubbub.core.topics import QUEUE
-from hubbub.protocols.switch import codec
+from hubbub.protocols.switch import codec, readme_elsewhere
 from hubbub.protocols.switch.codec import Call, Refused, Wanted
 from hubbub.protocols.switch.connection import SwitchConnection
 from hubbub.protocols.switch.operations import Shared, demand, refused
@@ -42,10 +42,6 @@ NAMING: Final = frozenset(
     ("persistent", "transient", "create_named", "configure", "destroy", "request", "send", "ack",
      "bind", "unbind")
 )  # fmt: skip
-OLD: Final = (
-    "Clients of the first message-switch read a queue at its own node only: {} is at node {}. "
-    "Connect to that one, or again until another process of this machine is chosen."
-)
 
 # By node: the home (None: it is this one), and which queues of a transfer are or may be there.
 Parts = dict[str, tuple[Home | None, list[str]]]
@@ -58,19 +54,25 @@ _STATUS: Final = slice(9, 12)  # HTTP/1.1 200
 
 
 class Forwarded(Wait):
-    """A request that its home has. `polls`: what it answers if there is nothing in time."""
+    """A request that its home has. `polls`: what it answers if there is nothing in time; `heard`
+    is given what the home says.
+    """
 
     def __init__(
-        self, wakeups: Wakeups, errand: Errand, deadline: float, polls: bytes = b""
-    ) -> None:
+        self, wakeups: Wakeups, errand: Errand, deadline: float, polls: bytes = b"",
+        heard: Callable[[bytes], None] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(wakeups, deadline)
         self.level = MEMORY  # what it promises its home has
         self._errand = errand
         self._polls = polls
+        self._hear = heard
         self._body: bytes | None = None
 
     def said(self, status: int, body: bytes) -> None:
         self.status, self._body = status, body
+        if self._hear is not None and status == 200:
+            self._hear(body)
         self.wake()
 
     def answer(self) -> bytes | None:
@@ -100,7 +102,8 @@ class Errand:
         self.over = False
         self._wait: Forwarded | None = None
         self._came = bytearray()
-        self._entering = isinstance(session, SwitchSession)
+        self._ahead = int(isinstance(session, SwitchSession))  # answers that nobody waits for
+        self._subscribed: set[str] = set()
         said = _login(session) if isinstance(session, SwitchSession) else b""
         link = Link(owner.broker.outgoing, self)
         homes, admission = owner.broker.homes, session.admission
@@ -114,6 +117,15 @@ class Errand:
     def ask(self, wait: Forwarded, request: bytes) -> None:
         self._wait = wait
         self.way.feed(request)
+
+    def subscribe(self, names: Iterable[str]) -> None:
+        """What a client of dialect A reads: its token subscribes to it there, ahead of a request.
+        """
+        for name in names:
+            if name not in self._subscribed:
+                self._subscribed.add(name)
+                self._ahead += 1
+                self.way.feed(_get(codec.target("subscribe", name)))
 
     def lasts(self) -> bool:
         """Whether it is for more than one request."""
@@ -147,10 +159,10 @@ class Errand:
         if len(self._came) > WEIGHED_BYTES and grown is not None:
             grown()
         while not self.over and (answer := _taken(self._came)) is not None:
-            if not self._entering:
+            if not self._ahead:
                 self._answered(*answer)
             elif answer[0] == 200:
-                self._entering = False
+                self._ahead -= 1
             else:
                 self._answered(*answer)
                 self.end("not let in")
@@ -274,6 +286,8 @@ class NodeConnection(SwitchConnection):
             return
         if home is None:
             super()._answer(call, request, session)
+        elif call.route.operation == "transfer_subscribed" and isinstance(session, SwitchSession):
+            self._fetch(home, call, session)
         else:
             self._send_on(home, request, session, wanted)
 
@@ -292,20 +306,9 @@ class NodeConnection(SwitchConnection):
             return None if here else queues.home_of(origin) or queues.home_of(arguments[0])
         if operation == "publish" and arguments[0].startswith(QUEUE):
             return queues.home_of(arguments[0][len(QUEUE) :])
-        if operation == "send" and _answers(call, session):
-            return None
-        if operation == "subscribe":
-            self._demand_here(arguments[0])
-        if operation == "transfer_subscribed" and isinstance(session, SwitchSession):
-            for name in session.subscribed:  # it may have begun since
-                self._demand_here(name)
+        if isinstance(session, SwitchSession) and readme_elsewhere.decides(call, session):
+            return readme_elsewhere.home_of(self.broker, call, session)
         return queues.home_of(arguments[0]) if operation in NAMING else None
-
-    def _demand_here(self, name: str) -> None:
-        """Refused (503) if dialect A, which numbers messages by their node, cannot read it here."""
-        home = self.broker.queues.home_of(name)
-        if home is not None:
-            raise Refused(503, home.lacks or OLD.format(name, home.node))
 
     def _parts(self, wanted: Wanted) -> Parts:
         """What a transfer reads, by its node. A queue that is nowhere may begin at each of them."""
@@ -383,6 +386,20 @@ class NodeConnection(SwitchConnection):
         errand.ask(wait, _spelled(request))
         self._wait_for(wait, now)
 
+    def _fetch(self, home: Home, call: Call, session: SwitchSession) -> None:
+        """A transfer of dialect A, from all that its token subscribed to."""
+        after, timeout = call.arguments
+        now, seconds = self.broker.clock.now(), max(codec.seconds(float(timeout)), 0.0)
+        request = _get(codec.target("transfer", str(codec.integer(after)), timeout))
+        errand = self._errand(home, session)
+        errand.subscribe(session.subscribed)
+        hear = partial(readme_elsewhere.remember, session)
+        deadline = now + seconds + CLUSTER_ANSWER_SECONDS
+        nothing, wakeups = readme_elsewhere.NOTHING, self.shared.trace.wakeups
+        wait = Forwarded(wakeups, errand, deadline, nothing, hear)
+        errand.ask(wait, request)
+        self._wait_for(wait, now)
+
     def forget(self, errand: Errand) -> None:
         self.open.discard(errand)
         if self.errands.get(errand.home.node) is errand:
@@ -398,7 +415,7 @@ class NodeConnection(SwitchConnection):
 
 
 def _wanted(call: Call, request: Request) -> Wanted | None:
-    """What a transfer asks for; of dialect A's nothing is known, and queues here are meant."""
+    """What a transfer asks for; of dialect A's see `readme_elsewhere`."""
     if call.route.operation != "transfer":
         return None
     return codec.wanted_of(request.body)
@@ -415,17 +432,14 @@ def _transfer(part: Wanted) -> bytes:
     return b"POST /transfer HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
 
 
-def _answers(call: Call, session: Visitor) -> bool:
-    """Whether a message of dialect A answers a request that its sender got here."""
-    name, correlation = call.arguments[0], codec.integer(call.arguments[1])
-    known = isinstance(session, SwitchSession) and (name, correlation) in session.asked
-    return known and len(call.arguments) == 2
-
-
 def _login(session: SwitchSession) -> bytes:
     target = codec.target("login", session.client)
     grace = f"?grace={session.grace!r}" if session.grace else ""
-    return f"GET {target}{grace} HTTP/1.1\r\n\r\n".encode()
+    return _get(f"{target}{grace}")
+
+
+def _get(target: str) -> bytes:
+    return f"GET {target} HTTP/1.1\r\n\r\n".encode()
 
 
 def _spelled(request: Request) -> bytes:

@@ -47,7 +47,7 @@ class SwitchSession(Visitor):
     that wait, and how each hears of one more. `asked`: (reply-to, correlation) of a request that
     it got -> where that is, queue and id. `unanswered` and `fetched` are the reply queues that it
     made, by whether an answer was fetched from there; nobody ever destroys one. `reads` are the
-    queues that it read last.
+    queues that it read last. `read_at`: the other node where dialect A's transfers went last.
     """
 
     def __init__(self, admission: Admission) -> None:
@@ -59,6 +59,7 @@ class SwitchSession(Visitor):
         self.unanswered: dict[str, None] = {}
         self.fetched: dict[str, None] = {}
         self.reads: dict[str, None] = {}
+        self.read_at = ""
         self.openings: list[Opening] = []
         self.polls = 0
         self.grace = 0.0
