@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from hubbub import schema
 from hubbub.core.clock import Clock
-from hubbub.core.limits import COMMIT_BYTES, GROUP_ROWS, GROWTH_SMALL
+from hubbub.core.limits import COMMIT_BYTES, GROUP_ROWS, GROWTH_BEHIND_BYTES
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.session import Silent
 from hubbub.errors import JournalError
@@ -652,10 +652,10 @@ def test_behind_a_large_frame_there_are_no_zeros(tmp_path: Path) -> None:
     """A flood would be written twice for few syncs; small groups take their place as before."""
     desk = Desk(tmp_path)
     segment = desk.journal.directory.segment(1)
-    desk.write(message(bytes(GROWTH_SMALL)))
+    desk.write(message(bytes(GROWTH_BEHIND_BYTES)))
     assert segment.stat().st_size == end_of(desk.journal.directory, 1)
     desk.write(message(b"small"))
-    assert segment.stat().st_size > end_of(desk.journal.directory, 1) + GROWTH_SMALL
+    assert segment.stat().st_size > end_of(desk.journal.directory, 1) + GROWTH_BEHIND_BYTES
     desk.close()
     assert len(payloads(tmp_path)) == 2
 

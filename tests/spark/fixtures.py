@@ -51,7 +51,7 @@ class Writer:
         """Rows with their `time` in seconds since NOON; returns the last seq."""
         for row in rows:
             self.clock.time = NOON + int(row.time * SECOND)
-            self._journal.append(row)
+            self._journal.append(row._replace(time=0))  # the journal says when
         while self._journal.pending or self._journal.busy:
             self._journal.commit()
             self._journal.arrived(self._durable.get(timeout=10))

@@ -29,7 +29,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from hubbub.core.limits import COMMIT_BYTES, GROWTH_LEAST, GROWTH_MOST, GROWTH_SMALL
+from hubbub.core.limits import COMMIT_BYTES, GROWTH_BEHIND_BYTES, GROWTH_LEAST, GROWTH_MOST
 from hubbub.journal.content import HEADER_BYTES, Header
 from hubbub.journal.files import opened, write_at
 from hubbub.journal.group import Group
@@ -266,7 +266,7 @@ class Disk:
         what is large: of a flood the disk would write each byte twice, and save few syncs.
         """
         self._bytes = end
-        if written > GROWTH_SMALL:
+        if written > GROWTH_BEHIND_BYTES:
             return
         size = min(end + min(max(end, GROWTH_LEAST), GROWTH_MOST), self._segment_bytes)
         with contextlib.suppress(OSError):  # there may be room for what was written and no more
