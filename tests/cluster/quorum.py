@@ -52,12 +52,16 @@ def free_ports(count: int) -> list[int]:
 
 
 class Quorum:
-    """`count` servers as one NATS cluster. Ports stay theirs when they come back."""
+    """`count` servers as one NATS cluster. Ports stay theirs when they come back; `extra`: what
+    the file of each says beside them.
+    """
 
-    def __init__(self, root: Path, count: int = 3) -> None:
+    def __init__(self, root: Path, count: int = 3, extra: str = "") -> None:
         self.root = root
-        ports = free_ports(2 * count)
-        self.ports, self.routes = ports[:count], ports[count:]
+        self.extra = [extra] * count
+        ports = free_ports(3 * count)
+        self.ports, self.routes = ports[:count], ports[count : 2 * count]
+        self.monitors = [f"http://127.0.0.1:{port}" for port in ports[2 * count :]]
         self.processes: list[subprocess.Popen[bytes] | None] = [None] * count
         for number in range(count):
             self.start(number)
@@ -73,9 +77,12 @@ class Quorum:
             "--cluster_name", "test", "--cluster", f"nats://127.0.0.1:{self.routes[number]}",
             "--routes", routes,
         ]  # fmt: skip
+        file = self.root / f"nats-{number}.conf"
+        file.write_text(self.extra[number])
         self.processes[number] = subprocess.Popen(
             [
-                program(), "-a", "127.0.0.1", "-p", str(self.ports[number]), "-js", "-sd",
+                program(), "-c", str(file), "-m", self.monitors[number].rpartition(":")[2],
+                "-a", "127.0.0.1", "-p", str(self.ports[number]), "-js", "-sd",
                 str(store), "--name", f"n{number}", "-l", str(self.root / f"nats-{number}.log"),
                 *(clustered if len(self.ports) > 1 else ()),
             ],

@@ -490,6 +490,10 @@ async def test_the_other_nodes_of_a_cluster(browser: Chromium, tmp_path: Path) -
             assert warned == "Node b is away, and 1 messages wait for it"
             await page.run("await view('bridges')")
             assert await page.run(LAID_OUT) == []
+            loaded = "const { copied } = await import('/admin/views/bridges.js');"
+            said = "{ mode: 'copied', servers: 3, survives_power_loss: 'no', power_loss: 'n1' }"
+            text = await page.run(f"{loaded} return copied({said})")
+            assert "on 3 servers" in text and "do not survive a loss of power" in text
             if PICTURES:
                 await page.screenshot(Path(PICTURES) / "nodes.png")
 

@@ -250,6 +250,12 @@ class JetStream:
             self._looking = False
         self._listener.found(found)
 
+    async def holders(self) -> list[str]:
+        """The names of the servers that have the stream; of a server that is alone none."""
+        found = (await self._ask(f"STREAM.INFO.{self.name}", {})).get("cluster") or {}
+        others = [one["name"] for one in found.get("replicas") or ()]
+        return [name for name in (found.get("leader", ""), *others) if name]
+
     def purge(self, before: int) -> None:
         self._run(self._purge(before))
 

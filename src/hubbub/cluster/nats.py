@@ -55,7 +55,7 @@ class Nats:
         self._woken = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._changed: Callable[[], None] = lambda: None
-        _context(settings)  # what is wrong with its files is said at the start
+        context_of(settings)  # what is wrong with its files is said at the start
 
     async def open(self, heard: Heard, changed: Callable[[], None]) -> None:
         try:
@@ -208,13 +208,13 @@ def client_options(settings: Settings, name: str) -> dict[str, Any]:
     }  # fmt: skip
     if settings.credentials:
         options["user_credentials"] = settings.credentials
-    context = _context(settings)
+    context = context_of(settings)
     if context is not None:
         options["tls"] = context
     return options
 
 
-def _context(settings: Settings) -> ssl.SSLContext | None:
+def context_of(settings: Settings) -> ssl.SSLContext | None:
     """TLS as the settings say; None leaves it to the URL."""
     if not (settings.ca or settings.certificate):
         return None

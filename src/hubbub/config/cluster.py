@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from hubbub.config.identity import because
 
+Page = Annotated[str, Meta(pattern=r"^https?://[A-Za-z0-9._:\[\]-]+(/[!-~]*)?$")]
 Word = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{0,60}$")]
 
 
@@ -69,3 +70,11 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "there are fewer servers, if they have JetStream; 0 is none"
         ),
     ] = "0"
+    monitor: Annotated[
+        tuple[Page, ...],
+        because(
+            "the monitoring ports of those servers, http://HOST:8222, each of its own: with copies "
+            "they are asked how often they sync, and the status says whether what is acknowledged "
+            "survives a loss of power of all of them. Empty: that is unknown"
+        ),
+    ] = ()

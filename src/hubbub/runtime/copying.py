@@ -19,6 +19,7 @@ from hubbub.cluster import heritage
 from hubbub.cluster.copies import FENCE, Copies, Found
 from hubbub.cluster.jetstream import JetStream, Listener
 from hubbub.cluster.membership import Membership
+from hubbub.cluster.monitor import UNKNOWN, Monitor, verdict
 from hubbub.config.settings import Settings
 from hubbub.core.session import Revival
 from hubbub.journal.copied import Files, Snapshot
@@ -27,12 +28,14 @@ from hubbub.journal.writer import Journal
 
 ASK_SECONDS: Final = 4.0  # for which a start waits; then it goes on asking beside
 RETRY_SECONDS: Final = 1.0
+MONITOR_SECONDS: Final = 30.0  # servers are set otherwise only when they start
 LANDED_SECONDS: Final = 0.01  # from one look to the next whether the disk has it
 
 # What the status says of a hub whose log is not copied.
 NO_COPIES: Final[dict[str, Any]] = {
     "mode": "live", "stream": "", "servers": 0, "trouble": "", "ready": False, "waiting": 0,
     "waiting_bytes": 0, "behind_seconds": 0.0, "groups": 0, "checkpoints": 0,
+    "survives_power_loss": UNKNOWN, "power_loss": "nothing is copied", "monitored": [],
 }  # fmt: skip
 
 log = logging.getLogger("hubbub.cluster")
@@ -57,6 +60,9 @@ class Copying:
         self._marker = journal.directory.path / "copied"
         self._marked = self._marker.exists()
         self._asked = asyncio.Event()
+        self._monitor = Monitor(settings.cluster)
+        self._verdict = verdict(self._monitor.servers, ())
+        self._monitoring: asyncio.Task[None] | None = None
         self._beginning: asyncio.Task[None] | None = None
         self._upto = 0
         journal.beyond = self.copies
@@ -74,10 +80,28 @@ class Copying:
         self.stream.open(
             Listener(copies.stored, copies.refused, copies.found, up, copies.broken)
         )  # fmt: skip
+        self._monitoring = asyncio.create_task(self._ask_servers())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ASK_SECONDS):
                 await self._asked.wait()
         self.wake()
+
+    async def _ask_servers(self) -> None:
+        """How often they sync; who has the stream may change with each look."""
+        while self._monitor.servers:
+            await self._monitor.look()
+            found = verdict(self._monitor.servers, await self._holders())
+            if found != self._verdict:
+                log.info("copies: survive a loss of power of all servers: %s (%s)", *found)
+            self._verdict = found
+            await asyncio.sleep(MONITOR_SECONDS if self.stream.up else RETRY_SECONDS)
+
+    async def _holders(self) -> list[str] | None:
+        try:
+            return await self.stream.holders() if self.stream.up else None
+        except Exception as error:  # no leader: asked again
+            log.debug("copies: %s", error or type(error).__name__)
+            return None
 
     def _came_up(self) -> None:
         unable = self.stream.unable
@@ -200,11 +224,21 @@ class Copying:
             "servers": stream.replicas if copies.active else 0,
             "trouble": stream.unable or self.broker.no_quorum,
             **copies.figures(),
+            **self._power_loss(),
+        }
+
+    def _power_loss(self) -> dict[str, Any]:
+        active, found = self.copies.active, self._verdict
+        return {
+            "survives_power_loss": found.survives if active else UNKNOWN,
+            "power_loss": found.why if active else NO_COPIES["power_loss"],
+            "monitored": self._monitor.figures(),
         }
 
     async def close(self) -> None:
-        if self._beginning is not None:
-            self._beginning.cancel()
+        for task in (self._beginning, self._monitoring):
+            if task is not None:
+                task.cancel()
         await self.stream.close()
 
 

@@ -86,6 +86,10 @@ FAMILIES: Final = (
         "cluster_copies_behind_seconds", GAUGE, "cluster.copies.behind_seconds",
         "How long the oldest promise waits for copies.",
     ),
+    Family(
+        "cluster_copies_survive_power_loss", GAUGE, "cluster.copies.survives_power_loss",
+        "Whether copies survive a loss of power of all servers: 1 yes, 0 no, -1 unknown.",
+    ),
     Family("cluster_copied_groups", COUNT, "cluster.copies.groups", "Groups of rows copied."),
     Family("cluster_checkpoints", COUNT, "cluster.copies.checkpoints", "Checkpoints copied."),
     Family("journal_position", GAUGE, "journal.position", "The newest row."),
@@ -109,6 +113,9 @@ FAMILIES: Final = (
     Family("journal_folds_failed", COUNT, "journal.folds_failed", "Folds that failed."),
     Family("journal_fold_seconds", COUNT, "journal.fold_seconds", "Time spent on folds."),
 )
+
+
+_ANSWERS: Final = {"yes": 1.0, "no": 0.0, "unknown": -1.0}
 
 
 class _Status(Collector):
@@ -150,6 +157,8 @@ def _samples(family: Family, value: Any) -> Iterator[tuple[str, float]]:
             yield str(item[family.label]), float(item[family.value])
     elif family.path == "started":
         yield "", value / 1_000_000
+    elif value in _ANSWERS:
+        yield "", _ANSWERS[value]
     elif family.path == "journal.trouble":
         yield "", float(bool(value))
     else:

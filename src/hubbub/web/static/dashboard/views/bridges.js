@@ -21,7 +21,8 @@ export class Bridges {
       ],
     });
     this.state = el("p", { class: "dim" });
-    this.cluster = panel("Nodes of the cluster", this.state, this.nodes.element);
+    this.copies = el("p", { class: "dim" });
+    this.cluster = panel("Nodes of the cluster", this.state, this.copies, this.nodes.element);
     this.cluster.hidden = true;
     this.element = el("div", {}, panel("Bridges", this.pages.element, this.table.element), this.cluster);
   }
@@ -33,9 +34,19 @@ export class Bridges {
     this.cluster.hidden = !cluster;
     if (cluster) {
       say(this.state, `This node is ${cluster.name}, ${cluster.up ? "up" : `alone: ${cluster.trouble}`}. ${number(cluster.kept)} messages wait for others.`);
+      say(this.copies, copied(cluster.copies));
       this.nodes.update([...cluster.nodes, ...cluster.away]);
     }
     this.table.update(bridges);
     this.pages.said(bridges.length, count, processes);
   }
+}
+
+/** Where its log is beside its own disk, and what that is good for. */
+export function copied(copies) {
+  if (copies?.mode !== "copied") return copies?.trouble ? `No copies of its log: ${copies.trouble}.` : "";
+  const survives = { yes: "survive", no: "do not survive" }[copies.survives_power_loss];
+  const power = `a loss of power of all of them ${copies.power_loss ? `(${copies.power_loss})` : ""}`;
+  const said = survives ? `They ${survives} ${power}.` : `Whether they survive ${power} is not known.`;
+  return `Copies of its log are on ${number(copies.servers)} servers of NATS. ${said}`;
 }

@@ -108,6 +108,8 @@ function needs(now, figures) {
   if (now.limits.not_taken) add("bad", `${now.limits.not_taken}: what would stay on the disk is refused`);
   for (const bridge of now.bridges) if (!bridge.up) add("bad", `The bridge ${bridge.name} is down`);
   if (now.cluster?.trouble) add("bad", `The cluster: ${now.cluster.trouble}`);
+  if (now.cluster?.copies?.survives_power_loss === "no")
+    add("warn", `Copies do not survive a loss of power of all servers: ${now.cluster.copies.power_loss}`);
   for (const node of now.cluster?.away ?? [])
     if (node.waiting) add("warn", `Node ${node.name} is away, and ${number(node.waiting)} messages wait for it`);
   for (const [name, value, most] of METERS)
