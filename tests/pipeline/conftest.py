@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.pipeline.postgres import postgres
 from tests.spark.fixtures import spark, writer
 
-__all__ = ["spark", "writer"]
+__all__ = ["postgres", "spark", "writer"]

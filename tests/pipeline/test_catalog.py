@@ -235,7 +235,7 @@ def dies_after(did):
         dies()
     return does
 
-stage = Stage(Path(sys.argv[1]))
+stage = Stage(Path(sys.argv[1]), *sys.argv[4:])
 where = sys.argv[2]
 if where == "before":
     IcebergTable.add = dies

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import socket
 import subprocess
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,61 +22,8 @@ from hubbub.pipeline.jdbc import JdbcSink
 from hubbub.pipeline.layout import Layout, Progress
 from hubbub.pipeline.rules import NO_RULES, Rules, Sink, read_rules
 from hubbub.pipeline.tables import readings
+from tests.pipeline.postgres import Postgres
 from tests.spark.fixtures import POSTGRES, Writer, publish
-
-PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-
-
-class Postgres:
-    """A server on a free port of the loopback, in a directory of its own."""
-
-    def __init__(self) -> None:
-        self.place = Path(tempfile.mkdtemp(prefix="hubbub-pg-"))
-        self._as = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
-        if self._as:
-            shutil.chown(self.place, "postgres")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        made = [str(PROGRAMS[-1] / "initdb"), "-D", f"{self.place}/data", "-U", "hub"]
-        made += ["-A", "trust", "-N"]
-        subprocess.run([*self._as, *made], check=True, stdout=subprocess.DEVNULL)
-        self._server = self.start()
-
-    def start(self) -> subprocess.Popen[bytes]:
-        options = ["-p", str(self.port), "-k", str(self.place), "-c", "fsync=off"]
-        command = [str(PROGRAMS[-1] / "postgres"), "-D", f"{self.place}/data", *options]
-        self._server = subprocess.Popen([*self._as, *command], stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            with socket.socket() as asked:
-                if asked.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return self._server
-            time.sleep(0.1)
-        raise AssertionError("PostgreSQL did not start")
-
-    def stop(self) -> None:
-        self._server.terminate()
-        self._server.wait(30)
-
-    def ask(self, sql: str) -> list[str]:
-        command = ["psql", "-h", "127.0.0.1", "-p", str(self.port), "-U", "hub", "-d", "postgres"]
-        done = subprocess.run([*command, "-AtXc", sql], check=True, capture_output=True, text=True)
-        return done.stdout.splitlines()
-
-    @property
-    def url(self) -> str:
-        return f"jdbc:postgresql://127.0.0.1:{self.port}/postgres?connectTimeout=5"
-
-
-@pytest.fixture
-def postgres() -> Iterator[Postgres]:
-    if not PROGRAMS or not POSTGRES.exists():
-        pytest.skip("PostgreSQL and its driver are not installed: tests/setup.sh")
-    server = Postgres()
-    yield server
-    server.stop()
-    shutil.rmtree(server.place, ignore_errors=True)
 
 
 @pytest.mark.spark

@@ -22,7 +22,7 @@ from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType, load_cat
 from pyiceberg.exceptions import NamespaceAlreadyExistsError
 
 from hubbub.errors import DirectoryError, HubbubError
-from hubbub.pipeline import hive
+from hubbub.pipeline import hive, postgres
 from hubbub.pipeline.after import REST, Named
 from hubbub.pipeline.iceberg import BATCH, IcebergTable
 from hubbub.pipeline.layout import Layout, Progress
@@ -35,6 +35,7 @@ BESIDE: Final = "sqlite"  # the catalog that needs nothing: a file there
 # What pyiceberg makes of these types wherever they are named, in its own settings too.
 AVAILABLE_CATALOGS[CatalogType.REST] = lambda name, settings: Rest(name, **settings)
 AVAILABLE_CATALOGS[CatalogType.HIVE] = hive.load
+AVAILABLE_CATALOGS[CatalogType.SQL] = postgres.load
 _KINDS: Final = {"http": "rest", "https": "rest", "thrift": "hive"}
 
 
@@ -203,6 +204,7 @@ class _Gone(DirectoryError):
 _AWAY: Final = {
     "_Gone", "OperationalError", "InterfaceError", "TTransportException", "RequestException",
     "ConnectionError", "TimeoutError", "ServerError", "ServiceUnavailableError",
+    "TooManyRequestsError",
 }  # fmt: skip
 
 
