@@ -122,14 +122,24 @@ KINDS: Final[dict[bytes, str]] = {
 
 def row_without_message(
     kind: bytes, protocol: bytes, client: bytes, topic: bytes = b"", ref: int = 0, number: int = 0,
-    expires: int = 0, properties: bytes = b"",
+    expires: int = 0, properties: bytes = b"", qos: int = 0,
 ) -> Row:  # fmt: skip
     """What somebody did; the log gives it seq and time. Row(…) takes several times as long."""
     values = (
-        0, 0, kind, protocol, client, topic, b"", 0, False, b"", b"", b"", b"", ref, number,
+        0, 0, kind, protocol, client, topic, b"", qos, False, b"", b"", b"", b"", ref, number,
         expires, properties,
     )  # fmt: skip
     return tuple.__new__(Row, values)
+
+
+def numbered(row: Row, seq: int) -> Row:
+    """The row as the log numbered it. `_replace` takes ten times as long."""
+    return tuple.__new__(Row, (seq, *row[1:]))
+
+
+def counted(row: Row, number: int) -> Row:
+    """The row with that durable number."""
+    return tuple.__new__(Row, (*row[:_NUMBER], number, *row[_NUMBER + 1 :]))
 
 
 def changes_state(row: Row) -> bool:

@@ -148,9 +148,8 @@ class Keeping:
         self.again()
 
     def _connected(self, first: int) -> None:
-        row = row_about(self.node, schema.CONNECT)
-        properties = lasting_properties(self.keep)
-        self.broker.change(row._replace(number=first, properties=properties))
+        said = lasting_properties(self.keep)
+        self.broker.change(row_about(self.node, schema.CONNECT, number=first, properties=said))
 
     def again(self) -> None:
         """Something was lost on the way: send all that was not taken once more."""
@@ -162,8 +161,9 @@ class Keeping:
         """The node is gone; what is for it waits."""
         self.backlog.rewind()
         expires = self.broker.clock.stamp() + self.keep * 1_000_000
-        row = row_about(self.node, schema.DISCONNECT)
-        self.broker.change(row._replace(expires=expires, number=self.backlog.tried))
+        tried = self.backlog.tried
+        row = row_about(self.node, schema.DISCONNECT, number=tried, expires=expires)
+        self.broker.change(row)
 
     def pump(self) -> None:
         """Send what waits, oldest first, as far as the window and the link allow.
@@ -253,10 +253,9 @@ class Keeping:
 
     def _over(self, number: int, count: int) -> None:
         """Nobody waits for so many deliveries any more."""
-        backlog = self.backlog
-        row = row_about(self.node, schema.ACK)
-        row = row._replace(ref=backlog.seq(number), number=count)
-        self.broker.change(row._replace(properties=backlog.name_of(number)))
+        seq, name = self.backlog.seq(number), self.backlog.name_of(number)
+        row = row_about(self.node, schema.ACK, ref=seq, number=count, properties=name)
+        self.broker.change(row)
 
 
 class Recall(Revival):

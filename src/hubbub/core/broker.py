@@ -181,8 +181,8 @@ class Broker(Context):
             first = before.backlog.next if before is not None else 0
         elif before is not None:
             self.change(row_about(session, schema.END))
-        row = row_about(session, schema.CONNECT)
-        self._write(session, row._replace(number=first, properties=properties))
+        row = row_about(session, schema.CONNECT, number=first, properties=properties)
+        self._write(session, row)
         if session.lasting and before is None:
             self.homes.began(session, session.came)
         if admission.credentials is not None:
@@ -202,11 +202,13 @@ class Broker(Context):
             del self.clients[number]
         session.number = 0
         self.audit.left(session, reason)
-        row = row_about(session, schema.DISCONNECT)
+        tried = self.state.sessions[key].backlog.tried if session.lasting else 0
         properties = properties_column({"reason": reason} if reason else None)
-        row = row._replace(expires=expires, properties=properties)
+        row = row_about(
+            session, schema.DISCONNECT, number=tried, expires=expires, properties=properties
+        )
         if session.lasting:
-            self.change(row._replace(number=self.state.sessions[key].backlog.tried))
+            self.change(row)
         elif key in self.state.wills:
             self.change(row)
         else:
@@ -268,8 +270,8 @@ class Broker(Context):
         session.subscriptions[name] = subscription
         if old is None:
             self.quotas.take(SUBSCRIBED, session, size_of(name))
-        row = row_about(session, schema.SUBSCRIBE, name)
-        row = row._replace(qos=subscription.qos, properties=subscription.options)
+        options, qos = subscription.options, subscription.qos
+        row = row_about(session, schema.SUBSCRIBE, name, properties=options, qos=qos)
         self._write(session, row)
         if old is not None:
             self._leave(old)
@@ -387,8 +389,10 @@ class Broker(Context):
         gone = Silent(state.protocol, state.client, self.open)
         # So much may have been on its way, nobody knows how much was.
         tried = min(state.backlog.next, state.backlog.first + self.inflight)
-        row = row_about(gone, schema.DISCONNECT)._replace(expires=expires, number=tried)
-        self.change(row._replace(properties=RESTARTED))
+        row = row_about(
+            gone, schema.DISCONNECT, number=tried, expires=expires, properties=RESTARTED
+        )
+        self.change(row)
         if will is not None:
             self.postpone(will, now, expires)
 

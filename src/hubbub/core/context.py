@@ -27,7 +27,7 @@ from hubbub.core.session import Session, Silent, Subscription
 from hubbub.core.state import Key, State
 from hubbub.core.topics import DELAYED, Filters, delayed_topic
 from hubbub.core.turns import Turns
-from hubbub.schema import Row
+from hubbub.schema import Row, numbered
 
 
 class Context:
@@ -123,7 +123,7 @@ class Context:
         (docs/decisions/0017).
         """
         seq = self.log.append(row)
-        self.state.apply(row._replace(seq=seq))
+        self.state.apply(numbered(row, seq))
         return seq
 
     def note(self, row: Row) -> None:

@@ -50,8 +50,8 @@ class Ids:
         taken = wanted in topics.names or broker.reachable(wanted)
         number = wanted if is_number(wanted) and not taken else broker.address()
         self._payers[number] = broker.quotas.take(TOPICS, session)
-        row = row_about(session, schema.CREATE, name)
-        broker.change(row._replace(number=number, properties=id_properties(name)))
+        said = id_properties(name)
+        broker.change(row_about(session, schema.CREATE, name, number=number, properties=said))
         return number
 
     def subtopic(self, name: str, session: Session, wanted: int = 0) -> int:
@@ -66,9 +66,9 @@ class Ids:
         free = is_number(wanted) and wanted not in names.names
         number = wanted if free else free_number(names.names)
         self._subtopic_payers[number] = broker.quotas.take(SUBTOPICS, session)
-        row = row_about(session, schema.CREATE)._replace(number=number)
-        properties = subtopic_properties(name)
-        broker.change(row._replace(subtopic=column_of(name), properties=properties))
+        said = subtopic_properties(name)
+        row = row_about(session, schema.CREATE, number=number, properties=said)
+        broker.change(row._replace(subtopic=column_of(name)))
         return number
 
     def remove(self, name: str, session: Session) -> str:
@@ -81,8 +81,8 @@ class Ids:
         broker.audit.managed(session, "remove topic id", name, why)
         if why:
             return why
-        row = row_about(session, schema.FORGET, name)
-        broker.change(row._replace(number=number, properties=id_properties(name)))
+        said = id_properties(name)
+        broker.change(row_about(session, schema.FORGET, name, number=number, properties=said))
         broker.quotas.give(TOPICS, self._payers.pop(number, ""))
         broker.age += 1  # who has published by it looks it up again
         return ""
@@ -95,9 +95,9 @@ class Ids:
         broker.audit.managed(session, "remove sub-topic id", name, why)
         if why:
             return why
-        row = row_about(session, schema.FORGET)._replace(number=number)
-        properties = subtopic_properties(name)
-        broker.change(row._replace(subtopic=column_of(name), properties=properties))
+        said = subtopic_properties(name)
+        row = row_about(session, schema.FORGET, number=number, properties=said)
+        broker.change(row._replace(subtopic=column_of(name)))
         broker.quotas.give(SUBTOPICS, self._subtopic_payers.pop(number, ""))
         return ""
 

@@ -126,7 +126,22 @@ def properties_column(properties: dict[str, object] | None) -> bytes:
         queue, number = answers
         if isinstance(queue, str) and type(number) is int:
             return b'{"answers":[%b,%d]}' % (_quoted(queue).encode(), number)
-    return _write(properties).encode()
+    return (_plainly(properties) or _write(properties)).encode()
+
+
+def _plainly(properties: dict[str, object]) -> str:
+    """The same text, in a third of the time, where all values are of these kinds; else ""."""
+    said = []
+    for name, value in properties.items():
+        if type(value) is str:
+            said.append(f"{_quoted(name)}:{_quoted(value)}")
+        elif type(value) is int:
+            said.append(f"{_quoted(name)}:{value}")
+        elif value is True:
+            said.append(f"{_quoted(name)}:true")
+        else:
+            return ""
+    return "{" + ",".join(said) + "}"
 
 
 def of_node(properties: bytes, node: str) -> bytes:
@@ -151,12 +166,19 @@ def message_of(row: Row) -> Message:
 
 def row_of(message: Message, kind: bytes = PUBLISH, ref: int = 0, number: int = 0) -> Row:
     """The row that records a message; the log gives it seq and time."""
+    return row_saying(message, kind, ref, number, message.properties)
+
+
+def row_saying(
+    message: Message, kind: bytes, ref: int, number: int, properties: dict[str, object] | None
+) -> Row:
+    """The same with these properties in the place of its own."""
     values = (
         0, 0, kind, message.protocol.encode(), column_of(message.client),
         column_of(message.topic), column_of(message.subtopic), message.qos, message.retain,
         message.payload, column_of(message.content_type), column_of(message.reply_to),
         message.correlation, ref, number, message.expires,
-        properties_column(message.properties),
+        properties_column(properties),
     )  # fmt: skip
     return tuple.__new__(Row, values)
 

@@ -22,7 +22,7 @@ from hubbub.core.context import Context
 from hubbub.core.message import SPELLED, Message, Run, copied_properties
 from hubbub.core.queue import PROTOCOL, Queue
 from hubbub.core.rights import ENQUEUE
-from hubbub.core.session import Session
+from hubbub.core.session import Session, row_about
 from hubbub.core.topics import QUEUE
 from hubbub.errors import UnreadableError
 from hubbub.schema import Row, column_of
@@ -64,14 +64,14 @@ class Overdue:
         if settings.lease:
             until = broker.clock.now() + settings.lease
             expires = broker.clock.stamp() + settings.lease * 1e6
-        row = Row(
-            0, 0, schema.DELIVER, session.protocol.encode(), column_of(session.client),
-            column_of(queue.client), ref=queue.messages[number], number=number,
-            expires=int(expires),
-        )  # fmt: skip
         count = queue.delivered.get(number, 0) + 1
+        said = b'{"delivery":%d}' % count if settings.max_deliveries else b""
+        row = row_about(
+            session, schema.DELIVER, queue.client, queue.messages[number], number, int(expires),
+            said,
+        )  # fmt: skip
         if settings.max_deliveries:
-            broker.change(row._replace(properties=b'{"delivery":%d}' % count))
+            broker.change(row)
         else:
             broker.note(row)
         if settings.lease:

@@ -111,8 +111,11 @@ class Queues:
         self._create(queue.name, queue.next, properties)
 
     def _create(self, name: str, number: int, properties: bytes) -> None:
-        row = Row(0, 0, schema.CREATE, topic=column_of(QUEUE + name), number=number)
-        self.broker.change(row._replace(properties=properties))
+        topic = column_of(QUEUE + name)
+        row = row_without_message(
+            schema.CREATE, b"", b"", topic, number=number, properties=properties
+        )
+        self.broker.change(row)
 
     def runs_ahead(self, queue: Queue) -> bool:
         """Whether ids of messages in the queue may be told before their rows are durable.
@@ -320,7 +323,7 @@ class Queues:
     def bind(self, queue: Queue, topic_filter: str) -> None:
         """Every publish that matches the filter enters the queue from now on."""
         if topic_filter not in queue.subscriptions:
-            self.broker.change(row_about(queue, schema.SUBSCRIBE, topic_filter)._replace(qos=2))
+            self.broker.change(row_about(queue, schema.SUBSCRIBE, topic_filter, qos=2))
             self.broker.enter(self.entrance(queue, topic_filter))
 
     def unbind(self, queue: Queue, topic_filter: str) -> None:
@@ -383,12 +386,11 @@ class Queues:
         expires = self._expiry(queue, message)
         log.pin(seq, message if seq < 0 else None)
         if log.records:
+            client, said = column_of(queue.client), b'{"bytes":%d}' % size
+            kind, protocol = schema.QUEUED, PROTOCOL.encode()
             log.append(
-                Row(
-                    0, 0, schema.QUEUED, PROTOCOL.encode(), column_of(queue.client), ref=seq,
-                    number=number, expires=expires, properties=b'{"bytes":%d}' % size,
-                )
-            )  # fmt: skip
+                row_without_message(kind, protocol, client, b"", seq, number, expires, said)
+            )
         queue.add(number, seq, size, expires)
         if message.reply_to:
             self.calls.asked(seq)

@@ -404,7 +404,12 @@ class Silent(Session):
         return False
 
 
-def row_about(session: Session, kind: bytes, topic: str = "") -> Row:
-    """A row that says what a session did; `_replace` adds further columns."""
+def row_about(
+    session: Session, kind: bytes, topic: str = "", ref: int = 0, number: int = 0,
+    expires: int = 0, properties: bytes = b"", qos: int = 0,
+) -> Row:  # fmt: skip
+    """A row that says what a session did."""
     protocol, client = session.protocol.encode(), column_of(session.client)
-    return row_without_message(kind, protocol, client, column_of(topic))
+    return row_without_message(
+        kind, protocol, client, column_of(topic), ref, number, expires, properties, qos
+    )

@@ -203,7 +203,9 @@ class State:
     def _connect(self, row: Row) -> None:
         key = self._key(row)
         self.wills.pop(key, None)
-        properties = json.loads(row.properties or b"{}")
+        if b'"lasting"' not in row.properties:  # most of those that are folded at a start
+            return
+        properties = json.loads(row.properties)
         if not properties.get("lasting"):
             return
         session = self.sessions.get(key)

@@ -155,8 +155,8 @@ class BridgeSession(MqttSession):
         return Subscription(self, topic_filter, qos, (SPELLED, SPELLED, SPELLED), no_local=True)
 
     def connect_row(self) -> schema.Row:
-        row = row_about(self, schema.CONNECT)._replace(number=self.backlog.next)
-        return row._replace(properties=lasting_properties(FOR_EVER, self.address))
+        said = lasting_properties(FOR_EVER, self.address)
+        return row_about(self, schema.CONNECT, number=self.backlog.next, properties=said)
 
     def join(self, link: Link, window: int) -> None:
         """The broker has accepted us."""
@@ -418,7 +418,7 @@ class BridgeConnection(Connection):
     def _forget_open_ids(self) -> None:
         """The broker's session is new: its packet ids of QoS 2 mean other messages now."""
         for identifier in sorted(self.session.state.open_ids):
-            self.broker.change(row_about(self.session, RELEASE)._replace(number=identifier))
+            self.broker.change(row_about(self.session, RELEASE, number=identifier))
 
     def _subscribe(self) -> None:
         options = 0
@@ -465,7 +465,7 @@ class BridgeConnection(Connection):
     def _pubrel(self, body: bytes) -> None:
         identifier, _ = self._answer(codec.PUBREL, body)
         if identifier in self.session.state.open_ids:
-            self.broker.change(row_about(self.session, RELEASE)._replace(number=identifier))
+            self.broker.change(row_about(self.session, RELEASE, number=identifier))
         self.link.hold(codec.acknowledgement(codec.PUBCOMP, identifier))
 
     # Acknowledgements of what went out
@@ -538,6 +538,6 @@ class BridgeConnection(Connection):
         self.link.close(reason)
         if self.welcome:
             self.session.detach()
-            row = row_about(self.session, schema.DISCONNECT)
-            self.broker.change(row._replace(properties=properties_column({"reason": reason})))
+            said = properties_column({"reason": reason})
+            self.broker.change(row_about(self.session, schema.DISCONNECT, properties=said))
             self.bridge.change(False)

@@ -270,14 +270,14 @@ def parse_connect(body: bytes) -> Connect:
     if version is None:
         raise _unknown_version(name, level)
     try:
-        return _parse_connect(reader, version, level == V5)._replace(bridge=bridge)
+        return _parse_connect(reader, version, level == V5, bridge)
     except PacketError as error:
         if level == V5 and error.code == specification.TOO_LARGE:  # it is not malformed: it is told
             error.reply = connack(False, error.code, NO_PROPERTIES)
         raise
 
 
-def _parse_connect(reader: Reader, version: str, v5: bool) -> Connect:
+def _parse_connect(reader: Reader, version: str, v5: bool, bridge: bool) -> Connect:
     flags = reader.byte("connect flags")
     keep_alive = reader.u16("keep alive")
     old = version == "3.1"
@@ -296,7 +296,8 @@ def _parse_connect(reader: Reader, version: str, v5: bool) -> Connect:
     if properties is not None and specification.AUTH_DATA in properties.texts:
         if specification.AUTH_METHOD not in properties.texts:
             raise PacketError("a CONNECT with data for no method", specification.PROTOCOL)
-    return Connect(version, client, flags & 2 == 2, keep_alive, will, user, password, properties)
+    clean = flags & 2 == 2
+    return Connect(version, client, clean, keep_alive, will, user, password, properties, bridge)
 
 
 def without_secrets(body: bytes, asked: Connect) -> bytes:

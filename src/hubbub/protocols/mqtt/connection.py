@@ -468,7 +468,7 @@ class MqttConnection(Arriving):
         if known:
             self._incoming.unreleased = max(0, self._incoming.unreleased - 1)
             if session.lasting:
-                self.broker.change(row_about(session, RELEASE)._replace(number=packet_id))
+                self.broker.change(row_about(session, RELEASE, number=packet_id))
             else:
                 session.state.open_ids.discard(packet_id)
         code = spec.ID_UNKNOWN if self._v5 and not known else spec.SUCCESS

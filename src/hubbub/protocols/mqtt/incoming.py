@@ -65,7 +65,7 @@ class Incoming:
                 self.kept += len(packet.topic) - len(self._aliases.get(alias, b""))
                 self._aliases[alias] = packet.topic
             elif alias in self._aliases:
-                return packet._replace(topic=self._aliases[alias])
+                return Publish(self._aliases[alias], *packet[1:])
         if not packet.topic:
             raise PacketError("a PUBLISH without a topic", spec.PROTOCOL)
         return packet

@@ -32,7 +32,7 @@ from hubbub.protocols.mqtt.numbering import PACKET_IDS, numbered, packet_id, wai
 from hubbub.protocols.mqtt.options import unpack
 from hubbub.protocols.mqtt.serial import Serial
 from hubbub.protocols.mqtt.wishes import Wishes
-from hubbub.schema import ACK, RECEIVED, Row
+from hubbub.schema import ACK, RECEIVED, Row, counted
 
 NAME: Final = "mqtt"
 ANY_PACKET: Final = 2 * codec.MAX_LENGTH  # more than there can be
@@ -637,16 +637,15 @@ class MqttSession(Session):
         count = 0
         for number, row in acknowledged:
             if number != first + count:
-                self.broker.log.append(begun._replace(number=count))
+                self.broker.log.append(counted(begun, count))
                 first, begun, count = number, row, 0
             count += 1
-        self.broker.log.append(begun._replace(number=count))
+        self.broker.log.append(counted(begun, count))
 
     def row_of_delivery(self, kind: bytes, number: int) -> Row:
         """A row about one delivery that is still in the backlog."""
-        backlog = self.backlog
-        row = row_about(self, kind)
-        return row._replace(ref=backlog.seq(number), number=1, properties=backlog.name_of(number))
+        seq, name = self.backlog.seq(number), self.backlog.name_of(number)
+        return row_about(self, kind, ref=seq, number=1, properties=name)
 
     def resume(self) -> None:
         """There is room: send what waits, then what is retained, then take from the queues."""

@@ -22,7 +22,7 @@ from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt.incoming import Incoming
 from hubbub.protocols.mqtt.numbering import PACKET_IDS, packet_id
 from hubbub.protocols.mqtt.session import TWO, MqttSession
-from hubbub.schema import RECEIVED
+from hubbub.schema import RECEIVED, counted
 
 # Packets of a run: it is looked at again from the first one that does not belong to it, and such
 # looks must not take longer than they save.
@@ -115,7 +115,7 @@ def _received(session: MqttSession, buf: bytes, at: int) -> int:
         return at
     if session.lasting:
         row = session.row_of_delivery(RECEIVED, number)
-        session.broker.change(row._replace(number=count))
+        session.broker.change(counted(row, count))
     else:
         backlog.received.update(numbers)
     link.pass_aside(codec.PUBRELS[4 * identifier : 4 * (identifier + count)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hubbub.core.message import Message, message_of, properties_column, row_of
+from hubbub.core.message import Message, message_of, row_saying
 from hubbub.protocols.mqtt.dialect import SECOND
 from hubbub.schema import WILL, Row
 
@@ -35,7 +35,7 @@ class Will:
             properties["delay"] = self.delay
         if self.life >= 0:
             properties["expiry"] = self.life
-        return row_of(self.message, WILL)._replace(properties=properties_column(properties))
+        return row_saying(self.message, WILL, 0, 0, properties)
 
 
 def will_of(row: Row) -> Will:
