@@ -13,7 +13,7 @@ import pytest
 from hubbub.cluster import frames
 from hubbub.cluster.relays import Far, Near, Relays
 from hubbub.core.connection import Connection, Protocol
-from hubbub.core.gate import Admission, Gate, Opening
+from hubbub.core.gate import Admission, Carrier, Gate, Opening
 from hubbub.core.homes import Home
 from hubbub.core.limits import CLUSTER_DEAD_SECONDS, CLUSTER_WAY_BYTES, LINK_PAUSED
 from hubbub.core.link import Link
@@ -71,6 +71,16 @@ class Sink:
         return len(self.kept)
 
 
+class Noting(Carrier):
+    """Says when its client is heard no more, and again."""
+
+    def __init__(self, listens: list[bool]) -> None:
+        self._listens = listens
+
+    def listens(self, listens: bool) -> None:
+        self._listens.append(listens)
+
+
 class Caller:
     """A client at one node whose session is at home at another one."""
 
@@ -81,7 +91,7 @@ class Caller:
         self.ended = ""
         self.listens: list[bool] = []
         opening = Opening(Gate(broker.open), "192.0.2.7", 1234)
-        opening.listens = lambda listens: self.listens.append(listens)
+        opening.carrier = Noting(self.listens)
         admission = Admission("p", "dev", "ada", broker.open, opening)
         way = broker.homes.relay(
             Home(home, ""), self.link, admission, b"hello ", b"", self._stranded
@@ -188,7 +198,7 @@ def test_a_home_that_hears_nothing_stops_the_socket(world: Relaying) -> None:
     caller = Caller(world, "b", "a")
     world.carry()
     far = world.far("a")
-    go_on = far.opening.hold()
+    go_on = far.opening.carrier.hold()
     assert go_on is not None
     caller.say(bytes(2 * CLUSTER_WAY_BYTES))
     world.carry()
@@ -203,7 +213,7 @@ def test_more_than_there_is_room_for_is_refused(world: Relaying) -> None:
     caller = Caller(world, "b", "a")
     world.carry()
     far = world.far("a")
-    far.opening.listens(False)
+    far.opening.carrier.listens(False)
     caller.way.sending.room = 10 * CLUSTER_WAY_BYTES
     caller.say(bytes(2 * CLUSTER_WAY_BYTES))
     world.carry()

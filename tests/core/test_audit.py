@@ -18,6 +18,7 @@ from hubbub.core.state import State
 from hubbub.schema import Row, any_changes_state, changes_state
 from tests.core.recording import Recording, StillClock
 from tests.rights import ruled
+from tests.wire import Refusing
 
 
 def audit() -> tuple[Audit, Recording, StillClock]:
@@ -30,7 +31,7 @@ def opening(address: str = "192.0.2.7", broker: Broker | None = None) -> Opening
     made = Opening(Gate(Rights(), "127.0.0.1:1883"), address)
     made.protocol = "any"
     if broker is not None:
-        made.refused = broker.audit.turned_away
+        made.carrier = Refusing(broker)
     return made
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.connection import Connection, Protocol
-from hubbub.core.gate import Gate, Opening
+from hubbub.core.gate import Carrier, Gate, Opening
 from hubbub.core.link import Link
 from hubbub.core.log import Log
 from hubbub.errors import ProtocolError
@@ -70,6 +70,16 @@ class Table:
         return Far(self, protocol, head, websocket)
 
 
+class Refusing(Carrier):
+    """Who is refused is told of, as the hub does."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def refused(self, opening: Opening, user: str, client: str, reason: str) -> None:
+        self._broker.audit.turned_away(opening, user, client, reason)
+
+
 class Far:
     """The far end of a connection: `say` bytes, `hear` what came back since the last time."""
 
@@ -81,7 +91,7 @@ class Far:
         opening = Opening(table.gate, "127.0.0.1", 4711, False, websocket, request)
         opening.mount = table.mount
         opening.protocol = protocol.name
-        opening.refused = table.broker.audit.turned_away
+        opening.carrier = Refusing(table.broker)
         self.connection: Connection = protocol.connect(self.link, opening)
         self.reason: str | None = None
         self.connection.start()

@@ -30,7 +30,17 @@ from hubbub.cluster.directory import Directory
 from hubbub.cluster.queues import Outlets
 from hubbub.core.broker import Broker
 from hubbub.core.connection import NEVER, Protocol
-from hubbub.core.gate import Admission, Credentials, Exchange, Gate, Opening, Step, Whose, owner
+from hubbub.core.gate import (
+    Admission,
+    Carrier,
+    Credentials,
+    Exchange,
+    Gate,
+    Opening,
+    Step,
+    Whose,
+    owner,
+)
 from hubbub.core.homes import Home, Homes, Way
 from hubbub.core.limits import (
     CLOSE_SECONDS,
@@ -141,7 +151,7 @@ class Near(Way):
         self.sending.pump()
         if self.listens == bool(self.sending.out):
             self.listens = not self.listens
-            self.opening.listens(self.listens)
+            self.opening.carrier.listens(self.listens)
 
     def waiting(self) -> int:
         return len(self.sending.out)
@@ -169,7 +179,7 @@ class Near(Way):
     def torn(self, reason: str) -> None:
         """The home cannot be reached any more."""
         self.relays.near.pop(self.number, None)
-        self.opening.run(lambda: self.stranded(reason))
+        self.opening.carrier.run(lambda: self.stranded(reason))
 
     def lost(self, reason: str) -> None:
         if self.relays.near.pop(self.number, None) is not None:
@@ -237,7 +247,7 @@ class Shown(Exchange):
         return found[0]
 
 
-class Far:
+class Far(Carrier):
     """At the home: what a socket is to other connections, for one whose client is elsewhere.
 
     It is the transport of its link. `busy`: the connection works in turns and hears nothing;
@@ -265,14 +275,11 @@ class Far:
         gate = Vouched(broker, record)
         self.opening = opening = Opening(
             gate, record.address, record.port, record.secure, False, None,
-            name_from_wire(record.certificate), self.run, self.close_for,
+            name_from_wire(record.certificate), self,
         )  # fmt: skip
         opening.via = node.client
         opening.protocol = record.protocol
         opening.mount = name_from_wire(record.mount)
-        opening.listens = self._listens
-        opening.hold = self._hold
-        opening.refused = broker.audit.turned_away
         self.connection = protocol.connect(self.link, opening)
 
     # From the client
@@ -319,16 +326,15 @@ class Far:
             self.link.close("internal error")
 
     def run(self, action: Callable[[], None]) -> None:
-        """As `Opening.run`."""
         self._safely(action)
         self._schedule()
 
-    def _listens(self, listens: bool) -> None:
+    def listens(self, listens: bool) -> None:
         self.busy = not listens
         if listens:
             self.broker.later(self._go_on)
 
-    def _hold(self) -> Callable[[], None] | None:
+    def hold(self) -> Callable[[], None] | None:
         if self.over:
             return None
         self.held = True
@@ -414,8 +420,10 @@ class Far:
         self.broker.patience.drained(self.link)
         self.run(self.connection.drained)
 
+    def refused(self, opening: Opening, user: str, client: str, reason: str) -> None:
+        self.broker.audit.turned_away(opening, user, client, reason)
+
     def close_for(self, reason: str) -> None:
-        """As `Opening.close`."""
         self.link.close(reason)
         self._schedule()
 
@@ -610,7 +618,7 @@ class Relays(Homes):
         else:
             end.pump()
             if record.messages:
-                end.opening.charge(record.messages)
+                end.opening.carrier.charge(record.messages)
 
     def closed(self, node: Node, record: frames.Closed) -> None:
         if record.way == ALL:

@@ -72,8 +72,8 @@ class Connection:
         """This turn had its time: `proceed` is called in one of the next."""
         if not self.working:
             self.working = True
-            self.opening.listens(False)
-        self.broker.later(lambda: self.opening.run(self._go_on))
+            self.opening.carrier.listens(False)
+        self.broker.later(lambda: self.opening.carrier.run(self._go_on))
 
     def _go_on(self) -> None:
         self.working = False
@@ -81,7 +81,7 @@ class Connection:
             self.proceed()
         finally:
             if not self.working:
-                self.opening.listens(True)
+                self.opening.carrier.listens(True)
 
     def proceed(self) -> None:
         """Go on with what was put off, as long as the link is not closing."""

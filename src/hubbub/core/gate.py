@@ -174,40 +174,55 @@ def at_once(action: Callable[[], None]) -> None:
     action()
 
 
-def _nobody_waits(whose: str, client: str) -> None:
-    """There is no room for strangers that it could leave."""
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Carrier:
+    """What carries a connection, a socket or a relay, as those see it who only know its opening.
+
+    This one carries nothing: that of a client in the program itself.
+    """
+
+    __slots__ = ()
+
+    def run(self, action: Callable[[], None]) -> None:
+        """Make a call for an answer that comes later: it may raise what feed may raise, and what
+        was written leaves.
+        """
+        action()
+
+    def close_for(self, reason: str) -> None:
+        """End the connection, with a reason for the log."""
+
+    def let_in(self, whose: str, client: str) -> None:
+        """The gate has said yes: whose it is (`owner`; "" = its address's) and the client."""
+
+    def lacks(self, shown: Credentials) -> str:
+        """Why one more of that user may not be, or ""."""
+        return ""
+
+    def refused(self, opening: Opening, user: str, client: str, reason: str) -> None:
+        """The gate has said no."""
+
+    def until(self, when: float) -> None:
+        """Its credentials are over at that time, seconds since 1970: the connection ends then."""
+
+    def hold(self) -> Callable[[], None] | None:
+        """Hear nothing more of the client until the function is called; None: it goes on."""
+        return None
+
+    def listens(self, listens: bool) -> None:
+        """Hear nothing more, or go on: the connection works in turns."""
+
+    def turn(self, call: Callable[[], None]) -> None:
+        """Make a call when there is time for who is not let in: before an answer that needs no
+        login, or refuses.
+        """
+        call()
+
+    def charge(self, messages: int) -> None:
+        """So many of its messages, which were published elsewhere, count as sent here."""
 
 
-def _nobody_asks(opening: Opening, user: str, client: str, reason: str) -> None:
-    """Nobody remembers who was not let in."""
-
-
-def _enough_room(shown: Credentials) -> str:
-    """Nobody counts who is here."""
-    return ""
-
-
-def _never_over(when: float) -> None:
-    """There is no connection that could end then."""
-
-
-def _goes_on() -> Callable[[], None] | None:
-    """It cannot be told to wait."""
-    return None
-
-
-def _reads_on(listens: bool) -> None:
-    """There is nothing to stop reading from."""
-
-
-def _costs_nothing(messages: int) -> None:
-    """There is no rate."""
-
-
-def _not_at_all(reason: str) -> None:
-    """There is no connection to close."""
-
-
+_NOTHING: Final = Carrier()
 _EVERYWHERE = Site()
 
 
@@ -221,31 +236,20 @@ class Opening:
     over unmasked messages), `gate` decides who may come in on this listener. `credentials` is
     what the client whose connection this is showed the gate, None before (`Admission.stays`); the
     secret is not kept.
-    `run` is how the listener wants to be called when an answer comes later: it takes what feed
-    may raise, and sees that what was written leaves. `close` ends the connection, with a reason
-    for the log. `protocol` is the name of what is spoken, `challenge` the random number the hub
+    `carrier` is what carries the connection. `protocol` is the name of what is spoken, `challenge`
+    the random number the hub
     told the client (0 = none), `info` what the client said about itself, and `argument` what the
     program said that handed the connection over. `mount` is what the names of this listener have
-    before those that its clients say. `let_in` is called when the gate has said yes, with whose it
-    is (`owner`; "" = its address's) and the client, `refused` with this, user, client and the
-    reason when it has said no, `until` when its credentials are over at a time (seconds since
-    1970): the connection ends then. `hold` has nothing more heard of the client until the function
-    is called that it returns (None: it goes on), `listens(False)` until `listens(True)`, for a
-    connection that works in turns. `gone`: nobody waits for its answer any more. `site` says which
-    requests of browsers it takes; who speaks HTTP asks
-    it about each. `unwelcome`: why its address may have no such connection, whoever it is; `lacks`
-    says why one more of that user may not be. `turn` makes a call when there is time for who is
-    not let in: before an answer that needs no login, or refuses. `via`: the node of the cluster to
-    which the client is connected, "" for this one. `charge` counts so many messages of it, which
-    were published elsewhere, as sent here.
+    before those that its clients say. `gone`: nobody waits for its answer any more. `site` says
+    which requests of browsers it takes; who speaks HTTP asks
+    it about each. `unwelcome`: why its address may have no such connection, whoever it is.
+    `via`: the node of the cluster to which the client is connected, "" for this one.
     """
 
     __slots__ = (
         "address", "port", "secure", "certificate", "websocket", "request", "gate", "credentials",
-        "run", "close", "protocol", "challenge", "info", "argument", "mount", "site", "let_in",
-        "unwelcome", "lacks", "turn",
-        "refused", "until", "hold", "gone", "listens", "shared", "via",
-        "charge",
+        "carrier", "protocol", "challenge", "info", "argument", "mount", "site", "unwelcome",
+        "gone", "shared", "via",
     )  # fmt: skip
 
     def __init__(
@@ -257,8 +261,7 @@ class Opening:
         websocket: bool = False,
         request: Request | None = None,
         certificate: str = "",
-        run: Callable[[Callable[[], None]], None] = at_once,
-        close: Callable[[str], None] = _not_at_all,
+        carrier: Carrier = _NOTHING,
     ) -> None:
         self.gate = gate
         self.address = address
@@ -268,33 +271,24 @@ class Opening:
         self.websocket = websocket
         self.request = request
         self.credentials: Credentials | None = None
-        self.run = run
-        self.close = close
+        self.carrier = carrier
         self.protocol = ""
         self.challenge = 0
         self.info = ""
         self.argument: object = None
         self.mount = ""
         self.site = _EVERYWHERE
-        self.let_in = _nobody_waits
         self.unwelcome = ""
-        self.turn: Callable[[Callable[[], None]], None] = at_once
-        self.lacks: Callable[[Credentials], str] = _enough_room
-        self.refused = _nobody_asks
-        self.until: Callable[[float], None] = _never_over
-        self.hold: Callable[[], Callable[[], None] | None] = _goes_on
         self.gone = False
-        self.listens = _reads_on
         self.shared = ""
         self.via = ""
-        self.charge: Callable[[int], None] = _costs_nothing
 
     def ask(
         self, client: str, user: str, secret: bytes, decided: Decided,
         run: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:  # fmt: skip
         """Ask the gate; the answer may come later, and then in a call by `run`."""
-        run = run or self.run
+        run = run or self.carrier.run
         credentials = Credentials(client, user, secret, self.address, self.certificate, self)
         asking = True
 
@@ -316,11 +310,11 @@ class Opening:
         self, credentials: Credentials, rights: Rights | None, reason: str
     ) -> tuple[Admission | None, str]:
         if rights is not None:
-            reason = self.lacks(credentials)
+            reason = self.carrier.lacks(credentials)
         if rights is None or reason:
             self.turn_away(credentials.user, credentials.client, reason)
             return None, reason
-        self.let_in(credentials.owner, credentials.client)
+        self.carrier.let_in(credentials.owner, credentials.client)
         admission = Admission(self.protocol, credentials.client, credentials.user, rights, self)
         admission.credentials = credentials
         admission.owner = credentials.owner
@@ -328,7 +322,7 @@ class Opening:
 
     def turn_away(self, user: str, client: str, reason: str) -> None:
         """Somebody was not let in: told, and remembered for who asks why."""
-        self.refused(self, user, client, reason)
+        self.carrier.refused(self, user, client, reason)
 
     def exchange(self, method: str, client: str) -> Exchange | None:
         """Begin a conversation about credentials; None if the gate does not know the method."""
@@ -394,7 +388,7 @@ class Admission:
         if self.opening is not None:
             self.opening.credentials = self.credentials
             if self.credentials is not None and self.credentials.expires:
-                self.opening.until(self.credentials.expires)
+                self.opening.carrier.until(self.credentials.expires)
 
     def holds(self) -> bool:
         """Whether the gate would still let it in, with what the files say now."""

@@ -86,7 +86,7 @@ class Patience:
         opening = sender.opening
         if opening is None or self._in_vain.get(sender, 0.0) > now:
             return False
-        resume = opening.hold()  # also if it waits: another reader may have let it go on
+        resume = opening.carrier.hold()  # also if it waits: another reader may have let it go on
         if resume is None:
             return False
         if sender not in slow.waiting:

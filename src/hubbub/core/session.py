@@ -16,7 +16,7 @@ The payloads stay in the log. Nothing here knows a protocol or does I/O.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -38,6 +38,7 @@ FOR_EVER: Final = 0xFFFF_FFFF  # the expiry, in seconds, of a session that does 
 UNCOUNTED: Final = Traffic()  # of who is not connected here
 SIZE: Final = 0xFFFF_FFFF  # of the payload, in an entry of a backlog
 NOTHING: Final[deque[int]] = deque(maxlen=0)  # shared by all backlogs that are empty
+NONE: Final[set[int]] = set()  # the same of numbers: nothing is added to this one
 
 
 class Backlog:
@@ -53,7 +54,7 @@ class Backlog:
         self.first = first
         self.entries = NOTHING  # until something is in it: an empty one of its own is 760 bytes
         self.bytes = 0
-        self.received: set[int] = set()
+        self.received = NONE
         self.sent = first
         self.tried = first
 
@@ -77,6 +78,12 @@ class Backlog:
             self.entries.extend([one << 35 | low for one in range(seq, seq + count)])
         else:
             self.entries.extend([low] * count)
+
+    def receive(self, numbers: Iterable[int]) -> None:
+        """A QoS 2 receiver has these."""
+        if self.received is NONE:
+            self.received = set()
+        self.received.update(numbers)
 
     def skip(self) -> None:
         """A number that nobody waits for: acknowledged before its predecessors, or leased."""
@@ -193,7 +200,7 @@ class SessionState:
         self.client = client
         self.subscriptions: dict[str, tuple[int, bytes]] = {}
         self.backlog = Backlog(first)
-        self.open_ids: set[int] = set()
+        self.open_ids = NONE
         self.will: Row | None = None
         self.expiry = FOR_EVER
         self.expires = 0
@@ -203,6 +210,12 @@ class SessionState:
         self.mount = ""
         self.most = 0
         self.began = 0
+
+    def open(self, ids: Iterable[int]) -> None:
+        """It has begun QoS 2 exchanges under these."""
+        if self.open_ids is NONE:
+            self.open_ids = set()
+        self.open_ids.update(ids)
 
     def keeps(self, size: int = 0) -> bool:
         """Whether what comes for it stays on the disk: it is away, or does not read.
@@ -373,7 +386,7 @@ class Session:
     def goodbye(self, text: str = "") -> None:
         """The hub ends this client, for good; `text` tells it why, where its protocol can."""
         if self.opening is not None:
-            self.opening.close(text or "ended by the hub")
+            self.opening.carrier.close_for(text or "ended by the hub")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -174,7 +174,7 @@ class State:
         """A lasting publisher began a QoS 2 exchange under this packet id."""
         session = self.sessions.get(key)
         if session is not None:
-            session.open_ids.add(number)
+            session.open((number,))
 
     def delay(self, seq: int, due: int, size: int) -> None:
         """Keep a message of so many bytes until then, UTC microseconds."""
@@ -412,7 +412,7 @@ class State:
             return
         number = _delivery(session, row)
         if number >= 0:
-            session.backlog.received.update(range(number, number + row.number))
+            session.backlog.receive(range(number, number + row.number))
 
     def _ack(self, row: Row) -> None:
         if row.topic.startswith(_QUEUE):

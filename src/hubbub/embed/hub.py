@@ -568,7 +568,7 @@ class Hub:
             if msg is not None:
                 session.goodbye(msg)
             elif etid is not None and session.opening is not None:
-                session.opening.close("ended by the program")
+                session.opening.carrier.close_for("ended by the program")
         if etid is None:
             for sock in list(self.node.sockets):
                 if sock.link is None or not sock.link.closing:

@@ -45,7 +45,7 @@ class Sock:
     def close(self) -> None:
         """End the connection without a word; a well-behaved client comes back."""
         if self.opening is not None:
-            self.opening.close("closed by the program")
+            self.opening.carrier.close_for("closed by the program")
 
 
 class Info(str):
@@ -158,6 +158,12 @@ class Peers:
         """The hub's own, then the clients, then phantoms; bridges are none."""
         clients = [one for one in self.broker.clients.values() if one.opening is not None]
         return [self._server, *map(self.of, [*clients, *self.broker.phantoms.values()])]
+
+    def forget(self, number: int) -> None:
+        """Whoever had this number is gone."""
+        peer = self._made.pop(number, None)
+        if peer is not None:
+            peer.tid = number
 
     def left(self, session: Session, number: int) -> Peer:
         """The peer of a client that had this number until now; it is forgotten."""

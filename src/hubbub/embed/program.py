@@ -146,9 +146,11 @@ class Program(Hooks):
             self._calls.soon(self._onconnect, session.number, peer.info, peer)
 
     def disconnected(self, session: Session, number: int, reason: str) -> None:
+        if self._onclose is None or session.opening is None:
+            self.peers.forget(number)
+            return
         peer = self.peers.left(session, number)
-        if self._onclose is not None and session.opening is not None:
-            self._calls.soon(self._onclose, number, peer.sock, peer, reason)
+        self._calls.soon(self._onclose, number, peer.sock, peer, reason)
 
     def may_name(self, subtopic: str, session: Session) -> bool:
         if self._permitsubtop is None or session is self.peers.me:

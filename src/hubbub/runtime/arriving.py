@@ -177,7 +177,7 @@ class Arriving(Conversing):
             kind = kind_of_request(said) if self.protocol.raw_head else OTHER
         return source_of(self.peer[0]), kind
 
-    def _take_turn(self, call: Callable[[], None]) -> None:
+    def take_turn(self, call: Callable[[], None]) -> None:
         """Make a call for a request to the web application when there is time."""
         stranger = self.stranger
         if stranger is None or not isinstance(stranger.visitor, Visit):

@@ -39,6 +39,7 @@ from hubbub.errors import ProtocolError
 from hubbub.runtime.arrivals import Arrivals
 from hubbub.runtime.arriving import Arriving
 from hubbub.runtime.binding import acknowledge
+from hubbub.runtime.carrying import SocketCarrier
 from hubbub.runtime.deadlines import Deadlines
 from hubbub.runtime.door import Door
 from hubbub.runtime.expiry import Expiring, Expiry
@@ -184,7 +185,7 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
     def _stay(self) -> None:
         self.hub.deadlines.add(self.hub.clock.now() + HEAD_SECONDS, self)
 
-    def _listens(self, listens: bool) -> None:
+    def listens(self, listens: bool) -> None:
         """Its connection works in turns, and hears no more until it is done; or it is."""
         self.busy = not listens
         if self.transport is None or self.transport.is_closing():
@@ -281,7 +282,7 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
             self.hurried = link.out
             acknowledge(self.transport)
 
-    def _hold(self) -> Callable[[], None] | None:
+    def hold(self) -> Callable[[], None] | None:
         """Hear no more of it: who reads what it says is behind."""
         if self.transport is None or self.transport.is_closing():
             return None
@@ -583,23 +584,15 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
             shared = getattr(tls, "identity", "")
         websocket = self.frames is not None
         self.opening = Opening(
-            self.listener.gate, *self.peer, self.secure, websocket, request, certificate, self.run,
-            self.close,
+            self.listener.gate, *self.peer, self.secure, websocket, request, certificate,
+            SocketCarrier(self),
         )  # fmt: skip
         self.opening.protocol = self.protocol.name if self.protocol is not None else "http"
         self.opening.shared = shared
         self.opening.argument = self.argument
         self.opening.mount = self.listener.settings.mount_point
         self.opening.site = self.listener.site(self.secure)
-        self.opening.let_in = self._let_in
         self.opening.unwelcome = self.unwelcome
-        self.opening.turn = self._take_turn
-        if self.protocol is not None:  # web pages count by address
-            self.opening.lacks = self.hub.arrivals.lacks
-        self.opening.listens = self._listens
-        self.opening.refused = self.hub.broker.audit.turned_away
-        self.opening.until = self.until
-        self.opening.hold, self.opening.charge = self._hold, lambda count: self.pay(count, 0)
         return self.opening
 
     def _become(self, protocol: Protocol, data: bytes, request: Request | None) -> None:
@@ -656,7 +649,7 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
         self.listener.guests.add(self.transport, guest, self.source, self.settle)
         self._be_guest(guest)
 
-    def _let_in(self, whose: str, client: str) -> None:
+    def let_in(self, whose: str, client: str) -> None:
         self._be_known()
         self._be_unsteady()
         if self.connection is not None:  # else the web application has it

@@ -471,7 +471,7 @@ class _Beside:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         ours = scope["path"].startswith(_OURS)
         if not ours:
-            self._opening.let_in("", "")
+            self._opening.carrier.let_in("", "")
         await (self._ours if ours else self._mounted)(scope, receive, send)
 
 

@@ -167,7 +167,7 @@ class Guarded:
                 self._opening.turn_away("", "", f"{path[:100]} wants the token of the API")
                 return _wants_token(headers, lacks)
             scope[ADMISSION] = self._everything
-            self._opening.let_in("", "")
+            self._opening.carrier.let_in("", "")
             return None
         admission, reason = await self._ask(*authorization(shown))
         if admission is None:
@@ -182,7 +182,7 @@ class Guarded:
         if needs_word(scope.get("method", "GET")) and not says_word(visit, headers.get(WORD, "")):
             return refused(403, WRONG_WORD)
         admission = scope[ADMISSION] = visit.admitted(self._opening)
-        self._opening.let_in(admission.owner, "")
+        self._opening.carrier.let_in(admission.owner, "")
         return _missing(self._broker, scope["path"], admission)
 
     async def _turn(self) -> None:
@@ -193,7 +193,7 @@ class Guarded:
             if not turn.done():
                 turn.set_result(None)
 
-        self._opening.turn(come)
+        self._opening.carrier.turn(come)
         await turn
 
     async def _ask(self, user: str, secret: bytes) -> tuple[Admission | None, str]:

@@ -369,7 +369,7 @@ class Sessions:
         shown = given.token.encode()
         reason = self._visits.tokens.lacks(shown, door.token, door.opening, again=False)
         if not reason:
-            door.opening.let_in("", "")
+            door.opening.carrier.let_in("", "")
             return Asked(door.everything, "")
         door.opening.turn_away("", "", "the page wants the token of the API")
         return Asked(None, reason)

@@ -38,6 +38,7 @@ OVER: Final = 3
 RELAYED: Final = 4
 
 
+NOTHING: Final = Properties()  # shared by all who ask for none: never added to
 MOVING: Final = "its session moves between nodes: connect again"
 
 log = logging.getLogger("hubbub.mqtt")
@@ -46,15 +47,16 @@ log = logging.getLogger("hubbub.mqtt")
 class Arriving(Connection):
     """`session` is None until the CONNECT is accepted, and where it is relayed.
 
-    `_asked` and `_client` are what it said in its CONNECT, `_said` that packet without
-    secrets, `_expiry` how many seconds its session outlives it. `_exchange` is the conversation
-    about credentials under way, `_way` leads to the home of the session.
+    `_asked`, until it is accepted, and `_client` are what it said in its CONNECT, `_said` that
+    packet without secrets, `_expiry` how many seconds its session outlives it. `_exchange` is the
+    conversation about credentials under way, `_way` leads to the home of the session.
     """
 
     # Of the class, as `Connection.early`
     _exchange: Exchange | None = None
     _way: Way | None = None
     _said = b""
+    _bridge = False
 
     def __init__(self, protocol: Sessions, link: Link, opening: Opening) -> None:
         super().__init__(protocol.broker, link, opening)
@@ -65,7 +67,7 @@ class Arriving(Connection):
         self._dialect: Dialect = PLAIN
         self._encodings = PLAIN.encodings(2)
         self._asked: codec.Connect | None = None
-        self._wants = Properties()
+        self._wants = NOTHING
         self._client, self._expiry = "", 0
         self.state = NEW
 
@@ -82,7 +84,7 @@ class Arriving(Connection):
         self._asked = asked
         self._v5 = asked.properties is not None
         self._old = asked.version == "3.1"
-        self._wants = asked.properties or Properties()
+        self._wants = asked.properties or NOTHING
         self._dialect = self.protocol.dialect(asked.version, self.opening.mount)
         self._encodings = self._dialect.encodings(2)
         self._client = name_from_wire(asked.client)
@@ -105,7 +107,7 @@ class Arriving(Connection):
             self.link.write(refusal(self._v5, code, self._reason(words_of(reason))))
             self._finish(f"refused: {words_of(reason)}")
             return
-        self._decided(admission, Properties())
+        self._decided(admission, NOTHING)
 
     def _decided(self, admission: Admission, proof: Properties) -> None:
         """It may come in: where its session is."""

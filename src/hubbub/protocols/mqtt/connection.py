@@ -280,6 +280,9 @@ class MqttConnection(Arriving):
             broker.change(self._will.row())
             self.lasting = self._incoming.kept = len(self._will.message.payload)
         self._welcome(session, present and not self._old, asked, proof)  # in 3.1 it is reserved
+        self._asked = None
+        if asked.bridge:
+            self._bridge = True
         session.resume()
 
     def _welcome(
@@ -385,7 +388,7 @@ class MqttConnection(Arriving):
         if v5:
             self._incoming.check_window(count)
         if ids:
-            session.state.open_ids.update(ids)
+            session.state.open(ids)
             self._incoming.unreleased += count
         self.broker.publish(run)
         self.link.hold(acknowledgements, level=route.level)
@@ -451,7 +454,7 @@ class MqttConnection(Arriving):
             self._incoming.unreleased += 1
             if session.serial is not None:
                 session.serial.take(packet.packet_id)
-            session.state.open_ids.add(packet.packet_id)
+            session.state.open((packet.packet_id,))
             if session.lasting:
                 run.number = packet.packet_id
         if session.requests and route.allowed:
@@ -496,8 +499,8 @@ class MqttConnection(Arriving):
     # Subscribing
 
     def _subscribe(self, body: bytes) -> None:
-        assert self.session is not None and self._asked is not None
-        self._begin(subscribe(self.protocol, self.session, body, self._asked))
+        assert self.session is not None
+        self._begin(subscribe(self.protocol, self.session, body, self._old, self._bridge))
 
     def _unsubscribe(self, body: bytes) -> None:
         assert self.session is not None

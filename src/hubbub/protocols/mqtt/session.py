@@ -548,7 +548,7 @@ class MqttSession(Session):
             if self.lasting:
                 self.broker.change(self.row_of_delivery(RECEIVED, number))
             else:
-                self.backlog.received.add(number)
+                self.backlog.receive((number,))
         code = spec.ID_UNKNOWN if number < 0 and self.dialect.v5 else spec.SUCCESS
         link.pass_aside(codec.acknowledgement(codec.PUBREL, identifier, code))
 

@@ -35,11 +35,11 @@ SINCE: Final = b"hubbub-since"
 
 
 def subscribe(
-    mqtt: Sessions, session: MqttSession, body: bytes, asked: codec.Connect
+    mqtt: Sessions, session: MqttSession, body: bytes, old: bool, bridge: bool
 ) -> Iterator[None]:
     """Take a SUBSCRIBE and answer it. Nothing comes back to a bridge that came from it.
 
-    `asked`: how the client introduced itself.
+    `old`: the client speaks 3.1.
     """
     v5, reader = session.dialect.v5, codec.Reader(body, "SUBSCRIBE")
     packet_id, wanted, properties = codec.begin_subscribe(reader, v5)
@@ -54,11 +54,11 @@ def subscribe(
     link = _shut(session, len(wanted))
     try:
         for number, (name, wish) in enumerate(wanted, 1):
-            options = wish | codec.NO_LOCAL if asked.bridge else wish
+            options = wish | codec.NO_LOCAL if bridge else wish
             code, offered = _subscribe_one(
                 mqtt, session, name_from_wire(name), options, identifier, begins
             )
-            codes.append(code if v5 else _before_5(code, wish, asked.version))
+            codes.append(code if v5 else _before_5(code, wish, old))
             if offered is not None:
                 offers.append(offered)
             if not number % PIECE:
@@ -104,11 +104,11 @@ def _shut(session: MqttSession, filters: int) -> Link | None:
     return link
 
 
-def _before_5(code: int, asked: int, version: str) -> int:
+def _before_5(code: int, asked: int, old: bool) -> int:
     """3.1 has no code for a failure: it is told what it asked for, and nothing comes."""
     if code <= 2:
         return code
-    return asked if version == "3.1" else codec.FAILURE
+    return asked if old else codec.FAILURE
 
 
 def _subscribe_one(

@@ -117,7 +117,7 @@ def _received(session: MqttSession, buf: bytes, at: int) -> int:
         row = session.row_of_delivery(RECEIVED, number)
         session.broker.change(counted(row, count))
     else:
-        backlog.received.update(numbers)
+        backlog.receive(numbers)
     link.pass_aside(codec.PUBRELS[4 * identifier : 4 * (identifier + count)])
     return at + 4 * count
 

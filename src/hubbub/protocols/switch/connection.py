@@ -235,7 +235,7 @@ class SwitchConnection(Connection):
         user, secret = authorization(request.headers.get("authorization", ""))
         self.opening.ask("", user, secret, decided)
         if not answered:
-            go_on = self.opening.hold()
+            go_on = self.opening.carrier.hold()
 
     def _encourage(self) -> None:
         """Let a client that asked first send its body, once all before it is answered."""
@@ -259,7 +259,7 @@ class SwitchConnection(Connection):
             self._start(self._next())
             if self.pending and clock.spent() - began > TURN_SECONDS:
                 self.paused = True
-                self.broker.later(lambda: self.opening.run(self._go_through))
+                self.broker.later(lambda: self.opening.carrier.run(self._go_through))
                 return
         if self._unheard and not (self.pending or self.over or self.working):
             self.put_off()

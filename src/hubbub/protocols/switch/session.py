@@ -103,7 +103,7 @@ class SwitchSession(Visitor):
 
     def goodbye(self, text: str = "") -> None:
         for opening in list(self.openings):
-            opening.close(text or "ended by the hub")
+            opening.carrier.close_for(text or "ended by the hub")
 
 
 class Logins:
