@@ -3,7 +3,8 @@
 `python -m benchmarks.many` (three minutes) connects MQTT clients with a subscription, a keep-alive
 and a will to mosquitto and to Hubbub, one broker after the other: lets them be, but for a PINGREQ
 of each a minute, and ends all at once, so that somebody who reads all wills gets them. Then the
-same over TLS with fewer. Memory is the resident set with them, less the one without; what the
+same over TLS with fewer. A floor (`greeter.py`) lets the same clients in and does nothing else for
+them. Memory is the resident set with them, less the one without; what the
 kernel keeps for a socket is not in it. Never judges.
 """
 
@@ -15,14 +16,16 @@ import socket
 import ssl
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.brokers import Broker, Missing, hubbub, mosquitto
+from benchmarks.brokers import Broker, Missing, free_port, hubbub, mosquitto
+from benchmarks.floors import running
 from benchmarks.mqtt import COMPILED
 from hubbub.protocols.mqtt import codec
 
@@ -153,6 +156,15 @@ def hub(package: Path | None) -> Start:
     return start
 
 
+@contextmanager
+def floor(name: str, folder: Path, tls: Path | None) -> Iterator[Broker]:
+    port = free_port()
+    files = [tls, tls.with_name("key.pem")] if tls is not None else []
+    command = (sys.executable, "-m", "benchmarks.greeter", str(port), *map(str, files))
+    with running(name, port, *command) as broker:
+        yield broker
+
+
 def peer(name: str, folder: Path, tls: Path | None) -> AbstractContextManager[Broker]:
     more = (f"certfile {tls}", f"keyfile {tls.with_name('key.pem')}") if tls else ()
     return mosquitto(name, True, folder, *more)
@@ -160,6 +172,7 @@ def peer(name: str, folder: Path, tls: Path | None) -> AbstractContextManager[Br
 
 COLUMNS: Final[dict[str, Start]] = {
     "mosquitto": peer, "Hubbub, plain": hub(None), "Hubbub, compiled": hub(COMPILED),
+    "floor, Python on uvloop": floor,
 }  # fmt: skip
 
 

@@ -8,7 +8,6 @@ can change while clients stay connected; one that came before the hub was ready,
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import logging
 import os
@@ -31,6 +30,7 @@ from hubbub.embed.hub import Hub
 from hubbub.errors import HubbubError
 from hubbub.runtime.allocator import LOOK_SECONDS, Departures, give_back
 from hubbub.runtime.binding import ServerSocket
+from hubbub.runtime.collector import Aside
 from hubbub.runtime.listener import Listener
 from hubbub.runtime.logs import SPAN, Repeats, log_to_stderr, tell
 from hubbub.runtime.loop import new_event_loop
@@ -114,8 +114,8 @@ async def _serve(
     if part is not None and node.membership is not None:
         node.siblings = Siblings(node.membership, part.number, part.nodes, web.said())
     node.broker.stop = stopped.set
-    gc.collect()
-    gc.freeze()  # what is here now stays; nobody need look at it again
+    aside = Aside(node.broker.metrics)
+    aside.begin()
     trace = Trace(node.broker, settings.log.clients)
     trace.switch(settings.log.level == "debug")
     loop.add_signal_handler(signal.SIGUSR1, _switch, trace, node)
@@ -136,6 +136,7 @@ async def _serve(
         count = len(node.sockets)
         log.info("stopping: %d connections are closed, the journal is committed", count)
     finally:
+        aside.end()
         for task in beside:
             task.cancel()
         await hub.stop()

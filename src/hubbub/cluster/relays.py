@@ -475,7 +475,7 @@ class Far(Carrier):
         self.relays.forget(self)
         if told:
             self.sending.close(reason)
-        self.opening.gone = True
+        self.opening.end()
         self.link.transport = None
         self.heard.clear()
         self.broker.later(lambda: self._safely(lambda: self.connection.lost(reason)))

@@ -283,6 +283,14 @@ class Opening:
         self.shared = ""
         self.via = ""
 
+    def end(self) -> None:
+        """The connection is gone. What it showed and this refer to one another no more: nothing of
+        a connection waits for the collector of cycles.
+        """
+        self.gone = True
+        if self.credentials is not None:
+            self.credentials.opening = None
+
     def ask(
         self, client: str, user: str, secret: bytes, decided: Decided,
         run: Callable[[Callable[[], None]], None] | None = None,

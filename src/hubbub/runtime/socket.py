@@ -376,7 +376,7 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
         if self.expiry is not None:
             self.expiry.cancel()
         if self.opening is not None:
-            self.opening.gone = True
+            self.opening.end()
             self.hub.arrivals.exit(self.opening)
         self.hub.sockets.discard(self)
         if self.counted:
@@ -395,8 +395,9 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
         self.hub.waiting.forget(self)
         if self.toll is not None:
             self.hub.rates.leave(self.toll)
-        # The heap of deadlines may hold this object for a while: let go of what is large.
-        self.transport = self.link = self.frames = self.steady = None
+        # The heap of deadlines may hold this object for a while: let go of what is large, and of
+        # what refers to it, so that nothing of it waits for the collector of cycles.
+        self.transport = self.link = self.frames = self.steady = self.opening = None
         self.young = self.kept = b""
         if connection is not None:
             self.connection = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import string
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import httptools
 
@@ -109,7 +109,7 @@ class Requests:
     def __init__(self, head_bytes: int, body_bytes: int) -> None:
         self._head_bytes = head_bytes
         self._body_bytes = body_bytes
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser: Any = httptools.HttpRequestParser(self)  # until `end`
         self._complete: list[Request] = []
         self.between = True  # the parser waits for the first byte of a request
         self.expected = False
@@ -122,6 +122,12 @@ class Requests:
         self._body = Pieces()
         self._head_size = 0
         self._idle_size = 0  # bytes since a head or body last moved on
+
+    def end(self) -> None:
+        """No more comes: the parser and this refer to one another, which the collector of cycles
+        would have to find out.
+        """
+        self._parser = None
 
     def waiting(self) -> int:
         """How many bytes of a request are here whose rest is not."""
@@ -354,6 +360,7 @@ class _Head(Requests):
 
     def read(self, head: bytes) -> Request | None:
         failure = self._parse(head)
+        self.end()
         if failure is not None:
             raise failure
         return self._found

@@ -557,6 +557,7 @@ class SwitchConnection(Connection):
         self.asking = False
         self.pending.clear()
         self._end_wait(None)
+        self.requests.end()
         for session in self.logins:
             self.shared.logins.leave(session, self.opening, reason)
         self.logins = []
