@@ -2,7 +2,8 @@
 
 `python -m benchmarks.copies` starts three nats-servers with JetStream and hubs on the loopback. A
 session that lasts is away, so each message of QoS 1 must be kept before it is acknowledged. Rounds
-are taken in turns. CPU is that of all processes that the column needs.
+are taken in turns. CPU is that of all processes that the column needs. The floor is the least that
+a program in Python does for it (`benchmarks.copies_floor`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import shutil
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,7 +22,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.brokers import ROOT, Broker, Missing, ended, free_port, hubbub, wait_for
+from benchmarks.brokers import (
+    ROOT,
+    Broker,
+    Missing,
+    banner_port,
+    ended,
+    free_port,
+    hubbub,
+    wait_for,
+)
 from hubbub.cluster.jetstream import OLDEST, version_of
 from hubbub.protocols.mqtt import codec
 
@@ -82,6 +93,14 @@ def servers(folder: Path) -> Iterator[tuple[list[Broker], int]]:
         yield found, mqtt[0]
 
 
+@contextmanager
+def floor(nats: Broker, file: Path) -> Iterator[Broker]:
+    command = [sys.executable, "-m", "benchmarks.copies_floor", str(nats.port), str(file)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    with ended(process):
+        yield Broker("floor", banner_port(process), process.pid)
+
+
 def dial(port: int, name: bytes, clean: bool) -> socket.socket:
     sock = socket.create_connection(("127.0.0.1", port), 20)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -133,9 +152,11 @@ def main() -> None:
                 "cluster.copies=3",
             )
         )  # fmt: skip
+        least = stack.enter_context(floor(nats[0], folder / "floor"))
         columns = [
             Column("Hubbub, no copies", alone.port, [alone]),
             Column("Hubbub, three copies", copied.port, [copied, *nats]),
+            Column("the least in Python, R3", least.port, [least, *nats]),
             Column("nats-server's MQTT, R3", mqtt, nats),
         ]
         time.sleep(SETTLE_SECONDS)

@@ -7,7 +7,13 @@ import random
 import pytest
 
 from hubbub.cluster.copies import FENCE, LOG, STATE, Copies, Found, Part, Piece, heard, parts
-from hubbub.core.limits import CLUSTER_COPY_PIECE, CLUSTER_QUORUM_SECONDS
+from hubbub.core.limits import (
+    CLUSTER_COPY_GATHER,
+    CLUSTER_COPY_GATHER_SECONDS,
+    CLUSTER_COPY_PATIENCE,
+    CLUSTER_COPY_PIECE,
+    CLUSTER_QUORUM_SECONDS,
+)
 
 
 class Log:
@@ -207,3 +213,33 @@ def test_what_no_node_wrote_is_none(text: str) -> None:
 def test_a_piece_says_itself() -> None:
     piece = Piece(5, 6, STATE, 7, True, b"x")
     assert heard(piece.head(), b"x") == piece
+
+
+def test_many_on_their_way_are_worth_waiting_for_and_few_are_not() -> None:
+    world = World()
+    copies = world.copies
+    assert not copies.gathers(), "nothing is copied"
+    world.begin()
+    world.log.carry(copies)
+    copies.take(1, CLUSTER_COPY_GATHER, b"few")
+    assert not copies.gathers(), "two clients would take turns"
+    world.log.carry(copies)
+    assert not copies.gathers()
+    copies.take(101, 101 + CLUSTER_COPY_GATHER, b"many")
+    assert copies.gathers()
+    world.log.carry(copies)
+    assert copies.gathers(), "who was answered is about to say more"
+    world.now += CLUSTER_COPY_GATHER_SECONDS
+    assert not copies.gathers()
+
+
+def test_nobody_waits_long_for_servers_that_do_not_answer() -> None:
+    world = World()
+    world.begin()
+    world.log.carry(world.copies)
+    world.copies.take(1, 100, b"many")
+    world.now += CLUSTER_COPY_PATIENCE
+    assert not world.copies.gathers()
+    world.copies.take(101, 200, b"more")
+    world.copies.broken()
+    assert not world.copies.gathers(), "there is no connection"

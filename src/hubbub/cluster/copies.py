@@ -20,6 +20,9 @@ from typing import Any, Final, NamedTuple, Protocol
 from hubbub.core.limits import (
     CLUSTER_COPY_BYTES,
     CLUSTER_COPY_FLYING,
+    CLUSTER_COPY_GATHER,
+    CLUSTER_COPY_GATHER_SECONDS,
+    CLUSTER_COPY_PATIENCE,
     CLUSTER_COPY_PIECE,
     CLUSTER_COPY_SECONDS,
     CLUSTER_QUORUM_SECONDS,
@@ -114,6 +117,7 @@ class Copies:
         self._asked = 0.0
         self._heard = 0.0
         self._since = 0.0
+        self._gathers_until = 0.0
         self._open: deque[Group] = deque()  # groups that are not stored
         self._before: Group = (0, 0, b"")
         self._waiting: deque[Part] = deque()
@@ -143,6 +147,19 @@ class Copies:
             return
         self._wait(first, last, data)
         self.pump()
+
+    def gathers(self) -> bool:
+        """Whether the next group is worth waiting for: many rows are on their way together, or were
+        a moment ago, and who waited for them is about to say more. Two groups that overlap cost
+        twice what one costs, here and at each server, and are there no sooner.
+        """
+        if not self.ready:
+            return False
+        now = self._now()
+        if self._open and self._flows:
+            many = self._open[-1][1] - self._open[0][0] >= CLUSTER_COPY_GATHER
+            return many and now - self._heard < CLUSTER_COPY_PATIENCE
+        return now < self._gathers_until
 
     def _wait(self, first: int, last: int, data: bytes | bytearray) -> None:
         if not self._open:
@@ -263,8 +280,10 @@ class Copies:
         self._group_at = 0
         self.groups += 1
         if self._open and piece.upto >= self._open[0][1]:
-            self._open.popleft()
-            self._since = self._now()
+            first, last, _ = self._open.popleft()
+            now = self._since = self._now()
+            if last - first >= CLUSTER_COPY_GATHER:
+                self._gathers_until = now + CLUSTER_COPY_GATHER_SECONDS
 
     def _checkpointed(self, upto: int) -> None:
         """What is in it need not stay; but a group of later rows may lie before it there."""

@@ -3,7 +3,8 @@
     GROUP.log.NAME    the subject of the stream hubbub_GROUP_NAME
 
 A connection of its own: what is copied must not wait behind what is live, nor the other way. The
-client of `nats-py` connects, speaks TLS, logs in and comes back by itself. asyncio is here.
+client of `nats-py` connects, speaks TLS, logs in and comes back by itself; what is copied goes past
+its tasks (`shortcut`), which took half the time of one copy. asyncio is here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import contextlib
 import json
 import logging
 import re
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -24,7 +24,8 @@ from hubbub.config.cluster import Cluster as Settings
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
-    from nats.aio.msg import Msg
+
+    from hubbub.cluster.shortcut import Shortcut
 
 HEADER: Final = "Hubbub-Copy"
 AFTER: Final = "Nats-Expected-Last-Sequence"
@@ -34,6 +35,7 @@ MAKE_SECONDS: Final = 10.0  # a stream with three copies takes half a second; a 
 PENDING_BYTES: Final = 16 * 1024 * 1024  # of nats-py: more than is ever in flight
 READ_SECONDS: Final = 10.0
 UNKNOWN: Final = Found(-1, None)
+DENIED: Final = "nats: permissions violation"  # as nats-py says it, all in small letters
 WITHOUT: Final = (10039, 10076)  # JetStream is not on, for the account or at all
 NOT_THERE: Final = (10037, 10059)  # message, stream
 
@@ -59,8 +61,9 @@ class Listener(NamedTuple):
 
 
 class JetStream:
-    """`unable`: why there can be no copies, "" if there can or nobody could be asked yet.
-    `replicas`: how many servers have the stream.
+    """`unable`: why there can be no copies, "" if there can or nobody could be asked yet;
+    `silent`: why JetStream could not be asked, "" once it was. `replicas`: how many servers have
+    the stream.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -68,13 +71,14 @@ class JetStream:
         self.name = stream_of(settings.group, settings.name)
         self.subject = f"{settings.group}.log.{settings.name}"
         self.unable = ""
+        self.silent = "not asked yet"
+        self._denied = ""
         self.server = ""
         self.replicas = 0
         self.up = False
         self._client: Client | None = None
+        self._shortcut: Shortcut | None = None
         self._inbox = ""
-        self._queue: deque[tuple[Piece, int, int]] = deque()
-        self._woken = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: Listener | None = None
         self._looking = False
@@ -83,10 +87,12 @@ class JetStream:
     def open(self, listener: Listener) -> None:
         from nats.aio.client import Client
 
+        from hubbub.cluster.shortcut import Shortcut
+
         self._listener = listener
         self._client = Client()
+        self._client._transport = self._shortcut = Shortcut(self._answered)
         self._run(self._connect(self._client))
-        self._run(self._publish(self._client))
 
     def _run(self, work: Any) -> None:
         task = asyncio.create_task(work)
@@ -106,16 +112,22 @@ class JetStream:
             except Exception as error:  # the live connection has said why
                 log.debug("copies: cannot connect to NATS: %s", error)
                 await asyncio.sleep(4 * RETRY_SECONDS)
+        assert self._shortcut is not None
         self._inbox = client.new_inbox()
-        await client.subscribe(f"{self._inbox}.*", cb=self._answered)
+        self._shortcut.prefix = f"{self._inbox}.".encode()
+        await client.subscribe(f"{self._inbox}.*", cb=_unheard)
         await self._came_up()
 
     async def _quiet(self, error: Exception) -> None:
         log.debug("copies: %s", error)
+        if (text := str(error)).startswith(DENIED) and text != self._denied:
+            self._denied = text
+            log.warning("copies: %s: see what the account must grant (guide/cluster.md)", text)
 
     async def _went_down(self) -> None:
         self.up = False
-        self._queue.clear()
+        if self._shortcut is not None:
+            self._shortcut.ready = False
         if self._listener is not None:
             self._listener.down()
 
@@ -133,10 +145,14 @@ class JetStream:
                 if not self.unable:
                     await self._make(client)
                 self.up = not self.unable
+                assert self._shortcut is not None
+                self._shortcut.ready = self.up
+                self.silent = self._denied = ""
                 listener.up()
                 return
             except Exception as error:  # no leader yet: asked again
                 log.debug("copies: %s", error or type(error).__name__)
+                self.silent = self._denied or str(error) or type(error).__name__
                 await asyncio.sleep(1.0)
 
     async def _why_not(self, client: Client) -> str:
@@ -200,41 +216,46 @@ class JetStream:
     # Copies calls these
 
     def put(self, piece: Piece, after: int, attempt: int) -> None:
-        if self.up:
-            self._queue.append((piece, after, attempt))
-            self._woken.set()
+        if self.up and self._shortcut is not None:
+            head = f"NATS/1.0\r\n{HEADER}: {piece.head()}\r\n{AFTER}: {after}\r\n\r\n"
+            reply = f"{self._inbox}.{piece.life}-{attempt}-{piece.number}"
+            sizes = f"{len(head)} {len(head) + len(piece.data)}"
+            command = f"HPUB {self.subject} {reply} {sizes}\r\n{head}".encode()
+            self._shortcut.put(b"%b%b\r\n" % (command, piece.data))
 
-    async def _publish(self, client: Client) -> None:
-        while True:
-            await self._woken.wait()
-            self._woken.clear()
-            while self._queue:
-                piece, after, attempt = self._queue.popleft()
-                reply = f"{self._inbox}.{piece.life}-{attempt}-{piece.number}"
-                headers = {HEADER: piece.head(), AFTER: str(after)}
-                try:
-                    await client.publish(self.subject, piece.data, reply, headers)
-                except Exception as error:  # the connection is gone: it is all asked for then
-                    log.debug("copies: %s", error)
-
-    async def _answered(self, message: Msg) -> None:
+    def _answered(self, answers: list[tuple[bytes, bytes]]) -> None:
+        """Those that came together: of several that are stored the last one says it for all, as
+        each of a life must follow the one before it.
+        """
         assert self._listener is not None
-        life, attempt, number = map(int, message.subject.rpartition(".")[2].split("-"))
-        try:
-            said = json.loads(message.data) if message.data else {}
-        except ValueError:
-            said = {}
-        if said.get("stream") == self.name and "seq" in said and "error" not in said:
-            at = int(said["seq"])
+        stored = (0, 0, 0)
+        for whose, data in answers:
+            try:
+                life, attempt, number = map(int, whose.split(b"-"))
+                at = self._stored_at(data)
+            except (TypeError, ValueError):
+                continue  # nobody's who was asked
+            if at:
+                if stored[0] not in (0, life):
+                    self._listener.stored(*stored)
+                stored = life, number, at
+            else:
+                log.debug("copies: piece %d: %r", number, data[:200])
+                self._listener.refused(attempt)
+        if stored[0]:
+            life, number, at = stored
             if at > self._known.at:
                 self._known = Found(at, Piece(life, number, LOG, 0, False, b""))
-            self._listener.stored(life, number, at)
-        else:
-            log.debug("copies: piece %d: %s", number, said or message.headers)
-            self._listener.refused(attempt)
+            self._listener.stored(*stored)
+
+    def _stored_at(self, data: bytes) -> int:
+        """The number in the stream, 0 if it was not taken."""
+        said = json.loads(data) if data else {}
+        if not isinstance(said, dict) or said.get("stream") != self.name or "error" in said:
+            return 0
+        return int(said.get("seq", 0))
 
     def look(self) -> None:
-        self._queue.clear()
         if self.up and not self._looking:
             self._looking = True
             self._run(self._look())
@@ -353,6 +374,10 @@ class JetStream:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(CONNECT_SECONDS):
                     await client.close()
+
+
+async def _unheard(message: object) -> None:
+    """What is said to the inbox of the copies never comes so far."""
 
 
 def stream_of(group: str, node: str) -> str:

@@ -222,10 +222,14 @@ class Copying:
             "mode": "copied" if copies.active else "live",
             "stream": stream.name,
             "servers": stream.replicas if copies.active else 0,
-            "trouble": stream.unable or self.broker.no_quorum,
+            "trouble": stream.unable or self.broker.no_quorum or self._silence(),
             **copies.figures(),
             **self._power_loss(),
         }
+
+    def _silence(self) -> str:
+        silent = self.stream.silent
+        return f"nothing is copied yet, JetStream cannot be asked: {silent}" if silent else ""
 
     def _power_loss(self) -> dict[str, Any]:
         active, found = self.copies.active, self._verdict

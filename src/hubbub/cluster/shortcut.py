@@ -1,0 +1,136 @@
+"""The way of a copy to NATS and of its answer back, past the tasks of nats-py.
+
+    put ──────────────────────────────→ write ──→ socket      nats-py: a queue, a task that flushes
+    socket ──→ Ears ── an answer to us ──→ heard              nats-py: two tasks and a queue more
+                 └── all else ──→ nats-py
+
+nats-py connects, speaks TLS, logs in, pings and comes back: this is the transport that it does so
+over. Commands are written whole by both, so they may stand between one another. What comes is cut
+into messages here, and only those to the inbox of the copies stay; what cannot be cut goes on to
+nats-py, which says what is wrong with it. Made by `jetstream`. asyncio is here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import ParseResult
+
+from nats.aio.transport import TcpTransport
+
+REST_BYTES: Final = 16 * 1024 * 1024  # of a message that is not whole yet: more than servers send
+END: Final = b"\r\n"
+
+
+class Ears(asyncio.StreamReaderProtocol):
+    """Hears one connection from its first byte on, so it knows where messages begin."""
+
+    def __init__(self, reader: asyncio.StreamReader, shortcut: Shortcut) -> None:
+        super().__init__(reader)
+        self._shortcut = shortcut
+        self._rest = b""
+        self._deaf = False
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            super().data_received(data)
+            return
+        data = self._rest + data
+        try:
+            at = self._cut(data)
+        except ValueError:  # no protocol of NATS
+            at = -1
+        self._rest = data[at:] if at >= 0 else b""
+        if at < 0 or len(self._rest) > REST_BYTES:
+            self._deaf = True
+            super().data_received(data if at < 0 else self._rest)
+
+    def _cut(self, data: bytes) -> int:
+        """Where the first message begins that is not whole. All before it is given to whom it is
+        for; if the data are no messages, nothing is.
+        """
+        shortcut, prefix = self._shortcut, self._shortcut.prefix
+        at, whole, ours, theirs = 0, len(data), [], []
+        while (end := data.find(END, at)) >= 0:
+            after, line = end + 2, data[at:end]
+            if line.startswith((b"MSG ", b"HMSG ")):
+                words = line.split()
+                after += _size(words[-1]) + 2
+                if after > whole:
+                    break
+                if words[1].startswith(prefix):
+                    begin = end + 2 + (_size(words[-2]) if words[0] == b"HMSG" else 0)
+                    ours.append((words[1][len(prefix) :], data[begin : after - 2]))
+                    line = b""
+            if line:
+                theirs.append(data[at:after])
+            at = after
+        if theirs:
+            super().data_received(b"".join(theirs))
+        if ours:
+            shortcut.heard(ours)
+        return at
+
+
+def _size(word: bytes) -> int:
+    if not word.isdigit():
+        raise ValueError(word)
+    return int(word)
+
+
+class Shortcut(TcpTransport):
+    """The transport of one client. `heard` is called with the ends of the subjects that begin with
+    `prefix` and what is said there. `ready`: what is written now reaches a server that knows us.
+    """
+
+    def __init__(self, heard: Callable[[list[tuple[bytes, bytes]]], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.heard = heard
+        self.prefix = b"\0"  # no subject's, until there is an inbox
+        self.ready = False
+
+    def _ears(self, limit: int) -> tuple[asyncio.StreamReader, Ears]:
+        self.ready = False
+        reader = asyncio.StreamReader(limit=limit)
+        return reader, Ears(reader, self)
+
+    async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
+        loop = asyncio.get_running_loop()
+        reader, ears = self._ears(buffer_size)
+        host, port = uri.hostname or "", uri.port or 0
+        async with asyncio.timeout(connect_timeout):
+            transport, _ = await loop.create_connection(lambda: ears, host, port)
+        writer = asyncio.StreamWriter(transport, ears, reader, loop)
+        self._bare_io_reader, self._bare_io_writer = reader, writer
+        self._io_reader, self._io_writer = reader, writer
+
+    async def connect_tls(
+        self, uri: str | ParseResult, ssl_context: ssl.SSLContext, buffer_size: int,
+        connect_timeout: int,
+    ) -> None:  # fmt: skip
+        loop = asyncio.get_running_loop()
+        reader, ears = self._ears(buffer_size)
+        assert self._io_writer is not None
+        name = uri if isinstance(uri, str) else uri.hostname
+        async with asyncio.timeout(connect_timeout):
+            transport: Any = await loop.start_tls(
+                self._io_writer.transport, ears, ssl_context, server_hostname=name
+            )
+        self._io_reader = reader
+        self._io_writer = asyncio.StreamWriter(transport, ears, reader, loop)
+
+    def put(self, command: bytes) -> None:
+        """A whole command, if there is a connection: what is lost is asked for."""
+        writer = self._io_writer
+        if self.ready and writer is not None and not writer.is_closing():
+            writer.write(command)
+
+    def close(self) -> None:
+        self.ready = False
+        super().close()  # type: ignore[no-untyped-call]
+
+    def __bool__(self) -> bool:
+        """nats-py makes one of its own where there is none."""
+        return True
