@@ -72,7 +72,7 @@ def adopt(
     A copy from before a stop whose heir is known is that one's: the node came back, and died before
     it could say that it had let go.
     """
-    membership.bury(dead)
+    membership.buried.bury(dead)
     if state.taken.get(FENCED, 0) < membership.inherited.get(dead, 0):
         state, messages = State(), ()
     return _Adoption(membership, dead, state, messages, protocols).run(at)
@@ -485,7 +485,7 @@ def inherits(membership: Membership, heir: Node, record: frames.Heir) -> None:
         return
     if record.at > before:
         if dead != heir.client:
-            membership.bury(dead)
+            membership.buried.bury(dead)
         membership.directory.there.pop(dead, None)
         membership.directory.until.pop(dead, None)
     first = broker.log.position + 1

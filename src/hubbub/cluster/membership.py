@@ -23,6 +23,7 @@ from typing import Any, Final
 from msgspec.structs import astuple
 
 from hubbub.cluster import frames, heritage, taking
+from hubbub.cluster.buried import Buried
 from hubbub.cluster.directory import Directory
 from hubbub.cluster.engine import Engine
 from hubbub.cluster.keeping import PROTOCOL, lasts
@@ -64,8 +65,6 @@ class Membership(Hooks):
     heir, which message stopped them, and when they said so;
     `adopted`: the sessions of dead ones that are here now, `inherited`: of which dead nodes the
     heir is known, by the message that stopped their stream; `confirmed` is called with them.
-    `buried`: when those had started that were stopped and have not said since that they know so;
-    and until when they are not heard.
     `place`: where clients reach this node.
     """
 
@@ -90,8 +89,7 @@ class Membership(Hooks):
         self.waiting: dict[str, tuple[int, float]] = {}
         self.adopted: dict[str, set[tuple[str, str]]] = {}
         self.inherited: dict[str, int] = {}
-        self.buried: dict[str, tuple[int, float]] = {}
-        self._boots: dict[str, int] = {}
+        self.buried = Buried(broker.clock)
         self.confirmed: Callable[[str, int], None] = lambda dead, at: None
         self.rights = FarRights()
         self.stamps = Stamps(broker, self.name)
@@ -280,13 +278,13 @@ class Membership(Hooks):
             node = None
         beats = [record for record in frame.records if isinstance(record, frames.Beat)]
         fenced = max((beat.fenced for beat in beats), default=0)
-        if fenced > self.inherited.get(frame.node, 0):
+        if fenced > (heir := self.inherited.get(frame.node, 0)):
             self.waiting[frame.node] = fenced, self.broker.clock.now()
             self._warn(f"{frame.node} fenced", f"node {frame.node!r} waits: its heir is not known")
             if node is not None:
                 self._forget(node, "it has an heir, which is not known here yet")
             return None
-        if self._is_of_the_dead(frame, fenced):
+        if self.buried.says(frame.node, frame.boot, fenced, heir):
             return None
         if node is None:
             if not beats or any(isinstance(record, frames.Bye) for record in frame.records):
@@ -294,25 +292,6 @@ class Membership(Hooks):
             node = self._meet(frame)
         node.heard = self.broker.clock.now()
         return node if not frame.life or self._in_order(node, frame) else None
-
-    def bury(self, name: str) -> None:
-        """A node has an heir: what it said before it knows so was held on its way. Not for ever, or
-        one that never says that it knows would never be heard.
-        """
-        until = self.broker.clock.now() + CLUSTER_CLOCK_SECONDS
-        self.buried[name] = self._boots.get(name, 0), until
-
-    def _is_of_the_dead(self, frame: frames.Frame, fenced: int) -> bool:
-        """Whether it was sent by a node before that was stopped. It may have promised none of it,
-        and its publisher says to the heir once more what it was not answered.
-        """
-        boot, until = self.buried.get(frame.node, (0, 0.0))
-        if frame.boot != boot:
-            return False
-        if fenced < self.inherited.get(frame.node, 0) and self.broker.clock.now() < until:
-            return True
-        del self.buried[frame.node]
-        return False
 
     def _in_order(self, node: Node, frame: frames.Frame) -> bool:
         """Frames of one life come in order, each once; what is missing is asked for."""
@@ -390,7 +369,7 @@ class Membership(Hooks):
         self._life = max(self._life + 1, self.broker.clock.stamp())
         node = self.away.pop(frame.node, None) or Node(self, frame.node)
         node.meet(frame.boot, self._life)
-        self._boots[frame.node] = frame.boot
+        self.buried.met(frame.node, frame.boot)
         self.nodes[frame.node] = node
         log.info("node %r is there", frame.node)
         node.tell(self._here())

@@ -21,6 +21,7 @@ from hubbub.cluster.jetstream import JetStream, Listener
 from hubbub.cluster.membership import Membership
 from hubbub.cluster.monitor import UNKNOWN, Monitor, verdict
 from hubbub.config.settings import Settings
+from hubbub.core.limits import CLUSTER_COPY_GATHER_SECONDS
 from hubbub.core.session import Revival
 from hubbub.journal.copied import Files, Snapshot
 from hubbub.journal.files import write_whole
@@ -62,6 +63,7 @@ class Copying:
         self._asked = asyncio.Event()
         self._monitor = Monitor(settings.cluster)
         self._verdict = verdict(self._monitor.servers, ())
+        self._gathering: asyncio.TimerHandle | None = None
         self._monitoring: asyncio.Task[None] | None = None
         self._beginning: asyncio.Task[None] | None = None
         self._upto = 0
@@ -71,6 +73,19 @@ class Copying:
     @property
     def waiting_bytes(self) -> int:
         return self.copies.waiting_bytes
+
+    def gathers(self) -> bool:
+        """Whether what waits goes with what comes in a moment, because copies are dear."""
+        if self.journal.due(self.broker.clock.now()) or not self.copies.gathers():
+            return False
+        if self._gathering is None:
+            loop = asyncio.get_running_loop()
+            self._gathering = loop.call_later(CLUSTER_COPY_GATHER_SECONDS, self._gathered)
+        return True
+
+    def _gathered(self) -> None:
+        self._gathering = None
+        self._let_go()
 
     async def open(self) -> None:
         """Ask, and copy from now on. Waits for an answer, but not for long."""
@@ -243,6 +258,8 @@ class Copying:
         for task in (self._beginning, self._monitoring):
             if task is not None:
                 task.cancel()
+        if self._gathering is not None:
+            self._gathering.cancel()
         await self.stream.close()
 
 

@@ -32,7 +32,6 @@ from hubbub.core.clock import ASTRAY, Clock
 from hubbub.core.gate import Gate, Opening
 from hubbub.core.limits import (
     CLIENTS,
-    CLUSTER_COPY_GATHER_SECONDS,
     COMMIT_SECONDS,
     CONGESTED_BYTES,
     FLOODED_BYTES,
@@ -139,7 +138,6 @@ class Node:
         self.delay = Histogram()
         self.figures = Figures(self.broker, None, self.delay)
         self._held_back: set[Socket | Line] = set()
-        self._gather_timer: asyncio.TimerHandle | None = None
         self._commit_timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._astray = False
@@ -225,8 +223,6 @@ class Node:
         self.broker.audit.close()
         if self._commit_timer is not None:
             self._commit_timer.cancel()
-        if self._gather_timer is not None:
-            self._gather_timer.cancel()
         if self.journal is not None:
             self.broker.queues.close()
             self.journal.close()
@@ -431,8 +427,7 @@ class Node:
             self.listeners.append(listener)
 
     def _dial(self) -> None:
-        for bridge in self.bridges:
-            self.dialers.append(Dialer(self, bridge.settings, bridge.connect))
+        self.dialers += [Dialer(self, one.settings, one.connect) for one in self.bridges]
 
     # The tick
 
@@ -453,7 +448,7 @@ class Node:
             if self._commit_timer is None:
                 self._commit_timer = self._loop.call_later(COMMIT_SECONDS, self._commit_later)
             return
-        if self.copying is not None and self._gathers(journal, self.copying):
+        if self.copying is not None and self.copying.gathers():
             return
         try:
             if journal.commit(here=True):
@@ -464,18 +459,6 @@ class Node:
                 self.turn.poll.rest()
         finally:
             self._measure_congestion(journal)
-
-    def _gathers(self, journal: Journal, copying: Copying) -> bool:
-        """Whether what waits goes with what comes in a moment, because copies are dear."""
-        if journal.due(self.clock.now()) or not copying.copies.gathers():
-            return False
-        if self._gather_timer is None:
-            self._gather_timer = self._loop.call_later(CLUSTER_COPY_GATHER_SECONDS, self._gathered)
-        return True
-
-    def _gathered(self) -> None:
-        self._gather_timer = None
-        self.schedule()
 
     def _commit_later(self) -> None:
         self._commit_timer = None

@@ -1,0 +1,42 @@
+"""Nodes that were stopped and have an heir: what they said before is not heard, however late it is.
+
+A frame may be held on its way until the heir has adopted what its sender had. The sender may have
+promised none of it, and its publisher says to the heir once more what it was not answered: it
+would be there twice. Owned by the membership. No I/O.
+"""
+
+from __future__ import annotations
+
+from hubbub.core.clock import Clock
+from hubbub.core.limits import CLUSTER_CLOCK_SECONDS
+
+
+class Buried:
+    """By name when a node had started that was stopped, and until when it is not heard: one that
+    never says that it knows of its stop would never be.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._boots: dict[str, int] = {}
+        self._nodes: dict[str, tuple[int, float]] = {}
+
+    def met(self, name: str, boot: int) -> None:
+        self._boots[name] = boot
+
+    def bury(self, name: str) -> None:
+        """A node has an heir now."""
+        until = self._clock.now() + CLUSTER_CLOCK_SECONDS
+        self._nodes[name] = self._boots.get(name, 0), until
+
+    def says(self, name: str, boot: int, fenced: int, inherited: int) -> bool:
+        """Whether a frame is from before its node was stopped. `fenced`: which stop it says that it
+        knows of; `inherited`: the one whose heir is known.
+        """
+        known, until = self._nodes.get(name, (0, 0.0))
+        if boot != known:
+            return False
+        if fenced < inherited and self._clock.now() < until:
+            return True
+        del self._nodes[name]
+        return False
