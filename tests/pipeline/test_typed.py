@@ -21,17 +21,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from typer.testing import CliRunner
 
-from hubbub.cli import app
 from hubbub.errors import DirectoryError, SettingError
-from hubbub.journal.table import Table as Journal
-from hubbub.pipeline import cells, infer
+from hubbub.pipeline import cells
 from hubbub.pipeline import run as pipeline
 from hubbub.pipeline.backfill import backfill
 from hubbub.pipeline.cells import Fitter, Unfit
 from hubbub.pipeline.decode import Undecodable
-from hubbub.pipeline.infer import look
 from hubbub.pipeline.layout import Layout
 from hubbub.pipeline.rules import NO_RULES, Decode, Rules, read_rules
 from hubbub.pipeline.tables import ALL, quarantine, typed
@@ -270,76 +266,6 @@ def test_late_is_by_the_two_times_of_a_row() -> None:
                 fitter.late(START, START - timedelta(seconds=61))
         else:
             assert fitter.late(START, START - timedelta(seconds=61))
-
-
-def test_infer_proposes_what_can_be_read_again(writer: Writer, tmp_path: Path) -> None:
-    for n in range(4):
-        said = {"temp": n / 2, "meta": {"at": "2026-01-01T12:00:00Z", "seq": n}, "on": True}
-        writer.write(publish(n, f"plant/{n}/temp", json.dumps(said).encode()))
-    writer.write(publish(5, "plant/1/temp", b"{"), publish(6, "other", b'{"x": 1}'))
-    found = look(Journal(str(tmp_path / "data")), "plant/+/temp", NO_RULES)
-    assert (found.messages, found.broken) == (5, 1)
-    said_ = CliRunner().invoke(
-        app, ["pipeline", "infer", "plant/+/temp", "--data", str(tmp_path / "data")]
-    )
-    assert said_.exit_code == 0, said_.output
-    [one] = read(tmp_path, said_.stdout).table
-    assert (one.name, one.topics) == ("plant_temp", "plant/+/temp")
-    assert {cell.name: cell.type for cell in cells_of(one)} == {
-        "level_1": "string", "temp": "double", "meta_at": "timestamp", "meta_seq": "bigint",
-        "on": "boolean",
-    }  # fmt: skip
-    nothing = CliRunner().invoke(app, ["pipeline", "infer", "x", "--data", str(tmp_path / "data")])
-    assert nothing.exit_code and "no message of x" in str(nothing.exception)
-
-
-def test_infer_looks_at_the_newest(
-    writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(infer, "ENOUGH", 3)
-    writer.write(*(publish(n, "a", b'{"old": 1}') for n in range(5)))
-    writer.write(*(publish(5 + n, "a", b'{"new": 1}') for n in range(2)), publish(9, "b", b"1"))
-    found = look(Journal(str(tmp_path / "data")), "a", NO_RULES)
-    assert {path: types.total() for path, types in found.types.items()} == {"$.old": 1, "$.new": 2}
-
-
-@pytest.mark.parametrize(
-    ("topics", "payload", "columns"),
-    [
-        ("oven/+/x", '{"level_1": 3, "kept_x": 2}', ["level_1", "level_1_2", "own_kept_x"]),
-        ("oven/1", '{"a\x7fb": 3, "c d": 4, "e\\nf": 5, "": 6}', ["a_b", "c_d", "e_nf", "value"]),
-        ("oven/1", '{"\\ud800x": 3, "a": 4, "b": 1e999}', ["a"]),
-        ("oven/1", '{"a\\"] b": 3, "\U0001f40d": 1, "k\u2028": 1}', ["a_b", "value", "k"]),
-        ("oven/+", json.dumps({f"k{n}": n for n in range(600)}), None),
-        ("valve/+/open", '{"v": 1}', ["level_1", "v"]),
-        ("readings/#", '{"v": 1}', ["v"]),
-        ("+/" + "x" * 80, '{"' + "k" * 300 + '": 1}', ["level_0", "k" * 50]),
-    ],
-)
-def test_whatever_infer_proposes_can_be_read(
-    tmp_path: Path, topics: str, payload: str, columns: list[str] | None
-) -> None:
-    found = infer.Found()
-    found.take(payload.encode(), "")
-    text = "\n".join(found.lines(infer.name_of(topics), topics))
-    rules = read(tmp_path, text.encode().decode())
-    made = [*rules.table[0].columns]
-    assert made == columns if columns is not None else len(made) == 500
-    values = Fitter(rules.table[0], rules).row("oven/1/x", payload.encode(), "")
-    assert None not in values[topics.count("+") :]
-
-
-def test_infer_says_where_no_journal_is(tmp_path: Path) -> None:
-    said = CliRunner().invoke(app, ["pipeline", "infer", "a", "--data", str(tmp_path)])
-    assert "holds no journal" in str(said.exception)
-
-
-def test_a_name_that_no_table_can_have_is_refused_before_it_is_proposed(tmp_path: Path) -> None:
-    for name in ("x_open", "messages", "x" * 65, "Ä"):
-        said = CliRunner().invoke(
-            app, ["pipeline", "infer", "a", "--name", name, "--data", str(tmp_path)]
-        )
-        assert isinstance(said.exception, SettingError) and "a name is of" in str(said.exception)
 
 
 # Tables
