@@ -38,7 +38,8 @@ from setuptools.command.build_ext import build_ext
 # own module is compiled cannot be found by their path.
 HOT = [
     "schema.py", "core/**/*.py", "wire/**/*.py", "protocols/**/*.py",
-    "journal/frame.py", "journal/gathered.py", "journal/group.py", "journal/pulse.py",
+    "journal/frame.py", "journal/gathered.py", "journal/group.py", "journal/intake.py",
+    "journal/pulse.py",
     "runtime/busypoll.py", "runtime/turn.py",
 ]  # fmt: skip
 WISH = "HUBBUB_COMPILE"

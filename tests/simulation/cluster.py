@@ -16,16 +16,15 @@ import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from unittest.mock import patch
 
 from hubbub.cluster.directory import SUPERSEDED
 from hubbub.cluster.heritage import GONE
 from hubbub.cluster.relays import Far, Near
 from hubbub.core.limits import CLUSTER_WAY_BYTES, COMMIT_ROWS
-from hubbub.journal import writer
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from tests.simulation.clients import MqttClient, Publisher, Subscriber
+from tests.simulation.disk import framed
 from tests.simulation.hub import Wire
 from tests.simulation.nodes import (
     ClusterHub,
@@ -160,7 +159,7 @@ class ClusterWorld:
         log.addHandler(self.alarm)
         propagate, log.propagate = log.propagate, False
         try:
-            with patch.object(writer, "COMMIT_ROWS", self.frame_rows):
+            with framed(self.frame_rows):
                 for name in self.names:
                     self._start(name)
                 self._prepare()

@@ -29,6 +29,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
+
+from hubbub.journal import gathered, intake
 
 SYNCS = frozenset(("fsync", "fdatasync"))
 CHANGES = SYNCS | {"pwrite", "ftruncate", "truncate", "replace", "unlink", "link"}
@@ -286,3 +289,10 @@ class Disk:
 def _same(one: bytes, other: bytes) -> int:
     """How many bytes at the beginning are the same."""
     return bisect_left(range(len(one)), True, key=lambda at: one[: at + 1] != other[: at + 1])
+
+
+@contextmanager
+def framed(rows: int) -> Iterator[None]:
+    """A frame has so many rows at most, and so many are committed at once."""
+    with patch.object(gathered, "COMMIT_ROWS", rows), patch.object(intake, "COMMIT_ROWS", rows):
+        yield

@@ -15,11 +15,9 @@ import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from unittest.mock import patch
 
 from hubbub.core.limits import COMMIT_ROWS
 from hubbub.errors import HubbubError
-from hubbub.journal import writer
 from hubbub.journal.segments import Directory
 from tests.core.recording import shape
 from tests.simulation.clients import (
@@ -31,7 +29,7 @@ from tests.simulation.clients import (
     Subscriber,
     Thing,
 )
-from tests.simulation.disk import CHANGES, READS, SYNCS, Disk, Ended
+from tests.simulation.disk import CHANGES, READS, SYNCS, Disk, Ended, framed
 from tests.simulation.hub import SimulatedClock, SimulatedNode, Wire
 
 STEPS = 450
@@ -152,7 +150,7 @@ class World:
         log.addHandler(alarm)
         propagate, log.propagate = log.propagate, False
         try:
-            with self.disk.watched(), patch.object(writer, "COMMIT_ROWS", self.frame_rows):
+            with self.disk.watched(), framed(self.frame_rows):
                 self._start()
                 self._prepare()
                 for _ in range(self.steps):

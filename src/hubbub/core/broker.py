@@ -181,8 +181,7 @@ class Broker(Context):
             first = before.backlog.next if before is not None else 0
         elif before is not None:
             self.change(row_about(session, schema.END))
-        row = row_about(session, schema.CONNECT, number=first, properties=properties)
-        self._write(session, row)
+        self._write(session, row_about(session, schema.CONNECT, "", 0, first, 0, properties))
         if session.lasting and before is None:
             self.homes.began(session, session.came)
         if admission.credentials is not None:
@@ -207,9 +206,7 @@ class Broker(Context):
         row = row_about(
             session, schema.DISCONNECT, number=tried, expires=expires, properties=properties
         )
-        if session.lasting:
-            self.change(row)
-        elif key in self.state.wills:
+        if session.lasting or key in self.state.wills:
             self.change(row)
         else:
             self.note(row)

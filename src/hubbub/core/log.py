@@ -62,6 +62,10 @@ class Log:
         """Record every message of the run as `publish`; return the seq of the first."""
         return self.keep(run)
 
+    def pressing(self) -> bool:
+        """Whether rows that nobody waits for are to be handed on now, and not a moment later."""
+        return True
+
     def safe(self, level: int) -> int:
         """The last row of which that level may be promised."""
         if level == MEMORY:

@@ -1,6 +1,6 @@
 """The durable log of a hub: numbers rows, hands them to the disk in groups, reads messages back.
 
-What is appended gathers in a list. `commit` makes frames of it and hands them to one writer
+What is appended gathers (`intake`). `commit` makes frames of it and hands them to one writer
 thread (`disk`), which only writes and syncs (Python there would stall the loop); what arrives
 during one sync is the next group. When a group is durable the thread calls `on_durable`; the loop
 then calls `arrived`, and from then on the rows are read from their file (`readback`).
@@ -27,18 +27,13 @@ from typing import Final
 from hubbub.core.clock import Clock
 from hubbub.core.limits import (
     COMMIT_BYTES,
-    COMMIT_ROWS,
-    COMMIT_SECONDS,
     SEGMENT_BYTES,
     SEGMENT_SECONDS,
 )
-from hubbub.core.log import Log
 from hubbub.core.message import (
     Message,
-    Run,
     message_of,
     properties_column,
-    rows_of,
 )
 from hubbub.errors import DirectoryError, JournalError, UnreadableError
 from hubbub.journal import frame
@@ -47,6 +42,7 @@ from hubbub.journal.disk import Disk
 from hubbub.journal.gathered import Gathered
 from hubbub.journal.group import Beyond, Group, group_of
 from hubbub.journal.healing import choose, forged, heal, take_back
+from hubbub.journal.intake import Intake
 from hubbub.journal.invariants import must
 from hubbub.journal.pulse import Pulse
 from hubbub.journal.readback import File, ReadBack, opened
@@ -64,7 +60,7 @@ ENDS_EARLY: Final = "end early"  # what the row says with which a segment begins
 FOLDED_SHARE: Final = 2  # a snapshot is made anew when half its bytes have come since: roll_due
 
 
-class Journal(Log):
+class Journal(Intake):
     """The log of one directory. Call `recover` once before anything else, `close` at the end.
 
     `on_durable(seq)` is called from the writer thread. `sync` is what makes a file's data durable;
@@ -85,7 +81,6 @@ class Journal(Log):
         sync: Callable[[int], None] = os.fdatasync,
     ) -> None:
         super().__init__(clock)
-        self.records = True
         self.directory = Directory(directory)
         self.behind = False  # so much waits for the disk that publishers do, too
         self.shortage = ""  # of room on the disk
@@ -101,9 +96,6 @@ class Journal(Log):
         self.keep_seconds = keep_seconds
         self.keep_bytes = keep_bytes
         # Rows on their way
-        self._rows = Gathered()
-        self._together: list[tuple[int, int]] = []  # first and last seq of what is one frame
-        self._since = 0.0
         self._group: Group | None = None
         self.on_disk = 0  # the last row that the disk has
         self.beyond: Beyond | None = None
@@ -277,58 +269,12 @@ class Journal(Log):
             self.reports.append(text)
             log.warning("journal: %s", text)
 
-    # Appending
-
-    @property
-    def pending(self) -> int:
-        """Rows that wait for the next commit."""
-        return len(self._rows)
-
-    @property
-    def pending_bytes(self) -> int:
-        """About how many bytes these are."""
-        return self._rows.weight
+    # Committing
 
     @property
     def busy(self) -> bool:
         """Whether a group is on its way to the disk."""
         return self._group is not None
-
-    def append(self, row: Row) -> int:
-        rows, clock, seq = self._rows, self.clock, self.position + 1
-        if not rows.weight:
-            self._since = clock.now()
-        rows.append(row, seq, clock.stamp())
-        self.position = seq
-        return seq
-
-    def append_run(self, run: Run, audience: int) -> int:
-        run.recorded(self.position + 1, self.clock.stamp())
-        payloads = run.encoding.payloads(run)
-        if not self._rows.weight:
-            self._since = self.clock.now()
-        if payloads is not None:
-            self._rows.add(run, audience, payloads)
-            self.position += len(payloads)
-            return run.first
-        rows = rows_of(run, audience)
-        for row in rows:
-            frame.check(row)  # a program may have made it; what clients said was parsed
-        for seq, row in enumerate(rows, run.first):
-            self._rows.append(row, seq, run.time)
-        self.position += len(rows)
-        return run.first
-
-    def together(self, first: int) -> None:
-        self._together.append((first, self.position))
-
-    def due(self, now: float) -> bool:
-        """Whether enough has gathered, or waited long enough, though nobody waits for it."""
-        return bool(self._rows.weight) and (
-            len(self._rows) >= COMMIT_ROWS
-            or self._rows.weight >= COMMIT_BYTES
-            or now - self._since >= COMMIT_SECONDS
-        )
 
     def commit(self, here: bool = False) -> bool:
         """Send what is pending to the disk, or a group of it, unless one is on its way already.

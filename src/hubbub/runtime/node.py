@@ -447,6 +447,7 @@ class Node:
         if not (waiting or journal.due(self.clock.now())):
             if self._commit_timer is None:
                 self._commit_timer = self._loop.call_later(COMMIT_SECONDS, self._commit_later)
+                journal.timed = True
             return
         if self.copying is not None and self.copying.gathers():
             return
@@ -463,6 +464,7 @@ class Node:
     def _commit_later(self) -> None:
         self._commit_timer = None
         if self.journal is not None:
+            self.journal.timed = False
             self.journal.commit()
 
     def _written(self, seq: int) -> None:
@@ -470,8 +472,8 @@ class Node:
         self._loop.call_soon_threadsafe(self._release_written, seq)
 
     def _release_written(self, seq: int) -> None:
-        if self.journal is not None:
-            self.journal.written = max(self.journal.written, seq)
+        if (journal := self.journal) is not None:
+            journal.written = max(journal.written, seq)
             self._let_go()
             self.schedule()
 
@@ -480,13 +482,11 @@ class Node:
         self._loop.call_soon_threadsafe(self._release, seq)
 
     def _release(self, seq: int) -> None:
-        journal = self.journal
-        if journal is None:
-            return
-        journal.arrived(seq)
-        self._let_go()
-        self.schedule()
-        self._measure_congestion(journal)
+        if (journal := self.journal) is not None:
+            journal.arrived(seq)
+            self._let_go()
+            self.schedule()
+            self._measure_congestion(journal)
 
     def _copied(self) -> None:
         """Others have more of the log: what waited for them leaves."""

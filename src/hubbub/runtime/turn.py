@@ -81,7 +81,7 @@ class Turn:
         alone = not resting and self.poll.heard(len(touched) > 0)
         if self._scheduled:
             return
-        if broker.unsettled or broker.retained.feeding or rows.position > rows.handed:
+        if broker.unsettled or broker.retained.feeding or self._rows_wait():
             self.schedule()
         elif alone or (resting and len(touched) == 1 and touched[0] is link):
             self.flush()
@@ -91,7 +91,7 @@ class Turn:
     def tick(self) -> None:
         self._scheduled = False
         self.poll.turned()
-        broker, rows = self._broker, self._log
+        broker = self._broker
         if broker.retained.feeding:
             broker.retained.feed_on()
             self.schedule()
@@ -101,9 +101,15 @@ class Turn:
                 safely(session.settle)
             if broker.unsettled:  # more than was to be done in one turn
                 self.schedule()
-        if rows.position > rows.handed:
+        if self._rows_wait():
             safely(self._commit)
         self.flush()
+
+    def _rows_wait(self) -> bool:
+        """For this turn: somebody waits for them, or they are many. Others have a timer."""
+        rows = self._log
+        waiting = rows.position > rows.handed
+        return waiting and (len(self._broker.outgoing.holding) > 0 or rows.pressing())
 
     def flush(self) -> None:
         """Hand what was written to the sockets."""

@@ -1,0 +1,84 @@
+"""Rows come in: the side of the journal that the broker calls for each message. Compiled.
+
+    append, append_run ──> numbered, gathered by column ──> `writer.Journal` makes groups of them
+
+`Journal` is one of these and does all that comes afterwards. A row that nobody waits for is
+committed by a timer of the loop, so that most turns need not ask for more (`pressing`). No I/O.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import mypyc_attr
+
+from hubbub.core.clock import Clock
+from hubbub.core.limits import COMMIT_BYTES, COMMIT_ROWS, COMMIT_SECONDS
+from hubbub.core.log import Log
+from hubbub.core.message import Run, rows_of
+from hubbub.journal import frame
+from hubbub.journal.gathered import Gathered
+from hubbub.schema import Row
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Intake(Log):
+    """What waits for the next commit. `timed`: it is on its way by itself, in COMMIT_SECONDS at
+    most.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.records = True
+        self.timed = False
+        self._rows = Gathered()
+        self._together: list[tuple[int, int]] = []  # first and last seq of what is one frame
+        self._since = 0.0
+
+    @property
+    def pending(self) -> int:
+        """Rows that wait for the next commit."""
+        return len(self._rows)
+
+    @property
+    def pending_bytes(self) -> int:
+        """About how many bytes these are."""
+        return self._rows.weight
+
+    def append(self, row: Row) -> int:
+        rows, clock, seq = self._rows, self.clock, self.position + 1
+        if not rows.weight:
+            self._since = clock.now()
+        rows.append(row, seq, clock.stamp())
+        self.position = seq
+        return seq
+
+    def append_run(self, run: Run, audience: int) -> int:
+        gathered = self._rows
+        run.recorded(self.position + 1, self.clock.stamp())
+        if not gathered.weight:
+            self._since = self.clock.now()
+        payloads = run.encoding.payloads(run)
+        if payloads is not None:
+            gathered.add(run, audience, payloads)
+            self.position += len(payloads)
+            return run.first
+        rows = rows_of(run, audience)
+        for row in rows:
+            frame.check(row)  # a program may have made it; what clients said was parsed
+        for seq, row in enumerate(rows, run.first):
+            gathered.append(row, seq, run.time)
+        self.position += len(rows)
+        return run.first
+
+    def together(self, first: int) -> None:
+        self._together.append((first, self.position))
+
+    def pressing(self) -> bool:
+        return not self.timed or self._many()
+
+    def due(self, now: float) -> bool:
+        """Whether enough has gathered, or waited long enough, though nobody waits for it."""
+        waits = self._rows.weight > 0
+        return waits and (self._many() or now - self._since >= COMMIT_SECONDS)
+
+    def _many(self) -> bool:
+        return len(self._rows) >= COMMIT_ROWS or self._rows.weight >= COMMIT_BYTES
