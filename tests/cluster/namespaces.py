@@ -70,10 +70,13 @@ class Apart(RunningHub):
 
 
 class Machines:
-    """The namespaces of one test; `begin` starts a machine's server and hub."""
+    """The namespaces of one test; `begin` starts a machine's server and hub. `jetstream`: the
+    program of a server that can keep copies, instead of the system's without them.
+    """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, jetstream: str = "") -> None:
         self.root = root
+        self.jetstream = jetstream
         # What the last test had goes by and by, so this one has names and addresses of its own.
         self.number = os.getpid() + next(_NUMBERS)
         self.prefix = f"hub{self.number % 10_000}"
@@ -125,9 +128,13 @@ class Machines:
                 f'listen: "127.0.0.1:{CLIENTS}"\n{PINGS}cluster {{ name: "apart", '
                 f'listen: "{BRIDGE}.{number}:{ROUTES}", routes: {routes} }}\n'.replace("'", '"')
             )
-            assert NATS is not None
+            if self.jetstream:
+                with (folder / "nats.conf").open("a") as file:
+                    file.write(f'server_name: {name}\njetstream {{ store_dir: "{folder}/js" }}\n')
+            server = self.jetstream or NATS
+            assert server is not None
             self.servers[name] = subprocess.Popen(
-                [*under, NATS, "-c", str(folder / "nats.conf"), "-l", str(folder / "nats.log")]
+                [*under, server, "-c", str(folder / "nats.conf"), "-l", str(folder / "nats.log")]
             )
         hub = Apart(
             under, self.door(name), folder / "data",
@@ -154,8 +161,8 @@ class Machines:
 
 
 @contextlib.contextmanager
-def machines(root: Path) -> Iterator[Machines]:
-    found = Machines(root)
+def machines(root: Path, jetstream: str = "") -> Iterator[Machines]:
+    found = Machines(root, jetstream)
     try:
         found.build()
         yield found

@@ -50,8 +50,8 @@ class Log:
 
     def carry(self, copies: Copies) -> None:
         """Everything that was said arrives, or some of it."""
-        said, self.said = self.said, []
-        for piece, after, attempt in said:
+        while self.said:
+            piece, after, attempt = self.said.pop(0)
             if self.lost():
                 continue
             taken = after == self.last
@@ -243,3 +243,39 @@ def test_nobody_waits_long_for_servers_that_do_not_answer() -> None:
     world.copies.take(101, 200, b"more")
     world.copies.broken()
     assert not world.copies.gathers(), "there is no connection"
+
+
+def test_a_fence_in_the_place_of_a_piece_stops_all_that_follow() -> None:
+    """Servers take who names the number of the stranger: nothing may be on its way that does."""
+    world = World()
+    copies = world.copies
+    world.begin()
+    world.log.carry(copies)
+    for number in range(1, 6):
+        copies.take(number, number, b"x")
+    world.log.append(Piece(9, 1, FENCE, 0, False, b"heir"))
+    world.log.carry(copies)
+    assert copies.safe(5) == 0, "nothing of it is there"
+    for _ in range(3):
+        world.go_on()
+    (deposed,) = world.deposed
+    assert deposed.last is not None and deposed.last.kind == FENCE
+    assert groups(world.log, 1) == []
+
+
+def test_what_waits_for_an_answer_goes_together() -> None:
+    world = World()
+    copies = world.copies
+    world.begin()
+    world.log.carry(copies)
+    for number in range(1, 6):
+        copies.take(number, number, b"%d" % number)
+    copies.take(6, 6, b"large" * CLUSTER_COPY_PIECE)
+    copies.take(7, 7, b"7")
+    world.log.carry(copies)
+    assert copies.safe(7) == 7
+    assert copies.waiting_bytes == 0
+    held = [piece for _, piece in sorted(world.log.held.items()) if piece.kind == LOG]
+    assert [(piece.upto, piece.data) for piece in held[:2]] == [(1, b"1"), (5, b"2345")]
+    assert [piece.upto for piece in held[2:]] == [6] * (len(held) - 3) + [7]
+    assert copies.figures()["groups"] == 7

@@ -4,8 +4,10 @@
     snapshot → checkpoint ─┘         └── no answer: look how far the stream is, go on from there
 
 A piece names the number of the stream's message that it must follow. That is the fence: who
-appends one of its own (an heir) makes every later one of this node fail, also one that is on its
-way. Several are in flight, so that a group of rows does not wait for the one before it.
+appends one of its own (an heir) makes every later one of this node fail, also the one that is on
+its way. That is one alone: of two the second one's number would be right again behind a stranger in
+the place of the first, which servers take, and its answer would speak for both. What waits
+meanwhile goes together.
 
 A `life` is one unbroken series of pieces, from a start on. It counts when a checkpoint of it is
 whole; what was before the checkpoint is let go. The runtime drives it; `Stream` carries. No I/O.
@@ -18,8 +20,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
 from hubbub.core.limits import (
-    CLUSTER_COPY_BYTES,
-    CLUSTER_COPY_FLYING,
     CLUSTER_COPY_GATHER,
     CLUSTER_COPY_GATHER_SECONDS,
     CLUSTER_COPY_PATIENCE,
@@ -214,11 +214,8 @@ class Copies:
         return True
 
     def pump(self) -> None:
-        """Send what waits, as far as the window goes."""
-        while (
-            self._flows and len(self._flying) < CLUSTER_COPY_FLYING
-            and self._flying_bytes < CLUSTER_COPY_BYTES
-        ):  # fmt: skip
+        """Send what waits, if nothing is on its way."""
+        while self._flows and not self._flying:
             found = self._next()
             if found is None:
                 return
@@ -239,9 +236,21 @@ class Copies:
             self._in_state = False
         if not self._waiting:
             return None
-        part = self._waiting.popleft()
-        self.waiting_bytes -= len(part[2])
-        return LOG, part
+        return LOG, self._together()
+
+    def _together(self) -> Part:
+        """As many of the groups that wait as one piece takes."""
+        upto, more, data = self._waiting.popleft()
+        found = [data]
+        size = len(data)
+        while not more and self._waiting and not self._waiting[0][1]:
+            if size + len(self._waiting[0][2]) > CLUSTER_COPY_PIECE:
+                break
+            upto, _, data = self._waiting.popleft()
+            found.append(data)
+            size += len(data)
+        self.waiting_bytes -= size
+        return upto, more, found[0] if len(found) == 1 else b"".join(found)
 
     def _send(self, piece: Piece) -> None:
         if not self._flying:
@@ -278,12 +287,13 @@ class Copies:
             return
         self._places.append((piece.upto, self._group_at))
         self._group_at = 0
-        self.groups += 1
-        if self._open and piece.upto >= self._open[0][1]:
-            first, last, _ = self._open.popleft()
-            now = self._since = self._now()
-            if last - first >= CLUSTER_COPY_GATHER:
-                self._gathers_until = now + CLUSTER_COPY_GATHER_SECONDS
+        first = self._open[0][0] if self._open else piece.upto
+        while self._open and piece.upto >= self._open[0][1]:
+            self._open.popleft()
+            self.groups += 1
+        now = self._since = self._now()
+        if piece.upto - first >= CLUSTER_COPY_GATHER:
+            self._gathers_until = now + CLUSTER_COPY_GATHER_SECONDS
 
     def _checkpointed(self, upto: int) -> None:
         """What is in it need not stay; but a group of later rows may lie before it there."""
