@@ -115,7 +115,8 @@ def _pass_on(membership: Membership, said: frames.Said, name: str) -> None:
 
 def was_had(group: str, dead: str, taken: Mapping[str, int]) -> bool:
     """Whether a message that was kept for a dead node had come to it under the number of another
-    dead one. `taken`: what the `dead` one had, or "" for what its heir knows of that.
+    dead one. `taken`: what the `dead` one had, or "" for what its heir knows of that. What was kept
+    for another one that died before it has numbers of that one's, which mean nothing to others.
     """
     begin, found, rest = group.partition(FROM)
     if not found or not (begin.startswith(MOVED) or dead):
@@ -123,7 +124,8 @@ def was_had(group: str, dead: str, taken: Mapping[str, int]) -> bool:
     rest = FROM + rest
     while rest.startswith(FROM):  # heirs of heirs: each gave it a number more
         other, number, rest = _numbered(rest.removeprefix(FROM))
-        name = other if dead else f"{TOOK}{begin.removeprefix(MOVED)}{other}"
+        its_own = bool(dead) and begin in ("", f"{MOVED}{dead}/")
+        name = other if its_own else f"{TOOK}{begin.removeprefix(MOVED)}{other}"
         if number <= taken.get(name, 0):
             return True
     return False
