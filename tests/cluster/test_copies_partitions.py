@@ -185,7 +185,8 @@ async def rounds(machines: Machines, hubs: dict[str, Apart], count: int, seed: i
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", [3, 4, 5])
 async def test_cables_are_pulled_from_machines_with_copies(
-    machines: Machines, hubs: dict[str, Apart]
+    machines: Machines, hubs: dict[str, Apart], seed: int
 ) -> None:
-    await rounds(machines, hubs, 5, seed=3)
+    await rounds(machines, hubs, 5, seed)

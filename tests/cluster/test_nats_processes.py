@@ -28,6 +28,7 @@ from tests.test_processes import (
     more,
     processes,
     publish,
+    status,
     until,
 )
 
@@ -167,3 +168,14 @@ async def test_a_process_is_killed_under_traffic_and_nothing_acknowledged_is_los
                 missing.discard((await one.message())[1])
         await one.close()
     assert await asyncio.to_thread(a.stop) == 0
+
+
+async def test_what_needs_attention_at_one_process_is_seen_at_the_other(nodes: Nodes) -> None:
+    """Debian's server gives no copies: each process says so of each."""
+    a = await asyncio.to_thread(nodes.hub, "a", *TWO, "--set", "cluster.copies=auto")
+    async with asyncio.timeout(30):
+        while True:
+            found = (await asyncio.to_thread(status, a))["processes"]
+            if all(one["up"] and "copies: " in str(one["attention"]) for one in found):
+                return
+            await asyncio.sleep(0.2)

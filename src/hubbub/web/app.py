@@ -251,6 +251,7 @@ class Application:
             return json.dumps({
                 **{name: found[name] for name in _OF_EACH}, "lost": sum(found["dropped"].values()),
                 "journal": journal["directory"], "trouble": journal["trouble"],
+                "attention": _attention(found),
             }).encode()  # fmt: skip
 
         async def visit(given: bytes) -> bytes:
@@ -393,6 +394,17 @@ class Application:
 def _of(found: Listed | Figured) -> dict[str, Any]:
     """How the processes are whose things these are, if there are several."""
     return {"processes": found.processes} if found.processes else {}
+
+
+def _attention(found: dict[str, Any]) -> list[str]:
+    """What of one process somebody should know who looks at another one, beside its journal."""
+    cluster = found.get("cluster", {})
+    said = {
+        "what would stay is refused": found["limits"]["not_taken"],
+        "the cluster": cluster.get("trouble"),
+        "copies": cluster.get("copies", {}).get("trouble"),
+    }
+    return [f"{what}: {why}" for what, why in said.items() if why]
 
 
 async def _each(siblings: Siblings) -> list[dict[str, Any]]:

@@ -104,6 +104,9 @@ function needs(now, figures) {
   for (const one of now.processes ?? [])
     if (!one.up) add("bad", `Process ${one.process} of ${now.processes.length} does not answer`);
     else if (one.trouble) add("bad", `Process ${one.process}: the journal cannot be written: ${one.trouble}`);
+  for (const one of now.processes ?? [])
+    if (one.process !== parseInt(now.process))
+      for (const text of one.attention ?? []) add("bad", `Process ${one.process}: ${text}`);
   if (now.journal.trouble) add("bad", `The journal cannot be written: ${now.journal.trouble}`);
   if (now.limits.not_taken) add("bad", `${now.limits.not_taken}: what would stay on the disk is refused`);
   for (const bridge of now.bridges) if (!bridge.up) add("bad", `The bridge ${bridge.name} is down`);
