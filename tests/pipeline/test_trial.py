@@ -91,6 +91,22 @@ def test_once_the_row_that_did_it_is_out_batches_grow_again(file: Path) -> None:
     assert trials.now.rows == 256
 
 
+def test_what_killed_java_was_no_row(file: Path) -> None:
+    """After as many as it was cut into, each whole, batches are as before the cut."""
+    trials, sizes = Trials(file), []
+    trials.begins(3)
+    trials.cut(160, 100_000)
+    trials.begins(3)
+    trials.cut(10, 100_000)  # it was killed again
+    for batch in range(3, 40):
+        trials = Trials(file)  # also where each batch has a process of its own
+        trials.begins(batch)
+        sizes.append(trials.now.rows)
+        assert trials.ends(100 * batch) is (batch in (18, 34))
+        trials.begins(batch + 1)
+    assert sizes == [1] * 16 + [16] * 16 + [256] * 5
+
+
 def test_a_batch_that_its_user_cut_short_has_not_failed(file: Path) -> None:
     trials = Trials(file)
     for _ in range(5):

@@ -7,7 +7,8 @@
 Most batches that fail are too large for the memory that there is, and the JVM is gone with them; so
 what is known lies in a file beside the tables, written when a batch begins. Behind the last row
 of the batch that failed first, batches are of full size again; once a row was found that did it,
-they grow by sixteen with each whole one. Used by `run`; knows no Spark.
+they grow by sixteen with each whole one. So they do when sixteen were whole: that was all of the
+batch that had failed, and it was no row of it. Used by `run`; knows no Spark.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Trial(NamedTuple):
     was not the batch. `rows`: so many at most in one batch now, 0 = as always; `until`: up to this
     row. `since`: when it was first begun, in seconds since 1970. `rule`: the alert that it asks;
     `skipped`: those with which it failed. `found`: the row that did it is out, so batches grow.
+    `whole`: how many of this size were whole.
     """
 
     batch: int = -1
@@ -41,6 +43,7 @@ class Trial(NamedTuple):
     skipped: tuple[str, ...] = ()
     error: str = ""
     found: bool = False
+    whole: int = 0
 
     @property
     def spent(self) -> bool:
@@ -65,7 +68,9 @@ class Trials:
         """A batch begins, perhaps not for the first time."""
         now = self.now
         if batch != now.batch:
-            now = Trial(batch, 0, 0, now.rows, now.until, time.time(), found=now.found)
+            now = Trial(
+                batch, 0, 0, now.rows, now.until, time.time(), found=now.found, whole=now.whole
+            )
         self._note(now._replace(begun=now.begun + 1))
 
     def asks(self, rule: str) -> None:
@@ -97,7 +102,8 @@ class Trials:
             self._note(self.now._replace(rows=1, until=until))
             return
         fewer = max(rows // PARTS, 1)
-        self._note(self.now._replace(begun=0, failed=0, rows=fewer, until=until, found=False))
+        now = self.now._replace(begun=0, failed=0, rows=fewer, until=until, found=False, whole=0)
+        self._note(now)
 
     def blame(self) -> str:
         """Leave out the alert with which the batch fails, and count anew; its name."""
@@ -116,9 +122,11 @@ class Trials:
         if now.rows and seq >= now.until:
             self._note(Trial())
             return True
-        grows = now.rows > 0 and (found or now.found)
-        rows = now.rows * PARTS if grows else now.rows
-        self.now = now._replace(batch=-1, rows=rows, found=grows)  # the next one says so
+        found = now.rows > 0 and (found or now.found)
+        whole = now.whole + 1 if now.rows else 0
+        grows = found or whole >= PARTS
+        rows, whole = (now.rows * PARTS, 0) if grows else (now.rows, whole)
+        self.now = now._replace(batch=-1, rows=rows, found=found, whole=whole)  # said by the next
         return grows
 
     def _note(self, trial: Trial) -> None:
