@@ -9,7 +9,10 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,6 +24,8 @@ from hubbub.errors import DirectoryError, JournalError
 from hubbub.pipeline import run as pipeline
 from hubbub.pipeline import task
 from hubbub.pipeline.layout import Layout
+from hubbub.pipeline.trial import Trials
+from hubbub.spark.start import StartError
 from tests.disk import small_disk
 from tests.pipeline.test_cli import COMMAND
 from tests.pipeline.test_run import rows_of
@@ -148,6 +153,42 @@ def test_a_java_that_is_killed_is_started_again(
     assert rows_of(data, "select count(*), count(distinct seq) from readings") == [(2, 2)]
 
 
+def test_a_java_that_is_killed_before_spark_runs_is_said(
+    quick_java: None, writer: Writer, tmp_path: Path
+) -> None:
+    """In a line. Where a pipeline starts it again, it is tried three times."""
+    writer.write(publish(0, "a", b"1"))
+    process = subprocess.Popen(
+        [*COMMAND, "run", "--data", str(tmp_path / "data"), "--once"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        until(lambda: starting(process.pid) != 0)
+        os.kill(starting(process.pid), signal.SIGKILL)
+        out, _ = process.communicate(timeout=100)
+    finally:
+        process.kill()
+    assert process.returncode == 1 and "Traceback" not in out, out
+    assert "hubbub: Spark's process (Java) ended while it started" in out, out
+
+
+@pytest.mark.pure
+def test_a_java_that_is_killed_again_and_again_ends_a_pipeline() -> None:
+    said: list[str] = []
+    work: Any = SimpleNamespace(notice=said.append, trials=Trials())
+    tries = iter([StartError("killed"), StartError("killed"), None, *[StartError("killed")] * 3])
+
+    def again() -> Any:
+        if error := next(tries):
+            raise error
+        return "a session"
+
+    assert str(pipeline._anew(again, work)) == "a session"
+    assert said[1:] == ["killed; once more"] * 2
+    with pytest.raises(StartError):
+        pipeline._anew(again, work)
+
+
 def until(done: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 150
     while not done():
@@ -159,6 +200,16 @@ def java_of(process: int) -> int:
     children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     (java,) = (one for one in children if "java" in Path(f"/proc/{one}/comm").read_text())
     return int(java)
+
+
+def starting(process: int) -> int:
+    """The Java that it started, or what is to become it; 0 for none yet."""
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    with suppress(OSError):
+        for one in children:
+            if b"SparkSubmit" in Path(f"/proc/{one}/cmdline").read_bytes():
+                return int(one)
+    return 0
 
 
 def planner_of(process: int) -> int:

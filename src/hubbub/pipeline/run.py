@@ -43,13 +43,14 @@ from hubbub.pipeline.tables.table import AnyTable, Derived, ddl
 from hubbub.pipeline.trial import Trials
 from hubbub.spark.options import Access, access
 from hubbub.spark.source import table_at
-from hubbub.spark.start import died, heap, spent
+from hubbub.spark.start import StartError, died, heap, spent
 
 __all__ = ["NAMES", "PATIENCE", "SESSION", "Publish", "Report", "Source", "run"]
 
 EVERY: Final = 1.0  # seconds between batches; of few rows see `pipeline.pace`
 ROWS: Final = 500_000  # of the journal in one batch: see docs/benchmarks.md, "The pipeline"
 HEAP_SHARE: Final = 16  # of it what the rows of a batch carry: Parquet copies a page some six times
+STARTS: Final = 3  # of Spark, of which each may be killed before it runs
 PATIENCE: Final = 15.0  # seconds a batch gets to end before it is cut short
 
 # Of a Spark that does nothing else. Python must not note the line of each call of Spark, which are
@@ -253,6 +254,11 @@ def _anew(again: Callable[[], SparkSession] | None, work: Work) -> SparkSession:
     if again is None:
         raise JournalError(f"{error}: run it again, with more --memory; what fails is cut smaller")
     work.notice(f"{error}; it is started again")
+    for _ in range(STARTS - 1):
+        try:
+            return again()
+        except StartError as failed:
+            work.notice(f"{failed}; once more")
     return again()
 
 

@@ -50,11 +50,12 @@ from typing import Final
 import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
-from hubbub.errors import SettingError
+from hubbub.errors import HubbubError, SettingError
 from hubbub.spark.archive import archive_of, taking
 
 OLDEST_JAVA: Final = 17  # Spark 4 is compiled for it
@@ -110,13 +111,18 @@ _DROPPED_NEW: Final = _DROPPED + "|--add-opens=java.base/sun.security.action=ALL
 _WITHOUT_SECURITY_ACTION: Final = 24  # the first Java without that package
 
 
+class StartError(HubbubError):
+    """Spark's process ended before Spark ran."""
+
+
 def session(master: str = "local[*]", remote: str = "", **conf: str) -> SparkSession:
     """The running session, or a new one on `master`; `conf` overrides SETTINGS.
 
     `remote` is the address of a Spark Connect server, `sc://HOST:PORT`: then Spark runs there,
     with the settings that it was started with, and only `conf` is added. Names of settings have
     dots: `session(**{"spark.driver.memory": "2g"})`. The first start takes 5 to 8 s. Raises
-    SettingError if there is no Java 17 or newer, or nothing answers at the address.
+    SettingError if there is no Java 17 or newer, or nothing answers at the address; StartError if
+    Java ends meanwhile.
     """
     if remote:
         _reach(remote, REMOTES)
@@ -135,11 +141,34 @@ def session(master: str = "local[*]", remote: str = "", **conf: str) -> SparkSes
         name = f"spark.{role}.extraJavaOptions"
         settings[name] = f"{options} {settings.get(name, '')}".strip()
     with _unbroken():
-        spark = _configured(SparkSession.builder.master(master), settings).getOrCreate()
+        spark = _started(_configured(SparkSession.builder.master(master), settings))
     counters = spark.sparkContext._accumulatorServer
     if counters is not None:
         vars(counters)["handle_error"] = _say_nothing  # of a JVM that has died: `died` says it
     return spark
+
+
+def _started(builder: SparkSession.Builder) -> SparkSession:
+    try:
+        return builder.getOrCreate()
+    except (PySparkRuntimeError, Py4JError, OSError) as error:
+        exited = getattr(error, "getCondition", str)() == "JAVA_GATEWAY_EXITED"
+        if not exited and not died():
+            raise
+        _forget()
+        raise StartError(
+            "Spark's process (Java) ended while it started: why stands above. Where nothing does "
+            "it was killed, as when the machine has no more memory: give it less with --memory"
+        ) from None
+
+
+def _forget() -> None:
+    """Let go of a Java that has ended before there was a session."""
+    gateway, SparkContext._gateway = SparkContext._gateway, None
+    SparkContext._jvm = SparkContext._active_spark_context = None
+    if gateway is not None:
+        with suppress(Py4JError, OSError):
+            gateway.shutdown()
 
 
 def _say_nothing(request: object, client: object) -> None:
