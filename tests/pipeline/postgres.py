@@ -61,6 +61,16 @@ class Postgres:
         made = Path(f"/proc/{first}/task/{first}/children").read_text().split()
         return [first, *map(int, made)]
 
+    def crash(self) -> None:
+        """By `kill -9` of all of it, and begin again."""
+        gone = self.processes()
+        self.signal(signal.SIGKILL)
+        self._server.wait(30)
+        limit = time.monotonic() + 30
+        while any(map(_runs, gone)) and time.monotonic() < limit:
+            time.sleep(0.05)  # as long as one is left its port is taken
+        self.start()
+
     def signal(self, number: signal.Signals) -> None:
         for process in (*self.processes(), self._server.pid):  # `runuser` stops with its child
             os.kill(process, number)
@@ -73,6 +83,13 @@ class Postgres:
     @property
     def url(self) -> str:
         return f"jdbc:postgresql://127.0.0.1:{self.port}/postgres?connectTimeout=5"
+
+
+def _runs(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @pytest.fixture

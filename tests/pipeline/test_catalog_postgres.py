@@ -188,8 +188,7 @@ def test_a_server_that_is_killed_at_random_moments(
 
     def crashes() -> None:
         while not stop.wait(dice.uniform(0.1, 1.0)):
-            postgres.signal(signal.SIGKILL)
-            postgres.start()
+            postgres.crash()
 
     stage = Stage(tmp_path, uri)
     crashing = threading.Thread(target=crashes)

@@ -6,18 +6,23 @@ import json
 import os
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import cbor2
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hubbub.cli import app
 from hubbub.errors import HubbubError, SettingError
 from hubbub.journal.table import Table as Journal
 from hubbub.pipeline import infer
-from hubbub.pipeline.cells import Fitter
+from hubbub.pipeline.cells import Fitter, Unfit
+from hubbub.pipeline.decode import Undecodable
 from hubbub.pipeline.infer import look
 from hubbub.pipeline.rules import NO_RULES, Rules, read_rules
 from hubbub.pipeline.typed import cells_of
@@ -174,3 +179,28 @@ def test_a_name_that_no_table_can_have_is_refused_before_it_is_proposed(tmp_path
             app, ["pipeline", "infer", "a", "--name", name, "--data", str(tmp_path)]
         )
         assert isinstance(said.exception, SettingError) and "a name is of" in str(said.exception)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+    | st.dates().map(str) | st.datetimes().map(str),
+    lambda below: st.lists(below, max_size=10) | st.dictionaries(st.text(), below, max_size=10),
+)  # fmt: skip
+
+
+@settings(max_examples=30)
+@given(st.lists(JSON.map(json.dumps).map(str.encode) | st.binary(), min_size=1, max_size=20))
+def test_whatever_was_published_the_proposal_can_be_read_and_takes_or_refuses_it(
+    payloads: list[bytes],
+) -> None:
+    found = infer.Found()
+    for payload in payloads:
+        found.take(payload, "")
+    if not found.types:
+        return
+    with TemporaryDirectory() as folder:
+        rules = read(Path(folder), "\n".join(found.lines("t", "a/+")))
+    fitter = Fitter(rules.table[0], rules)
+    for payload in payloads:
+        with suppress(Unfit, Undecodable):
+            assert fitter.row("a/b", payload, "")[0] == "b"

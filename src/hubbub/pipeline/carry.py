@@ -87,6 +87,9 @@ class Whole:
     def rows(self, name: str, columns: tuple[str, ...] = ()) -> pa.Table:
         return self._rows.select(columns) if columns else self._rows
 
+    def count(self, name: str) -> int:
+        return len(self._rows)
+
     def lowest(self, name: str) -> int | None:
         return None
 
@@ -106,7 +109,8 @@ def carried(held: Pieces, folding: Folding, place: Path) -> list[Path]:
     """Write into `place` what changed of the open rows; return the files that stay as they are."""
     staying = [name for name in held.names() if name not in folding.left]
     staying = [name for name in staying if held.lowest(name) is not None or not held.count(name)]
-    fresh = [held.rows(name).filter(stays) for name, stays in folding.left.items()]
+    some = [(name, stays) for name, stays in folding.left.items() if pc.any(stays).as_py()]
+    fresh = [held.rows(name).filter(stays) for name, stays in some]
     small = [name for name in staying if held.count(name) < PIECE // 2]
     if len(small) > SMALL:
         fresh.append(pa.concat_tables([held.rows(name) for name in small]))

@@ -137,6 +137,7 @@ class Held(Protocol):
     def rows(self, name: str, columns: tuple[str, ...] = ()) -> pa.Table:
         """A piece, or some columns of it."""
 
+    def count(self, name: str) -> int: ...
     def lowest(self, name: str) -> int | None:
         """The least value of the first column; None if it may be null somewhere."""
 
@@ -240,8 +241,8 @@ def split(found: pa.Table, held: Held) -> Folding:
     """Rows that say whether they are `open`, made of all that was held."""
     closed = found.filter(pc.invert(found["open"])).drop_columns("open")
     rest = found.filter(found["open"]).drop_columns("open")
-    names = held.names()
-    return Folding(closed, rest, {name: pa.repeat(False, len(held.rows(name))) for name in names})
+    left = {name: pa.repeat(False, held.count(name)) for name in held.names()}
+    return Folding(closed, rest, left)
 
 
 def each(

@@ -75,10 +75,14 @@ def added(rows: pa.Table) -> pa.Table:
 
 def summed(parts: pa.Table, until: datetime, rules: Rules) -> pa.Table:
     """All minutes known so far that are not written yet; open = not before the watermark."""
-    found = added(parts).sort_by([("minute", "ascending"), ("topic", "ascending")])
+    found = added(parts)
     first, last = (_minute(until - wait) for wait in (timedelta(seconds=rules.patience()), _NOW))
     still = pc.and_(pc.greater_equal(found["minute"], first), pc.less_equal(found["minute"], last))
-    return found.append_column("open", still)
+    # What stays open is looked at again with each batch, in whatever order: only the rest has one.
+    over = found.filter(pc.invert(still)).sort_by([("minute", "ascending"), ("topic", "ascending")])
+    both = ((over, False), (found.filter(still), True))
+    return pa.concat_tables([rows.append_column("open", pa.repeat(mark, len(rows)))
+                             for rows, mark in both])  # fmt: skip
 
 
 _NOW: Final = timedelta()
