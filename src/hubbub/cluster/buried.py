@@ -12,8 +12,8 @@ from hubbub.core.limits import CLUSTER_CLOCK_SECONDS
 
 
 class Buried:
-    """By name when a node had started that was stopped, and until when it is not heard: one that
-    never says that it knows of its stop would never be.
+    """By name when a node had started that was stopped, 0 if it was never met, and until when it is
+    not heard: one that never says that it knows of its stop would never be.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -33,8 +33,8 @@ class Buried:
         """Whether a frame is from before its node was stopped. `fenced`: which stop it says that it
         knows of; `inherited`: the one whose heir is known.
         """
-        known, until = self._nodes.get(name, (0, 0.0))
-        if boot != known:
+        known, until = self._nodes.get(name, (-1, 0.0))
+        if boot != known and known:
             return False
         if fenced < inherited and self._clock.now() < until:
             return True
