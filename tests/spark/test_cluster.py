@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -148,6 +150,40 @@ def test_spark_connect(hub: RunningHub, connect: str) -> None:
 def test_the_pipeline_on_a_cluster(cluster: Cluster, hub: RunningHub) -> None:
     """The journal comes from the hub, whose disk the workers of a cluster do not see."""
     follow_then_end(hub, "--master", cluster.master, "--hub", hub.url("http"))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_killed_executors_change_no_table(cluster: Cluster, hub: RunningHub) -> None:
+    """One or both of them, ten times, also of a table that Spark itself makes."""
+    rules = hub.data.with_name("rules.toml")
+    rules.write_text('[[table]]\nname = "own"\ntopics = "in/+"\ncolumns.n = "$ DOUBLE"\n')
+    there = ("--master", cluster.master, "--hub", hub.url("http"), "--rules", str(rules))
+    dice, killed = random.Random(), 0
+    feed(hub)
+    running = pipeline("run", "--data", str(hub.data), "--every", "0.3", *there)
+    try:
+        wait(lambda: stands_at(hub), "the first batch did not come")
+        for number in range(1, 11):
+            feed(hub, number * MESSAGES)
+            time.sleep(dice.uniform(0, 3))
+            for executor in cluster.executors()[: dice.choice((1, 2))]:
+                os.kill(executor, signal.SIGKILL)
+                killed += 1
+            if number % 3 == 0:
+                wait(lambda: stands_at(hub), f"it did not go on after {killed} were killed")
+        wait(lambda: stands_at(hub), "the last batch did not come")
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=PATIENCE)
+    finally:
+        running.kill()
+    assert running.returncode == 0 and "Traceback" not in out + err, out + err
+    assert killed >= 5, "they were there to be killed"
+    each_once(hub, 11 * MESSAGES)
+    own = f"'{hub.data}/tables/own/**/*.parquet'"
+    query = f"select count(*), count(distinct seq), sum(n) from {own}"
+    count = 11 * MESSAGES
+    assert rows_of(hub.data, query) == [(count, count, sum(range(count)))]
 
 
 @pytest.mark.timeout(600)
