@@ -237,13 +237,12 @@ class Opening:
     what the client whose connection this is showed the gate, None before (`Admission.stays`); the
     secret is not kept.
     `carrier` is what carries the connection. `protocol` is the name of what is spoken, `challenge`
-    the random number the hub
-    told the client (0 = none), `info` what the client said about itself, and `argument` what the
-    program said that handed the connection over. `mount` is what the names of this listener have
-    before those that its clients say. `gone`: nobody waits for its answer any more. `site` says
-    which requests of browsers it takes; who speaks HTTP asks
-    it about each. `unwelcome`: why its address may have no such connection, whoever it is.
-    `via`: the node of the cluster to which the client is connected, "" for this one.
+    the random number the hub told the client (0 = none), `info` what the client said about itself,
+    and `argument` what the program said that handed the connection over. `mount` is what the names
+    of this listener have before those that its clients say. `gone`: nobody waits for its answer any
+    more. `site` says which requests of browsers it takes; who speaks HTTP asks it about each.
+    `unwelcome`: why its address may have no such connection, whoever it is. `via`: the node of the
+    cluster to which the client is connected, "" for this one.
     """
 
     __slots__ = (
