@@ -114,7 +114,7 @@ async def _serve(
     if part is not None and node.membership is not None:
         node.siblings = Siblings(node.membership, part.number, part.nodes, web.said())
     node.broker.stop = stopped.set
-    aside = Aside(node.broker.metrics)
+    aside = Aside()
     aside.begin()
     trace = Trace(node.broker, settings.log.clients)
     trace.switch(settings.log.level == "debug")

@@ -85,6 +85,7 @@ def test_how_a_server_syncs(config: bytes, sync: str) -> None:
         b'{"server_name":"n0","jetstream":{"config":{"sync_always":1,"sync_interval":1}}}',
         b'{"server_name":"n0","jetstream":{"config":{"sync_interval":true}}}',
         b'{"server_name":"n0","jetstream":{"config":{"sync_interval":-1}}}',
+        b'{"server_name":"n0","jetstream":{"config":{"sync_interval":1' + b"0" * 400 + b"}}}",
         b'{"server_name":"n\\n0","jetstream":{"config":{"sync_always":true}}}',
         b'{"server_name":"","jetstream":{"config":{"sync_always":true}}}',
         b'{"server_name":"\xff","jetstream":{"config":{"sync_always":true}}}',

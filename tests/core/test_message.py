@@ -22,3 +22,9 @@ def test_properties_read_as_json_writes_them(properties: dict[str, object]) -> N
 def test_names_whose_bytes_are_no_text_come_back() -> None:
     said = properties_column({"user": "\udcff", "expiry": -1})
     assert json.loads(said) == {"user": "\udcff", "expiry": -1}
+
+
+def test_names_that_are_no_text_are_written_as_json_does() -> None:
+    """A program may give what the types do not."""
+    given: dict[str, object] = {1: "a", None: 2}  # type: ignore[dict-item]
+    assert json.loads(properties_column(given)) == json.loads(json.dumps(given))

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from hubbub.config.settings import Settings, Tls
-from hubbub.core.metrics import Metrics
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.smq import codec as smq
-from hubbub.runtime.collector import MANY, Aside
+from hubbub.runtime import collector
+from hubbub.runtime.collector import Aside
 from hubbub.runtime.node import Node
 from tests.certificates import Authority
 from tests.protocols.smq.device import HEAD
@@ -26,7 +26,9 @@ MQTT = codec.connect(b"ann", True, 60, codec.Will(b"will", b"gone", 1, True))
 MQTT += codec.subscribe(1, [(b"a/#", 2)])
 LASTING = codec.connect(b"bob", False, 60) + codec.subscribe(1, [(b"a/#", 2)])
 PUBLISHED = MQTT + codec.publish(b"a/b", b"1", 2, packet_id=3)
-SMQ = (HEAD, smq.framed(smq.message(smq.CONNECT, smq.VERSION, rest=b"\x04dev1\0")))
+GROUPS = codec.connect(b"eve", True, 60) + codec.subscribe(1, [(b"$share/g/a", 1)])
+GROUPS += codec.unsubscribe(2, [b"$share/g/a"])
+SMQ = (HEAD, smq.framed(smq.message(smq.CONNECT, smq.VERSION, rest=b"\x08device-1\0")))
 SWITCH = (b"GET /login/T HTTP/1.1\r\nHost: localhost\r\n\r\n",
           b"GET /subscribe/q HTTP/1.1\r\nHost: localhost\r\n\r\n")  # fmt: skip
 SOCKET = (b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -35,8 +37,9 @@ SOCKET = (b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgr
 
 SAID = {
     "mqtt": (MQTT,), "a lasting session": (LASTING,), "a publisher": (PUBLISHED,),
-    "refused": (codec.connect(b"", False, 60),), "smq": SMQ, "switch": SWITCH,
-    "websocket": SOCKET, "foreign": (b"\x16\x03",), "silent": (b"\x10",),
+    "groups": (GROUPS,), "refused": (codec.connect(b"", False, 60),), "smq": SMQ, "switch": SWITCH,
+    "no request": (b"GET / HTTP/9.9\r\nHost: a b\r\n\r\n",), "websocket": SOCKET,
+    "foreign": (b"\x16\x03",), "silent": (b"\x10",),
 }  # fmt: skip
 
 
@@ -99,20 +102,52 @@ async def test_nothing_of_a_connection_is_left(
     assert not any(count >= TIMES // 2 for count in found.values()), found
 
 
-def test_what_a_full_look_leaves_is_put_aside_until_many_have_gone() -> None:
-    metrics = Metrics(0)
-    aside = Aside(metrics)
+def test_what_full_looks_leave_is_put_aside_until_that_has_doubled(
+    monkeypatch: pytest.MonkeyPatch, uncollected: None
+) -> None:
+    gc.unfreeze()
+    aside = Aside()
     aside.begin()
     try:
-        before = gc.get_freeze_count()
-        kept = [[] for _ in range(1000)]  # type: ignore[var-annotated]
+        least = gc.get_freeze_count()
+        monkeypatch.setattr(collector, "MANY", least)
+        kept: list[list[object]] = [[] for _ in range(1000)]
         gc.collect()
-        assert gc.get_freeze_count() >= before + len(kept)
-        metrics.connections = metrics.connections_ended = MANY + 1
+        assert gc.get_freeze_count() >= least + len(kept)
+        for ring in (loop() for _ in range(2 * least)):
+            kept.append(ring)
         gc.collect()
-        assert gc.get_freeze_count() == 0  # the next look is at everything
+        assert gc.get_freeze_count() == 0  # everything is looked at the next time
+        kept.clear()  # of which nobody knows any more
+        del ring
+        assert gc.collect() >= 2 * least
+        assert least // 2 < gc.get_freeze_count() < 2 * least
         gc.collect()
-        assert gc.get_freeze_count() > before
+        assert gc.get_freeze_count() > least // 2
     finally:
         aside.end()
     assert gc.get_freeze_count() == 0
+
+
+def loop() -> list[object]:
+    ring: list[object] = []
+    ring.append(ring)
+    return ring
+
+
+def test_who_comes_and_goes_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, uncollected: None
+) -> None:
+    """Objects that went as ever: what is aside is no more than it was."""
+    gc.unfreeze()
+    aside = Aside()
+    aside.begin()
+    try:
+        monkeypatch.setattr(collector, "MANY", 5_000)
+        for _ in range(20):
+            some: list[list[object]] = [[] for _ in range(gc.get_freeze_count() // 3)]
+            gc.collect()
+            some.clear()
+            assert gc.get_freeze_count() > 0
+    finally:
+        aside.end()

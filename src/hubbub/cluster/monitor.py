@@ -23,6 +23,7 @@ from hubbub.config.cluster import Cluster as Settings
 
 SECONDS: Final = 2.0  # for the whole answer
 MOST_BYTES: Final = 256 * 1024  # of one; that of a real server has three kilobytes
+LONGEST: Final = 1 << 63  # nanoseconds: what Go has for them
 NAME_CHARACTERS: Final = 100  # of a server's, which is shown
 PAGE: Final = "/varz"
 
@@ -152,6 +153,6 @@ def _sync(config: Any) -> str:
         return "always"
     if not isinstance(config, dict) or not config:
         raise Strange("a nats-server without JetStream")
-    if always not in (None, False) or type(interval) is not int or interval <= 0:
+    if always not in (None, False) or type(interval) is not int or not 0 < interval < LONGEST:
         raise Strange("does not say how often it syncs: nats-server 2.10 or later does")
     return f"every {interval / 1e9:g} s"

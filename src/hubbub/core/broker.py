@@ -237,7 +237,7 @@ class Broker(Context):
     def _forget(self, session: Session) -> None:
         """Take all subscriptions of a session out of the routes."""
         subscriptions = list(session.subscriptions.values())
-        session.subscriptions = {}
+        session.subscriptions, session.direct = {}, None
         size = sum(size_of(one.filter) for one in subscriptions)
         self.quotas.give(SUBSCRIBED, session.payer, size)
         for subscription in subscriptions:

@@ -133,6 +133,8 @@ def _plainly(properties: dict[str, object]) -> str:
     """The same text, in a third of the time, where all values are of these kinds; else ""."""
     said = []
     for name, value in properties.items():
+        if type(name) is not str:  # a program's
+            return ""
         if type(value) is str:
             said.append(f"{_quoted(name)}:{_quoted(value)}")
         elif type(value) is int:

@@ -147,6 +147,7 @@ class Groups:
             self.broker.filters.told(subscription, -1)
         if not group.members:
             self.broker.filters.remove(group.entrance)
+            group.entrance.session = self.broker.itself  # else they refer to one another for ever
             del self.by_filter[subscription.filter]
 
     def give_again(self, seq: int, name: str) -> None:

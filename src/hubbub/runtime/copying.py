@@ -19,7 +19,7 @@ from hubbub.cluster import heritage
 from hubbub.cluster.copies import FENCE, Copies, Found
 from hubbub.cluster.jetstream import JetStream, Listener
 from hubbub.cluster.membership import Membership
-from hubbub.cluster.monitor import UNKNOWN, Monitor, verdict
+from hubbub.cluster.monitor import UNKNOWN, Monitor, Verdict, verdict
 from hubbub.config.settings import Settings
 from hubbub.core.limits import CLUSTER_COPY_GATHER_SECONDS
 from hubbub.core.session import Revival
@@ -104,8 +104,12 @@ class Copying:
     async def _ask_servers(self) -> None:
         """How often they sync; who has the stream may change with each look."""
         while self._monitor.servers:
-            await self._monitor.look()
-            found = verdict(self._monitor.servers, await self._holders())
+            try:
+                await self._monitor.look()
+                found = verdict(self._monitor.servers, await self._holders())
+            except Exception:  # the next look is another one
+                log.exception("copies: the hub's own code broke; the servers are asked again")
+                found = Verdict(UNKNOWN, "the hub's log says why")
             if found != self._verdict:
                 log.info("copies: survive a loss of power of all servers: %s (%s)", *found)
             self._verdict = found

@@ -20,6 +20,10 @@ from hubbub.wire.http import without_offer
 class Offered(HttpToolsProtocol):
     """uvicorn's protocol, but for such requests."""
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.pipeline.clear()  # requests that waited have this, and it has them: 100 in a cycle
+
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
         rest = memoryview(data)

@@ -361,9 +361,12 @@ class _Head(Requests):
     def read(self, head: bytes) -> Request | None:
         failure = self._parse(head)
         self.end()
-        if failure is not None:
-            raise failure
-        return self._found
+        try:
+            if failure is not None:
+                raise failure
+            return self._found
+        finally:
+            del failure  # its traceback has this frame
 
     def _upgraded(self, rest: memoryview) -> memoryview:
         return rest[:0]
