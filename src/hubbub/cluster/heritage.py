@@ -519,12 +519,24 @@ def inherits(membership: Membership, heir: Node, record: frames.Heir) -> None:
             again = _once_more(membership, message)
             broker.change(moved_row(heir.client, again, qos, group))
         log.info("%d messages kept for node %r go to node %r", len(waiting), dead, heir.client)
+        if node is not heir:
+            _wanted_too(membership, heir, node)
         if dead in membership.away:
             broker.end(membership.away.pop(dead))
         for seq, group in groups.items():
             broker.groups.give_again(seq, group)
     broker.log.together(first)
     heir.relieve()
+
+
+def _wanted_too(membership: Membership, heir: Node, dead: Node) -> None:
+    """What was kept for a dead node is kept for its heir, also while that has not said what it
+    wants: what is acknowledged meanwhile would be for nobody.
+    """
+    for key in [key for key, wish in dead.wants.items() if wish.qos]:
+        membership.want(heir, key, True)
+    membership.broker.age += 1
+    heir.ask()
 
 
 def _once_more(membership: Membership, message: Message) -> int:

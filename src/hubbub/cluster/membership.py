@@ -489,10 +489,10 @@ class Membership(Hooks):
         node.version, node.place, node.busy = record.version, record.place, record.busy
 
     def _wanted(self, node: Node, record: frames.Wants) -> None:
-        self._want(node, (name_from_wire(record.filter), record.literal), record.kept)
+        self.want(node, (name_from_wire(record.filter), record.literal), record.kept)
         self.broker.age += 1
 
-    def _want(self, node: Node, key: tuple[str, bool], kept: bool) -> None:
+    def want(self, node: Node, key: tuple[str, bool], kept: bool) -> None:
         """`kept`: whether messages are kept for it."""
         old = node.wants.get(key)
         if old is not None and bool(old.qos) == kept:
@@ -581,7 +581,7 @@ class Membership(Hooks):
         for key in set(node.wants) - set(wants):
             self._leaves(node, key)
         for key, kept in wants.items():
-            self._want(node, key, kept)
+            self.want(node, key, kept)
         clients = {number: (protocol, name) for number, protocol, name, _ in record.clients}
         clients[record.number] = "", b"hub"
         for number, phantom in list(node.clients.items()):
