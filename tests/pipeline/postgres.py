@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -70,6 +71,16 @@ class Postgres:
         while any(map(_runs, gone)) and time.monotonic() < limit:
             time.sleep(0.05)  # as long as one is left its port is taken
         self.start()
+
+    def recovered(self) -> None:
+        """It takes connections before it has read what it logged, and refuses them."""
+        limit = time.monotonic() + 30
+        while time.monotonic() < limit:
+            with contextlib.suppress(subprocess.CalledProcessError):
+                self.ask("select 1")
+                return
+            time.sleep(0.1)
+        raise AssertionError("PostgreSQL did not recover")
 
     def signal(self, number: signal.Signals) -> None:
         for process in (*self.processes(), self._server.pid):  # `runuser` stops with its child

@@ -201,6 +201,7 @@ def test_a_server_that_is_killed_at_random_moments(
     finally:
         stop.set()
         crashing.join()
+    postgres.recovered()
     stage.whole(25)
     stage.follower.end()
     table = stranger(uri)
