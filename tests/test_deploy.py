@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-LATER = ("iceberg.py", "catalog.py", "rest.py", "hive.py", "postgres.py")  # only with `pipeline.catalog`
+# Only with `pipeline.catalog`.
+LATER = ("iceberg.py", "catalog.py", "rest.py", "hive.py", "postgres.py")
 UNIT = Path(__file__).parents[1] / "deploy" / "hubbub.service"
 
 
