@@ -53,7 +53,11 @@ class Postgres:
     def stop(self) -> None:
         """At once: whoever is connected has to go."""
         os.kill(self.processes()[0], signal.SIGINT)
-        self._server.wait(30)
+        try:
+            self._server.wait(20)
+        except subprocess.TimeoutExpired:  # one of its processes does not go, as after a SIGSTOP
+            self.signal(signal.SIGKILL)
+            self._server.wait(10)
 
     def processes(self) -> list[int]:
         """The server and what it made: each connection has a process."""
