@@ -161,12 +161,7 @@ async def test_a_killed_process_is_back_and_nothing_acknowledged_is_lost(
     acknowledged: list[bytes] = []
     over = asyncio.Event()
     publishing = asyncio.create_task(publish(place, acknowledged, over))
-    for number in (1, 2, 1):
-        await more(acknowledged)
-        victim = processes(hub)[number]
-        os.kill(victim, signal.SIGKILL)
-        await until(partial(is_back, hub, number, victim))
-    await more(acknowledged)
+    await killed_in_turn(hub, acknowledged, 1, 2, 1)
     over.set()
     await publishing
     for n in range(MANY):
@@ -190,6 +185,15 @@ async def more(acknowledged: list[bytes]) -> None:
 
 def is_back(hub: RunningHub, number: int, before: int) -> bool:
     return processes(hub).get(number, before) != before
+
+
+async def killed_in_turn(hub: RunningHub, acknowledged: list[bytes], *numbers: int) -> None:
+    """Each of these processes, while somebody publishes; afterwards that goes on."""
+    for number in numbers:
+        await more(acknowledged)
+        os.kill(victim := processes(hub)[number], signal.SIGKILL)
+        await until(partial(is_back, hub, number, victim))
+    await more(acknowledged)
 
 
 async def comes_in(one: Mqtt) -> None:

@@ -7,7 +7,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import httpx
@@ -20,7 +19,16 @@ from tests.cluster.roaming import Place, Roaming
 from tests.cluster.test_heirs import flow, is_heir, know, pair, read, status
 from tests.cluster.test_jetstream import Hubs, hubs, quorum
 from tests.process import RunningHub, StartHub
-from tests.test_processes import MANY, TWO, comes_in, is_back, more, processes, publish, until
+from tests.test_processes import (
+    MANY,
+    TWO,
+    comes_in,
+    killed_in_turn,
+    more,
+    processes,
+    publish,
+    until,
+)
 
 __all__ = ["hubs", "quorum"]
 PATIENCE = 60.0
@@ -68,11 +76,7 @@ async def test_each_process_of_a_machine_has_copies_of_its_own(hubs: Hubs) -> No
     acknowledged: list[bytes] = []
     over = asyncio.Event()
     publishing = asyncio.create_task(publish(Place(a.address), acknowledged, over))
-    for number in (1, 2):
-        await more(acknowledged)
-        os.kill(victim := processes(a)[number], signal.SIGKILL)
-        await until(partial(is_back, a, number, victim))
-    await more(acknowledged)
+    await killed_in_turn(a, acknowledged, 1, 2)
     over.set()
     await publishing
     await have_all(Place(a.address), acknowledged)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -24,12 +22,9 @@ from tests.test_processes import (
     TWO,
     comes_in,
     impatient,
-    is_back,
-    more,
-    processes,
+    killed_in_turn,
     publish,
     status,
-    until,
 )
 
 __all__ = ["nodes", "server"]
@@ -151,11 +146,7 @@ async def test_a_process_is_killed_under_traffic_and_nothing_acknowledged_is_los
     acknowledged: list[bytes] = []
     over = asyncio.Event()
     publishing = asyncio.create_task(publish(there, acknowledged, over))
-    for number in (1, 2):
-        await more(acknowledged)
-        os.kill(victim := processes(a)[number], signal.SIGKILL)
-        await until(partial(is_back, a, number, victim))
-    await more(acknowledged)
+    await killed_in_turn(a, acknowledged, 1, 2)
     over.set()
     await publishing
     for n in range(MANY):

@@ -102,31 +102,33 @@ async def test_nothing_of_a_connection_is_left(
     assert not any(count >= TIMES // 2 for count in found.values()), found
 
 
-def test_what_full_looks_leave_is_put_aside_until_that_has_doubled(
-    monkeypatch: pytest.MonkeyPatch, uncollected: None
-) -> None:
+@pytest.fixture
+def aside(uncollected: None) -> Iterator[Aside]:
     gc.unfreeze()
     aside = Aside()
     aside.begin()
-    try:
-        least = gc.get_freeze_count()
-        monkeypatch.setattr(collector, "MANY", least)
-        kept: list[list[object]] = [[] for _ in range(1000)]
-        gc.collect()
-        assert gc.get_freeze_count() >= least + len(kept)
-        for ring in (loop() for _ in range(2 * least)):
-            kept.append(ring)
-        gc.collect()
-        assert gc.get_freeze_count() == 0  # everything is looked at the next time
-        kept.clear()  # of which nobody knows any more
-        del ring
-        assert gc.collect() >= 2 * least
-        assert least // 2 < gc.get_freeze_count() < 2 * least
-        gc.collect()
-        assert gc.get_freeze_count() > least // 2
-    finally:
-        aside.end()
-    assert gc.get_freeze_count() == 0
+    yield aside
+    aside.end()
+
+
+def test_what_full_looks_leave_is_put_aside_until_that_has_doubled(
+    monkeypatch: pytest.MonkeyPatch, aside: Aside
+) -> None:
+    least = gc.get_freeze_count()
+    monkeypatch.setattr(collector, "MANY", least)
+    kept: list[list[object]] = [[] for _ in range(1000)]
+    gc.collect()
+    assert gc.get_freeze_count() >= least + len(kept)
+    for ring in (loop() for _ in range(2 * least)):
+        kept.append(ring)
+    gc.collect()
+    assert gc.get_freeze_count() == 0  # everything is looked at the next time
+    kept.clear()  # of which nobody knows any more
+    del ring
+    assert gc.collect() >= 2 * least
+    assert least // 2 < gc.get_freeze_count() < 2 * least
+    gc.collect()
+    assert gc.get_freeze_count() > least // 2
 
 
 def loop() -> list[object]:
@@ -135,19 +137,18 @@ def loop() -> list[object]:
     return ring
 
 
-def test_who_comes_and_goes_does_not_count(
-    monkeypatch: pytest.MonkeyPatch, uncollected: None
-) -> None:
+def test_who_comes_and_goes_does_not_count(monkeypatch: pytest.MonkeyPatch, aside: Aside) -> None:
     """Objects that went as ever: what is aside is no more than it was."""
-    gc.unfreeze()
+    monkeypatch.setattr(collector, "MANY", 5_000)
+    for _ in range(20):
+        some: list[list[object]] = [[] for _ in range(gc.get_freeze_count() // 3)]
+        gc.collect()
+        some.clear()
+        assert gc.get_freeze_count() > 0
+
+
+def test_nothing_is_aside_once_it_has_ended() -> None:
     aside = Aside()
     aside.begin()
-    try:
-        monkeypatch.setattr(collector, "MANY", 5_000)
-        for _ in range(20):
-            some: list[list[object]] = [[] for _ in range(gc.get_freeze_count() // 3)]
-            gc.collect()
-            some.clear()
-            assert gc.get_freeze_count() > 0
-    finally:
-        aside.end()
+    aside.end()
+    assert gc.get_freeze_count() == 0 and aside.looked not in gc.callbacks

@@ -32,7 +32,7 @@ from hubbub.core.route import Route
 from hubbub.core.session import Revival, Session, SessionState, row_about
 from hubbub.core.state import State, lasting_properties
 from hubbub.errors import UnreadableError
-from hubbub.schema import Row, column_of, name_to_wire
+from hubbub.schema import Row, column_of, name_to_wire, row_without_message
 
 if TYPE_CHECKING:
     from hubbub.cluster.node import Node
@@ -62,8 +62,10 @@ def lasts(session: Session) -> bool:
 
 def moved_row(client: str, seq: int, qos: int, name: str) -> Row:
     """One more message waits for that node, because of a dead one."""
-    row = Row(0, 0, schema.QUEUED, PROTOCOL.encode(), column_of(client), column_of(name))
-    return row._replace(ref=seq, qos=qos)
+    kind, protocol = schema.QUEUED, PROTOCOL.encode()
+    return row_without_message(
+        kind, protocol, column_of(client), column_of(name), ref=seq, qos=qos
+    )
 
 
 def passing(route: Route) -> Route:

@@ -75,6 +75,10 @@ class Gathered:
         taken, for after such a one nothing could be written.
         """
         check(row)
+        self.take(row, seq, time)
+
+    def take(self, row: Row, seq: int, time: int) -> None:
+        """The same of one that was checked."""
         (
             _, _, kind, protocol, client, topic, subtopic, qos, retain, payload, content_type,
             reply_to, correlation, ref, number, expires, properties,

@@ -63,9 +63,9 @@ class Intake(Log):
             return run.first
         rows = rows_of(run, audience)
         for row in rows:
-            frame.check(row)  # a program may have made it; what clients said was parsed
+            frame.check(row)  # all of them, before one is taken: a program may have made them
         for seq, row in enumerate(rows, run.first):
-            gathered.append(row, seq, run.time)
+            gathered.take(row, seq, run.time)
         self.position += len(rows)
         return run.first
 
