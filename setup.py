@@ -39,7 +39,7 @@ from setuptools.command.build_ext import build_ext
 HOT = [
     "schema.py", "core/**/*.py", "wire/**/*.py", "protocols/**/*.py",
     "journal/frame.py", "journal/gathered.py", "journal/group.py", "journal/intake.py",
-    "journal/pulse.py",
+    "journal/pulse.py", "journal/writer.py", "journal/disk.py", "journal/readback.py",
     "runtime/busypoll.py", "runtime/turn.py",
 ]  # fmt: skip
 WISH = "HUBBUB_COMPILE"

@@ -301,7 +301,7 @@ def unsynced(tmp_path: Path) -> Iterator[Desk]:
 def test_where_nothing_is_synced_the_loop_writes_at_once(unsynced: Desk) -> None:
     journal = unsynced.journal
     journal.append(message(b"1"))
-    assert journal.commit(here=True) and not journal.busy and journal.durable == 2
+    assert journal.commit(here=True) and not journal.flying and journal.durable == 2
     assert unsynced.durable.empty(), "the thread had nothing to do"
     assert unsynced.write(message(b"2")) == 3, "nor has it lost its place"
     all_there(unsynced, 3)
@@ -316,7 +316,7 @@ def test_what_the_loop_could_not_write_is_the_threads(
     fd = journal.disk._committed if which == "committed" else journal.disk._fd
     failed = fails_once(monkeypatch, "pwrite", lambda given, *_: given == fd, error)
     journal.append(message(b"1"))
-    assert not journal.commit(here=True) and failed and journal.busy
+    assert not journal.commit(here=True) and failed and journal.flying
     unsynced.settle()
     journal.append(message(b"2"))
     assert journal.commit(here=True)

@@ -24,7 +24,7 @@ from hubbub.core.limits import COMMIT_BYTES, GROUP_ROWS, GROWTH_BEHIND_BYTES
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.session import Silent
 from hubbub.errors import JournalError
-from hubbub.journal import disk, gathered, group, readback
+from hubbub.journal import disk, gathered, group, intake, readback
 from hubbub.journal.content import HEADER_BYTES, Header
 from hubbub.journal.segments import Directory, committed_bytes
 from hubbub.journal.writer import LATEST, LATEST_BYTES
@@ -104,9 +104,9 @@ def test_rows_are_numbered_and_stamped(tmp_path: Path) -> None:
     assert [one.seq for one in run.messages()] == [4, 5]
     assert (journal.position, journal.durable, journal.pending) == (5, 0, 5)
     journal.commit()
-    assert (journal.pending, journal.busy) == (0, True)
+    assert (journal.pending, journal.flying) == (0, True)
     desk.settle()
-    assert (journal.durable, journal.busy) == (5, False)
+    assert (journal.durable, journal.flying) == (5, False)
     desk.close()
     rows, desk = folded(tmp_path)
     found = [(row.payload, row.ref, row.number) for row in rows[3:]]
@@ -391,7 +391,7 @@ def test_a_group_is_no_more_than_the_loop_makes_at_once(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     for number in range(2 * GROUP_ROWS + 1):
         desk.journal.append(message(b"%d" % number))
-    for handed in (GROUP_ROWS, 2 * GROUP_ROWS, 2 * GROUP_ROWS + 1):
+    for handed in (GROUP_ROWS, 2 * GROUP_ROWS + 1):  # one row is no group of its own
         desk.journal.commit()
         assert desk.journal.handed == handed
         assert desk.journal.pending == 2 * GROUP_ROWS + 1 - handed
@@ -404,6 +404,32 @@ def test_a_group_is_no_more_than_the_loop_makes_at_once(tmp_path: Path) -> None:
         desk.journal.append(message(b"more %d" % number))
     desk.close()  # all of it
     assert len(payloads(tmp_path)) == 3 * GROUP_ROWS + 2
+
+
+def test_what_waits_for_the_disk_goes_onto_the_shelf(tmp_path: Path) -> None:
+    """A group's worth each, in order; no turn asks for it but the one that fills one."""
+    desk = Desk(tmp_path)
+    journal = desk.journal
+    journal.append(message(b"first"))
+    journal.commit()
+    for number in range(3 * GROUP_ROWS):
+        assert not journal.pressing()
+        journal.append(message(b"%d" % number))
+        if journal.pressing():
+            assert not journal.commit()  # one is on its way: it only tidies up
+    size = journal.pending_bytes
+    assert journal.pending == 3 * GROUP_ROWS and size > journal.pending
+    for seq in (1, 2, GROUP_ROWS + 2, 3 * GROUP_ROWS + 1):
+        found = journal.read(seq)
+        assert found is not None and found.payload == (b"%d" % (seq - 2) if seq > 1 else b"first")
+    for handed in (1, *(1 + n * GROUP_ROWS for n in (1, 2, 3))):
+        assert journal.handed == handed
+        desk.settle()
+        assert journal.due(0.0) == (journal.pending > 0)
+        journal.commit()
+    assert (journal.pending, journal.pending_bytes) == (0, 0)
+    desk.close()
+    assert payloads(tmp_path) == [b"first", *(b"%d" % number for number in range(3 * GROUP_ROWS))]
 
 
 @pytest.mark.pure
@@ -419,6 +445,8 @@ def test_rows_lie_in_the_segment_in_which_they_were_appended(
     """However much waits when a segment ends; and what belongs together is one frame."""
     monkeypatch.setattr(gathered, "COMMIT_ROWS", 2)
     monkeypatch.setattr(group, "GROUP_ROWS", 4)
+    monkeypatch.setattr(group, "COMMIT_ROWS", 2)
+    monkeypatch.setattr(intake, "GROUP_ROWS", 4)
     path = tmp_path_factory.mktemp("journal")
     desk = Desk(path, segment_bytes=6_000)
     journal, segments, belong = desk.journal, {}, []
@@ -435,9 +463,9 @@ def test_rows_lie_in_the_segment_in_which_they_were_appended(
             journal.commit()
         elif step == "later":
             journal.clock = Late(journal.clock)
-        elif journal.busy:
+        elif journal.flying:
             desk.settle()
-    if journal.busy:
+    if journal.flying:
         desk.settle()
     last = journal.position
     desk.close()

@@ -227,7 +227,7 @@ async def test_less_may_be_promised_on_a_listener_and_on_a_topic(
             await peer.hear("CONNACK 0")
         journal = hub.journal
         assert journal is not None
-        while journal.pending or journal.busy:  # else a later commit of these rows is what is held
+        while journal.pending or journal.flying:  # else a later commit of these is what is held
             await asyncio.sleep(0.01)
         disk.hold()
         segment = tmp_path / "data" / "log" / f"{1:020}.rows"

@@ -121,7 +121,7 @@ class SteppedJournal(Journal):
         except BaseException:
             self.directory.release()
             raise
-        self.disk._thread = cast(Any, _NoThread())
+        self.disk._worker = cast(Any, _NoThread())
         self._now: Group | None = None
         self._step = 0
         self.landed: set[bytes] = set()
@@ -294,7 +294,7 @@ class SimulatedNode(Node):
 
     def idle(self) -> bool:
         """Whether the files say all that the state does."""
-        return not self.log.pending and not self.log.busy
+        return not self.log.pending and not self.log.flying
 
 
 def _as_written(row: Row) -> Row:

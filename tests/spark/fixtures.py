@@ -52,7 +52,7 @@ class Writer:
         for row in rows:
             self.clock.time = NOON + int(row.time * SECOND)
             self._journal.append(row._replace(time=0))  # the journal says when
-        while self._journal.pending or self._journal.busy:
+        while self._journal.pending or self._journal.flying:
             self._journal.commit()
             self._journal.arrived(self._durable.get(timeout=10))
         return self._journal.position

@@ -91,7 +91,7 @@ def test_segments_that_have_no_wanted_topic_are_not_read(tmp_path: Path) -> None
     for number in range(90):
         topic = b"rare" if number == 45 else b"t/%d" % (number // 30)
         journal.append(Row(0, 0, PUBLISH, b"mqtt", b"me", topic, payload=b"." * 100))
-        while journal.pending or journal.busy:
+        while journal.pending or journal.flying:
             journal.commit()
             journal.arrived(durable.get(timeout=30))
     journal.close()

@@ -30,9 +30,10 @@ LEVELS: Final = {"": 0, "disk": DISK, "os": SYSTEM, "none": MEMORY}
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Log:
     """Rows get the numbers 1, 2, 3 …; `position` is the last one, `durable` the last safe one.
-    Those up to `handed` are on their way to where they are safe, or there.
+    Those up to `handed` are on their way to where they are safe (`flying`: and the next ones wait
+    for them), or there. `written`: the last one that survives the end of this process, if that is
+    more.
 
-    `written`: the last one that survives the end of this process, if that is more.
     `segment` changes when a new file begins: what a segment must say for itself (audiences) is
     then written again. `records` is False where rows lead nowhere, as here.
     """
@@ -45,6 +46,7 @@ class Log:
         self.durable = 0
         self.written = 0
         self.segment = 0
+        self.flying = False
         self._kept: dict[int, Message] = {}
         self._order: deque[tuple[int, int]] = deque()
         self._pinned: dict[int, Message] = {}

@@ -25,15 +25,17 @@ class Route:
     kept nowhere. `bounded`: what is published here waits at a place that may be full
     (`Broker.is_full`). `full`: it would begin a queue, for which its publisher has no quota.
     `level`: what an answer to the publisher promises (`core.log`), 0 = as its listener's do.
+    `column`: the name as rows have it, b"" until the first one (`column_of`).
     """
 
     __slots__ = (
         "name", "age", "allowed", "record", "must", "shared", "delay", "bounded", "subscriptions",
-        "audience", "audience_seq", "audience_segment", "level", "control", "full",
+        "audience", "audience_seq", "audience_segment", "level", "control", "full", "column",
     )  # fmt: skip
 
     def __init__(self, name: str, age: int) -> None:
         self.name = name
+        self.column = b""
         self.age = age
         self.allowed = True
         self.record = False

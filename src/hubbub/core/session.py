@@ -270,6 +270,7 @@ class Feed:
 class Session:
     """A receiver of messages.
 
+    `column`: its client as rows have it, b"" until the first one (`schema.column_of`).
     `payer`: for whom counts what it takes of what is for all (`core.quotas`).
     `asks_by_number`: its protocol names no place for answers, they go to its number.
     `traffic`: where its messages are counted, with those of all who speak its protocol.
@@ -291,6 +292,7 @@ class Session:
     def __init__(self, protocol: str, client: str, rights: Rights) -> None:
         self.protocol = protocol
         self.client = client
+        self.column = b""
         self.rights = rights
         self.traffic = UNCOUNTED
         self.user = ""

@@ -86,7 +86,7 @@ class Disk:
         self._published = 0  # what it says, or is about to
         self._rests = 0.0  # until then the loop writes nothing itself
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
+        self._worker = threading.Thread(target=self._work, name="journal", daemon=True)
 
     # Starting: the loop's thread, before the other one runs
 
@@ -119,13 +119,13 @@ class Disk:
         os.fsync(self._committed)
         os.fsync(self._folder)
         self._look_ahead()
-        self._thread.start()
+        self._worker.start()
 
     # The thread
 
     @property
     def runs(self) -> bool:
-        return self._thread.is_alive()
+        return self._worker.is_alive()
 
     def _work(self) -> None:
         while (group := self.groups.get()) is not None:
@@ -305,7 +305,7 @@ class Disk:
         if self.runs:
             self.groups.put(None)
             self._closing.set()
-            self._thread.join()
+            self._worker.join()
         if self._ahead >= 0:
             with contextlib.suppress(OSError):  # the next hub writes over it
                 os.unlink(self.directory.log / AHEAD)

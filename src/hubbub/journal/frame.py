@@ -188,7 +188,8 @@ def _many(columns: Sequence[Sequence[Any]], count: int) -> list[bytes | bytearra
     for layout, column in zip(_LAYOUTS, columns, strict=True):
         buffers: tuple[bytes, ...]
         if layout == _LONG:
-            buffers = (_packer("q", count).pack(*column),)
+            some = any(column)  # of a few columns no row says anything
+            buffers = (_packer("q", count).pack(*column) if some else bytes(8 * count),)
         elif layout == _BYTE:
             buffers = (bytes(column),)
         elif layout == _BIT:
@@ -238,7 +239,7 @@ def _even(size: int, count: int) -> bytes:
 
 def _bits(column: Sequence[bool]) -> bytes:
     """One bit a row, the first row lowest; int() reads digits faster than a loop sets bits."""
-    bits = int(bytes(column[::-1]).translate(_DIGITS), 2) if True in column else 0
+    bits = int(bytes(column[::-1]).translate(_DIGITS), 2) if any(column) else 0
     return bits.to_bytes((len(column) + 7) >> 3, "little")
 
 

@@ -18,6 +18,8 @@ from typing import Any, Final
 
 from hubbub.core.limits import COMMIT_ROWS, FRAME_BYTES
 from hubbub.core.message import Run, of_node
+from hubbub.core.route import Route
+from hubbub.core.session import Session
 from hubbub.journal.frame import check
 from hubbub.schema import PUBLISH, Row, column_of
 
@@ -32,6 +34,24 @@ _SELDOM: Final = tuple(
 )
 _PROPERTIES: Final = _SELDOM[-1]
 _NOTHING: Final = tuple(Row._field_defaults.get(name) for name in Row._fields)
+
+
+# What many rows say is made bytes once.
+_PROTOCOLS: Final[dict[str, bytes]] = {}  # of those that are spoken here
+
+
+def _protocol(sender: Session) -> bytes:
+    return _PROTOCOLS.setdefault(sender.protocol, sender.protocol.encode())
+
+
+def _client(sender: Session) -> bytes:
+    sender.column = column_of(sender.client)
+    return sender.column
+
+
+def _topic(route: Route) -> bytes:
+    route.column = column_of(route.name)
+    return route.column
 
 
 class Gathered:
@@ -93,9 +113,10 @@ class Gathered:
         """The messages of a run that was numbered, if these payloads and what the run says are all
         that is to be said of them (`Encoding.payloads`).
         """
-        sender = run.sender
-        protocol, client = sender.protocol.encode(), column_of(sender.client)
-        topic, count = column_of(run.route.name), len(payloads)
+        sender, route = run.sender, run.route
+        protocol = _PROTOCOLS.get(sender.protocol) or _protocol(sender)
+        client = sender.column or _client(sender)
+        topic, count = route.column or _topic(route), len(payloads)
         weight = len(payloads[0]) + len(topic) + len(client) + ROW_BYTES
         if sender.node:
             said = of_node(b"", sender.node)

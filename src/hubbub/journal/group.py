@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Protocol
 
-from hubbub.core.limits import GROUP_BYTES, GROUP_ROWS
+from hubbub.core.limits import COMMIT_BYTES, COMMIT_ROWS, GROUP_BYTES, GROUP_ROWS
 from hubbub.journal import frame
 from hubbub.journal.gathered import Gathered
 
@@ -69,15 +69,22 @@ def group_of(rows: Gathered, together: list[tuple[int, int]], base: int, most: i
         frames.append((rows.first + at, len(data)))
         more = frame.MORE if next_at != end else 0
         encoded = frame.encode_columns(rows.columns(at, next_at), more)
-        data = data + encoded if data else encoded
+        if data:
+            data += encoded
+        else:
+            data = encoded
     return Group(data, frames, rows.split(end) if end < len(rows) else rows, base)
 
 
 def _enough(rows: Gathered, together: list[tuple[int, int]], most: int) -> int:
-    """How many rows a group has: the loop makes its frames at once, in a few milliseconds."""
+    """How many rows a group has: the loop makes its frames at once, in a few milliseconds.
+
+    What is left is worth a group of its own, or goes along.
+    """
     for at, weight in rows.cuts:
         large = at >= GROUP_ROWS or weight >= GROUP_BYTES
-        if at == most or (large and not _tears(rows, together, at)):
+        rest = len(rows) - at >= COMMIT_ROWS or rows.weight - weight >= COMMIT_BYTES
+        if at == most or (large and rest and not _tears(rows, together, at)):
             return at
     return len(rows)
 

@@ -1,17 +1,27 @@
 """Rows come in: the side of the journal that the broker calls for each message. Compiled.
 
     append, append_run ──> numbered, gathered by column ──> `writer.Journal` makes groups of them
+                             └── as many as a group has: onto the shelf, until it is their turn
 
 `Journal` is one of these and does all that comes afterwards. A row that nobody waits for is
-committed by a timer of the loop, so that most turns need not ask for more (`pressing`). No I/O.
+committed by a timer of the loop, and while a group is on its way there is nothing to commit, so
+that most turns need not ask for more (`pressing`). No I/O.
 """
 
 from __future__ import annotations
 
+from collections import deque
+
 from mypy_extensions import mypyc_attr
 
 from hubbub.core.clock import Clock
-from hubbub.core.limits import COMMIT_BYTES, COMMIT_ROWS, COMMIT_SECONDS
+from hubbub.core.limits import (
+    COMMIT_BYTES,
+    COMMIT_ROWS,
+    COMMIT_SECONDS,
+    GROUP_BYTES,
+    GROUP_ROWS,
+)
 from hubbub.core.log import Log
 from hubbub.core.message import Run, rows_of
 from hubbub.journal import frame
@@ -22,13 +32,14 @@ from hubbub.schema import Row
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Intake(Log):
     """What waits for the next commit. `timed`: it is on its way by itself, in COMMIT_SECONDS at
-    most.
+    most. `flying`: a group is on its way to the disk, and what waits, waits for it.
     """
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self.records = True
         self.timed = False
+        self._shelf: deque[Gathered] = deque()  # what came before `_rows`, a group each
         self._rows = Gathered()
         self._together: list[tuple[int, int]] = []  # first and last seq of what is one frame
         self._since = 0.0
@@ -36,12 +47,12 @@ class Intake(Log):
     @property
     def pending(self) -> int:
         """Rows that wait for the next commit."""
-        return len(self._rows)
+        return sum([len(rows) for rows in self._shelf]) + len(self._rows)
 
     @property
     def pending_bytes(self) -> int:
         """About how many bytes these are."""
-        return self._rows.weight
+        return sum([rows.weight for rows in self._shelf]) + self._rows.weight
 
     def append(self, row: Row) -> int:
         rows, clock, seq = self._rows, self.clock, self.position + 1
@@ -73,12 +84,27 @@ class Intake(Log):
         self._together.append((first, self.position))
 
     def pressing(self) -> bool:
+        if self.flying:
+            return self._large()
         return not self.timed or self._many()
+
+    def shelve(self) -> None:
+        """Called between two turns: what was gathered is not added to any more if it is enough
+        for a group. To take a group out of more than that, all of it would be copied each time.
+        """
+        if self._large():
+            self._shelf.append(self._rows)
+            self._rows = Gathered()
 
     def due(self, now: float) -> bool:
         """Whether enough has gathered, or waited long enough, though nobody waits for it."""
+        if len(self._shelf) > 0:
+            return True
         waits = self._rows.weight > 0
         return waits and (self._many() or now - self._since >= COMMIT_SECONDS)
 
     def _many(self) -> bool:
         return len(self._rows) >= COMMIT_ROWS or self._rows.weight >= COMMIT_BYTES
+
+    def _large(self) -> bool:
+        return len(self._rows) >= GROUP_ROWS or self._rows.weight >= GROUP_BYTES

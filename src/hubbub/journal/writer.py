@@ -271,17 +271,15 @@ class Journal(Intake):
 
     # Committing
 
-    @property
-    def busy(self) -> bool:
-        """Whether a group is on its way to the disk."""
-        return self._group is not None
-
     def commit(self, here: bool = False) -> bool:
         """Send what is pending to the disk, or a group of it, unless one is on its way already.
 
         `here`: it may be written at once, where that takes no time. True if that is durable now.
         """
-        if not self._rows or self._group is not None:
+        if self.flying:
+            self.shelve()
+            return False
+        if not (self._shelf or self._rows):
             return False
         group = self._next_group()
         if here and self.disk.write_here(group):
@@ -291,7 +289,7 @@ class Journal(Intake):
         return False
 
     def _next_group(self) -> Group:
-        rows = self._rows
+        rows = self._shelf[0] if self._shelf else self._rows
         base = rows.first if self._full else self._base
         most = self._ends_at - rows.first + 1 if self._ends_at else 0
         # Encoded before anything is given up: rows that cannot be written are promised to nobody.
@@ -303,8 +301,9 @@ class Journal(Intake):
                 self.beyond.take(group.first, group.last, group.data)
         else:
             self._passing[base] = self._passing.get(base, 0) + len(group.data)
-        self.handed, self._group = group.last, group
-        self._rows = rows if group.rows is not rows else Gathered()
+        self.handed, self._group, self.flying = group.last, group, True
+        if group.rows is rows:
+            self._taken_whole()
         if self._together:
             self._together = [span for span in self._together if span[0] > group.last]
         self._launched = self.clock.now()
@@ -317,6 +316,13 @@ class Journal(Intake):
         self._end_segment(group.last, times[1] - self._began)
         return group
 
+    def _taken_whole(self) -> None:
+        """Nothing is left of what came first."""
+        if self._shelf:
+            self._shelf.popleft()
+        else:
+            self._rows = Gathered()
+
     def _end_segment(self, last: int, age: int) -> None:
         """End it with the row `last`, or with all that waits, if it is long or old enough."""
         if self._ends_at:
@@ -327,8 +333,9 @@ class Journal(Intake):
             # new number and write their audiences again, all rows before lie in this segment.
             self.segment += 1
             if self._rows:
-                self._ends_at = self.position
                 self._rows.end_frame()
+            if self._rows or self._shelf:
+                self._ends_at = self.position
             else:
                 self._full = True
 
@@ -338,7 +345,7 @@ class Journal(Intake):
         if group is None or seq < group.last:
             return
         must(self.on_disk < group.last <= self.position, "what is durable only grows")
-        self._group = None
+        self._group, self.flying = None, False
         self.on_disk = self.written = group.last
         self.settle()
         self.pulse.committed(self.clock.now() - self._launched, len(group.rows), len(group.data))
@@ -369,8 +376,11 @@ class Journal(Intake):
         return message
 
     def _row(self, seq: int) -> Row | None:
-        for gathered in (self._rows, self._group.rows if self._group else None):
-            row = gathered.row(seq) if gathered is not None else None
+        waiting = [self._rows, *self._shelf]
+        if self._group is not None:
+            waiting.append(self._group.rows)
+        for gathered in waiting:
+            row = gathered.row(seq)
             if row is not None:
                 return row
         try:
@@ -539,7 +549,7 @@ class Journal(Intake):
 
     def close(self) -> None:
         """Write what is pending, end the thread, let go of the directory."""
-        while self.disk.runs and self._rows:
+        while self.disk.runs and (self._shelf or self._rows):
             self.disk.groups.put(self._next_group())
         self.disk.close()
         self._group = None

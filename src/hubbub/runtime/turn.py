@@ -106,10 +106,14 @@ class Turn:
         self.flush()
 
     def _rows_wait(self) -> bool:
-        """For this turn: somebody waits for them, or they are many. Others have a timer."""
+        """For this turn: somebody waits for them, or they are many. Others have a timer, and
+        while rows are on their way to the disk the next ones wait for it.
+        """
         rows = self._log
-        waiting = rows.position > rows.handed
-        return waiting and (len(self._broker.outgoing.holding) > 0 or rows.pressing())
+        if rows.position <= rows.handed:
+            return False
+        waited_for = len(self._broker.outgoing.holding) > 0 and not rows.flying
+        return waited_for or rows.pressing()
 
     def flush(self) -> None:
         """Hand what was written to the sockets."""

@@ -59,8 +59,7 @@ class PublishEncoding(Encoding):
 
     def payloads(self, run: Run) -> list[bytes]:
         """All packets of a run have the same topic and length, so the first tells where to cut."""
-        start = _behind_id(run, self.qos)
-        return [run.image[at + start : at + run.step] for at in range(0, len(run.image), run.step)]
+        return _cut(run, _behind_id(run, self.qos))
 
 
 class PublishEncoding5(Encoding):
@@ -127,7 +126,7 @@ class PublishEncoding5(Encoding):
         start = _behind_id(run, self.qos) + 1
         if run.image[start - 1]:
             return None
-        return [run.image[at + start : at + run.step] for at in range(0, len(run.image), run.step)]
+        return _cut(run, start)
 
     def decode(self, run: Run) -> list[Message]:
         payloads = self.payloads(run)
@@ -162,6 +161,18 @@ def _behind_id(run: Run, qos: int) -> int:
     body, _ = codec.extent(run.image, 0)
     topic = int.from_bytes(run.image[body : body + 2], "big")
     return body + 2 + topic + (2 if qos else 0)
+
+
+def _cut(run: Run, start: int) -> list[bytes]:
+    """What lies from `start` to the end in each packet of a run."""
+    image, step = run.image, run.step
+    if step == len(image):  # as most are: it is one
+        return [image[start:]]
+    found, at = [], 0
+    while at < len(image):  # a range with a step is no loop in C
+        found.append(image[at + start : at + step])
+        at += step
+    return found
 
 
 def _messages(run: Run, payloads: list[bytes]) -> list[Message]:
