@@ -40,7 +40,7 @@ HOT = [
     "schema.py", "core/**/*.py", "wire/**/*.py", "protocols/**/*.py",
     "journal/frame.py", "journal/gathered.py", "journal/group.py", "journal/intake.py",
     "journal/pulse.py", "journal/writer.py", "journal/disk.py", "journal/readback.py",
-    "runtime/busypoll.py", "runtime/turn.py",
+    "runtime/busypoll.py", "runtime/commitdelay.py", "runtime/turn.py",
 ]  # fmt: skip
 WISH = "HUBBUB_COMPILE"
 Config = Mapping[str, Any] | None

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from hubbub.runtime.busypoll import GAINED_MOST, WANTED, WORTH, BusyPoll
+from hubbub.runtime.busypoll import AGAIN, GAINED_MOST, SAMPLE, WANTED, WORTH, BusyPoll
 
 SECONDS = 100e-6
 CLOSE = 20e-6
@@ -101,6 +101,30 @@ def test_few_looks_are_in_vain_when_the_traffic_changes(loop: Turns) -> None:
         loop.read(LATE)
     in_vain = (loop.looks - before) / (SECONDS / (CLOSE / 2))
     assert in_vain <= GAINED_MOST / WORTH
+
+
+@needs_two
+def test_devices_that_wait_for_no_answer_are_looked_for_now_and_then(loop: Turns) -> None:
+    """Their reads come as close on one another, looked for or not."""
+    looked = 0
+    for _ in range(100 * SAMPLE):
+        before = loop.looks
+        loop.read(0.9 * SECONDS)
+        looked += loop.looks > before
+    assert 2 * SAMPLE < looked < 6 * SAMPLE
+
+
+@needs_two
+def test_who_speaks_sooner_when_it_is_heard_sooner_is_looked_for(loop: Turns) -> None:
+    looked = 0
+    for _ in range(100 * SAMPLE):
+        before = loop.looks
+        loop.read(CLOSE * 2 if loop.looking else CLOSE * 3)
+        looked += loop.looks > before
+    assert looked > 90 * SAMPLE
+    for _ in range(AGAIN * SAMPLE + 3 * SAMPLE):  # no more
+        loop.read(CLOSE * 2)
+    assert not loop.looking
 
 
 @needs_two

@@ -100,6 +100,7 @@ class Journal(Intake):
         self.on_disk = 0  # the last row that the disk has
         self.beyond: Beyond | None = None
         self._launched = 0.0
+        self.flight = (0, 0.0)  # rows of the last group, and seconds from its commit until here
         # The segment as the loop sees it
         self._base = 0
         self._began = 0
@@ -348,7 +349,8 @@ class Journal(Intake):
         self._group, self.flying = None, False
         self.on_disk = self.written = group.last
         self.settle()
-        self.pulse.committed(self.clock.now() - self._launched, len(group.rows), len(group.data))
+        self.flight = (len(group.rows), self.clock.now() - self._launched)
+        self.pulse.committed(self.flight[1], len(group.rows), len(group.data))
         if len(group.data) <= COMMIT_BYTES:
             self._read.recent.append(group.rows)
         self._read.landed(group, self.directory)

@@ -173,9 +173,8 @@ class Node:
                     self.membership, self.schedule, lambda: self.congested, self.beside
                 )
                 if self.copying is not None:
-                    self.heirs = Heirs(
-                        self.membership, self.copying, self.protocols, self.schedule
-                    )
+                    mine = (self.membership, self.copying, self.protocols)
+                    self.heirs = Heirs(*mine, self.schedule)
             if self.web is not None:
                 await self.web.start()
             self._make_room()
@@ -484,6 +483,7 @@ class Node:
     def _release(self, seq: int) -> None:
         if (journal := self.journal) is not None:
             journal.arrived(seq)
+            self.turn.landed(*journal.flight)
             self._let_go()
             self.schedule()
             self._measure_congestion(journal)

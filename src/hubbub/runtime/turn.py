@@ -6,7 +6,8 @@
 The tick is the one place whose order matters. Everything that arrived in one turn of the loop is
 parsed first, then:
 
-    1. commit   rows become a frame, given to the writer thread, if someone waits or enough came
+    1. commit   rows become a frame, given to the writer thread, if someone waits or enough came;
+                behind a group that has landed a moment later (`commitdelay`)
     2. write    each touched link is written once, while the disk works
     3. release  when the frame is durable: what was held for it is written (`node`)
 
@@ -26,6 +27,7 @@ from hubbub.core.limits import WEIGHED_BYTES
 from hubbub.core.link import Link
 from hubbub.errors import ProtocolError
 from hubbub.runtime.busypoll import BusyPoll
+from hubbub.runtime.commitdelay import CommitDelay
 
 log = logging.getLogger("hubbub")
 
@@ -56,6 +58,7 @@ class Turn:
         poll: BusyPoll,
     ) -> None:
         self.poll = poll
+        self.delay = CommitDelay()
         self.congested = False
         self._broker = broker
         self._log = broker.log
@@ -102,8 +105,16 @@ class Turn:
             if broker.unsettled:  # more than was to be done in one turn
                 self.schedule()
         if self._rows_wait():
-            safely(self._commit)
+            if self.delay.waits(self._log.position - self._log.handed):
+                self.schedule()
+            else:
+                safely(self._commit)
         self.flush()
+
+    def landed(self, rows: int, seconds: float) -> None:
+        """A group of so many rows is on the disk, so long after it was handed on."""
+        if self._broker.outgoing.holding:
+            self.delay.landed(rows, self._log.position - self._log.handed, seconds)
 
     def _rows_wait(self) -> bool:
         """For this turn: somebody waits for them, or they are many. Others have a timer, and
