@@ -23,6 +23,7 @@ from hubbub.cluster.copies import FENCE, LOG, STATE, Found, Piece
 from hubbub.cluster.membership import Membership
 from hubbub.cluster.stops import Numbered
 from hubbub.journal.copied import Copy, Files
+from hubbub.journal.group import Group
 from hubbub.journal.segments import Directory
 from hubbub.runtime.heirs import Heirs, copy_of
 from tests.simulation.hub import SimulatedClock, SimulatedNode
@@ -248,10 +249,8 @@ class ClusterHub(SimulatedNode):
             group = self.log.disk.groups.get_nowait()
             written = chance.randrange(len(group.frames) + 1) if group is not None else 0
             if group is not None and written:
-                ends = [*(at for _, at in group.frames[1:]), len(group.data)]
-                group.data = group.data[: ends[written - 1]]
-                group.frames = group.frames[:written]
-                self.log.disk.land(group)
+                whole = Group(group.frames[:written], group.rows, group.base)
+                self.log.disk.land(whole)
         self.log.abandon()
 
 

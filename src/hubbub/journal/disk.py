@@ -170,19 +170,19 @@ class Disk:
         """Make the group durable at the end of its file."""
         if self._suspect or (group.first == group.base and self._file != group.first):
             self._begin(group)
-        view = memoryview(group.data)
-        ends = [*(at for _, at in group.frames[1:]), len(view)]
-        for (_, at), end in zip(group.frames, ends, strict=True):
+        at = self._end
+        for _, data in group.frames:
             # A frame is on the disk before the next one is written: else a crash could leave
             # the next without it.
-            self._write(view[at:end], self._end + at)
-            if self.on_written is not None and end == len(view):
+            self._write(memoryview(data), at)
+            at += len(data)
+            if self.on_written is not None and at == self._end + group.size:
                 self.on_written(group.last)
-            self._make_durable(self._end + end, end - at)
+            self._make_durable(at, len(data))
         group.file, group.landed = self._file, self._end
         if self._ours:
             group.fd, self._ours = self._fd, False
-        self._end += len(group.data)
+        self._end += group.size
         self.written = group.last
 
     def publish(self, group: Group) -> None:
@@ -279,7 +279,7 @@ class Disk:
     def write_here(self, group: Group) -> bool:
         """Write a group at once. False: the thread has to, for it may take long, or just failed."""
         new = group.first == group.base and self._file != group.first
-        large = len(group.data) > COMMIT_BYTES
+        large = group.size > COMMIT_BYTES
         if self._grows or new or large or self._suspect or self.trouble:
             return False
         began = time.perf_counter()

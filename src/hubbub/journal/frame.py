@@ -186,32 +186,38 @@ def _many(columns: Sequence[Sequence[Any]], count: int) -> list[bytes | bytearra
     places: list[int] = []
     at = 0
     for layout, column in zip(_LAYOUTS, columns, strict=True):
-        buffers: tuple[bytes, ...]
+        places += (0, 0)
         if layout == _LONG:
             some = any(column)  # of a few columns no row says anything
-            buffers = (_packer("q", count).pack(*column) if some else bytes(8 * count),)
+            buffer = _packer("q", count).pack(*column) if some else bytes(8 * count)
+            at = _lay(pieces, places, at, (buffer,))
         elif layout == _BYTE:
-            buffers = (bytes(column),)
+            at = _lay(pieces, places, at, (bytes(column),))
         elif layout == _BIT:
-            buffers = (_bits(column),)
+            at = _lay(pieces, places, at, (_bits(column),))
         else:
             value = column[0]
             if value == column[-1] and column.count(value) == count:
-                buffers = (_even(len(value), count), value * count)
+                at = _lay(pieces, places, at, (_even(len(value), count),))
+                at = _lay(pieces, places, at, (value * count,))
             else:
                 ends = _packer("i", count + 1).pack(0, *accumulate(map(len, column)))
-                buffers = (ends, b"".join(column))
-        places += (0, 0)
-        for buffer in buffers:
-            length = len(buffer)
-            places += (at, length)
-            pieces.append(buffer)
-            at += length
-            if at & 7:
-                pieces.append(_PADDING[-at & 7])
-                at += -at & 7
+                at = _lay(pieces, places, at, (ends,))
+                at = _lay(pieces, places, at, column)  # copied once, into the frame
     pieces[0] = _metadata(count, places, at)
     return pieces
+
+
+def _lay(
+    pieces: list[bytes | bytearray], places: list[int], at: int, parts: Sequence[bytes]
+) -> int:
+    """One buffer, of several parts, behind those that there are; where the next one begins."""
+    size = sum(map(len, parts))
+    places += (at, size)
+    pieces += parts
+    if size & 7:
+        pieces.append(_PADDING[-size & 7])
+    return at + size + (-size & 7)
 
 
 def seal(

@@ -15,20 +15,19 @@ from hubbub.journal.gathered import Gathered
 
 
 class Group:
-    """Frames as bytes, where each begins in them (first seq, place), and their rows.
+    """Frames as bytes, the first seq of each, and their rows.
 
-    `base`: where the segment begins that it belongs to. When it is durable the thread has said
-    where: `file`, the first seq of its file, `landed`, its place there, and, if the file is a new
-    one, `fd`, which from then on is the loop's to read from and to close (else -1).
+    `size`: the bytes of all. `base`: where the segment begins that it belongs to. When it is
+    durable the thread has said where: `file`, the first seq of its file, `landed`, its place there,
+    and, if the file is a new one, `fd`, which from then on is the loop's to read from and to close
+    (else -1).
     """
 
-    __slots__ = ("base", "data", "fd", "file", "first", "frames", "landed", "last", "rows")
+    __slots__ = ("base", "fd", "file", "first", "frames", "landed", "last", "rows", "size")
 
-    def __init__(
-        self, data: bytearray, frames: list[tuple[int, int]], rows: Gathered, base: int
-    ) -> None:
-        self.data = data
+    def __init__(self, frames: list[tuple[int, bytearray]], rows: Gathered, base: int) -> None:
         self.frames = frames
+        self.size = sum([len(data) for _, data in frames])
         self.rows = rows
         self.first = rows.first
         self.last = rows.first + len(rows) - 1
@@ -39,13 +38,17 @@ class Group:
 
     def changes_state(self) -> bool:
         """Whether a row inside does: what does not, nobody needs after a restart."""
-        return any(frame.flags_at(self.data, at) & frame.STATE for _, at in self.frames)
+        return any([frame.flags_at(data, 0) & frame.STATE for _, data in self.frames])
+
+    def data(self) -> bytes:
+        """All frames, one behind the other."""
+        return b"".join([data for _, data in self.frames])
 
 
 class Beyond(Protocol):
     """Where groups go beside the disk, and without which nothing of them is promised."""
 
-    def take(self, first: int, last: int, data: bytearray) -> None:
+    def take(self, first: int, last: int, data: bytes) -> None:
         """A group that changes state, as it goes to the disk."""
 
     def safe(self, landed: int) -> int:
@@ -60,20 +63,14 @@ def group_of(rows: Gathered, together: list[tuple[int, int]], base: int, most: i
     JournalError, and takes nothing, if one row is larger than a frame can be.
     """
     if not rows.cuts:
-        return Group(frame.encode_columns(rows.columns()), [(rows.first, 0)], rows, base)
+        return Group([(rows.first, frame.encode_columns(rows.columns()))], rows, base)
     end = _enough(rows, together, most)
-    data = bytearray()
-    frames: list[tuple[int, int]] = []
+    frames: list[tuple[int, bytearray]] = []
     places = _places(rows, together, end)
     for at, next_at in pairwise([*places, end]):
-        frames.append((rows.first + at, len(data)))
         more = frame.MORE if next_at != end else 0
-        encoded = frame.encode_columns(rows.columns(at, next_at), more)
-        if data:
-            data += encoded
-        else:
-            data = encoded
-    return Group(data, frames, rows.split(end) if end < len(rows) else rows, base)
+        frames.append((rows.first + at, frame.encode_columns(rows.columns(at, next_at), more)))
+    return Group(frames, rows.split(end) if end < len(rows) else rows, base)
 
 
 def _enough(rows: Gathered, together: list[tuple[int, int]], most: int) -> int:

@@ -83,8 +83,10 @@ class ReadBack:
                 self.files.pop().places.close()
             path = directory.segment(group.file)
             self.files.append(File(group.file, group.base, Index(path, group.fd)))
-        for first, at in group.frames:
-            self.files[-1].places.add(first, group.landed + at)
+        at = group.landed
+        for first, data in group.frames:
+            self.files[-1].places.add(first, at)
+            at += len(data)
 
     def row(self, seq: int) -> Row | None:
         """The row of that number, None if there is none. OSError if it cannot be read now."""

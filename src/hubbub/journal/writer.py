@@ -299,9 +299,9 @@ class Journal(Intake):
         if group.changes_state():
             self._changed = group.last
             if self.beyond is not None:
-                self.beyond.take(group.first, group.last, group.data)
+                self.beyond.take(group.first, group.last, group.data())
         else:
-            self._passing[base] = self._passing.get(base, 0) + len(group.data)
+            self._passing[base] = self._passing.get(base, 0) + group.size
         self.handed, self._group, self.flying = group.last, group, True
         if group.rows is rows:
             self._taken_whole()
@@ -312,8 +312,8 @@ class Journal(Intake):
         if self._full:
             self._full = False
             self._base, self._began, self._size = group.first, times[0], HEADER_BYTES
-        self._size += len(group.data)
-        self.room.spend(len(group.data))
+        self._size += group.size
+        self.room.spend(group.size)
         self._end_segment(group.last, times[1] - self._began)
         return group
 
@@ -350,8 +350,8 @@ class Journal(Intake):
         self.on_disk = self.written = group.last
         self.settle()
         self.flight = (len(group.rows), self.clock.now() - self._launched)
-        self.pulse.committed(self.flight[1], len(group.rows), len(group.data))
-        if len(group.data) <= COMMIT_BYTES:
+        self.pulse.committed(self.flight[1], len(group.rows), group.size)
+        if group.size <= COMMIT_BYTES:
             self._read.recent.append(group.rows)
         self._read.landed(group, self.directory)
 
