@@ -92,6 +92,7 @@ TAKEN: Final = b"taken"
 REFUSED: Final = b"refused"
 MANAGED: Final = b"managed"
 AHEAD: Final = b"ahead"
+ADOPT: Final = b"adopt"
 
 KINDS: Final[dict[bytes, str]] = {
     CONNECT: "a client took its session; number = next delivery number of a durable one",
@@ -117,6 +118,7 @@ KINDS: Final[dict[bytes, str]] = {
     REFUSED: "who did not get in, or may not do that with topic; no client: number = how many more",
     MANAGED: "a client did that to topic, which is not its own alone",
     AHEAD: "ids of so many rows (number) may be told before they are durable; 0 = all is durable",
+    ADOPT: "cluster: a dead node's (content_type) row of the kind subtopic; none: 1 = all is here",
 }
 
 

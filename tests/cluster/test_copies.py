@@ -24,12 +24,12 @@ class Log:
         self.lossy = lossy
         self.held: dict[int, Piece] = {}
         self.last = 0
-        self.said: list[tuple[Piece, int, int]] = []
+        self.said: list[tuple[Piece, int]] = []
         self.looks = 0
         self.purged = 0
 
-    def put(self, piece: Piece, after: int, attempt: int) -> None:
-        self.said.append((piece, after, attempt))
+    def put(self, piece: Piece, after: int) -> None:
+        self.said.append((piece, after))
 
     def look(self) -> None:
         self.looks += 1
@@ -51,7 +51,7 @@ class Log:
     def carry(self, copies: Copies) -> None:
         """Everything that was said arrives, or some of it."""
         while self.said:
-            piece, after, attempt = self.said.pop(0)
+            piece, after = self.said.pop(0)
             if self.lost():
                 continue
             taken = after == self.last
@@ -62,7 +62,7 @@ class Log:
             if taken:
                 copies.stored(piece.life, piece.number, self.last)
             else:
-                copies.refused(attempt)
+                copies.refused(piece.life, piece.number)
         if self.looks and not self.lost():
             self.looks = 0
             copies.found(self.found())

@@ -24,7 +24,7 @@ AT = 1_000  # the place of a fence in the stream of the dead node
 class Dying(Keepers):
     """Nodes that die for good, with a copy of all that was durable; and their heirs."""
 
-    def kill(self, name: str) -> tuple[State, list[Row]]:
+    def kill(self, name: str) -> tuple[State, dict[int, Row]]:
         rows = self.log(name)
         there = [row for row in rows.rows if row.seq <= rows.durable]
         del self.members[name]
@@ -32,11 +32,21 @@ class Dying(Keepers):
             member.engine.lines.pop(name, None)  # type: ignore[attr-defined]
         state = folded(there)
         needed = state.needed()
-        return state, [state.carried(row) for row in there if row.seq in needed]
+        return state, {row.seq: state.carried(row) for row in there if row.seq in needed}
 
-    def inherit(self, heir: str, dead: str, copy: tuple[State, list[Row]], at: int = AT) -> None:
+    def inherit(
+        self, heir: str, dead: str, copy: tuple[State, dict[int, Row]], at: int = AT
+    ) -> None:
+        adoption = self.adoption(heir, dead, copy)
+        for _ in adoption.pieces():
+            """Nobody says anything meanwhile."""
+        adoption.run(at)
+
+    def adoption(
+        self, heir: str, dead: str, copy: tuple[State, dict[int, Row]]
+    ) -> heritage.Adoption:
         member = self.members[heir]
-        heritage.adopt(member, dead, at, *copy, [Lasts(member.broker)])
+        return heritage.Adoption(member, dead, *copy, [Lasts(member.broker)])
 
     def member(self, name: str) -> Membership:
         return self.members[name]

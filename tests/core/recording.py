@@ -132,6 +132,7 @@ def shape(state: State, leased: Container[int] = ()) -> dict[str, Any]:
         "subtopics": state.subtopics.numbers,
         "taken": state.taken,
         "ahead": state.ahead,
+        "adopting": {node: shape(one) for node, one in state.adopting.items()},
     }
 
 

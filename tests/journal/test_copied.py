@@ -46,7 +46,7 @@ def started(path: Path) -> tuple[State, dict[int, bytes]]:
 def agree(copy: Copy, path: Path) -> None:
     state, payloads = started(path)
     assert list(copy.state.rows()) == list(state.rows())
-    assert {message.seq: message.payload for message in copy.messages} == payloads
+    assert {seq: message.payload for seq, message in copy.messages.items()} == payloads
     assert payloads
     assert not copy.missing
 

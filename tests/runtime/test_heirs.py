@@ -42,7 +42,7 @@ async def test_a_node_takes_nobody_over_before_its_own_heir_is_known() -> None:
     world, servers = World(names=("a",)), Servers()
     member = world.members["a"]
     copying: Any = SimpleNamespace(
-        stream=servers, copies=SimpleNamespace(ready=True), fenced_at=7
+        stream=servers, copies=SimpleNamespace(ready=True), fenced_at=7, waiting_bytes=0
     )
     heirs = Heirs(member, copying, [], lambda: None)
     heirs._is_dead("b")
@@ -84,20 +84,20 @@ def test_of_two_that_stopped_one_another_one_goes_on() -> None:
 
 
 async def test_an_heir_of_very_much_is_not_dead_while_it_takes_it_over() -> None:
-    """It is one turn of its loop, however long; the others are told so before."""
+    """What goes live does so in one turn of its loop; the others are told so before."""
     world = World(names=("a", "b"))
     world.meet()
     heir, other = world.members["a"], world.members["b"]
-    copying: Any = SimpleNamespace(stream=Servers(), copies=None, fenced_at=0)
+    copying: Any = SimpleNamespace(stream=Servers(), copies=None, fenced_at=0, waiting_bytes=0)
     heirs = Heirs(heir, copying, [], lambda: None)
     seconds = 10
-    copy: Any = SimpleNamespace(messages=range(int(seconds / CLUSTER_ADOPT_SECONDS)))
-    await heirs._ask_for_patience([copy])
+    adoption: Any = SimpleNamespace(rest=lambda: int(seconds / CLUSTER_ADOPT_SECONDS))
+    await heirs._ask_for_patience([adoption])
     world.carry()
     world.clock.seconds += seconds + CLUSTER_DEAD_SECONDS - 1
     other.wake(world.clock.now())
     assert "a" in other.nodes
-    heirs._adopt_all({"c": (1000, None)})
+    await heirs._adopt_all({"c": (1000, None)})
     heir.wake(world.clock.now())
     assert "b" in heir.nodes, "it has not heard that one for as long"
     world.wait(2)

@@ -37,6 +37,8 @@ from tests.simulation.world import LOST, Alarm
 
 NAMES = ("a", "b", "c")
 FOUR = 50_000  # seeds from here on have one hub more: who is neither dead, nor heir, nor its heir
+IN_TURNS = 100_000  # seeds from here on take over what was a dead one's in turns of some rows
+AT_ONCE = 1 << 30
 STEPS = 700
 SKEW = 20  # seconds between a hub's clock and the others' at most
 DEAD = 6.5  # seconds of silence until somebody takes over
@@ -85,7 +87,7 @@ class ClusterWorld:
     def __init__(self, seed: int, root: Path, steps: int = STEPS, verbose: bool = False) -> None:
         self.chance = chance = random.Random(seed)
         self.root = root
-        self.names = NAMES if seed < FOUR else (*NAMES, "d")
+        self.names = NAMES if seed < FOUR or seed % 2 and seed >= IN_TURNS else (*NAMES, "d")
         self.steps = steps
         self.verbose = verbose
         self.alarm = Alarm()
@@ -104,6 +106,12 @@ class ClusterWorld:
             name: Lines(name, tuple(other for other in self.names if other != name))
             for name in self.names
         }
+        self.turns = random.Random(seed)  # other schedules than those of before would be others
+        self.rows_a_turn = AT_ONCE
+        if seed >= IN_TURNS:
+            self.rows_a_turn = self.turns.choice((1, 3, 10))
+            for event, weight in _MORE.items():
+                self.weights[_EVENTS.index(event)] += weight
         self.cut: set[frozenset[str]] = set()
         self.forgets = False  # what a cut line is given is lost, not held
         self.hubs: dict[str, ClusterHub] = {}
@@ -182,7 +190,9 @@ class ClusterWorld:
         path.mkdir(exist_ok=True)
         self.lost.pop(name, None)
         engine = self.lines[name]
-        hub = ClusterHub(path, clock, self.segment_bytes, engine, self.streams, self._is_dead)
+        hub = ClusterHub(
+            path, clock, self.segment_bytes, engine, self.streams, self._is_dead, self.rows_a_turn
+        )
         hub.begin()
         self.hubs[name] = hub
         self.note(f"{name} starts{' deposed' if hub.fenced_at else ''}")
@@ -378,12 +388,19 @@ class ClusterWorld:
     def _look(self) -> None:
         """A hub looks who is dead: stops a stream, reads it if the servers let it, and adopts."""
         if self.hubs:
-            self._looks(self.chance.choice(sorted(self.hubs)), fails=0.6)
+            turns = self.turns.choice((1, 2, 5, 50))
+            self._looks(self.chance.choice(sorted(self.hubs)), fails=0.6, turns=turns)
 
-    def _looks(self, name: str, fails: float = 0.0) -> None:
+    def _go_on(self) -> None:
+        """A hub has its next turns of taking over."""
+        going = [name for name, hub in self.hubs.items() if hub.seeker.goes_on is not None]
+        if going:
+            self._looks(self.chance.choice(sorted(going)), turns=self.turns.choice((1, 1, 2, 5)))
+
+    def _looks(self, name: str, fails: float = 0.0, turns: int = AT_ONCE) -> None:
         self.streams.fails = fails
         before = dict(self.streams.stopped)
-        count = self.hubs[name].look()
+        count = self.hubs[name].look(turns)
         for dead in self.streams.stopped.items() - before.items():
             self.note(f"{name} stops {dead}")
         if count:
@@ -466,5 +483,14 @@ _CHANCES: dict[Callable[[ClusterWorld], None], tuple[float, bool]] = {
     ClusterWorld._kill: (0.5, False),
     ClusterWorld._begin_again: (0.5, True),
     ClusterWorld._look: (2.0, False),
+    ClusterWorld._go_on: (0.0, True),
+}
+# Where hubs take over in turns: so much more often there is something to take over.
+_MORE = {
+    ClusterWorld._go_on: 8.0,
+    ClusterWorld._look: 3.0,
+    ClusterWorld._kill: 1.0,
+    ClusterWorld._wait: 1.0,
+    ClusterWorld._begin_again: 0.5,
 }
 _EVENTS = list(_CHANCES)

@@ -14,12 +14,14 @@ import contextlib
 import queue
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
 from hubbub.cluster import heritage
 from hubbub.cluster.copies import FENCE, LOG, STATE, Found, Piece
+from hubbub.cluster.heritage import Adoption
 from hubbub.cluster.membership import Membership
 from hubbub.cluster.stops import Numbered
 from hubbub.journal.copied import Copy, Files
@@ -129,13 +131,24 @@ class Streams:
         return [one for one in self.held[name] if one[0] <= upto]
 
 
-class SimulatedHeirs(Heirs):
-    """As of a hub, driven by the world, which knows who is dead."""
+class _Pause:
+    """Awaited, it ends the turn."""
 
-    def __init__(self, hub: ClusterHub, is_dead: Callable[[str], bool]) -> None:
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+class SimulatedHeirs(Heirs):
+    """As of a hub, driven by the world, which knows who is dead. `rows`: of what was a dead one's,
+    in a turn.
+    """
+
+    def __init__(self, hub: ClusterHub, is_dead: Callable[[str], bool], rows: int) -> None:
         super().__init__(hub.here, cast(Any, hub), hub.protocols, hub.schedule)
         self.dead = is_dead
+        self.rows = rows
         self.adoptions: list[tuple[str, int]] = []
+        self.goes_on: Coroutine[Any, Any, None] | None = None
 
     def _is_dead(self, name: str) -> bool:
         return self.dead(name) and name not in self.membership.nodes
@@ -143,16 +156,25 @@ class SimulatedHeirs(Heirs):
     async def _fold(self, pieces: Sequence[Numbered]) -> Copy | None:
         return copy_of(pieces)
 
-    def _adopt(self, name: str, at: int, copy: Copy | None) -> None:
-        self.adoptions.append((name, at))
-        super()._adopt(name, at, copy)
+    def _turn(self, pieces: Iterator[None]) -> bool:
+        return len(list(islice(pieces, self.rows))) < self.rows
 
-    def look(self) -> None:
-        """All of it at once: nothing here waits for a loop."""
-        look = self._look()
-        with contextlib.suppress(StopIteration):
-            look.send(None)
-            raise AssertionError("an heir waits")
+    async def _pause(self) -> None:
+        await _Pause()
+
+    def _go_live(self, adoptions: Mapping[str, tuple[int, Adoption]]) -> None:
+        self.adoptions += [(name, at) for name, (at, _) in adoptions.items()]
+        super()._go_live(adoptions)
+
+    def look(self, turns: int) -> None:
+        """Begin, or go on, for so many turns at most."""
+        if self.goes_on is None:
+            self.goes_on = self._look()
+        try:
+            for _ in range(turns):
+                self.goes_on.send(None)
+        except StopIteration:
+            self.goes_on = None
 
 
 class Stream:
@@ -179,7 +201,7 @@ class ClusterHub(SimulatedNode):
 
     def __init__(
         self, path: Path, clock: SimulatedClock, segment_bytes: int, engine: Lines,
-        streams: Streams, is_dead: Callable[[str], bool],
+        streams: Streams, is_dead: Callable[[str], bool], rows: int,
     ) -> None:  # fmt: skip
         super().__init__(path, clock, segment_bytes)
         self.engine = engine
@@ -187,6 +209,8 @@ class ClusterHub(SimulatedNode):
         self.stream = self.copies = Stream(streams, path.name)
         self.fenced_at = 0
         self._is_dead = is_dead
+        self._rows = rows
+        self.waiting_bytes = 0
 
     @property
     def here(self) -> Membership:
@@ -207,7 +231,7 @@ class ClusterHub(SimulatedNode):
             heritage.let_go(self.broker, here, self.protocols, stopped)
         self._upto = self.log.position if stopped else 0
         self._settle()
-        self.seeker = SimulatedHeirs(self, self._is_dead)
+        self.seeker = SimulatedHeirs(self, self._is_dead, self._rows)
         here.begin()
         here.beat()
         self.schedule()
@@ -235,10 +259,10 @@ class ClusterHub(SimulatedNode):
         self.loop.run()
         self._settle()
 
-    def look(self) -> int:
-        """Look for dead ones; how many were taken over."""
+    def look(self, turns: int) -> int:
+        """Look for dead ones, for so many turns at most; how many were taken over."""
         self.seeker.adoptions.clear()
-        self.seeker.look()
+        self.seeker.look(turns)
         self.schedule()
         self.loop.run()
         return len(self.seeker.adoptions)

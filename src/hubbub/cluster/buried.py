@@ -7,8 +7,22 @@ would be there twice. Owned by the membership. No I/O.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from hubbub.core.clock import Clock
-from hubbub.core.limits import CLUSTER_CLOCK_SECONDS
+from hubbub.core.limits import CLUSTER_CLOCK_SECONDS, CLUSTER_NAMES
+
+T = TypeVar("T")
+
+
+class Named(dict[str, T]):
+    """Something by the names of nodes. Whoever reaches the engine can say any: the oldest goes."""
+
+    def __setitem__(self, name: str, what: T) -> None:
+        self.pop(name, None)
+        while len(self) >= CLUSTER_NAMES:
+            del self[next(iter(self))]
+        super().__setitem__(name, what)
 
 
 class Buried:
@@ -18,8 +32,8 @@ class Buried:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._boots: dict[str, int] = {}
-        self._nodes: dict[str, tuple[int, float]] = {}
+        self._boots = Named[int]()
+        self._nodes = Named[tuple[int, float]]()
 
     def met(self, name: str, boot: int) -> None:
         self._boots[name] = boot

@@ -73,7 +73,7 @@ class Found(NamedTuple):
 class Stream(Protocol):
     """Where pieces go. Answers come to `stored` and `refused`, or never; then `look` asks."""
 
-    def put(self, piece: Piece, after: int, attempt: int) -> None:
+    def put(self, piece: Piece, after: int) -> None:
         """Append it, if the last message there has the number `after`. Never waits."""
 
     def look(self) -> None:
@@ -109,9 +109,7 @@ class Copies:
         self._deposed = deposed
         self._floor = 0
         self._number = 0
-        self._attempt = 0
-        self._last = 0  # the number in the stream of the last piece that was sent
-        self._base = 0  # of the last one that is stored
+        self._base = 0  # the number in the stream of the last piece that is stored
         self._begun = False  # something of this life is stored
         self._flows = False
         self._asked = 0.0
@@ -121,8 +119,7 @@ class Copies:
         self._open: deque[Group] = deque()  # groups that are not stored
         self._before: Group = (0, 0, b"")
         self._waiting: deque[Part] = deque()
-        self._flying: deque[Piece] = deque()
-        self._flying_bytes = 0
+        self._flying: Piece | None = None
         self._start: Iterator[Part] = iter(())
         self._starting: Part | None = None
         self._state: Iterator[Part] = iter(())
@@ -184,16 +181,14 @@ class Copies:
         """Copy from the start on: `log` are the groups behind the checkpoint `state` up to the row
         `landed`, which both lie in files; later ones come by `take`.
         """
-        self.life, self._number, self._attempt = life, 0, self._attempt + 1
+        self.life, self._number = life, 0
         if not self.active:
             self._floor = landed
             if self._before[1] > landed:
                 self._wait(*self._before)
         self._before = 0, 0, b""
         self.active, self.ready, self._begun = True, False, False
-        self._last = self._base = found.at
-        self._flying.clear()
-        self._flying_bytes = 0
+        self._base, self._flying = found.at, None
         self._places.clear()
         self._group_at = self._state_at = self._kept_from = 0
         while self._open and self._open[0][1] <= landed:
@@ -215,10 +210,10 @@ class Copies:
 
     def pump(self) -> None:
         """Send what waits, if nothing is on its way."""
-        while self._flows and not self._flying:
-            found = self._next()
-            if found is None:
-                return
+        if not self._flows or self._flying is not None:
+            return
+        found = self._next()
+        if found is not None:
             kind, (upto, more, data) = found
             self._number += 1
             self._send(Piece(self.life, self._number, kind, upto, more, data))
@@ -253,26 +248,21 @@ class Copies:
         return upto, more, found[0] if len(found) == 1 else b"".join(found)
 
     def _send(self, piece: Piece) -> None:
-        if not self._flying:
-            self._heard = self._now()
-        self._flying.append(piece)
-        self._flying_bytes += len(piece.data)
-        self.stream.put(piece, self._last, self._attempt)
-        self._last += 1
+        self._heard = self._now()
+        self._flying = piece
+        self.stream.put(piece, self._base)
 
     # The stream's side
 
     def stored(self, life: int, number: int, at: int) -> None:
         """A quorum has that piece, and so all before it."""
-        if life != self.life or not self._flying or number < self._flying[0].number:
+        piece = self._flying
+        if piece is None or (life, number) != (piece.life, piece.number):
             return
         self._begun = True
         self._heard = self._now()
-        self._base = at
-        while self._flying and self._flying[0].number <= number:
-            piece = self._flying.popleft()
-            self._flying_bytes -= len(piece.data)
-            self._done(piece, at - (number - piece.number))
+        self._base, self._flying = at, None
+        self._done(piece, at)
         self._moved()
         self.pump()
 
@@ -317,9 +307,10 @@ class Copies:
         if not wanted and self._kept_from:
             self.stream.purge(self._kept_from)
 
-    def refused(self, attempt: int) -> None:
-        """A piece was not taken, or it is not known whether it was."""
-        if attempt == self._attempt and self._flows:
+    def refused(self, life: int, number: int) -> None:
+        """That piece was not taken, or it is not known whether it was."""
+        piece = self._flying
+        if self._flows and piece is not None and (life, number) == (piece.life, piece.number):
             self._ask()
 
     def broken(self) -> None:
@@ -333,7 +324,6 @@ class Copies:
 
     def _ask(self) -> None:
         self._flows = False
-        self._attempt += 1
         self._asked = self._now()
         self.stream.look()
 
@@ -348,12 +338,8 @@ class Copies:
             self.life = 0
             self._deposed(found)
             return
-        self._last = found.at
-        again, self._flying = self._flying, deque()
-        self._flying_bytes = 0
-        self._flows = True
-        for piece in again:
-            self._send(piece)
+        if self._flying is not None:
+            self._send(self._flying)
         self._flow()
 
     def _flow(self) -> None:
@@ -388,7 +374,7 @@ class Copies:
         return {
             "ready": self.ready,
             "waiting": len(self._open),
-            "waiting_bytes": self.waiting_bytes + self._flying_bytes,
+            "waiting_bytes": self.waiting_bytes + (len(self._flying.data) if self._flying else 0),
             "behind_seconds": round(self.behind(), 3),
             "groups": self.groups,
             "checkpoints": self.checkpoints,

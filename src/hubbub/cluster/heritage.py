@@ -13,15 +13,14 @@ Called by the membership and the runtime. No I/O.
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hubbub import schema
 from hubbub.cluster import frames, taking
 from hubbub.cluster.keeping import (
-    AFTER,
     CUT,
     FROM,
     HEIR,
@@ -34,12 +33,13 @@ from hubbub.cluster.keeping import (
 )
 from hubbub.cluster.node import Node, Phantom
 from hubbub.cluster.retained import STAMP, UNSAID, own_stamp
+from hubbub.cluster.staging import Staging, after_of, waits_in
 from hubbub.core.broker import Broker
-from hubbub.core.message import Message, message_of, of_node, row_of, run_of
-from hubbub.core.queue import Queue
+from hubbub.core.limits import CLUSTER_PIECE
+from hubbub.core.message import Message, message_of, row_of, run_of
 from hubbub.core.route import Route
 from hubbub.core.session import Revival, SessionState, row_about
-from hubbub.core.state import State, queue_rows, session_rows
+from hubbub.core.state import State, adopted
 from hubbub.core.topics import DELAYED, SHARE, delayed_topic
 from hubbub.schema import PUBLISH, Row, column_of, name_of, name_to_wire
 
@@ -63,77 +63,85 @@ class Taken(NamedTuple):
     missing: int
 
 
-def adopt(
-    membership: Membership, dead: str, at: int, state: State, messages: Sequence[Row],
-    protocols: Iterable[Revival],
-) -> Taken:  # fmt: skip
-    """Take over what a node had, whose stream was read up to the message `at`.
-
-    A copy from before a stop whose heir is known is that one's: the node came back, and died before
-    it could say that it had let go.
+class Adoption:
+    """Take over what a node had, whose stream was read up to a message. `messages`: those that its
+    state refers to, by their seq there. `pieces` bring it here, `run` makes it live.
     """
-    membership.buried.bury(dead)
-    if state.taken.get(FENCED, 0) < membership.inherited.get(dead, 0):
-        state, messages = State(), ()
-    return _Adoption(membership, dead, state, messages, protocols).run(at)
 
-
-class _Adoption:
     def __init__(
-        self, membership: Membership, dead: str, state: State, messages: Sequence[Row],
+        self, membership: Membership, dead: str, state: State, messages: dict[int, Row],
         protocols: Iterable[Revival],
     ) -> None:  # fmt: skip
         self.membership = membership
         self.broker = membership.broker
         self.dead = dead
         self.state = state
-        self.rows = {row.seq: row for row in messages}
         self.protocols = {one.name: one for one in protocols}
-        self.seqs: dict[int, int] = {0: 0}
-        self.new_queues: list[str] = []
+        self.staging = Staging(membership.broker, dead, state, messages)
         self.ours: set[tuple[str, str]] = set()
-        self.missing = 0
+
+    def pieces(self, own_too: bool = False) -> Iterator[None]:
+        """All that takes long, in pieces: between two of them others may be served. `own_too`: what
+        this node had itself goes live before; what the dead one kept for it is for that.
+        """
+        self._bury()
+        if not (own_too or self._heir_of(self.membership.name)):
+            yield from self._take_what_was_kept_for_us()
+        mine = [name for name in self.protocols if name != PROTOCOL]
+        yield from self.staging.pieces(self.membership.name, mine)
+
+    def rest(self) -> int:
+        """How many things `run` has to do, each some microseconds."""
+        state, membership = self.state, self.membership
+        here = membership.away.get(self.dead) or membership.nodes.get(self.dead)
+        there = len(state.sessions) + len(state.queues) + len(state.delayed) + len(state.retained)
+        return there + (here.unacknowledged() if here is not None else 0)
+
+    def _bury(self) -> None:
+        """It is not heard any more. A copy from before a stop whose heir is known is that one's:
+        the node came back, and died before it could say that it had let go.
+        """
+        membership = self.membership
+        membership.buried.bury(self.dead)
+        if self.state.taken.get(FENCED, 0) < membership.inherited.get(self.dead, 0):
+            self.staging.let_go()
+            self.state = State()
+            self.staging = Staging(self.broker, self.dead, self.state, {})
 
     def run(self, at: int) -> Taken:
+        """All of it has come: it is this node's, of which `at` says so. One group of rows."""
+        self._bury()
         broker, first = self.broker, self.broker.log.position + 1
+        before = broker.state.queues.keys() & self.state.queues.keys()
         nodes = [one for one in self.state.sessions.values() if one.protocol == PROTOCOL]
         heirs = {state.client: self._heir_of(state.client) for state in nodes}
         if not heirs.get(self.membership.name):
-            self._take_what_was_kept_for_us()
-        sessions = [state for state in self.state.sessions.values() if self._wanted(state)]
-        for state in sessions:
-            self._session(state)
-            self.ours.add((state.protocol, state.client))
-        for queue in self.state.queues.values():
-            self._queue(queue)
+            for _ in self._take_what_was_kept_for_us():
+                """As a rule it has come already."""
+        sessions = self._come(heirs)
         for seq in self.state.delayed:
             self._delay(seq)
-        for state in nodes:
-            if not heirs[state.client] and state.client != self.membership.name:
-                self._keep_for(state)
         for name, number in self.state.taken.items():
             if name.startswith((HEIR, TOOK)):
                 self._note(name, max(number, broker.state.taken.get(name, 0)))
             elif not name.startswith("$"):
                 self._note(f"{TOOK}{self.dead}/{name}", number)
         self._note(HEIR + self.dead, at)
-        before, self.membership.inherited = self.membership.inherited, known(broker.state)
+        known_before, self.membership.inherited = self.membership.inherited, known(broker.state)
         new = [
             dead for dead, at in self.membership.inherited.items()
-            if at > before.get(dead, 0) and dead not in (self.dead, self.membership.name)
+            if at > known_before.get(dead, 0) and dead not in (self.dead, self.membership.name)
         ]  # fmt: skip
         for node in self.membership.nodes.values():
             tell(self.membership, node)  # before what it wants more from now on
         for state in sessions:
             key = state.protocol, state.client
             broker.take_up(broker.state.sessions[key], self.protocols.get(state.protocol))
-        for name in self.new_queues:
-            found = broker.queues.adopt(broker.state.queues[name])
-            self.ours.add((found.protocol, found.client))
+        self._take_up_queues(before)
         self._own()
         for seq, group in sorted(self.state.on_loan):
-            if seq in self.seqs or self._copied(seq):
-                broker.groups.give_again(self._copied(seq), group)
+            if copied := self.staging.copied(seq):
+                broker.groups.give_again(copied, group)
         had = self.state.taken
         self._move(self.dead, had.get(self.membership.name, 0), self.dead, had)
         for dead in new:  # whose heir the dead one was, and nobody here had heard so
@@ -148,8 +156,43 @@ class _Adoption:
         broker.delays.recover()
         broker.log.together(first)
         broker.age += 1
-        count = len(self.seqs) - 1
-        return Taken(len(sessions), len(self.state.queues), count, self.missing)
+        count = len(self.staging.seqs) - 1
+        return Taken(len(sessions), len(self.state.queues), count, self.staging.missing)
+
+    def _come(self, heirs: Mapping[str, str]) -> list[SessionState]:
+        """What has come is here, but for sessions that are elsewhere; those that are here now."""
+        membership, staging, sessions = self.membership, self.staging, []
+        for state in self.state.sessions.values():
+            key = state.protocol, state.client
+            if state.protocol == PROTOCOL:
+                if heirs[state.client]:
+                    staging.leave_out(*key)
+                elif state.backlog.entries and state.client != membership.name:
+                    membership.known(state.client).keep()
+            elif self._wanted(state):
+                sessions.append(state)
+                self.ours.add(key)
+            else:
+                staging.leave_out(*key)
+        staging.live(sessions)
+        for node in [*membership.nodes.values(), *membership.away.values()]:
+            if node.client in heirs:
+                node.relieve()
+        return sessions
+
+    def _take_up_queues(self, before: Collection[str]) -> None:
+        """`before`: those that were here before, and have the messages of the other one."""
+        queues = self.broker.queues
+        for name, queue in self.state.queues.items():
+            own = self.broker.state.queues[name]
+            if name not in before:
+                queues.adopt(own)
+                self.ours.add((own.protocol, own.client))
+                continue
+            for topic_filter in queue.bindings:
+                if topic_filter not in own.bindings:
+                    queues.bind(own, topic_filter)
+            queues.offer(own)
 
     def _own(self) -> None:
         """What others kept for those that are here now, and for whom they were heirs, is for them
@@ -170,24 +213,6 @@ class _Adoption:
     def _note(self, name: str, number: int) -> None:
         self.broker.change(Row(0, 0, schema.TAKEN, client=column_of(name), number=number))
 
-    def _copied(self, seq: int, topic: bytes | None = None) -> int:
-        """The number here of a message there, 0 if nobody has it."""
-        if seq not in self.seqs and (number := self._once_more(seq, topic)):
-            self.seqs[seq] = number
-        return self.seqs.get(seq, 0)
-
-    def _once_more(self, seq: int, topic: bytes | None = None) -> int:
-        """The same in a row of its own."""
-        row = self.rows.get(seq)
-        if row is None:
-            self.missing += 1
-            return 0
-        said = of_node(row.properties, self.dead)
-        copy = row._replace(seq=0, kind=PUBLISH, ref=0, number=0, retain=False, properties=said)
-        if topic is not None:
-            copy = copy._replace(topic=topic, retain=row.retain)
-        return self.broker.change(copy)
-
     # Sessions
 
     def _wanted(self, state: SessionState) -> bool:
@@ -205,15 +230,6 @@ class _Adoption:
             return False
         return True
 
-    def _session(self, state: SessionState) -> None:
-        for entry in state.backlog.entries:
-            if entry:
-                self._copied(entry >> 35)
-        for row in session_rows(state):
-            if row.kind in (schema.QUEUED, schema.RECEIVED):
-                row = row._replace(ref=self.seqs.get(row.ref, 0))
-            self.broker.change(row)
-
     def _wills(self) -> None:
         """Of who was connected there and does not last: its connection is lost."""
         for will in self.state.wills.values():
@@ -221,56 +237,21 @@ class _Adoption:
             if protocol is not None:
                 protocol.publish_will(will)
 
-    # Queues
-
-    def _queue(self, queue: Queue) -> None:
-        """One of the same name here gets its messages, behind its own."""
-        broker, own = self.broker, self.broker.state.queues.get(queue.name)
-        for seq, number, _ in queue.above(-1):
-            if number not in queue.answers:
-                self._copied(seq)
-        if own is None:
-            for row in queue_rows(queue):
-                self._enqueue(queue, row)
-            self.new_queues.append(queue.name)
-            return
-        for seq, number, size in queue.above(-1):
-            if number not in queue.answers and self.seqs.get(seq):
-                row = Row(0, 0, schema.QUEUED, b"queue", column_of(own.client))
-                properties = json.dumps({"bytes": size}).encode()
-                broker.change(
-                    row._replace(ref=self.seqs[seq], number=own.next, properties=properties)
-                )
-        for topic_filter in queue.bindings:
-            if topic_filter not in own.bindings:
-                broker.queues.bind(own, topic_filter)
-        broker.queues.offer(own)
-
-    def _enqueue(self, queue: Queue, row: Row) -> None:
-        """Ids that may have been told and were lost are passed over."""
-        if row.kind == schema.CREATE:
-            row = row._replace(number=row.number + self.state.ahead)
-        elif row.kind == schema.QUEUED:
-            if not self.seqs.get(row.ref) or row.number in queue.answers:
-                return
-            row = row._replace(ref=self.seqs[row.ref])
-        self.broker.change(row)
-
     # Messages
 
     def _delay(self, seq: int) -> None:
         """As many seconds as are left."""
-        row = self.rows.get(seq)
+        row = self.staging.rows.get(seq)
         if row is None:
-            self.missing += 1
+            self.staging.missing += 1
             return
         _, topic = delayed_topic(name_of(row.topic))
         left = (self.state.delayed[seq] - self.broker.clock.stamp()) // 1_000_000
-        self._copied(seq, column_of(f"{DELAYED}{max(1, left)}/{topic}"))
+        self.staging.copied(seq, column_of(f"{DELAYED}{max(1, left)}/{topic}"))
 
     def _retain(self, topic: str, seq: int) -> None:
         """The later one of a name stays; the others hear of it as of any that they missed."""
-        membership, row = self.membership, self.rows.get(seq)
+        membership, row = self.membership, self.staging.rows.get(seq)
         if row is None:
             return
         message = message_of(row)
@@ -290,23 +271,27 @@ class _Adoption:
         for node in membership.nodes.values():
             node.behind = True
 
-    def _take_what_was_kept_for_us(self) -> None:
-        """What was published there and had not come: for who was here before."""
+    def _take_what_was_kept_for_us(self) -> Iterator[None]:
+        """What was published there and had not come: for who was here before. As if it had said it
+        itself, so how far that is is noted by the way.
+        """
         state = self.state.sessions.get((PROTOCOL, self.membership.name))
         if state is None:
             return
-        took = self.broker.state.taken.get(self.dead, 0)
         node = self.membership.known(self.dead)
-        for number, seq, qos in _waiting(state):
-            if number > took and (message := self._read(seq)) is not None:
-                run = self.membership.crossing.read_back(message)
-                run.qos, run.retain = qos, False
-                said = self.membership.crossing.said(run)
-                said.group = name_to_wire(state.shared.get(seq, ""))
-                taking.say(self.membership, node, said)
-                took = number
-        node.took = max(node.took, took)
-        self._note(self.dead, took)
+        took = self.broker.state.taken.get(self.dead, 0)
+        coming = (one for one in waits_in(state) if one[0] > took)
+        while some := list(islice(coming, CLUSTER_PIECE)):
+            for number, seq, qos in some:
+                if (message := self.staging.read(seq)) is not None:
+                    run = self.membership.crossing.read_back(message)
+                    run.qos, run.retain = qos, False
+                    said = self.membership.crossing.said(run)
+                    said.group = name_to_wire(state.shared.get(seq, ""))
+                    taking.say(self.membership, node, said)
+                    node.took = max(node.took, number)
+            self._note(self.dead, node.took)
+            yield
 
     def _move(self, dead: str, took: int, whose: str, had: Mapping[str, int]) -> None:
         """What this node kept for a dead one and that did not have: for its sessions alone."""
@@ -315,7 +300,7 @@ class _Adoption:
         if node is None or node.keeping is None:
             return
         shared, again = dict(node.keeping.state.shared), []
-        for number, seq, qos in _waiting(node.keeping.state):
+        for number, seq, qos in list(waits_in(node.keeping.state)):
             group = moved(dead, shared.get(seq, ""), after_of(node.keeping.cuts, number))
             if number <= took or taking.was_had(group, whose, had):
                 continue
@@ -349,22 +334,23 @@ class _Adoption:
         """What it kept for a node that died before it is for that one's heir."""
         membership, taken = self.membership, self.broker.state.taken
         cuts = cuts_of(self.state, state.client)
-        for number, seq, qos in _waiting(state):
+        for number, seq, qos in waits_in(state):
             group = state.shared.get(seq, "")
             if not group or group.startswith(SHARE):
                 after = after_of(cuts, number)
                 group = f"{FROM}{self.dead}/{number}{after}" + (f"/{group}" if group else "")
             group = moved(state.client, group)
             if heir != membership.name:
-                if copied := self._once_more(seq):  # the same may wait for the heir itself, too
+                copied = self.staging.once_more(seq)  # the same may wait for the heir itself, too
+                if copied:
                     membership.known(heir).keep()
                     self.broker.change(moved_row(heir, copied, qos, group))
                 continue
             if taking.was_had(group, "", taken):
                 continue
             if share := share_of(group):
-                self.broker.groups.give_again(self._copied(seq), share)
-            elif (message := self._read(seq)) is not None:
+                self.broker.groups.give_again(self.staging.copied(seq), share)
+            elif (message := self.staging.read(seq)) is not None:
                 run = membership.crossing.read_back(message)
                 run.qos, run.retain = qos, False
                 said = membership.crossing.said(run)
@@ -372,36 +358,6 @@ class _Adoption:
                 taking.say(membership, membership.known(self.dead), said)
         if heir != membership.name:
             membership.known(heir).relieve()
-
-    def _read(self, seq: int) -> Message | None:
-        row = self.rows.get(seq)
-        return message_of(row) if row is not None else None
-
-    def _keep_for(self, state: SessionState) -> None:
-        """What the dead node kept for another one goes on from here, under its old numbers."""
-        node = self.membership.known(state.client)
-        waiting, cuts = _waiting(state), cuts_of(self.state, state.client)
-        if waiting:
-            node.keep()
-        for number, seq, qos in waiting:
-            if copied := self._copied(seq):
-                group = state.shared.get(seq, "")
-                name = f"{FROM}{self.dead}/{number}"
-                if not group.startswith(FROM):
-                    name += after_of(cuts, number)
-                name += f"/{group}" if group else ""
-                self.broker.change(moved_row(state.client, copied, qos, name))
-        node.relieve()
-
-
-def _waiting(state: SessionState) -> list[tuple[int, int, int]]:
-    """Number, seq and QoS of each that waits."""
-    backlog = state.backlog
-    return [
-        (number, entry >> 35, entry & 3)
-        for number, entry in enumerate(backlog.entries, backlog.first)
-        if entry
-    ]
 
 
 def moved(dead: str, group: str, after: str = "") -> str:
@@ -412,12 +368,6 @@ def moved(dead: str, group: str, after: str = "") -> str:
     if group.startswith(MOVED):
         return group
     return f"{MOVED}{dead}/{group}" if group.startswith(FROM) else f"{MOVED}{dead}{after}"
-
-
-def after_of(cuts: Mapping[str, int], number: int) -> str:
-    """What follows the name of a group: of which dead nodes that one was known to be the heir."""
-    names = ",".join(dead for dead, cut in cuts.items() if number >= cut)
-    return f"/{AFTER}{names}" if names else ""
 
 
 def share_of(group: str) -> str:
@@ -498,7 +448,7 @@ def inherits(membership: Membership, heir: Node, record: frames.Heir) -> None:
     # The heir of an heir says it, too: what is kept since the first said it is for who is back.
     if record.at > before and node is not None and node.keeping is not None:
         shared = dict(node.keeping.state.shared)
-        kept = [one for one in _waiting(node.keeping.state) if one[0] > record.took]
+        kept = [one for one in waits_in(node.keeping.state) if one[0] > record.took]
         # Its own heir may be that of others, too: what is on its way for those stays as it is.
         stays = {
             number for number, seq, _ in kept
@@ -558,6 +508,8 @@ def let_go(
     anybody: its own heir is, as far as a quorum had that.
     """
     first = broker.log.position + 1
+    for dead in list(broker.state.adopting):
+        broker.change(adopted(dead, live=False))
     for name in [name for name in broker.state.taken if name.startswith(HEIR)]:
         broker.change(Row(0, 0, schema.TAKEN, client=column_of(name), number=UNSAID))
     membership.inherited = known(broker.state)

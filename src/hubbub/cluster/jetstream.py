@@ -54,7 +54,7 @@ class Listener(NamedTuple):
     """What of the answers goes where."""
 
     stored: Callable[[int, int, int], None]
-    refused: Callable[[int], None]
+    refused: Callable[[int, int], None]
     found: Callable[[Found], None]
     up: Callable[[], None]
     down: Callable[[], None]
@@ -91,6 +91,7 @@ class JetStream:
 
         self._listener = listener
         self._client = Client()
+        # A private attribute: nats-py has no option for a transport, and makes one where none is.
         self._client._transport = self._shortcut = Shortcut(self._answered)
         self._run(self._connect(self._client))
 
@@ -215,38 +216,29 @@ class JetStream:
 
     # Copies calls these
 
-    def put(self, piece: Piece, after: int, attempt: int) -> None:
+    def put(self, piece: Piece, after: int) -> None:
         if self.up and self._shortcut is not None:
             head = f"NATS/1.0\r\n{HEADER}: {piece.head()}\r\n{AFTER}: {after}\r\n\r\n"
-            reply = f"{self._inbox}.{piece.life}-{attempt}-{piece.number}"
+            reply = f"{self._inbox}.{piece.life}-{piece.number}"
             sizes = f"{len(head)} {len(head) + len(piece.data)}"
             command = f"HPUB {self.subject} {reply} {sizes}\r\n{head}".encode()
             self._shortcut.put(b"%b%b\r\n" % (command, piece.data))
 
     def _answered(self, answers: list[tuple[bytes, bytes]]) -> None:
-        """Those that came together: of several that are stored the last one says it for all, as
-        each of a life must follow the one before it.
-        """
         assert self._listener is not None
-        stored = (0, 0, 0)
         for whose, data in answers:
             try:
-                life, attempt, number = map(int, whose.split(b"-"))
+                life, number = map(int, whose.split(b"-"))
                 at = self._stored_at(data)
             except (TypeError, ValueError):
                 continue  # nobody's who was asked
-            if at:
-                if stored[0] not in (0, life):
-                    self._listener.stored(*stored)
-                stored = life, number, at
-            else:
+            if not at:
                 log.debug("copies: piece %d: %r", number, data[:200])
-                self._listener.refused(attempt)
-        if stored[0]:
-            life, number, at = stored
+                self._listener.refused(life, number)
+                continue
             if at > self._known.at:
                 self._known = Found(at, Piece(life, number, LOG, 0, False, b""))
-            self._listener.stored(*stored)
+            self._listener.stored(life, number, at)
 
     def _stored_at(self, data: bytes) -> int:
         """The number in the stream, 0 if it was not taken."""

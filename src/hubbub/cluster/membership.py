@@ -23,7 +23,7 @@ from typing import Any, Final
 from msgspec.structs import astuple
 
 from hubbub.cluster import frames, heritage, taking
-from hubbub.cluster.buried import Buried
+from hubbub.cluster.buried import Buried, Named
 from hubbub.cluster.directory import Directory
 from hubbub.cluster.engine import Engine
 from hubbub.cluster.keeping import PROTOCOL, lasts
@@ -81,12 +81,12 @@ class Membership(Hooks):
         self.away: dict[str, Node] = {}
         self.keep = keep
         self.place = place
-        self.shunned: dict[str, str] = {}
+        self.shunned = Named[str]()
         self.excluded = ""
         self.deposed = False
         self.busy = 0
-        self.stopped: set[str] = set()
-        self.waiting: dict[str, tuple[int, float]] = {}
+        self.stopped = Named[bool]()
+        self.waiting = Named[tuple[int, float]]()
         self.adopted: dict[str, set[tuple[str, str]]] = {}
         self.inherited: dict[str, int] = {}
         self.buried = Buried(broker.clock)
@@ -376,7 +376,7 @@ class Membership(Hooks):
         heritage.tell(self, node)
         self._tell_whole(node)
         node.ask()
-        self.stopped.discard(frame.node)
+        self.stopped.pop(frame.node, None)
         if node.keeping is not None:
             node.keeping.begin()
         return node
@@ -605,7 +605,7 @@ class Membership(Hooks):
             node.keeping.again()
 
     def _ends(self, node: Node, record: frames.Bye) -> None:
-        self.stopped.add(node.client)
+        self.stopped[node.client] = True
         self._forget(node, "it stopped")
 
     def _shuts(self, node: Node, record: frames.Shut) -> None:

@@ -21,6 +21,7 @@ from urllib.parse import ParseResult
 from nats.aio.transport import TcpTransport
 
 REST_BYTES: Final = 16 * 1024 * 1024  # of a message that is not whole yet: more than servers send
+LINE_BYTES: Final = 1024 * 1024  # without an end: no line of a server is so long
 END: Final = b"\r\n"
 
 
@@ -30,26 +31,35 @@ class Ears(asyncio.StreamReaderProtocol):
     def __init__(self, reader: asyncio.StreamReader, shortcut: Shortcut) -> None:
         super().__init__(reader)
         self._shortcut = shortcut
-        self._rest = b""
+        self._rest: list[bytes] = []  # of a message that is not whole, as it was read
+        self._missing = 0  # of its bytes, as far as it has said
         self._deaf = False
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             super().data_received(data)
             return
-        data = self._rest + data
+        self._rest.append(data)
+        self._missing -= len(data)
+        if self._missing <= 0:  # else joining what there is would cost as much with each read
+            data, self._rest, self._missing = b"".join(self._rest), [], 0
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
         try:
             at = self._cut(data)
         except ValueError:  # no protocol of NATS
             at = -1
-        self._rest = data[at:] if at >= 0 else b""
-        if at < 0 or len(self._rest) > REST_BYTES:
+        rest = data[at:] if at >= 0 else data
+        if at < 0 or self._missing > REST_BYTES or (len(rest) > LINE_BYTES and not self._missing):
             self._deaf = True
-            super().data_received(data if at < 0 else self._rest)
+            super().data_received(rest)
+        elif rest:
+            self._rest.append(rest)
 
     def _cut(self, data: bytes) -> int:
-        """Where the first message begins that is not whole. All before it is given to whom it is
-        for; if the data are no messages, nothing is.
+        """Where the first message begins that is not whole, and what it misses. All before it is
+        given to whom it is for; if the data are no messages, nothing is.
         """
         shortcut, prefix = self._shortcut, self._shortcut.prefix
         at, whole, ours, theirs = 0, len(data), [], []
@@ -59,6 +69,7 @@ class Ears(asyncio.StreamReaderProtocol):
                 words = line.split()
                 after += _size(words[-1]) + 2
                 if after > whole:
+                    self._missing = after - whole
                     break
                 if words[1].startswith(prefix):
                     begin = end + 2 + (_size(words[-2]) if words[0] == b"HMSG" else 0)

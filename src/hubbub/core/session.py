@@ -79,6 +79,14 @@ class Backlog:
         else:
             self.entries.extend([low] * count)
 
+    def join(self, other: Backlog) -> None:
+        """What waits in another one, of which nothing was sent, waits behind this."""
+        if other.entries:
+            self.bytes += other.bytes
+            if self.entries is NOTHING:
+                self.entries = deque()
+            self.entries.extend(other.entries)
+
     def receive(self, numbers: Iterable[int]) -> None:
         """A QoS 2 receiver has these."""
         if self.received is NONE:

@@ -108,6 +108,7 @@ class State:
     `kept`: what each retained message takes, `kept_bytes` all of them. `on_loan`: messages of a
     shared subscription, by seq and filter, that members have who end with the hub. `ahead`: so many
     ids above those that are known may have been told (`Queues.runs_ahead`).
+    `adopting`: by dead node, what of it has come so far; nobody's yet.
     """
 
     def __init__(self) -> None:
@@ -126,6 +127,7 @@ class State:
         self.topics = Names()
         self.subtopics = Names()
         self.taken: dict[str, int] = {}
+        self.adopting: dict[str, State] = {}
         self._audiences: dict[int, list[tuple[SessionState, int]]] = {}
         self._fold: dict[bytes, Callable[[Row], None]] = {
             schema.CONNECT: self._connect,
@@ -151,6 +153,7 @@ class State:
             schema.REFUSED: _nothing,
             schema.MANAGED: _nothing,
             schema.AHEAD: self._ahead,
+            schema.ADOPT: self._adopt,
         }
 
     def apply(self, row: Row) -> None:
@@ -463,6 +466,42 @@ class State:
         else:
             self.taken[name_of(row.client)] = row.number
 
+    # What was a dead node's
+
+    def _adopt(self, row: Row) -> None:
+        """It comes by and by, and is live at once: nothing of it is before all is here."""
+        node = name_of(row.content_type)
+        if row.subtopic:
+            if node not in self.adopting:
+                self.adopting[node] = State()
+            inner = row._replace(kind=row.subtopic, subtopic=b"", content_type=b"")
+            self.adopting[node].apply(inner)
+            return
+        adopted = self.adopting.pop(node, None)
+        if adopted is not None and row.number:
+            self._join_sessions(adopted.sessions)
+            self._join_queues(adopted.queues)
+
+    def _join_sessions(self, others: dict[Key, SessionState]) -> None:
+        for key, session in others.items():
+            own = self.sessions.get(key)
+            if own is None:
+                self.sessions[key] = session
+            else:
+                own.backlog.join(session.backlog)
+                own.shared.update(session.shared)
+
+    def _join_queues(self, others: dict[str, Queue]) -> None:
+        """One of the same name here gets the messages behind its own, under new ids."""
+        for name, queue in others.items():
+            own = self.queues.get(name)
+            if own is None:
+                queue.next = max(queue.next, self.ended_queues.pop(name, 0))
+                self.queues[name] = queue
+            else:
+                for seq, _, size in queue.above(-1):
+                    own.add(own.next, seq, size)
+
     # The snapshot
 
     def rows(self) -> Iterator[Row]:
@@ -493,6 +532,9 @@ class State:
             yield Row(0, 0, schema.DESTROY, topic=topic)
         for queue in self.queues.values():
             yield from queue_rows(queue)
+        for node, state in self.adopting.items():
+            for row in state.rows():
+                yield adopting(node, row)
 
     def needed(self) -> set[int]:
         """The seqs of the messages that backlogs, queues, delays and the retained set refer to."""
@@ -503,6 +545,8 @@ class State:
             found.update(entry >> 35 for entry in session.backlog.entries if entry)
         for queue in self.queues.values():
             found.update(queue.messages.values())
+        for state in self.adopting.values():
+            found |= state.needed()
         return found
 
     def carried(self, row: Row) -> Row:
@@ -515,6 +559,18 @@ class State:
         current = self.retained.get(name_of(row.topic)) == row.seq
         retain = row.retain and (current or row.seq in self.delayed)
         return row._replace(ref=0, number=0, retain=retain)
+
+
+def adopting(node: str, row: Row) -> Row:
+    """The row of a dead node as one of this hub, which it is for all when everything has come."""
+    return row._replace(
+        seq=0, kind=schema.ADOPT, subtopic=row.kind, content_type=column_of(node)
+    )  # fmt: skip
+
+
+def adopted(node: str, live: bool) -> Row:
+    """Everything has come; or nothing more does, and what has is let go."""
+    return Row(0, 0, schema.ADOPT, content_type=column_of(node), number=int(live))
 
 
 def _publisher(row: Row) -> str:

@@ -94,11 +94,11 @@ def _cut(upto: int, data: bytearray) -> Iterator[Part]:
 
 class Copy(NamedTuple):
     """What a copied log leads to. `messages`: those that state refers to, as a snapshot has them,
-    in the order of their seq; `missing`: how many of them are not there.
+    by their seq and in its order; `missing`: how many of them are not there.
     """
 
     state: State
-    messages: list[Row]
+    messages: dict[int, Row]
     missing: int
 
 
@@ -123,7 +123,7 @@ def folded(upto: int, snapshot: bytes, groups: Iterable[bytes]) -> Copy:
                 if row.kind in MESSAGES:
                     messages[row.seq] = row
     needed = sorted(state.needed())
-    found = [state.carried(messages[seq]) for seq in needed if seq in messages]
+    found = {seq: state.carried(messages[seq]) for seq in needed if seq in messages}
     return Copy(state, found, len(needed) - len(found))
 
 

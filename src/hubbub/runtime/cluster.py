@@ -16,6 +16,7 @@ from hubbub.cluster.membership import Membership
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
 from hubbub.core.session import Revival, Silent, row_about
+from hubbub.core.state import adopted
 from hubbub.errors import SettingError
 from hubbub.schema import END
 
@@ -46,8 +47,11 @@ def member(
 
 def recalls(membership: Membership | None, broker: Broker) -> list[Revival]:
     """Who makes the nodes for which messages were kept. A hub that is alone keeps them until their
-    time is over, in case it is to be a node again, and says so.
+    time is over, in case it is to be a node again, and says so. What a dead node had, and had not
+    come whole, comes once more.
     """
+    for name in list(broker.state.adopting):
+        broker.change(adopted(name, live=False))
     if membership is not None:
         return [Recall(membership.recall)]
     for state in list(broker.state.sessions.values()):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hubbub.cluster import heritage
@@ -25,8 +25,10 @@ from hubbub.cluster.stops import Numbered, Stop, is_ours, stop_of, stops_of, una
 from hubbub.core.limits import (
     CLUSTER_ADOPT_SECONDS,
     CLUSTER_BUSY_SECONDS,
+    CLUSTER_COPY_PIECE,
     CLUSTER_HEIR_SECONDS,
     CLUSTER_RETURN_SECONDS,
+    TURN_SECONDS,
 )
 from hubbub.core.session import Revival
 from hubbub.core.state import State
@@ -36,6 +38,8 @@ from hubbub.runtime.copying import Copying
 
 LOOK_SECONDS: Final = 1.0
 SAID_SECONDS: Final = 0.2  # until what was said has left this machine
+WAITING_BYTES: Final = 2 * CLUSTER_COPY_PIECE  # behind which acknowledgements wait for the servers
+WAIT_SECONDS: Final = 0.005  # from one look to the next whether it is less
 
 log = logging.getLogger("hubbub.cluster")
 
@@ -144,7 +148,7 @@ class Heirs:
         name, at = self.membership.name, self.copying.fenced_at
         await self._answer(name, at)
         if self._answered(name) >= at:
-            self._adopt_all(self._held)  # one of them was the heir
+            await self._adopt_all(self._held)  # one of them was the heir
             self.copying.confirmed(name, at)
 
     def _answered(self, name: str) -> int:
@@ -221,15 +225,12 @@ class Heirs:
             log.error("what node %r had cannot be taken over: %s", name, error)
             self._known[name] = self._known[name]._replace(again=again, unreadable=True)
             return
-        waits = self.membership.deposed and name != self.membership.name
-        if not waits:
-            await self._ask_for_patience((copy, *(one for _, one in self._held.values())))
         if first <= self._answered(name):
             return
-        if waits:
+        if self.membership.deposed and name != self.membership.name:
             self._held[name] = first, copy
         else:
-            self._adopt_all({name: (first, copy), **self._held})
+            await self._adopt_all({name: (first, copy), **self._held})
 
     async def _fold(self, pieces: Sequence[Numbered]) -> Copy | None:
         return await asyncio.to_thread(copy_of, pieces)
@@ -244,45 +245,95 @@ class Heirs:
             return False
         return is_ours(name, newest.state.taken, name, stops[0])
 
-    async def _ask_for_patience(self, copies: Iterable[Copy | None]) -> None:
-        """What is adopted is one group of rows, and so one turn of the loop. If it is large this
-        node says nothing for longer than one that is alive: the others hear so before.
+    async def _adopt_all(self, copies: Mapping[str, tuple[int, Copy | None]]) -> None:
+        """A node that waits for its heir first gets back its own: what the dead ones kept for it is
+        for that. What takes long goes in turns; then all of it is here at once.
         """
-        count = sum(len(copy.messages) for copy in copies if copy is not None)
+        deposed = self.membership.deposed
+        adoptions = {name: (at, self._adoption(name, copy)) for name, (at, copy) in copies.items()}
+
+        def is_ours() -> bool:
+            inherited = self.membership.inherited
+            answered = any(at <= inherited.get(name, 0) for name, (at, _) in adoptions.items())
+            return self.membership.deposed == deposed and not answered
+
+        try:
+            own_too = self.membership.name in adoptions
+            for _, adoption in adoptions.values():
+                await self._in_turns(adoption.pieces(own_too), is_ours)
+            await self._ask_for_patience(adoption for _, adoption in adoptions.values())
+            if is_ours():
+                self._go_live(adoptions)
+        except Exception:
+            log.exception("the hub's own code broke; what was to be taken over is tried again")
+            raise
+        finally:
+            for _, adoption in adoptions.values():
+                adoption.staging.let_go()  # nothing, if it is live
+        for _, adoption in adoptions.values():
+            await self._in_turns(adoption.staging.forget(), lambda: True)
+
+    def _adoption(self, name: str, copy: Copy | None) -> heritage.Adoption:
+        if copy is None:  # it hears so all the same, or it would wait for its heir for ever
+            log.warning("node %r had no whole checkpoint: there is nothing to take over", name)
+            copy = Copy(State(), {}, 0)
+        elif copy.missing:
+            log.warning("of what node %r had %d messages are missing", name, copy.missing)
+        return heritage.Adoption(
+            self.membership, name, copy.state, copy.messages, self.protocols
+        )  # fmt: skip
+
+    async def _in_turns(self, pieces: Iterator[None], wanted: Callable[[], bool]) -> None:
+        """As much in a turn of the loop as one client may keep it for, as long as it is wanted.
+        What comes in one turn is one group: messages, and what refers to them.
+        """
+        journal = self.broker.log
+        over = False
+        while not over and wanted():
+            first, over = journal.position + 1, self._turn(pieces)
+            journal.together(first)
+            self._schedule()
+            if not over:
+                await self._pause()
+
+    def _turn(self, pieces: Iterator[None]) -> bool:
+        """Whether that was all."""
+        clock = self.broker.clock
+        until = clock.spent() + TURN_SECONDS
+        return all(clock.spent() < until for _ in pieces)
+
+    async def _pause(self) -> None:
+        """Others have their turn; what they say waits behind what is on its way to the copies."""
+        await asyncio.sleep(0)
+        while self.copying.waiting_bytes > WAITING_BYTES:
+            await asyncio.sleep(WAIT_SECONDS)
+
+    async def _ask_for_patience(self, adoptions: Iterable[heritage.Adoption]) -> None:
+        """What goes live does so in one turn of the loop. If it is large this node says nothing for
+        longer than one that is alive: the others hear so before.
+        """
+        count = sum(adoption.rest() for adoption in adoptions)
         seconds = min(int(count * CLUSTER_ADOPT_SECONDS), CLUSTER_BUSY_SECONDS)
         if seconds:
-            log.warning("%d messages are taken over: up to %d s without an answer", count, seconds)
+            log.warning("%d things are taken over: up to %d s without an answer", count, seconds)
             self.membership.busy = seconds
             self.membership.beat()
             await asyncio.sleep(SAID_SECONDS)
 
-    def _adopt_all(self, copies: dict[str, tuple[int, Copy | None]]) -> None:
-        """A node that waits for its heir first gets back its own: what the dead ones kept for it is
-        for that. All of it is one group of rows.
-        """
+    def _go_live(self, adoptions: Mapping[str, tuple[int, heritage.Adoption]]) -> None:
         first, self._held = self.broker.log.position + 1, {}
-        if not copies:
-            return
-        for name, (at, copy) in copies.items():
-            self._adopt(name, at, copy)
+        for name, (at, adoption) in adoptions.items():
+            taken = adoption.run(at)
+            log.warning(
+                "this node is the heir of node %r: %d sessions, %d queues, %d messages, %d missing",
+                name, taken.sessions, taken.queues, taken.messages, taken.missing,
+            )  # fmt: skip
         self.broker.log.together(first)
         self._schedule()
         if self.membership.busy:  # nor has it heard the others
             self.membership.busy = 0
             for node in self.membership.nodes.values():
                 node.heard = self.broker.clock.now()
-
-    def _adopt(self, name: str, at: int, copy: Copy | None) -> None:
-        if copy is None:  # it hears so all the same, or it would wait for its heir for ever
-            log.warning("node %r had no whole checkpoint: there is nothing to take over", name)
-            copy = Copy(State(), [], 0)
-        taken = heritage.adopt(
-            self.membership, name, at, copy.state, copy.messages, self.protocols
-        )  # fmt: skip
-        log.warning(
-            "this node is the heir of node %r: %d sessions, %d queues, %d messages, %d missing",
-            name, taken.sessions, taken.queues, taken.messages, taken.missing + copy.missing,
-        )  # fmt: skip
 
 
 def copy_of(pieces: Sequence[Numbered]) -> Copy | None:
