@@ -37,16 +37,16 @@ class Dying(Keepers):
     def inherit(
         self, heir: str, dead: str, copy: tuple[State, dict[int, Row]], at: int = AT
     ) -> None:
-        adoption = self.adoption(heir, dead, copy)
+        adoption = self.adoption(heir, dead, copy, at)
         for _ in adoption.pieces():
             """Nobody says anything meanwhile."""
-        adoption.run(at)
+        adoption.run()
 
     def adoption(
-        self, heir: str, dead: str, copy: tuple[State, dict[int, Row]]
+        self, heir: str, dead: str, copy: tuple[State, dict[int, Row]], at: int = AT
     ) -> heritage.Adoption:
         member = self.members[heir]
-        return heritage.Adoption(member, dead, *copy, [Lasts(member.broker)])
+        return heritage.Adoption(member, dead, at, *copy, [Lasts(member.broker)])
 
     def member(self, name: str) -> Membership:
         return self.members[name]

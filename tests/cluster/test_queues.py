@@ -228,7 +228,7 @@ async def test_while_the_home_is_away_it_is_said_so(pair: Pair) -> None:
         body = json.dumps({"timeout": 60, "queues": ["jobs"]}).encode()
         waits = asyncio.create_task(two.web.post("/transfer", content=body))
         await until(lambda: a.node.broker.state.queues["jobs"].readers)
-        member(b)._forget(member(b).nodes["a"], "silent for 5 s")
+        member(b).forget(member(b).nodes["a"], "silent for 5 s")
         answer = await waits
         assert answer.status_code == 503 and "'a'" in answer.text
         pair.seats["a"].up = False
@@ -298,7 +298,7 @@ async def test_what_a_consumer_at_another_node_had_and_did_not_acknowledge_is_gi
         await one.send("jobs", b"a request", "replies")  # only its answer acknowledges it
         await until(lambda: queue.leased)
         pair.seats["b"].cut = True
-        member(a)._forget(member(a).nodes["b"], "silent for 5 s")
+        member(a).forget(member(a).nodes["b"], "silent for 5 s")
         assert not queue.leased and not queue.consumers and len(queue.messages) == 1
         pair.seats["b"].cut = False
         await until(lambda: queue.leased)

@@ -94,7 +94,7 @@ async def test_while_a_node_is_away_a_living_member_elsewhere_gets_all(pair: Pai
     await joined(b, a, "m1")
     async with roaming(a, "m2") as device:
         await device.want(GROUP, 1)
-        member(a)._forget(member(a).nodes["b"], "silent for 5 s")
+        member(a).forget(member(a).nodes["b"], "silent for 5 s")
         pair.seats["b"].cut = True
         await publish(a, 0, 6, 1)
         assert await device.take(6) == [b"%d" % number for number in range(6)]

@@ -162,8 +162,8 @@ class SimulatedHeirs(Heirs):
     async def _pause(self) -> None:
         await _Pause()
 
-    def _go_live(self, adoptions: Mapping[str, tuple[int, Adoption]]) -> None:
-        self.adoptions += [(name, at) for name, (at, _) in adoptions.items()]
+    def _go_live(self, adoptions: Mapping[str, Adoption]) -> None:
+        self.adoptions += [(name, one.at) for name, one in adoptions.items()]
         super()._go_live(adoptions)
 
     def look(self, turns: int) -> None:

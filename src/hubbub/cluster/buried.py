@@ -26,31 +26,31 @@ class Named(dict[str, T]):
 
 
 class Buried:
-    """By name when a node had started that was stopped, 0 if it was never met, and until when it is
-    not heard: one that never says that it knows of its stop would never be.
+    """By name when a node had started that was stopped, 0 if it was never met; until when it is not
+    heard: one that never says that it knows of its stop would never be; and which message that is.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._boots = Named[int]()
-        self._nodes = Named[tuple[int, float]]()
+        self._nodes = Named[tuple[int, float, int]]()
 
     def met(self, name: str, boot: int) -> None:
         self._boots[name] = boot
 
-    def bury(self, name: str) -> None:
-        """A node has an heir now."""
+    def bury(self, name: str, at: int) -> None:
+        """A node has an heir now, or is about to, of what it had before that message."""
         until = self._clock.now() + CLUSTER_CLOCK_SECONDS
-        self._nodes[name] = self._boots.get(name, 0), until
+        self._nodes[name] = self._boots.get(name, 0), until, at
 
-    def says(self, name: str, boot: int, fenced: int, inherited: int) -> bool:
+    def says(self, name: str, boot: int, fenced: int) -> bool:
         """Whether a frame is from before its node was stopped. `fenced`: which stop it says that it
-        knows of; `inherited`: the one whose heir is known.
+        knows of.
         """
-        known, until = self._nodes.get(name, (-1, 0.0))
+        known, until, at = self._nodes.get(name, (-1, 0.0, 0))
         if boot != known and known:
             return False
-        if fenced < inherited and self._clock.now() < until:
+        if fenced < at and self._clock.now() < until:
             return True
         del self._nodes[name]
         return False

@@ -64,17 +64,18 @@ class Taken(NamedTuple):
 
 
 class Adoption:
-    """Take over what a node had, whose stream was read up to a message. `messages`: those that its
-    state refers to, by their seq there. `pieces` bring it here, `run` makes it live.
+    """Take over what a node had, whose stream was read up to the message `at`. `messages`: those
+    that its state refers to, by their seq there. `pieces` bring it here, `run` makes it live.
     """
 
     def __init__(
-        self, membership: Membership, dead: str, state: State, messages: dict[int, Row],
-        protocols: Iterable[Revival],
+        self, membership: Membership, dead: str, at: int, state: State,
+        messages: dict[int, Row], protocols: Iterable[Revival],
     ) -> None:  # fmt: skip
         self.membership = membership
         self.broker = membership.broker
         self.dead = dead
+        self.at = at
         self.state = state
         self.protocols = {one.name: one for one in protocols}
         self.staging = Staging(membership.broker, dead, state, messages)
@@ -102,14 +103,16 @@ class Adoption:
         the node came back, and died before it could say that it had let go.
         """
         membership = self.membership
-        membership.buried.bury(self.dead)
+        membership.buried.bury(self.dead, self.at)
+        if self.dead in membership.nodes:  # by a frame that was held on its way
+            membership.forget(membership.nodes[self.dead], "it is dead: this node is its heir")
         if self.state.taken.get(FENCED, 0) < membership.inherited.get(self.dead, 0):
             self.staging.let_go()
             self.state = State()
             self.staging = Staging(self.broker, self.dead, self.state, {})
 
-    def run(self, at: int) -> Taken:
-        """All of it has come: it is this node's, of which `at` says so. One group of rows."""
+    def run(self) -> Taken:
+        """All of it has come, and is this node's. One group of rows."""
         self._bury()
         broker, first = self.broker, self.broker.log.position + 1
         before = broker.state.queues.keys() & self.state.queues.keys()
@@ -126,7 +129,7 @@ class Adoption:
                 self._note(name, max(number, broker.state.taken.get(name, 0)))
             elif not name.startswith("$"):
                 self._note(f"{TOOK}{self.dead}/{name}", number)
-        self._note(HEIR + self.dead, at)
+        self._note(HEIR + self.dead, self.at)
         known_before, self.membership.inherited = self.membership.inherited, known(broker.state)
         new = [
             dead for dead, at in self.membership.inherited.items()
@@ -299,9 +302,10 @@ class Adoption:
         node = membership.away.get(dead) or membership.nodes.get(dead)
         if node is None or node.keeping is None:
             return
-        shared, again = dict(node.keeping.state.shared), []
+        shared, cuts, again = dict(node.keeping.state.shared), node.keeping.cuts, []
         for number, seq, qos in list(waits_in(node.keeping.state)):
-            group = moved(dead, shared.get(seq, ""), after_of(node.keeping.cuts, number))
+            after = after_of(membership.name, cuts, number)
+            group = moved(dead, shared.get(seq, ""), after)
             if number <= took or taking.was_had(group, whose, had):
                 continue
             if share := share_of(shared.get(seq, "")):
@@ -337,7 +341,7 @@ class Adoption:
         for number, seq, qos in waits_in(state):
             group = state.shared.get(seq, "")
             if not group or group.startswith(SHARE):
-                after = after_of(cuts, number)
+                after = after_of(self.dead, cuts, number)
                 group = f"{FROM}{self.dead}/{number}{after}" + (f"/{group}" if group else "")
             group = moved(state.client, group)
             if heir != membership.name:
@@ -435,7 +439,7 @@ def inherits(membership: Membership, heir: Node, record: frames.Heir) -> None:
         return
     if record.at > before:
         if dead != heir.client:
-            membership.buried.bury(dead)
+            membership.buried.bury(dead, record.at)
         membership.directory.there.pop(dead, None)
         membership.directory.until.pop(dead, None)
     first = broker.log.position + 1
@@ -456,9 +460,9 @@ def inherits(membership: Membership, heir: Node, record: frames.Heir) -> None:
         }  # fmt: skip
         kept = [one for one in kept if one[0] not in stays]
         groups = {seq: share for _, seq, _ in kept if (share := share_of(shared.get(seq, "")))}
-        cuts = node.keeping.cuts
+        cuts, own = node.keeping.cuts, membership.name
         waiting = [
-            (message, qos, moved(dead, shared.get(seq, ""), after_of(cuts, number)))
+            (message, qos, moved(dead, shared.get(seq, ""), after_of(own, cuts, number)))
             for number, seq, qos in kept
             if seq not in groups and (message := broker.log.look(seq)) is not None
         ]

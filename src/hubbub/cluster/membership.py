@@ -274,17 +274,17 @@ class Membership(Hooks):
         self._check_clock(frame)
         node = self.nodes.get(frame.node)  # unless it is shut out now
         if node is not None and frame.boot > node.boot:
-            self._forget(node, "it was started again")
+            self.forget(node, "it was started again")
             node = None
         beats = [record for record in frame.records if isinstance(record, frames.Beat)]
         fenced = max((beat.fenced for beat in beats), default=0)
-        if fenced > (heir := self.inherited.get(frame.node, 0)):
+        if fenced > self.inherited.get(frame.node, 0):
             self.waiting[frame.node] = fenced, self.broker.clock.now()
             self._warn(f"{frame.node} fenced", f"node {frame.node!r} waits: its heir is not known")
             if node is not None:
-                self._forget(node, "it has an heir, which is not known here yet")
+                self.forget(node, "it has an heir, which is not known here yet")
             return None
-        if self.buried.says(frame.node, frame.boot, fenced, heir):
+        if self.buried.says(frame.node, frame.boot, fenced):
             return None
         if node is None:
             if not beats or any(isinstance(record, frames.Bye) for record in frame.records):
@@ -327,7 +327,7 @@ class Membership(Hooks):
                     continue
                 self.shunned[frame.node] = f"its clock is {apart:+.0f} s from this one"
                 if frame.node in self.nodes:
-                    self._forget(self.nodes[frame.node], self.shunned[frame.node])
+                    self.forget(self.nodes[frame.node], self.shunned[frame.node])
         if frame.node in self.shunned:
             raise frames.Foreign(f"node {frame.node!r} is shut out: {self.shunned[frame.node]}")
 
@@ -347,7 +347,7 @@ class Membership(Hooks):
         self.excluded = f"{text}: give each node its own (cluster.name, --cluster-name)"
         log.error("%s; this node goes on alone", self.excluded)
         for node in list(self.nodes.values()):
-            self._forget(node, "this node takes no part any more")
+            self.forget(node, "this node takes no part any more")
 
     def _refuse(self, reason: str) -> None:
         self.refused[reason] = self.refused.get(reason, 0) + 1 if len(self.refused) < 100 else 1
@@ -424,7 +424,7 @@ class Membership(Hooks):
             node.tell(record)
         return node is not None
 
-    def _forget(self, node: Node, why: str) -> None:
+    def forget(self, node: Node, why: str) -> None:
         """It is gone: its filters, and each of its clients once."""
         log.warning("node %r is gone, and its %d clients: %s", node.client, len(node.clients), why)
         del self.nodes[node.client]
@@ -450,7 +450,7 @@ class Membership(Hooks):
             return
         for node in list(self.nodes.values()):
             if now - node.heard > CLUSTER_DEAD_SECONDS + node.busy:
-                self._forget(node, f"silent for {CLUSTER_DEAD_SECONDS:g} s")
+                self.forget(node, f"silent for {CLUSTER_DEAD_SECONDS:g} s")
         if now >= self._beat_at:
             self._beat_at = now + CLUSTER_BEAT_SECONDS
             self.beat()
@@ -606,7 +606,7 @@ class Membership(Hooks):
 
     def _ends(self, node: Node, record: frames.Bye) -> None:
         self.stopped[node.client] = True
-        self._forget(node, "it stopped")
+        self.forget(node, "it stopped")
 
     def _shuts(self, node: Node, record: frames.Shut) -> None:
         log.warning("node %r ends every connection of the cluster", node.client)

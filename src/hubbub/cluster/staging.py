@@ -140,7 +140,7 @@ class Staging:
             group = shared.get(seq, "")
             name = f"{FROM}{self.dead}/{number}"
             if not group.startswith(FROM):
-                name += after_of(cuts, number)
+                name += after_of(self.dead, cuts, number)
             name += f"/{group}" if group else ""
             self._add(moved_row(session.client, copied, qos, name))
             yield
@@ -154,7 +154,9 @@ def waits_in(session: SessionState) -> Iterator[tuple[int, int, int]]:
             yield number, entry >> 35, entry & 3
 
 
-def after_of(cuts: Mapping[str, int], number: int) -> str:
-    """What follows the name of a group: of which dead nodes that one was known to be the heir."""
-    names = ",".join(dead for dead, cut in cuts.items() if number >= cut)
-    return f"/{AFTER}{names}" if names else ""
+def after_of(author: str, cuts: Mapping[str, int], number: int) -> str:
+    """What follows the name of a group: of which dead nodes that one was known to be the heir. Its
+    author is among them: had it been dead, it kept this when it was back.
+    """
+    known = (dead for dead, cut in cuts.items() if number >= cut and dead != author)
+    return f"/{AFTER}{','.join((author, *known))}"

@@ -250,37 +250,37 @@ class Heirs:
         for that. What takes long goes in turns; then all of it is here at once.
         """
         deposed = self.membership.deposed
-        adoptions = {name: (at, self._adoption(name, copy)) for name, (at, copy) in copies.items()}
+        adoptions = {name: self._adoption(name, *copy) for name, copy in copies.items()}
 
         def is_ours() -> bool:
             inherited = self.membership.inherited
-            answered = any(at <= inherited.get(name, 0) for name, (at, _) in adoptions.items())
+            answered = any(one.at <= inherited.get(name, 0) for name, one in adoptions.items())
             return self.membership.deposed == deposed and not answered
 
         try:
             own_too = self.membership.name in adoptions
-            for _, adoption in adoptions.values():
+            for adoption in adoptions.values():
                 await self._in_turns(adoption.pieces(own_too), is_ours)
-            await self._ask_for_patience(adoption for _, adoption in adoptions.values())
+            await self._ask_for_patience(adoptions.values())
             if is_ours():
                 self._go_live(adoptions)
         except Exception:
             log.exception("the hub's own code broke; what was to be taken over is tried again")
             raise
         finally:
-            for _, adoption in adoptions.values():
+            for adoption in adoptions.values():
                 adoption.staging.let_go()  # nothing, if it is live
-        for _, adoption in adoptions.values():
+        for adoption in adoptions.values():
             await self._in_turns(adoption.staging.forget(), lambda: True)
 
-    def _adoption(self, name: str, copy: Copy | None) -> heritage.Adoption:
+    def _adoption(self, name: str, at: int, copy: Copy | None) -> heritage.Adoption:
         if copy is None:  # it hears so all the same, or it would wait for its heir for ever
             log.warning("node %r had no whole checkpoint: there is nothing to take over", name)
             copy = Copy(State(), {}, 0)
         elif copy.missing:
             log.warning("of what node %r had %d messages are missing", name, copy.missing)
         return heritage.Adoption(
-            self.membership, name, copy.state, copy.messages, self.protocols
+            self.membership, name, at, copy.state, copy.messages, self.protocols
         )  # fmt: skip
 
     async def _in_turns(self, pieces: Iterator[None], wanted: Callable[[], bool]) -> None:
@@ -320,10 +320,10 @@ class Heirs:
             self.membership.beat()
             await asyncio.sleep(SAID_SECONDS)
 
-    def _go_live(self, adoptions: Mapping[str, tuple[int, heritage.Adoption]]) -> None:
+    def _go_live(self, adoptions: Mapping[str, heritage.Adoption]) -> None:
         first, self._held = self.broker.log.position + 1, {}
-        for name, (at, adoption) in adoptions.items():
-            taken = adoption.run(at)
+        for name, adoption in adoptions.items():
+            taken = adoption.run()
             log.warning(
                 "this node is the heir of node %r: %d sessions, %d queues, %d messages, %d missing",
                 name, taken.sessions, taken.queues, taken.messages, taken.missing,
