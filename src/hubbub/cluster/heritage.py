@@ -323,16 +323,19 @@ class Adoption:
             self.broker.groups.give_again(seq, share)
 
     def _heir_of(self, name: str) -> str:
-        """Who has what that node had, if the dead one did not know so: it kept for that one."""
-        at, taken = self.membership.inherited.get(name, 0), self.broker.state.taken
-        if known(self.state).get(name, 0) >= at:
-            return ""
-        if taken.get(HEIR + name, 0) >= at:
-            return self.membership.name
+        """Who has what that node had, if the dead one did not know so: it kept for that one. Of one
+        that was stopped several times, who took over behind the first stop that it did not know.
+        """
+        at, taken = known(self.state).get(name, 0), self.broker.state.taken
         end = f"/{name}"
-        told = [one for one in taken if one.startswith(TOLD) and one.endswith(end)]
-        told.reverse()  # of two that say the same the later one is the heir of the other
-        return max(told, key=taken.__getitem__).removeprefix(TOLD).removesuffix(end)
+        heirs = [one for one in taken if one.startswith(TOLD) and one.endswith(end)]
+        heirs.append(HEIR + name)
+        heirs.reverse()  # of two that say the same the later one is the heir of the other
+        heirs = [one for one in heirs if taken.get(one, 0) > at]
+        first = min(heirs, key=taken.__getitem__, default="")
+        if first == HEIR + name:
+            return self.membership.name
+        return first.removeprefix(TOLD).removesuffix(end)
 
     def _hand_on(self, state: SessionState, heir: str) -> None:
         """What it kept for a node that died before it is for that one's heir."""

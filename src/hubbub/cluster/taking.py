@@ -69,13 +69,16 @@ def keep(membership: Membership, node: Node, kept: frames.Kept) -> None:
     latest = membership.broker.clock.stamp() + CLUSTER_CLOCK_SECONDS * 1_000_000
     if kept.number > latest:
         raise frames.Foreign(f"a kept message of the number {kept.number}, which is to come")
-    if membership.broker.no_room or membership.deposed:  # it would be dropped where it is to stay
+    group = name_from_wire(kept.said.group)
+    # It would be dropped where it is to stay; or comes once more when its node has heard that this
+    # one is its own heir.
+    back = membership.name in membership.adopted and membership.name not in kept.after
+    if membership.broker.no_room or membership.deposed or (back and not group.startswith(MOVED)):
         node.declined = True
         return
     node.receipt = True
     if kept.previous <= node.took < kept.number:
         node.took = kept.number
-        group = name_from_wire(kept.said.group)
         if was_had(group, "", membership.broker.state.taken):
             return
         author, after = "", kept.after
