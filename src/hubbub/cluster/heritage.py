@@ -281,18 +281,18 @@ class Adoption:
         state = self.state.sessions.get((PROTOCOL, self.membership.name))
         if state is None:
             return
-        node = self.membership.known(self.dead)
-        took = self.broker.state.taken.get(self.dead, 0)
+        membership, node = self.membership, self.membership.known(self.dead)
+        took, cuts = self.broker.state.taken.get(self.dead, 0), cuts_of(self.state, membership.name)
         coming = (one for one in waits_in(state) if one[0] > took)
         while some := list(islice(coming, CLUSTER_PIECE)):
             for number, seq, qos in some:
                 if (message := self.staging.read(seq)) is not None:
-                    run = self.membership.crossing.read_back(message)
+                    run = membership.crossing.read_back(message)
                     run.qos, run.retain = qos, False
-                    said = self.membership.crossing.said(run)
+                    said = membership.crossing.said(run)
                     said.group = name_to_wire(state.shared.get(seq, ""))
-                    taking.say(self.membership, node, said)
-                    node.took = max(node.took, number)
+                    after = [dead for dead, cut in cuts.items() if number >= cut]
+                    taking.take(membership, node, number, said, after)
             self._note(self.dead, node.took)
             yield
 

@@ -65,7 +65,7 @@ def say(
 
 
 def keep(membership: Membership, node: Node, kept: frames.Kept) -> None:
-    """The next one is taken, whatever becomes of it: nobody would have it after a refusal."""
+    """The next one of those that a node keeps for this one comes, or one once more."""
     latest = membership.broker.clock.stamp() + CLUSTER_CLOCK_SECONDS * 1_000_000
     if kept.number > latest:
         raise frames.Foreign(f"a kept message of the number {kept.number}, which is to come")
@@ -78,23 +78,29 @@ def keep(membership: Membership, node: Node, kept: frames.Kept) -> None:
         return
     node.receipt = True
     if kept.previous <= node.took < kept.number:
-        node.took = kept.number
-        if was_had(group, "", membership.broker.state.taken):
+        take(membership, node, kept.number, kept.said, kept.after)
+
+
+def take(
+    membership: Membership, node: Node, number: int, said: frames.Said, after: list[str]
+) -> None:
+    """It is taken, whatever becomes of it: nobody would have it after a refusal."""
+    node.took, group, author = number, name_from_wire(said.group), ""
+    if was_had(group, "", membership.broker.state.taken):
+        return
+    while group.startswith(FROM):
+        author, other, group = _numbered(group.removeprefix(FROM))
+        if not _is_next_of(membership, author, other):
             return
-        author, after = "", kept.after
-        while group.startswith(FROM):
-            author, number, group = _numbered(group.removeprefix(FROM))
-            if not _is_next_of(membership, author, number):
-                return
-            after = []
-        if group.startswith(AFTER):
-            names, _, group = group.removeprefix(AFTER).partition("/")
-            after = names.split(",")
-        kept.said.group = name_to_wire(group)
-        if group.startswith(SHARE) and _is_for_others(membership, group):
-            _pass_on(membership, kept.said, group)
-        else:
-            say(membership, node, kept.said, after, author)
+        after = []
+    if group.startswith(AFTER):
+        names, _, group = group.removeprefix(AFTER).partition("/")
+        after = names.split(",")
+    said.group = name_to_wire(group)
+    if group.startswith(SHARE) and _is_for_others(membership, group):
+        _pass_on(membership, said, group)
+    else:
+        say(membership, node, said, after, author)
 
 
 def _is_for_others(membership: Membership, name: str) -> bool:
