@@ -209,6 +209,44 @@ async def test_what_others_keep_for_a_dead_node_goes_to_its_heir_once_and_in_ord
         assert numbers == sorted(numbers), name
 
 
+async def slowest(hub: RunningHub, over: asyncio.Event, qos: int) -> float:
+    """The longest time that a message took which a client of a hub said to itself."""
+    found = 0.0
+    async with connect(hub.url("mqtt"), client_id=f"clock{qos}") as client:
+        await client.subscribe(f"clock/{qos}", qos=qos)
+        messages = aiter(client.messages())
+        while not over.is_set():
+            began = time.monotonic()
+            await client.publish(f"clock/{qos}", b"", qos=qos)
+            await anext(messages)
+            found = max(found, time.monotonic() - began)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [20_000, pytest.param(200_000, marks=pytest.mark.soak)])
+async def test_clients_of_an_heir_are_served_while_it_takes_over_very_much(
+    hubs: Hubs, count: int
+) -> None:
+    a, b = await asyncio.to_thread(pair, hubs)
+    async with connect(a.url("mqtt"), client_id="away", clean=False) as client:
+        await client.subscribe("kept", qos=1)
+    async with connect(a.url("mqtt"), client_id="writer") as client:
+        for first in range(0, count, 1000):
+            said = range(first, min(first + 1000, count))
+            await asyncio.gather(*(client.publish("kept", b"w %d" % one, qos=1) for one in said))
+    over = asyncio.Event()
+    clocks = [asyncio.create_task(slowest(b, over, qos)) for qos in (0, 1)]
+    a.process.kill()
+    seconds = await asyncio.to_thread(is_heir, hubs, "b", "a")
+    over.set()
+    live, lasting = await asyncio.gather(*clocks)
+    print(f"{count}: heir after {seconds:.1f} s, QoS 0 {live:.3f} s, QoS 1 {lasting:.3f} s")
+    assert max(live, lasting) < 1.0, "one turn would be as long as all of it"
+    got = await read(b, "away", 5.0)
+    assert [int(payload.split()[1]) for payload in got] == list(range(count))
+
+
 async def rounds(hubs: Hubs, count: int, seed: int) -> None:
     """Kill one of two hubs under load, or both, or the leader of a stream; read all at the end of
     each round by whichever hub chance takes.

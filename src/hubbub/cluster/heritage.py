@@ -13,6 +13,7 @@ Called by the membership and the runtime. No I/O.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
@@ -292,7 +293,8 @@ class Adoption:
                     said = membership.crossing.said(run)
                     said.group = name_to_wire(state.shared.get(seq, ""))
                     after = [dead for dead, cut in cuts.items() if number >= cut]
-                    taking.take(membership, node, number, said, after)
+                    with contextlib.suppress(frames.Foreign):  # as when it comes from there
+                        taking.take(membership, node, number, said, after)
             self._note(self.dead, node.took)
             yield
 
