@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import islice
 
 import pytest
 
@@ -16,7 +17,7 @@ from hubbub.core.state import State
 from hubbub.schema import Row
 from tests.cluster.test_keeping import Keepers, Lasts
 from tests.cluster.world import Reader
-from tests.core.recording import folded
+from tests.core.recording import folded, shape, snapshot
 
 AT = 1_000  # the place of a fence in the stream of the dead node
 
@@ -323,3 +324,65 @@ def test_who_is_back_keeps_what_is_kept_for_it_when_its_heir_has_an_heir_itself(
     assert world.waiting("a", "new") == [b"since"]
     assert world.waiting("d", "old") == [b"since"]
     assert world.member("b").directory.there["a"], "who is there says what lasts there"
+
+
+@pytest.mark.parametrize("pieces", [0, 1, 3, 8, 20, 1000])
+@pytest.mark.parametrize("goes_on", ["the heir", "another one"])
+def test_what_has_come_in_part_when_the_heir_dies_is_nobodys(pieces: int, goes_on: str) -> None:
+    """Whoever goes on begins from the start: each message once, and queues with their ids."""
+    world = Dying()
+    world.meet()
+    world.lasting("a", "ann", "kept")
+    world.lasting("b", "bob", "kept")
+    world.lasting("c", "cat", "kept")
+    world.member("a").broker.queues.named("jobs")
+    world.wait(1)
+    world.cut.update("ab")
+    writer = world.client("a", "w")
+    world.say_many(writer, "kept", 5)
+    world.say_many(writer, "$queue/jobs", 3)
+    copy = world.kill("a")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.cut.clear()
+    adoption = world.adoption("b", "a", copy)
+    for _ in islice(adoption.pieces(), pieces):
+        """Then it is killed."""
+    state = world.member("b").broker.state
+    assert ("p", "ann") not in state.sessions and "jobs" not in state.queues
+    heir = "b"
+    if goes_on == "the heir":
+        world.restart("b")
+    else:
+        heir, dead = "c", world.kill("b")
+        world.wait(CLUSTER_DEAD_SECONDS + 1)
+        world.inherit("c", "b", dead)
+    state = world.member(heir).broker.state
+    assert ("p", "ann") not in state.sessions and "jobs" not in state.queues
+    world.inherit(heir, "a", copy)
+    for name in ("ann", "bob"):
+        assert world.waiting(heir, name) == [b"%d" % n for n in range(5)], name
+    assert list(state.queues["jobs"].messages) == [0, 1, 2]
+    assert state.adopting == {}
+    world.wait(2)
+    assert world.waiting("c", "cat") == [b"%d" % n for n in range(5)]
+    rows = world.log(heir).rows
+    assert shape(folded(snapshot(folded(rows), rows))) == shape(state)
+
+
+def test_what_a_dead_node_kept_for_its_heir_is_for_whom_it_had_from_another_one_too() -> None:
+    """Node b is the heir of a, and c knows that when it publishes; then c dies."""
+    world = Dying()
+    world.meet()
+    world.lasting("a", "ann", "kept")
+    world.wait(1)
+    copy = world.kill("a")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.inherit("b", "a", copy)
+    world.wait(2)
+    world.cut.update("bc")
+    world.say(world.client("c", "w"), "kept", b"of c")
+    copy = world.kill("c")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.cut.clear()
+    world.inherit("b", "c", copy)
+    assert world.waiting("b", "ann") == [b"of c"]

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from hubbub import schema
 from hubbub.core import state as state_module
 from hubbub.core.message import Message
-from hubbub.core.state import State
+from hubbub.core.state import State, adopted, adopting
 from hubbub.protocols.mqtt import codec
 from hubbub.schema import Row
 from tests.core.recording import folded, recording, shape, snapshot
@@ -81,6 +81,32 @@ def test_a_retained_message_that_was_cleared_is_not_retained_again_by_a_snapshot
     again = folded(snapshot(state, log.rows))
     assert again.retained == {} and shape(again) == shape(state)
     assert seq in again.needed()
+
+
+def test_what_a_dead_node_had_is_nobodys_until_all_of_it_has_come() -> None:
+    """A snapshot in between leads to the same; and what is let go leaves nothing."""
+    dead, dead_log = recording()
+    dead.state.apply(Row(0, 0, schema.CONNECT, b"mqtt", b"ann", properties=b'{"lasting":true}'))
+    for number in range(3):
+        dead.post(Message("$queue/q", b"%d" % number, 1))
+    seqs = list(dead.state.queues["q"].messages.values())
+    dead.state.apply(Row(0, 0, schema.QUEUED, b"mqtt", b"ann", qos=1, ref=seqs[0], number=1))
+    rows = [row for row in dead_log.rows if row.seq in seqs]
+    coming = [*rows, *(adopting("dead", row) for row in dead.state.rows())]
+    coming = [row._replace(seq=number, kind=schema.PUBLISH if row in rows else row.kind)
+              for number, row in enumerate(coming, 1)]  # fmt: skip
+    for upto in range(len(coming)):
+        state = folded(coming[:upto])
+        assert state.sessions == {} == state.queues
+        again = folded(snapshot(state, coming[:upto]))
+        assert shape(again) == shape(state)
+        state.apply(adopted("dead", live=False))
+        assert shape(state) == shape(State())
+        for row in (*coming[upto:], adopted("dead", live=True)):
+            again.apply(row)
+        assert list(again.queues["q"].messages) == [0, 1, 2]
+        assert len(again.sessions["mqtt", "ann"].backlog.entries) == 1
+        assert again.adopting == {}
 
 
 def test_how_far_what_other_nodes_kept_was_taken_is_in_the_snapshot() -> None:

@@ -275,3 +275,25 @@ def test_a_batch_costs_what_it_changes(tmp_path: Path) -> None:
     written = [file for file in (tmp_path / "1").iterdir() if pq.read_metadata(file).num_rows > 9]
     assert len(files) >= 15 and len(staying) == len(files) - 2 and len(written) == 1
     assert took < 1.0, f"{took} s; a fold of all takes several"
+
+
+def test_what_came_of_a_dead_node_waits_here_and_is_acknowledged() -> None:
+    """Rows of the kind `adopt` are those that they will be."""
+    asked = {"protocol": "mqtt", "client": "ann", "subtopic": "connect", "content_type": "dead"}
+    waits = {**asked, "subtopic": "queued", "ref": 1, "qos": 1}
+    rows = [
+        event(1, "publish", topic="t", qos=1),
+        event(2, "adopt", properties='{"lasting":true}', number=7, **asked),
+        event(3, "adopt", **waits),
+        event(4, "adopt", **{**waits, "protocol": "node", "client": "b"}),
+        event(5, "adopt", content_type="dead", number=1),
+        ack(9, "ann", 1),
+    ]
+    (batch,) = _arrow(rows).to_batches()
+    found = TABLE.fold(
+        pa.Table.from_batches([TABLE.events(batch)]), Whole(_OPENED.empty_table()), 0
+    )
+    assert [(row["receiver"], row["status"]) for row in found.closed.to_pylist()] == [
+        ("ann", "acknowledged")
+    ]
+    assert found.opened.num_rows == 0

@@ -65,6 +65,7 @@ EVENT: Final = (
     " OR (kind = 'connect' AND contains(properties, '\"lasting\"'))"
     " OR (kind IN ('queued', 'ack', 'drop') AND client <> '' AND protocol <> 'share')"
     " OR (kind IN ('deliver', 'destroy') AND startswith(topic, '$queue/'))"
+    " OR (kind = 'adopt' AND subtopic IN ('connect', 'queued') AND protocol <> 'node')"
 )
 _KIND: Final = pc.field("kind")
 _OF_QUEUE: Final = pc.starts_with(pc.field("topic"), QUEUE)
@@ -79,6 +80,7 @@ _CONCERNED: Final = (
     )
     | (_KIND.isin(["deliver", "destroy"]) & _OF_QUEUE)
 )
+_ADOPTED: Final = pa.array(["connect", "queued"])  # of a dead node's sessions: theirs go on here
 _SAYS: Final = pa.array(["ack", "connect"])  # the kinds whose properties are looked at
 
 _NAMES: Final = ("seq", "time", "kind", "protocol", "client", "topic", "qos", "payload", "ref",
@@ -137,7 +139,7 @@ def fold(events: pa.Table, held: Held, segment: int) -> Folding:
 
 def events(rows: pa.RecordBatch) -> pa.RecordBatch:
     """The rows that EVENT means; what other kinds carry stays behind."""
-    found = rows.select(_NAMES).filter(_CONCERNED)
+    found = _adopted(rows).select(_NAMES).filter(_CONCERNED)
     kind = found["kind"]
     columns = dict(zip(_NAMES, found.columns, strict=True))
     payloads = pc.equal(kind, "audience"), found["payload"], pa.scalar(None, pa.binary())
@@ -145,6 +147,18 @@ def events(rows: pa.RecordBatch) -> pa.RecordBatch:
     says = pc.is_in(kind, value_set=_SAYS)
     columns["properties"] = pc.if_else(says, found["properties"], "")
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _adopted(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """What came of a dead node is what it is there (docs/decisions/0051)."""
+    adopted = pc.and_(
+        pc.equal(rows["kind"], "adopt"), pc.is_in(rows["subtopic"], value_set=_ADOPTED)
+    )
+    if not pc.any(adopted).as_py():
+        return rows
+    adopted = pc.and_(adopted, pc.not_equal(rows["protocol"], "node"))
+    kinds = pc.if_else(adopted, rows["subtopic"], rows["kind"])
+    return rows.set_column(rows.schema.get_field_index("kind"), rows.schema.field("kind"), kinds)
 
 
 def _mattering(events: pa.Table) -> tuple[pa.Table, np.ndarray]:
