@@ -228,10 +228,10 @@ async def test_while_the_home_is_away_it_is_said_so(pair: Pair) -> None:
         body = json.dumps({"timeout": 60, "queues": ["jobs"]}).encode()
         waits = asyncio.create_task(two.web.post("/transfer", content=body))
         await until(lambda: a.node.broker.state.queues["jobs"].readers)
+        pair.seats["a"].up = False  # or it is met again before the answer is there
         member(b).forget(member(b).nodes["a"], "silent for 5 s")
         answer = await waits
         assert answer.status_code == 503 and "'a'" in answer.text
-        pair.seats["a"].up = False
         again = await two.web.post("/request/jobs/replies", content=b"x")
         assert again.status_code == 503
         assert "at node 'a', which cannot be reached since 20" in again.text
