@@ -40,6 +40,20 @@ def test_workers_of_the_pipeline_have_no_pandas() -> None:
     assert (ran.stdout, ran.stderr) == ("workers of the pipeline have no pandas\n", "")
 
 
+@pytest.mark.parametrize("error", ["EOFError", "ValueError"])
+def test_who_plans_a_stream_ends_without_a_stack_when_java_is_gone(error: str) -> None:
+    code = (
+        "import sys\n"
+        "from types import SimpleNamespace\n"
+        "from hubbub.spark.daemon import PLANNER, silence_this\n"
+        "sys.modules['__main__'].__spec__ = SimpleNamespace(name=PLANNER)\n"
+        "silence_this()\n"
+        f"raise {error}\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.returncode == 1 and (error in ran.stderr) is (error == "ValueError")
+
+
 def what_is_said(module: str, folder: str) -> str:
     environment = {
         **os.environ,

@@ -6,7 +6,8 @@ fails, as it should, and it ends; but on its way out PySpark prints a Python sta
 that is right.
 
 `hubbub.spark.session` lets Spark start this module instead of its own daemon. Workers that plan
-come from Spark's own always: the data source, when it is loaded there, makes theirs silent.
+come from Spark's own always, and who plans a stream from no daemon: the data source, when it is
+loaded there, makes them silent.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Final
 
 from pyspark import daemon
 
+PLANNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
+GONE: Final = (BrokenPipeError, ConnectionResetError, EOFError)
 ENDED: Final = 1  # then the daemon lets the worker go and forks another when one is needed
 
 
@@ -28,11 +31,19 @@ def silence(running: ModuleType) -> None:
 
 
 def silence_this() -> None:
-    """The same for Spark's own daemon, if this process is one of its workers."""
+    """The same for Spark's own daemon, if this process is one of its workers; or for who plans."""
     main = sys.modules["__main__"]
-    spec = getattr(main, "__spec__", None)
-    if spec is not None and spec.name == daemon.__name__:
+    name = getattr(getattr(main, "__spec__", None), "name", "")
+    if name == daemon.__name__:
         silence(main)
+    elif name == PLANNER:
+        sys.excepthook = _say
+
+
+def _say(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """What ends this process; that the JVM is gone is said by who started that."""
+    if not issubclass(kind, GONE):
+        sys.__excepthook__(kind, error, trace)
 
 
 def _serve(worker: Callable[..., int], *connection: object) -> int:
