@@ -351,7 +351,7 @@ def test_tables_without_their_checkpoint_are_refused(writer: Writer, data: Path,
     writer.write(publish(0, "a", b"1"))
     once()
     (data / "tables" / "_checkpoint").rename(data / "elsewhere")
-    with pytest.raises(DirectoryError, match="checkpoint is gone: move"):
+    with pytest.raises(DirectoryError, match="checkpoint is gone: put it back, or move"):
         once()
 
 

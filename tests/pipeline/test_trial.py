@@ -12,10 +12,10 @@ from pyspark.errors import ParseException, PythonException
 from hubbub.errors import DirectoryError
 from hubbub.journal.table import SCHEMA
 from hubbub.pipeline.batches import _plain
+from hubbub.pipeline.blame import by_rows, said_by
 from hubbub.pipeline.layout import Fence, Layout, ahead, ends_at, grown
-from hubbub.pipeline.run import by_rows, said_by
 from hubbub.pipeline.tables.typed import saved
-from hubbub.pipeline.trial import Trial, Trials
+from hubbub.pipeline.trial import KILLS, MOST, TRIES, Trial, Trials
 
 
 @pytest.fixture
@@ -55,6 +55,36 @@ def test_who_kills_drivers_puts_nothing_into_quarantine(file: Path) -> None:
         if trials.now.spent:
             trials.cut(1, 17)
     assert trials.now.rows == 1 and trials.now.spent and not trials.now.poison
+
+
+def test_a_row_is_not_to_blame_for_who_kills_what_takes_it(file: Path) -> None:
+    """Twice in a batch of one row is chance where Java or a Python is killed now and then."""
+    trials = Trials(file)
+    for number in range(KILLS + TRIES):
+        trials = Trials(file)
+        assert not trials.now.poison, number
+        trials.begins(3)
+        trials.fails("a Python was killed", killed=True)
+        trials.cut(1, 17)
+    assert trials.now.poison, "but for what kills everything that takes it"
+    trials = Trials()
+    for killed in (True, False, True, False):
+        trials.begins(3)
+        trials.cut(1, 17)
+        assert not trials.now.poison
+        trials.fails("it burns", killed)
+    assert trials.now.poison, "twice it was seen to do it"
+
+
+def test_a_batch_that_nothing_helps_ends_a_pipeline(file: Path) -> None:
+    trials = Trials(file)
+    for number in range(MOST):
+        assert not trials.now.hopeless, number
+        trials.begins(3)
+        trials.fails("Broken pipe")
+    assert trials.now.hopeless
+    trials.begins(4)
+    assert not trials.now.hopeless
 
 
 def test_behind_the_batch_that_failed_all_is_as_before(file: Path) -> None:
@@ -118,14 +148,29 @@ def test_a_batch_that_its_user_cut_short_has_not_failed(file: Path) -> None:
 def test_an_alert_with_which_it_fails_is_left_out(file: Path) -> None:
     trials = Trials(file)
     for rule in ("hot", "hot", "cold", "cold"):
-        if trials.now.spent:
+        if trials.now.bad_rule:
             trials.blame()
         trials.begins(3)
         trials.asks(rule)
-    assert trials.now.spent and trials.blame() == "cold"
+        trials.fails("out of memory")
+    assert trials.now.bad_rule and trials.blame() == "cold"
     assert Trials(file).now.skipped == ("hot", "cold")
     trials.begins(4)
     assert trials.now.skipped == ()
+
+
+def test_an_alert_is_not_to_blame_for_who_kills_what_asks_it(file: Path) -> None:
+    """Nor for a driver that was killed, or for what was asked before another failure."""
+    trials = Trials(file)
+    for number in range(KILLS + TRIES):
+        assert not trials.now.bad_rule, number
+        trials.begins(3)
+        trials.asks("hot")
+        if number % 2:
+            trials.fails("Java ended", killed=True)
+    assert trials.now.bad_rule
+    trials.begins(3)
+    assert not trials.now.bad_rule
 
 
 def test_a_file_cut_off_with_the_power_counts_anew(file: Path) -> None:

@@ -39,6 +39,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from hubbub.errors import DirectoryError, SettingError
+from hubbub.pipeline.blame import said_by
 from hubbub.pipeline.event_time import timed
 from hubbub.pipeline.handover import finish, hand_over
 from hubbub.pipeline.layout import (
@@ -56,7 +57,6 @@ from hubbub.pipeline.layout import (
 from hubbub.pipeline.left_out import made_again
 from hubbub.pipeline.places import BATCH_ID, read_payloads_of, settle
 from hubbub.pipeline.rules import Rules
-from hubbub.pipeline.run import said_by
 from hubbub.pipeline.sql import closed
 from hubbub.pipeline.sql import opened as _opened
 from hubbub.pipeline.tables import ALL, TABLES, messages, quarantine, readings, typed

@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.utils import is_remote
 
-from hubbub.errors import JournalError, Refused
+from hubbub.errors import DirectoryError, JournalError, Refused
 from hubbub.journal.table import Table as Journal
 from hubbub.pipeline import task
 from hubbub.pipeline.event_time import timed
@@ -135,7 +135,7 @@ class Batches:
         self.rules = work.rules
         self.idle = threading.Lock()
         self.error: Exception | None = None
-        self.eased = self.taking = False
+        self.eased = self.taking = self._over = False
         self._made = [table for table in work.tables if not isinstance(table, Derived)]
         self._by_tasks = task.made_by_tasks(work.tables, work.rules)
         self._asked = _asked(self._made, work.rules)
@@ -153,6 +153,8 @@ class Batches:
     def write(self, frame: DataFrame, batch: int) -> None:
         """The rows of a batch into all tables."""
         with self.idle:
+            if self._over:  # to return would be to say that it is whole
+                raise JournalError(f"batch {batch} came when the pipeline was ending")
             if self.before is not None and self.before.batch >= batch:
                 return  # whole, but Spark did not come to say so in its checkpoint
             try:
@@ -164,10 +166,18 @@ class Batches:
         if pace is not None and self.before is not None and not self.eased:
             pace.rest(self.before.seq)
 
-    def hasten(self) -> None:
-        """Hold no batch back any more: there will be none."""
+    def close(self, patience: float) -> bool:
+        """No batch begins any more. Whether none is at work, after so many seconds at most.
+
+        Who stops the query must not hold `idle`: Spark waits for the batch that waits for it.
+        """
         if self.work.pace is not None:
             self.work.pace.over.set()
+        if not self.idle.acquire(timeout=patience):
+            return False
+        self._over = True
+        self.idle.release()
+        return True
 
     def _write(self, frame: DataFrame, batch: int) -> None:
         before, begun = self.before, time.monotonic()
@@ -253,6 +263,12 @@ class Batches:
     def _tasks(self, spark: SparkSession, batch: int, rooms: dict[str, Path]) -> task.Done:
         """The batch as Spark planned it, cut as it is whenever it runs again."""
         journal, planned = self.work.journal, self.place.planned(batch)
+        if not planned:  # Spark writes it before it calls: no rows would be taken for all of them
+            raise DirectoryError(
+                f"the plan of batch {batch} is gone from {self.place.checkpoint} while it was at "
+                "work: put it back, or move the tables away, then the next run makes them again "
+                "from what the journal still has"
+            )
         before = ends_at(self.place.planned(batch - 1))
         if not before:
             before = self.before.seq if self.before is not None else journal.first() - 1
@@ -274,7 +290,8 @@ class Batches:
             progress = self._grown(counted, batch)
             for table in self._made:
                 if table.name in done.took:
-                    self.place.show(table, task.taken_to(rooms[table.name]), progress)
+                    room = task.taken_to(rooms[table.name])
+                    _need_files(room, done.files, self.place.show(table, room, progress))
         self._took |= done.took
         self._quarantined += done.failed
         return counted
@@ -543,6 +560,15 @@ def _counted(found: dict[str, Any], tables: list[str]) -> Counted:
 def _need_all(seen: int, counted: Counted) -> None:
     if seen != counted.rows:
         raise _Went(f"{counted.rows} rows were read, and then {seen} of them")
+
+
+def _need_files(room: Path, files: Collection[str], shown: int) -> None:
+    made = sum(file.startswith(f"{room}/") for file in files)
+    if made != shown:
+        raise DirectoryError(
+            f"{made} files were written to {room}, and {shown} were there still: somebody removed "
+            "the others. Run it again, it begins this batch anew"
+        )
 
 
 def lost_in(now: Progress, before: Progress | None) -> int:

@@ -11,6 +11,7 @@ a piece of its own, written with each batch. Called by `places`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from hubbub.errors import DirectoryError
 from hubbub.pipeline.compact import encoding
 from hubbub.pipeline.tables.table import Folding
 
@@ -38,7 +40,8 @@ class Pieces:
         return sorted(self.files)
 
     def rows(self, name: str, columns: tuple[str, ...] = ()) -> pa.Table:
-        found = self._file(name).read(columns=list(columns) or self._schema.names)
+        with readable(self.files[name]):
+            found = self._file(name).read(columns=list(columns) or self._schema.names)
         return found.cast(pa.schema([self._schema.field(one) for one in found.column_names]))
 
     def count(self, name: str) -> int:
@@ -71,8 +74,21 @@ class Pieces:
 
     def _file(self, name: str) -> pq.ParquetFile:
         if name not in self._open:
-            self._open[name] = pq.ParquetFile(self.files[name])
+            with readable(self.files[name]):
+                self._open[name] = pq.ParquetFile(self.files[name])
         return self._open[name]
+
+
+@contextmanager
+def readable(file: Path) -> Iterator[None]:
+    """A file of ours that is damaged or gone is said as that: no row of the batch has done it."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise DirectoryError(
+            f"{file} has open rows and cannot be read ({error}): put it back from a backup, or "
+            "move the tables away, the next run makes them again from what the journal still has"
+        ) from error
 
 
 class Whole:

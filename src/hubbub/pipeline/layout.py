@@ -187,7 +187,10 @@ class Layout:
         self.published = self.data / "alerts.json"
         self._progress = self.root / "_progress.json"
         self._again = self.root / "_again.json"
+        self._metadata = self.checkpoint / "metadata"
         self._lock = -1
+        self._begun = False  # so there is a checkpoint
+        self._tables: list[Path] = []
 
     # One writer
 
@@ -206,19 +209,41 @@ class Layout:
             self.root.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.root / LOCKED, os.O_RDWR | os.O_CREAT, 0o644)
             self._hold()
+            self._resume()
             for name in names:
                 self._begin(name)
+            self._tables = [self.root / name for name in names]
         except OSError as error:
             raise DirectoryError(
                 f"cannot write tables in {self.root}: {error.strerror}; "
                 f"make it writable or choose another directory with --data"
             ) from error
-        if self.progress() is not None and not (self.checkpoint / "offsets").is_dir():
+
+    def _resume(self) -> None:
+        """Refuse tables of which a part is gone; let no checkpoint be without its tables."""
+        stands, plans = self.progress() is not None, self.checkpoint / "offsets"
+        checkpoint = self._metadata.exists() and plans.is_dir()
+        if not stands and not (checkpoint and (plans / "0").exists()) and not self._has_rows():
+            # What Spark wrote for tables that were removed from under it, or nothing.
+            shutil.rmtree(self.checkpoint, ignore_errors=True)
+            return
+        opened = self.root / "_open"
+        parts = {self.checkpoint: checkpoint, opened: opened.is_dir() or not stands}
+        for place in [one for one, there in parts.items() if not there]:
             self.release()
-            raise DirectoryError(
-                f"{self.root} has tables but their checkpoint is gone: move {self.root} away, "
-                f"the next run makes the tables again from what the journal still has"
-            )
+            raise self._lacks(place)
+        self._begun = True
+
+    def _lacks(self, place: Path) -> DirectoryError:
+        what = "their checkpoint" if place == self.checkpoint else str(place)
+        return DirectoryError(
+            f"{self.root} has tables but {what} is gone: put it back, or move {self.root} away, "
+            "then the next run makes the tables again from what the journal still has"
+        )
+
+    def _has_rows(self) -> bool:
+        tables = [place for place in self.root.iterdir() if place.name[0] not in "_."]
+        return any(parts_in(one) for table in tables for _, one in self.groups(table.name))
 
     def _begin(self, name: str) -> None:
         """Make room for a table; one that is new here has nothing open so far."""
@@ -255,6 +280,26 @@ class Layout:
         finally:
             os.close(lock)
         return None
+
+    def need(self) -> None:
+        """Raise DirectoryError if the tables were removed, or others put there, since `prepare`;
+        or a part of them.
+        """
+        try:
+            same = os.path.samestat(os.stat(self.root / LOCKED), os.fstat(self._lock))
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise DirectoryError(
+                f"{self.root} was removed, moved or replaced while this pipeline wrote there: put "
+                "it back, or remove what is left of it, then the next run makes the tables again "
+                "from what the journal still has"
+            )
+        if self._begun and not self._metadata.exists():
+            raise self._lacks(self.checkpoint)
+        for table in self._tables:
+            if not table.exists():
+                raise self._lacks(table)
 
     def release(self) -> None:
         os.close(self._lock)
@@ -308,6 +353,7 @@ class Layout:
         sync(fresh)
         fresh.replace(self._progress)
         sync(self.root)
+        self._begun = True
         self._tidy(progress.batch)
 
     def _tidy(self, batch: int) -> None:
@@ -331,7 +377,7 @@ class Layout:
 
     def query(self) -> str:
         """The id of Spark's query: as long as its checkpoint lives, batches have one numbering."""
-        return str(json.loads((self.checkpoint / "metadata").read_text())["id"])
+        return str(json.loads(self._metadata.read_text())["id"])
 
     def forget_plan(self, batch: int) -> None:
         """Let Spark plan that batch anew. It must not be whole."""
@@ -446,6 +492,13 @@ class Layout:
 
     def _place(self, written: Path, table: Path, batch: int, group: int) -> int:
         """Move files, keeping the directories Spark made (day=D) above batch_id=K."""
+        if not (self.root / "_tmp").is_dir():  # where it is; else nothing would be all there was
+            raise DirectoryError(
+                f"{self.root}/_tmp was removed while batch {batch} wrote there: run it again, it "
+                "begins that batch anew"
+            )
+        if table in self._tables and not table.is_dir():
+            raise self._lacks(table)
         files: dict[Path, list[Path]] = {}
         for file in sorted(written.rglob("*.parquet")):
             files.setdefault(table / file.parent.relative_to(written), []).append(file)

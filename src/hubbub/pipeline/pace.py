@@ -65,4 +65,6 @@ class Pace:
             waiting = self._journal.committed() - seq
         except HubbubError:
             return True  # the source says what is wrong, or waits for a hub that is away
+        if waiting < 0:
+            return True  # rows that were there are gone: the source says so
         return waiting >= FEW or (waiting > 0 and time.monotonic() >= due)

@@ -70,6 +70,7 @@ SETTINGS: Final = {
     "parquet.writer.version": "v2",  # has the differences of numbers and times
     **{f"parquet.enable.dictionary#{name}": "false" for name in RISING},
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "spark.sql.streaming.stopTimeout": "60s",  # by default who stops a query waits for ever
     # What a value cannot be cast to is null: one payload `off` must not end a whole batch.
     "spark.sql.ansi.enabled": "false",
     # Large payloads: a page is looked at after some rows and not after a hundred, and what goes to
@@ -122,6 +123,9 @@ class Place(Protocol):
     def take_in(self) -> list[str]:
         """Go on with tables that a run left out; what is to be said of them."""
 
+    def need(self) -> None:
+        """Raise DirectoryError if it was taken away from under this run."""
+
     def release(self) -> None: ...
     def progress(self) -> Progress | None: ...
     def advance(self, progress: Progress) -> None: ...
@@ -140,7 +144,9 @@ class Place(Protocol):
     def append(self, table: AnyTable, rows: DataFrame, batch: int) -> object:
         """Write rows where nobody sees them yet, or at once; what `show` needs."""
 
-    def show(self, table: AnyTable, written: object, progress: Progress) -> None: ...
+    def show(self, table: AnyTable, written: object, progress: Progress) -> int:
+        """Put it where it is seen; how many files that were, if it had not been seen before."""
+
     def appended(self, table: AnyTable, progress: Progress) -> DataFrame: ...
     def carried(self, table: Carried, batch: int) -> DataFrame | None: ...
     def carry_on(self, table: Carried, batch: int) -> None: ...
@@ -173,6 +179,9 @@ class Disk:
         own = {one.name for one in typed.saved(self.layout)}
         typed.save(self.layout, self._rules)
         return take_in(self.layout, self._tables, own)
+
+    def need(self) -> None:
+        self.layout.need()
 
     def release(self) -> None:
         self.layout.release()
@@ -209,9 +218,9 @@ class Disk:
         rows.write.mode("append").partitionBy(*table.by).parquet(str(place))
         return place
 
-    def show(self, table: AnyTable, written: object, progress: Progress) -> None:
+    def show(self, table: AnyTable, written: object, progress: Progress) -> int:
         assert isinstance(written, Path)
-        self.layout.append(table.name, progress.batch, progress.group, written)
+        return self.layout.append(table.name, progress.batch, progress.group, written)
 
     def appended(self, table: AnyTable, progress: Progress) -> DataFrame:
         files = self.layout.of_batch(table.name, progress.batch, progress.group)
@@ -357,6 +366,9 @@ class Remote:
             return []
         return sorted(str(one.getPath().getName()) for one in system.listStatus(place))
 
+    def need(self) -> None:
+        """A batch asks it all, and says what it misses."""
+
     def release(self) -> None:
         """There is nothing to give back."""
 
@@ -418,8 +430,9 @@ class Remote:
         rows.write.mode("overwrite").partitionBy(*table.by).parquet(place)
         return place
 
-    def show(self, table: AnyTable, written: object, progress: Progress) -> None:
+    def show(self, table: AnyTable, written: object, progress: Progress) -> int:
         """`append` has."""
+        return 0
 
     def appended(self, table: AnyTable, progress: Progress) -> DataFrame:
         found = self._read(table.columns, f"{self.root}/{table.name}/batch_id={progress.batch}")

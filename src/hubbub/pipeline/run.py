@@ -15,7 +15,6 @@ is left as it is.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -23,18 +22,19 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
 
-from hubbub.errors import DirectoryError, HubbubError, JournalError
+from hubbub.errors import HubbubError, JournalError
 from hubbub.journal.table import Table as Journal
 from hubbub.pipeline.after import NOWHERE, After, Named, need_local
 from hubbub.pipeline.batches import Batches, Publish, Report, Work
-from hubbub.pipeline.layout import FULL, NO_ROOM, Fence, Layout, ends_at, room
+from hubbub.pipeline.blame import ENDED, Blame, blamed, by_chance, out_of_memory
+from hubbub.pipeline.ground import Ground
+from hubbub.pipeline.layout import Fence, Layout, ends_at, room
 from hubbub.pipeline.pace import FEW, IDLE, Pace
 from hubbub.pipeline.places import Disk, Place, Remote, settle
 from hubbub.pipeline.rules import NO_RULES, Rules
@@ -66,26 +66,7 @@ SESSION: Final = {
 }
 PLANS_ONLY: Final = {JAVA: "-XX:TieredStopAtLevel=1"}  # where Java sees no row at all
 
-ENDED: Final = "Spark's process ended"
-LATE: Final = "Python worker failed to connect back"  # ten seconds after it was started
-CRASHED: Final = "Python worker exited unexpectedly"  # killed, by the kernel if by nobody else
-# What Spark says when the Python that plans its stream is gone: what its socket said, or nothing.
-PLANNER: Final = re.compile(r"(Broken pipe|Connection reset)$|.*with exception: +SQLSTATE", re.M)
 NAMES: Final = tuple(table.name for table in ALL)
-
-# What Spark says of the machine, and what to do: no batch is to blame for it.
-_ADVICE: Final = {
-    FULL: DirectoryError(NO_ROOM),
-    "CONCURRENT_STREAM_LOG_UPDATE": DirectoryError(
-        "another pipeline writes the same tables: stop one of the two, or give it another --to; "
-        "what both wrote of the last batch is made again by the next run"
-    ),
-    LATE: JournalError(
-        "a Python that Spark started was not ready within ten seconds: the machine has too much "
-        "to do, or too little memory, for all that runs here. Run it again with fewer pipelines "
-        "beside it, or later; it goes on from the last whole batch"
-    ),
-}
 
 
 class Source(NamedTuple):
@@ -210,9 +191,11 @@ def run(
         query = _Query(layout.data, source, to, only, keep or {}, every, once, skip_lost)
         if after is not None:
             after.begin()
-        while not _followed(spark, work, query, stop):
+        ground = Ground(place, journal, source.here(layout.data) is not None)
+        while not _followed(spark, work, query, stop, ground):
             if died():
                 spark = _anew(again, work)
+        ground.check()
         if after is not None:
             after.end()
     finally:
@@ -262,10 +245,12 @@ def _anew(again: Callable[[], SparkSession] | None, work: Work) -> SparkSession:
     return again()
 
 
-def _followed(spark: SparkSession, work: Work, query: _Query, stop: threading.Event) -> bool:
+def _followed(
+    spark: SparkSession, work: Work, query: _Query, stop: threading.Event, ground: Ground
+) -> bool:
     """Follow the journal; False if that is to begin anew, with batches of another size."""
     work.place.spark = spark
-    batches = None
+    batches, memory = None, out_of_memory()
     try:
         settle(spark, isinstance(work.place, Disk) and not is_remote())
         _lessen(work)
@@ -278,23 +263,34 @@ def _followed(spark: SparkSession, work: Work, query: _Query, stop: threading.Ev
             write = partial(_far, query=query, rules=work.rules, publish=work.publish)
         rows = _rows(spark, query, min(work.trials.now.rows or ROWS, ROWS))
         started = _start(rows, write, work.place.checkpoint, query)
-        return _watch(started, batches, stop, is_remote())
+        return _watch(started, batches, stop, ground)
     except (PySparkException, Py4JError, OSError) as error:
         # While everything is being stopped Spark's helpers may be gone before us.
         if stop.is_set():
             return True
+        ground.check()
         at_work = batches is not None and batches.error is not None
-        if (said := _by_chance(error, at_work)) and work.trials.late(at_work):
+        if (said := by_chance(error, at_work)) and work.trials.late(at_work):
             work.notice(f"{said}; once more")
             return False
-        reason = _blamed(error, batches)
-        work.trials.fails(reason)
-        if not reason.startswith(ENDED):  # that is said where it is started again
-            work.notice(f"batch {work.trials.now.batch} failed and begins again: {reason}")
+        _fail(work.trials, blamed(error, batches, memory), work.notice)
         return False
     finally:
         if batches is not None:
-            batches.hasten()
+            batches.close(0)
+
+
+def _fail(trials: Trials, blame: Blame, notice: Callable[[str], None]) -> None:
+    """The batch at work begins again, unless that has come to nothing too often."""
+    trials.fails(*blame)
+    if trials.now.hopeless:
+        raise JournalError(
+            f"batch {trials.now.batch} failed {trials.now.failed} times ({blame.reason}), and "
+            "nothing that was tried helps: mend what that names and run it again, it goes on from "
+            "the last whole batch"
+        )
+    if not blame.reason.startswith(ENDED):  # that is said where it is started again
+        notice(f"batch {trials.now.batch} failed and begins again: {blame.reason}")
 
 
 def _lessen(work: Work) -> None:
@@ -306,8 +302,9 @@ def _lessen(work: Work) -> None:
     if now.batch != batch or not now.spent or is_remote():
         return
     if now.rule:
-        rule = trials.blame()
-        work.notice(f"batch {batch} failed twice at alert {rule!r}, which is left out of it")
+        if now.bad_rule:
+            rule = trials.blame()
+            work.notice(f"batch {batch} failed twice at alert {rule!r}, which is left out of it")
         return
     upto = ends_at(place.planned(batch))
     if not upto or now.poison:
@@ -354,32 +351,41 @@ def _start(
     return writer.trigger(processingTime=f"{query.every or EVERY} seconds").start()
 
 
-def _watch(query: StreamingQuery, batches: Batches, stop: threading.Event, far: bool) -> bool:
+def _watch(query: StreamingQuery, batches: Batches, stop: threading.Event, ground: Ground) -> bool:
     """Wait for the end, or for `stop`: then let the batch at work end first.
 
     False if batches may have more rows again.
     """
+    far = is_remote()
     while query.isActive and not stop.wait(0.2):
         if far:
             batches.look()
-        if batches.eased and batches.idle.acquire(timeout=PATIENCE):
-            batches.hasten()
+        if gone := _gone(ground):
+            batches.close(PATIENCE)  # it fails with what it misses
             query.stop()
-            batches.idle.release()
+            raise gone
+        if batches.eased and batches.close(PATIENCE):
+            query.stop()
             return False
-    batches.hasten()
     if far:
         _let_end(query, batches)
-    elif batches.idle.acquire(timeout=PATIENCE):
-        query.stop()
-        batches.idle.release()
-    else:
+    elif not batches.close(PATIENCE):
         batches.work.trials.stops()
     query.stop()
     error = query.exception()
     if error is not None and not stop.is_set():
         raise error
     return True
+
+
+def _gone(ground: Ground) -> HubbubError | None:
+    try:
+        ground.check()
+    except HubbubError as error:
+        return error
+    except OSError:
+        pass  # the machine cannot look now; who reads or writes there says more
+    return None
 
 
 def _let_end(query: StreamingQuery, batches: Batches) -> None:
@@ -391,69 +397,6 @@ def _let_end(query: StreamingQuery, batches: Batches) -> None:
             return
         time.sleep(0.2)
     batches.look()
-
-
-def _by_chance(error: Exception, at_work: bool) -> str:
-    """What failed by no fault of a batch, and may go well the next time; "" = nothing."""
-    if LATE in str(error):
-        return "a Python that Spark started was not ready within ten seconds"
-    if not at_work and PLANNER.match(str(error)) and not is_remote() and not died():
-        return "the Python that plans batches for Spark was killed: out of memory?"
-    return ""
-
-
-def _blamed(error: Exception, batches: Batches | None) -> str:
-    """What a batch failed with, if the batch is to blame. Raises what is for the user."""
-    if died():
-        return f"{ENDED}: out of memory?"
-    if chance := _by_chance(error, batches is not None and batches.error is not None):
-        if LATE not in str(error):
-            raise JournalError(f"{chance} It goes on from the last whole batch") from error
-    said = said_by(error)
-    inner = batches.error if batches is not None else None
-    for words, advice in _ADVICE.items():
-        if words in str(error):
-            raise advice from error
-    if inner is not None and CRASHED in str(error) and not is_remote():
-        return "a Python that made its tables was killed: out of memory?"
-    ours = re.search(r"hubbub\.errors\.\w+: ", str(error))
-    if ours or not isinstance(inner, _BY_ROWS) or is_remote():
-        raise error if isinstance(error, HubbubError) else JournalError(said) from error
-    if batches is None or not by_rows(inner, batches.taking, batches.work.trials.now.rule):
-        raise JournalError(
-            f"{said_by(inner)}: no row of the journal did this. Mend what it names and run it "
-            "again, it goes on from the last whole batch"
-        ) from error
-    return said_by(inner)
-
-
-def by_rows(error: Exception, taking: bool, rule: str) -> bool:
-    """Whether a row, or the alert at work, can have done this. What Spark cannot parse or plan no
-    row has said; what fails when all rows are taken is of the machine, or our own files.
-    """
-    if not isinstance(error, _BY_ROWS):
-        return False
-    return bool(rule) or taking and not isinstance(error, AnalysisException)
-
-
-# What rows can do to a batch, in Spark or in the driver's part.
-_BY_ROWS: Final = (
-    PySparkException, pa.ArrowException, ValueError, TypeError, LookupError, ArithmeticError,
-    RecursionError,
-)  # fmt: skip
-
-
-_RAISED: Final = r"^(?:: |Caused by: )?(?:\w+\.)*(\w+(?:Error|Exception): .+)"  # Python's, Java's
-
-
-def said_by(error: Exception) -> str:
-    """What went wrong in one line: our own error or Python's, if one is inside Spark's."""
-    text = str(error).strip() or type(error).__name__
-    for pattern in (r"hubbub\.errors\.\w+: (.+)", _RAISED):
-        found = re.findall(pattern, text, re.MULTILINE)
-        if found:
-            return str(found[-1]).strip()
-    return text.splitlines()[0]
 
 
 def _far(

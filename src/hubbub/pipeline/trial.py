@@ -2,7 +2,8 @@
 
     fails once         the same rows again
     fails twice        Spark's plan is taken back; its rows come in batches of a sixteenth
-    … of one row       Spark reads that row no more: it goes to `quarantine`
+    … of one row       Spark reads that row no more: it goes to `quarantine`; not before the eighth
+                       time, if all that was seen is that a process was killed
 
 Most batches that fail are too large for the memory that there is, and the JVM is gone with them; so
 what is known lies in a file beside the tables, written when a batch begins. Behind the last row
@@ -20,6 +21,8 @@ from typing import Final, NamedTuple
 
 TRIES: Final = 2
 LATE: Final = 5  # times a machine may be too busy to start a Python before its user is told
+KILLS: Final = 6  # of processes, by whoever does that, which are not taken for a row's doing
+MOST: Final = TRIES + KILLS + 4
 PARTS: Final = 16  # five cuts from half a million rows to one
 
 
@@ -27,10 +30,11 @@ class Trial(NamedTuple):
     """What is known of a batch that was begun and is not whole.
 
     `begun`: how often it was begun; `failed`: how often it was seen to fail, whoever kills a driver
-    was not the batch. `rows`: so many at most in one batch now, 0 = as always; `until`: up to this
-    row. `since`: when it was first begun, in seconds since 1970. `rule`: the alert that it asks;
-    `skipped`: those with which it failed. `found`: the row that did it is out, so batches grow.
-    `whole`: how many of this size were whole.
+    was not the batch; `killed`: how often of these a process was killed, and not for the memory it
+    took as far as anybody says. `rows`: so many at most in one batch now, 0 = as always; `until`:
+    up to this row. `since`: when it was first begun, in seconds since 1970. `rule`: the alert that
+    it asks; `skipped`: those with which it failed. `found`: the row that did it is out, so batches
+    grow. `whole`: how many of this size were whole.
     """
 
     batch: int = -1
@@ -44,6 +48,7 @@ class Trial(NamedTuple):
     error: str = ""
     found: bool = False
     whole: int = 0
+    killed: int = 0
 
     @property
     def spent(self) -> bool:
@@ -51,9 +56,20 @@ class Trial(NamedTuple):
         return self.begun >= TRIES
 
     @property
+    def bad_rule(self) -> bool:
+        """Whether it is left out: often, if others may have killed what asked it."""
+        others = self.killed + self.begun - self.failed
+        return bool(self.rule) and self.begun - min(others, KILLS) >= TRIES
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it failed oftener than all that is done about that needs."""
+        return self.batch >= 0 and self.failed >= MOST
+
+    @property
     def poison(self) -> bool:
-        """Whether it is one row, and was itself seen to fail."""
-        return self.rows == 1 and self.spent and self.failed > 0
+        """Whether it is one row, and was itself seen to fail: oftener if others may do it."""
+        return self.rows == 1 and self.failed - min(self.killed, KILLS) >= TRIES
 
 
 class Trials:
@@ -71,15 +87,17 @@ class Trials:
             now = Trial(
                 batch, 0, 0, now.rows, now.until, time.time(), found=now.found, whole=now.whole
             )
-        self._note(now._replace(begun=now.begun + 1))
+        self._note(now._replace(begun=now.begun + 1, rule=""))
 
     def asks(self, rule: str) -> None:
         """The batch asks an alert, "" = it is done with them."""
         self._note(self.now._replace(rule=rule))
 
-    def fails(self, error: str) -> None:
-        """The batch at work was seen to fail."""
-        self._note(self.now._replace(failed=self.now.failed + 1, error=error))
+    def fails(self, error: str, killed: bool = False) -> None:
+        """The batch at work was seen to fail. `killed`: somebody killed a process of it."""
+        now = self.now
+        failed, killed_so_far = now.failed + 1, now.killed + killed
+        self._note(now._replace(failed=failed, killed=killed_so_far, error=error))
 
     def stops(self) -> None:
         """The batch at work was cut short by its user: that is no failure."""
@@ -102,14 +120,16 @@ class Trials:
             self._note(self.now._replace(rows=1, until=until))
             return
         fewer = max(rows // PARTS, 1)
-        now = self.now._replace(begun=0, failed=0, rows=fewer, until=until, found=False, whole=0)
+        now = self.now._replace(
+            begun=0, failed=0, killed=0, rows=fewer, until=until, found=False, whole=0
+        )  # fmt: skip
         self._note(now)
 
     def blame(self) -> str:
         """Leave out the alert with which the batch fails, and count anew; its name."""
         rule = self.now.rule
         skipped = (*self.now.skipped, rule)
-        self._note(self.now._replace(begun=0, failed=0, rule="", skipped=skipped))
+        self._note(self.now._replace(begun=0, failed=0, killed=0, rule="", skipped=skipped))
         return rule
 
     def ends(self, seq: int, found: bool = False) -> bool:

@@ -279,6 +279,12 @@ def died() -> bool:
         return True
 
 
+def killed() -> bool:
+    """Whether the process of Spark that `died` was killed by another one, or the kernel."""
+    code = getattr(getattr(SparkContext._gateway, "proc", None), "returncode", None)
+    return code in (-signal.SIGKILL, -signal.SIGTERM)
+
+
 def end(spark: SparkSession, patience: float = END_SECONDS) -> bool:
     """Stop Spark and wait until its process is gone; one that has died is let go of.
 
