@@ -104,9 +104,7 @@ class Adoption:
         the node came back, and died before it could say that it had let go.
         """
         membership = self.membership
-        membership.buried.bury(self.dead, self.at)
-        if self.dead in membership.nodes:  # by a frame that was held on its way
-            membership.forget(membership.nodes[self.dead], "it is dead: this node is its heir")
+        bury(membership, self.dead, self.at)
         if self.state.taken.get(FENCED, 0) < membership.inherited.get(self.dead, 0):
             self.staging.let_go()
             self.state = State()
@@ -369,6 +367,15 @@ class Adoption:
             membership.known(heir).relieve()
 
 
+def bury(membership: Membership, dead: str, at: int) -> None:
+    """What it wanted before that message is its heir's. It may be there by a frame that was held on
+    its way, or not know yet that it is stopped.
+    """
+    membership.buried.bury(dead, at)
+    if dead in membership.nodes:
+        membership.forget(membership.nodes[dead], "it has an heir")
+
+
 def moved(dead: str, group: str, after: str = "") -> str:
     """The group of a message that was kept for a dead node, for its heir: who lasted there, or at
     one whose heir that was; or the same with the number that it has of another dead one. `after`:
@@ -444,7 +451,7 @@ def inherits(membership: Membership, heir: Node, record: frames.Heir) -> None:
         return
     if record.at > before:
         if dead != heir.client:
-            membership.buried.bury(dead, record.at)
+            bury(membership, dead, record.at)
         membership.directory.there.pop(dead, None)
         membership.directory.until.pop(dead, None)
     first = broker.log.position + 1
