@@ -139,9 +139,15 @@ class Heirs:
             return
         at = found.at
         if found.last.kind != FENCE:
-            at = await self._fence(name, at)
+            # One that was back, and waited for its heir when it died: first what was before that.
+            at = self._unanswered(name) or await self._fence(name, at)
         if at:
             await self._answer(name, at)
+
+    def _unanswered(self, name: str) -> int:
+        """The stop whose heir a node waited for when it was there last; 0 if that is known."""
+        fenced, _ = self.membership.waiting.get(name, (0, 0.0))
+        return fenced if fenced > self._answered(name) else 0
 
     async def _claim_own(self) -> None:
         """Who stopped this node died before it had adopted, and this node is its heir."""
