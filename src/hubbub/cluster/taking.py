@@ -182,6 +182,7 @@ def _route(membership: Membership, said: frames.Said, topic: str, sender: Sessio
         return route if not said.again else passing(route)
     name = name_from_wire(said.group)
     if name.startswith(MOVED):
+        name = name[name.rfind(MOVED) :]  # of what moved twice: whom it was for at first
         route = membership.broker.route(sender, topic)
         dead = name.removeprefix(MOVED).partition("/")[0]
         if dead not in membership.adopted:
