@@ -114,6 +114,7 @@ class Adoption:
         """All of it has come, and is this node's. One group of rows."""
         self._bury()
         broker, first = self.broker, self.broker.log.position + 1
+        self._hear_of_heirs()
         before = broker.state.queues.keys() & self.state.queues.keys()
         nodes = [one for one in self.state.sessions.values() if one.protocol == PROTOCOL]
         heirs = {state.client: self._heir_of(state.client) for state in nodes}
@@ -160,6 +161,17 @@ class Adoption:
         broker.age += 1
         count = len(self.staging.seqs) - 1
         return Taken(len(sessions), len(self.state.queues), count, self.staging.missing)
+
+    def _hear_of_heirs(self) -> None:
+        """It was dead before, and knew who its heir was then. If this node did not, what it keeps
+        for the dead one is for that.
+        """
+        membership, took = self.membership, self.state.taken.get(self.membership.name, 0)
+        for name, at in list(self.state.taken.items()):
+            heir, _, dead = name.removeprefix(TOLD).rpartition("/")
+            known_here = heir == membership.name or at <= membership.inherited.get(dead, 0)
+            if name.startswith(TOLD) and dead == self.dead != membership.name and not known_here:
+                inherits(membership, membership.known(heir), frames.Heir(dead, at, took))
 
     def _come(self, heirs: Mapping[str, str]) -> list[SessionState]:
         """What has come is here, but for sessions that are elsewhere; those that are here now."""
