@@ -245,6 +245,22 @@ def test_nobody_waits_long_for_servers_that_do_not_answer() -> None:
     assert not world.copies.gathers(), "there is no connection"
 
 
+def test_what_waits_for_servers_that_are_far_goes_together() -> None:
+    world = World()
+    world.begin()
+    world.log.carry(world.copies)
+    world.copies.take(1, 100, b"many")
+    world.now += 0.05  # one way and back
+    assert not world.copies.gathers(), "so long servers do not take"
+    world.log.carry(world.copies)
+    world.now += 0.01
+    world.copies.take(101, 200, b"more")
+    world.now += 0.05
+    assert world.copies.gathers(), "but these do"
+    world.now += 1.0
+    assert not world.copies.gathers()
+
+
 def test_a_fence_in_the_place_of_a_piece_stops_all_that_follow() -> None:
     """Servers take who names the number of the stranger: nothing may be on its way that does."""
     world = World()

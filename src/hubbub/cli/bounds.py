@@ -235,6 +235,7 @@ BOUNDS: Final = (
     Bound("cluster_copy_gather", SELF, "the next group waits for an answer"),
     Bound("cluster_copy_gather_seconds", SELF, "the next group goes"),
     Bound("cluster_copy_patience", SELF, "the next group goes"),
+    Bound("cluster_copy_far_seconds", SELF, "the next group goes"),
     Bound("cluster_copy_seconds", SELF, "the stream is asked"),
     Bound("cluster_quorum_seconds", SELF, "what would last is refused"),
     Bound("cluster_answer_seconds", CLIENT, "answered 503, a poll with nothing"),

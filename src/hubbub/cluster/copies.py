@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
 from hubbub.core.limits import (
+    CLUSTER_COPY_FAR_SECONDS,
     CLUSTER_COPY_GATHER,
     CLUSTER_COPY_GATHER_SECONDS,
     CLUSTER_COPY_PATIENCE,
@@ -116,6 +117,7 @@ class Copies:
         self._heard = 0.0
         self._since = 0.0
         self._gathers_until = 0.0
+        self._patience = CLUSTER_COPY_PATIENCE
         self._open: deque[Group] = deque()  # groups that are not stored
         self._before: Group = (0, 0, b"")
         self._waiting: deque[Part] = deque()
@@ -155,7 +157,7 @@ class Copies:
         now = self._now()
         if self._open and self._flows:
             many = self._open[-1][1] - self._open[0][0] >= CLUSTER_COPY_GATHER
-            return many and now - self._heard < CLUSTER_COPY_PATIENCE
+            return many and now - self._heard < self._patience
         return now < self._gathers_until
 
     def _wait(self, first: int, last: int, data: bytes | bytearray) -> None:
@@ -259,9 +261,11 @@ class Copies:
         piece = self._flying
         if piece is None or (life, number) != (piece.life, piece.number):
             return
-        self._begun = True
-        self._heard = self._now()
-        self._base, self._flying = at, None
+        now, self._begun = self._now(), True
+        # Where servers are far all that came meanwhile goes together, not half of it each time.
+        far = min(2 * (now - self._heard), CLUSTER_COPY_FAR_SECONDS)
+        self._patience = max(CLUSTER_COPY_PATIENCE, far)
+        self._heard, self._base, self._flying = now, at, None
         self._done(piece, at)
         self._moved()
         self.pump()

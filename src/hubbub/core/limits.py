@@ -186,6 +186,7 @@ CLUSTER_COPY_PIECE: Final = 512 * KIB  # of one message of a stream: servers tak
 CLUSTER_COPY_GATHER: Final = 16  # rows on their way together, from which on the next ones wait
 CLUSTER_COPY_GATHER_SECONDS: Final = 0.001  # for who was answered just now: the loop's shortest
 CLUSTER_COPY_PATIENCE: Final = 0.02  # for the answer of servers, before the next group goes anyway
+CLUSTER_COPY_FAR_SECONDS: Final = 0.2  # the same of servers that are far: twice their last answer
 CLUSTER_COPY_SECONDS: Final = 2.0  # without an answer, then the stream is asked how far it is
 CLUSTER_QUORUM_SECONDS: Final = 10.0  # servers choose another leader within nine
 CLUSTER_HEIR_SECONDS: Final = 1.0  # beside those of silence, before another node takes over
