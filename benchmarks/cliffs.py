@@ -99,7 +99,7 @@ class Desk:
         self._commit()
 
     def _commit(self) -> None:
-        while self._journal.pending or self._journal.busy:
+        while self._journal.pending or self._journal.flying:
             self._journal.commit()
             self._journal.arrived(self._durable.get(timeout=60))
 

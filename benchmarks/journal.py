@@ -433,7 +433,7 @@ async def record(folder: Path) -> None:
         started = time.process_time()
         for _ in range(20_000):
             made.append_run(Run(sender, route, 0, 20, ENCODINGS[0], image), 0)
-            if made.due(0.0) and not made.busy:
+            if made.due(0.0) and not made.flying:
                 made.commit()
                 made.settle()  # type: ignore[attr-defined]
         spent = time.process_time() - started

@@ -83,7 +83,7 @@ def fill(directory: Path, messages: int, subscribers: int = 0) -> None:
                 journal.append(Row(0, 0, ACK, b"mqtt", name, ref=ref, number=number))
         for row in beside(journal.position + 1):
             journal.append(row)
-        while journal.pending or journal.busy:
+        while journal.pending or journal.flying:
             journal.commit()
             journal.arrived(durable.get(timeout=30))
     journal.close()
