@@ -122,6 +122,8 @@ def year(directory: Path, files: int) -> None:
     columns = tuple(column for column in messages.COLUMNS if column.name != "day")
     begin = datetime(2025, 1, 1, tzinfo=UTC)
     root = directory / "tables" / "messages"
+    layout = Layout(directory)
+    layout.prepare(NAMES)
     for hour in range(files):
         at = begin + timedelta(hours=hour * 8760 / files)
         rows = {column.name: [None] * 100 for column in columns}
@@ -130,8 +132,6 @@ def year(directory: Path, files: int) -> None:
         place.mkdir(parents=True, exist_ok=True)
         name = f"part-{hour:010}-to-{hour:010}.parquet"
         pq.write_table(pa.table(rows, schema=arrow(columns)), place / name)
-    layout = Layout(directory)
-    layout.prepare(NAMES)
     stamp = "2026-01-01 00:00:00"
     progress = Progress(files, files * 100, stamp, files, stamp, files * 100)
     for name in NAMES:
