@@ -3,19 +3,22 @@
     python -m benchmarks.cliffs topics [--messages 300000] [--batch N] [1000 10000 100000]
     python -m benchmarks.cliffs payloads [--megabytes 200] [1000 100000 1000000 5000000]
     python -m benchmarks.cliffs memory [--batches 1440] [--minutes N]
+    python -m benchmarks.cliffs catalog [--batches 1440]
     python -m benchmarks.cliffs journal [--gigabytes 100]
 
 `topics` and `payloads` make all shipped tables of a journal and say the CPU of all processes, for
 the second half of it. `memory` is a day of a batch a minute in simulated time: a batch follows the
 other at once, and its rows are a minute later; with a typed table, a window, an alert and a
 catalog. It says as a table what is resident after each twentieth, and at the end what Java needs of
-it; `--minutes` ends it earlier. `journal` has segments with a frame each, made larger by nothing:
-what is asked before each batch of a journal that large.
+it; `--minutes` ends it earlier. `catalog` is the part of the driver that grew in it, by itself: two
+tables in a catalog, their merges, and no Spark. `journal` has segments with a frame each, made
+larger by nothing: what is asked before each batch of a journal that large.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import queue
@@ -35,9 +38,11 @@ from hubbub.journal.table import Table
 from hubbub.journal.writer import SEGMENT_BYTES, Journal
 from hubbub.pipeline import run as pipeline
 from hubbub.pipeline.after import Named
+from hubbub.pipeline.compact import tidied, tidy
 from hubbub.pipeline.rules import read_rules
 from hubbub.schema import PUBLISH, Row
 from hubbub.spark.start import end, session
+from tests.pipeline.test_catalog import Stage, stranger
 
 FRAME: Final = 500  # rows, or FRAME_BYTES of payloads
 FRAME_BYTES: Final = 4_000_000
@@ -212,6 +217,23 @@ def memory(folder: Path, batches: int, minutes: float) -> None:
     end(spark)
 
 
+def catalog(folder: Path, batches: int) -> None:
+    """What a driver keeps of batches in a catalog: its memory, and its Python objects."""
+    stage, before = Stage(folder), None
+    print("| batches | MB | objects | snapshots |\n" + "|---" * 4 + "|")
+    for number in range(batches):
+        now = stage.whole(number, number - number % 1440)
+        tidy(stage.layout, {}, now, before)
+        if tidied(now, before):
+            stage.follower.tidied(now)
+        before = now
+        if (number + 1) % max(batches // 12, 1) == 0:
+            gc.collect()
+            kept = len(stranger(stage.layout).snapshots())
+            sizes = f"{resident()['driver'] / 1e6:,.0f} | {len(gc.get_objects()):,}"
+            print(f"| {number + 1:,} | {sizes} | {kept} |", flush=True)
+
+
 def resident() -> dict[str, int]:
     """Bytes of Java, of this process, and of the others below it."""
     page, mine, found = os.sysconf("SC_PAGE_SIZE"), os.getpid(), dict(stats())
@@ -258,7 +280,7 @@ def timed(what: str, work: Callable[[], object]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["topics", "payloads", "memory", "journal"])
+    parser.add_argument("what", choices=["topics", "payloads", "memory", "catalog", "journal"])
     parser.add_argument("sizes", type=int, nargs="*")
     parser.add_argument("--messages", type=int, default=300_000)
     parser.add_argument("--batch", type=int, default=0, help="rows; by default a fourth of all")
@@ -276,6 +298,8 @@ def main() -> None:
             payloads(folder, sizes, chosen.megabytes)
         elif chosen.what == "memory":
             memory(folder, chosen.batches, chosen.minutes)
+        elif chosen.what == "catalog":
+            catalog(folder, chosen.batches)
         else:
             journal(folder, chosen.gigabytes)
     finally:

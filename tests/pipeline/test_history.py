@@ -101,6 +101,7 @@ def readable(spark: SparkSession, root: Path) -> None:
 TRAFFIC = "select topic, strftime(minute, '%H:%M'), messages, bytes from traffic order by 2, 1"
 
 
+@pytest.mark.timeout(400)  # which includes what is made for it, on a machine that may be busy
 def test_the_history_of_a_hub(spark: SparkSession, filled: Path) -> None:
     """Many questions about one history, which takes a while to make."""
     tables = filled / "tables"
