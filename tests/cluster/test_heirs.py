@@ -287,6 +287,7 @@ async def rounds(hubs: Hubs, count: int, seed: int) -> None:
             assert time.monotonic() < until, (seed, number, victims, server, len(frozen - got))
             with contextlib.suppress(HubbubError):  # it may be on its way to its heir
                 got |= set(await read(here[chance.choice("ab")], "away", 3.0))
+        print(f"round {number}: {victims or server} killed, {len(frozen)} acknowledged", flush=True)
 
 
 @pytest.mark.soak
@@ -295,6 +296,7 @@ async def test_a_few_rounds_of_kills_lose_nothing_acknowledged(hubs: Hubs) -> No
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(7200)
 async def test_a_hundred_rounds_of_kills_lose_nothing_acknowledged(hubs: Hubs) -> None:
     await rounds(hubs, 100, 1)
 

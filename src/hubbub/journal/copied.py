@@ -122,8 +122,8 @@ def folded(upto: int, snapshot: bytes, groups: Iterable[bytes]) -> Copy:
                     state.apply(row)
                 if row.kind in MESSAGES:
                     messages[row.seq] = row
-    needed = sorted(state.needed())
-    found = {seq: state.carried(messages[seq]) for seq in needed if seq in messages}
+    needed = state.needed()  # not sorted: that would hold all threads up for as long as it takes
+    found = {seq: state.carried(row) for seq, row in messages.items() if seq in needed}
     return Copy(state, found, len(needed) - len(found))
 
 
