@@ -30,7 +30,7 @@ class Servers:
     async def message(self, node: str, at: int) -> Piece | None:
         return (await self.last(node)).last if node == "b" else None
 
-    async def read(self, node: str, upto: int) -> list[Numbered]:
+    async def read(self, node: str, upto: int, heads: bool = False) -> list[Numbered]:
         if node != "b":
             return []
         self.read_at.append(upto)

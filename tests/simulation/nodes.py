@@ -125,10 +125,10 @@ class Streams:
         held.append((at, Piece(life, 1, FENCE, base, False, author.encode())))
         return at
 
-    async def read(self, name: str, upto: int) -> list[Numbered]:
-        if self.chance.random() < self.fails:
+    async def read(self, name: str, upto: int, heads: bool = False) -> list[Numbered]:
+        if not heads and self.chance.random() < self.fails:
             raise TimeoutError
-        return [one for one in self.held[name] if one[0] <= upto]
+        return [one for one in self.held.get(name, ()) if one[0] <= upto]
 
 
 class _Pause:

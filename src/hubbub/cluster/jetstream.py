@@ -329,8 +329,12 @@ class JetStream:
         said = json.loads(answer.data)
         return 0 if "error" in said else int(said["seq"])
 
-    async def read(self, node: str, upto: int) -> list[tuple[int, Piece]]:
-        """All pieces of a node's stream up to that message, each with its number."""
+    async def read(self, node: str, upto: int, heads: bool = False) -> list[tuple[int, Piece]]:
+        """All pieces of a node's stream up to that message, each with its number; `heads`: without
+        their data.
+        """
+        from nats.js.api import ConsumerConfig
+
         client = self._client
         assert client is not None
         info = (await self._ask(f"STREAM.INFO.{self.stream_of(node)}", {}))["state"]
@@ -338,8 +342,9 @@ class JetStream:
             return []
         subject = f"{self.settings.group}.log.{node}"
         reader = await client.jetstream().subscribe(
-            subject, stream=self.stream_of(node), ordered_consumer=True
-        )
+            subject, stream=self.stream_of(node), ordered_consumer=True,
+            config=ConsumerConfig(headers_only=heads),
+        )  # fmt: skip
         found: list[tuple[int, Piece]] = []
         try:
             while True:

@@ -139,15 +139,18 @@ class Heirs:
             return
         at = found.at
         if found.last.kind != FENCE:
-            # One that was back, and waited for its heir when it died: first what was before that.
-            at = self._unanswered(name) or await self._fence(name, at)
+            # One that was back, and whose heir is not known: first what was before that.
+            at = await self._unanswered(name, at) or await self._fence(name, at)
         if at:
             await self._answer(name, at)
 
-    def _unanswered(self, name: str) -> int:
-        """The stop whose heir a node waited for when it was there last; 0 if that is known."""
-        fenced, _ = self.membership.waiting.get(name, (0, 0.0))
-        return fenced if fenced > self._answered(name) else 0
+    async def _unanswered(self, name: str, upto: int) -> int:
+        """The last stop of a stream for which nobody is known to have answered; 0 if there is none.
+        Two that are open together may wait for one another's nodes for ever.
+        """
+        heads = await self.stream.read(name, upto, heads=True)
+        stops = (at for at, piece in heads if piece.kind == FENCE)
+        return max((at for at in stops if at > self._answered(name)), default=0)
 
     async def _claim_own(self) -> None:
         """Who stopped this node died before it had adopted, and this node is its heir."""
