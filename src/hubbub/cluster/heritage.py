@@ -353,7 +353,10 @@ class Adoption:
         """What it kept for a node that died before it is for that one's heir."""
         membership, taken = self.membership, self.broker.state.taken
         cuts = cuts_of(self.state, state.client)
+        had = taken.get(f"{TOOK}{state.client}/{self.dead}", 0)
         for number, seq, qos in waits_in(state):
+            if number <= had:
+                continue
             group = state.shared.get(seq, "")
             if not group or group.startswith(SHARE):
                 after = after_of(self.dead, cuts, number)
