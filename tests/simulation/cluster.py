@@ -416,7 +416,7 @@ class ClusterWorld:
         for name in sorted(self.lost):
             self._start(name)
         self._lay_ghosts()
-        for _ in range(400):
+        for _ in range(800):  # some are not heard for a minute (`cluster.buried`)
             for client in self.clients:
                 client.act()
             self._calm()
