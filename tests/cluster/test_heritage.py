@@ -386,3 +386,26 @@ def test_what_a_dead_node_kept_for_its_heir_is_for_whom_it_had_from_another_one_
     world.cut.clear()
     world.inherit("b", "c", copy)
     assert world.waiting("b", "ann") == [b"of c"]
+
+
+def test_a_number_that_the_heir_had_and_a_crash_took_from_the_disk_is_not_used_again() -> None:
+    """Servers may have what the disk of a node that is killed has not yet."""
+    world = Dying()
+    world.meet()
+    world.lasting("b", "bob", "kept")
+    world.wait(1)
+    world.cut.update("ab")
+    rows = world.log("a")
+    before = rows.durable
+    world.say(world.client("a", "w"), "kept", b"of the servers alone")
+    copy = world.kill("a")
+    rows.durable = before
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.cut.clear()
+    world.inherit("b", "a", copy)
+    back = world.add("a", rows)
+    heritage.let_go(back.broker, back, [], AT)
+    world.wait(3)
+    world.say(world.client("a", "w"), "kept", b"of the next life")
+    world.wait(3)
+    assert world.waiting("b", "bob") == [b"of the servers alone", b"of the next life"]

@@ -554,7 +554,7 @@ def let_go(
         if state.protocol == PROTOCOL:
             node = membership.known(state.client)
             if node.keeping is not None:
-                node.keeping.let_go()
+                node.keeping.begin_anew()
         elif session is not None and protocol is not None:
             if session.number:
                 session.taken_over()

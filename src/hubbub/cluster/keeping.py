@@ -128,11 +128,14 @@ class Keeping:
         if key not in broker.state.sessions:
             broker.sessions[key] = node
             self._connected(broker.clock.stamp())
-        self.state = broker.state.sessions[key]
+        self._look()
+        self.cuts = cuts_of(broker.state, node.client)
+
+    def _look(self) -> None:
+        self.state = self.broker.state.sessions[PROTOCOL, self.node.client]
         self.state.most = CLUSTER_KEPT
         self.backlog = self.state.backlog
-        node.shared = self.state.shared
-        self.cuts = cuts_of(broker.state, node.client)
+        self.node.shared = self.state.shared
 
     def settled(self) -> bool:
         """Whether the other node has all that waited for it when it came."""
@@ -240,6 +243,22 @@ class Keeping:
                 self._over(number, count)
             number += count or 1
         self.pump()
+
+    def begin_anew(self) -> None:
+        """All is let go, and an heir may know of more than this disk does: numbers of messages that
+        a crash took here, and which it has had, are not used again.
+        """
+        node, broker = self.node, self.broker
+        self.let_go()
+        first = max(broker.clock.stamp(), self.backlog.next + CLUSTER_KEPT)
+        broker.change(row_about(node, schema.END))
+        self._connected(first)
+        self._look()
+        for wish in node.subscriptions.values():
+            broker.change(row_about(node, schema.SUBSCRIBE, wish.filter, qos=wish.qos))
+        broker.age += 1
+        if node.membership.nodes.get(node.client) is not node:
+            self.rest()
 
     def let_go(self, but: Collection[int] = ()) -> None:
         """It is another's to keep now, also what is held and may never be said; `but` some."""
