@@ -128,16 +128,15 @@ def was_had(group: str, dead: str, taken: Mapping[str, int]) -> bool:
     for another one that died before it has numbers of that one's, which mean nothing to others.
     """
     begin, found, rest = group.partition(FROM)
-    if not found or not (begin.startswith(MOVED) or dead):
-        return False
-    rest = FROM + rest
+    rest = FROM + rest if found and (begin.startswith(MOVED) or dead) else ""
     while rest.startswith(FROM):  # heirs of heirs: each gave it a number more
         other, number, rest = _numbered(rest.removeprefix(FROM))
         its_own = bool(dead) and begin in ("", f"{MOVED}{dead}/")
         name = other if its_own else f"{TOOK}{begin.removeprefix(MOVED)}{other}"
         if number <= taken.get(name, 0):
             return True
-    return False
+    inner = group.find(MOVED, 1)  # it moved before, for another dead one
+    return inner > 0 and was_had(group[inner:], "", taken)
 
 
 def _numbered(name: str) -> tuple[str, int, str]:
