@@ -20,7 +20,8 @@ from tests.simulation.test_simulation import MEMORY
 # seeds that had failed before are others now.
 FOUND = (1, 11, 43282, 40055, 40123, 40163, 40164, 40333, 40510, 40602, 40712, 40855,
          60308, 63685, 66664, 66672, 66742, 72765, 81479, 82623, 100130, 100208, 100344, 100516,
-         100738, 100902, 101260, 101277, 101457, 101887, 103488, 103753)  # fmt: skip
+         100738, 100902, 101260, 101277, 101457, 101398, 101887, 103488, 103753, 104928,
+         105998)  # fmt: skip
 
 
 def run(seed: int, verbose: bool = False) -> ClusterWorld:

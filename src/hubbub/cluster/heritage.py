@@ -455,14 +455,13 @@ def tell(membership: Membership, node: Node) -> None:
 def inherits(membership: Membership, heir: Node, record: frames.Heir) -> None:
     """Another node has what was a dead one's: what is kept for that goes there."""
     broker, dead = membership.broker, record.dead
+    if dead == membership.name:
+        of_this_one(membership, heir.client, [record])
+        return
     before = membership.inherited.get(dead, 0)
-    membership.confirmed(dead, record.at)
     membership.inherited[dead] = max(record.at, before)
     told = f"{TOLD}{heir.client}/{dead}"
     if record.at <= broker.state.taken.get(told, 0):
-        return
-    if dead == membership.name:
-        broker.change(Row(0, 0, schema.TAKEN, client=column_of(told), number=record.at))
         return
     if record.at > before:
         if dead != heir.client:
@@ -508,6 +507,21 @@ def inherits(membership: Membership, heir: Node, record: frames.Heir) -> None:
             broker.groups.give_again(seq, group)
     broker.log.together(first)
     heir.relieve()
+
+
+def of_this_one(membership: Membership, heir: str, records: Iterable[frames.Record]) -> None:
+    """Who is the heir of this node says so. That is heard of one that waits for its own heir, too:
+    it may be that this node is to be that, when it need not wait any more.
+    """
+    taken, own = membership.broker.state.taken, membership.name
+    for record in records:
+        if isinstance(record, frames.Heir) and record.dead == own:
+            membership.confirmed(own, record.at)
+            membership.inherited[own] = max(record.at, membership.inherited.get(own, 0))
+            told = f"{TOLD}{heir}/{own}"
+            if record.at > taken.get(told, 0):
+                row = Row(0, 0, schema.TAKEN, client=column_of(told), number=record.at)
+                membership.broker.change(row)
 
 
 def _wanted_too(membership: Membership, heir: Node, dead: Node) -> None:

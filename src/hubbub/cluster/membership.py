@@ -58,14 +58,13 @@ class Membership(Hooks):
     `shut` is called when another node ends all connections of the cluster. `permits` says all that
     is managed of permissions here, `permitted` gets what was elsewhere. `counts_all`: who
     observes a topic is told how many it reaches on all nodes, not only here. `keep`: for how many
-    seconds messages wait for a node that is `away`. `deposed`: another one
-    has stopped this node's stream, and is not yet its heir: what is kept for this one is for that.
-    `busy`: for so many seconds this one may be silent now.
+    seconds messages wait for a node that is `away`. `deposed`: another one has stopped this node's
+    stream, and is not yet its heir: what is kept for this one is for that. `busy`: for so many
+    seconds this one may be silent now.
     `stopped`: nodes that are away in order; `waiting`: those that are there and wait for their
-    heir, which message stopped them, and when they said so;
-    `adopted`: the sessions of dead ones that are here now, `inherited`: of which dead nodes the
-    heir is known, by the message that stopped their stream; `confirmed` is called with them.
-    `place`: where clients reach this node.
+    heir, which message stopped them, and when they said so; `adopted`: the sessions of dead ones
+    that are here now, `inherited`: of which dead nodes the heir is known, by the message that
+    stopped their stream; `confirmed` is called with that of this node. `place`: for clients.
     """
 
     def __init__(
@@ -280,6 +279,7 @@ class Membership(Hooks):
         fenced = max((beat.fenced for beat in beats), default=0)
         if fenced > self.inherited.get(frame.node, 0):
             self.waiting[frame.node] = fenced, self.broker.clock.now()
+            heritage.of_this_one(self, frame.node, frame.records)
             self._warn(f"{frame.node} fenced", f"node {frame.node!r} waits: its heir is not known")
             if node is not None:
                 self.forget(node, "it has an heir, which is not known here yet")
