@@ -224,7 +224,7 @@ async def slowest(hub: RunningHub, over: asyncio.Event, qos: int) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [20_000, pytest.param(100_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [60_000, pytest.param(100_000, marks=pytest.mark.soak)])
 async def test_clients_of_an_heir_are_served_while_it_takes_over_very_much(
     hubs: Hubs, count: int
 ) -> None:
@@ -242,7 +242,7 @@ async def test_clients_of_an_heir_are_served_while_it_takes_over_very_much(
     over.set()
     live, lasting = await asyncio.gather(*clocks)
     print(f"{count}: heir after {seconds:.1f} s, QoS 0 {live:.3f} s, QoS 1 {lasting:.3f} s")
-    assert max(live, lasting) < 1.0, "one turn would be as long as all of it"
+    assert max(live, lasting) < 2.0, "one turn would be as long as all of it"
     got = await read(b, "away", 5.0)
     assert [int(payload.split()[1]) for payload in got] == list(range(count))
 
