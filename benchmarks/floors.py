@@ -28,7 +28,8 @@ CELLS: Final = (
     Cell(1, 1, 0, 1), Cell(1, 1, 1, 1), Cell(1, 100, 0, 1), Cell(1, 100, 1, 1),
     Cell(100, 1, 0, 1), Cell(100, 1, 1, 1),
     Cell(50, 50, 0, 1, pairs=True), Cell(50, 50, 1, 1, pairs=True),
-    Cell(1, 1, 0, 20), Cell(1, 1, 1, 20), Cell(1, 1, 0, 500), Cell(100, 1, 0, 20), Cell(50, 50, 0, 20, pairs=True),
+    Cell(1, 1, 0, 20), Cell(1, 1, 1, 20), Cell(1, 1, 0, 500),
+    Cell(100, 1, 0, 20), Cell(50, 50, 0, 20, pairs=True),
     Cell(1, 1, 0, 20, topics=50), Cell(1, 1, 0, 500, topics=50),
 )  # fmt: skip
 MOSQUITTO: Final = "mosquitto"
