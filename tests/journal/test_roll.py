@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hubbub import schema
-from hubbub.core.limits import MIB, RESERVE_BYTES
+from hubbub.core.limits import GROUP_ROWS, MIB, RESERVE_BYTES
 from hubbub.core.state import State
 from hubbub.errors import DirectoryError, JournalError, OffsetError
 from hubbub.journal import frame, names
@@ -317,6 +317,25 @@ def test_on_a_full_disk_what_retention_lets_go_goes_before_a_segment_is_folded(
     desk.journal.keep_bytes = 1
     command = desk.journal.roll_due()
     assert command is not None and command[-1] == "--make-room" and command[5] == "10"
+    desk.close()
+
+
+def test_no_segment_ends_early_while_rows_of_it_lie_on_the_shelf(tmp_path: Path) -> None:
+    """They refer to rows before them: in the next segment nobody would find these."""
+    desk = Desk(tmp_path)
+    journal = desk.journal
+    journal.shortage = "short"
+    desk.write(ANN, WATCH, audience())
+    journal.append(message(b"flies")._replace(ref=3))
+    journal.commit()
+    for number in range(GROUP_ROWS):
+        journal.append(message(b"%d" % number)._replace(ref=3))
+    assert not journal.commit()  # onto the shelf
+    desk.settle()  # and now the sweep comes, before the next tick
+    assert journal.pending == GROUP_ROWS and journal.pressing()
+    assert not journal.early_end_due()
+    desk.write()
+    assert journal.early_end_due()
     desk.close()
 
 

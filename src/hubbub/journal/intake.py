@@ -86,7 +86,7 @@ class Intake(Log):
     def pressing(self) -> bool:
         if self.flying:
             return self._large()
-        return not self.timed or self._many()
+        return not self.timed or len(self._shelf) > 0 or self._many()
 
     def shelve(self) -> None:
         """Called between two turns: what was gathered is not added to any more if it is enough

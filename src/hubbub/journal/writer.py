@@ -510,7 +510,7 @@ class Journal(Intake):
         Two folds end this, for two snapshots are kept: what one of them has lies on the disk.
         """
         known = self._changed <= self._covered
-        resting = not self._rows and self._group is None  # what was appended is of this segment
+        resting = self.position == self.on_disk  # what was appended is of this segment
         return self.shortage != "" and not known and resting and not self._finished()
 
     def end_early(self) -> None:
