@@ -25,7 +25,9 @@ class Postgres:
 
     def __init__(self) -> None:
         self.place = Path(tempfile.mkdtemp(prefix="hubbub-pg-"))
-        self._as = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
+        # `runuser` would stay between, and stops itself when it hears that its child was stopped.
+        other = ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"]
+        self._as = other if os.getuid() == 0 else []
         if self._as:
             shutil.chown(self.place, "postgres")
         with socket.socket() as free:
@@ -52,7 +54,7 @@ class Postgres:
 
     def stop(self) -> None:
         """At once: whoever is connected has to go."""
-        os.kill(self.processes()[0], signal.SIGINT)
+        self._server.send_signal(signal.SIGINT)
         try:
             self._server.wait(20)
         except subprocess.TimeoutExpired:  # one of its processes does not go, as after a SIGSTOP
@@ -61,8 +63,7 @@ class Postgres:
 
     def processes(self) -> list[int]:
         """The server and what it made: each connection has a process."""
-        # With `runuser` between, the child is not the server.
-        first = int((self.place / "data/postmaster.pid").read_text().split()[0])
+        first = self._server.pid
         made = Path(f"/proc/{first}/task/{first}/children").read_text().split()
         return [first, *map(int, made)]
 
@@ -87,7 +88,7 @@ class Postgres:
         raise AssertionError("PostgreSQL did not recover")
 
     def signal(self, number: signal.Signals) -> None:
-        for process in (*self.processes(), self._server.pid):  # `runuser` stops with its child
+        for process in self.processes():
             os.kill(process, number)
 
     def ask(self, sql: str) -> list[str]:
