@@ -128,6 +128,20 @@ def test_who_speaks_sooner_when_it_is_heard_sooner_is_looked_for(loop: Turns) ->
 
 
 @needs_two
+def test_other_traffic_is_tried_at_once(loop: Turns) -> None:
+    """Behind callers come devices: what was gained from those is no reason to look for these."""
+    for _ in range(3 * SAMPLE):
+        loop.read(CLOSE * 2 if loop.looking else CLOSE * 3)
+    assert loop.looking
+    looked = 0
+    for _ in range(20 * SAMPLE):
+        before = loop.looks
+        loop.read(0.9 * SECONDS)
+        looked += loop.looks > before
+    assert looked < 3 * SAMPLE
+
+
+@needs_two
 def test_while_somebody_waits_for_the_disk_it_rests(loop: Turns) -> None:
     for _ in range(GAINED_MOST):
         loop.read(CLOSE)

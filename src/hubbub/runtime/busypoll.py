@@ -64,6 +64,8 @@ class Trial:
             self._sum, self._reads = 0.0, 0
 
     def _sampled(self, mean: float) -> None:
+        if self.helps and mean * FASTER > self._with:
+            self._rounds = 0  # others speak now, or it is the first sample: this one is tried
         if self._rounds:
             self._rounds -= 1
             if not self._rounds:
