@@ -1,7 +1,7 @@
 """The tables as they stand, for a live view: read from the Parquet files alone, without Spark.
 
 Called by the demo, every second or two. A look reads only the files of new batches: files never
-change. Everything shown stands at one row of the journal, the last one of the last whole batch;
+change, but they are merged, and open rows move on, so one may go while it is looked for. Everything shown stands at one row of the journal, the last one of the last whole batch;
 open rows of traffic and calls are those that this batch carries on, and are marked.
 """
 
@@ -31,6 +31,7 @@ HISTORY: Final = 500  # batches whose rows are read at the first look; older one
 PLACES: Final = 10_000  # topics whose last message, (topic, path) whose last reading is kept
 MINUTES: Final = 3  # of traffic
 CALLS: Final = 1_000  # closed calls behind the mean latency
+TRIES: Final = 5  # of one look, each of which found that a file had gone since it was listed
 CELL: Final = 36  # characters
 TWO_COLUMNS: Final = 150  # characters a line; below, the tables stand under one another
 WIDTHS: Final = {
@@ -70,15 +71,28 @@ class Screen:
         self._calls: deque[Row] = deque(maxlen=CALLS)
 
     def look(self) -> View | None:
-        """The tables now, None before the first whole batch. A few ms for each new batch."""
+        """The tables now, None before the first whole batch, or if they change too fast to be read.
+        A few ms for each new batch.
+        """
+        for _ in range(TRIES):
+            try:
+                return self._look()
+            except FileNotFoundError:
+                self._begin_anew()
+        return None
+
+    def _begin_anew(self) -> None:
+        self.__init__(self._layout.data, self._rows)  # type: ignore[misc]
+
+    def _look(self) -> View | None:
         progress = self._layout.progress()
         if progress is None:
             return None
         for name in self._counts:
             for part in self._layout.files(name, self._batch, progress.batch):
                 if part.first <= self._batch:  # merged meanwhile with what was read: begin anew
-                    self.__init__(self._layout.data, self._rows)  # type: ignore[misc]
-                    return self.look()
+                    self._begin_anew()
+                    return self._look()
                 self._read(name, part, progress.batch)
         self._batch = progress.batch
         return self._view(progress)
