@@ -1,8 +1,9 @@
 """The tables as they stand, for a live view: read from the Parquet files alone, without Spark.
 
 Called by the demo, every second or two. A look reads only the files of new batches: files never
-change, but they are merged, and open rows move on, so one may go while it is looked for. Everything shown stands at one row of the journal, the last one of the last whole batch;
-open rows of traffic and calls are those that this batch carries on, and are marked.
+change, but they are merged, so one may go while it is looked for. Everything shown stands at one
+row of the journal, the last one of the last whole batch; open rows of traffic and calls are those
+that this batch carries on, and are marked.
 """
 
 from __future__ import annotations
