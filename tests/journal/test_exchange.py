@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from hubbub import schema
+from hubbub.core import state
 from hubbub.errors import DirectoryError, JournalError
 from hubbub.journal import examine, exchange
 from hubbub.journal.frames import Frames
@@ -69,6 +70,7 @@ def test_without_its_beginning_the_messages_are_there(tmp_path: Path) -> None:
 
 ROW = {"seq": "2", "kind": "publish", "topic": "a"}
 CONNECT = {"kind": "connect", "protocol": "mqtt", "client": "ann", "topic": ""}
+ADOPT = {**CONNECT, "kind": "adopt", "content_type": "a"}  # of a dead node
 WRONG: list[tuple[bytes | dict[str, object], str]] = [
     (b"no JSON", "line 2 is no row"),
     (b"[1]", "line 2 is no row"),
@@ -116,6 +118,12 @@ WRONG: list[tuple[bytes | dict[str, object], str]] = [
     ({"protocol": "x" * 65}, "row 2, column protocol: expected a name"),
     ({"protocol": "mqtt", "client": "a\0b"}, "row 2, column client: .* no NUL"),
     ({"protocol": "mqtt", "client": "a%00b"}, "row 2, column client: .* no NUL"),
+    ({**ADOPT, "subtopic": "nonsense"}, "row 2, column subtopic: .* comes of a dead node"),
+    ({**ADOPT, "subtopic": "publish", "topic": "a"}, "row 2, column subtopic"),
+    ({**ADOPT, "subtopic": "adopt"}, "row 2, column subtopic"),
+    ({**ADOPT, "subtopic": "subscribe", "topic": "x/#/+"}, "column topic: .* a filter"),
+    ({**ADOPT, "subtopic": "received", "number": str(2**40)}, "row 2, column number"),
+    ({**ADOPT, "subtopic": "connect", "properties": '{"expiry": "x"}'}, "expected expiry to be"),
 ]
 
 
@@ -127,6 +135,17 @@ def test_a_wrong_line_is_named(tmp_path: Path, wrong: bytes | dict[str, object],
         exchange.import_rows(exchange.rows_in(source), tmp_path)
     assert len(str(error.value)) < 400 and "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_came_of_a_dead_node_comes_back(tmp_path: Path) -> None:
+    row = Row(0, 0, schema.CONNECT, b"mqtt", b"ann", properties=b'{"lasting":true,"expiry":9}')
+    desk = Desk(tmp_path / "one")
+    desk.write(*[state.adopting("a", one) for one in (row, row._replace(kind=schema.END))])
+    desk.write(state.adopted("a", live=True))
+    desk.close()
+    lines = exported(tmp_path / "one", exchange.export_lines)
+    exchange.import_rows(exchange.rows_in(lines), tmp_path / "two")
+    assert rows_of(tmp_path / "two") == rows_of(tmp_path / "one")
 
 
 def test_time_does_not_go_back(tmp_path: Path) -> None:

@@ -474,8 +474,7 @@ class State:
         if row.subtopic:
             if node not in self.adopting:
                 self.adopting[node] = State()
-            inner = row._replace(kind=row.subtopic, subtopic=b"", content_type=b"")
-            self.adopting[node].apply(inner)
+            self.adopting[node].apply(adoptee(row))
             return
         adopted = self.adopting.pop(node, None)
         if adopted is not None and row.number:
@@ -566,6 +565,18 @@ def adopting(node: str, row: Row) -> Row:
     return row._replace(
         seq=0, kind=schema.ADOPT, subtopic=row.kind, content_type=column_of(node)
     )  # fmt: skip
+
+
+# The kinds that come of a dead node.
+ADOPTED: Final = frozenset((
+    schema.CONNECT, schema.DISCONNECT, schema.SUBSCRIBE, schema.HELD, schema.QUEUED,
+    schema.RECEIVED, schema.END, schema.CREATE,
+))  # fmt: skip
+
+
+def adoptee(row: Row) -> Row:
+    """The row that `adopting` made this of."""
+    return row._replace(kind=row.subtopic, subtopic=b"", content_type=b"")
 
 
 def adopted(node: str, live: bool) -> Row:

@@ -15,7 +15,7 @@ from hubbub import schema
 from hubbub.core.limits import CLOCK_BEHIND, NAME_BYTES, PACKET_BYTES
 from hubbub.core.past import USER
 from hubbub.core.session import SIZE
-from hubbub.core.state import State
+from hubbub.core.state import ADOPTED, State, adoptee
 from hubbub.core.topics import is_name, is_text, is_well_formed
 from hubbub.errors import JournalError
 from hubbub.schema import COLUMNS, KINDS, Row, changes_state, name_of
@@ -66,13 +66,14 @@ class Admission:
 
     def check(self, row: Row) -> None:
         self._place(row)
-        _numbers(row)
+        meant = _meant(row)
+        _numbers(meant)
         _texts(row)
         _who(row)
-        _names(row)
-        said = _properties(row)
-        if row.kind in _MESSAGES:
-            _message(row, said)
+        _names(meant)
+        said = _properties(meant)
+        if meant.kind in _MESSAGES:
+            _message(meant, said)
         self._fold(row)
         self._before = row
 
@@ -98,6 +99,15 @@ class Admission:
             told = f"{type(error).__name__}: {str(error)[:_SHOWN]}"
             column = "payload" if row.kind == schema.AUDIENCE else "properties"
             raise wrong(row, column, f"what a hub can start on ({told})") from None
+
+
+def _meant(row: Row) -> Row:
+    """The row as it is folded: one of a dead node (docs/decisions/0051) lies within another."""
+    if row.kind != schema.ADOPT or not row.subtopic:
+        return row
+    if row.subtopic not in ADOPTED:
+        raise wrong(row, "subtopic", "a kind that comes of a dead node")
+    return adoptee(row)
 
 
 def wrong(row: Row, column: str, expected: str) -> JournalError:
