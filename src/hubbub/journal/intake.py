@@ -47,7 +47,7 @@ class Intake(Log):
     @property
     def pending(self) -> int:
         """Rows that wait for the next commit."""
-        return sum([len(rows) for rows in self._shelf]) + len(self._rows)
+        return self.position - self.handed
 
     @property
     def pending_bytes(self) -> int:
@@ -86,7 +86,7 @@ class Intake(Log):
     def pressing(self) -> bool:
         if self.flying:
             return self._large()
-        return not self.timed or len(self._shelf) > 0 or self._many()
+        return not self.timed or self._many()
 
     def shelve(self) -> None:
         """Called between two turns: what was gathered is not added to any more if it is enough
@@ -98,13 +98,11 @@ class Intake(Log):
 
     def due(self, now: float) -> bool:
         """Whether enough has gathered, or waited long enough, though nobody waits for it."""
-        if len(self._shelf) > 0:
-            return True
-        waits = self._rows.weight > 0
-        return waits and (self._many() or now - self._since >= COMMIT_SECONDS)
+        return self._many() or (self._rows.weight > 0 and now - self._since >= COMMIT_SECONDS)
 
     def _many(self) -> bool:
-        return len(self._rows) >= COMMIT_ROWS or self._rows.weight >= COMMIT_BYTES
+        rows = self._rows
+        return len(self._shelf) > 0 or len(rows) >= COMMIT_ROWS or rows.weight >= COMMIT_BYTES
 
     def _large(self) -> bool:
         return len(self._rows) >= GROUP_ROWS or self._rows.weight >= GROUP_BYTES

@@ -280,7 +280,7 @@ class Journal(Intake):
         if self.flying:
             self.shelve()
             return False
-        if not (self._shelf or self._rows):
+        if not self.pending:
             return False
         group = self._next_group()
         if here and self.disk.write_here(group):
@@ -335,7 +335,7 @@ class Journal(Intake):
             self.segment += 1
             if self._rows:
                 self._rows.end_frame()
-            if self._rows or self._shelf:
+            if self.pending:
                 self._ends_at = self.position
             else:
                 self._full = True
@@ -551,7 +551,7 @@ class Journal(Intake):
 
     def close(self) -> None:
         """Write what is pending, end the thread, let go of the directory."""
-        while self.disk.runs and (self._shelf or self._rows):
+        while self.disk.runs and self.pending:
             self.disk.groups.put(self._next_group())
         self.disk.close()
         self._group = None
