@@ -8,6 +8,7 @@ the next run.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -18,11 +19,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from hubbub.errors import DirectoryError, JournalError
+from hubbub.errors import DirectoryError, JournalError, SettingError
 from hubbub.pipeline import run as pipeline
-from hubbub.pipeline import task
+from hubbub.pipeline import sql, task
+from hubbub.pipeline.backfill import backfill
 from hubbub.pipeline.batches import Batches
-from hubbub.pipeline.layout import Layout
+from hubbub.pipeline.compact import drop
+from hubbub.pipeline.layout import Layout, Progress
+from hubbub.pipeline.rules import NO_RULES
 from tests.pipeline.test_run import rows_of
 from tests.spark.fixtures import Writer, publish
 
@@ -38,7 +42,8 @@ TAKEN: Final = {
     "journal": ("log", "ends at row 0, and had 300 when this began"),
     "name": ("id", "is gone: it was removed, moved or unmounted while the pipeline read it"),
     "tables": ("tables", REMOVED),
-    "table": ("tables/readings", "tables/readings is gone: put it back, or move"),
+    "table": ("tables/readings", "tables lacks readings, which batches up to "),
+    "progress": ("tables/_progress.json", "_progress.json is gone: put it back, or move"),
     "checkpoint": ("tables/_checkpoint", "tables has tables but their checkpoint is gone"),
 }
 
@@ -68,6 +73,20 @@ def back(data: Path, what: str) -> None:
     place = (data / what).resolve()
     shutil.rmtree(place, ignore_errors=True)  # what was made there since
     data.with_name("away").rename(place)
+
+
+def once(spark: SparkSession, data: Path, *anew: str) -> list[str]:
+    """What a run of all that is there says."""
+    said: list[str] = []
+    pipeline.run(spark, data, threading.Event(), once=True, notice=said.append, anew=anew)
+    return said
+
+
+def add(data: Path, rows: int) -> None:
+    """Rows of the journal, as of a hub that runs again."""
+    writer = Writer(data)
+    writer.write(*(publish(ROWS + n, "a", b"%d" % n) for n in range(rows)))
+    writer.close()
 
 
 def error_of(spark: SparkSession, data: Path, report: Callable[..., None], once: bool) -> str:
@@ -164,7 +183,7 @@ def test_what_was_written_where_tables_had_been_is_no_begin(tmp_path: Path) -> N
     assert not layout.checkpoint.exists()
 
 
-@pytest.mark.parametrize("part", ["_open", "_checkpoint", "_checkpoint/metadata"])
+@pytest.mark.parametrize("part", ["_open", "_checkpoint", "_checkpoint/metadata", "_progress.json"])
 def test_tables_of_which_a_part_is_gone_are_refused(
     spark: SparkSession, data: Path, part: str
 ) -> None:
@@ -174,6 +193,91 @@ def test_tables_of_which_a_part_is_gone_are_refused(
         pipeline.run(spark, data, threading.Event(), once=True)
     back(data, f"tables/{part}")
     whole(spark, data)
+
+
+# A table that is gone when a run begins
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+def test_a_table_that_is_gone_is_not_taken_for_new(
+    spark: SparkSession, data: Path, emptied: bool
+) -> None:
+    whole(spark, data)
+    for table in ("readings", "calls"):
+        away = data / "tables" / table
+        away.rename(data.with_name(table))
+        if emptied:
+            away.mkdir()
+    add(data, 10)
+    with pytest.raises(DirectoryError) as raised:
+        once(spark, data)
+    said = str(raised.value)
+    assert "tables lacks readings, calls, which batches up to 2 wrote: put back what was" in said
+    assert "backfill readings` makes it again" in said and "--anew readings,calls`" in said
+    assert Layout(data).stands().batch == 2, "nothing was written"
+    with pytest.raises(SettingError, match=r"\[TABLE_OR_VIEW_NOT_FOUND\].*`readings`"):
+        sql.views(spark, data)
+        sql.ask(spark, data, "SELECT count(*) FROM readings")
+    for table in ("readings", "calls"):
+        shutil.rmtree(data / "tables" / table, ignore_errors=True)
+        data.with_name(table).rename(data / "tables" / table)
+    assert once(spark, data) == []
+    assert rows_of(data, "select count(*), count(distinct seq) from readings") == [(310, 310)]
+
+
+def test_a_table_that_is_gone_begins_anew_where_that_is_said(
+    spark: SparkSession, data: Path
+) -> None:
+    whole(spark, data)
+    shutil.rmtree(data / "tables/readings")
+    shutil.rmtree(data / "tables/traffic")
+    add(data, 100)
+    assert once(spark, data, "readings", "traffic", "calls") == [
+        "readings was gone, with what batches 0 to 2 wrote: their rows are missing in it until "
+        "`hubbub pipeline backfill readings` makes it again",
+        "traffic was gone, with what batches 0 to 2 wrote: their rows are missing in it until "
+        "`hubbub pipeline backfill traffic` makes it again",
+    ]
+    assert rows_of(data, "select count(*), min(seq) from readings") == [(100, 301)]
+    # What was open when the table went closes in it: only what had closed before is missing.
+    assert once(spark, data, "readings") == [], "it is there"
+    for table in ("readings", "traffic"):
+        backfill(spark, Layout(data), table, NO_RULES)
+    assert rows_of(data, "select count(*), count(distinct seq) from readings") == [(400, 400)]
+    counted = rows_of(data, "select count(distinct minute), sum(messages) from traffic")
+    assert counted == [(6, 360)], "minutes that are over, each with all of its messages"
+
+
+def test_a_table_that_is_gone_is_made_again_of_messages(spark: SparkSession, data: Path) -> None:
+    whole(spark, data)
+    shutil.rmtree(data / "tables/readings")
+    shutil.rmtree(data / "tables/calls")
+    assert backfill(spark, Layout(data), "readings", NO_RULES) == (ROWS, 0)
+    with pytest.raises(DirectoryError, match="lacks calls, which batches up to 2 wrote"):
+        once(spark, data)
+    shutil.rmtree(data / "tables/messages")
+    with pytest.raises(DirectoryError, match="lacks messages, which batches up to 2 wrote"):
+        backfill(spark, Layout(data), "readings", NO_RULES)
+    assert Layout(data).files("readings", -1, 2), "it is as it was"
+
+
+def test_retention_leaves_a_table_that_is_there(tmp_path: Path) -> None:
+    """Also one that had all its rows in groups that are over."""
+    layout = Layout(tmp_path)
+    layout.prepare(("sessions",))
+    layout.empty("sessions", False, Path.touch)
+    layout.advance(Progress(0, 1, "2026-01-01 12:00:00", 0, "", 0))
+    for group in (0, 7):
+        place = layout.root / f"sessions/batch_id={group}"
+        place.mkdir(exist_ok=True)
+        (place / f"part-{group:010}-000.parquet").write_text("rows")
+        os.utime(place / f"part-{group:010}-000.parquet", (0, 0))
+        now = Progress(group + 7, 99, "2026-03-01 12:00:00", group + 7, "", 0)
+        assert drop(layout, "sessions", now, 1) == 1
+        assert layout.lacking(["sessions"]) == []
+    layout.release()
+    found = [str(one.relative_to(layout.root)) for one in (layout.root / "sessions").rglob("*.*")]
+    assert found == ["sessions/batch_id=14/part-none.parquet"]
 
 
 def test_open_rows_that_are_damaged_put_no_row_into_quarantine(

@@ -321,10 +321,10 @@ def test_java_is_spared_what_only_rows_need() -> None:
 
 def test_alerts_are_asked_whatever_tables_are_chosen() -> None:
     rules = Rules(alert=(Alert("hot", "alerts/hot", "SELECT 1"),))
-    assert [table.name for table in pipeline._chosen(("readings",), rules)] == [
+    assert [table.name for table in pipeline.chosen(("readings",), rules)] == [
         "messages", "readings", "alerts",
     ]  # fmt: skip
-    assert len(pipeline._chosen(("readings",), Rules())) == 2
+    assert len(pipeline.chosen(("readings",), Rules())) == 2
 
 
 def test_a_journal_that_is_damaged_or_another_one(writer: Writer, data: Path, once: Run) -> None:

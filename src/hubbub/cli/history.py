@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from hubbub.pipeline.run import Source
+    from hubbub.pipeline.tables.table import AnyTable
     from hubbub.spark.hub import Hub
 
 
@@ -178,12 +179,16 @@ def compact(
         layout.release()
 
 
-def need_no_writer(data: str) -> None:
-    """Say it before Spark starts, which takes its time. Raises DirectoryError."""
+def need_no_writer(
+    data: str, tables: tuple[AnyTable, ...] = (), anew: tuple[str, ...] = ()
+) -> None:
+    """Say it before Spark starts, which takes its time. Raises DirectoryError if another one
+    writes there, or a table is gone.
+    """
     from hubbub.pipeline.layout import Layout
 
     layout = Layout(data)
-    layout.prepare(())
+    layout.prepare(tuple(table.name for table in tables), anew)
     layout.release()
 
 

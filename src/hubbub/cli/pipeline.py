@@ -58,6 +58,13 @@ Only = Annotated[
         autocompletion=complete.tables,
     ),
 ]
+Anew = Annotated[
+    str,
+    typer.Option(
+        metavar="NAMES", help="Begin these tables anew, where they are gone.",
+        autocompletion=complete.tables,
+    ),
+]
 SkipLost = Annotated[
     bool, typer.Option("--skip-lost", help="Go on where rows are gone from the journal unread.")
 ]
@@ -149,6 +156,7 @@ def run(
     once: Once = False,
     every: Every = None,
     only: Only = "",
+    anew: Anew = "",
     skip_lost: SkipLost = False,
     rules: RulesFile = "",
     hub: OfHub = "",
@@ -179,14 +187,17 @@ def run(
     if hub and journal:
         raise SettingError("--hub and --journal both say where the journal is: leave one out")
     source = history.source_at(hub, token_file) if hub else pipeline.Source(directory=journal)
-    _check(data, to, source, hold, days)
+    again = tables.names(anew, tuple(one.name for one in said.table)) if anew else ()
+    _check(source.here(Path(data)), to, hold, days)
+    if not to:
+        history.need_no_writer(data, pipeline.chosen(names, said), again)
     counted = _counted(metrics, source, data, to)
     if hold:
         _hold(source, Path(data), hold, counted, _reader(data, to))
     publish = _publisher(publish_to or hub, token_file).alerts if said.alert else None
     more = {
         "every": every, "skip_lost": skip_lost, "rules": said, "publish": publish, "only": names,
-        "keep": days, "source": source, "catalog": named,
+        "keep": days, "source": source, "catalog": named, "anew": again,
     }  # fmt: skip
     archive = _archive(master, remote)
     _keep_up(_Wanted(data, to, once, hold, settings, master, remote, counted, archive, more))
@@ -199,17 +210,14 @@ def _archive(master: str, remote: str) -> Path | None:
     return archive_of(java()) if master.startswith("local") and not remote else None
 
 
-def _check(data: str, to: str, source: Source, hold: str, keep: dict[str, float]) -> None:
+def _check(here: Path | None, to: str, hold: str, keep: dict[str, float]) -> None:
     """What does not go together, or is not there. SettingError or DirectoryError."""
-    here = source.here(Path(data))
     if to and keep:
         raise SettingError("--keep does not reach --to: use the lifecycle rules of the storage")
     if hold and here is None:
         raise SettingError("--hold: only for a journal in DIR, not for that of a hub elsewhere")
     if here is not None:
         _need_journal(here)
-    if not to:
-        history.need_no_writer(data)
 
 
 def _keep_up(wanted: _Wanted) -> None:

@@ -59,7 +59,7 @@ from hubbub.pipeline.places import BATCH_ID, read_payloads_of, settle
 from hubbub.pipeline.rules import Rules
 from hubbub.pipeline.sql import closed
 from hubbub.pipeline.sql import opened as _opened
-from hubbub.pipeline.tables import ALL, TABLES, messages, quarantine, readings, typed
+from hubbub.pipeline.tables import TABLES, messages, quarantine, readings, typed
 from hubbub.pipeline.tables.messages import MESSAGE
 from hubbub.pipeline.tables.table import Moment, Spanning, Summed, Table, arrow, clock, ddl
 from hubbub.pipeline.typed import Typed
@@ -91,7 +91,7 @@ def backfill(
         possible = ", ".join((*POSSIBLE, *own))
         raise SettingError(f"{name} cannot be computed from messages: expected one of {possible}")
     progress = layout.stands()
-    layout.prepare((*(one.name for one in ALL), *own))
+    layout.prepare((messages.TABLE.name, quarantine.TABLE.name, name), (name,))
     settle(spark)
     try:
         with room():

@@ -29,7 +29,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hubbub.errors import DirectoryError
-from hubbub.pipeline.layout import KEPT, RISING, Layout, Part, Progress, merged_name, parts_in, sync
+from hubbub.pipeline.layout import (
+    BATCH,
+    KEPT,
+    NO_ROWS,
+    RISING,
+    Layout,
+    Part,
+    Progress,
+    merged_name,
+    parts_in,
+    sync,
+)
 
 MERGE: Final = 64  # small files in a group that still grows
 SMALL: Final = 16 << 20  # bytes; larger files are left as they are
@@ -145,9 +156,19 @@ def drop(layout: Layout, name: str, now: Progress, days: float) -> int:
         if group == now.group or not parts:
             continue
         if _old_day(place, days) or all(part.file.stat().st_mtime < limit for part in parts):
+            _keep_columns(place, now)
             layout.retire(place)
             dropped += 1
     return dropped
+
+
+def _keep_columns(group: Path, now: Progress) -> None:
+    """The file without rows stays, in the group of now: it may be all that is left."""
+    if (group / NO_ROWS).exists():
+        place = group.with_name(f"{BATCH}{now.group}")
+        place.mkdir(exist_ok=True)
+        if not (place / NO_ROWS).exists():
+            os.link(group / NO_ROWS, place / NO_ROWS)
 
 
 def _old_day(group: Path, days: float) -> bool:

@@ -54,13 +54,18 @@ def copy(spark: SparkSession, data: str | Path, source: str, to: str) -> Iterato
 
 def _local(spark: SparkSession, data: str | Path, table: AnyTable) -> DataFrame:
     layout = Layout(data)
+    if gone := layout.lacking([table.name]):
+        raise layout.lacks_tables(gone)
     return closed(spark, layout, table, layout.stands())
 
 
 def _remote(spark: SparkSession, source: str, table: AnyTable) -> DataFrame:
-    progress = Remote(spark, source).progress()
+    place = Remote(spark, source)
+    progress = place.progress()
     if progress is None:
         raise DirectoryError(f"there are no tables in {source}")
+    if gone := place.lacking([table.name]):
+        raise place.lacks_tables(gone)
     try:
         schema = ddl((*table.columns, BATCH_ID))
         rows = spark.read.schema(schema).parquet(f"{source.rstrip('/')}/{table.name}")

@@ -4,16 +4,22 @@ Somebody may remove either under it, put another in its place, or unmount the di
 fails then, with whatever file it misses first; one that waits for rows would wait for ever, and
 what writes files makes directories that are not there. So `run` asks here while it waits, and when
 a batch has failed, before it looks for who is to blame. Reads no row.
+
+A directory of this machine is looked at five times a second. Tables at a URL are listed by a thread
+of its own, every SECONDS: a storage that is away may be silent for minutes, and may want money for
+each question.
 """
 
 from __future__ import annotations
 
+import threading
 from typing import Final
 
-from hubbub.errors import JournalError
+from hubbub.errors import HubbubError, JournalError
 from hubbub.journal.table import Table as Journal
 from hubbub.pipeline.places import Place
 
+SECONDS: Final = 10.0
 _BACK: Final = "Put it back, the next run goes on from the last whole batch"
 
 
@@ -27,10 +33,35 @@ class Ground:
         self._journal = journal
         self._identity = journal.shelf.identity() if here else ""
         self._rows = journal.committed() if self._identity else 0
+        self._over = threading.Event()
+        self._found: HubbubError | None = None
+        if place.far:
+            threading.Thread(target=self._look, daemon=True).start()
 
     def check(self) -> None:
         """Raise DirectoryError or JournalError if one of the two is not what it was."""
         self._place.need()
+        self._need_journal()
+
+    def glance(self) -> None:
+        """The same at once, of what is far away as it was seen last."""
+        if not self._place.far:
+            self._place.need()
+        elif self._found is not None:
+            raise self._found
+        self._need_journal()
+
+    def end(self) -> None:
+        self._over.set()
+
+    def _look(self) -> None:
+        while self._found is None and not self._over.wait(SECONDS):
+            try:
+                self._place.need()
+            except HubbubError as error:
+                self._found = error
+
+    def _need_journal(self) -> None:
         if not self._identity:
             return  # no hub has begun it yet, or it is far away
         found, name = self._journal.shelf.identity(), self._journal.shelf.name

@@ -2,7 +2,8 @@
 
     DIR/tables/<table>/[day=D/]batch_id=K/part-N-I.parquet   final rows; for any reader of Parquet
     DIR/tables/_open/<table>/batch_id=N/part-N-I.parquet     rows still open after batch N
-    DIR/tables/_progress.json                                the last whole batch: "batch_id": N
+    DIR/tables/_progress.json                                the last whole batch: "batch_id": N,
+                                                             and "tables" that were ever written
     DIR/tables/_again.json                                   how often `backfill` made a table
     DIR/tables/_left.json                                    tables that a run left out
     DIR/tables/_tmp/  _checkpoint/  _lock  _trial.json       work of the pipeline
@@ -31,7 +32,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -190,15 +191,18 @@ class Layout:
         self._metadata = self.checkpoint / "metadata"
         self._lock = -1
         self._begun = False  # so there is a checkpoint
+        self._stood = False  # and _progress.json
+        self._ever: set[str] = set()  # that a batch wrote; before there was this note, none
         self._tables: list[Path] = []
 
     # One writer
 
-    def prepare(self, names: tuple[str, ...]) -> None:
+    def prepare(self, names: tuple[str, ...], anew: Collection[str] = ()) -> list[str]:
         """Make the directories and keep other pipelines out until this process ends.
 
         Raises DirectoryError if another one is at work here, if nothing can be written, if the
-        tables are there but their checkpoint is gone, or if they were written as at a URL.
+        tables are there but a part of them is gone, or if they were written as at a URL. Returns
+        those of `anew`, which may be gone, that are.
         """
         if (self.root / FENCED).exists():
             raise DirectoryError(
@@ -210,9 +214,14 @@ class Layout:
             self._lock = os.open(self.root / LOCKED, os.O_RDWR | os.O_CREAT, 0o644)
             self._hold()
             self._resume()
+            gone = self.lacking(names)
+            if lacks := [name for name in gone if name not in anew]:
+                self.release()
+                raise self.lacks_tables(lacks)
             for name in names:
                 self._begin(name)
             self._tables = [self.root / name for name in names]
+            return gone
         except OSError as error:
             raise DirectoryError(
                 f"cannot write tables in {self.root}: {error.strerror}; "
@@ -228,11 +237,33 @@ class Layout:
             shutil.rmtree(self.checkpoint, ignore_errors=True)
             return
         opened = self.root / "_open"
-        parts = {self.checkpoint: checkpoint, opened: opened.is_dir() or not stands}
+        whole = any(one.name.isdigit() for one in (self.checkpoint / "commits").glob("*"))
+        parts = {
+            self.checkpoint: checkpoint,
+            opened: opened.is_dir() or not stands,
+            self._progress: stands or not whole,  # it is written before Spark says so
+        }
         for place in [one for one, there in parts.items() if not there]:
             self.release()
             raise self._lacks(place)
-        self._begun = True
+        self._begun, self._stood = True, stands
+        self._ever = {*self._said().get("tables", ())}
+
+    def lacking(self, names: Collection[str]) -> list[str]:
+        """Those that batches wrote, and that are not there: not even their file without rows."""
+        ever = self._ever or {*self._said().get("tables", ())}
+        return [name for name in names if name in ever and not _holds(self.root / name)]
+
+    def lacks_tables(self, names: list[str]) -> DirectoryError:
+        progress = self.progress()
+        if progress is None:
+            return self._lacks(self.root / names[0])
+        return DirectoryError(
+            f"{self.root} lacks {', '.join(names)}, which batches up to {progress.batch} wrote: "
+            f"put back what was there; or `hubbub pipeline backfill {names[0]}` makes it again, if "
+            f"it is made of messages; or `hubbub pipeline run --anew {','.join(names)}` goes on "
+            "without the rows before"
+        )
 
     def _lacks(self, place: Path) -> DirectoryError:
         what = "their checkpoint" if place == self.checkpoint else str(place)
@@ -297,9 +328,11 @@ class Layout:
             )
         if self._begun and not self._metadata.exists():
             raise self._lacks(self.checkpoint)
-        for table in self._tables:
-            if not table.exists():
-                raise self._lacks(table)
+        if self._stood and not self._progress.exists():
+            raise self._lacks(self._progress)
+        gone = {*self.lacking([table.name for table in self._tables])}
+        if lacks := [one.name for one in self._tables if one.name in gone or not one.exists()]:
+            raise self.lacks_tables(lacks)
 
     def release(self) -> None:
         os.close(self._lock)
@@ -308,13 +341,8 @@ class Layout:
 
     def progress(self) -> Progress | None:
         """How far the tables stand, None if no batch was ever written."""
-        try:
-            said = read_json(
-                self._progress,
-                f"move {self.root} away, the next run makes the tables again from what the "
-                "journal still has",
-            )
-        except FileNotFoundError:
+        said = self._said()
+        if not said:
             return None
         if said["version"] != VERSION:
             raise DirectoryError(
@@ -324,6 +352,13 @@ class Layout:
         said |= {name: said.get(name, 0) for name in ("lost", "largest")}  # older ones do not say
         names = ("batch_id", "seq", "time", "group", "since", "rows", "lost", "largest")
         return Progress(*(said[name] for name in names))
+
+    def _said(self) -> dict[str, Any]:
+        advice = f"move {self.root} away, the next run makes the tables again from what the journal"
+        try:
+            return read_json(self._progress, f"{advice} still has")
+        except FileNotFoundError:
+            return {}
 
     def stands(self) -> Progress:
         """The same for who wants to read. Raises DirectoryError if no pipeline ever ran here."""
@@ -336,6 +371,9 @@ class Layout:
 
     def advance(self, progress: Progress) -> None:
         """Say that the batch is whole; drop open rows that nobody needs any more."""
+        if self._stood and not self._progress.exists():
+            raise self._lacks(self._progress)
+        self._ever |= {table.name for table in self._tables}
         said = {
             "version": VERSION,
             "batch_id": progress.batch,
@@ -347,13 +385,14 @@ class Layout:
             "lost": progress.lost,
             "largest": progress.largest,
             "open": f"_open/*/batch_id={progress.batch}",
+            "tables": sorted(self._ever),
         }
         fresh = self._progress.with_suffix(".tmp")
         fresh.write_text(json.dumps(said) + "\n")
         sync(fresh)
         fresh.replace(self._progress)
         sync(self.root)
-        self._begun = True
+        self._begun = self._stood = True
         self._tidy(progress.batch)
 
     def _tidy(self, batch: int) -> None:
@@ -498,7 +537,7 @@ class Layout:
                 "begins that batch anew"
             )
         if table in self._tables and not table.is_dir():
-            raise self._lacks(table)
+            raise self.lacks_tables([table.name])
         files: dict[Path, list[Path]] = {}
         for file in sorted(written.rglob("*.parquet")):
             files.setdefault(table / file.parent.relative_to(written), []).append(file)
@@ -593,6 +632,15 @@ def _batches(folder: Path) -> list[tuple[int, Path]]:
         return []
     names = (name for name in os.listdir(folder) if name.startswith(BATCH))
     return [(int(name.removeprefix(BATCH)), folder / name) for name in names]
+
+
+def _holds(folder: Path) -> bool:
+    """Whether anything is in a directory, which may not be there."""
+    try:
+        with os.scandir(folder) as found:
+            return next(found, None) is not None
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

@@ -1,4 +1,5 @@
 """Tables that a run leaves out (`--tables`), and what becomes of them when one takes them in again.
+One that is gone and begins anew (`--anew`) lacks rows in the same way.
 
     _left.json    {"calls": 12}: no batch after 12 wrote it; -1 = none ever did
 
@@ -24,10 +25,15 @@ from hubbub.pipeline.tables.table import CARRIED, AnyTable, Derived
 _ADVICE: Final = "remove it, then nobody is told which tables were left out of a run"
 
 
-def take_in(layout: Layout, tables: tuple[AnyTable, ...], own: Collection[str]) -> list[str]:
+def take_in(
+    layout: Layout,
+    tables: tuple[AnyTable, ...],
+    own: Collection[str],
+    anew: Collection[str] = (),
+) -> list[str]:
     """Note which tables this run writes; what is to be said of those that it takes in again.
 
-    `own`: the user's tables that were declared before.
+    `own`: the user's tables that were declared before. `anew`: those that begin anew.
     """
     progress = layout.progress()
     stands = progress.batch if progress is not None else -1
@@ -40,8 +46,11 @@ def take_in(layout: Layout, tables: tuple[AnyTable, ...], own: Collection[str]) 
             _carry_on(layout, table.name, stands)
         new = -1 if table.name not in known and not isinstance(table, Derived) else stands
         last = left.get(table.name, new)
-        if last < stands:
-            said.append(_missing(table, last + 1, stands))
+        if table.name in anew:
+            said.append(_missing(table, f"was gone, with what batches 0 to {stands} wrote", ""))
+        elif last < stands:
+            opened = ", and what was open then may stay so" * isinstance(table, CARRIED)
+            said.append(_missing(table, f"was left out of batches {last + 1} to {stands}", opened))
     _write(layout, {name: left.get(name, stands) for name in known - written})
     return said
 
@@ -53,10 +62,10 @@ def made_again(layout: Layout, name: str) -> None:
         _write(layout, {**left, name: layout.stands().batch})
 
 
-def _missing(table: AnyTable, first: int, last: int) -> str:
-    head = f"{table.name} was left out of batches {first} to {last}: their rows are missing in it"
+def _missing(table: AnyTable, why: str, opened: str) -> str:
+    head = f"{table.name} {why}: their rows are missing in it"
     if isinstance(table, Derived) or not table.of_messages:
-        return head + (", and what was open then may stay so" * isinstance(table, CARRIED))
+        return head + opened
     rules = " --rules FILE" * (table not in ALL)
     return f"{head} until `hubbub pipeline backfill {table.name}{rules}` makes it again"
 

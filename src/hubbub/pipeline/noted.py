@@ -9,6 +9,7 @@ that a run left out (`--tables`) is taken in again as it was: see `places.Remote
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from hubbub.errors import SettingError
@@ -46,8 +47,10 @@ class Noted(NamedTuple):
         """What is noted with a batch that wrote `tables`."""
         return {**self.wrote, **dict.fromkeys((table.name for table in tables), batch)}
 
-    def take_in(self, tables: tuple[AnyTable, ...], rules: Rules, place: str) -> list[str]:
-        """What is to be said of tables that were left out.
+    def take_in(
+        self, tables: tuple[AnyTable, ...], rules: Rules, place: str, anew: Collection[str] = ()
+    ) -> list[str]:
+        """What is to be said of tables that were left out, and of those that begin anew.
 
         Raises SettingError for one of the user whose rows would not be alike, or whose open rows
         would be wrong.
@@ -58,12 +61,15 @@ class Noted(NamedTuple):
         missing = []
         for table in tables:
             wrote = self.last(table.name)
-            if isinstance(table, Derived) or wrote >= self.batch or not self.sure:
-                continue
             said = f"{table.name} was left out of batches {wrote + 1} to {self.batch}"
+            if table.name in anew:
+                said = f"{table.name} was gone, with what batches 0 to {wrote} wrote"
+            elif isinstance(table, Derived) or wrote >= self.batch or not self.sure:
+                continue
             if table.name in spans and self.out(table.name):
                 raise SettingError(f"{said}, so what is open of it is not known: {advice}")
-            opened = ", and what was open then may stay so" * isinstance(table, CARRIED)
+            stays = isinstance(table, CARRIED) and table.name not in anew
+            opened = ", and what was open then may stay so" * stays
             missing.append(
                 f"{said}: their rows are missing in it{opened}; a run with another --to than "
                 f"{place} makes all tables again from what the journal still has"

@@ -6,7 +6,7 @@ one final row per grain at any moment; they differ in how a batch that was cut s
     Disk     whole files by rename, what a batch cut short has left is removed   pipeline.layout
     Remote   one directory a batch, written again as a whole                     object storage
 
-    URL/<table>/batch_id=N/[day=D/]part-….parquet    final rows; of batch -1: the columns, no rows
+    URL/<table>/batch_id=N/[day=D/]part-….parquet    final rows; of -1 and -2: the columns, no rows
     URL/_open/<table>/slot=N mod 16/                  rows still open after batch N
     URL/_open/<table>/slot=left/                      the same, when a run began to leave it out
     URL/_progress/slot=N mod 16/                      {"batch": N, …}, the greatest counts
@@ -24,14 +24,16 @@ import os
 import platform
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -46,6 +48,7 @@ from hubbub.pipeline.noted import Noted, noted
 from hubbub.pipeline.rules import NO_RULES, Rules
 from hubbub.pipeline.tables import typed
 from hubbub.pipeline.tables.table import (
+    CARRIED,
     AnyTable,
     Carried,
     Column,
@@ -113,13 +116,17 @@ Fold = Callable[[Held], Folding]
 class Place(Protocol):
     """What a batch needs of the place where the tables lie.
 
-    `spark`: the session of the batch at work, which Spark makes for each query.
+    `spark`: the session of the batch at work, which Spark makes for each query. `far`: it may take
+    long to answer.
     """
 
     spark: SparkSession
     checkpoint: str
+    far: bool
 
-    def prepare(self) -> None: ...
+    def prepare(self, anew: Collection[str] = ()) -> None:
+        """Raise DirectoryError if it is not as it was left. Tables of `anew` may be gone."""
+
     def take_in(self) -> list[str]:
         """Go on with tables that a run left out; what is to be said of them."""
 
@@ -158,6 +165,8 @@ class Place(Protocol):
 class Disk:
     """The tables under a data directory. `tables`: those that this run writes."""
 
+    far = False
+
     def __init__(
         self, spark: SparkSession, layout: Layout, tables: tuple[AnyTable, ...], rules: Rules
     ) -> None:
@@ -166,9 +175,10 @@ class Disk:
         self.spark = spark
         self._tables = tables
         self._rules = rules
+        self._anew: list[str] = []
 
-    def prepare(self) -> None:
-        self.layout.prepare(tuple(table.name for table in self._tables))
+    def prepare(self, anew: Collection[str] = ()) -> None:
+        self._anew = self.layout.prepare(tuple(table.name for table in self._tables), anew)
         finish(self.layout)
         for table in self._tables:
             columns = tuple(column for column in table.columns if column.name not in table.by)
@@ -178,7 +188,7 @@ class Disk:
     def take_in(self) -> list[str]:
         own = {one.name for one in typed.saved(self.layout)}
         typed.save(self.layout, self._rules)
-        return take_in(self.layout, self._tables, own)
+        return take_in(self.layout, self._tables, own, self._anew)
 
     def need(self) -> None:
         self.layout.need()
@@ -280,7 +290,12 @@ class Remote:
     Written through Spark alone. There is no lock, only a fence: who begins to write puts up a
     number above all others, and who finds one above its own writes no more. Spark Connect has no
     way to look for it. `tables`: those that this run writes.
+
+    That a table is there is seen by its file without rows, in one of two places: it is written
+    again when a day begins, since rules of the storage may remove what is old.
     """
+
+    far = True
 
     def __init__(
         self,
@@ -296,21 +311,48 @@ class Remote:
         self._rules = rules
         self._mine = ""
         self._noted = Noted()  # with the last progress that was read
+        self._anew: list[str] = []
 
-    def prepare(self) -> None:
+    def prepare(self, anew: Collection[str] = ()) -> None:
         progress = self.progress()
         if not is_remote():
             self._begin(self._listed(""), progress is not None)
+        if progress is None and self._there("_checkpoint/commits/[0-9]*"):
+            raise self._lacks("_progress")  # which is written before Spark says that it is whole
+        self._anew = self.lacking([table.name for table in self._tables])
+        if refused := [name for name in self._anew if name not in anew]:
+            raise self.lacks_tables(refused)
+        if not is_remote():
+            self._fence()
         for table in self._tables:
-            if self._noted.last(table.name) < 0:
-                place = f"{self.root}/{table.name}/batch_id={NO_BATCH}"
-                hollow(self.spark, table, place, table.by)
+            if not self._holds(table.name):
+                self._put_columns(table, NO_BATCH)
+
+    def lacking(self, names: list[str]) -> list[str]:
+        """Those that batches wrote, as far as they say so, and that are not there."""
+        wrote = [name for name in names if self._noted.sure and self._noted.last(name) >= 0]
+        return [name for name in wrote if not self._holds(name)]
+
+    def _holds(self, name: str) -> bool:
+        return any(self._there(f"{name}/batch_id={one}") for one in (NO_BATCH, NO_BATCH - 1))
+
+    def _put_columns(self, table: AnyTable, batch: int) -> None:
+        """Write its file without rows."""
+        hollow(self.spark, table, f"{self.root}/{table.name}/batch_id={batch}", table.by)
+
+    def _renew(self, day: int) -> None:
+        """One of the two files of each table, while the other one is there."""
+        if gone := self.lacking([table.name for table in self._tables]):
+            raise self.lacks_tables(gone)
+        for table in self._tables:
+            first = day % 2 == 0 and self._there(f"{table.name}/batch_id={NO_BATCH - 1}")
+            self._put_columns(table, NO_BATCH if first else NO_BATCH - 1)
 
     def take_in(self) -> list[str]:
         """Open rows of a table lie in the slot of the last batch that wrote it, which the batch
         that goes on with it may write. So they are kept apart when a run begins to leave it out.
         """
-        said = self._noted.take_in(self._tables, self._rules, self.root)
+        said = self._noted.take_in(self._tables, self._rules, self.root, self._anew)
         for name in self._noted.left_by(self._tables):
             rows = self._found(self.spark.read, self._slot(name, self._noted.batch))
             if rows is not None:
@@ -319,7 +361,7 @@ class Remote:
         return said
 
     def _begin(self, names: list[str], tables: bool) -> None:
-        """Put up the fence. Raises DirectoryError where something else lies, or half of ours."""
+        """Raise DirectoryError where something else lies, or half of ours."""
         if LOCKED in names:
             raise DirectoryError(
                 f"{self.root} are the tables of a data directory, which lie otherwise: leave --to "
@@ -331,10 +373,10 @@ class Remote:
                 "name an empty place with --to"
             )
         if tables and "_checkpoint" not in names:
-            raise DirectoryError(
-                f"{self.root} has tables but their checkpoint is gone: name an empty place with "
-                "--to, the next run makes the tables again from what the journal still has"
-            )
+            raise self._lacks("_checkpoint")
+
+    def _fence(self) -> None:
+        """From now on this one writes, and who did before writes no more."""
         writers = self._listed(FENCED)
         number = 1 + max((int(name.partition("-")[0]) for name in writers), default=0)
         self._mine = f"{number:010}-{platform.node()}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -360,6 +402,13 @@ class Remote:
         found = self.spark._jvm.org.apache.hadoop.fs.Path(place)
         return found.getFileSystem(self.spark._jsc.hadoopConfiguration()), found
 
+    def _there(self, path: str) -> bool:
+        """Whether something is there; it may be a pattern."""
+        if is_remote():
+            return self._found(self.spark.read.schema("x int"), f"{self.root}/{path}") is not None
+        system, place = self._at(path)
+        return bool(system.globStatus(place))
+
     def _listed(self, path: str) -> list[str]:
         system, place = self._at(path)
         if not system.exists(place):
@@ -367,7 +416,36 @@ class Remote:
         return sorted(str(one.getPath().getName()) for one in system.listStatus(place))
 
     def need(self) -> None:
-        """A batch asks it all, and says what it misses."""
+        """One listing of the root; through Spark Connect the tables are asked for one by one."""
+        wanted = [table.name for table in self._tables]
+        if self._noted.batch >= 0:
+            wanted += ["_checkpoint", "_progress"]
+            wanted += ["_open"] * any(isinstance(table, CARRIED) for table in self._tables)
+        try:
+            there = [*filter(self._there, wanted)] if is_remote() else self._listed("")
+        except (PySparkException, Py4JError, OSError):
+            return  # it cannot be asked now; who writes there says more
+        lacks = [name for name in wanted if name not in there]
+        for part in lacks:
+            if part.startswith("_"):
+                raise self._lacks(part)
+        if lacks:
+            raise self.lacks_tables(lacks)
+
+    def _lacks(self, part: str) -> DirectoryError:
+        what = "their checkpoint" if part == "_checkpoint" else f"{self.root}/{part}"
+        return DirectoryError(
+            f"{self.root} has tables but {what} is gone: put it back, or name an empty place with "
+            "--to, the next run makes the tables again from what the journal still has"
+        )
+
+    def lacks_tables(self, names: list[str]) -> DirectoryError:
+        return DirectoryError(
+            f"{self.root} lacks {', '.join(names)}, which batches up to {self._noted.batch} wrote: "
+            f"put back what was there; or `hubbub pipeline run --anew {','.join(names)}` goes on "
+            "without the rows before; or name an empty place with --to, the next run makes all "
+            "tables again from what the journal still has"
+        )
 
     def release(self) -> None:
         """There is nothing to give back."""
@@ -389,6 +467,11 @@ class Remote:
 
     def advance(self, progress: Progress) -> None:
         self._check()
+        for part, file in (("_progress", ""), ("_checkpoint", "/metadata")):
+            if self._noted.batch >= 0 and not self._there(part + file):
+                raise self._lacks(part)
+        if self._noted.batch >= 0 and progress.group == progress.batch:
+            self._renew(date.fromisoformat(progress.time[:10]).toordinal())
         wrote = self._noted.after(progress.batch, self._tables)
         declared = self._noted.declares(self._rules)
         said = self.spark.createDataFrame([(*progress, wrote, declared)], _PROGRESS)
@@ -428,6 +511,8 @@ class Remote:
         self._check()
         place = f"{self.root}/{table.name}/batch_id={batch}"
         rows.write.mode("overwrite").partitionBy(*table.by).parquet(place)
+        if table in self._tables and not self._holds(table.name):  # it was all that is there now
+            raise self.lacks_tables([table.name])
         return place
 
     def show(self, table: AnyTable, written: object, progress: Progress) -> int:

@@ -144,6 +144,7 @@ def run(
     again: Callable[[], SparkSession] | None = None,
     source: Source = Source(),  # noqa: B008  # it never changes
     catalog: Named = NOWHERE,
+    anew: tuple[str, ...] = (),
 ) -> None:
     """Write the tables of a data directory until `stop` is set; with `once`, what is there now.
 
@@ -156,7 +157,7 @@ def run(
     should know: rows lost, an alert that fails, a batch cut smaller. `again` starts a new Spark
     if its process has ended. `source`: a running hub, or another directory, whose journal is read;
     then the data directory holds the tables and no more. `catalog`: where the tables are tables of
-    Iceberg too.
+    Iceberg too. `anew`: those of the tables that may be gone, and begin with the next batch then.
 
     Returns after a whole batch, or after PATIENCE in the midst of one. Raises DirectoryError if
     the tables cannot be written, and JournalError if the journal cannot be read: rows that
@@ -164,11 +165,12 @@ def run(
     SQL of an alert is wrong.
     """
     layout = Layout(data)
-    tables = _chosen(only, rules)
+    tables = chosen(only, rules)
     place = _place(spark, layout, to, tables, rules)
     need_local(catalog, rules.sink, bool(to) or is_remote())
     with room():
-        place.prepare()
+        place.prepare(anew)
+    ground: Ground | None = None
     try:
         with room():
             missing = place.take_in()
@@ -199,6 +201,8 @@ def run(
         if after is not None:
             after.end()
     finally:
+        if ground is not None:
+            ground.end()
         place.release()
 
 
@@ -222,7 +226,7 @@ def _unheard(said: str) -> None:
     """A notice where nobody is."""
 
 
-def _chosen(only: tuple[str, ...], rules: Rules) -> tuple[AnyTable, ...]:
+def chosen(only: tuple[str, ...], rules: Rules) -> tuple[AnyTable, ...]:
     wanted = {*only, "messages", *([alerts.NAME] if rules.alert else [])}
     wanted |= {"quarantine"} if rules.table else set()
     shipped = [table for table in ALL if table.name in wanted]
@@ -380,7 +384,7 @@ def _watch(query: StreamingQuery, batches: Batches, stop: threading.Event, groun
 
 def _gone(ground: Ground) -> HubbubError | None:
     try:
-        ground.check()
+        ground.glance()
     except HubbubError as error:
         return error
     except OSError:
@@ -405,7 +409,7 @@ def _far(
     """A batch in a process of the Spark Connect server, which starts with nothing each time."""
     spark = frame.sparkSession
     layout = Layout(query.data)
-    tables = _chosen(query.only, rules)
+    tables = chosen(query.only, rules)
     place = _place(spark, layout, query.to, tables, rules)
     whole = None if query.to else After(NOWHERE, layout, tables, query.keep, _unheard)
     trials, fence = Trials(), Fence(None if query.to else layout.published)

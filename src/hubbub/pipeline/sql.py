@@ -48,8 +48,11 @@ def views(spark: SparkSession, data: str | Path) -> Progress:
     progress = layout.stands()
     spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", LIST_HERE)
     read_payloads_of(spark, progress.largest)
-    for table in every(layout):
-        closed(spark, layout, table, progress).createOrReplaceTempView(table.name)
+    tables = every(layout)
+    gone = layout.lacking([table.name for table in tables])
+    for table in tables:
+        if table.name not in gone:  # that there is none is better than that it has no rows
+            closed(spark, layout, table, progress).createOrReplaceTempView(table.name)
         if isinstance(table, CARRIED):
             still = opened(spark, layout, table, progress)
             still.createOrReplaceTempView(f"{table.name}_open")
