@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import duckdb
 import paho.mqtt.client as paho
@@ -111,11 +113,12 @@ def settings(jars: Path, moto: Path, tmp_path: Path) -> Iterator[Path]:
     server.wait()
 
 
-def pipeline(settings: Path, *arguments: str) -> subprocess.Popen[str]:
+def pipeline(settings: Path, *arguments: str, stderr: int | None = None) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "hubbub", "pipeline", *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "SPARK_CONF_DIR": str(settings)},
         stdout=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         start_new_session=True,
     )
@@ -243,3 +246,41 @@ def test_a_table_that_was_left_out_has_its_open_rows_on_s3(
     ours, there = final(data / "tables"), final(tmp_path / "copy")
     assert len(there["messages"]) == len(ours["messages"]) >= 2000
     assert len(ours["calls"]) == 1 and there["calls"] == ours["calls"]
+
+
+def remove(settings: Path, prefix: str) -> int:
+    """All objects of a table, as somebody with a browser does; how many there were."""
+    [endpoint] = re.findall(r"s3a.endpoint (.*)", (settings / "spark-defaults.conf").read_text())
+    asked = f"{endpoint}/plant?list-type=2&prefix={quote(prefix, safe='')}"
+    with urllib.request.urlopen(asked, timeout=10) as said:
+        keys = re.findall(r"<Key>(.*?)</Key>", said.read().decode())
+    for key in keys:
+        gone = urllib.request.Request(f"{endpoint}/plant/{quote(key)}", method="DELETE")
+        urllib.request.urlopen(gone, timeout=10).close()
+    return len(keys)
+
+
+@pytest.mark.timeout(1200)
+def test_a_table_that_is_gone_is_said_on_s3(hub: RunningHub, settings: Path) -> None:
+    """While the pipeline waits for rows, and when one begins."""
+    words = ("run", "--to", "s3a://plant/tables", "--tables", "messages,readings")
+    words = (*words, "--data", str(hub.data))
+    feed(hub, 0)
+    running = pipeline(settings, *words, stderr=subprocess.STDOUT)
+    try:
+        assert running.stdout is not None
+        assert any("batch" in line and "behind" in line for line in running.stdout)
+        assert remove(settings, "tables/readings/") >= 2
+        assert (
+            "s3a://plant/tables lacks readings, which batches up to"
+            in running.communicate(timeout=120)[0]
+        )
+    finally:
+        os.killpg(running.pid, signal.SIGKILL) if running.poll() is None else None
+    hub.stop()
+    refused = pipeline(settings, *words, "--once", stderr=subprocess.STDOUT)
+    said, _ = refused.communicate(timeout=120)
+    assert refused.returncode and "lacks readings, which batches up to" in said
+    anew = pipeline(settings, *words, "--once", "--anew", "readings", stderr=subprocess.STDOUT)
+    said, _ = anew.communicate(timeout=120)
+    assert anew.returncode == 0 and "readings was gone, with what batches 0 to" in said
