@@ -251,12 +251,17 @@ def test_a_table_that_was_left_out_has_its_open_rows_on_s3(
 def remove(settings: Path, prefix: str) -> int:
     """All objects of a table, as somebody with a browser does; how many there were."""
     [endpoint] = re.findall(r"s3a.endpoint (.*)", (settings / "spark-defaults.conf").read_text())
-    asked = f"{endpoint}/plant?list-type=2&prefix={quote(prefix, safe='')}"
-    with urllib.request.urlopen(asked, timeout=10) as said:
-        keys = re.findall(r"<Key>(.*?)</Key>", said.read().decode())
+    signed = {"Authorization": "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request"}
+
+    def ask(what: str, verb: str) -> str:
+        request = urllib.request.Request(f"{endpoint}/plant{what}", headers=signed, method=verb)
+        with urllib.request.urlopen(request, timeout=10) as said:
+            return str(said.read().decode())
+
+    listed = ask(f"?list-type=2&prefix={quote(prefix, safe='')}", "GET")
+    keys = re.findall(r"<Key>(.*?)</Key>", listed)
     for key in keys:
-        gone = urllib.request.Request(f"{endpoint}/plant/{quote(key)}", method="DELETE")
-        urllib.request.urlopen(gone, timeout=10).close()
+        ask(f"/{quote(key)}", "DELETE")
     return len(keys)
 
 
