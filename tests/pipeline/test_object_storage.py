@@ -268,8 +268,8 @@ def remove(settings: Path, prefix: str) -> int:
 @pytest.mark.timeout(1200)
 def test_a_table_that_is_gone_is_said_on_s3(hub: RunningHub, settings: Path) -> None:
     """While the pipeline waits for rows, and when one begins."""
-    words = ("run", "--to", "s3a://plant/tables", "--tables", "messages,readings")
-    words = (*words, "--data", str(hub.data))
+    of = ("--tables", "messages,readings", "--data", str(hub.data))
+    words = ("run", "--to", "s3a://plant/tables", *of)
     feed(hub, 0)
     running = pipeline(settings, *words, stderr=subprocess.STDOUT)
     try:
