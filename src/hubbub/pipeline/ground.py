@@ -12,7 +12,7 @@ each question.
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Callable
 from typing import Final
 
 from hubbub.errors import HubbubError, JournalError
@@ -33,10 +33,7 @@ class Ground:
         self._journal = journal
         self._identity = journal.shelf.identity() if here else ""
         self._rows = journal.committed() if self._identity else 0
-        self._over = threading.Event()
         self._found: HubbubError | None = None
-        if place.far:
-            threading.Thread(target=self._look, daemon=True).start()
 
     def check(self) -> None:
         """Raise DirectoryError or JournalError if one of the two is not what it was."""
@@ -51,11 +48,9 @@ class Ground:
             raise self._found
         self._need_journal()
 
-    def end(self) -> None:
-        self._over.set()
-
-    def _look(self) -> None:
-        while self._found is None and not self._over.wait(SECONDS):
+    def look(self, over: Callable[[float], bool]) -> None:
+        """What looks at a place far away, until it is `over`, which waits for so many seconds."""
+        while self._found is None and not over(SECONDS):
             try:
                 self._place.need()
             except HubbubError as error:

@@ -170,7 +170,7 @@ def run(
     need_local(catalog, rules.sink, bool(to) or is_remote())
     with room():
         place.prepare(anew)
-    ground: Ground | None = None
+    over = threading.Event()
     try:
         with room():
             missing = place.take_in()
@@ -194,6 +194,8 @@ def run(
         if after is not None:
             after.begin()
         ground = Ground(place, journal, source.here(layout.data) is not None)
+        if place.far:
+            threading.Thread(target=ground.look, args=(over.wait,), daemon=True).start()
         while not _followed(spark, work, query, stop, ground):
             if died():
                 spark = _anew(again, work)
@@ -201,8 +203,7 @@ def run(
         if after is not None:
             after.end()
     finally:
-        if ground is not None:
-            ground.end()
+        over.set()
         place.release()
 
 
