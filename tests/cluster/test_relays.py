@@ -94,7 +94,7 @@ class Caller:
         opening.carrier = Noting(self.listens)
         admission = Admission("p", "dev", "ada", broker.open, opening)
         way = broker.homes.relay(
-            Home(home, ""), self.link, admission, b"hello ", b"", self._stranded
+            Home(home, "", home), self.link, admission, b"hello ", b"", self._stranded
         )
         assert isinstance(way, Near)
         self.way = way

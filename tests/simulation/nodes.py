@@ -14,7 +14,7 @@ import contextlib
 import queue
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -162,9 +162,9 @@ class SimulatedHeirs(Heirs):
     async def _pause(self) -> None:
         await _Pause()
 
-    def _go_live(self, adoptions: Mapping[str, Adoption]) -> None:
-        self.adoptions += [(name, one.at) for name, one in adoptions.items()]
-        super()._go_live(adoptions)
+    def _go_live(self, adoption: Adoption) -> None:
+        self.adoptions.append((adoption.dead, adoption.at))
+        super()._go_live(adoption)
 
     def look(self, turns: int) -> None:
         """Begin, or go on, for so many turns at most."""

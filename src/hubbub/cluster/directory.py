@@ -3,12 +3,12 @@
     one begins or ends here        -> told to every node, and in all that it is told anew
     a node says so of its own      -> looked up when a client comes; kept while that node is away
 
-A session has one home. Where two nodes have one of the same client (they began while they could
-not hear one another) the later one stays; the other is ended by its own node, and what waited in
-it is let go: its client has begun anew since. That a client began anew is remembered until its old
-home, which may be away, has heard so. Who takes up the session of a node that is gone for good
-gives it a later time. Of two queues of one name the older one stays, and the other's messages go
-behind its own: nobody began anew. Called by the membership. No I/O.
+A session has one home, the node that holds its estate (`cluster.estates`). Where two estates have
+one of the same client (they began while their nodes could not hear one another) the later one
+stays; the other is ended by its own node, and what waited in it is let go: its client has begun
+anew since. That a client began anew is remembered until its old home, which may be away, has heard
+so. Of two queues of one name the older one stays, and the other's messages go behind its own:
+nobody began anew. Called by the membership. No I/O.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from hubbub.cluster import frames
-from hubbub.cluster.keeping import HEIR
+from hubbub.cluster.estates import OF, Key, began_by, taken_row
+from hubbub.cluster.retained import UNSAID
 from hubbub.core.broker import Broker
 from hubbub.core.limits import CLUSTER_ANEW
 from hubbub.core.queue import PROTOCOL as QUEUE
@@ -26,9 +27,8 @@ from hubbub.core.session import Session
 from hubbub.schema import name_from_wire, name_to_wire
 
 if TYPE_CHECKING:
+    from hubbub.cluster.membership import Membership
     from hubbub.cluster.node import Node
-
-Key = tuple[str, str]
 
 SUPERSEDED: Final = "session began anew at another node"
 
@@ -37,18 +37,20 @@ log = logging.getLogger("hubbub.cluster")
 
 class Directory:
     """`moves`: ends a session of that protocol here, by the protocols whose sessions are reached
-    from every node. `there`: of each node, since when which sessions last there; `until`: when
-    those of a node that is away are forgotten (microseconds since 1970). `yields`: moves what a
-    queue here holds to the older one at that node.
+    from every node. `here`: since when which sessions last here; `there`: the same of each estate
+    elsewhere; `until`: when those of one that nobody holds are forgotten (microseconds since
+    1970). `yields`: moves what a queue here holds to the older one of that estate.
     """
 
     def __init__(
-        self, broker: Broker, name: str, keep: int, tell: Callable[[frames.Record], None]
-    ) -> None:
+        self, membership: Membership, broker: Broker, keep: int,
+        tell: Callable[[frames.Record], None],
+    ) -> None:  # fmt: skip
+        self.membership = membership
         self.broker = broker
-        self.name = name
+        self.name = membership.name
         self.moves: dict[str, Callable[[str], bool]] = {}
-        self.yields: Callable[[str, str], None] = lambda client, node: None
+        self.yields: Callable[[str, str], None] = lambda client, estate: None
         self.here: dict[Key, int] = {}
         self.there: dict[str, dict[Key, int]] = {}
         self.until: dict[str, int] = {}
@@ -58,54 +60,76 @@ class Directory:
 
     # Here
 
+    def _estate(self, key: Key) -> str:
+        return self.membership.members.get(key) or self.membership.estate
+
     def began(self, session: Session, since: int) -> None:
         if (session.protocol in self.moves or session.protocol == QUEUE) and session.client:
             key = session.protocol, session.client
             self.here[key] = since
-            self._tell(frames.Lasts(key[0], name_to_wire(key[1]), since))
+            self._tell(frames.Lasts(self._estate(key), key[0], name_to_wire(key[1]), since))
 
     def ended(self, session: Session) -> None:
         key = session.protocol, session.client
         if self.here.pop(key, None) is not None:
-            self._tell(frames.Over(key[0], name_to_wire(key[1])))
+            self._tell(frames.Over(self._estate(key), key[0], name_to_wire(key[1])))
+        estate = self.membership.members.pop(key, "")
+        if estate:
+            self.broker.change(taken_row(f"{OF}{estate}/{key[0]}/{key[1]}", UNSAID))
 
-    def all_here(self) -> list[tuple[str, bytes, int]]:
-        return [(protocol, name_to_wire(one), at) for (protocol, one), at in self.here.items()]
+    def all_here(self, estate: str) -> list[tuple[str, bytes, int]]:
+        """Of one that was taken over, or "" for this node's own."""
+        members = self.membership.members
+        return [
+            (key[0], name_to_wire(key[1]), at)
+            for key, at in self.here.items()
+            if members.get(key, "") == estate
+        ]
 
     def home(self, protocol: str, client: str) -> str:
-        """The node where it lasts, the later of two; "" if that is this one, or none."""
+        """The estate where it lasts, the later of two; "" if that is here, or none."""
         key = protocol, client
         if protocol == QUEUE:
             return self._home_of_queue(key)
         latest, found = self.here.get(key, -1), ""
-        for node, sessions in self.there.items():
+        for estate, sessions in self.there.items():
             since = sessions.get(key, -1)
             if since > latest or (since == latest >= 0 and found in self.until):
-                latest, found = since, node
+                latest, found = since, estate
         return found
+
+    def holder(self, estate: str) -> str:
+        """The node that has it; while nobody does, the one that began it."""
+        known = self.membership.estates.get(estate)
+        holder = known.holder if known is not None else None
+        return holder.name if holder is not None else began_by(estate)
+
+    def is_held(self, estate: str) -> bool:
+        known = self.membership.estates.get(estate)
+        return known is not None and known.holder is not None and known.holder.there()
 
     def _home_of_queue(self, key: Key) -> str:
         """The older of two: what is published now must not come before what waits there."""
-        found = [(one[key], node) for node, one in self.there.items() if key in one]
+        found = [(one[key], estate) for estate, one in self.there.items() if key in one]
         if key in self.here:
-            found.append((self.here[key], self.name))
+            found.append((self.here[key], self._estate(key)))
         home = min(found)[1] if found else ""
-        return home if home != self.name else ""
+        return home if home not in self.membership.held else ""
 
-    def away_since(self, node: str) -> int:
-        """Since when it cannot be reached (microseconds since 1970), 0 if it can."""
-        until = self.until.get(node, 0)
+    def away_since(self, estate: str) -> int:
+        """Since when nobody is known who holds it (microseconds since 1970), 0 if somebody is."""
+        until = self.until.get(estate, 0)
         return until and until - self._keep * 1_000_000
 
     def begin_anew(self, protocol: str, client: str) -> int:
         """A client begins anew here: what is told to the others so. Its time, 0 = nobody minds."""
         key = protocol, client
-        nodes = [node for node, sessions in self.there.items() if key in sessions]
-        if not nodes:
+        estates = [estate for estate, sessions in self.there.items() if key in sessions]
+        if not estates:
             return 0
         now = self.broker.clock.stamp()
-        for node in nodes:
-            del self.there[node][key]
+        for estate in estates:
+            del self.there[estate][key]
         self._anew.pop(key, None)
         while len(self._anew) >= CLUSTER_ANEW:
             del self._anew[next(iter(self._anew))]
@@ -114,42 +138,41 @@ class Directory:
 
     # There
 
-    def lasts(self, node: Node, protocol: str, wire: bytes, since: int) -> None:
+    def lasts(self, node: Node, estate: str, protocol: str, wire: bytes, since: int) -> None:
+        if not self.membership.has(node, estate):
+            return
         client = name_from_wire(wire)
         key = protocol, client
         anew = self._anew.get(key, -1)
         if since <= anew:
             node.tell(frames.Anew(protocol, wire, anew))
             return
-        self.there.setdefault(node.client, {})[key] = since
-        mine = self.here.get(key)
-        if mine == since and HEIR + node.client in self.broker.state.taken:
-            return  # the same one: its old home does not know yet that this node is its heir
+        self.there.setdefault(estate, {})[key] = since
+        mine, own = self.here.get(key), self._estate(key)
         if protocol == QUEUE:
-            if HEIR + node.client in self.broker.state.taken:
-                return  # the same: what it had is here, and it will let go of what it still names
-            if mine is not None and (mine, self.name) > (since, node.client):
-                self.yields(client, node.client)
-        elif mine is not None and (mine, self.name) < (since, node.client):
-            self._end(key, f"one of the same client began later at node {node.client!r}")
+            if mine is not None and (mine, own) > (since, estate):
+                self.yields(client, estate)
+        elif mine is not None and (mine, own) < (since, estate):
+            self._end(key, f"one of the same client began later at node {node.name!r}")
 
-    def over(self, node: Node, protocol: str, wire: bytes) -> None:
-        key = protocol, name_from_wire(wire)
-        self.there.get(node.client, {}).pop(key, None)
-        self._anew.pop(key, None)
+    def over(self, node: Node, estate: str, protocol: str, wire: bytes) -> None:
+        if self.membership.has(node, estate):
+            key = protocol, name_from_wire(wire)
+            self.there.get(estate, {}).pop(key, None)
+            self._anew.pop(key, None)
 
-    def whole(self, node: Node, sessions: Iterable[tuple[str, bytes, int]]) -> None:
-        """All that last there now."""
-        self.until.pop(node.client, None)
-        self.there[node.client] = {}
+    def whole(self, node: Node, estate: str, sessions: Iterable[tuple[str, bytes, int]]) -> None:
+        """All of it that last there now."""
+        self.until.pop(estate, None)
+        self.there[estate] = {}
         for protocol, wire, since in sessions:
-            self.lasts(node, protocol, wire, since)
+            self.lasts(node, estate, protocol, wire, since)
 
     def anew(self, node: Node, record: frames.Anew) -> None:
         key = record.protocol, name_from_wire(record.client)
         mine = self.here.get(key)
         if mine is not None and mine < record.since:
-            self._end(key, f"its client began anew at node {node.client!r}")
+            self._end(key, f"its client began anew at node {node.name!r}")
 
     def _end(self, key: Key, why: str) -> None:
         """End a session here for good, connected or not."""
@@ -162,20 +185,33 @@ class Directory:
             session.taken_over()
         self.moves[key[0]](key[1])
 
-    # Nodes that go
+    # Estates that nobody holds
 
-    def away(self, node: str) -> None:
+    def away(self, estate: str) -> None:
         """Its sessions may come back with it, for as long as messages wait for it."""
-        if self.there.get(node):
-            self.until[node] = self.broker.clock.stamp() + self._keep * 1_000_000
+        if self.there.get(estate):
+            self.until[estate] = self.broker.clock.stamp() + self._keep * 1_000_000
+
+    def remember(self, estate: str, sessions: Iterable[tuple[str, bytes, int]]) -> None:
+        """What lasted in an estate that was here, and is away."""
+        self.there[estate] = {(one, name_from_wire(wire)): at for one, wire, at in sessions}
+        self.away(estate)
+
+    def back(self, estate: str) -> None:
+        """Somebody has it."""
+        self.until.pop(estate, None)
+
+    def forget(self, estate: str) -> None:
+        """It is no more, or is here."""
+        self.until.pop(estate, None)
+        self.there.pop(estate, None)
 
     def wake(self) -> None:
-        """Who was away for too long has no sessions any more: their clients may begin elsewhere."""
+        """What nobody holds for too long has no sessions any more: clients may begin elsewhere."""
         if not self.until:
             return
         now = self.broker.clock.stamp()
-        for node in [node for node, until in self.until.items() if until <= now]:
-            text = "node %r was away for too long: its sessions and queues may begin elsewhere"
-            log.warning(text, node)
-            del self.until[node]
-            self.there.pop(node, None)
+        for estate in [estate for estate, until in self.until.items() if until <= now]:
+            text = "nobody has estate %r for too long: its sessions and queues may begin elsewhere"
+            log.warning(text, estate)
+            self.forget(estate)

@@ -22,7 +22,7 @@ from msgspec import Meta, Struct
 from hubbub.core.limits import CLUSTER_BUSY_SECONDS, CLUSTER_FRAME_BYTES
 
 MAGIC: Final = b"HBC"
-VERSION: Final = 4
+VERSION: Final = 5
 _HEAD: Final = struct.Struct(">3sBI")
 _ORIGIN: Final = struct.Struct(">QQQB")
 _LENGTH: Final = struct.Struct(">I")
@@ -31,6 +31,8 @@ _NAME: Final = re.compile("[A-Za-z0-9_-]{1,60}")  # as the setting cluster.name
 Time = Annotated[int, Meta(ge=0, lt=1 << 62)]
 Number = Annotated[int, Meta(ge=0, lt=1 << 32)]
 Qos = Annotated[int, Meta(ge=0, le=2)]
+Name = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,60}$")]
+Estate = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,60}(@[0-9]{1,19})?$")]
 
 
 class Foreign(Exception):
@@ -40,30 +42,35 @@ class Foreign(Exception):
 class Beat(Struct, array_like=True, tag=0):
     """It is there. `stamp` is what its clock says, `version` its program's.
 
-    `place`: HOST:PORT for clients that another node sends away, "" = for none. `fenced`: which
-    message stopped its stream: who has not heard of the heir must not take it for what it was.
-    `busy`: for so many seconds more than ever it may say nothing, and is not dead.
+    `place`: HOST:PORT for clients that another node sends away, "" = for none. `stopped`: which
+    message stopped its stream last, which says what its own estate is; `waits`: whether that had
+    another one, whose heir is not known. `busy`: for so many seconds more than ever it may say
+    nothing, and is not dead.
     """
 
     version: str
     stamp: int
     place: Annotated[str, Meta(pattern="^[!-~]{0,255}$")] = ""
-    fenced: Time = 0
+    stopped: Time = 0
+    waits: bool = False
     busy: Annotated[int, Meta(ge=0, le=CLUSTER_BUSY_SECONDS)] = 0
 
 
 class Wants(Struct, array_like=True, tag=1):
-    """Somebody there subscribes to this filter now, and nobody did before, or nobody who lasts.
+    """Somebody of the estate subscribes to this filter now, and nobody did before, or nobody who
+    lasts.
 
     `kept`: whether messages of QoS 1 and 2 are kept for it, as for sessions there that last.
     """
 
+    estate: Estate
     filter: bytes
     literal: bool
     kept: bool
 
 
 class Leaves(Struct, array_like=True, tag=2):
+    estate: Estate
     filter: bytes
     literal: bool
 
@@ -81,6 +88,17 @@ class Left(Struct, array_like=True, tag=4):
     number: Number
 
 
+class Holding(Struct, array_like=True):
+    """What holds of one estate that the node has: its filters, and what lasts in it. `generation`:
+    how many nodes had it before.
+    """
+
+    estate: Estate
+    generation: Annotated[int, Meta(ge=0, lt=1 << 32)]
+    wants: list[tuple[bytes, bool, bool]]
+    lasts: list[tuple[str, bytes, Time]]
+
+
 class Whole(Struct, array_like=True, tag=5):
     """All that holds of the node now; what is not in it is over. `number`: the hub's own.
 
@@ -89,10 +107,9 @@ class Whole(Struct, array_like=True, tag=5):
 
     answers: int
     number: Number
-    wants: list[tuple[bytes, bool, bool]]
     clients: list[tuple[Number, str, bytes, int]]
     watches: list[bytes]
-    lasts: list[tuple[str, bytes, Time]]
+    holdings: list[Holding]
 
 
 class Ask(Struct, array_like=True, tag=6):
@@ -167,35 +184,40 @@ class Count(Struct, array_like=True, tag=12):
 
 
 class Kept(Struct, array_like=True, tag=13):
-    """One message that is kept there until it is `Taken`. `previous`: the number of the one before.
+    """One message that is kept for an estate until it is `Taken`. `previous`: the number of the one
+    before. `origin`: the estate in which it was published, whose numbers these are.
 
-    Its numbers rise from one message to the next; 0 is before all of them. `after`: dead nodes
-    whose heir the receiver is, and of which the sender knew that when this was published.
+    They rise from one message to the next; 0 is before all of them.
     """
 
+    estate: Estate
+    origin: Estate
     number: Time
     previous: Time
     said: Said
-    after: list[str] = []
 
 
 class Taken(Struct, array_like=True, tag=14):
-    """The journal there has what was kept for it, up to this number."""
+    """The journal there has what was kept for that estate, up to this number of the origin's."""
 
+    estate: Estate
+    origin: Estate
     number: Time
 
 
 class Lasts(Struct, array_like=True, tag=15):
-    """A session is at home there, since that time."""
+    """A session of the estate lasts, since that time."""
 
+    estate: Estate
     protocol: str
     client: bytes
     since: Time
 
 
 class Over(Struct, array_like=True, tag=16):
-    """A session that was at home there is no more."""
+    """A session of it that lasted is no more."""
 
+    estate: Estate
     protocol: str
     client: bytes
 
@@ -262,13 +284,23 @@ class Closed(Struct, array_like=True, tag=21):
 
 
 class Heir(Struct, array_like=True, tag=22):
-    """What was the dead node's is this one's, up to the message `at` of its stream. `took`: up to
-    which number the dead one had what is kept for it.
-    """
+    """What was the dead node's up to the message `at` of its stream has been taken over."""
 
-    dead: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,60}$")]
+    dead: Name
     at: Time
-    took: Time
+
+
+class Holds(Struct, array_like=True, tag=23):
+    """The estate is at the node now, as the first of so many, and one."""
+
+    estate: Estate
+    generation: Annotated[int, Meta(ge=0, lt=1 << 32)]
+
+
+class Released(Struct, array_like=True, tag=24):
+    """Nothing is left of the estate, which was at the node."""
+
+    estate: Estate
 
 
 class Takes(Struct, array_like=True, tag=30):
@@ -326,8 +358,8 @@ class Answer(Struct, array_like=True, tag=42):
 
 Record = (
     Beat | Wants | Leaves | Came | Left | Whole | Ask | Said | Part | Shut | Bye | Watch | Count
-    | Kept | Taken | Lasts | Over | Anew | Way | Carried | Room | Closed | Heir | Permits
-    | Question | Answer | Takes | Lent | Done
+    | Kept | Taken | Lasts | Over | Anew | Way | Carried | Room | Closed | Heir | Holds | Released
+    | Permits | Question | Answer | Takes | Lent | Done
 )  # fmt: skip
 
 _encode: Final = msgspec.msgpack.Encoder().encode

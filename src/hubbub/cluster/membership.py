@@ -22,11 +22,12 @@ from typing import Any, Final
 
 from msgspec.structs import astuple
 
-from hubbub.cluster import frames, heritage, taking
-from hubbub.cluster.buried import Buried, Named
+from hubbub.cluster import estates, frames, heritage, taking
 from hubbub.cluster.directory import Directory
 from hubbub.cluster.engine import Engine
-from hubbub.cluster.keeping import PROTOCOL, lasts
+from hubbub.cluster.estates import Estate, Key
+from hubbub.cluster.keeping import PROTOCOL, estate_and_origin, lasts
+from hubbub.cluster.named import Named
 from hubbub.cluster.node import Crossing, FarRights, Node, Phantom
 from hubbub.cluster.outposts import Outposts
 from hubbub.cluster.relays import Relays
@@ -39,11 +40,12 @@ from hubbub.core.limits import (
     CLUSTER_BEAT_SECONDS,
     CLUSTER_CLOCK_SECONDS,
     CLUSTER_DEAD_SECONDS,
+    CLUSTER_NAMES,
     CLUSTER_RECORD_BYTES,
     LINK_CHOKED,
 )
 from hubbub.core.message import Run
-from hubbub.core.session import FOR_EVER, Session, SessionState, Silent, Subscription
+from hubbub.core.session import FOR_EVER, Session, SessionState, Subscription
 from hubbub.core.topics import CLIENT, OWN, SHARE, has_wildcard
 from hubbub.schema import name_from_wire, name_to_wire
 
@@ -58,13 +60,16 @@ class Membership(Hooks):
     `shut` is called when another node ends all connections of the cluster. `permits` says all that
     is managed of permissions here, `permitted` gets what was elsewhere. `counts_all`: who
     observes a topic is told how many it reaches on all nodes, not only here. `keep`: for how many
-    seconds messages wait for a node that is `away`. `deposed`: another one has stopped this node's
-    stream, and is not yet its heir: what is kept for this one is for that. `busy`: for so many
-    seconds this one may be silent now.
-    `stopped`: nodes that are away in order; `waiting`: those that are there and wait for their
-    heir, which message stopped them, and when they said so; `adopted`: the sessions of dead ones
-    that are here now, `inherited`: of which dead nodes the heir is known, by the message that
-    stopped their stream; `confirmed` is called with that of this node. `place`: for clients.
+    seconds messages wait for an estate that nobody holds. `busy`: for so many seconds this one may
+    be silent now. `deposed`: another one has stopped this node's stream, and nobody is known yet
+    who has what was here.
+    `estate`: this node's own, `held`: that and those it took over, by their generations;
+    `members`: the sessions and queues of the latter, `shares`: queues of its own that had one of
+    their name there, too; `estates`: those of other nodes. `inherited`: of which dead nodes another
+    one is known to have what they had, by the message that stopped their stream; `confirmed` is
+    called with that of this node. `stopped`: nodes that are away in order; `waiting`: those that
+    are there and wait for their heir, which message stopped them, and when they said so.
+    `place`: for clients.
     """
 
     def __init__(
@@ -77,7 +82,9 @@ class Membership(Hooks):
         self.version = version
         self.boot = broker.clock.stamp()
         self.nodes: dict[str, Node] = {}
-        self.away: dict[str, Node] = {}
+        self.estates: dict[str, Estate] = {}
+        self.estate = self.name
+        self.held: dict[str, int] = {self.estate: 0}
         self.keep = keep
         self.place = place
         self.shunned = Named[str]()
@@ -86,9 +93,7 @@ class Membership(Hooks):
         self.busy = 0
         self.stopped = Named[bool]()
         self.waiting = Named[tuple[int, float]]()
-        self.adopted: dict[str, set[tuple[str, str]]] = {}
         self.inherited: dict[str, int] = {}
-        self.buried = Buried(broker.clock)
         self.confirmed: Callable[[str, int], None] = lambda dead, at: None
         self.rights = FarRights()
         self.stamps = Stamps(broker, self.name)
@@ -103,13 +108,16 @@ class Membership(Hooks):
         self.inner = Hooks()
         self.messages_in = self.messages_out = self.frames_lost = 0
         self.refused: dict[str, int] = {}
-        self._wants: dict[tuple[str, bool], list[int]] = {}
+        self._wants: dict[str, dict[tuple[str, bool], list[int]]] = {"": {}}  # "": its own estate
+        self._took: dict[tuple[str, str], int] = {}
+        self._members: dict[Key, str] | None = None
+        self._empty_since: dict[str, float] = {}
         self._since: dict[int, int] = {}
         self._beat_at = 0.0
         self._life = 0
         self._said: dict[str, float] = {}
-        self._groups: dict[str, Crossing] = {}
-        self.directory = Directory(broker, self.name, keep, self._tell_all)
+        self.groups: dict[str, Crossing] = {}
+        self.directory = Directory(self, broker, keep, self.tell_all)
         self.outposts = Outposts(self)
         self.relays = broker.homes = Relays(self, self.directory)
         broker.filters.told = self._filtered
@@ -120,30 +128,67 @@ class Membership(Hooks):
         self.inner = self.broker.hooks or self.inner
         self.broker.hooks = self
         self.broker.elsewhere = lambda: [one.place for one in self.nodes.values() if one.place]
-        self.inherited = heritage.known(self.broker.state)
+        self.look()
         self.stamps.begin()
-        for dead, key in heritage.owned(self.broker.state):
-            self.adopted.setdefault(dead, set()).add(key)
-        own = self.broker.state.sessions.get((PROTOCOL, self.name))
+        own = self.estates.pop(self.estate, None)
         if own is not None:  # this hub had another name
             log.warning("what was kept for node %r is dropped: that is this one now", self.name)
-            self.broker.end(Silent(PROTOCOL, self.name, self.broker.open))
+            self.broker.end(own)
         if self.counts_all:
             self.broker.observers.elsewhere = self._elsewhere
             self.broker.observers.watched = self._watched
 
-    def recall(self, state: SessionState) -> Node | None:
-        """A node for which messages are kept since before this start; None for this one."""
-        if state.client == self.name:
+    def look(self) -> None:
+        """What the journal says of estates has changed."""
+        state = self.broker.state
+        self.estate = estates.own(state, self.name)
+        self.held = {self.estate: 0, **estates.held(state)}
+        self.inherited = heritage.known(state)
+        self._members = None
+        self._took.clear()
+
+    def begin_estate(self, members: dict[Key, str]) -> None:
+        """Another one: what was here is another node's. `members`: as long as they are not ended."""
+        self.look()
+        self._members = members
+
+    @property
+    def members(self) -> dict[Key, str]:
+        """Sessions and queues of estates that were taken over. Asked before `begin`, too."""
+        if self._members is None:
+            self._members = estates.members(self.broker.state)
+        return self._members
+
+    def recall(self, state: SessionState) -> Estate | None:
+        """An estate for which messages are kept since before this start."""
+        name, origin = estate_and_origin(state.client)
+        estate = self.estate_of(name)
+        if origin:
+            estate.go_on_for(origin)
             return None
-        node = self.away[state.client] = Node(self, state.client)
-        for name, (qos, _) in state.subscriptions.items():
-            key = name, not (name.startswith(SHARE) or has_wildcard(name))
-            encodings = self._crossing_of(name).by_qos
-            node.wants[key] = Subscription(node, name, qos, encodings, literal=key[1])
-        node.subscriptions = {wish.filter: wish for wish in node.wants.values()}
-        node.keep()
-        return node
+        estate.recall((name, qos) for name, (qos, _) in state.subscriptions.items())
+        estate.keep()
+        return estate
+
+    def estate_of(self, name: str) -> Estate:
+        """Of another node, here or away; one that was never met is away."""
+        estate = self.estates.get(name)
+        if estate is None:
+            if len(self.estates) >= CLUSTER_NAMES:
+                raise frames.Foreign(f"more than {CLUSTER_NAMES} estates")
+            estate = self.estates[name] = Estate(self, name)
+        return estate
+
+    def took(self, estate: str, origin: str) -> int:
+        """The number of the last message taken of what was kept for an estate that is here."""
+        pair = estate, origin
+        if pair not in self._took:
+            self._took[pair] = self.broker.state.taken.get(estates.took_of(*pair), 0)
+        return self._took[pair]
+
+    def note_taken(self, estate: str, origin: str, number: int) -> None:
+        """It is in the journal when the frame is, or the piece of an adoption."""
+        self._took[estate, origin] = number
 
     # What changes here
 
@@ -151,12 +196,12 @@ class Membership(Hooks):
         self.inner.connected(session)
         if session.opening is not None:
             self._since[session.number] = self.broker.clock.stamp()
-            self._tell_all(frames.Came(*self._came(session)))
+            self.tell_all(frames.Came(*self._came(session)))
 
     def disconnected(self, session: Session, number: int, reason: str) -> None:
         self.inner.disconnected(session, number, reason)
         if self._since.pop(number, None) is not None:
-            self._tell_all(frames.Left(number))
+            self.tell_all(frames.Left(number))
 
     def entitled(self, session: Session) -> None:
         self.inner.entitled(session)
@@ -179,15 +224,32 @@ class Membership(Hooks):
             return
         # A name without wildcards is the same wish, whoever has it.
         key = name, not shared and (subscription.literal or not has_wildcard(name))
-        here = self._wants.setdefault(key, [0, 0])
+        kept = bool(subscription.qos) and lasts(session)
+        estate = self.members.get((session.protocol, session.client), "")
+        if estate and kept:
+            self._count(estate, key, True, change)
+            if shared:
+                return
+            kept = False  # what goes live does so to whoever is here
+        self._count("", key, kept, change)
+
+    def _count(self, estate: str, key: tuple[str, bool], kept: bool, change: int) -> None:
+        wants, (name, literal) = self._wants.setdefault(estate, {}), key
+        here = wants.setdefault(key, [0, 0])
         before = _wish(here)
-        here[bool(subscription.qos) and lasts(session)] += change
+        here[kept] += change
         now = _wish(here)
+        told = estate or self.estate
         if now is None:
-            del self._wants[key]
-            self._tell_all(frames.Leaves(name_to_wire(name), key[1]))
+            del wants[key]
+            self.tell_all(frames.Leaves(told, name_to_wire(name), literal))
         elif now != before:
-            self._tell_all(frames.Wants(name_to_wire(name), key[1], now))
+            self.tell_all(frames.Wants(told, name_to_wire(name), literal, now))
+
+    @staticmethod
+    def is_literal(name: str) -> bool:
+        """Whether a filter without wildcards, as what is kept for an estate has it, is a name."""
+        return not (name.startswith(SHARE) or has_wildcard(name))
 
     def _retained(self, run: Run, before: int) -> None:
         """A message was retained here: all nodes keep it, whoever subscribes there."""
@@ -200,7 +262,7 @@ class Membership(Hooks):
         audience = run.route.audience if run.qos else []
         keep = {state.client for state, _ in audience if state.protocol == PROTOCOL}
         for node in self.nodes.values():
-            if node.client in keep:
+            if node.estate.client in keep:
                 continue  # it gets this with all else that is kept for it
             piece = piece or self.crossing.spelled(run, *stamp)
             if node.ready():
@@ -209,7 +271,7 @@ class Membership(Hooks):
             else:  # it is told when there is room again
                 node.behind = True
 
-    def _tell_all(self, record: frames.Record) -> None:
+    def tell_all(self, record: frames.Record) -> None:
         if self.nodes:
             piece = frames.piece(record)
             for node in self.nodes.values():
@@ -223,7 +285,7 @@ class Membership(Hooks):
         for pieces in portions:
             node.sent += 1
             made.append(frames.frame(self.name, self.boot, node.life, node.sent, pieces))
-        self.engine.send(node.client, made)
+        self.engine.send(node.name, made)
 
     def beat(self) -> None:
         """Tell everybody that this node is there."""
@@ -235,8 +297,9 @@ class Membership(Hooks):
                 node.ask()  # what was asked, or the answer, was lost
 
     def _here(self) -> frames.Beat:
-        stamp, fenced = self.broker.clock.stamp(), heritage.fenced(self)
-        return frames.Beat(self.version, stamp, self.place, fenced, self.busy)
+        stamp, stopped = self.broker.clock.stamp(), self.broker.state.taken.get(estates.STOPPED, 0)
+        waits = heritage.waits(self)
+        return frames.Beat(self.version, stamp, self.place, stopped, waits, self.busy)
 
     def hear(self, data: bytes) -> None:
         """A frame came. What is wrong with it is logged and counted, and it is let go."""
@@ -263,7 +326,7 @@ class Membership(Hooks):
             self._refuse(str(error))
         except Exception as error:  # of a shape that no node sends
             text = f"{type(error).__name__}: {error}"[:100]
-            self._refuse(f"a {type(record).__name__} of node {node.client!r} that broke: {text}")
+            self._refuse(f"a {type(record).__name__} of node {node.name!r} that broke: {text}")
 
     def _from(self, frame: frames.Frame) -> Node | None:
         """The node of a frame, None if there is nothing more to do with it."""
@@ -276,22 +339,34 @@ class Membership(Hooks):
             self.forget(node, "it was started again")
             node = None
         beats = [record for record in frame.records if isinstance(record, frames.Beat)]
-        fenced = max((beat.fenced for beat in beats), default=0)
-        if fenced > self.inherited.get(frame.node, 0):
-            self.waiting[frame.node] = fenced, self.broker.clock.now()
-            heritage.of_this_one(self, frame.node, frame.records)
-            self._warn(f"{frame.node} fenced", f"node {frame.node!r} waits: its heir is not known")
+        if beats and not self._is_now(frame.node, beats[-1]):
             if node is not None:
-                self.forget(node, "it has an heir, which is not known here yet")
+                self.forget(node, "what it had is at another one, which it does not know yet")
             return None
-        if self.buried.says(frame.node, frame.boot, fenced):
-            return None
+        if beats and node is not None:
+            if node.estate.client != estates.named(frame.node, beats[-1].stopped):
+                self.forget(node, "it has let go of what it had")
+                node = None
         if node is None:
             if not beats or any(isinstance(record, frames.Bye) for record in frame.records):
                 return None
-            node = self._meet(frame)
+            node = self._meet(frame, beats[-1])
         node.heard = self.broker.clock.now()
         return node if not frame.life or self._in_order(node, frame) else None
+
+    def _is_now(self, name: str, beat: frames.Beat) -> bool:
+        """Whether what a node says is of the life that it has now: it may have been held on its way,
+        or the node does not know yet that its stream was stopped, and is told so.
+        """
+        at = self.inherited.get(name, 0)
+        if beat.stopped < at:
+            heir = frames.piece(frames.Heir(name, at))
+            self.engine.send(name, [frames.frame(self.name, self.boot, 0, 0, heir)])
+            return False
+        if beat.waits:
+            self.waiting[name] = beat.stopped, self.broker.clock.now()
+            self._warn(f"{name} waits", f"node {name!r} waits: its heir is not known")
+        return True
 
     def _in_order(self, node: Node, frame: frames.Frame) -> bool:
         """Frames of one life come in order, each once; what is missing is asked for."""
@@ -314,7 +389,7 @@ class Membership(Hooks):
             self.frames_lost += missing
             self.broker.metrics.drop(LOST, missing)
             self.relays.torn(node, LOST)
-            self._warn("lost", f"{missing} frames of node {node.client!r} were lost on the way")
+            self._warn("lost", f"{missing} frames of node {node.name!r} were lost on the way")
             node.ask()
         return True
 
@@ -365,11 +440,10 @@ class Membership(Hooks):
 
     # Who is there
 
-    def _meet(self, frame: frames.Frame) -> Node:
+    def _meet(self, frame: frames.Frame, beat: frames.Beat) -> Node:
         self._life = max(self._life + 1, self.broker.clock.stamp())
-        node = self.away.pop(frame.node, None) or Node(self, frame.node)
-        node.meet(frame.boot, self._life)
-        self.buried.met(frame.node, frame.boot)
+        estate = self.estate_of(estates.named(frame.node, beat.stopped))
+        node = Node(self, frame.node, estate, frame.boot, self._life, beat.stopped)
         self.nodes[frame.node] = node
         log.info("node %r is there", frame.node)
         node.tell(self._here())
@@ -377,8 +451,7 @@ class Membership(Hooks):
         self._tell_whole(node)
         node.ask()
         self.stopped.pop(frame.node, None)
-        if node.keeping is not None:
-            node.keeping.begin()
+        estate.held_by(node, 0)
         return node
 
     def met(self, name: str) -> bool:
@@ -388,34 +461,47 @@ class Membership(Hooks):
 
     def waits(self, name: str) -> int:
         """Which message stopped the stream of a node that is there and waits for its heir; or 0."""
-        fenced, heard = self.waiting.get(name, (0, 0.0))
+        stopped, heard = self.waiting.get(name, (0, 0.0))
         there = self.broker.clock.now() - heard <= CLUSTER_DEAD_SECONDS
-        return fenced if there and fenced > self.inherited.get(name, 0) else 0
-
-    def known(self, name: str) -> Node:
-        """A node, here or away; one that was never met is away."""
-        node = self.nodes.get(name) or self.away.get(name)
-        if node is None:
-            node = self.away[name] = Node(self, name)
-        return node
+        return stopped if there and stopped > self.inherited.get(name, 0) else 0
 
     def _tell_whole(self, node: Node, answers: int = 0) -> None:
-        wants = [
-            (name_to_wire(name), literal, here[1] > 0)
-            for (name, literal), here in self._wants.items()
-        ]
         clients = self.broker.clients
         here = [self._came(clients[number]) for number in self._since if number in clients]
         watches = list(map(name_to_wire, self.broker.observers.names)) if self.counts_all else []
-        lasts = self.directory.all_here()
-        node.tell(frames.Whole(answers, self.number, wants, here, watches, lasts))
+        node.tell(frames.Whole(answers, self.number, here, watches, self.holdings()))
         permits = self.permits()
         if permits is not None:
             node.tell(permits)
 
+    def holdings(self) -> list[frames.Holding]:
+        """What holds of each estate here."""
+        return [self._holding(name) for name in self.held]
+
+    def _holding(self, estate: str) -> frames.Holding:
+        label = "" if estate == self.estate else estate
+        wants = [
+            (name_to_wire(name), literal, here[1] > 0)
+            for (name, literal), here in self._wants.get(label, {}).items()
+        ]
+        lasts = self.directory.all_here(label)
+        return frames.Holding(estate, self.held[estate], wants, lasts)
+
+    def remember(self, holding: frames.Holding) -> None:
+        """An estate that was here, and is to be at another node: what is for it is kept for it."""
+        estate = self.estate_of(holding.estate)
+        for name, literal, kept in holding.wants:
+            if kept:
+                estate.want((name_from_wire(name), literal), True)
+        if estate.lasting:
+            estate.away()
+        else:
+            del self.estates[holding.estate]
+        self.directory.remember(holding.estate, holding.lasts)
+
     def permit(self, permits: frames.Permits) -> None:
         """Permissions were changed here."""
-        self._tell_all(permits)
+        self.tell_all(permits)
 
     def tell(self, name: str, record: frames.Record) -> bool:
         """To one node, with the next tick; False if it is not there."""
@@ -426,23 +512,27 @@ class Membership(Hooks):
 
     def forget(self, node: Node, why: str) -> None:
         """It is gone: its filters, and each of its clients once."""
-        log.warning("node %r is gone, and its %d clients: %s", node.client, len(node.clients), why)
-        del self.nodes[node.client]
-        self.relays.torn(node, f"node {node.client!r} is gone", told=False)
-        self.directory.away(node.client)
-        for key in [key for key, wish in node.wants.items() if not wish.qos]:
-            self._leaves(node, key)
-        if node.keeping is not None:
-            self.away[node.client] = node
-            node.keeping.rest()
+        log.warning("node %r is gone, and its %d clients: %s", node.name, len(node.clients), why)
+        del self.nodes[node.name]
+        self.relays.torn(node, f"node {node.name!r} is gone", told=False)
+        for estate in node.estates():
+            self._away(estate)
         for number in list(node.clients):
             self._gone(node, number)
-        for name in [name for name, by in self.broker.observers.names.items() if node in by]:
-            self.broker.observers.unobserve(node, name)
         for name in list(node.counts):
             self._counted(node, name, 0)
         self.broker.age += 1
         node.relieve()
+
+    def _away(self, estate: Estate) -> None:
+        """Nobody is known any more who holds it."""
+        observers = self.broker.observers
+        self.directory.away(estate.client)
+        estate.away()
+        for name in [name for name, by in observers.names.items() if estate in by]:
+            observers.unobserve(estate, name)
+        if not estate.lasting:
+            del self.estates[estate.client]
 
     def wake(self, now: float) -> None:
         """A few times a second."""
@@ -454,25 +544,48 @@ class Membership(Hooks):
         if now >= self._beat_at:
             self._beat_at = now + CLUSTER_BEAT_SECONDS
             self.beat()
-            for name in [name for name, node in self.away.items() if node.late()]:
-                log.warning("node %r was away for too long: nothing more is kept for it", name)
-                self.broker.end(self.away.pop(name))
+            for estate in [one for one in self.estates.values() if one.late()]:
+                text = "nobody has estate %r for too long: nothing more is kept for it"
+                log.warning(text, estate.client)
+                self.let_go(estate)
+            heritage.release(self)
         self.relieve()
         self.directory.wake()
         self.relays.wake(now)
         self.outposts.wake()
         for node in self.nodes.values():
             taking.feed(self, node)
-            if node.keeping is not None:
-                node.keeping.pump()  # what was said while the engine was down
-            if node.declined and not (self.broker.no_room or self.deposed):
+            node.pump()  # what was said while the engine was down
+            if node.declined and not self.broker.no_room:
                 node.declined = False
                 node.ask()
+
+    def let_go(self, estate: Estate) -> None:
+        """Nothing is kept for it any more."""
+        if estate.holder is not None:
+            self._away(estate)
+        for keeping in estate.before:
+            keeping.end()
+        if self.estates.pop(estate.client, None) is not None and estate.lasting:
+            self.broker.end(estate)
+
+    def is_empty(self, estate: str) -> bool:
+        """Whether nothing is in an estate that was taken over, and was not for so long that others
+        keep nothing for it any more.
+        """
+        kept = any(estate_and_origin(state.client)[1] == estate
+                   for state in self.broker.state.sessions.values()
+                   if state.protocol == PROTOCOL)  # fmt: skip
+        if kept or estate in self.members.values() or self._wants.get(estate):
+            self._empty_since.pop(estate, None)
+            return False
+        now = self.broker.clock.now()
+        return now - self._empty_since.setdefault(estate, now) > self.keep
 
     def relieve(self) -> None:
         """The engine may have room again."""
         for node in self.nodes.values():
-            if node.link.choked and self.engine.waiting(node.client) < LINK_CHOKED // 2:
+            if node.link.choked and self.engine.waiting(node.name) < LINK_CHOKED // 2:
                 node.relieve()
 
     def goodbye(self) -> None:
@@ -488,49 +601,55 @@ class Membership(Hooks):
     def _beats(self, node: Node, record: frames.Beat) -> None:
         node.version, node.place, node.busy = record.version, record.place, record.busy
 
+    def of_node(self, node: Node, name: str) -> Estate | None:
+        """That estate, if the node has it; it may be one that does not know yet that it has not."""
+        estate = self.estates.get(name)
+        return estate if estate is not None and estate.holder is node else None
+
+    def has(self, node: Node, name: str) -> bool:
+        return self.of_node(node, name) is not None
+
+    def _holds(self, node: Node, name: str, generation: int) -> Estate | None:
+        """The node says that it has it: of two that do, who has had it for less long."""
+        estate = self.estate_of(name) if name not in self.held else None
+        if estate is None or generation < estate.generation:
+            return None
+        if estate.holder is not node:
+            if estate.holder is not None:
+                self._away(estate)
+            self.directory.back(name)
+            self.estates[name] = estate
+            estate.held_by(node, generation)
+        return estate
+
+    def _takes_over(self, node: Node, record: frames.Holds) -> None:
+        if self.of_node(node, record.estate) is None:
+            if self._holds(node, record.estate, record.generation) is not None:
+                node.ask()
+
+    def _releases(self, node: Node, record: frames.Released) -> None:
+        estate = self.of_node(node, record.estate)
+        if estate is not None:
+            self.let_go(estate)
+            self.directory.forget(record.estate)
+        heritage.forget_origin(self, record.estate)
+
     def _wanted(self, node: Node, record: frames.Wants) -> None:
-        self.want(node, (name_from_wire(record.filter), record.literal), record.kept)
-        self.broker.age += 1
+        estate = self.of_node(node, record.estate)
+        if estate is not None:
+            estate.want((name_from_wire(record.filter), record.literal), record.kept)
+            self.broker.age += 1
 
-    def want(self, node: Node, key: tuple[str, bool], kept: bool) -> None:
-        """`kept`: whether messages are kept for it."""
-        old = node.wants.get(key)
-        if old is not None and bool(old.qos) == kept:
-            return
-        if old is not None:
-            self._leaves(node, key)
-        name, literal = key
-        encodings = self._crossing_of(name).by_qos
-        subscription = Subscription(node, name, 2 if kept else 0, encodings, literal=literal)
-        node.wants[key] = subscription
-        if kept:
-            node.keep()
-            self.broker.subscribe(subscription)
-        elif name.startswith(SHARE) and not literal:
-            self.broker.groups.join(subscription)
-        else:
-            self.broker.filters.add(subscription)
-
-    def _crossing_of(self, name: str) -> Crossing:
+    def crossing_of(self, name: str) -> Crossing:
         if not name.startswith(SHARE):
             return self.crossing
-        return self._groups.setdefault(name, Crossing(self.broker, self.number, name))
+        return self.groups.setdefault(name, Crossing(self.broker, self.number, name))
 
     def _left_alone(self, node: Node, record: frames.Leaves) -> None:
-        self._leaves(node, (name_from_wire(record.filter), record.literal))
-        self.broker.age += 1
-
-    def _leaves(self, node: Node, key: tuple[str, bool]) -> None:
-        subscription = node.wants.pop(key, None)
-        if subscription is None:
-            return
-        if subscription.qos:
-            self.broker.unsubscribe(node, subscription.filter)
-        elif subscription.filter.startswith(SHARE) and not subscription.literal:
-            self.broker.groups.leave(subscription)
-            self._groups.pop(subscription.filter, None)
-        else:
-            self.broker.filters.remove(subscription)
+        estate = self.of_node(node, record.estate)
+        if estate is not None:
+            estate.leaves((name_from_wire(record.filter), record.literal))
+            self.broker.age += 1
 
     def _came_there(self, node: Node, record: frames.Came) -> None:
         self._there(node, record.number, record.protocol, record.client, record.since)
@@ -544,12 +663,12 @@ class Membership(Hooks):
         if known is not None:
             self._gone(node, number)
         if self.broker.client(number) is not None:
-            self._refuse(f"node {node.client!r} has a client under a number of another one")
+            self._refuse(f"node {node.name!r} has a client under a number of another one")
             return
         if number in self.broker.state.topics.names:
             self._warn("number", f"the number {number} of {client!r} is a topic's here")
-        phantom = Phantom(protocol, client, self.rights, number, node.client)
-        phantom.direct = node.direct
+        phantom = Phantom(protocol, client, self.rights, number, node.name)
+        phantom.direct = node.estate.direct
         node.clients[number] = self.broker.phantoms[number] = phantom
         if since:
             self._take_over(node, protocol, client, since)
@@ -558,8 +677,8 @@ class Membership(Hooks):
         session = self.broker.sessions.get((protocol, client))
         if session is None or not session.number or not client or self.relays.many(protocol):
             return
-        if (self._since.get(session.number, 0), self.name) < (since, node.client):
-            log.info("%s is taken over by node %r", client, node.client)
+        if (self._since.get(session.number, 0), self.name) < (since, node.name):
+            log.info("%s is taken over by node %r", client, node.name)
             session.taken_over()
 
     def _went(self, node: Node, record: frames.Left) -> None:
@@ -577,11 +696,6 @@ class Membership(Hooks):
     def _all_of_it(self, node: Node, record: frames.Whole) -> None:
         if record.answers == node.asking:
             node.asking = 0
-        wants = {(name_from_wire(name), literal): kept for name, literal, kept in record.wants}
-        for key in set(node.wants) - set(wants):
-            self._leaves(node, key)
-        for key, kept in wants.items():
-            self.want(node, key, kept)
         clients = {number: (protocol, name) for number, protocol, name, _ in record.clients}
         clients[record.number] = "", b"hub"
         for number, phantom in list(node.clients.items()):
@@ -593,23 +707,36 @@ class Membership(Hooks):
             self._there(node, *client)
         for name in record.watches:
             self._watches(node, frames.Watch(name, True))
-        self.directory.whole(node, record.lasts)
+        for holding in record.holdings:
+            estate = self._holds(node, holding.estate, holding.generation)
+            if estate is not None:
+                self._all_of_estate(node, estate, holding)
         self.broker.age += 1
+
+    def _all_of_estate(self, node: Node, estate: Estate, holding: frames.Holding) -> None:
+        wants = {(name_from_wire(name), literal): kept for name, literal, kept in holding.wants}
+        for key in set(estate.wants) - set(wants):
+            estate.leaves(key)
+        for key, kept in wants.items():
+            estate.want(key, kept)
+        self.directory.whole(node, estate.client, holding.lasts)
 
     def _asked(self, node: Node, record: frames.Ask) -> None:
         heritage.tell(self, node)
         self._tell_whole(node, record.question)
         node.feed = deque([*self.broker.state.retained, *self.stamps.cleared])
-        node.receipt = node.took > 0
-        if node.keeping is not None:
-            node.keeping.again()
+        for estate in node.estates():
+            estate.again()
+            # What was said of what it kept may have been lost on the way there.
+            pairs = ((name, estate.client) for name in self.held)
+            node.receipts.update(pair for pair in pairs if self.took(*pair))
 
     def _ends(self, node: Node, record: frames.Bye) -> None:
-        self.stopped[node.client] = True
+        self.stopped[node.name] = True
         self.forget(node, "it stopped")
 
     def _shuts(self, node: Node, record: frames.Shut) -> None:
-        log.warning("node %r ends every connection of the cluster", node.client)
+        log.warning("node %r ends every connection of the cluster", node.name)
         self.shut(record.text)
 
     def _part(self, node: Node, record: frames.Part) -> None:
@@ -632,14 +759,14 @@ class Membership(Hooks):
 
     def _watched(self, name: str, on: bool) -> None:
         if not name.startswith(CLIENT):
-            self._tell_all(frames.Watch(name_to_wire(name), on))
+            self.tell_all(frames.Watch(name_to_wire(name), on))
 
     def _watches(self, node: Node, record: frames.Watch) -> None:
         name, observers = name_from_wire(record.name), self.broker.observers
         if record.on:
-            node.changed(name, observers.observe(node, name))
+            node.changed(name, observers.observe(node.estate, name))
         else:
-            observers.unobserve(node, name)
+            observers.unobserve(node.estate, name)
 
     def _counts(self, node: Node, record: frames.Count) -> None:
         self._counted(node, name_from_wire(record.name), record.count)
@@ -675,7 +802,7 @@ _TAKES: Final[dict[type, Callable[[Membership, Node, Any], None]]] = {
     frames.Left: Membership._went,
     frames.Whole: Membership._all_of_it,
     frames.Ask: Membership._asked,
-    frames.Said: taking.say,
+    frames.Said: taking.live,
     frames.Part: Membership._part,
     frames.Shut: Membership._shuts,
     frames.Bye: Membership._ends,
@@ -684,17 +811,19 @@ _TAKES: Final[dict[type, Callable[[Membership, Node, Any], None]]] = {
     frames.Kept: taking.keep,
     frames.Taken: taking.taken,
     frames.Lasts: lambda here, node, one: here.directory.lasts(node, *astuple(one)),
-    frames.Over: lambda here, node, one: here.directory.over(node, one.protocol, one.client),
+    frames.Over: lambda here, node, one: here.directory.over(node, *astuple(one)),
     frames.Anew: lambda here, node, one: here.directory.anew(node, one),
     frames.Way: lambda here, node, one: here.relays.opens(node, one),
     frames.Carried: lambda here, node, one: here.relays.carried(node, one),
     frames.Room: lambda here, node, one: here.relays.room(node, one),
     frames.Closed: lambda here, node, one: here.relays.closed(node, one),
     frames.Heir: heritage.inherits,
+    frames.Holds: Membership._takes_over,
+    frames.Released: Membership._releases,
     frames.Takes: lambda here, node, one: here.outposts.takes(node, one),
     frames.Lent: lambda here, node, one: here.outposts.lent(node, one),
     frames.Done: lambda here, node, one: here.outposts.done(node, one),
-    frames.Question: lambda here, node, one: here.questioned(node.client, one),
-    frames.Answer: lambda here, node, one: here.answered(node.client, one),
-    frames.Permits: lambda here, node, one: here.permitted(node.client, one),
+    frames.Question: lambda here, node, one: here.questioned(node.name, one),
+    frames.Answer: lambda here, node, one: here.answered(node.name, one),
+    frames.Permits: lambda here, node, one: here.permitted(node.name, one),
 }

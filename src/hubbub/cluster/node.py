@@ -1,6 +1,6 @@
-"""Another node as a session: its filters are subscriptions here, what it is given goes there.
+"""Another node: the link there, its clients as phantoms here, and how messages look between nodes.
 
-    publish -> route -> Node.deliver -> link -> Wire -> the engine        once a tick, in frames
+    publish -> route -> Estate.deliver -> link -> Wire -> the engine      once a tick, in frames
     a frame from there -> Phantom as the sender -> publish                 never to a node again
 
 Made by the membership. No I/O.
@@ -9,13 +9,11 @@ Made by the membership. No I/O.
 from __future__ import annotations
 
 import json
-import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from hubbub import schema
 from hubbub.cluster import frames
-from hubbub.cluster.keeping import PROTOCOL, Keeping, moved_row
+from hubbub.cluster.estates import Estate, taken_row, took_of
 from hubbub.cluster.retained import STAMP
 from hubbub.core.broker import Broker
 from hubbub.core.limits import NAME_BYTES
@@ -24,16 +22,12 @@ from hubbub.core.message import PUBLISHER, Encoding, Message, Run, properties_co
 from hubbub.core.rights import Rights
 from hubbub.core.route import Route
 from hubbub.core.session import Session, Subscription
-from hubbub.core.topics import CLIENT, SHARE
-from hubbub.schema import Row, column_of, name_from_wire, name_to_wire
+from hubbub.core.topics import CLIENT
+from hubbub.schema import name_from_wire, name_to_wire
 
 if TYPE_CHECKING:
     from hubbub.cluster.membership import Membership
 
-UNREACHABLE: Final = "the cluster cannot be reached"
-SLOW: Final = "slow node"
-
-log = logging.getLogger("hubbub.cluster")
 
 
 class FarRights(Rights):
@@ -186,7 +180,7 @@ class Wire:
         self.write(b"".join(data))
 
     def get_write_buffer_size(self) -> int:
-        return self.membership.engine.waiting(self.node.client)
+        return self.membership.engine.waiting(self.node.name)
 
     def close(self) -> None:
         """It ends with the membership."""
@@ -194,35 +188,30 @@ class Wire:
     abort = close
 
 
-class Node(Session):
-    """`boot`: when it started; `life`: when this node met it; `sent` and `seen` count frames.
+class Node:
+    """`boot`: when it started; `life`: when this node met it; `estate`: the one that it began, as
+    which its clients are here; `stopped`: which message of its stream it began that behind. `sent` and `seen` count frames.
 
     `their_life` is its own of us, 0 before its first frame; `asking`: the question that it has not
     answered, 0 = none; `behind`: it missed retained messages. `heard` (monotonic seconds): when it
-    last said something. `wants`: its filters; `clients`: its phantoms by number, `number_there`:
-    of the hub itself. `counts`: how many a publish there reaches, by observed name. `feed`: names
-    of retained messages that it is still to be told. `took`: the number of the last message taken
-    that it kept for us; `receipt`: it is to be told. `declined`: there was no room for one;
-    `missed`: retained messages of it came too early. `keeping`: what is kept for its sessions that
-    last, if it has any; then it is lasting itself, and stands also while it is away.
+    last said something. `clients`: its phantoms by number, `number_there`: of the hub itself.
+    `counts`: how many a publish there reaches, by observed name. `feed`: names of retained messages
+    that it is still to be told. `receipts`: of which estates, and what origins, it is to be told
+    how far this node has what it kept; `declined`: there was no room for something; `missed`:
+    retained messages of it came too early.
     """
 
-    def __init__(self, membership: Membership, name: str) -> None:
-        broker = membership.broker
-        super().__init__(PROTOCOL, name, broker.open)
-        self.far = self.once = True
+    def __init__(
+        self, membership: Membership, name: str, estate: Estate, boot: int, life: int,
+        stopped: int,
+    ) -> None:  # fmt: skip
         self.membership = membership
-        self.broker = broker
-        self.keeping: Keeping | None = None
-        self.wants: dict[tuple[str, bool], Subscription] = {}
-        encodings = membership.crossing.by_qos
-        self.direct = Subscription(self, CLIENT, 2, encodings, literal=True)
-        self.meet(0, 0)
-
-    def meet(self, boot: int, life: int) -> None:
-        """It is there, for the first time or anew."""
+        self.broker = membership.broker
+        self.name: str = name
+        self.estate = estate
         self.boot = boot
         self.life = life
+        self.stopped = stopped
         self.sent = 0
         self.their_life = 0
         self.seen = 0
@@ -231,40 +220,38 @@ class Node(Session):
         self.heard = self.broker.clock.now()
         self.version = self.place = ""
         self.busy = 0
-        self.took = self.broker.state.taken.get(self.client, 0)
-        self.receipt = self.declined = self.missed = False
+        self.receipts: set[tuple[str, str]] = set()
+        self.declined = self.missed = False
         self.clients: dict[int, Phantom] = {}
         self.number_there = 0
         self.counts: dict[str, int] = {}
         self.parts = bytearray()
         self.feed: deque[str] = deque()
-        self.link = Link(self.broker.outgoing, Wire(self.membership, self))
+        self.link = Link(self.broker.outgoing, Wire(membership, self))
         self.link.relieved = self.relieve
 
-    def keep(self) -> None:
-        """Sessions there last: from now on this one does."""
-        if self.keeping is None:
-            self.lasting = True
-            self.keeping = Keeping(self, self.broker, self.membership.keep)
-            if self.life:
-                self.keeping.begin()
+    def estates(self) -> list[Estate]:
+        """Those that it holds."""
+        return [one for one in self.membership.estates.values() if one.holder is self]
 
     def acknowledge(self, first: int) -> None:
-        """Say how far its kept messages were taken, when they are safe, by one row for many, which
-        no crash tears from those that it speaks of: the rows from `first` on.
+        """Say how far what it kept was taken, when that is safe, by one row for many, which no
+        crash tears from the messages that it speaks of: the rows from `first` on.
         """
-        if not self.receipt:
+        if not self.receipts:
             return
-        self.receipt = False
-        if self.took != self.broker.state.taken.get(self.client, 0):
-            row = Row(0, 0, schema.TAKEN, client=column_of(self.client), number=self.took)
-            self.broker.change(row)
-            self.broker.log.together(first)
-        self.link.hold(frames.piece(frames.Taken(self.took)))
+        receipts, self.receipts = self.receipts, set()
+        membership, taken = self.membership, self.broker.state.taken
+        for pair in receipts:
+            if membership.took(*pair) != taken.get(took_of(*pair), 0):
+                self.broker.change(taken_row(took_of(*pair), membership.took(*pair)))
+                self.broker.log.together(first)
+        for pair in receipts:
+            self.link.hold(frames.piece(frames.Taken(*pair, membership.took(*pair))))
 
     def there(self) -> bool:
         """Whether it can be written to: it was met, and the engine carries."""
-        return self.membership.nodes.get(self.client) is self and self.membership.engine.up
+        return self.membership.nodes.get(self.name) is self and self.membership.engine.up
 
     def tell(self, record: frames.Record) -> None:
         self.link.write(frames.piece(record))
@@ -274,66 +261,31 @@ class Node(Session):
         self.asking = self.asking or self.sent + 1
         self.tell(frames.Ask(self.asking))
 
-    def deliver(self, run: Run, subscription: Subscription) -> None:
-        """Nothing that came from a node; and what is retained goes to all nodes another way."""
-        shared = subscription.filter.startswith(SHARE) and not subscription.literal
-        if run.sender.far or run.route.control is not None:
-            return
-        membership, link = self.membership, self.link
-        if self.keeping is not None and run.qos and subscription.qos:
-            self.keeping.pump()  # the broker has put it into the backlog
-        elif run.retain and not shared:
-            return
-        elif not self.there():
-            self.broker.metrics.drop(UNREACHABLE, run.count)
-        elif link.choked and not self.broker.patience.has(self, link, run):
-            self.broker.metrics.drop(SLOW, run.count)
-        else:
-            link.write(run.seen_as(subscription.encodings[run.qos]))
-            membership.messages_out += run.count
-
-    def keep_for(self, run: Run, qos: int, group: str) -> None:
-        """A row of its own: the same message may wait here for others of that node, too."""
-        self.keep_copy(run.messages()[0], qos, group)
-
-    def keep_copy(self, message: Message, qos: int, group: str) -> None:
-        self.keep()
-        again = message.copied()
-        again.retain = False
-        run = self.membership.crossing.read_back(again)
-        seq = self.broker.log.append_run(run, 0)
-        self.broker.change(moved_row(self.client, seq, qos, group))
-        if self.keeping is not None:
-            self.keeping.pump()
-
     def relieve(self) -> None:
         """There is room again."""
         self.link.choked = False
         self.broker.patience.drained(self.link)
         self.membership.relays.relieve(self)
-        if self.keeping is not None:
-            self.keeping.pump()
+        self.pump()
+
+    def pump(self) -> None:
+        """What is kept for what it holds, as far as there is room."""
+        for estate in self.estates():
+            estate.pump()
 
     def ready(self) -> bool:
         return self.there() and not self.link.choked
 
     def caught_up(self) -> bool:
         """Whether all that is kept for it is on its way: retained messages come after it."""
-        keeping = self.keeping
-        if keeping is None:
-            return True
-        return keeping.backlog.sent == keeping.backlog.next and not self.link.held
+        return not self.link.held and all(estate.caught_up() for estate in self.estates())
 
     def settled(self) -> bool:
         """Whether it has all that was kept for it when it was met."""
-        return self.keeping is None or self.keeping.settled()
-
-    def late(self) -> bool:
-        """Whether it is away for so long that nothing more is kept for it."""
-        return self.keeping is not None and self.keeping.late()
+        return all(estate.settled() for estate in self.estates())
 
     def unacknowledged(self) -> int:
-        return len(self.keeping.backlog.entries) if self.keeping is not None else 0
+        return sum(estate.unacknowledged() for estate in self.estates())
 
     def changed(self, name: str, count: int) -> None:
-        self.tell(frames.Count(name_to_wire(name), count))
+        self.estate.changed(name, count)

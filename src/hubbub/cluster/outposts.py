@@ -35,7 +35,7 @@ class Lodger(Session):
     """
 
     def __init__(self, membership: Membership, node: Node, queue: Queue) -> None:
-        super().__init__(PROTOCOL, node.client, membership.broker.open)
+        super().__init__(PROTOCOL, node.name, membership.broker.open)
         self.membership = membership
         self.there = node
         self.queue = queue
@@ -148,13 +148,13 @@ class Outposts:
     def lent(self, node: Node, record: frames.Lent) -> None:
         name = name_from_wire(record.queue)
         outpost = self.here.get(name)
-        if outpost is None or (outpost.home, outpost.turn) != (node.client, record.turn):
+        if outpost is None or (outpost.home, outpost.turn) != (node.name, record.turn):
             return  # it is on its way back already
         said = record.said
         topic = name_from_wire(said.topic)
         messages = messages_of(said, topic)
-        run = Run(taking.sender_of(self.membership, node, said), Route(topic, 0), said.qos,
-                  len(messages), SPELLED, b"")  # fmt: skip
+        sender = taking.sender_of(self.membership, said, node.name, node.clients)
+        run = Run(sender, Route(topic, 0), said.qos, len(messages), SPELLED, b"")
         run.replace(messages)
         first = self.broker.log.append_run(run, 0)
         number = outpost.next
@@ -166,7 +166,7 @@ class Outposts:
 
     def takes(self, node: Node, record: frames.Takes) -> None:
         name = name_from_wire(record.queue)
-        queue, key = self.broker.state.queues.get(name), (node.client, name)
+        queue, key = self.broker.state.queues.get(name), (node.name, name)
         lodger = self.lodgers.get(key)
         if lodger is not None and (not record.room or lodger.queue is not queue):
             self._leaves(key)
@@ -182,7 +182,7 @@ class Outposts:
 
     def done(self, node: Node, record: frames.Done) -> None:
         name = name_from_wire(record.queue)
-        queue, lodger = self.broker.state.queues.get(name), self.lodgers.get((node.client, name))
+        queue, lodger = self.broker.state.queues.get(name), self.lodgers.get((node.name, name))
         if queue is not None and lodger is not None and lodger.queue is queue:
             self.broker.queues.acknowledge(queue, record.number, lodger)
             self.broker.queues.dispatch(queue)
@@ -201,10 +201,10 @@ class Outposts:
 
     def torn(self, node: Node) -> None:
         """Something on the way to or from that node is lost: what was lent is not any more."""
-        for key in [key for key in self.lodgers if key[0] == node.client]:
+        for key in [key for key in self.lodgers if key[0] == node.name]:
             self._leaves(key)
         for outpost in self.here.values():
-            if outpost.home == node.client:
+            if outpost.home == node.name:
                 outpost.lose()
 
     def wake(self) -> None:

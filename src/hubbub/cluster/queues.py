@@ -16,7 +16,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from hubbub.cluster.keeping import moved_row
+from hubbub.cluster.keeping import kept_row
+from hubbub.cluster.named import Named
 from hubbub.core.limits import CLUSTER_KEPT, CLUSTER_PIECE
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.queue import PROTOCOL
@@ -25,8 +26,8 @@ from hubbub.core.topics import QUEUE
 from hubbub.errors import UnreadableError
 
 if TYPE_CHECKING:
+    from hubbub.cluster.estates import Estate
     from hubbub.cluster.membership import Membership
-    from hubbub.cluster.node import Node
 
 FULL: Final = "backlog full"
 MOVED: Final = "moved to the older queue of its name at another node"
@@ -35,51 +36,51 @@ log = logging.getLogger("hubbub.cluster")
 
 
 class Outlet(Session):
-    """The way into the queues of one node. What was published there has its row already."""
+    """The way into the queues of one estate. What was published there has its row already."""
 
-    def __init__(self, membership: Membership, node: str) -> None:
+    def __init__(self, membership: Membership, estate: str) -> None:
         broker = membership.broker
-        super().__init__(PROTOCOL, node, broker.open)
+        super().__init__(PROTOCOL, estate, broker.open)
         self.membership = membership
         self.entrance = Subscription(self, QUEUE, 2, (SPELLED, SPELLED, SPELLED), literal=True)
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
-        node = self._node()
+        estate = self._estate()
         for index in range(run.count):
-            self._keep(node, run.first + index, max(run.qos, 1))
-        node.relieve()
+            self._keep(estate, run.first + index, max(run.qos, 1))
+        estate.pump()
 
     def keep(self, message: Message, name: str) -> None:
         """A message that was in a queue here."""
         moved = message.copied()
         moved.topic = name
-        self._node().keep_copy(moved, max(message.qos, 1), "")
+        self._estate().keep_copy(moved, max(message.qos, 1), "")
 
-    def _node(self) -> Node:
-        node = self.membership.known(self.client)
-        node.keep()
-        return node
+    def _estate(self) -> Estate:
+        estate = self.membership.estate_of(self.client)
+        estate.keep()
+        return estate
 
-    def _keep(self, node: Node, seq: int, qos: int) -> None:
+    def _keep(self, estate: Estate, seq: int, qos: int) -> None:
         broker = self.membership.broker
-        if node.unacknowledged() >= CLUSTER_KEPT:
+        if estate.unacknowledged() >= CLUSTER_KEPT:
             broker.metrics.drop(FULL)
         else:
-            broker.change(moved_row(node.client, seq, qos, ""))
+            broker.change(kept_row(estate.client, seq, qos, ""))
 
 
 class Outlets:
-    """Those of a node of a cluster, by the name of the other node."""
+    """Those of a node of a cluster, by the estate."""
 
     def __init__(self, membership: Membership) -> None:
         self.membership = membership
-        self._by_node: dict[str, Outlet] = {}
+        self._by_estate = Named[Outlet]()
         self._moving: dict[str, int] = {}  # so many messages of each have gone
 
-    def to(self, node: str) -> Outlet:
-        outlet = self._by_node.get(node)
+    def to(self, estate: str) -> Outlet:
+        outlet = self._by_estate.get(estate)
         if outlet is None:
-            outlet = self._by_node[node] = Outlet(self.membership, node)
+            outlet = self._by_estate[estate] = Outlet(self.membership, estate)
         return outlet
 
     def give_up(self, client: str, home: str) -> None:
@@ -87,8 +88,9 @@ class Outlets:
         if client in self._moving:
             return
         self._moving[client] = 0
+        node = self.membership.directory.holder(home)
         log.warning("%s began earlier at node %r: what is in the one here goes behind it",
-                    client, home)  # fmt: skip
+                    client, node)  # fmt: skip
         self._go_on(client)
 
     def _go_on(self, client: str) -> None:
@@ -109,8 +111,9 @@ class Outlets:
             return
         self._moving[client] += count
         broker.metrics.drop(MOVED, count)
-        membership.known(home).relieve()
+        membership.estate_of(home).pump()
         if name in broker.state.queues:
             broker.later(lambda: self._go_on(client))
         else:
-            log.warning("%d messages of %s went to node %r", self._moving.pop(client), client, home)
+            node = membership.directory.holder(home)
+            log.warning("%d messages of %s went to node %r", self._moving.pop(client), client, node)

@@ -277,7 +277,7 @@ class Far(Carrier):
             gate, record.address, record.port, record.secure, False, None,
             name_from_wire(record.certificate), self,
         )  # fmt: skip
-        opening.via = node.client
+        opening.via = node.name
         opening.protocol = record.protocol
         opening.mount = name_from_wire(record.mount)
         self.connection = protocol.connect(self.link, opening)
@@ -322,7 +322,7 @@ class Far(Carrier):
                 self.link.hold(error.reply)
             self.link.close(error.reason)
         except Exception:
-            log.exception("a client of node %s broke the hub's own code; closed", self.node.client)
+            log.exception("a client of node %s broke the hub's own code; closed", self.node.name)
             self.link.close("internal error")
 
     def run(self, action: Callable[[], None]) -> None:
@@ -471,7 +471,7 @@ class Far(Carrier):
         if self.over:
             return
         self.over = True
-        self.relays.far.pop((self.node.client, self.number), None)
+        self.relays.far.pop((self.node.name, self.number), None)
         self.relays.forget(self)
         if told:
             self.sending.close(reason)
@@ -519,18 +519,25 @@ class Relays(Homes):
     # Asked by protocols
 
     def of(self, protocol: str, client: str) -> Home | None:
-        name = self.directory.home(protocol, client)
-        if not name:
+        estate = self.directory.home(protocol, client)
+        if not estate:
             return None
-        return self.at(name, f"{client} is" if protocol == QUEUE else "its session is")
+        name = self.directory.holder(estate)
+        if self.directory.is_held(estate):
+            return Home(name, "", estate)
+        what = f"{client} is" if protocol == QUEUE else "its session is"
+        return self._away(name, estate, what)
 
     def at(self, name: str, what: str) -> Home:
         node = self.membership.nodes.get(name)
         if node is not None and node.there():
-            return Home(name, "")
-        since = datetime.fromtimestamp(self.directory.away_since(name) // 1_000_000, UTC)
+            return Home(name, "", node.estate.client)
+        return self._away(name, name, what)
+
+    def _away(self, name: str, estate: str, what: str) -> Home:
+        since = datetime.fromtimestamp(self.directory.away_since(estate) // 1_000_000, UTC)
         when = f"since {since:%Y-%m-%d %H:%M:%S} UTC" if since.timestamp() else "now"
-        return Home(name, f"{what} at node {name!r}, which cannot be reached {when}")
+        return Home(name, f"{what} at node {name!r}, which cannot be reached {when}", estate)
 
     def relay(
         self, home: Home, link: Link, admission: Admission, said: bytes, proof: bytes,
@@ -558,7 +565,7 @@ class Relays(Homes):
         return near
 
     def outlet(self, home: Home) -> Subscription:
-        return self.outlets.to(home.node).entrance
+        return self.outlets.to(home.estate).entrance
 
     def consume(self, name: str, subscription: Subscription) -> None:
         self.membership.outposts.consume(name, subscription)
@@ -590,7 +597,7 @@ class Relays(Homes):
             node.tell(frames.Closed(record.way, False, f"node {self.membership.name!r} does not "
                                     f"speak {record.protocol!r}"))  # fmt: skip
             return
-        number = node.client, record.way
+        number = node.name, record.way
         old = self.far.get(number)
         if old is not None:
             old.end("its number is another connection's", told=False)
@@ -634,7 +641,7 @@ class Relays(Homes):
 
     def _end(self, node: Node, way: int, home: bool) -> Near | Far | None:
         if home:
-            return self.far.get((node.client, way))
+            return self.far.get((node.name, way))
         near = self.near.get(way)
         return near if near is not None and near.node is node else None
 

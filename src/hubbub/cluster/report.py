@@ -12,7 +12,7 @@ def report(membership: Membership) -> dict[str, Any]:
     """`kept`: messages that wait for others; those of `away` wait until they are back. `relayed`:
     connections here whose session is elsewhere, `relayed_home`: those elsewhere whose is here.
     """
-    here, away = membership.nodes.values(), membership.away.values()
+    here, estates = membership.nodes.values(), membership.estates.values()
     return {
         "name": membership.name,
         "up": membership.engine.up and not membership.excluded,
@@ -24,17 +24,21 @@ def report(membership: Membership) -> dict[str, Any]:
         "phantoms": len(membership.broker.phantoms),
         "relayed": len(membership.relays.near),
         "relayed_home": len(membership.relays.far),
-        "kept": sum(node.unacknowledged() for node in (*here, *away)),
+        "kept": sum(estate.unacknowledged() for estate in estates),
         "nodes": [
             {
-                "name": node.client,
+                "name": node.name,
                 "up": True,
                 "version": node.version,
                 "clients": len(node.clients) - 1,
-                "filters": len(node.wants),
+                "filters": len(node.estate.wants),
                 "waiting": node.unacknowledged(),
             }
             for node in here
         ],
-        "away": [{"name": node.client, "waiting": node.unacknowledged()} for node in away],
+        "away": [
+            {"name": estate.client, "waiting": estate.unacknowledged()}
+            for estate in estates
+            if estate.holder is None
+        ],
     }

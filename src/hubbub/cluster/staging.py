@@ -10,38 +10,42 @@ is due from the moment on that its session is here. No I/O.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
 from hubbub import schema
-from hubbub.cluster.keeping import AFTER, FROM, PROTOCOL, cuts_of, moved_row
+from hubbub.cluster.keeping import PROTOCOL, estate_and_origin, kept_by
 from hubbub.core.broker import Broker
 from hubbub.core.limits import CLUSTER_PIECE
 from hubbub.core.message import Message, message_of, of_node
 from hubbub.core.queue import Queue
 from hubbub.core.session import SessionState
-from hubbub.core.state import State, adopted, adopting, lasting_properties, queue_rows, session_rows
+from hubbub.core.state import State, adopted, adopting, queue_rows, session_rows
 from hubbub.schema import PUBLISH, Row, column_of
 
-_NODE: Final = PROTOCOL.encode()
+_WITHOUT: Final = (schema.WILL, schema.SUBSCRIBE)  # of what was kept: who wants it says so
 
 
 class Staging:
-    """`rows`: the messages of the dead node, by their seq there; `seqs`: what they are here, as far
+    """`estate`: the dead node's own; `rows`: its messages, by their seq there; `seqs`: what they are here, as far
     as they have come; `missing`: how many nobody has.
     """
 
-    def __init__(self, broker: Broker, dead: str, state: State, rows: dict[int, Row]) -> None:
+    def __init__(
+        self, broker: Broker, dead: str, estate: str, state: State, rows: dict[int, Row]
+    ) -> None:  # fmt: skip
         self.broker = broker
         self.dead = dead
+        self.estate = estate
         self.state = state
         self.rows = rows
         self.seqs: dict[int, int] = {0: 0}
         self.missing = 0
 
-    def pieces(self, own: str, protocols: Collection[str]) -> Iterator[None]:
-        """Sessions of those `protocols`, queues, and what it kept for other nodes but the `own`.
+    def pieces(self, held: Collection[str], protocols: Collection[str]) -> Iterator[None]:
+        """Sessions of those `protocols`, queues, and what it kept for other estates than those that
+        are `held` here.
 
         It may be gone on with later after each one, never torn apart by a crash in between.
         """
@@ -49,8 +53,10 @@ class Staging:
         for session in self.state.sessions.values():
             if session.protocol in protocols:
                 yield from self._session(session)
-            elif session.protocol == PROTOCOL and session.client != own:
-                yield from self._kept(session)
+            elif session.protocol == PROTOCOL and session.backlog.entries:
+                estate, origin = estate_and_origin(session.client)
+                if estate not in held:
+                    yield from self._kept(session, kept_by(estate, origin or self.estate))
         for queue in self.state.queues.values():
             yield from self._queue(queue)
 
@@ -127,36 +133,13 @@ class Staging:
             self._add(row)
             yield
 
-    def _kept(self, session: SessionState) -> Iterator[None]:
-        """What it kept for another node goes on from here, under its old numbers."""
-        cuts, shared, begun = cuts_of(self.state, session.client), session.shared, False
-        for number, seq, qos in waits_in(session):
-            copied = self.copied(seq)
-            if not copied:
+    def _kept(self, session: SessionState, client: str) -> Iterator[None]:
+        """What it kept for another estate goes on from here, under the numbers that it had."""
+        name = column_of(client)
+        for row in session_rows(session):
+            if row.kind in _WITHOUT:
                 continue
-            if not begun:
-                begun, client, said = True, column_of(session.client), lasting_properties(0)
-                self._add(Row(0, 0, schema.CONNECT, _NODE, client, properties=said))
-            group = shared.get(seq, "")
-            name = f"{FROM}{self.dead}/{number}"
-            if not group.startswith(FROM):
-                name += after_of(self.dead, cuts, number)
-            name += f"/{group}" if group else ""
-            self._add(moved_row(session.client, copied, qos, name))
+            if row.kind == schema.QUEUED:
+                row = row._replace(ref=self.copied(row.ref) if row.ref else 0)
+            self._add(row._replace(client=name))
             yield
-
-
-def waits_in(session: SessionState) -> Iterator[tuple[int, int, int]]:
-    """Number, seq and QoS of each that waits."""
-    backlog = session.backlog
-    for number, entry in enumerate(backlog.entries, backlog.first):
-        if entry:
-            yield number, entry >> 35, entry & 3
-
-
-def after_of(author: str, cuts: Mapping[str, int], number: int) -> str:
-    """What follows the name of a group: of which dead nodes that one was known to be the heir. Its
-    author is among them: had it been dead, it kept this when it was back.
-    """
-    known = (dead for dead, cut in cuts.items() if number >= cut and dead != author)
-    return f"/{AFTER}{','.join((author, *known))}"

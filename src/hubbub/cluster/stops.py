@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from hubbub.cluster.copies import FENCE, Piece
-from hubbub.cluster.heritage import FENCED
-from hubbub.cluster.keeping import HEIR
+from hubbub.cluster.estates import STOPPED
+from hubbub.cluster.heritage import HEIR
 
 Numbered = tuple[int, Piece]  # a piece, and its number in the stream
 
@@ -55,4 +55,4 @@ def is_ours(
         return False
     # Two that stopped one another have no heir but one another: the first of them by name goes on.
     each_other = any(one.author == dead and one.base < stop.at for one in own)
-    return stop.base >= taken.get(FENCED, 0) or (each_other and name < dead)
+    return stop.base >= taken.get(STOPPED, 0) or (each_other and name < dead)

@@ -7,19 +7,18 @@ on to a node. No I/O.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from hubbub import schema
 from hubbub.cluster import frames
-from hubbub.cluster.keeping import AFTER, FROM, MOVED, OWN, TOOK, only, passing, without
+from hubbub.cluster.keeping import lasts
 from hubbub.cluster.node import Node, Phantom, messages_of
 from hubbub.core.limits import CLUSTER_CLOCK_SECONDS, CLUSTER_FEED, LINK_CHOKED
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.route import Route
-from hubbub.core.session import Session
+from hubbub.core.session import Session, SessionState
 from hubbub.core.topics import CLIENT, DELAYED, QUEUE, SHARE, SYSTEM, is_text
-from hubbub.schema import Row, column_of, name_from_wire, name_to_wire
+from hubbub.schema import name_from_wire
 
 if TYPE_CHECKING:
     from hubbub.cluster.membership import Membership
@@ -28,13 +27,21 @@ if TYPE_CHECKING:
 REFUSED: Final = (SYSTEM, DELAYED, SHARE, "$hub/", "$CONTROL")
 # What is published into a queue goes to its home in a way of its own (`cluster.queues`).
 STAYS: Final = (*REFUSED, QUEUE)
+NOBODY: Final[Mapping[int, Phantom]] = {}
+
+
+def live(membership: Membership, node: Node, said: frames.Said) -> None:
+    """What a node said to whoever is there, for nobody's journal; or what is retained there."""
+    if said.again and not said.group and not node.settled():
+        node.missed = True  # what is on its way there may be newer
+        return
+    say(membership, said, sender_of(membership, said, node.name, node.clients))
 
 
 def say(
-    membership: Membership, node: Node, said: frames.Said, after: list[str] | None = None,
-    author: str = "",
+    membership: Membership, said: frames.Said, sender: Session, estate: str = ""
 ) -> None:  # fmt: skip
-    """`author`: the node where it was published, if `node` says it for that one."""
+    """`estate`: for which it was kept."""
     topic = name_from_wire(said.topic)
     if topic == f"{CLIENT}{membership.number}":
         topic = f"{CLIENT}{membership.broker.itself.number}"
@@ -44,19 +51,15 @@ def say(
         raise frames.Foreign(f"{said.count} messages that are not so many")
     if said.group:
         said.retain = False  # it is kept by what goes to all nodes
-    if said.again and not node.settled():
-        node.missed = True  # what is on its way there may be newer
-        return
     if said.retain and not _keeps(membership, said, topic):
         if said.again:
             return
         said.retain = False
-    sender = sender_of(membership, node, said)
     membership.messages_in += said.count
     encoding = SPELLED if said.rests else membership.crossing
     route = _route(membership, said, topic, sender)
-    if said.qos and not said.group and membership.adopted:
-        route = _for_its_own(membership, author or node.client, route, after or [])
+    if said.qos and not said.group and not topic.startswith(CLIENT):
+        route = _of_estate(membership, route, estate or membership.estate)
     run = Run(sender, route, said.qos, said.count, encoding, said.payloads, said.retain)
     if said.rests:
         run.replace(messages_of(said, topic))
@@ -65,42 +68,32 @@ def say(
 
 
 def keep(membership: Membership, node: Node, kept: frames.Kept) -> None:
-    """The next one of those that a node keeps for this one comes, or one once more."""
+    """The next one of those that are kept for an estate comes, or one once more."""
     latest = membership.broker.clock.stamp() + CLUSTER_CLOCK_SECONDS * 1_000_000
     if kept.number > latest:
         raise frames.Foreign(f"a kept message of the number {kept.number}, which is to come")
-    group = name_from_wire(kept.said.group)
-    # It would be dropped where it is to stay; or comes once more when its node has heard that this
-    # one is its own heir.
-    back = membership.name in membership.adopted and membership.name not in kept.after
-    if membership.broker.no_room or membership.deposed or (back and not group.startswith(MOVED)):
+    if kept.estate not in membership.held:
+        return  # its node has not heard yet who holds that
+    if membership.broker.no_room:
         node.declined = True
         return
-    node.receipt = True
-    if kept.previous <= node.took < kept.number:
-        take(membership, node, kept.number, kept.said, kept.after)
+    node.receipts.add((kept.estate, kept.origin))
+    if kept.previous <= membership.took(kept.estate, kept.origin) < kept.number:
+        sender = sender_of(membership, kept.said, node.name, node.clients)
+        take(membership, kept.estate, kept.origin, kept.number, kept.said, sender)
 
 
 def take(
-    membership: Membership, node: Node, number: int, said: frames.Said, after: list[str]
-) -> None:
+    membership: Membership, estate: str, origin: str, number: int, said: frames.Said,
+    sender: Session,
+) -> None:  # fmt: skip
     """It is taken, whatever becomes of it: nobody would have it after a refusal."""
-    node.took, group, author = number, name_from_wire(said.group), ""
-    if was_had(group, "", membership.broker.state.taken):
-        return
-    while group.startswith(FROM):
-        author, other, group = _numbered(group.removeprefix(FROM))
-        if not _is_next_of(membership, author, other):
-            return
-        after = []
-    if group.startswith(AFTER):
-        names, _, group = group.removeprefix(AFTER).partition("/")
-        after = names.split(",")
-    said.group = name_to_wire(group)
+    membership.note_taken(estate, origin, number)
+    group = name_from_wire(said.group)
     if group.startswith(SHARE) and _is_for_others(membership, group):
         _pass_on(membership, said, group)
     else:
-        say(membership, node, said, after, author)
+        say(membership, said, sender, estate)
 
 
 def _is_for_others(membership: Membership, name: str) -> bool:
@@ -122,55 +115,23 @@ def _pass_on(membership: Membership, said: frames.Said, name: str) -> None:
         membership.broker.publish(run)
 
 
-def was_had(group: str, dead: str, taken: Mapping[str, int]) -> bool:
-    """Whether a message that was kept for a dead node had come to it under the number of another
-    dead one. `taken`: what the `dead` one had, or "" for what its heir knows of that. What was kept
-    for another one that died before it has numbers of that one's, which mean nothing to others.
-    """
-    begin, found, rest = group.partition(FROM)
-    rest = FROM + rest if found and (begin.startswith(MOVED) or dead) else ""
-    while rest.startswith(FROM):  # heirs of heirs: each gave it a number more
-        other, number, rest = _numbered(rest.removeprefix(FROM))
-        its_own = bool(dead) and begin in ("", f"{MOVED}{dead}/")
-        name = other if its_own else f"{TOOK}{begin.removeprefix(MOVED)}{other}"
-        if number <= taken.get(name, 0):
-            return True
-    inner = group.find(MOVED, 1)  # it moved before, for another dead one
-    return inner > 0 and was_had(group[inner:], "", taken)
-
-
-def _numbered(name: str) -> tuple[str, int, str]:
-    """NODE/NUMBER, and of which group it is, if that is said behind it."""
-    node, _, rest = name.partition("/")
-    digits, _, group = rest.partition("/")
-    if not digits.isdecimal():
-        raise frames.Foreign(f"a kept message of {name[:80]!r} without its number")
-    return node, int(digits), group
-
-
-def _is_next_of(membership: Membership, dead: str, number: int) -> bool:
-    """Whether that message of a dead node, which its heir says now, was not taken yet."""
-    if number <= membership.broker.state.taken.get(dead, 0):
-        return False
-    row = Row(0, 0, schema.TAKEN, client=column_of(dead), number=number)
-    membership.broker.change(row)
-    return True
-
-
 def taken(membership: Membership, node: Node, record: frames.Taken) -> None:
-    if node.keeping is not None:
-        node.keeping.taken(record.number)
+    estate = membership.estates.get(record.estate)
+    if estate is not None and estate.holder is node:
+        estate.taken(record.origin, record.number)
     if node.missed and node.settled():
         node.missed = False
         node.ask()
 
 
-def sender_of(membership: Membership, node: Node, said: frames.Said) -> Session:
+def sender_of(
+    membership: Membership, said: frames.Said, node: str, clients: Mapping[int, Phantom] = NOBODY
+) -> Session:  # fmt: skip
     """Who published it, as a client of that node."""
-    phantom = node.clients.get(said.sender) if said.sender else None
+    phantom = clients.get(said.sender) if said.sender else None
     if phantom is None:  # an HTTP request, a client that is gone
         client = name_from_wire(said.client)
-        phantom = Phantom(said.protocol, client, membership.rights, said.sender, node.client)
+        phantom = Phantom(said.protocol, client, membership.rights, said.sender, node)
     phantom.asks_by_number = said.asks
     return phantom
 
@@ -178,16 +139,8 @@ def sender_of(membership: Membership, node: Node, said: frames.Said) -> Session:
 def _route(membership: Membership, said: frames.Said, topic: str, sender: Session) -> Route:
     if not said.group:
         route = membership.broker.route(sender, topic)
-        return route if not said.again else passing(route)
-    name = name_from_wire(said.group)
-    if name.startswith(MOVED):
-        name = name[name.rfind(MOVED) :]  # of what moved twice: whom it was for at first
-        route = membership.broker.route(sender, topic)
-        dead = name.removeprefix(MOVED).partition("/")[0]
-        if dead not in membership.adopted:
-            return route
-        return only(route, _theirs(membership, route, dead, name))
-    group = membership.broker.groups.by_filter.get(name)
+        return route if not said.again else _without(route, _lasts)
+    group = membership.broker.groups.by_filter.get(name_from_wire(said.group))
     route = Route(topic, membership.broker.age)
     route.record = membership.broker.record == "all"
     if group is not None:
@@ -195,36 +148,29 @@ def _route(membership: Membership, said: frames.Said, topic: str, sender: Sessio
     return route
 
 
-def _theirs(
-    membership: Membership, route: Route, dead: str, group: str
-) -> set[tuple[str, str]]:  # fmt: skip
-    """Who of the route lasted at that node; of those whose heir it was only if the author knew so:
-    else they have it apart.
+def _of_estate(membership: Membership, route: Route, estate: str) -> Route:
+    """Who lasts in the estates that were taken over gets what is kept for those, and nothing else;
+    and of that nobody else gets anything.
     """
-    here = {(state.protocol, state.client) for state, _ in route.audience}
-    here |= {(one.session.protocol, one.session.client) for one in route.subscriptions}
-    at, taken = group.find(AFTER), membership.broker.state.taken
-    after = group[at + len(AFTER) :].partition("/")[0].split(",") if at >= 0 else ()
-
-    def depth(node: str, key: tuple[str, str]) -> int:
-        return taken.get(f"{OWN}{node}/{key[0]}/{key[1]}", 0)
-
-    return {
-        key for key in here & membership.adopted[dead]
-        if not any(
-            key in keys and depth(other, key) < depth(dead, key)
-            for other, keys in membership.adopted.items()
-            if other != dead and other not in after
-        )
-    }  # fmt: skip
+    of = membership.members
+    if estate != membership.estate:
+        return _without(route, lambda one: of.get((one.protocol, one.client)) != estate)
+    if not of:
+        return route
+    return _without(route, lambda one: (one.protocol, one.client) in of and _lasts(one))
 
 
-def _for_its_own(membership: Membership, author: str, route: Route, after: list[str]) -> Route:
-    """Who was at home at a dead node gets apart what was published before its heir was known."""
-    for dead, keys in membership.adopted.items():
-        if dead != author and dead not in after:
-            route = without(route, keys)
-    return route
+def _lasts(one: SessionState | Session) -> bool:
+    return isinstance(one, SessionState) or lasts(one)
+
+
+def _without(route: Route, leaves: Callable[[SessionState | Session], bool]) -> Route:
+    """The same without some of those it leads to."""
+    found = Route(route.name, route.age)
+    found.record, found.must, found.shared = route.record, route.must, route.shared
+    found.audience = [one for one in route.audience if not leaves(one[0])]
+    found.subscriptions = [one for one in route.subscriptions if not leaves(one.session)]
+    return found
 
 
 def _keeps(membership: Membership, said: frames.Said, topic: str) -> bool:

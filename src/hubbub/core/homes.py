@@ -18,13 +18,16 @@ from hubbub.core.session import Session, Subscription
 
 
 class Home:
-    """The node where a session lasts. `lacks`: why nothing can be relayed there, "" if it can."""
+    """The node where a session lasts. `lacks`: why nothing can be relayed there, "" if it can;
+    `estate`: of which of those that the node has it is (`cluster.estates`).
+    """
 
-    __slots__ = ("node", "lacks")
+    __slots__ = ("node", "lacks", "estate")
 
-    def __init__(self, node: str, lacks: str) -> None:
+    def __init__(self, node: str, lacks: str, estate: str) -> None:
         self.node = node
         self.lacks = lacks
+        self.estate = estate
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

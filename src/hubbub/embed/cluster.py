@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hubbub.cluster import frames
+from hubbub.cluster.estates import Estate
 from hubbub.cluster.membership import Membership
 from hubbub.core.message import Message, run_of
 from hubbub.core.route import Route
+from hubbub.core.session import Session
 
 if TYPE_CHECKING:
     from hubbub.embed.hub import Hub
@@ -36,7 +38,7 @@ class Cluster:
         That number is like any client's: publish to it, observe it.
         """
         found = self._membership.nodes.values()
-        return {node.client: node.number_there for node in found if node.number_there}
+        return {node.name: node.number_there for node in found if node.number_there}
 
     def publish(
         self, data: Any, subtopic: str | int | None = None, ptid: int | None = None,
@@ -67,11 +69,17 @@ class Cluster:
             sender.protocol, sender.client, sender.number,
         )  # fmt: skip
         run = run_of(message, sender, Route(topic, broker.age))
-        found = {one.session: one for one in broker.matching(topic) if one.session.far}
-        for node, subscription in found.items():
-            node.deliver(run, subscription)
+        matching = broker.matching(topic)
+        found = {one.session: one for one in matching if self._is_a_node(one.session)}
+        for estate, subscription in found.items():
+            estate.deliver(run, subscription)
         self._hub.node.schedule()
         return len(found)
+
+    @staticmethod
+    def _is_a_node(session: Session) -> bool:
+        """Whether it stands for one, and not for something that one has taken over."""
+        return isinstance(session, Estate) and not session.generation
 
     def shutdown(self, msg: str | None = None) -> None:
         """End every connection at every node, as `Hub.shutdown(msg)` does at one."""

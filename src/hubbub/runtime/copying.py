@@ -202,6 +202,8 @@ class Copying:
         if dead == self.membership.name and 0 < self.fenced_at <= at:
             log.info("the heir has all that was this node's")
             self._goes_on()
+        elif dead == self.membership.name and at > self._gave_up:
+            self.copies.connected()  # its stream was stopped, and nothing was written since
 
     def _goes_on(self) -> None:
         self.fenced_at = 0
@@ -212,7 +214,7 @@ class Copying:
         """A few times a second."""
         copies = self.copies
         copies.wake()
-        if self.fenced_at and not heritage.fenced(self.membership):
+        if self.fenced_at and not heritage.waits(self.membership):
             log.error("no heir of this node has come in %d s: what it had is let go",
                       self.membership.keep)  # fmt: skip
             self._goes_on()

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from hubbub.cluster import heritage
 from hubbub.cluster.copies import FENCE, LOG, STATE
 from hubbub.cluster.jetstream import JetStream
-from hubbub.cluster.keeping import HEIR
 from hubbub.cluster.membership import Membership
 from hubbub.cluster.stops import Numbered, Stop, is_ours, stop_of, stops_of, unanswered
 from hubbub.core.limits import (
@@ -57,10 +55,7 @@ class Known(NamedTuple):
 
 
 class Heirs:
-    """`protocols` make the sessions of a dead node live; `schedule` runs the tick.
-
-    `_held`: what a node that waits for its heir has read, to be its own heir with it.
-    """
+    """`protocols` make the sessions of a dead node live; `schedule` runs the tick."""
 
     def __init__(
         self, membership: Membership, copying: Copying, protocols: Sequence[Revival],
@@ -75,7 +70,6 @@ class Heirs:
         self._seen: set[str] = set()
         self._missing: dict[str, float] = {}
         self._known: dict[str, Known] = {}
-        self._held: dict[str, tuple[int, Copy | None]] = {}
         self._again = 0.0
         self._looking: asyncio.Task[None] | None = None
 
@@ -95,11 +89,9 @@ class Heirs:
     async def _look(self) -> None:
         try:
             if self.copying.fenced_at:
-                await self._claim_own()
-            else:
-                self._held.clear()  # another one was its heir
+                await self._look_at_own()
             for name in await self.stream.nodes():
-                if name != self.membership.name and self._may_claim(name):
+                if name != self.membership.name:
                     await self._look_at(name)
         except Exception as error:  # no leader, no connection: soon again
             log.info("copies: the others' cannot be looked at: %s", error or type(error).__name__)
@@ -109,18 +101,6 @@ class Heirs:
             await self._answer(name, at)
         elif self._is_dead(name):
             await self._claim(name)
-
-    def _may_claim(self, name: str) -> bool:
-        """What others kept for this node is its heir's: until that is known none is taken over, but
-        those that were to be it.
-        """
-        if not self.membership.deposed:
-            return True
-        wanted, more = set[str](), {self.membership.name}
-        while more:
-            wanted |= more
-            more = {one.author for dead in more for one in self._open(dead)} - wanted
-        return name in wanted
 
     def _is_dead(self, name: str) -> bool:
         """One that stopped in order, or was never seen, has longer: it may be on its way back."""
@@ -152,27 +132,16 @@ class Heirs:
         stops = (at for at, piece in heads if piece.kind == FENCE)
         return max((at for at in stops if at > self._answered(name)), default=0)
 
-    async def _claim_own(self) -> None:
-        """Who stopped this node died before it had adopted, and this node is its heir."""
+    async def _look_at_own(self) -> None:
+        """Who stopped this node may have died before it had adopted, with this one as its heir."""
         name, at = self.membership.name, self.copying.fenced_at
         await self._answer(name, at)
         if self._answered(name) >= at:
-            await self._adopt_all(self._held)  # one of them was the heir
             self.copying.confirmed(name, at)
 
     def _answered(self, name: str) -> int:
         """Up to which message of its stream what a node had is known to be at its heir."""
-        held = self._of_held().get(HEIR + name, 0)
-        return max(held, self.membership.inherited.get(name, 0))
-
-    def _of_held(self) -> dict[str, int]:
-        """Whose heir this node is when it has adopted what it holds."""
-        found = {HEIR + name: at for name, (at, _) in self._held.items()}
-        for _, copy in self._held.values():
-            for name, at in copy.state.taken.items() if copy is not None else ():
-                if name.startswith(HEIR):
-                    found[name] = max(at, found.get(name, 0))
-        return found
+        return self.membership.inherited.get(name, 0)
 
     async def _fence(self, name: str, after: int) -> int:
         log.warning("node %r is dead: stopping its stream behind message %d", name, after)
@@ -211,8 +180,7 @@ class Heirs:
 
     def _is_ours(self, name: str, stop: Stop) -> bool:
         here = self.membership
-        taken = ChainMap(self._of_held(), here.broker.state.taken)
-        return is_ours(here.name, taken, name, stop, self._open(here.name))
+        return is_ours(here.name, here.broker.state.taken, name, stop, self._open(here.name))
 
     async def _read(self, name: str, at: int) -> None:
         """Read all of it, and adopt if the first stop is this node's to answer for."""
@@ -234,12 +202,8 @@ class Heirs:
             log.error("what node %r had cannot be taken over: %s", name, error)
             self._known[name] = self._known[name]._replace(again=again, unreadable=True)
             return
-        if first <= self._answered(name):
-            return
-        if self.membership.deposed and name != self.membership.name:
-            self._held[name] = first, copy
-        else:
-            await self._adopt_all({name: (first, copy), **self._held})
+        if first > self._answered(name):
+            await self._adopt(self._adoption(name, first, copy))
 
     async def _fold(self, pieces: Sequence[Numbered]) -> Copy | None:
         return await asyncio.to_thread(copy_of, pieces)
@@ -254,33 +218,25 @@ class Heirs:
             return False
         return is_ours(name, newest.state.taken, name, stops[0])
 
-    async def _adopt_all(self, copies: Mapping[str, tuple[int, Copy | None]]) -> None:
-        """A node that waits for its heir first gets back its own: what the dead ones kept for it is
-        for that. What takes long goes in turns; then all of it is here at once.
-        """
-        deposed = self.membership.deposed
-        adoptions = {name: self._adoption(name, *copy) for name, copy in copies.items()}
+    async def _adopt(self, adoption: heritage.Adoption) -> None:
+        """What takes long goes in turns; then all of it is here at once."""
+        estate, name = self.membership.estate, adoption.dead
 
         def is_ours() -> bool:
-            inherited = self.membership.inherited
-            answered = any(one.at <= inherited.get(name, 0) for name, one in adoptions.items())
-            return self.membership.deposed == deposed and not answered
+            """Nobody else did it, and this node was not stopped itself."""
+            return self.membership.estate == estate and self._answered(name) < adoption.at
 
         try:
-            own_too = self.membership.name in adoptions
-            for adoption in adoptions.values():
-                await self._in_turns(adoption.pieces(own_too), is_ours)
-            await self._ask_for_patience(adoptions.values())
+            await self._in_turns(adoption.pieces(), is_ours)
+            await self._ask_for_patience(adoption.rest())
             if is_ours():
-                self._go_live(adoptions)
+                self._go_live(adoption)
         except Exception:
             log.exception("the hub's own code broke; what was to be taken over is tried again")
             raise
         finally:
-            for adoption in adoptions.values():
-                adoption.staging.let_go()  # nothing, if it is live
-        for adoption in adoptions.values():
-            await self._in_turns(adoption.staging.forget(), lambda: True)
+            adoption.staging.let_go()  # nothing, if it is live
+        await self._in_turns(adoption.staging.forget(), lambda: True)
 
     def _adoption(self, name: str, at: int, copy: Copy | None) -> heritage.Adoption:
         if copy is None:  # it hears so all the same, or it would wait for its heir for ever
@@ -317,11 +273,10 @@ class Heirs:
         while self.copying.waiting_bytes > WAITING_BYTES:
             await asyncio.sleep(WAIT_SECONDS)
 
-    async def _ask_for_patience(self, adoptions: Iterable[heritage.Adoption]) -> None:
+    async def _ask_for_patience(self, count: int) -> None:
         """What goes live does so in one turn of the loop. If it is large this node says nothing for
         longer than one that is alive: the others hear so before.
         """
-        count = sum(adoption.rest() for adoption in adoptions)
         seconds = min(int(count * CLUSTER_ADOPT_SECONDS), CLUSTER_BUSY_SECONDS)
         if seconds:
             log.warning("%d things are taken over: up to %d s without an answer", count, seconds)
@@ -329,15 +284,12 @@ class Heirs:
             self.membership.beat()
             await asyncio.sleep(SAID_SECONDS)
 
-    def _go_live(self, adoptions: Mapping[str, heritage.Adoption]) -> None:
-        first, self._held = self.broker.log.position + 1, {}
-        for name, adoption in adoptions.items():
-            taken = adoption.run()
-            log.warning(
-                "this node is the heir of node %r: %d sessions, %d queues, %d messages, %d missing",
-                name, taken.sessions, taken.queues, taken.messages, taken.missing,
-            )  # fmt: skip
-        self.broker.log.together(first)
+    def _go_live(self, adoption: heritage.Adoption) -> None:
+        taken = adoption.run()
+        log.warning(
+            "this node is the heir of node %r: %d sessions, %d queues, %d messages, %d missing",
+            adoption.dead, taken.sessions, taken.queues, taken.messages, taken.missing,
+        )  # fmt: skip
         self._schedule()
         if self.membership.busy:  # nor has it heard the others
             self.membership.busy = 0
