@@ -11,8 +11,8 @@ from unittest.mock import patch
 import pytest
 
 from hubbub.cluster import frames, retained
-from hubbub.cluster.membership import LOST
-from hubbub.cluster.node import SLOW
+from hubbub.cluster.estates import SLOW
+from hubbub.cluster.hearing import LOST
 from hubbub.core.limits import CLUSTER_DEAD_SECONDS
 from hubbub.core.message import Run
 from tests.cluster.world import NAMES, Reader, World
@@ -37,7 +37,7 @@ def test_what_is_lost_is_counted_and_the_rest_told_again(world: World) -> None:
     world.publish(writer, "x", b"for nobody")
     world.wait(3)
     assert not reader.got
-    assert world.members["a"].frames_lost >= 1
+    assert world.members["a"].hearing.lost >= 1
     assert world.members["a"].broker.metrics.dropped[LOST] >= 1
     world.publish(writer, "x", b"after")
     world.carry()
@@ -54,7 +54,7 @@ def test_what_comes_twice_counts_once(world: World) -> None:
     line.extend(list(line) * 3)
     world.carry()
     assert reader.got == [("x", b"once")]
-    assert not world.members["b"].frames_lost
+    assert not world.members["b"].hearing.lost
 
 
 def test_three_nodes_make_no_loop_and_nobody_hears_twice(world: World) -> None:
@@ -139,7 +139,7 @@ def test_of_two_nodes_with_one_name_the_later_takes_no_part(world: World) -> Non
     ]
     elder.hear(beats[1])
     younger.hear(beats[0])
-    assert not elder.excluded and sum(elder.refused.values()) == 1
+    assert not elder.excluded and sum(elder.hearing.refused.values()) == 1
     assert "has the name 'a'" in younger.excluded and younger.status()["up"] is False
     younger.hear(world.lines("b").lines["a"][0] if world.lines("b").lines["a"] else beats[0])
     assert not younger.nodes
@@ -198,16 +198,16 @@ def test_commands_do_not_cross(world: World) -> None:
     for wish in ("$CONTROL/#", name):
         reader.wish(wish)
     world.carry()
-    assert not world.members["a"].nodes["b"].wants
+    assert not world.members["a"].estates["b"].wants
     for retain in (False, True):
         world.publish(writer, name, b"{}", retain)
     world.carry()
     member = world.members["b"]
     wire = name.encode()
     said = frames.Said(0, "p", b"x", wire, b"", 0, False, False, b"{}", 1, [], 0, "", False)
-    member._safely_take(member.nodes["a"], said)
+    member.hearing.safely_take(member.nodes["a"], said)
     assert not done and not reader.got and name not in world.retained("b")
-    assert sum(member.refused.values()) == 1
+    assert sum(member.hearing.refused.values()) == 1
 
 
 def test_a_retained_message_reaches_a_group_at_another_node(world: World) -> None:
@@ -247,7 +247,7 @@ def test_a_bad_record_takes_no_other_with_it(world: World, properties: bytes) ->
     pieces = frames.piece(bad) + frames.piece(good)
     member.hear(frames.frame("a", member.nodes["a"].boot, life, seen + 1, pieces))
     assert reader.got == [("x", b"ok")]
-    assert sum(member.refused.values()) == 1
+    assert sum(member.hearing.refused.values()) == 1
     for name in ("", " ", ">", "\x02", "a b"):
         member.hear(frames.frame(name, 1, 0, 0, frames.piece(frames.Beat("", 0))))
     assert set(member.nodes) == {"a", "c"}

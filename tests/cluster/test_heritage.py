@@ -17,7 +17,7 @@ from hubbub.core.state import State
 from hubbub.schema import Row
 from tests.cluster.test_keeping import Keepers, Lasts
 from tests.cluster.world import Reader
-from tests.core.recording import folded, shape, snapshot
+from tests.core.recording import Recording, folded, shape, snapshot
 
 AT = 1_000  # the place of a fence in the stream of the dead node
 
@@ -48,6 +48,12 @@ class Dying(Keepers):
     ) -> heritage.Adoption:
         member = self.members[heir]
         return heritage.Adoption(member, dead, at, *copy, [Lasts(member.broker)])
+
+    def back(self, name: str, rows: Recording | None = None, at: int = AT) -> Membership:
+        """It finds that its stream was stopped there."""
+        back = self.add(name, rows)
+        heritage.let_go(back.broker, back, [], at)
+        return back
 
     def member(self, name: str) -> Membership:
         return self.members[name]
@@ -117,8 +123,7 @@ def test_who_is_back_before_its_heir_is_ready_takes_nothing_that_is_kept_for_it(
     copy = world.kill("a")
     world.wait(CLUSTER_DEAD_SECONDS + 1)
     world.say(world.client("b", "w"), "kept", b"meanwhile")
-    back = world.add("a", rows)
-    back.deposed = True
+    world.back("a", rows)
     world.wait(3)
     world.inherit("b", "a", copy)
     world.wait(1)
@@ -282,7 +287,7 @@ def test_each_message_is_there_once_and_in_order_whoever_dies_and_whatever_is_lo
     world.lossy = 0.0
     world.wait(20)
     if chance.random() < 0.5:
-        world.add("a")
+        world.back("a")
         writers["a"] = world.client("a", "w-a")
         world.wait(5)
         number = len(said["a"])
@@ -307,7 +312,7 @@ def test_who_is_back_keeps_what_is_kept_for_it_when_its_heir_has_an_heir_itself(
     world.wait(CLUSTER_DEAD_SECONDS + 1)
     world.inherit("c", "a", copy)
     world.wait(2)
-    back = world.add("a")
+    back = world.back("a")
     for member in world.members.values():
         member.directory.moves["p"] = lambda client: True
     world.wait(3)
@@ -403,8 +408,7 @@ def test_a_number_that_the_heir_had_and_a_crash_took_from_the_disk_is_not_used_a
     world.wait(CLUSTER_DEAD_SECONDS + 1)
     world.cut.clear()
     world.inherit("b", "a", copy)
-    back = world.add("a", rows)
-    heritage.let_go(back.broker, back, [], AT)
+    world.back("a", rows)
     world.wait(3)
     world.say(world.client("a", "w"), "kept", b"of the next life")
     world.wait(3)

@@ -289,8 +289,8 @@ def test_nothing_is_kept_for_ever(world: Keepers, caplog: pytest.LogCaptureFixtu
     world.say(writer, "x", b"1")
     world.clock.seconds += KEEP
     world.members["a"].wake(world.clock.now())
-    assert world.kept("a", "b") == 0 and not world.members["a"].away
-    assert [one for one in caplog.messages if "away for too long" in one]
+    assert world.kept("a", "b") == 0 and "b" not in world.members["a"].estates
+    assert [one for one in caplog.messages if "for too long" in one]
     world.say(writer, "x", b"2")
     world.cut.clear()
     world.meet()
@@ -315,7 +315,7 @@ def test_who_does_not_want_it_any_more_gets_none(world: Keepers) -> None:
     assert broker.state.sessions[PROTOCOL, "b"].subscriptions == {}
     world.members["b"].broker.end(device)
     world.carry()
-    assert not world.members["a"].nodes["b"].wants
+    assert not world.members["a"].estates["b"].wants
 
 
 def test_a_message_that_others_read_too_stays_as_it_was(
@@ -364,7 +364,7 @@ def test_a_message_that_is_refused_there_stops_no_other(world: Keepers) -> None:
     world.carry()
     assert world.waiting("b", "device") == [b"x/1", b"x/2"]
     assert world.kept("a", "b") == 0
-    assert sum(world.members["b"].refused.values()) == 1
+    assert sum(world.members["b"].hearing.refused.values()) == 1
 
 
 def test_what_cannot_be_read_now_is_sent_later(world: Keepers) -> None:
@@ -543,8 +543,8 @@ def test_a_number_of_the_future_is_refused(world: Keepers) -> None:
     world.lasting("b", "device", "x")
     member = world.members["b"]
     said = frames.Said(0, "p", b"x", b"x", b"", 1, False, False, b"!", 1, [], 0, "", False)
-    member._safely_take(member.nodes["a"], frames.Kept(2**62 - 1, 0, said))
-    assert sum(member.refused.values()) == 1
+    member.hearing.safely_take(member.nodes["a"], frames.Kept("b", "a", 2**62 - 1, 0, said))
+    assert sum(member.hearing.refused.values()) == 1
     world.say(writer, "x", b"1")
     world.carry()
     assert world.waiting("b", "device") == [b"1"]

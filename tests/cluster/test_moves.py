@@ -385,7 +385,7 @@ async def test_when_its_home_stops_in_order_the_client_is_told_and_the_will_publ
         await left_at(a, b)
         watcher = await stack.enter_async_context(roaming(b, "watcher", expiry=0, clean=True))
         await watcher.subscribe("wills")
-        await until(lambda: ("wills", True) in member(a).nodes["b"].wants)
+        await until(lambda: ("wills", True) in member(a).estates["b"].wants)
         device = Roaming(b, will=("wills", b"gone"))
         assert await device.open() == 0
         await a.stop()

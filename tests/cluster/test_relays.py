@@ -218,7 +218,7 @@ def test_more_than_there_is_room_for_is_refused(world: Relaying) -> None:
     caller.say(bytes(2 * CLUSTER_WAY_BYTES))
     world.carry()
     assert sum(map(len, far.heard)) <= CLUSTER_WAY_BYTES
-    assert any("no room" in reason for reason in world.members["a"].refused)
+    assert any("no room" in reason for reason in world.members["a"].hearing.refused)
     assert not world.relays("a").far  # bytes are missing in it now
     world.wait(1)
     assert caller.ended or caller.link.closing
@@ -238,7 +238,7 @@ def test_records_of_connections_that_are_none_do_nothing(world: Relaying) -> Non
         node.tell(frames.Room(77, home, 5, 0))
         node.tell(frames.Closed(77, home, ""))
     world.carry()
-    assert not world.members["a"].refused
+    assert not world.members["a"].hearing.refused
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -285,7 +285,7 @@ def test_any_schedule(seed: int) -> None:
         for number, far in world.relays(name).far.items():
             talks[name, number[1]] = talk(far)
     for caller in callers:
-        key = caller.way.node.client, caller.way.number
+        key = caller.way.node.name, caller.way.number
         heard = talks[key].heard if key in talks else b""
         assert caller.said.startswith(heard)
         assert answers.get(key, b"").startswith(caller.sink.got)

@@ -31,8 +31,7 @@ def member(hub: Hub) -> Membership:
 
 
 def kept_for(hub: Hub, node: str) -> int:
-    known = member(hub).nodes.get(node) or member(hub).away[node]
-    return known.unacknowledged()
+    return member(hub).estates[node].unacknowledged()
 
 
 async def joined(hub: Hub, other: Hub, client: str, qos: int = 2) -> None:

@@ -64,7 +64,7 @@ def knows(hub: Hub, node: str, name: str, literal: bool = True) -> Callable[[], 
     """Whether a hub has heard of a subscription at another node."""
     membership = hub.node.membership
     assert membership is not None
-    return lambda: (name, literal) in membership.nodes[node].wants
+    return lambda: (name, literal) in membership.estates[node].wants
 
 
 @pytest.fixture
@@ -365,7 +365,7 @@ async def test_names_of_the_hubs_own_do_not_cross(pair: Pair) -> None:
     await until(knows(a, "b", "plain"))  # told after the others would have been
     membership = a.node.membership
     assert membership is not None
-    assert list(membership.nodes["b"].wants) == [("plain", True)]
+    assert list(membership.estates["b"].wants) == [("plain", True)]
     async with http(a) as web:
         await web.post("/publish/$queue/jobs", content=b"stays")
     # The queue began with its consumer: what is published there goes to its home.

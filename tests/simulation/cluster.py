@@ -239,7 +239,7 @@ class ClusterWorld:
     def _check(self) -> None:
         assert not self.alarm.broken, self.alarm.broken[0]
         for name, hub in self.hubs.items():
-            for reason in hub.here.refused:
+            for reason in hub.here.hearing.refused:
                 assert "broke" not in reason and "no room" not in reason, f"{name}: {reason}"
             relays = hub.here.relays
             self.relayed = max(self.relayed, len(relays.near))

@@ -360,6 +360,10 @@ class Copies:
 
     # What it says about itself
 
+    def flows(self) -> bool:
+        """Whether it is known, and was just asked, that the stream is this node's to write to."""
+        return self._flows and self.life > 0
+
     def base(self) -> int:
         """The number in the stream of the last message that this life knows to be stored."""
         return self._base

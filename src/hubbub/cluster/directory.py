@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from hubbub.cluster import frames
-from hubbub.cluster.estates import OF, Key, began_by, taken_row
-from hubbub.cluster.retained import UNSAID
+from hubbub.cluster.estates import Key, began_by
 from hubbub.core.broker import Broker
 from hubbub.core.limits import CLUSTER_ANEW
 from hubbub.core.queue import PROTOCOL as QUEUE
@@ -61,7 +60,7 @@ class Directory:
     # Here
 
     def _estate(self, key: Key) -> str:
-        return self.membership.members.get(key) or self.membership.estate
+        return self.membership.holdings.members.get(key) or self.membership.holdings.own
 
     def began(self, session: Session, since: int) -> None:
         if (session.protocol in self.moves or session.protocol == QUEUE) and session.client:
@@ -73,13 +72,11 @@ class Directory:
         key = session.protocol, session.client
         if self.here.pop(key, None) is not None:
             self._tell(frames.Over(self._estate(key), key[0], name_to_wire(key[1])))
-        estate = self.membership.members.pop(key, "")
-        if estate:
-            self.broker.change(taken_row(f"{OF}{estate}/{key[0]}/{key[1]}", UNSAID))
+        self.membership.holdings.left(key)
 
     def all_here(self, estate: str) -> list[tuple[str, bytes, int]]:
         """Of one that was taken over, or "" for this node's own."""
-        members = self.membership.members
+        members = self.membership.holdings.members
         return [
             (key[0], name_to_wire(key[1]), at)
             for key, at in self.here.items()
@@ -114,7 +111,7 @@ class Directory:
         if key in self.here:
             found.append((self.here[key], self._estate(key)))
         home = min(found)[1] if found else ""
-        return home if home not in self.membership.held else ""
+        return home if home not in self.membership.holdings.held else ""
 
     def away_since(self, estate: str) -> int:
         """Since when nobody is known who holds it (microseconds since 1970), 0 if somebody is."""

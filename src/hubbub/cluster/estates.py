@@ -217,7 +217,7 @@ class Estate(Session):
             yield self.keeping
 
     def keeping_of(self, origin: str) -> Keeping | None:
-        if origin == self.membership.estate:
+        if origin == self.membership.holdings.own:
             return self.keeping
         return next((one for one in self.before if one.origin == origin), None)
 

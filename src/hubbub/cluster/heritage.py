@@ -94,7 +94,7 @@ class Adoption:
         if self._look():
             yield from self._take_what_was_kept()
             mine = [name for name in self.protocols if name != PROTOCOL]
-            yield from self.staging.pieces(self.membership.held, mine)
+            yield from self.staging.pieces(self.membership.holdings.held, mine)
 
     def rest(self) -> int:
         """How many things `run` has to do, each some microseconds."""
@@ -114,7 +114,7 @@ class Adoption:
         self._note_estates(before)
         for node in membership.nodes.values():
             for estate in self.estates:
-                record = frames.Holds(estate, membership.held[estate])
+                record = frames.Holds(estate, membership.holdings.held[estate])
                 node.link.hold(frames.piece(record), barrier=True)
         self._make_live(sessions, before)
         settle(membership, self.estates)
@@ -178,7 +178,8 @@ class Adoption:
         of = estates.members(self.state)
         for key in sorted(self.ours):
             self._note(f"{OF}{of.get(key, self.estate)}/{key[0]}/{key[1]}", 1)
-        self.membership.look()
+        self.membership.holdings.look()
+        self.membership.inherited = known(self.broker.state)
         for estate in self.estates:
             self.membership.directory.forget(estate)
 
@@ -257,17 +258,17 @@ class Adoption:
         """
         for session in kept_in(self.state):
             estate, origin = estate_and_origin(session.client)
-            if estate not in self.membership.held:
+            if estate not in self.membership.holdings.held:
                 continue
             origin = origin or self.estate
-            took = self.membership.took(estate, origin)
+            took = self.membership.holdings.took(estate, origin)
             coming = (one for one in waits_in(session) if one[0] > took)
             while some := list(islice(coming, CLUSTER_PIECE)):
                 for number, seq, qos in some:
                     message = self.staging.read(seq)
                     group = session.shared.get(seq, "")
                     take_here(self.membership, estate, origin, number, message, qos, group)
-                self._note(took_of(estate, origin), self.membership.took(estate, origin))
+                self._note(took_of(estate, origin), self.membership.holdings.took(estate, origin))
                 yield
 
     def _resume_what_was_kept(self) -> None:
@@ -275,7 +276,7 @@ class Adoption:
         membership = self.membership
         for session in kept_in(self.state):
             estate, origin = estate_and_origin(session.client)
-            if estate not in membership.held:
+            if estate not in membership.holdings.held:
                 origin = origin or self.estate
                 if (PROTOCOL, kept_by(estate, origin)) in self.broker.state.sessions:
                     membership.estate_of(estate).go_on_for(origin)
@@ -308,23 +309,23 @@ def settle(membership: Membership, come: Collection[str]) -> None:
     broker = membership.broker
     for state in kept_in(broker.state):
         estate, origin = estate_and_origin(state.client)
-        if estate not in membership.held:
+        if estate not in membership.holdings.held:
             continue
-        whose = origin or membership.estate
-        took = membership.took(estate, whose)
+        whose = origin or membership.holdings.own
+        took = membership.holdings.took(estate, whose)
         for number, seq, qos in list(waits_in(state)):
             if number > took:
                 message = broker.log.look(seq)
                 group = state.shared.get(seq, "")
                 take_here(membership, estate, whose, number, message, qos, group)
         row = took_of(estate, whose)
-        if membership.took(estate, whose) > broker.state.taken.get(row, 0):
-            broker.change(taken_row(row, membership.took(estate, whose)))
+        if membership.holdings.took(estate, whose) > broker.state.taken.get(row, 0):
+            broker.change(taken_row(row, membership.holdings.took(estate, whose)))
     for estate in come:
         if estate in membership.estates:
             membership.let_go(membership.estates[estate])
     for protocol, client in list(broker.state.sessions):
-        if protocol == PROTOCOL and estate_and_origin(client)[0] in membership.held:
+        if protocol == PROTOCOL and estate_and_origin(client)[0] in membership.holdings.held:
             broker.change(Row(0, 0, schema.END, PROTOCOL.encode(), column_of(client)))
 
 
@@ -332,7 +333,7 @@ def settle(membership: Membership, come: Collection[str]) -> None:
 
 
 def known(state: State) -> dict[str, int]:
-    """What of which dead nodes is known to be at others now: up to which message of their stream."""
+    """What of which dead nodes is at others now, up to which message of their stream."""
     found: dict[str, int] = {}
     for name, at in state.taken.items():
         if name.startswith((HEIR, TOLD)):
@@ -381,30 +382,6 @@ def inherits(membership: Membership, node: Node, record: frames.Heir) -> None:
         membership.forget(there, f"node {node.name!r} has what it had")
 
 
-# What is over
-
-
-def release(membership: Membership) -> None:
-    """Estates that were taken over and have nothing in them any more are let go of."""
-    state = membership.broker.state
-    for estate in list(membership.held):
-        if estate == membership.estate or not membership.is_empty(estate):
-            continue
-        names = [HELD + estate, *(one for one in state.taken if one.startswith(took_of(estate, "")))]
-        for name in names:
-            membership.broker.change(taken_row(name, UNSAID))
-        membership.look()
-        membership.tell_all(frames.Released(estate))
-
-
-def forget_origin(membership: Membership, origin: str) -> None:
-    """Nothing that was published in it comes any more."""
-    for estate in membership.held:
-        name = took_of(estate, origin)
-        if name in membership.broker.state.taken:
-            membership.broker.change(taken_row(name, UNSAID))
-
-
 # Who was not dead
 
 
@@ -419,17 +396,19 @@ def let_go(
     first = broker.log.position + 1
     for dead in list(broker.state.adopting):
         broker.change(adopted(dead, live=False))
-    former, members = membership.holdings(), dict(membership.members)
+    holdings = membership.holdings
+    former, members = holdings.all(membership.directory), dict(holdings.members)
     for name in [one for one in broker.state.taken if one.startswith((HEIR, HELD, TOOK))]:
         broker.change(taken_row(name, UNSAID))
     for name, number in ((STOPPED, at), (SINCE, broker.clock.stamp())):
         broker.change(taken_row(name, number))
-    membership.begin_estate(members)
+    holdings.begin_anew(members)
+    membership.inherited = known(broker.state)
     membership.beat()
     _end_all(broker, membership, {one.name: one for one in protocols})
     for name in [one for one in broker.state.taken if one.startswith(OF)]:
         broker.change(taken_row(name, UNSAID))
-    membership.look()
+    holdings.look()
     for holding in former:
         membership.remember(holding)
     broker.log.together(first)

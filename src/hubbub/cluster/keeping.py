@@ -177,7 +177,7 @@ class Keeping:
             self._over(number, 1)
             return True
         said, membership = self._spelled(message, number), self.estate.membership
-        origin = self.origin or membership.estate
+        origin = self.origin or membership.holdings.own
         record = frames.Kept(self.estate.client, origin, number, self._previous, said)
         # Said when that it has this number is safe: one that a crash took would be used again, for
         # a message that the holder, which knows the number, would not take.

@@ -25,7 +25,9 @@ from msgspec.structs import astuple
 from hubbub.cluster import estates, frames, heritage, taking
 from hubbub.cluster.directory import Directory
 from hubbub.cluster.engine import Engine
-from hubbub.cluster.estates import Estate, Key
+from hubbub.cluster.estates import Estate
+from hubbub.cluster.hearing import Hearing
+from hubbub.cluster.holdings import OWN, Holdings
 from hubbub.cluster.keeping import PROTOCOL, estate_and_origin, lasts
 from hubbub.cluster.named import Named
 from hubbub.cluster.node import Crossing, FarRights, Node, Phantom
@@ -38,7 +40,6 @@ from hubbub.core.broker import Broker
 from hubbub.core.hooks import Hooks
 from hubbub.core.limits import (
     CLUSTER_BEAT_SECONDS,
-    CLUSTER_CLOCK_SECONDS,
     CLUSTER_DEAD_SECONDS,
     CLUSTER_NAMES,
     CLUSTER_RECORD_BYTES,
@@ -46,10 +47,9 @@ from hubbub.core.limits import (
 )
 from hubbub.core.message import Run
 from hubbub.core.session import FOR_EVER, Session, SessionState, Subscription
-from hubbub.core.topics import CLIENT, OWN, SHARE, has_wildcard
+from hubbub.core.topics import CLIENT, SHARE, has_wildcard
+from hubbub.core.topics import OWN as ITS_OWN
 from hubbub.schema import name_from_wire, name_to_wire
-
-LOST: Final = "frames lost between nodes"
 
 log = logging.getLogger("hubbub.cluster")
 
@@ -63,13 +63,11 @@ class Membership(Hooks):
     seconds messages wait for an estate that nobody holds. `busy`: for so many seconds this one may
     be silent now. `deposed`: another one has stopped this node's stream, and nobody is known yet
     who has what was here.
-    `estate`: this node's own, `held`: that and those it took over, by their generations;
-    `members`: the sessions and queues of the latter, `shares`: queues of its own that had one of
-    their name there, too; `estates`: those of other nodes. `inherited`: of which dead nodes another
-    one is known to have what they had, by the message that stopped their stream; `confirmed` is
-    called with that of this node. `stopped`: nodes that are away in order; `waiting`: those that
-    are there and wait for their heir, which message stopped them, and when they said so.
-    `place`: for clients.
+    `holdings`: what lasts here, `estates`: what does so elsewhere. `inherited`: of which dead nodes
+    another one is known to have what they had, by the message that stopped their stream;
+    `confirmed` is called with that of this node. `stopped`: nodes that are away in order;
+    `waiting`: those that are there and wait for their heir, which message stopped them, and when
+    they said so. `place`: for clients.
     """
 
     def __init__(
@@ -83,9 +81,8 @@ class Membership(Hooks):
         self.boot = broker.clock.stamp()
         self.nodes: dict[str, Node] = {}
         self.estates: dict[str, Estate] = {}
-        self.estate = self.name
-        self.held: dict[str, int] = {self.estate: 0}
         self.keep = keep
+        self.holdings = Holdings(broker, self.name, keep, self.tell_all)
         self.place = place
         self.shunned = Named[str]()
         self.excluded = ""
@@ -106,16 +103,12 @@ class Membership(Hooks):
         self.permitted: Callable[[str, frames.Permits], None] = lambda node, permits: None
         self.counts_all = counts_all
         self.inner = Hooks()
-        self.messages_in = self.messages_out = self.frames_lost = 0
-        self.refused: dict[str, int] = {}
-        self._wants: dict[str, dict[tuple[str, bool], list[int]]] = {"": {}}  # "": its own estate
-        self._took: dict[tuple[str, str], int] = {}
-        self._members: dict[Key, str] | None = None
-        self._empty_since: dict[str, float] = {}
+        self.messages_in = self.messages_out = 0
         self._since: dict[int, int] = {}
         self._beat_at = 0.0
         self._life = 0
-        self._said: dict[str, float] = {}
+        self.hearing = Hearing(self)
+        self.hear = self.hearing.hear
         self.groups: dict[str, Crossing] = {}
         self.directory = Directory(self, broker, keep, self.tell_all)
         self.outposts = Outposts(self)
@@ -128,36 +121,16 @@ class Membership(Hooks):
         self.inner = self.broker.hooks or self.inner
         self.broker.hooks = self
         self.broker.elsewhere = lambda: [one.place for one in self.nodes.values() if one.place]
-        self.look()
+        self.holdings.look()
+        self.inherited = heritage.known(self.broker.state)
         self.stamps.begin()
-        own = self.estates.pop(self.estate, None)
+        own = self.estates.get(self.holdings.own)
         if own is not None:  # this hub had another name
             log.warning("what was kept for node %r is dropped: that is this one now", self.name)
-            self.broker.end(own)
+            self.let_go(own)
         if self.counts_all:
             self.broker.observers.elsewhere = self._elsewhere
             self.broker.observers.watched = self._watched
-
-    def look(self) -> None:
-        """What the journal says of estates has changed."""
-        state = self.broker.state
-        self.estate = estates.own(state, self.name)
-        self.held = {self.estate: 0, **estates.held(state)}
-        self.inherited = heritage.known(state)
-        self._members = None
-        self._took.clear()
-
-    def begin_estate(self, members: dict[Key, str]) -> None:
-        """Another one: what was here is another node's. `members`: as long as they are not ended."""
-        self.look()
-        self._members = members
-
-    @property
-    def members(self) -> dict[Key, str]:
-        """Sessions and queues of estates that were taken over. Asked before `begin`, too."""
-        if self._members is None:
-            self._members = estates.members(self.broker.state)
-        return self._members
 
     def recall(self, state: SessionState) -> Estate | None:
         """An estate for which messages are kept since before this start."""
@@ -178,17 +151,6 @@ class Membership(Hooks):
                 raise frames.Foreign(f"more than {CLUSTER_NAMES} estates")
             estate = self.estates[name] = Estate(self, name)
         return estate
-
-    def took(self, estate: str, origin: str) -> int:
-        """The number of the last message taken of what was kept for an estate that is here."""
-        pair = estate, origin
-        if pair not in self._took:
-            self._took[pair] = self.broker.state.taken.get(estates.took_of(*pair), 0)
-        return self._took[pair]
-
-    def note_taken(self, estate: str, origin: str, number: int) -> None:
-        """It is in the journal when the frame is, or the piece of an adoption."""
-        self._took[estate, origin] = number
 
     # What changes here
 
@@ -220,31 +182,18 @@ class Membership(Hooks):
         """
         name, session = subscription.filter, subscription.session
         shared = name.startswith(SHARE) and not subscription.literal
-        if session.far or session.once or (name.startswith((*OWN, *STAYS)) and not shared):
+        if session.far or session.once or (name.startswith((*ITS_OWN, *STAYS)) and not shared):
             return
         # A name without wildcards is the same wish, whoever has it.
         key = name, not shared and (subscription.literal or not has_wildcard(name))
         kept = bool(subscription.qos) and lasts(session)
-        estate = self.members.get((session.protocol, session.client), "")
-        if estate and kept:
-            self._count(estate, key, True, change)
+        estate = self.holdings.members.get((session.protocol, session.client), OWN)
+        if estate != OWN and kept:
+            self.holdings.count(estate, key, True, change)
             if shared:
                 return
             kept = False  # what goes live does so to whoever is here
-        self._count("", key, kept, change)
-
-    def _count(self, estate: str, key: tuple[str, bool], kept: bool, change: int) -> None:
-        wants, (name, literal) = self._wants.setdefault(estate, {}), key
-        here = wants.setdefault(key, [0, 0])
-        before = _wish(here)
-        here[kept] += change
-        now = _wish(here)
-        told = estate or self.estate
-        if now is None:
-            del wants[key]
-            self.tell_all(frames.Leaves(told, name_to_wire(name), literal))
-        elif now != before:
-            self.tell_all(frames.Wants(told, name_to_wire(name), literal, now))
+        self.holdings.count(OWN, key, kept, change)
 
     @staticmethod
     def is_literal(name: str) -> bool:
@@ -287,6 +236,9 @@ class Membership(Hooks):
             made.append(frames.frame(self.name, self.boot, node.life, node.sent, pieces))
         self.engine.send(node.name, made)
 
+    def beat_soon(self) -> None:
+        self._beat_at = 0.0
+
     def beat(self) -> None:
         """Tell everybody that this node is there."""
         beat = frames.piece(self._here())
@@ -301,146 +253,9 @@ class Membership(Hooks):
         waits = heritage.waits(self)
         return frames.Beat(self.version, stamp, self.place, stopped, waits, self.busy)
 
-    def hear(self, data: bytes) -> None:
-        """A frame came. What is wrong with it is logged and counted, and it is let go."""
-        if self.excluded:
-            return
-        try:
-            frame = frames.opened(data)
-            if frame.node == self.name:
-                self._namesake(frame)
-                return
-            node, first = self._from(frame), self.broker.log.position + 1
-            if node is not None:
-                for record in frame.records:
-                    self._safely_take(node, record)
-                node.acknowledge(first)
-        except frames.Foreign as error:
-            self._refuse(str(error))
-
-    def _safely_take(self, node: Node, record: frames.Record) -> None:
-        """One bad record takes no other one with it."""
-        try:
-            self._take(node, record)
-        except frames.Foreign as error:
-            self._refuse(str(error))
-        except Exception as error:  # of a shape that no node sends
-            text = f"{type(error).__name__}: {error}"[:100]
-            self._refuse(f"a {type(record).__name__} of node {node.name!r} that broke: {text}")
-
-    def _from(self, frame: frames.Frame) -> Node | None:
-        """The node of a frame, None if there is nothing more to do with it."""
-        node = self.nodes.get(frame.node)
-        if node is not None and frame.boot < node.boot:
-            raise frames.Foreign(f"a frame that {frame.node!r} sent before it was started again")
-        self._check_clock(frame)
-        node = self.nodes.get(frame.node)  # unless it is shut out now
-        if node is not None and frame.boot > node.boot:
-            self.forget(node, "it was started again")
-            node = None
-        beats = [record for record in frame.records if isinstance(record, frames.Beat)]
-        if beats and not self._is_now(frame.node, beats[-1]):
-            if node is not None:
-                self.forget(node, "what it had is at another one, which it does not know yet")
-            return None
-        if beats and node is not None:
-            if node.estate.client != estates.named(frame.node, beats[-1].stopped):
-                self.forget(node, "it has let go of what it had")
-                node = None
-        if node is None:
-            if not beats or any(isinstance(record, frames.Bye) for record in frame.records):
-                return None
-            node = self._meet(frame, beats[-1])
-        node.heard = self.broker.clock.now()
-        return node if not frame.life or self._in_order(node, frame) else None
-
-    def _is_now(self, name: str, beat: frames.Beat) -> bool:
-        """Whether what a node says is of the life that it has now: it may have been held on its way,
-        or the node does not know yet that its stream was stopped, and is told so.
-        """
-        at = self.inherited.get(name, 0)
-        if beat.stopped < at:
-            heir = frames.piece(frames.Heir(name, at))
-            self.engine.send(name, [frames.frame(self.name, self.boot, 0, 0, heir)])
-            return False
-        if beat.waits:
-            self.waiting[name] = beat.stopped, self.broker.clock.now()
-            self._warn(f"{name} waits", f"node {name!r} waits: its heir is not known")
-        return True
-
-    def _in_order(self, node: Node, frame: frames.Frame) -> bool:
-        """Frames of one life come in order, each once; what is missing is asked for."""
-        if frame.life < node.their_life:
-            return False
-        if frame.life > node.their_life:
-            first = node.their_life == 0
-            node.their_life, node.seen = frame.life, frame.seq
-            node.parts.clear()
-            if not first or frame.seq > 1:
-                self.relays.torn(node, LOST)
-                node.ask()
-            return True
-        missing = frame.seq - node.seen - 1
-        if missing < 0:
-            return False
-        node.seen = frame.seq
-        if missing:
-            node.parts.clear()
-            self.frames_lost += missing
-            self.broker.metrics.drop(LOST, missing)
-            self.relays.torn(node, LOST)
-            self._warn("lost", f"{missing} frames of node {node.name!r} were lost on the way")
-            node.ask()
-        return True
-
-    def _check_clock(self, frame: frames.Frame) -> None:
-        for record in frame.records:
-            if isinstance(record, frames.Beat):
-                apart = (record.stamp - self.broker.clock.stamp()) / 1_000_000
-                if abs(apart) <= CLUSTER_CLOCK_SECONDS:
-                    self.shunned.pop(frame.node, None)
-                    continue
-                self.shunned[frame.node] = f"its clock is {apart:+.0f} s from this one"
-                if frame.node in self.nodes:
-                    self.forget(self.nodes[frame.node], self.shunned[frame.node])
-        if frame.node in self.shunned:
-            raise frames.Foreign(f"node {frame.node!r} is shut out: {self.shunned[frame.node]}")
-
-    def _namesake(self, frame: frames.Frame) -> None:
-        """Of two nodes with one name the younger takes no part."""
-        if frame.boot == self.boot:
-            return
-        stamps = [record.stamp for record in frame.records if isinstance(record, frames.Beat)]
-        now = self.broker.clock.stamp()
-        if not stamps or abs(now - stamps[0]) > CLUSTER_DEAD_SECONDS * 1_000_000:
-            return  # of this node's own life before, which was on its way for long
-        text = f"another node of the cluster has the name {self.name!r}"
-        if frame.boot > self.boot:
-            self._refuse(f"{text}, and was started later")
-            self._beat_at = 0.0  # it hears soon why
-            return
-        self.excluded = f"{text}: give each node its own (cluster.name, --cluster-name)"
-        log.error("%s; this node goes on alone", self.excluded)
-        for node in list(self.nodes.values()):
-            self.forget(node, "this node takes no part any more")
-
-    def _refuse(self, reason: str) -> None:
-        self.refused[reason] = self.refused.get(reason, 0) + 1 if len(self.refused) < 100 else 1
-        self.broker.metrics.drop("frames refused between nodes")
-        self._warn(reason, f"refused: {reason}")
-
-    def _warn(self, kind: str, text: str) -> None:
-        """Once a minute of a kind."""
-        now = self.broker.clock.now()
-        if now >= self._said.get(kind, 0.0):
-            if len(self._said) >= 100:
-                self._said.clear()
-            self._said[kind] = now + 60
-            log.warning("%s", text)
-
     # Who is there
 
-    def _meet(self, frame: frames.Frame, beat: frames.Beat) -> Node:
+    def meet(self, frame: frames.Frame, beat: frames.Beat) -> Node:
         self._life = max(self._life + 1, self.broker.clock.stamp())
         estate = self.estate_of(estates.named(frame.node, beat.stopped))
         node = Node(self, frame.node, estate, frame.boot, self._life, beat.stopped)
@@ -469,23 +284,11 @@ class Membership(Hooks):
         clients = self.broker.clients
         here = [self._came(clients[number]) for number in self._since if number in clients]
         watches = list(map(name_to_wire, self.broker.observers.names)) if self.counts_all else []
-        node.tell(frames.Whole(answers, self.number, here, watches, self.holdings()))
+        holdings = self.holdings.all(self.directory)
+        node.tell(frames.Whole(answers, self.number, here, watches, holdings))
         permits = self.permits()
         if permits is not None:
             node.tell(permits)
-
-    def holdings(self) -> list[frames.Holding]:
-        """What holds of each estate here."""
-        return [self._holding(name) for name in self.held]
-
-    def _holding(self, estate: str) -> frames.Holding:
-        label = "" if estate == self.estate else estate
-        wants = [
-            (name_to_wire(name), literal, here[1] > 0)
-            for (name, literal), here in self._wants.get(label, {}).items()
-        ]
-        lasts = self.directory.all_here(label)
-        return frames.Holding(estate, self.held[estate], wants, lasts)
 
     def remember(self, holding: frames.Holding) -> None:
         """An estate that was here, and is to be at another node: what is for it is kept for it."""
@@ -548,7 +351,7 @@ class Membership(Hooks):
                 text = "nobody has estate %r for too long: nothing more is kept for it"
                 log.warning(text, estate.client)
                 self.let_go(estate)
-            heritage.release(self)
+            self.holdings.release()
         self.relieve()
         self.directory.wake()
         self.relays.wake(now)
@@ -569,19 +372,6 @@ class Membership(Hooks):
         if self.estates.pop(estate.client, None) is not None and estate.lasting:
             self.broker.end(estate)
 
-    def is_empty(self, estate: str) -> bool:
-        """Whether nothing is in an estate that was taken over, and was not for so long that others
-        keep nothing for it any more.
-        """
-        kept = any(estate_and_origin(state.client)[1] == estate
-                   for state in self.broker.state.sessions.values()
-                   if state.protocol == PROTOCOL)  # fmt: skip
-        if kept or estate in self.members.values() or self._wants.get(estate):
-            self._empty_since.pop(estate, None)
-            return False
-        now = self.broker.clock.now()
-        return now - self._empty_since.setdefault(estate, now) > self.keep
-
     def relieve(self) -> None:
         """The engine may have room again."""
         for node in self.nodes.values():
@@ -595,7 +385,7 @@ class Membership(Hooks):
 
     # What nodes say
 
-    def _take(self, node: Node, record: frames.Record) -> None:
+    def take(self, node: Node, record: frames.Record) -> None:
         _TAKES[type(record)](self, node, record)
 
     def _beats(self, node: Node, record: frames.Beat) -> None:
@@ -611,7 +401,7 @@ class Membership(Hooks):
 
     def _holds(self, node: Node, name: str, generation: int) -> Estate | None:
         """The node says that it has it: of two that do, who has had it for less long."""
-        estate = self.estate_of(name) if name not in self.held else None
+        estate = self.estate_of(name) if name not in self.holdings.held else None
         if estate is None or generation < estate.generation:
             return None
         if estate.holder is not node:
@@ -632,7 +422,7 @@ class Membership(Hooks):
         if estate is not None:
             self.let_go(estate)
             self.directory.forget(record.estate)
-        heritage.forget_origin(self, record.estate)
+        self.holdings.forget_origin(record.estate)
 
     def _wanted(self, node: Node, record: frames.Wants) -> None:
         estate = self.of_node(node, record.estate)
@@ -663,10 +453,10 @@ class Membership(Hooks):
         if known is not None:
             self._gone(node, number)
         if self.broker.client(number) is not None:
-            self._refuse(f"node {node.name!r} has a client under a number of another one")
+            self.hearing.refuse(f"node {node.name!r} has a client under a number of another one")
             return
         if number in self.broker.state.topics.names:
-            self._warn("number", f"the number {number} of {client!r} is a topic's here")
+            self.hearing.warn("number", f"the number {number} of {client!r} is a topic's here")
         phantom = Phantom(protocol, client, self.rights, number, node.name)
         phantom.direct = node.estate.direct
         node.clients[number] = self.broker.phantoms[number] = phantom
@@ -728,8 +518,8 @@ class Membership(Hooks):
         for estate in node.estates():
             estate.again()
             # What was said of what it kept may have been lost on the way there.
-            pairs = ((name, estate.client) for name in self.held)
-            node.receipts.update(pair for pair in pairs if self.took(*pair))
+            pairs = ((name, estate.client) for name in self.holdings.held)
+            node.receipts.update(pair for pair in pairs if self.holdings.took(*pair))
 
     def _ends(self, node: Node, record: frames.Bye) -> None:
         self.stopped[node.name] = True
@@ -750,7 +540,7 @@ class Membership(Hooks):
             inner = frames.whole(data)
             if isinstance(inner, frames.Part):
                 raise frames.Foreign("a part within a part")
-            self._take(node, inner)
+            self.take(node, inner)
 
     # Counts of all nodes
 
@@ -785,13 +575,6 @@ class Membership(Hooks):
 
     def status(self) -> dict[str, Any]:
         return report(self)
-
-
-def _wish(counts: list[int]) -> bool | None:
-    """Whether messages are kept for a filter; None = nobody wants any. `counts`: of who does not
-    last, and of who does.
-    """
-    return counts[1] > 0 if any(counts) else None
 
 
 _TAKES: Final[dict[type, Callable[[Membership, Node, Any], None]]] = {

@@ -190,7 +190,8 @@ class Wire:
 
 class Node:
     """`boot`: when it started; `life`: when this node met it; `estate`: the one that it began, as
-    which its clients are here; `stopped`: which message of its stream it began that behind. `sent` and `seen` count frames.
+    which its clients are here; `stopped`: which message of its stream it began that behind. `sent`
+    and `seen` count frames.
 
     `their_life` is its own of us, 0 before its first frame; `asking`: the question that it has not
     answered, 0 = none; `behind`: it missed retained messages. `heard` (monotonic seconds): when it
@@ -243,11 +244,11 @@ class Node:
         receipts, self.receipts = self.receipts, set()
         membership, taken = self.membership, self.broker.state.taken
         for pair in receipts:
-            if membership.took(*pair) != taken.get(took_of(*pair), 0):
-                self.broker.change(taken_row(took_of(*pair), membership.took(*pair)))
+            if membership.holdings.took(*pair) != taken.get(took_of(*pair), 0):
+                self.broker.change(taken_row(took_of(*pair), membership.holdings.took(*pair)))
                 self.broker.log.together(first)
         for pair in receipts:
-            self.link.hold(frames.piece(frames.Taken(*pair, membership.took(*pair))))
+            self.link.hold(frames.piece(frames.Taken(*pair, membership.holdings.took(*pair))))
 
     def there(self) -> bool:
         """Whether it can be written to: it was met, and the engine carries."""

@@ -28,8 +28,8 @@ _WITHOUT: Final = (schema.WILL, schema.SUBSCRIBE)  # of what was kept: who wants
 
 
 class Staging:
-    """`estate`: the dead node's own; `rows`: its messages, by their seq there; `seqs`: what they are here, as far
-    as they have come; `missing`: how many nobody has.
+    """`estate`: the dead node's own; `rows`: its messages, by their seq there; `seqs`: what they
+    are here, as far as they have come; `missing`: how many nobody has.
     """
 
     def __init__(

@@ -59,7 +59,7 @@ def say(
     encoding = SPELLED if said.rests else membership.crossing
     route = _route(membership, said, topic, sender)
     if said.qos and not said.group and not topic.startswith(CLIENT):
-        route = _of_estate(membership, route, estate or membership.estate)
+        route = _of_estate(membership, route, estate or membership.holdings.own)
     run = Run(sender, route, said.qos, said.count, encoding, said.payloads, said.retain)
     if said.rests:
         run.replace(messages_of(said, topic))
@@ -72,13 +72,13 @@ def keep(membership: Membership, node: Node, kept: frames.Kept) -> None:
     latest = membership.broker.clock.stamp() + CLUSTER_CLOCK_SECONDS * 1_000_000
     if kept.number > latest:
         raise frames.Foreign(f"a kept message of the number {kept.number}, which is to come")
-    if kept.estate not in membership.held:
+    if kept.estate not in membership.holdings.held:
         return  # its node has not heard yet who holds that
     if membership.broker.no_room:
         node.declined = True
         return
     node.receipts.add((kept.estate, kept.origin))
-    if kept.previous <= membership.took(kept.estate, kept.origin) < kept.number:
+    if kept.previous <= membership.holdings.took(kept.estate, kept.origin) < kept.number:
         sender = sender_of(membership, kept.said, node.name, node.clients)
         take(membership, kept.estate, kept.origin, kept.number, kept.said, sender)
 
@@ -88,7 +88,7 @@ def take(
     sender: Session,
 ) -> None:  # fmt: skip
     """It is taken, whatever becomes of it: nobody would have it after a refusal."""
-    membership.note_taken(estate, origin, number)
+    membership.holdings.note(estate, origin, number)
     group = name_from_wire(said.group)
     if group.startswith(SHARE) and _is_for_others(membership, group):
         _pass_on(membership, said, group)
@@ -152,8 +152,8 @@ def _of_estate(membership: Membership, route: Route, estate: str) -> Route:
     """Who lasts in the estates that were taken over gets what is kept for those, and nothing else;
     and of that nobody else gets anything.
     """
-    of = membership.members
-    if estate != membership.estate:
+    of = membership.holdings.members
+    if estate != membership.holdings.own:
         return _without(route, lambda one: of.get((one.protocol, one.client)) != estate)
     if not of:
         return route

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from hubbub.cluster import heritage
 from hubbub.cluster.copies import FENCE, Copies, Found
+from hubbub.cluster.estates import STOPPED
 from hubbub.cluster.jetstream import JetStream, Listener
 from hubbub.cluster.membership import Membership
 from hubbub.cluster.monitor import UNKNOWN, Monitor, Verdict, verdict
@@ -52,7 +53,7 @@ class Copying:
         self.membership = membership
         self.broker = broker = membership.broker
         self.protocols = protocols
-        self.fenced_at = self._gave_up = 0
+        self.fenced_at = self._gave_up = self._doubted = 0
         self.journal = journal
         self.stream = JetStream(settings.cluster)
         now = broker.clock.now
@@ -203,7 +204,17 @@ class Copying:
             log.info("the heir has all that was this node's")
             self._goes_on()
         elif dead == self.membership.name and at > self._gave_up:
-            self.copies.connected()  # its stream was stopped, and nothing was written since
+            self._doubted = at
+            self.copies.connected()  # whether its stream is stopped
+
+    def _is_old(self) -> None:
+        """What another node has taken over is here, and the stream is this one's: its journal is
+        one of before that, or lost.
+        """
+        at, self._doubted = self._doubted, 0
+        log.error("another node has what this journal says: it is of before message %d", at)
+        heritage.discard_promises(self.broker, self.membership)
+        heritage.let_go(self.broker, self.membership, self.protocols, at)
 
     def _goes_on(self) -> None:
         self.fenced_at = 0
@@ -214,6 +225,8 @@ class Copying:
         """A few times a second."""
         copies = self.copies
         copies.wake()
+        if self._doubted > self._gave_up and copies.flows() and not self.fenced_at:
+            self._is_old()
         if self.fenced_at and not heritage.waits(self.membership):
             log.error("no heir of this node has come in %d s: what it had is let go",
                       self.membership.keep)  # fmt: skip
@@ -275,6 +288,22 @@ def copying(
 ) -> Copying | None:  # fmt: skip
     """None for a hub whose log is not copied."""
     wanted = settings.cluster
-    if membership is None or journal is None or not wanted.url or wanted.copies == "0":
+    if membership is None:
+        return None
+    if journal is None or not wanted.url or wanted.copies == "0":
+        _not_copied(membership, protocols)
         return None
     return Copying(membership, journal, settings, protocols, let_go)
+
+
+def _not_copied(membership: Membership, protocols: Sequence[Revival]) -> None:
+    """The log of this hub goes to no servers. If it did before, another one may have what is here,
+    and says so.
+    """
+
+    def confirmed(dead: str, at: int) -> None:
+        if at > membership.broker.state.taken.get(STOPPED, 0):
+            log.error("another node has what was here, since its log was copied: it is let go")
+            heritage.let_go(membership.broker, membership, protocols, at)
+
+    membership.confirmed = confirmed

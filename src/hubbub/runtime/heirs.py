@@ -220,11 +220,11 @@ class Heirs:
 
     async def _adopt(self, adoption: heritage.Adoption) -> None:
         """What takes long goes in turns; then all of it is here at once."""
-        estate, name = self.membership.estate, adoption.dead
+        estate, name = self.membership.holdings.own, adoption.dead
 
         def is_ours() -> bool:
             """Nobody else did it, and this node was not stopped itself."""
-            return self.membership.estate == estate and self._answered(name) < adoption.at
+            return self.membership.holdings.own == estate and self._answered(name) < adoption.at
 
         try:
             await self._in_turns(adoption.pieces(), is_ours)

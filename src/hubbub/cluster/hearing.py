@@ -1,0 +1,174 @@
+"""Frames of other nodes, in order and each once; what is wrong with them is said and counted.
+
+    bytes → a frame → of which life of which node → its records, one by one → what was kept: noted
+
+A frame may be held on its way, lost, repeated, foreign or damaged, of a node whose clock is far
+off, or that does not know yet that another one has what it had. Owned by the membership. No I/O.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from hubbub.cluster import frames
+from hubbub.cluster.node import Node
+from hubbub.core.limits import CLUSTER_CLOCK_SECONDS, CLUSTER_DEAD_SECONDS
+
+if TYPE_CHECKING:
+    from hubbub.cluster.membership import Membership
+
+LOST: Final = "frames lost between nodes"
+REFUSED: Final = "frames refused between nodes"
+
+log = logging.getLogger("hubbub.cluster")
+
+
+class Hearing:
+    """`lost`: frames that never came; `refused`: how many were, by reason."""
+
+    def __init__(self, membership: Membership) -> None:
+        self.membership = membership
+        self.broker = membership.broker
+        self.lost = 0
+        self.refused: dict[str, int] = {}
+        self._said: dict[str, float] = {}
+
+    def hear(self, data: bytes) -> None:
+        """A frame came. What is wrong with it is logged and counted, and it is let go."""
+        if self.membership.excluded:
+            return
+        try:
+            frame = frames.opened(data)
+            if frame.node == self.membership.name:
+                self._namesake(frame)
+                return
+            node, first = self._from(frame), self.broker.log.position + 1
+            if node is not None:
+                for record in frame.records:
+                    self.safely_take(node, record)
+                node.acknowledge(first)
+        except frames.Foreign as error:
+            self.refuse(str(error))
+
+    def safely_take(self, node: Node, record: frames.Record) -> None:
+        """One bad record takes no other one with it."""
+        try:
+            self.membership.take(node, record)
+        except frames.Foreign as error:
+            self.refuse(str(error))
+        except Exception as error:  # of a shape that no node sends
+            text = f"{type(error).__name__}: {error}"[:100]
+            self.refuse(f"a {type(record).__name__} of node {node.name!r} that broke: {text}")
+
+    def _from(self, frame: frames.Frame) -> Node | None:
+        """The node of a frame, None if there is nothing more to do with it."""
+        membership = self.membership
+        node = membership.nodes.get(frame.node)
+        if node is not None and frame.boot < node.boot:
+            raise frames.Foreign(f"a frame that {frame.node!r} sent before it was started again")
+        beats = [record for record in frame.records if isinstance(record, frames.Beat)]
+        self._check_clock(frame.node, beats)
+        node = membership.nodes.get(frame.node)  # unless it is shut out now
+        if node is not None and frame.boot > node.boot:
+            membership.forget(node, "it was started again")
+        if not all(self._is_now(frame.node, beat) for beat in beats):
+            return None
+        node = membership.nodes.get(frame.node)
+        if node is None:
+            if not beats or any(isinstance(record, frames.Bye) for record in frame.records):
+                return None
+            node = membership.meet(frame, beats[-1])
+        node.heard = self.broker.clock.now()
+        return node if not frame.life or self._in_order(node, frame) else None
+
+    def _is_now(self, name: str, beat: frames.Beat) -> bool:
+        """Whether what a node says is of the life that it has now: it may have been held on its
+        way, or the node does not know yet that its stream was stopped, and is told so.
+        """
+        membership = self.membership
+        at, node = membership.inherited.get(name, 0), membership.nodes.get(name)
+        if beat.stopped < at:
+            heir = frames.piece(frames.Heir(name, at))
+            data = frames.frame(membership.name, membership.boot, 0, 0, heir)
+            membership.engine.send(name, [data])
+            if node is not None:
+                membership.forget(node, "what it had is at another one, which it does not know")
+            return False
+        if node is not None and node.stopped != beat.stopped:
+            membership.forget(node, "it has let go of what it had")
+        if beat.waits:
+            membership.waiting[name] = beat.stopped, self.broker.clock.now()
+            self.warn(f"{name} waits", f"node {name!r} waits: its heir is not known")
+        return True
+
+    def _in_order(self, node: Node, frame: frames.Frame) -> bool:
+        """Frames of one life come in order, each once; what is missing is asked for."""
+        if frame.life < node.their_life:
+            return False
+        if frame.life > node.their_life:
+            first = node.their_life == 0
+            node.their_life, node.seen = frame.life, frame.seq
+            node.parts.clear()
+            if not first or frame.seq > 1:
+                self.membership.relays.torn(node, LOST)
+                node.ask()
+            return True
+        missing = frame.seq - node.seen - 1
+        if missing < 0:
+            return False
+        node.seen = frame.seq
+        if missing:
+            node.parts.clear()
+            self.lost += missing
+            self.broker.metrics.drop(LOST, missing)
+            self.membership.relays.torn(node, LOST)
+            self.warn("lost", f"{missing} frames of node {node.name!r} were lost on the way")
+            node.ask()
+        return True
+
+    def _check_clock(self, name: str, beats: list[frames.Beat]) -> None:
+        membership = self.membership
+        for beat in beats:
+            apart = (beat.stamp - self.broker.clock.stamp()) / 1_000_000
+            if abs(apart) <= CLUSTER_CLOCK_SECONDS:
+                membership.shunned.pop(name, None)
+                continue
+            membership.shunned[name] = f"its clock is {apart:+.0f} s from this one"
+            if name in membership.nodes:
+                membership.forget(membership.nodes[name], membership.shunned[name])
+        if name in membership.shunned:
+            raise frames.Foreign(f"node {name!r} is shut out: {membership.shunned[name]}")
+
+    def _namesake(self, frame: frames.Frame) -> None:
+        """Of two nodes with one name the younger takes no part."""
+        membership = self.membership
+        if frame.boot == membership.boot:
+            return
+        stamps = [record.stamp for record in frame.records if isinstance(record, frames.Beat)]
+        now = self.broker.clock.stamp()
+        if not stamps or abs(now - stamps[0]) > CLUSTER_DEAD_SECONDS * 1_000_000:
+            return  # of this node's own life before, which was on its way for long
+        text = f"another node of the cluster has the name {membership.name!r}"
+        if frame.boot > membership.boot:
+            self.refuse(f"{text}, and was started later")
+            membership.beat_soon()  # it hears why
+            return
+        membership.excluded = f"{text}: give each node its own (cluster.name, --cluster-name)"
+        log.error("%s; this node goes on alone", membership.excluded)
+        for node in list(membership.nodes.values()):
+            membership.forget(node, "this node takes no part any more")
+
+    def refuse(self, reason: str) -> None:
+        self.refused[reason] = self.refused.get(reason, 0) + 1 if len(self.refused) < 100 else 1
+        self.broker.metrics.drop(REFUSED)
+        self.warn(reason, f"refused: {reason}")
+
+    def warn(self, kind: str, text: str) -> None:
+        """Once a minute of a kind."""
+        now = self.broker.clock.now()
+        if now >= self._said.get(kind, 0.0):
+            if len(self._said) >= 100:
+                self._said.clear()
+            self._said[kind] = now + 60
+            log.warning("%s", text)
