@@ -8,12 +8,14 @@ from itertools import islice
 import pytest
 
 from hubbub import schema
-from hubbub.cluster import heritage
+from hubbub.cluster import frames, heritage
 from hubbub.cluster.directory import SUPERSEDED
 from hubbub.cluster.membership import Membership
-from hubbub.core.limits import CLUSTER_DEAD_SECONDS
+from hubbub.config.settings import Settings
+from hubbub.core.limits import CLUSTER_DEAD_SECONDS, CLUSTER_NAMES
 from hubbub.core.queue import QueueSettings
 from hubbub.core.state import State
+from hubbub.runtime.copying import copying
 from hubbub.schema import Row
 from tests.cluster.test_keeping import Keepers, Lasts
 from tests.cluster.world import Reader
@@ -413,3 +415,123 @@ def test_a_number_that_the_heir_had_and_a_crash_took_from_the_disk_is_not_used_a
     world.say(world.client("a", "w"), "kept", b"of the next life")
     world.wait(3)
     assert world.waiting("b", "bob") == [b"of the servers alone", b"of the next life"]
+
+
+def test_what_was_kept_for_two_queues_of_one_name_is_in_the_one_that_is_left() -> None:
+    """One of them was at a dead node, bound to something else."""
+    world = Dying()
+    world.meet()
+    queues = world.member("a").broker.queues
+    queues.bind(queues.named("jobs"), "of/a")
+    world.wait(2)
+    copy = world.kill("a")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    queues = world.member("b").broker.queues
+    queues.bind(queues.named("jobs"), "of/b")
+    world.wait(2)
+    writer = world.client("c", "w")
+    for topic in ("of/a", "of/b"):
+        world.say(writer, topic, topic.encode())
+    world.inherit("b", "a", copy)
+    world.wait(2)
+    heir = world.member("b").broker
+    found = [heir.log.read(seq) for seq in heir.state.queues["jobs"].messages.values()]
+    assert sorted(one.payload for one in found if one) == [b"of/a", b"of/b"]
+    world.say(writer, "of/a", b"later")
+    world.wait(2)
+    assert len(heir.state.queues["jobs"].messages) == 3
+
+
+def test_what_a_client_says_where_it_was_taken_over_comes_behind_what_it_said_before() -> None:
+    """Through two nodes, while nobody carries anything to who is to have it."""
+    world = Dying(names=("a", "b", "c", "d"))
+    world.meet()
+    world.lasting("d", "dan", "kept")
+    world.wait(1)
+    world.cut.add("d")
+    world.say_many(world.client("a", "w"), "kept", 2)
+    copy = world.kill("a")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.inherit("b", "a", copy)
+    world.say(world.client("b", "w"), "kept", b"2")
+    copy = world.kill("b")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.inherit("c", "b", copy)
+    world.say(world.client("c", "w"), "kept", b"3")
+    world.restart("c")
+    world.cut.clear()
+    world.wait(5)
+    assert world.waiting("d", "dan") == [b"0", b"1", b"2", b"3"]
+    assert list(world.member("c").estates["d"].before) == []
+
+
+def test_an_estate_with_nothing_in_it_is_let_go_of_everywhere() -> None:
+    world = Dying()
+    for member in world.members.values():
+        member.directory.moves["p"] = lambda client: True
+    world.meet()
+    world.lasting("a", "ann", "kept")
+    world.wait(1)
+    world.inherit("b", "a", world.kill("a"))
+    world.say(world.client("c", "w"), "kept", b"1")
+    world.wait(2)
+    assert world.waiting("b", "ann") == [b"1"]
+    heir, other = world.member("b"), world.member("c")
+    assert heir.holdings.held == {"b": 0, "a": 1} and "a" in other.estates
+    heir.broker.end(heir.broker.sessions["p", "ann"])
+    world.wait(2)
+    assert heir.holdings.held == {"b": 0, "a": 1}, "something may still be kept for it"
+    heir.holdings.keep = 5
+    world.wait(8)
+    assert heir.holdings.held == {"b": 0} and "a" not in other.estates
+    assert not [name for name in heir.broker.state.taken if name.startswith(("$held/", "$took/a"))]
+    assert {client for _, client in other.broker.state.sessions} == set()
+
+
+def test_who_returns_without_copies_lets_go_of_what_its_heir_has() -> None:
+    """It hears so from the others: nobody else could tell it."""
+    world = Dying()
+    world.meet()
+    world.lasting("a", "ann", "kept")
+    world.wait(1)
+    rows = world.log("a")
+    copy = world.kill("a")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.inherit("b", "a", copy)
+    back = world.add("a", rows)
+
+    class Ends(Lasts):
+        def end_away(self, client: str) -> bool:
+            self.broker.end(self.broker.sessions["p", client])
+            return True
+
+    copying(back, None, Settings(), [Ends(back.broker)], lambda: None)
+    world.wait(3)
+    assert back.holdings.own == f"a@{AT}"
+    assert ("p", "ann") not in back.broker.state.sessions
+    assert set(world.member("c").nodes) == {"a", "b"}
+    world.say(world.client("a", "w"), "kept", b"of the next life")
+    world.wait(2)
+    assert world.waiting("b", "ann") == [b"of the next life"]
+
+
+def test_of_two_nodes_that_say_they_hold_an_estate_the_later_heir_does() -> None:
+    world = Dying()
+    world.meet()
+    world.lasting("a", "ann", "kept")
+    world.wait(1)
+    member = world.member("c")
+    member.take(member.nodes["b"], frames.Holds("a", 1))
+    assert member.estates["a"].holder is member.nodes["b"]
+    member.take(member.nodes["a"], frames.Holds("a", 0))
+    assert member.estates["a"].holder is member.nodes["b"]
+
+
+def test_more_estates_than_a_cluster_may_have_are_refused() -> None:
+    world = Dying()
+    world.meet()
+    member = world.member("a")
+    for number in range(CLUSTER_NAMES + 5):
+        member.hearing.safely_take(member.nodes["b"], frames.Holds(f"b@{number + 1}", 1))
+    assert len(member.estates) == CLUSTER_NAMES
+    assert sum(member.hearing.refused.values()) > 0

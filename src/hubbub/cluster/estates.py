@@ -44,7 +44,8 @@ SLOW: Final = "slow node"
 STOPPED: Final = "$stopped"  # which message stopped this node's own stream last
 HELD: Final = "$held/"  # before an estate: it was taken over, and through how many nodes it came
 TOOK: Final = "$took/"  # before ESTATE/ORIGIN: how far it has what was kept for it
-OF: Final = "$of/"  # before ESTATE/PROTOCOL/CLIENT: that session, or queue, is of it
+OF: Final = "$of/"  # before ESTATE/PROTOCOL/CLIENT: that session, or queue, is of it: 1
+ALSO: Final = 2  # or is not, and has what was in a queue of its name that was
 
 Key = tuple[str, str]
 
@@ -73,14 +74,14 @@ def held(state: State) -> dict[str, int]:
     }
 
 
-def members(state: State) -> dict[Key, str]:
-    """Sessions and queues that are of another estate than the node's own."""
-    found = {}
-    for name in state.taken:
-        if name.startswith(OF):
+def members(state: State, how: int = 1) -> Iterator[tuple[Key, str]]:
+    """Sessions and queues that are of another estate than the node's own, or `ALSO` have what is
+    for it.
+    """
+    for name, number in state.taken.items():
+        if name.startswith(OF) and number == how:
             estate, protocol, client = name.removeprefix(OF).split("/", 2)
-            found[protocol, client] = estate
-    return found
+            yield (protocol, client), estate
 
 
 def took_of(estate: str, origin: str) -> str:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hubbub import schema
 from hubbub.cluster import estates, frames, taking
-from hubbub.cluster.estates import HELD, OF, STOPPED, TOOK, Key, by_age, taken_row, took_of
+from hubbub.cluster.estates import ALSO, HELD, OF, STOPPED, TOOK, Key, by_age, taken_row, took_of
 from hubbub.cluster.keeping import PROTOCOL, estate_and_origin, kept_by, waits_in
 from hubbub.cluster.node import Node, Phantom
 from hubbub.cluster.retained import STAMP, UNSAID, own_stamp
@@ -175,13 +175,22 @@ class Adoption:
             for name, queue in self.state.queues.items()
             if name not in before
         )
-        of = estates.members(self.state)
+        of, shares = dict(estates.members(self.state)), [*estates.members(self.state, ALSO)]
         for key in sorted(self.ours):
-            self._note(f"{OF}{of.get(key, self.estate)}/{key[0]}/{key[1]}", 1)
+            self._note_member(of.get(key, self.estate), key, 1)
+        for key, estate in shares:
+            if key in self.ours:
+                self._note_member(estate, key, ALSO)
+        for queue in (self.state.queues[name] for name in before):
+            key = queue.protocol, queue.client
+            self._note_member(of.get(key, self.estate), key, ALSO)
         self.membership.holdings.look()
         self.membership.inherited = known(self.broker.state)
         for estate in self.estates:
             self.membership.directory.forget(estate)
+
+    def _note_member(self, estate: str, key: Key, how: int) -> None:
+        self._note(f"{OF}{estate}/{key[0]}/{key[1]}", how)
 
     def _note(self, name: str, number: int) -> None:
         self.broker.change(taken_row(name, number))

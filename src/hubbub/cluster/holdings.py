@@ -28,8 +28,9 @@ Filter = tuple[str, bool]
 
 class Holdings:
     """`own`: the estate that this node began; `held`: that and those it took over, by their
-    generations. `tell` says something to all nodes. `keep`: for how many seconds others keep
-    messages for an estate that nobody holds.
+    generations. `shares`: queues that had one of their name in an estate that came. `tell` says
+    something to all nodes. `keep`: for how many seconds others keep messages for an estate that
+    nobody holds.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Holdings:
         self._wants: dict[str, dict[Filter, list[int]]] = {OWN: {}}
         self._took: dict[tuple[str, str], int] = {}
         self._members: dict[Key, str] | None = None
+        self.shares: set[tuple[Key, str]] = set()
         self._empty_since: dict[str, float] = {}
 
     def look(self) -> None:
@@ -52,6 +54,7 @@ class Holdings:
         self.own = estates.own(state, self.name)
         self.held = {self.own: 0, **estates.held(state)}
         self._members = None
+        self.shares = set(estates.members(state, estates.ALSO))
         self._took.clear()
 
     def begin_anew(self, members: dict[Key, str]) -> None:
@@ -63,14 +66,16 @@ class Holdings:
     def members(self) -> dict[Key, str]:
         """What is of estates that were taken over. Asked while a journal is read, too."""
         if self._members is None:
-            self._members = estates.members(self.broker.state)
+            self._members = dict(estates.members(self.broker.state))
         return self._members
 
     def left(self, key: Key) -> None:
         """That session, or queue, is over: one of its name that begins is of this node."""
-        estate = self.members.pop(key, OWN)
-        if estate != OWN:
-            self.broker.change(taken_row(f"{OF}{estate}/{key[0]}/{key[1]}", UNSAID))
+        shares = {one for one in self.shares if one[0] == key}
+        self.shares -= shares
+        for estate in [self.members.pop(key, OWN), *(estate for _, estate in shares)]:
+            if estate != OWN:
+                self.broker.change(taken_row(f"{OF}{estate}/{key[0]}/{key[1]}", UNSAID))
 
     # What is kept for them elsewhere
 

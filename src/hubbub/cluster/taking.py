@@ -152,9 +152,15 @@ def _of_estate(membership: Membership, route: Route, estate: str) -> Route:
     """Who lasts in the estates that were taken over gets what is kept for those, and nothing else;
     and of that nobody else gets anything.
     """
-    of = membership.holdings.members
-    if estate != membership.holdings.own:
-        return _without(route, lambda one: of.get((one.protocol, one.client)) != estate)
+    holdings = membership.holdings
+    of = holdings.members
+    if estate != holdings.own:
+
+        def is_anothers(one: SessionState | Session) -> bool:
+            key = one.protocol, one.client
+            return of.get(key) != estate and (key, estate) not in holdings.shares
+
+        return _without(route, is_anothers)
     if not of:
         return route
     return _without(route, lambda one: (one.protocol, one.client) in of and _lasts(one))
