@@ -114,7 +114,7 @@ KINDS: Final[dict[bytes, str]] = {
     ACK: "client is done with message ref; number = how many deliveries from there",
     DROP: "lost: ref = message, number = how many, its id for a queue; no client = a retained one",
     HELD: "snapshot only: an open QoS 2 packet id (number) of a durable publisher",
-    TAKEN: "cluster only: how far (number) what another node (client) kept was taken in",
+    TAKEN: "cluster only: one thing of it (client), and how far that is (number)",
     REFUSED: "who did not get in, or may not do that with topic; no client: number = how many more",
     MANAGED: "a client did that to topic, which is not its own alone",
     AHEAD: "ids of so many rows (number) may be told before they are durable; 0 = all is durable",

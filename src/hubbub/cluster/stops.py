@@ -54,5 +54,7 @@ def is_ours(
     if stop.author != name:
         return False
     # Two that stopped one another have no heir but one another: the first of them by name goes on.
-    each_other = any(one.author == dead and one.base < stop.at for one in own)
+    # Where it was another one that ended the life in which the author put it, that is its heir.
+    ended = min((one for one in own if one.at > stop.base), default=None)
+    each_other = ended is not None and ended.author == dead and ended.base < stop.at
     return stop.base >= taken.get(STOPPED, 0) or (each_other and name < dead)

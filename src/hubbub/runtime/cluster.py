@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from hubbub.cluster.engine import Engine
-from hubbub.cluster.keeping import PROTOCOL, Recall
+from hubbub.cluster.estates import began_by
+from hubbub.cluster.keeping import PROTOCOL, Recall, estate_and_origin
 from hubbub.cluster.membership import Membership
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
@@ -60,8 +61,9 @@ def recalls(membership: Membership | None, broker: Broker) -> list[Revival]:
         if 0 < state.expires <= broker.clock.stamp():
             broker.change(row_about(Silent(PROTOCOL, state.client, broker.open), END))
         elif state.backlog.entries:
+            estate, _ = estate_and_origin(state.client)
             log.warning("%d messages wait for the node %r of a cluster, in which this hub takes no "
-                        "part now", len(state.backlog.entries), state.client)  # fmt: skip
+                        "part now", len(state.backlog.entries), began_by(estate))  # fmt: skip
     return []
 
 
