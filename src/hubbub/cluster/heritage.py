@@ -27,7 +27,7 @@ from hubbub.cluster.node import Node, Phantom
 from hubbub.cluster.retained import STAMP, UNSAID, own_stamp
 from hubbub.cluster.staging import Staging
 from hubbub.core.broker import Broker
-from hubbub.core.limits import CLUSTER_PIECE
+from hubbub.core.limits import CLUSTER_NAMES, CLUSTER_PIECE
 from hubbub.core.message import Message, message_of, run_of
 from hubbub.core.route import Route
 from hubbub.core.session import Revival, SessionState, row_about
@@ -361,8 +361,9 @@ def awaited(membership: Membership) -> int:
 def waits(membership: Membership) -> bool:
     """Whether it waits for that; not for longer than messages wait for anybody."""
     taken, broker = membership.broker.state.taken, membership.broker
+    at = taken.get(STOPPED, 0)
     over = broker.clock.stamp() > taken.get(SINCE, 0) + membership.keep * 1_000_000
-    return awaited(membership) > 0 and not over
+    return membership.inherited.get(membership.name, 0) < at and not over
 
 
 def tell(membership: Membership, node: Node) -> None:
@@ -381,6 +382,8 @@ def inherits(membership: Membership, node: Node, record: frames.Heir) -> None:
     dead, at = record.dead, record.at
     if at <= membership.inherited.get(dead, 0):
         return
+    if dead not in membership.inherited and len(membership.inherited) >= CLUSTER_NAMES:
+        raise frames.Foreign(f"heirs of more than {CLUSTER_NAMES} nodes")
     membership.inherited[dead] = at
     membership.broker.change(taken_row(TOLD + dead, at))
     if dead == membership.name:

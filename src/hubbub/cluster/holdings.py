@@ -9,13 +9,13 @@ Made by the membership. No I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from typing import Final
 
 from hubbub.cluster import estates, frames
 from hubbub.cluster.directory import Directory
 from hubbub.cluster.estates import HELD, OF, Key, taken_row, took_of
-from hubbub.cluster.keeping import PROTOCOL, estate_and_origin
 from hubbub.cluster.retained import UNSAID
 from hubbub.core.broker import Broker
 from hubbub.schema import name_to_wire
@@ -46,6 +46,7 @@ class Holdings:
         self._took: dict[tuple[str, str], int] = {}
         self._members: dict[Key, str] | None = None
         self.shares: set[tuple[Key, str]] = set()
+        self._count = Counter[str]()  # how many are of each estate
         self._empty_since: dict[str, float] = {}
 
     def look(self) -> None:
@@ -54,6 +55,7 @@ class Holdings:
         self.own = estates.own(state, self.name)
         self.held = {self.own: 0, **estates.held(state)}
         self._members = None
+        self._count.clear()
         self.shares = set(estates.members(state, estates.ALSO))
         self._took.clear()
 
@@ -67,13 +69,19 @@ class Holdings:
         """What is of estates that were taken over. Asked while a journal is read, too."""
         if self._members is None:
             self._members = dict(estates.members(self.broker.state))
+            self._count = Counter(self._members.values())
         return self._members
+
+    def _members_of(self, estate: str) -> int:
+        return self._count[estate] if self.members else 0
 
     def left(self, key: Key) -> None:
         """That session, or queue, is over: one of its name that begins is of this node."""
         shares = {one for one in self.shares if one[0] == key}
         self.shares -= shares
-        for estate in [self.members.pop(key, OWN), *(estate for _, estate in shares)]:
+        whose = self.members.pop(key, OWN)
+        self._count[whose] -= 1
+        for estate in [whose, *(estate for _, estate in shares)]:
             if estate != OWN:
                 self.broker.change(taken_row(f"{OF}{estate}/{key[0]}/{key[1]}", UNSAID))
 
@@ -122,23 +130,24 @@ class Holdings:
 
     # What is over
 
-    def release(self) -> None:
-        """Those that were taken over and have nothing in them any more are let go of."""
+    def release(self, origins: Collection[str]) -> None:
+        """Those that were taken over and have nothing in them any more are let go of. `origins`:
+        those in which something was published that others do not have yet.
+        """
+        if len(self.held) == 1:
+            return
         state = self.broker.state
-        for estate in [one for one in self.held if one != self.own and self._is_empty(one)]:
+        empty = [one for one in self.held if self._is_empty(one, origins)]
+        for estate in empty:
             begin = took_of(estate, "")
             for name in [HELD + estate, *(one for one in state.taken if one.startswith(begin))]:
                 self.broker.change(taken_row(name, UNSAID))
             self.look()
             self._tell(frames.Released(estate))
 
-    def _is_empty(self, estate: str) -> bool:
+    def _is_empty(self, estate: str, origins: Collection[str]) -> bool:
         """And was for so long that others keep nothing for it any more."""
-        kept = any(
-            protocol == PROTOCOL and estate_and_origin(client)[1] == estate
-            for protocol, client in self.broker.state.sessions
-        )
-        if kept or estate in self.members.values() or self._wants.get(estate):
+        if estate == self.own or estate in origins or self._members_of(estate):
             self._empty_since.pop(estate, None)
             return False
         now = self.broker.clock.now()

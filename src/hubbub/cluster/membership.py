@@ -266,7 +266,8 @@ class Membership(Hooks):
         self._tell_whole(node)
         node.ask()
         self.stopped.pop(frame.node, None)
-        estate.held_by(node, 0)
+        if not estate.generation:  # else another one has it, and this node does not know yet
+            estate.held_by(node, 0)
         return node
 
     def met(self, name: str) -> bool:
@@ -351,7 +352,8 @@ class Membership(Hooks):
                 text = "nobody has estate %r for too long: nothing more is kept for it"
                 log.warning(text, estate.client)
                 self.let_go(estate)
-            self.holdings.release()
+            origins = {one.origin for estate in self.estates.values() for one in estate.before}
+            self.holdings.release(origins)
         self.relieve()
         self.directory.wake()
         self.relays.wake(now)
