@@ -59,11 +59,11 @@ def resident() -> int:
 
 @contextmanager
 def journal(folder: Path, apply: Callable[[Row], None] = lambda row: None) -> Iterator[Journal]:
-    """A journal whose groups are taken in by `settle`."""
+    """A journal whose groups are taken in by `take_in`."""
     durable: queue.SimpleQueue[int] = queue.SimpleQueue()
     made = Journal(folder, Clock(), "disk", durable.put)
     made.recover(apply)
-    made.settle = lambda: made.arrived(durable.get(timeout=60))  # type: ignore[attr-defined]
+    made.take_in = lambda: made.arrived(durable.get(timeout=60))  # type: ignore[attr-defined]
     yield made
     made.close()
 
@@ -387,7 +387,7 @@ def fill(folder: Path, name: str) -> None:
             state.apply(row._replace(seq=seq))
             if number % 1000 == 0:
                 made.commit()
-                made.settle()  # type: ignore[attr-defined]
+                made.take_in()  # type: ignore[attr-defined]
         seconds = time.perf_counter() - started
         each = (resident() - before) / MILLION
         print(
@@ -435,7 +435,7 @@ async def record(folder: Path) -> None:
             made.append_run(Run(sender, route, 0, 20, ENCODINGS[0], image), 0)
             if made.due(0.0) and not made.flying:
                 made.commit()
-                made.settle()  # type: ignore[attr-defined]
+                made.take_in()  # type: ignore[attr-defined]
         spent = time.process_time() - started
     print(f"{'recording QoS 0':28} {spent / 400_000 * 1e6:6.2f} µs of CPU a message, all included")
 

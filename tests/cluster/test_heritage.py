@@ -10,15 +10,17 @@ import pytest
 from hubbub import schema
 from hubbub.cluster import frames, heritage
 from hubbub.cluster.directory import SUPERSEDED
+from hubbub.cluster.keeping import Recall
 from hubbub.cluster.membership import Membership
 from hubbub.config.settings import Settings
+from hubbub.core.broker import Broker
 from hubbub.core.limits import CLUSTER_DEAD_SECONDS, CLUSTER_NAMES
 from hubbub.core.queue import QueueSettings
 from hubbub.core.state import State
 from hubbub.runtime.copying import copying
 from hubbub.schema import Row
 from tests.cluster.test_keeping import Keepers, Lasts
-from tests.cluster.world import Reader
+from tests.cluster.world import Lines, Reader
 from tests.core.recording import Recording, folded, shape, snapshot
 
 AT = 1_000  # the place of a fence in the stream of the dead node
@@ -59,6 +61,12 @@ class Dying(Keepers):
 
     def member(self, name: str) -> Membership:
         return self.members[name]
+
+
+class Ends(Lasts):
+    def end_away(self, client: str) -> bool:
+        self.broker.end(self.broker.sessions["p", client])
+        return True
 
 
 def test_a_session_with_what_waits_in_it_goes_on_at_the_heir() -> None:
@@ -198,11 +206,6 @@ def test_who_was_not_dead_lets_go_of_everything_but_its_history() -> None:
     broker.queues.named("jobs")
     world.say(world.client("a", "w"), "$delayed/100/later", b"due")
     rows = len(world.log("a").rows)
-
-    class Ends(Lasts):
-        def end_away(self, client: str) -> bool:
-            broker.end(broker.sessions["p", client])
-            return True
 
     heritage.let_go(broker, world.member("a"), [Ends(broker)], AT)
     kept = [state for state in broker.state.sessions.values() if state.protocol == "p"]
@@ -500,11 +503,6 @@ def test_who_returns_without_copies_lets_go_of_what_its_heir_has() -> None:
     world.inherit("b", "a", copy)
     back = world.add("a", rows)
 
-    class Ends(Lasts):
-        def end_away(self, client: str) -> bool:
-            self.broker.end(self.broker.sessions["p", client])
-            return True
-
     copying(back, None, Settings(), [Ends(back.broker)], lambda: None)
     world.wait(3)
     assert back.holdings.own == f"a@{AT}"
@@ -535,3 +533,31 @@ def test_more_estates_than_a_cluster_may_have_are_refused() -> None:
         member.hearing.safely_take(member.nodes["b"], frames.Holds(f"b@{number + 1}", 1))
     assert len(member.estates) == CLUSTER_NAMES
     assert sum(member.hearing.refused.values()) > 0
+
+
+def test_who_finds_at_its_start_that_it_was_stopped_a_second_time_keeps_for_what_it_had() -> None:
+    """Its estate of the second life, whose name its journal says, and not the first one's."""
+    world = Dying()
+    world.meet()
+    copy = world.kill("a")
+    world.inherit("b", "a", copy)
+    world.back("a")
+    world.wait(3)
+    world.lasting("a", "ann", "kept")
+    world.wait(1)
+    rows = world.log("a")
+    copy = world.kill("a")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    broker = Broker(world.clock, rows, "all")
+    back = Membership(broker, Lines(world, "a"), "0")
+    broker.state = folded(rows.rows)
+    broker.recover([Lasts(broker), Recall(back.recall)])
+    heritage.let_go(broker, back, [Ends(broker)], 2 * AT)
+    world.members["a"] = back
+    back.begin()
+    assert back.holdings.own == f"a@{2 * AT}"
+    assert set(back.estates) == {f"a@{AT}"}
+    world.say(world.client("a", "w"), "kept", b"meanwhile")
+    world.inherit("b", "a", copy, 2 * AT)
+    world.wait(3)
+    assert world.waiting("b", "ann") == [b"meanwhile"]

@@ -409,6 +409,7 @@ def let_go(
     for dead in list(broker.state.adopting):
         broker.change(adopted(dead, live=False))
     holdings = membership.holdings
+    holdings.look()  # it may not have begun yet
     former, members = holdings.all(membership.directory), dict(holdings.members)
     for name in [one for one in broker.state.taken if one.startswith((HEIR, HELD, TOOK))]:
         broker.change(taken_row(name, UNSAID))
