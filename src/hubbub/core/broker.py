@@ -520,30 +520,30 @@ class Broker(Context):
         ]
 
     def _fill(self, route: Route, sender: Session) -> None:
-        """One subscription a session, which stands for all of its own that match."""
-        found: dict[Session, list[Subscription]] = {}
-        for subscription in self.matching(route.name):
-            session = subscription.session
-            own = session is sender and subscription.no_local
-            if not (own or (sender.far and session.once)):
-                found.setdefault(session, []).append(subscription)
-        best = {
-            session: many[0] if len(many) == 1 else session.merge(many)
-            for session, many in found.items()
-        }
-        route.subscriptions = list(best.values())
+        route.subscriptions = self._best(sender, self.matching(route.name))
         route.record = self.record == "all" and not any(
             matches(excluded, route.name) for excluded in self.exclude
         )
-        for session, subscription in best.items():
+        for subscription in route.subscriptions:
+            session = subscription.session
             if session.protocol == QUEUE_PROTOCOL:
                 route.must = True
             elif isinstance(session, Group):
                 route.shared = route.shared or session.lasts()
             else:
                 self._add_audience(route, subscription)
-        stays = route.must or route.shared or len(route.audience) > 0
-        route.bounded = self.no_room != "" and stays
+        route.bounded = self.no_room != "" and (route.must or route.shared or route.audience != [])
+
+    def _best(self, sender: Session, matching: list[Subscription]) -> list[Subscription]:
+        """One subscription a session, which stands for all of its own that match."""
+        if len(matching) == 1 and not (sender.no_local or sender.far):
+            return matching
+        found: dict[Session, list[Subscription]] = {}
+        for subscription in matching:
+            session = subscription.session
+            if not (session is sender and subscription.no_local or sender.far and session.once):
+                found.setdefault(session, []).append(subscription)
+        return [many[0] if len(many) == 1 else one.merge(many) for one, many in found.items()]
 
     def _add_audience(self, route: Route, subscription: Subscription) -> None:
         session = subscription.session

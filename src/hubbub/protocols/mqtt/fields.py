@@ -217,7 +217,7 @@ class Reader:
                 text.decode()
             except UnicodeDecodeError:
                 raise PacketError(f"a {self.name} whose {what} is not UTF-8") from None
-        if b"\0" in text:
+        if 0 in text:  # with b"\0" Python makes an exception and drops it, each time
             raise PacketError(f"a {self.name} whose {what} contains U+0000")
         return text
 

@@ -131,14 +131,14 @@ def topic_name(topic: bytes) -> str:
         name = topic.decode()
     except UnicodeDecodeError:
         raise PacketError("a PUBLISH whose topic is not UTF-8") from None
-    if b"\0" in topic:
+    if is_name(name):
+        return name
+    if "\0" in name:
         raise PacketError("a PUBLISH whose topic contains U+0000")
     if not is_plain(name):
         raise PacketError(f"a PUBLISH to {name[:80]!r}, which has a control character")
-    if not is_name(name):
-        reason = f"a PUBLISH to {name[:80]!r}, which is not a topic name"
-        raise PacketError(reason, spec.BAD_TOPIC)
-    return name
+    reason = f"a PUBLISH to {name[:80]!r}, which is not a topic name"
+    raise PacketError(reason, spec.BAD_TOPIC)
 
 
 def check_message(properties: Properties, payload: bytes, qos: int = 0) -> int:
