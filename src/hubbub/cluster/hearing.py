@@ -89,9 +89,10 @@ class Hearing:
         membership = self.membership
         at, node = membership.inherited.get(name, 0), membership.nodes.get(name)
         if beat.stopped < at:
-            heir = frames.piece(frames.Heir(name, at))
-            data = frames.frame(membership.name, membership.boot, 0, 0, heir)
-            membership.engine.send(name, [data])
+            if self.broker.log.durable >= membership.sure:
+                heir = frames.piece(frames.Heir(name, at))
+                data = frames.frame(membership.name, membership.boot, 0, 0, heir)
+                membership.engine.send(name, [data])
             if node is not None:
                 membership.forget(node, "what it had is at another one, which it does not know")
             return False

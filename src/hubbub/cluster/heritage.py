@@ -186,6 +186,7 @@ class Adoption:
             self._note_member(of.get(key, self.estate), key, ALSO)
         self.membership.holdings.look()
         self.membership.inherited = known(self.broker.state)
+        self.membership.sure = self.broker.log.position
         for estate in self.estates:
             self.membership.directory.forget(estate)
 
@@ -385,7 +386,7 @@ def inherits(membership: Membership, node: Node, record: frames.Heir) -> None:
     if dead not in membership.inherited and len(membership.inherited) >= CLUSTER_NAMES:
         raise frames.Foreign(f"heirs of more than {CLUSTER_NAMES} nodes")
     membership.inherited[dead] = at
-    membership.broker.change(taken_row(TOLD + dead, at))
+    membership.sure = membership.broker.change(taken_row(TOLD + dead, at))
     if dead == membership.name:
         membership.confirmed(dead, at)
         return

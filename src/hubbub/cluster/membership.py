@@ -64,10 +64,10 @@ class Membership(Hooks):
     be silent now. `deposed`: another one has stopped this node's stream, and nobody is known yet
     who has what was here.
     `holdings`: what lasts here, `estates`: what does so elsewhere. `inherited`: of which dead nodes
-    another one is known to have what they had, by the message that stopped their stream;
-    `confirmed` is called with that of this node. `stopped`: nodes that are away in order;
-    `waiting`: those that are there and wait for their heir, which message stopped them, and when
-    they said so. `place`: for clients.
+    another one is known to have what they had, by the message that stopped their stream, and
+    `sure` the row that must be safe before that is told; `confirmed` is called with this node's.
+    `stopped`: nodes that are away in order; `waiting`: those that are there and wait for their
+    heir, which message stopped them, and when they said so. `place`: for clients.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class Membership(Hooks):
         self.stopped = Named[bool]()
         self.waiting = Named[tuple[int, float]]()
         self.inherited: dict[str, int] = {}
+        self.sure = 0
         self.confirmed: Callable[[str, int], None] = lambda dead, at: None
         self.rights = FarRights()
         self.stamps = Stamps(broker, self.name)
