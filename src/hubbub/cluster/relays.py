@@ -597,6 +597,11 @@ class Relays(Homes):
             node.tell(frames.Closed(record.way, False, f"node {self.membership.name!r} does not "
                                     f"speak {record.protocol!r}"))  # fmt: skip
             return
+        if (home := self.of(record.protocol, name_from_wire(record.client))) is not None:
+            # It was here, as the client's node knows it; now it is another one's.
+            text = home.lacks or f"its session is at node {home.node!r}"
+            node.tell(frames.Closed(record.way, False, text))
+            return
         number = node.name, record.way
         old = self.far.get(number)
         if old is not None:
