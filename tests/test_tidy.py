@@ -116,7 +116,7 @@ LOGGED_BESIDE = {
     ("core/queues.py", "acknowledge"),
     ("cluster/heritage.py", "_retain"),  # folded by what keeps it, as in the broker
     ("cluster/outposts.py", "lent"),
-    ("cluster/node.py", "keep_copy"),  # a message once more, by itself no state
+    ("cluster/estates.py", "keep_copy"),  # a message once more, by itself no state
     ("core/queues.py", "dispatch"),  # what a restart makes of a lease
     ("protocols/mqtt/session.py", "settle"),  # a tick's acknowledgements in one row
 }  # fmt: skip
