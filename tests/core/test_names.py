@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from hubbub.core.names import BITS, HUB, Names, free_number
@@ -24,6 +26,20 @@ def test_a_full_space_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     assert free_number(taken) == 4711
     with pytest.raises(HubbubError, match="no number is free"):
         free_number(taken, {4711})
+
+
+def test_a_process_that_is_forked_draws_others() -> None:
+    free_number()
+    here, there = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(there, b"%d" % free_number())
+        os._exit(0)
+    os.waitpid(child, 0)
+    drawn = {int(os.read(here, 20))}
+    os.close(here)
+    os.close(there)
+    assert drawn.isdisjoint(free_number() for _ in range(2000))
 
 
 def test_both_ways() -> None:
