@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from hubbub.core import session as sessions
+from hubbub.core import topics
+from hubbub.protocols.mqtt import session as mqtt
 from tests import java
 from tests.process import RunningHub, StartHub
 from tests.web.chromium import MISSING, PROGRAM, Chromium
@@ -38,6 +41,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         marks = (n for n, mark in enumerate(LONGEST) if item.get_closest_marker(mark))
         places[item.path] = min(next(marks, len(LONGEST)), places.get(item.path, len(LONGEST)))
     items.sort(key=lambda item: places[item.path])
+
+
+@pytest.fixture(autouse=True)
+def what_is_shared_stays_empty() -> Iterator[None]:
+    """Sessions that have none of something share an empty one: what one added all would have."""
+    yield
+    empty = (
+        sessions.NO_LEASES, sessions.NO_REQUESTS, sessions.NO_SHARED, sessions.NO_ROUTES,
+        sessions.NOTHING_DROPPED, sessions.NOTHING_KEPT, sessions.NOTHING, sessions.NONE,
+        mqtt.NO_ALIASES, mqtt.NOT_ASKED, mqtt.NOT_OFFERED, topics.NOBODY,
+    )  # fmt: skip
+    assert not any(empty)
 
 
 @pytest.fixture

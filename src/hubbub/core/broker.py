@@ -45,6 +45,9 @@ from hubbub.core.route import Route
 from hubbub.core.sampled import Sampled
 from hubbub.core.session import (
     FOR_EVER,
+    NO_LEASES,
+    NO_ROUTES,
+    NO_SHARED,
     Revival,
     Session,
     SessionState,
@@ -53,7 +56,7 @@ from hubbub.core.session import (
     row_about,
 )
 from hubbub.core.share import Group, Groups
-from hubbub.core.state import came_in, lasting_properties
+from hubbub.core.state import connect_row
 from hubbub.core.topics import (
     CLIENT,
     DELAYED,
@@ -105,11 +108,12 @@ class Broker(Context):
         self.ids = Ids(self, self.observers)
         self.sampled = Sampled(self)
 
+    def _writes(self, session: Session) -> bool:
+        """Whether what it does becomes a row: else none is made, which is a part of a connect."""
+        return session.lasting or self.record == "all"
+
     def _write(self, session: Session, row: Row) -> None:
-        if session.lasting:
-            self.change(row)
-        else:
-            self.note(row)
+        (self.change if session.lasting else self.note)(row)
 
     # Clients
 
@@ -139,7 +143,7 @@ class Broker(Context):
         """From now on a session has the rights of this admission."""
         session.user, session.rights = admission.user, admission.rights
         session.payer = session.payer or admission.owner
-        session.routes = {}
+        session.routes = NO_ROUTES
         admission.stays()
         if session.subscriptions:
             self.age += 1
@@ -169,19 +173,14 @@ class Broker(Context):
         if self.sessions.get(key) is not session:
             session.since = self.log.position
         self.sessions[key] = session
-        came = session.address, session.user, who(session).listener
-        properties = properties_column(came_in(*came))
-        first = 0
         before = self.state.sessions.get(key)
         if session.lasting and before is None:
             self.quotas.take(SESSIONS, session)
-        if session.lasting:
-            began = before.began if before is not None else session.came
-            properties = lasting_properties(expiry, *came, session.mount, began)
-            first = before.backlog.next if before is not None else 0
-        elif before is not None:
+        elif before is not None and not session.lasting:
             self.change(row_about(session, schema.END))
-        self._write(session, row_about(session, schema.CONNECT, "", 0, first, 0, properties))
+        if self._writes(session):
+            row = connect_row(session, who(session).listener, expiry, before)
+            self._write(session, row)
         if session.lasting and before is None:
             self.homes.began(session, session.came)
         if admission.credentials is not None:
@@ -202,18 +201,15 @@ class Broker(Context):
         session.number = 0
         self.audit.left(session, reason)
         tried = self.state.sessions[key].backlog.tried if session.lasting else 0
-        properties = properties_column({"reason": reason} if reason else None)
-        row = row_about(
-            session, schema.DISCONNECT, number=tried, expires=expires, properties=properties
-        )
-        if session.lasting or key in self.state.wills:
-            self.change(row)
-        else:
-            self.note(row)
+        changes = session.lasting or key in self.state.wills
+        if changes or self.record == "all":
+            said = properties_column({"reason": reason} if reason else None)
+            row = row_about(session, schema.DISCONNECT, "", 0, tried, expires, said)
+            (self.change if changes else self.note)(row)
         for queue in {queue for queue, _ in session.leases.values()}:
             queue.give_back(session)
             self.queues.offer(queue)
-        session.leases = {}
+        session.leases = NO_LEASES
         if session.lasting:
             self.observers.tell_all(session)
         else:
@@ -245,7 +241,7 @@ class Broker(Context):
         self.age += 1
         for subscription in subscriptions:
             self.observers.tell(subscription.filter, subscription.literal)
-        shared, session.shared = session.shared, {}
+        shared, session.shared = session.shared, NO_SHARED
         for seq, name in shared.items():
             self.groups.give_again(seq, name)
 
@@ -267,9 +263,10 @@ class Broker(Context):
         session.subscriptions[name] = subscription
         if old is None:
             self.quotas.take(SUBSCRIBED, session, size_of(name))
-        options, qos = subscription.options, subscription.qos
-        row = row_about(session, schema.SUBSCRIBE, name, properties=options, qos=qos)
-        self._write(session, row)
+        if self._writes(session):
+            options, qos = subscription.options, subscription.qos
+            row = row_about(session, schema.SUBSCRIBE, name, properties=options, qos=qos)
+            self._write(session, row)
         if old is not None:
             self._leave(old)
         self.enter(subscription)
@@ -298,7 +295,7 @@ class Broker(Context):
     def _hear(self, session: Session, more: int) -> None:
         """So many more of its subscriptions do not bring back what it publishes itself."""
         session.no_local += more
-        session.routes = {}
+        session.routes = NO_ROUTES
 
     def enter(self, subscription: Subscription) -> None:
         """Give a subscription its place: in a queue, in a group or among the filters."""
@@ -451,6 +448,8 @@ class Broker(Context):
             # Reply ids come and go too fast to be worth a place.
             fleeting = route.full or self.replies.entrance in route.subscriptions
             if len(key) <= ROUTE_NAME_BYTES and not fleeting:
+                if routes is NO_ROUTES:
+                    routes = sender.routes = {}
                 routes[key] = route
                 self.queues.cached(name, routes)
         return route

@@ -227,7 +227,7 @@ def drop(broker: Broker, session: Session, reason: str, count: int = 1) -> None:
     """A client does not get so many messages: counted for it and for the hub, said once."""
     if reason not in session.dropped:
         log.warning("%s: messages are dropped: %s", session.client, reason)
-    session.dropped[reason] = session.dropped.get(reason, 0) + count
+    session.misses(reason, count)
     broker.metrics.drop(reason, count)
 
 

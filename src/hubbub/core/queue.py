@@ -280,7 +280,7 @@ class Queue(Session):
     def lease(self, number: int, session: Session, until: float) -> None:
         """The message, taken out of `waiting`, is the session's; `until` 0 = as long as it is."""
         self.leased[number] = session
-        session.leases[self.messages[number]] = (self, number)
+        session.hold(self.messages[number], self, number)
         if until:
             self.ends[number] = until
 

@@ -40,6 +40,15 @@ SIZE: Final = 0xFFFF_FFFF  # of the payload, in an entry of a backlog
 NOTHING: Final[deque[int]] = deque(maxlen=0)  # shared by all backlogs that are empty
 NONE: Final[set[int]] = set()  # the same of numbers: nothing is added to this one
 
+# The same of what most sessions never have any of: eight empty dictionaries are half a kilobyte.
+# Whoever adds to one gives the session its own before.
+NO_LEASES: Final[dict[int, tuple[Queue, int]]] = {}
+NO_REQUESTS: Final[dict[int, tuple[str, bytes]]] = {}
+NO_SHARED: Final[dict[int, str]] = {}
+NO_ROUTES: Final[dict[bytes, Route]] = {}
+NOTHING_DROPPED: Final[dict[str, int]] = {}
+NOTHING_KEPT: Final[dict[str, tuple[int, bytes]]] = {}  # of subscriptions that end with a client
+
 
 class Backlog:
     """Unacknowledged deliveries. `received` are the numbers a QoS 2 receiver already has.
@@ -219,6 +228,13 @@ class SessionState:
         self.most = 0
         self.began = 0
 
+    @classmethod
+    def passing(cls, protocol: str, client: str) -> SessionState:
+        """Of one that ends with its connection: the fold knows nothing of it."""
+        state = cls(protocol, client)
+        state.subscriptions, state.shared = NOTHING_KEPT, NO_SHARED
+        return state
+
     def open(self, ids: Iterable[int]) -> None:
         """It has begun QoS 2 exchanges under these."""
         if self.open_ids is NONE:
@@ -318,13 +334,13 @@ class Session:
         self.far = False
         self.node = ""
         self.once = False
-        self.leases: dict[int, tuple[Queue, int]] = {}
-        self.requests: dict[int, tuple[str, bytes]] = {}
-        self.dropped: dict[str, int] = {}
-        self.shared: dict[int, str] = {}
+        self.leases = NO_LEASES
+        self.requests = NO_REQUESTS
+        self.dropped = NOTHING_DROPPED
+        self.shared = NO_SHARED
         self.feeds: deque[Feed] | None = None  # most never have one
         self.no_local = 0
-        self.routes: dict[bytes, Route] = {}
+        self.routes = NO_ROUTES
 
     def merge(self, matching: list[Subscription]) -> Subscription:
         """Several of its subscriptions match a name: the one that delivers, of the highest QoS."""
@@ -346,7 +362,27 @@ class Session:
 
     def owes(self, message: Message) -> None:
         """It was handed a request, which its answer acknowledges."""
+        if self.requests is NO_REQUESTS:
+            self.requests = {}
         self.requests[message.seq] = (message.reply_to, message.correlation)
+
+    def hold(self, seq: int, queue: Queue, number: int) -> None:
+        """It has a message of that queue now."""
+        if self.leases is NO_LEASES:
+            self.leases = {}
+        self.leases[seq] = (queue, number)
+
+    def share(self, seq: int, group: str) -> None:
+        """A group has chosen it for a message."""
+        if self.shared is NO_SHARED:
+            self.shared = {}
+        self.shared[seq] = group
+
+    def misses(self, reason: str, count: int) -> None:
+        """It does not get so many messages."""
+        if self.dropped is NOTHING_DROPPED:
+            self.dropped = {}
+        self.dropped[reason] = self.dropped.get(reason, 0) + count
 
     def unacknowledged(self) -> int:
         """How many deliveries it has not acknowledged."""

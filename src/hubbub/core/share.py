@@ -84,7 +84,7 @@ class Group(Session):
                 )  # fmt: skip
                 self.broker.change(row)
             if qos == 1:
-                session.shared[run.first] = self.client
+                session.share(run.first, self.client)
             if run.route.shared:
                 self._loan(run.first, self.client, qos == 1 and not session.lasting)
         session.deliver(run, member)

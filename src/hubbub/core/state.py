@@ -22,7 +22,7 @@ from hubbub.core.message import PUBLISHER, properties_column
 from hubbub.core.names import Names, is_number
 from hubbub.core.queue import PLAIN, Queue, QueueSettings
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
-from hubbub.core.session import FOR_EVER, SIZE, SessionState
+from hubbub.core.session import FOR_EVER, SIZE, Session, SessionState, row_about
 from hubbub.core.topics import DELAYED, QUEUE, SHARE, delayed_topic
 from hubbub.schema import Row, column_of, name_of
 
@@ -85,6 +85,17 @@ def lasting_properties(
     if expiry != FOR_EVER:
         properties["expiry"] = expiry
     return properties_column(properties)
+
+
+def connect_row(session: Session, place: str, expiry: int, before: SessionState | None) -> Row:
+    """The `connect` row of who came in at that listener; `before`: what lasted of it until now."""
+    came = session.address, session.user, place
+    if not session.lasting:
+        return row_about(session, schema.CONNECT, properties=properties_column(came_in(*came)))
+    began = before.began if before is not None else session.came
+    properties = lasting_properties(expiry, *came, session.mount, began)
+    first = before.backlog.next if before is not None else 0
+    return row_about(session, schema.CONNECT, number=first, properties=properties)
 
 
 def queue_properties(

@@ -136,6 +136,9 @@ class _Level:
         self.here: dict[Session, Subscription] = {}
 
 
+NOBODY: Final[dict[Session, Subscription]] = {}
+
+
 class Filters:
     """All subscriptions of a hub, by filter.
 
@@ -146,14 +149,16 @@ class Filters:
     def __init__(self) -> None:
         self.told: Callable[[Subscription, int], None] | None = None
         self._root = _Level()
-        self._literal: dict[str, dict[Session, Subscription]] = {}
+        # Most names have one subscription, which needs no table of its own (230 bytes).
+        self._one: dict[str, Subscription] = {}
+        self._many: dict[str, dict[Session, Subscription]] = {}
 
     def add(self, subscription: Subscription) -> None:
         name = subscription.filter
         if self.told is not None:
             self.told(subscription, 1)
         if subscription.literal or not has_wildcard(name):
-            self._literal.setdefault(name, {})[subscription.session] = subscription
+            self._add_literal(name, subscription)
             return
         node = self._root
         for level in name.split("/"):
@@ -168,11 +173,7 @@ class Filters:
         if self.told is not None:
             self.told(subscription, -1)
         if subscription.literal or not has_wildcard(name):
-            here = self._literal.get(name)
-            if here is not None:
-                here.pop(session, None)
-                if not here:
-                    del self._literal[name]
+            self._remove_literal(name, session)
             return
         path = [self._root]
         levels = name.split("/")
@@ -186,10 +187,29 @@ class Filters:
             path.pop()
             del path[-1].below[levels.pop()]
 
+    def _add_literal(self, name: str, subscription: Subscription) -> None:
+        here, one = self._many.get(name), self._one.get(name)
+        if here is not None:
+            here[subscription.session] = subscription
+        elif one is None or one.session is subscription.session:
+            self._one[name] = subscription
+        else:
+            del self._one[name]
+            self._many[name] = {one.session: one, subscription.session: subscription}
+
+    def _remove_literal(self, name: str, session: Session) -> None:
+        here, one = self._many.get(name), self._one.get(name)
+        if one is not None and one.session is session:
+            del self._one[name]
+        elif here is not None:
+            here.pop(session, None)
+            if not here:
+                del self._many[name]
+
     def match(self, name: str) -> list[Subscription]:
         """Every subscription whose filter matches the name; a session may appear twice."""
-        literal = self._literal.get(name)
-        found = list(literal.values()) if literal else []
+        one = self._one.get(name)
+        found = [one] if one is not None else list(self._many.get(name, NOBODY).values())
         if self._root.below and is_name(name):
             levels = name.split("/")
             if name.startswith("$"):

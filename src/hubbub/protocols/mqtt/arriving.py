@@ -19,7 +19,7 @@ from hubbub.core.gate import Admission, Exchange, Opening
 from hubbub.core.homes import Way
 from hubbub.core.link import Link
 from hubbub.core.rights import kind_of, words_of
-from hubbub.core.route import Route
+from hubbub.core.session import NO_ROUTES
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError, Properties
@@ -62,7 +62,7 @@ class Arriving(Connection):
         super().__init__(protocol.broker, link, opening)
         self.protocol = protocol
         self.session: MqttSession | None = None
-        self._routes: dict[bytes, Route] = {}
+        self._routes = NO_ROUTES
         self._v5 = self._old = self._costly = False
         self._dialect: Dialect = PLAIN
         self._encodings = PLAIN.encodings(2)
@@ -218,5 +218,5 @@ class Arriving(Connection):
             reason = f"an AUTH as another user than {session.user!r}"
             raise PacketError(reason, spec.NOT_ALLOWED)
         self.broker.entitle(session, admission)
-        self._routes = {}
+        self._routes = NO_ROUTES
         self.link.write(codec.auth(spec.SUCCESS, proof.encode()))

@@ -35,7 +35,7 @@ from hubbub.core.limits import (
 from hubbub.core.link import Link
 from hubbub.core.message import Run
 from hubbub.core.route import Route
-from hubbub.core.session import row_about
+from hubbub.core.session import NO_ROUTES, row_about
 from hubbub.protocols.mqtt import codec, twofold
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.arriving import (
@@ -64,8 +64,7 @@ from hubbub.protocols.mqtt.welcome import (
     permitted,
     referral,
 )
-from hubbub.protocols.mqtt.wills import Will
-from hubbub.schema import RELEASE
+from hubbub.schema import RELEASE, Row
 from hubbub.wire.bytes import Gathering
 
 HEAVY: Final = 7  # packets that one counts for, beside itself, which is no message: a SUBSCRIBE
@@ -81,14 +80,14 @@ class MqttConnection(Arriving):
     def __init__(self, protocol: Sessions, link: Link, opening: Opening) -> None:
         super().__init__(protocol, link, opening)
         link.prompt = False  # until the session says otherwise
-        self._gathering = Gathering()
+        self._gathering: Gathering | None = None  # until a packet comes in parts
         self._limit = CONNECT_BYTES
         self._heard = self.broker.clock.now()
         self._patience = CONNECT_SECONDS
         self._work: Iterator[None] | None = None
-        self._incoming = Incoming(protocol)
+        self._incoming: Incoming | None = None  # until it publishes
         self._bounded = protocol.payload_bytes > 0
-        self._will: Will | None = None
+        self._will: Row | None = None
 
     # Bytes
 
@@ -100,7 +99,8 @@ class MqttConnection(Arriving):
             if self._way is not None:
                 self._way.feed(data)
                 return
-            gathered = self._gathering.add(data)
+            parts = self._gathering
+            gathered = data if parts is None else parts.add(data)
             if gathered is None:
                 self._hear_part()
             elif self.state != OVER and not self.link.closing:
@@ -172,13 +172,13 @@ class MqttConnection(Arriving):
         if pos:
             self._heard = now
         if self.working:  # what comes now is heard when that is done
-            self._gathering.block(buf[pos:])
+            self._parts().block(buf[pos:])
         elif pos < n:
             body, end = codec.extent(buf, pos, codec.most(buf[pos], self._limit))
             if end - n > WEIGHED_BYTES and session is not None and buf[pos] >> 4 == codec.PUBLISH:
                 self._begun(buf[pos:], body - pos, end - pos)
             else:
-                self._gathering.keep(buf[pos:], end - pos)
+                self._parts().keep(buf[pos:], end - pos)
             self._hear_part()
 
     def _begun(self, part: bytes, body: int, size: int) -> None:
@@ -190,20 +190,33 @@ class MqttConnection(Arriving):
         topic = codec.topic_of(part, body) if header else b""
         route = self._route_to(topic) if topic else None
         if route is None or route.takes:
-            self._gathering.keep(part, size if header else min(size, len(part) + 1))
+            self._parts().keep(part, size if header else min(size, len(part) + 1))
             return
         self._publish(part[0], part[body:header], route)
-        self._gathering.skip(size - len(part))
+        self._parts().skip(size - len(part))
+
+    def _parts(self) -> Gathering:
+        """What is not a whole packet yet."""
+        if self._gathering is None:
+            self._gathering = Gathering()
+        return self._gathering
+
+    def _publisher(self) -> Incoming:
+        """What is known of it as one that publishes."""
+        if self._incoming is None:
+            self._incoming = Incoming(self.protocol)
+            self._incoming.kept = self.lasting
+        return self._incoming
 
     def _hear_part(self) -> None:
         """Whole packets are signs of life (3.1.2.10), and parts of what takes a while to come."""
-        if self._gathering.missing > LONG_BYTES:
+        if self._gathering is not None and self._gathering.missing > LONG_BYTES:
             self._heard = self.broker.clock.now()
 
     def _begin(self, work: Iterator[None]) -> None:
         """Do what may take several turns."""
         assert self._work is None, "one at a time"
-        self._routes, self._work = {}, work
+        self._routes, self._work = NO_ROUTES, work
         self._work_on()
 
     def _work_on(self) -> None:
@@ -219,19 +232,20 @@ class MqttConnection(Arriving):
         try:
             self._work_on()
             if not self.working:
-                self._feed(self._gathering.unblock())
+                self._feed(self._parts().unblock())
         except PacketError as error:
             self._blame(error)
             raise
 
     def waiting(self) -> int:
-        return self._gathering.size + super().waiting()
+        kept = self._gathering.size if self._gathering is not None else 0
+        return kept + super().waiting()
 
     def missing(self) -> int:
-        return 0 if self.working else self._gathering.missing
+        return 0 if self.working or self._gathering is None else self._gathering.missing
 
     def crowded_out(self, reason: str) -> None:
-        self._gathering.discard()
+        self._gathering = None
         self._finish(reason, spec.QUOTA)
 
     def _packet(self, head: int, body: bytes) -> None:
@@ -275,10 +289,11 @@ class MqttConnection(Arriving):
         self.session = session
         self.state = CONNECTED
         self._limit = mqtt.message_bytes
-        self._will = permitted(asked_will(mqtt, asked, self._dialect, session), session, broker)
-        if self._will is not None:
-            broker.change(self._will.row())
-            self.lasting = self._incoming.kept = len(self._will.message.payload)
+        will = permitted(asked_will(mqtt, asked, self._dialect, session), session, broker)
+        if will is not None:
+            broker.change(will.row())
+            self._will = mqtt.kept_will(session)
+            self.lasting = len(will.message.payload)
         self._welcome(session, present and not self._old, asked, proof)  # in 3.1 it is reserved
         self._asked = None
         if asked.bridge:
@@ -321,7 +336,7 @@ class MqttConnection(Arriving):
         if not self._dialect.mount:
             self._routes = session.routes if session.no_local else session.rights.routes
             return route
-        if len(self._routes) >= ROUTES:
+        if self._routes is NO_ROUTES or len(self._routes) >= ROUTES:
             self._routes = {}
         self._routes[topic] = route
         return route
@@ -341,7 +356,7 @@ class MqttConnection(Arriving):
             said = buf[start]
             begin = start + 1 + said
             if mark == body + 2 or session.requests or said and (
-                qos == 2 or begin > end or buf[start:begin] not in self._incoming.plain
+                qos == 2 or begin > end or buf[start:begin] not in self.protocol.plain_properties
             ):  # fmt: skip
                 self._publish(buf[pos], buf[body:end])
                 return end
@@ -386,14 +401,14 @@ class MqttConnection(Arriving):
         run.size = end - start - v5 - said
         acknowledgements = acknowledgements_of(run.image, run.offset, step, count, qos)
         if v5:
-            self._incoming.check_window(count)
+            self._publisher().check_window(count)
         if ids:
             session.state.open(ids)
-            self._incoming.unreleased += count
+            self._publisher().unreleased += count
         self.broker.publish(run)
         self.link.hold(acknowledgements, level=route.level)
         if v5 and not ids:
-            self._incoming.owe(count, route.level or self.link.level)
+            self._publisher().owe(count, route.level or self.link.level)
         return stop
 
     def _publish(self, head: int, body: bytes, route: Route | None = None) -> None:
@@ -404,11 +419,11 @@ class MqttConnection(Arriving):
             session.speak()
         packet = codec.parse_publish(head, body, self._v5)
         check_offered(self.protocol, "a PUBLISH", packet.qos, packet.retain)
-        properties, said = packet.properties, 0
+        properties, said, incoming = packet.properties, 0, self._publisher()
         if properties is not None:
             said = properties.count()
-            packet = self._incoming.named(packet, properties)
-            self.lasting = self._incoming.kept
+            packet = incoming.named(packet, properties)
+            self.lasting = incoming.kept
         route = route or self._route_to(packet.topic)
         if packet.qos == 2 and packet.packet_id in session.state.open_ids:
             answer = codec.acknowledgement(codec.PUBREC, packet.packet_id)
@@ -416,16 +431,16 @@ class MqttConnection(Arriving):
             return
         code = spec.QUOTA if 0 < self.protocol.payload_bytes < len(packet.payload) else spec.SUCCESS
         if properties is not None and not code:
-            self._incoming.check_answer_address(session, properties, route)
-            code = self._incoming.verdict(packet, properties, route)
+            incoming.check_answer_address(session, properties, route)
+            code = incoming.verdict(packet, properties, route)
         if code < spec.UNSPECIFIED and packet.qos:
-            code = self._incoming.room(session, packet, route) or code
+            code = incoming.room(session, packet, route) or code
         if packet.qos == 2 and any(one.session is session for one in route.subscriptions):
             session.put_aside()
         if code < spec.UNSPECIFIED:
             as_it_came = properties is None or properties.count() == said
             if properties is not None and as_it_came:
-                self._incoming.learn(body, packet, properties)
+                incoming.learn(body, packet, properties)
             self._take(session, packet, route, body if as_it_came else codec.publish_body(packet))
         else:
             self.broker.metrics.drop(spec.REASONS[code].name)
@@ -440,7 +455,7 @@ class MqttConnection(Arriving):
             else:
                 self.link.hold(answer, level=route.level)
             if self._v5 and packet.qos == 1:
-                self._incoming.owe(1, route.level or self.link.level)
+                incoming.owe(1, route.level or self.link.level)
 
     def _take(self, session: MqttSession, packet: codec.Publish, route: Route, body: bytes) -> None:
         head = bytes((codec.PUBLISH << 4 | packet.qos << 1,)) + codec.length(len(body))
@@ -451,7 +466,7 @@ class MqttConnection(Arriving):
         if packet.qos:
             run.offset = len(head) + 2 + len(packet.topic)
         if packet.qos == 2:
-            self._incoming.unreleased += 1
+            self._publisher().unreleased += 1
             if session.serial is not None:
                 session.serial.take(packet.packet_id)
             session.state.open((packet.packet_id,))
@@ -469,7 +484,8 @@ class MqttConnection(Arriving):
         packet_id, _ = codec.parse_acknowledgement(codec.PUBREL, body, self._v5)
         known = packet_id in session.state.open_ids
         if known:
-            self._incoming.unreleased = max(0, self._incoming.unreleased - 1)
+            incoming = self._publisher()
+            incoming.unreleased = max(0, incoming.unreleased - 1)
             if session.lasting:
                 self.broker.change(row_about(session, RELEASE, number=packet_id))
             else:

@@ -194,7 +194,9 @@ class Dialect:
 
     def __init__(self, mount: str = "") -> None:
         self.mount = mount
-        self._encodings = tuple(PublishEncoding(self, qos) for qos in range(3))
+        zero, one, two = [PublishEncoding(self, qos) for qos in range(3)]
+        self._encodings = (zero, one, two)
+        self._together = ((zero, zero, zero), (zero, one, one), (zero, one, two))
 
     def full(self, name: str) -> str:
         """The hub's name for what a client says; addresses of clients are for all."""
@@ -220,12 +222,8 @@ class Dialect:
         return self._encodings[qos]
 
     def encodings(self, qos: int, as_published: bool = False, ids: Ids = ()) -> Encodings:
-        """Those of a subscription with this QoS, by the QoS of the message."""
-        return (
-            self.encoding(0, as_published, ids),
-            self.encoding(min(1, qos), as_published, ids),
-            self.encoding(min(2, qos), as_published, ids),
-        )
+        """Those of a subscription with this QoS, by the QoS of the message. Kept, and shared."""
+        return self._together[qos]
 
     def publish(
         self, message: Message, qos: int, retain: bool, packet_id: int = 0, dup: bool = False,
@@ -251,6 +249,7 @@ class Dialect5(Dialect):
         super().__init__(mount)
         self.clock = clock
         self._made: dict[tuple[int, bool, Ids, int, bool], Encoding] = {}
+        self._of_subscriptions: dict[tuple[int, bool, Ids], Encodings] = {}
 
     def encoding(
         self, qos: int, as_published: bool = False, ids: Ids = (), alias: int = 0,
@@ -264,6 +263,16 @@ class Dialect5(Dialect):
             made = PublishEncoding5(self, qos, as_published, ids, alias, named)
             self._made[key] = made
         return made
+
+    def encodings(self, qos: int, as_published: bool = False, ids: Ids = ()) -> Encodings:
+        key = qos, as_published, ids
+        found = self._of_subscriptions.get(key)
+        if found is None:
+            if len(self._of_subscriptions) >= KEPT_ENCODINGS:
+                self._of_subscriptions.clear()
+            zero, one, two = [self.encoding(min(n, qos), as_published, ids) for n in range(3)]
+            found = self._of_subscriptions[key] = (zero, one, two)
+        return found
 
     def publish(
         self, message: Message, qos: int, retain: bool, packet_id: int = 0, dup: bool = False,

@@ -31,7 +31,7 @@ class Incoming:
         self._mqtt = mqtt
         self.plain = mqtt.plain_properties
         self._log = mqtt.broker.log
-        self._aliases: dict[int, bytes] = {}
+        self._aliases: dict[int, bytes] | None = None  # until it says one
         self._due: deque[tuple[int, int, int]] | None = None  # until something is
         self._owed = 0
 
@@ -61,11 +61,12 @@ class Incoming:
         if alias is not None:
             if not 0 < alias <= self._mqtt.topic_alias_maximum:
                 raise PacketError(f"a PUBLISH with topic alias {alias}", spec.BAD_ALIAS)
+            known = self._aliases = self._aliases or {}
             if packet.topic:
-                self.kept += len(packet.topic) - len(self._aliases.get(alias, b""))
-                self._aliases[alias] = packet.topic
-            elif alias in self._aliases:
-                return Publish(self._aliases[alias], *packet[1:])
+                self.kept += len(packet.topic) - len(known.get(alias, b""))
+                known[alias] = packet.topic
+            elif alias in known:
+                return Publish(known[alias], *packet[1:])
         if not packet.topic:
             raise PacketError("a PUBLISH without a topic", spec.PROTOCOL)
         return packet

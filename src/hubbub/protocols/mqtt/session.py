@@ -21,7 +21,7 @@ from hubbub.core.limits import PREFETCH, ROUTES
 from hubbub.core.link import Link
 from hubbub.core.message import Encoding, Message, Run
 from hubbub.core.rights import CONSUME, RECEIVE, Rights
-from hubbub.core.session import Session, SessionState, Subscription, row_about
+from hubbub.core.session import NO_REQUESTS, Session, SessionState, Subscription, row_about
 from hubbub.core.topics import CLIENT, QUEUE, SELF, SHARE, matches, shared_filter
 from hubbub.errors import UnreadableError
 from hubbub.protocols.mqtt import codec
@@ -39,6 +39,10 @@ ANY_PACKET: Final = 2 * codec.MAX_LENGTH  # more than there can be
 ALIAS_BYTES: Final = 3  # what a topic alias adds to a packet that says the topic too
 REPLY_ID_BYTES: Final = 18  # $client/ and ten digits, in the place of a reply queue
 NOTHING_ASKED: Final[tuple[bool, Ids]] = (False, ())
+# Shared by all who have none, as those in core.session.
+NO_ALIASES: Final[dict[str, int]] = {}
+NOT_ASKED: Final[dict[tuple[str, bool], tuple[bool, Ids]]] = {}
+NOT_OFFERED: Final[dict[int, tuple[bool, Ids]]] = {}
 TOO_LARGE: Final = "packet too large for the client"
 
 # What a delivery in flight waits for, by its QoS, and one more once a PUBREC came.
@@ -64,7 +68,7 @@ class MqttSession(Session):
         super().__init__(NAME, client, rights)
         self.broker = broker
         self.lasting = lasting
-        self.remember(SessionState(NAME, client))
+        self.remember(SessionState.passing(NAME, client))
         self.link: Link | None = None
         self.talks = False
         self.window = broker.inflight
@@ -75,11 +79,11 @@ class MqttSession(Session):
         self.serial: Serial | None = None
         self.turned_away = True
         self.twofold = False
-        self._aliases: dict[str, int] = {}
-        self._asked: dict[tuple[str, bool], tuple[bool, Ids]] = {}
-        self._wishes = Wishes()
-        self._offered: dict[int, tuple[bool, Ids]] = {}
-        self._acknowledged: list[tuple[int, Row]] = []
+        self._aliases = NO_ALIASES
+        self._asked = NOT_ASKED
+        self._wishes: Wishes | None = None  # of 5.0
+        self._offered = NOT_OFFERED
+        self._acknowledged: list[tuple[int, Row]] | None = None
         self._settling = False
 
     def remember(self, state: SessionState) -> None:
@@ -134,11 +138,13 @@ class MqttSession(Session):
         """One of its subscriptions is about to change, begin or end."""
         if self.dialect.v5:
             old = self.subscriptions.get(topic_filter)
+            if self._wishes is None:
+                self._wishes = Wishes()
             self._wishes.change(topic_filter, old, self.backlog.first, self.backlog.next)
 
     def subscribed(self) -> None:
         """Its subscriptions changed."""
-        self._asked = {}
+        self._asked = NOT_ASKED
         self.listen_to_self()
         if self.link is not None:
             self._hurry(self.link)
@@ -178,8 +184,8 @@ class MqttSession(Session):
         if self.serial is not None:
             self.serial.leave()
             self.serial = None
-        self._aliases = {}
-        self.requests = {}
+        self._aliases = NO_ALIASES
+        self.requests = NO_REQUESTS
         for seq in self.leases:
             number = self.backlog.number_of(seq)
             if number >= 0:
@@ -278,6 +284,8 @@ class MqttSession(Session):
             return encoding.aliased(alias, False)
         if not first or len(self._aliases) >= self.alias_limit:
             return encoding
+        if self._aliases is NO_ALIASES:
+            self._aliases = {}
         alias = self._aliases[name] = len(self._aliases) + 1
         return encoding.aliased(alias, True)
 
@@ -337,6 +345,8 @@ class MqttSession(Session):
             if not self.lasting or not retained:
                 self.backlog.add(message.seq, 1, qos, retained, len(message.payload))
             if retained and self.dialect.v5:
+                if self._offered is NOT_OFFERED:
+                    self._offered = {}
                 self._offered[self.backlog.next - 1] = _together([subscription])
             self.pump()
         elif self.link is not None:
@@ -461,13 +471,14 @@ class MqttSession(Session):
         if not self.dialect.v5:
             return NOTHING_ASKED
         own = message.client == self.client and message.protocol == self.protocol
-        if self._wishes.changed_since(number, self.backlog.first):
-            wishes = self._wishes.at(number, self.subscriptions)
+        before = self._wishes
+        if before is not None and before.changed_since(number, self.backlog.first):
+            wishes = before.at(number, self.subscriptions)
             return _together(_matching(wishes, message.topic, own))
         asked = self._asked.get((message.topic, own))
         if asked is None:
-            if len(self._asked) >= ROUTES:
-                self._asked.clear()
+            if self._asked is NOT_ASKED or len(self._asked) >= ROUTES:
+                self._asked = {}
             wishes = list(self.subscriptions.values())
             asked = _together(_matching(wishes, message.topic, own))
             self._asked[message.topic, own] = asked
@@ -591,6 +602,8 @@ class MqttSession(Session):
     def _over(self, number: int, seq: int) -> None:
         """Nobody waits for this delivery any more; the queue or the journal it came from hears."""
         if self.lasting and seq not in self.leases:
+            if self._acknowledged is None:
+                self._acknowledged = []
             self._acknowledged.append((number, self.row_of_delivery(ACK, number)))
             if not self._settling:
                 self._settling = True
@@ -632,7 +645,7 @@ class MqttSession(Session):
     def settle(self) -> None:
         """One `ack` row for each run of consecutive deliveries."""
         self._settling = False
-        acknowledged, self._acknowledged = self._acknowledged, []
+        acknowledged, self._acknowledged = self._acknowledged or [], None
         first, begun = acknowledged[0]
         count = 0
         for number, row in acknowledged:

@@ -21,7 +21,7 @@ from hubbub.protocols.mqtt.options import unpack
 from hubbub.protocols.mqtt.rate import Rate
 from hubbub.protocols.mqtt.serial import CLIENTS, Serial
 from hubbub.protocols.mqtt.session import NAME, MqttSession
-from hubbub.protocols.mqtt.wills import Will, will_of
+from hubbub.protocols.mqtt.wills import will_of
 from hubbub.schema import WILL, Row, name_of
 
 
@@ -132,11 +132,18 @@ class Sessions(Protocol):
                 self.broker.metrics.expired += 1
                 self.end(away)
 
-    def leave(self, session: MqttSession, reason: str, expiry: int, will: Will | None) -> None:
+    def kept_will(self, session: MqttSession) -> Row | None:
+        """The will of a client that is here: its row, which is all that is kept of it."""
+        if session.lasting:
+            return session.state.will
+        return self.broker.state.wills.get((NAME, session.client))
+
+    def leave(self, session: MqttSession, reason: str, expiry: int, row: Row | None) -> None:
         """Its connection is over: it ends now, or lasts `expiry` seconds; with it, or before, the
-        will.
+        will of that row.
         """
         broker, stamp = self.broker, self.broker.clock.stamp()
+        will = will_of(row) if row is not None else None
         ends = not session.lasting or not expiry
         expires = 0 if expiry == FOR_EVER else stamp + expiry * SECOND
         kept = session.state.will

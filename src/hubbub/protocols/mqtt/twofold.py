@@ -56,7 +56,7 @@ def fresh(session: MqttSession, image: bytes, mark: int, step: int, count: int) 
     return ids
 
 
-def answered(session: MqttSession, incoming: Incoming, buf: bytes, at: int) -> int:
+def answered(session: MqttSession, incoming: Incoming | None, buf: bytes, at: int) -> int:
     """Take the run of acknowledgements at `at`; where it ends, or `at` if it goes the long way."""
     head = buf[at]
     if head == PUBACK:
@@ -68,7 +68,7 @@ def answered(session: MqttSession, incoming: Incoming, buf: bytes, at: int) -> i
     return _received(session, buf, at) if head == PUBREC else _completed(session, buf, at)
 
 
-def _released(session: MqttSession, incoming: Incoming, buf: bytes, at: int) -> int:
+def _released(session: MqttSession, incoming: Incoming | None, buf: bytes, at: int) -> int:
     """PUBRELs of a publisher: its packet ids are free again."""
     link, open_ids = session.link, session.state.open_ids
     most = min((len(buf) - at) >> 2, LONGEST)
@@ -82,7 +82,8 @@ def _released(session: MqttSession, incoming: Incoming, buf: bytes, at: int) -> 
     if session.lasting or link is None or not count:
         return at
     open_ids.difference_update(ids)
-    incoming.unreleased = max(0, incoming.unreleased - count)
+    if incoming is not None:
+        incoming.unreleased = max(0, incoming.unreleased - count)
     answers = bytearray(buf[at : at + 4 * count])
     answers[::4] = b"\x70" * count
     link.hold(bytes(answers))

@@ -22,7 +22,7 @@ from hubbub.protocols.mqtt.incoming import check_message
 from hubbub.protocols.mqtt.session import ANY_PACKET, MqttSession
 from hubbub.protocols.mqtt.sessions import Sessions
 from hubbub.protocols.mqtt.wills import Will
-from hubbub.schema import name_from_wire, name_to_wire
+from hubbub.schema import Row, name_from_wire, name_to_wire
 from hubbub.wire.text import is_plain
 
 # Why a gate says no, as a reason code; every other reason is "not authorised".
@@ -229,7 +229,7 @@ def refusal(v5: bool, code: int, properties: Properties) -> bytes:
     return codec.connack(False, spec.RETURN_CODE_OF.get(code, codec.NOT_AUTHORISED))
 
 
-def level_of(session: MqttSession, will: Will | None) -> int:
+def level_of(session: MqttSession, will: Row | None) -> int:
     """What a CONNACK promises: of who leaves nothing behind, no quorum need know."""
     assert session.link is not None
     return 0 if session.lasting or will is not None else max(SYSTEM, session.link.level)

@@ -25,7 +25,7 @@ class Will:
         """The message as it is published now."""
         message = self.message
         message.expires = stamp + self.life * SECOND if self.life >= 0 else 0
-        message.seq = 0
+        message.seq = message.time = 0
         return message
 
     def row(self) -> Row:
