@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hubbub.auth.passwords import add_user
 from hubbub.config.settings import Journal, Limits, Listener, Settings, Tls
@@ -171,6 +172,25 @@ async def test_one_more_of_a_user_is_refused_and_who_comes_back_is_not(tmp_path:
         assert node.broker.metrics.refused == {BY_USER: 1}
         text = node.broker.audit.refusals.last("ann", "c")[0].text
         assert "this user has 2 connections, and 2 are the most" in text
+
+
+async def test_who_is_here_when_the_bound_is_set_counts(tmp_path: Path) -> None:
+    """Nobody is counted while there is no bound; and all are when there is one."""
+    for name in ("ann", "bob"):
+        add_user(tmp_path / "users", name, b"secret")
+    async with serving(Limits(), password_file=str(tmp_path / "users")) as node:
+        here = [await client(node, name, b"ann") for name in (b"a", b"b")]
+        assert [await one.hear(4) for one in here] == [WELCOME] * 2
+        assert not node.arrivals._users
+        node.apply(replace(node.settings, limits=Limits(user_connections=2)))
+        assert await (await client(node, b"c", b"ann")).all() == REFUSED
+        assert await (await client(node, b"c", b"bob")).hear(4) == WELCOME
+        here[0].writer.close()
+        await until(lambda: len(node.arrivals._users["user 'ann'"]) == 1)
+        assert await (await client(node, b"c", b"ann")).hear(4) == WELCOME
+        node.apply(replace(node.settings, limits=Limits()))
+        assert not node.arrivals._users
+        assert await (await client(node, b"d", b"ann")).hear(4) == WELCOME
 
 
 @pytest.mark.pure

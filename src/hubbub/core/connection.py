@@ -99,6 +99,10 @@ class Connection:
     def goodbye(self) -> None:
         """The hub is stopping: say what the protocol says; the link is closed afterwards."""
 
+    def end_for(self, reason: str, code: int) -> None:
+        """Its session ends it; the code is one of its protocol's."""
+        self.link.close(reason)
+
     def show_out(self, reason: str) -> None:
         """It may not stay: say so where the protocol can; the link is closed afterwards."""
 

@@ -147,6 +147,9 @@ class Gate:
         return True
 
 
+OWNERS: Final = 1_000  # addresses whose words are kept: it is asked three times a connect
+_owners: dict[str, str] = {}
+
 STRANGER: Final = 0  # was not let in, and what it makes the hub keep has a budget apart
 VISITOR: Final = 1  # was not let in, and needs to be only when its request is whole (HTTP)
 KNOWN: Final = 2
@@ -156,7 +159,14 @@ def owner(user: str, address: str) -> str:
     """To whom it is put down what somebody takes: its user, else its address; "" is the hub."""
     if user:
         return f"user {user!r}"
-    return f"address {source_of(address)}" if address else ""
+    if not address:
+        return ""
+    known = _owners.get(address)
+    if known is None:
+        if len(_owners) >= OWNERS:
+            _owners.clear()
+        known = _owners[address] = f"address {source_of(address)}"
+    return known
 
 
 class Whose(NamedTuple):
@@ -221,6 +231,17 @@ class Carrier:
     def charge(self, messages: int) -> None:
         """So many of its messages, which were published elsewhere, count as sent here."""
 
+    # What its link tells it
+
+    def grown(self) -> None:
+        """More waits to be read than before."""
+
+    def relieved(self) -> None:
+        """The link was choked and has room again."""
+
+    def hang_up(self) -> None:
+        """Everything was written: the connection ends."""
+
 
 _NOTHING: Final = Carrier()
 _EVERYWHERE = Site()
@@ -242,13 +263,14 @@ class Opening:
     of this listener have before those that its clients say. `gone`: nobody waits for its answer any
     more. `site` says which requests of browsers it takes; who speaks HTTP asks it about each.
     `unwelcome`: why its address may have no such connection, whoever it is. `via`: the node of the
-    cluster to which the client is connected, "" for this one.
+    cluster to which the client is connected, "" for this one. `whose` and `client`: as whose it
+    was let in, and which client's; whoever counts connections by user says so.
     """
 
     __slots__ = (
         "address", "port", "secure", "certificate", "websocket", "request", "gate", "credentials",
         "carrier", "protocol", "challenge", "info", "argument", "mount", "site", "unwelcome",
-        "gone", "shared", "via",
+        "gone", "shared", "via", "whose", "client",
     )  # fmt: skip
 
     def __init__(
@@ -281,6 +303,8 @@ class Opening:
         self.gone = False
         self.shared = ""
         self.via = ""
+        self.whose = ""
+        self.client = ""
 
     def end(self) -> None:
         """The connection is gone. What it showed and this refer to one another no more: nothing of
@@ -321,10 +345,11 @@ class Opening:
         if rights is None or reason:
             self.turn_away(credentials.user, credentials.client, reason)
             return None, reason
-        self.carrier.let_in(credentials.owner, credentials.client)
+        whose = credentials.owner
+        self.carrier.let_in(whose, credentials.client)
         admission = Admission(self.protocol, credentials.client, credentials.user, rights, self)
         admission.credentials = credentials
-        admission.owner = credentials.owner
+        admission.owner = whose
         return admission, ""
 
     def turn_away(self, user: str, client: str, reason: str) -> None:

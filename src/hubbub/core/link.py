@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 from mypy_extensions import mypyc_attr
 
+from hubbub.core.gate import Carrier
 from hubbub.core.limits import LINK_BYTES, LINK_CHOKED
 from hubbub.core.log import DISK, Log
 
@@ -79,17 +80,17 @@ class Link:
     `size` are the bytes that were written and not yet taken by the peer, `held_bytes` those held.
     `largest` is the largest piece written since the link is choked: one of any size may be on its
     way, so that it does not count. `grown` is called with each flush while it is. `relieved` is
-    called when the link is choked no more before the transport ever said that it was full. `out` is
+    called when the link is choked no more before the transport ever said that it was full. Where
+    there is a `carrier` it hears of both, and ends the connection. `out` is
     another list after each flush. `prompt`: the peer may hold back what it says next until the
     kernel here has acknowledged what it said (Nagle's algorithm), which a kernel without anything
-    to send does after 40 ms; whoever reads the socket then hurries it. `hang_up`: how the
-    connection ends, where closing the transport is not enough.
+    to send does after 40 ms; whoever reads the socket then hurries it.
     """
 
     __slots__ = (
         "outgoing", "transport", "framing", "out", "size", "choked", "held", "held_bytes",
         "barriers", "closing", "reason", "largest", "relieved", "level", "prompt",
-        "aside", "hang_up", "grown",
+        "aside", "carrier", "grown",
     )  # fmt: skip
 
     def __init__(self, outgoing: Outgoing, transport: Transport | None = None) -> None:
@@ -110,7 +111,7 @@ class Link:
         self.level = DISK
         self.prompt = True
         self.aside: list[Held] | None = None
-        self.hang_up: Callable[[], None] | None = None
+        self.carrier: Carrier | None = None  # a method bound to each would take 80 bytes
 
     def write(self, data: bytes) -> None:
         if self.barriers:
@@ -275,8 +276,8 @@ class Link:
         if self.closing and not self.held:
             if self.framing is not None:
                 transport.write(self.framing.farewell())
-            if self.hang_up is not None:
-                self.hang_up()
+            if self.carrier is not None:
+                self.carrier.hang_up()
             else:
                 transport.close()
 
@@ -287,13 +288,21 @@ class Link:
             self.largest = None
         elif self.largest is None or len(largest) > len(self.largest):
             self.largest = largest
-        if self.grown is not None:
-            self.grown()
+        self.grow()
         if self.largest is not None and self.size > LINK_BYTES + len(self.largest):
             self.close(f"its reader is too slow: {self.size} bytes are waiting")
             transport.abort()
+        elif not self.choked and self.carrier is not None:
+            self.carrier.relieved()
         elif not self.choked and self.relieved is not None:
             self.relieved()
+
+    def grow(self) -> None:
+        """What it keeps may be more than before: whoever weighs that is told."""
+        if self.carrier is not None:
+            self.carrier.grown()
+        elif self.grown is not None:
+            self.grown()
 
     def close(self, reason: str) -> None:
         """End the connection after what was written; `reason` goes to the log."""

@@ -13,6 +13,7 @@ checked: any other counts by its address alone. The node owns one; sockets repor
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Final
 
 from hubbub.config.limits import Limits
@@ -42,14 +43,23 @@ class Arrivals:
         self._unbounded: list[Network] = []
         self._open: dict[str, int] = {}
         self._due: dict[str, float] = {}  # when an address has paid for what it opened
-        self._users: dict[str, dict[Opening, str]] = {}  # by whose it is: its client
-        self._whose: dict[Opening, str] = {}
+        # By whose it is: its client. Empty where no bound is set: an opening knows whose it is.
+        self._users: dict[str, dict[Opening, str]] = {}
         self._told: dict[tuple[str, str], float] = {}
 
-    def apply(self, limits: Limits) -> None:
-        """The settings have changed."""
-        self._limits = limits
+    def apply(self, limits: Limits, here: Iterable[Opening] = ()) -> None:
+        """The settings have changed; `here`: how the connections began that are open."""
+        before, self._limits = self._limits, limits
         self._unbounded = networks(limits.unbounded_addresses)
+        if not limits.user_connections:
+            self._users = {}
+        elif not before.user_connections:
+            for opening in here:
+                if opening.whose:
+                    self._count(opening)
+
+    def _count(self, opening: Opening) -> None:
+        self._users.setdefault(opening.whose, {})[opening] = opening.client
 
     # By address
 
@@ -111,18 +121,17 @@ class Arrivals:
 
     def enter(self, opening: Opening, whose: str, client: str) -> None:
         """A client was let in. Over HTTP it may be another one with each request."""
-        if self._whose.get(opening) != whose:
+        if opening.whose != whose:
             self.exit(opening)
-            self._whose[opening] = whose
-            self._users.setdefault(whose, {})[opening] = client
+            opening.whose, opening.client = whose, client
+            if self._limits.user_connections:
+                self._count(opening)
 
     def exit(self, opening: Opening) -> None:
         """Its connection is gone."""
-        whose = self._whose.pop(opening, None)
-        if whose is None:
-            return
-        del self._users[whose][opening]
-        if not self._users[whose]:
+        whose, opening.whose = opening.whose, ""
+        users = self._users.get(whose)
+        if users is not None and users.pop(opening, None) is not None and not users:
             del self._users[whose]
 
     def _tell(self, what: str, whose: str, setting: str, now: float) -> None:

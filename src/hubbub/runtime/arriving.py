@@ -76,7 +76,7 @@ class Arriving(Conversing):
     def read_on(self) -> None:
         raise NotImplementedError
 
-    def _weigh(self) -> None:
+    def weigh(self) -> None:
         raise NotImplementedError
 
     def _stay(self) -> None:
@@ -147,7 +147,7 @@ class Arriving(Conversing):
             self.kept += data
             self.transport.pause_reading()
             if len(self.kept) > WEIGHED_BYTES:
-                self._weigh()
+                self.weigh()
 
     def come_in(self) -> None:
         """It is its turn."""

@@ -1,6 +1,7 @@
-"""A socket as its opening sees it: what the broker and the protocols may ask of a connection.
+"""A socket as its opening and its link see it: what the broker and the protocols may ask of a
+connection, and what a link tells it.
 
-The socket makes one with its opening. Holds nothing and decides nothing.
+The socket makes one with its link. Holds nothing and decides nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import typing
 from collections.abc import Callable
 
 from hubbub.core.gate import Carrier, Credentials, Opening
+from hubbub.runtime.farewell import leave
 
 if typing.TYPE_CHECKING:
     from hubbub.runtime.socket import Socket
@@ -52,3 +54,12 @@ class SocketCarrier(Carrier):
 
     def charge(self, messages: int) -> None:
         self._socket.pay(messages, 0)
+
+    def grown(self) -> None:
+        self._socket.weigh()
+
+    def relieved(self) -> None:
+        self._socket.relieve()
+
+    def hang_up(self) -> None:
+        leave(self._socket, self._socket.hub.leaving)

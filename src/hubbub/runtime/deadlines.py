@@ -15,9 +15,12 @@ STALE_DEADLINES: Final = 1_000  # below that, nothing is gained by throwing them
 
 
 class Waiting(Protocol):
-    """Who can be woken: `deadline` is when, NEVER = not at all."""
+    """Who can be woken: `deadline` is when, NEVER = not at all. `queued` is when the heap comes to
+    it, NEVER = it is not in it.
+    """
 
     deadline: float
+    queued: float
 
 
 W = TypeVar("W", bound=Waiting)
@@ -26,8 +29,10 @@ W = TypeVar("W", bound=Waiting)
 class Deadlines(Generic[W]):
     """When which connection wants to be woken, whatever their number.
 
-    An entry is stale once its connection has another deadline or none. A client may ask for one in
-    27 hours and leave, so stale entries are thrown out when they are the most.
+    Most deadlines are put off before they come, so an entry is not moved: when its time comes it
+    is put where its connection's deadline is now. It is stale once its connection has an earlier
+    one, or no deadline. A client may ask for one in 27 hours and leave, so stale entries are thrown
+    out when they are the most.
     """
 
     def __init__(self) -> None:
@@ -39,10 +44,18 @@ class Deadlines(Generic[W]):
         return len(self._heap)
 
     def add(self, when: float, one: W) -> None:
-        if when < one.deadline:
-            self.forget(one)
-            one.deadline = when
-            heapq.heappush(self._heap, (when, next(self._order), one))
+        if when >= one.deadline:
+            return
+        if when >= one.queued:
+            self._stale -= one.deadline == NEVER  # the entry of a deadline that was forgotten
+        else:
+            self._stale += one.deadline != NEVER and one.queued != NEVER
+            self._push(when, one)
+        one.deadline = when
+
+    def _push(self, when: float, one: W) -> None:
+        one.queued = when
+        heapq.heappush(self._heap, (when, next(self._order), one))
 
     def forget(self, one: W) -> None:
         """It need not be woken."""
@@ -51,18 +64,33 @@ class Deadlines(Generic[W]):
         one.deadline = NEVER
         self._stale += 1
         if self._stale > STALE_DEADLINES and 2 * self._stale > len(self._heap):
-            self._heap = [entry for entry in self._heap if entry[2].deadline == entry[0]]
-            heapq.heapify(self._heap)
-            self._stale = 0
+            self._throw_out()
+
+    def _throw_out(self) -> None:
+        kept = []
+        for entry in self._heap:
+            when, _, one = entry
+            if one.queued == when and one.deadline != NEVER:
+                kept.append(entry)
+            elif one.queued == when:
+                one.queued = NEVER
+        self._heap, self._stale = kept, 0
+        heapq.heapify(kept)
 
     def due(self, now: float) -> list[W]:
         """Those whose time has come. An entry that was overtaken by another is dropped."""
         found = []
         while self._heap and self._heap[0][0] <= now:
             when, _, one = heapq.heappop(self._heap)
-            if one.deadline == when:
+            if one.queued != when:
+                self._stale -= 1
+                continue
+            one.queued = NEVER
+            if one.deadline <= now:
                 one.deadline = NEVER
                 found.append(one)
-            else:
+            elif one.deadline == NEVER:
                 self._stale -= 1
+            else:
+                self._push(one.deadline, one)
         return found

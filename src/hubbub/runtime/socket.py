@@ -11,7 +11,6 @@ import logging
 import ssl
 import typing
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final, cast
 
 from hubbub.auth import certificates
@@ -43,7 +42,7 @@ from hubbub.runtime.carrying import SocketCarrier
 from hubbub.runtime.deadlines import Deadlines
 from hubbub.runtime.door import Door
 from hubbub.runtime.expiry import Expiring, Expiry
-from hubbub.runtime.farewell import Leaving, leave
+from hubbub.runtime.farewell import Leaving
 from hubbub.runtime.framing import Framed, WebSocketFraming
 from hubbub.runtime.guests import Adopt, Dismiss, Guests
 from hubbub.runtime.handshake import FIRST, REFUSED, first_record, not_in_clear
@@ -125,8 +124,8 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
 
     __slots__ = (
         "listener", "hub", "secure", "transport", "link", "connection", "protocol", "opening",
-        "frames", "young", "deadline", "cut_off", "peer", "reason", "made", "argument", "blocked",
-        "paused", "held", "unread", "unread_since", "hurried", "expiry", "announced",
+        "frames", "young", "deadline", "queued", "cut_off", "peer", "reason", "made", "argument",
+        "blocked", "paused", "held", "unread", "unread_since", "hurried", "expiry", "announced",
         "received", "weighed", "busy", "toll", "steady",
     )  # fmt: skip
 
@@ -142,7 +141,7 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
         self.opening: Opening | None = None
         self.frames: Frames | None = None
         self.young = b""
-        self.deadline = NEVER
+        self.deadline = self.queued = NEVER
         self.cut_off = False
         self.peer: tuple[str, int] = ("", 0)
         self.reason = ""
@@ -200,7 +199,7 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
         if self.blocked:
             self._pause()
         if self.received - self.weighed > WEIGHED_BYTES:
-            self._weigh()
+            self.weigh()
         if self.hub.crowded(published):
             self.hub.hold_back(self)
 
@@ -272,7 +271,7 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
 
     # What it makes the hub keep: called by the room for that
 
-    def _weigh(self) -> None:
+    def weigh(self) -> None:
         self.weighed = self.received
         self.hub.waiting.weigh(self)
 
@@ -353,9 +352,9 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
             self.hub.deadlines.add(self.hub.clock.now() + PAUSE_SECONDS, self)
         if self.link is not None:
             self.link.choked = False
-        self._drained()
+        self.relieve()
 
-    def _drained(self) -> None:
+    def relieve(self) -> None:
         if self.link is not None:
             self.hub.broker.patience.drained(self.link)
         if self.connection is not None:
@@ -584,9 +583,10 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
             tls = self.transport.get_extra_info("ssl_object")  # of another server's it has none
             shared = getattr(tls, "identity", "")
         websocket = self.frames is not None
+        carrier = self.link.carrier if self.link is not None else None
         self.opening = Opening(
             self.listener.gate, *self.peer, self.secure, websocket, request, certificate,
-            SocketCarrier(self),
+            carrier or SocketCarrier(self),
         )  # fmt: skip
         self.opening.protocol = self.protocol.name if self.protocol is not None else "http"
         self.opening.shared = shared
@@ -620,9 +620,7 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
         self.young = b""
         self.hub.deadlines.forget(self)
         link = self.link = Link(self.hub.broker.outgoing, self.transport)
-        link.relieved = self._drained
-        link.grown = self._weigh
-        link.hang_up = partial(leave, self, self.hub.leaving)
+        link.carrier = SocketCarrier(self)
         link.level = self.listener.level
         if self.frames is not None:
             link.framing = WebSocketFraming(protocol.streams, self.frames)

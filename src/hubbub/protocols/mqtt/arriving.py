@@ -79,6 +79,9 @@ class Arriving(Connection):
         """The connection is over; a `code` is told to a client of 5.0."""
         raise NotImplementedError
 
+    def end_for(self, reason: str, code: int) -> None:
+        self._finish(reason, code)
+
     def _connect(self, body: bytes) -> None:
         asked = codec.parse_connect(body)
         self._asked = asked

@@ -285,7 +285,7 @@ class MqttConnection(Arriving):
         mqtt.publish_due_will(session)
         broker.connect(session, admission, self._expiry)
         serial = mqtt.serial(client, self.link, self._v5)
-        session.attach(self.link, self._dialect, serial, self._finish)
+        session.attach(self.link, self._dialect, serial, self)
         self.session = session
         self.state = CONNECTED
         self._limit = mqtt.message_bytes

@@ -11,12 +11,12 @@ restart. A client that accepts nothing else during a QoS 2 exchange is served on
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
 from hubbub.core.broker import Broker
 from hubbub.core.client import drop
+from hubbub.core.connection import Connection
 from hubbub.core.limits import PREFETCH, ROUTES
 from hubbub.core.link import Link
 from hubbub.core.message import Encoding, Message, Run
@@ -54,12 +54,13 @@ _WAITS_FOR: Final = {ONE: "PUBACK", TWO: "PUBREC", RELEASED: "PUBCOMP"}
 class MqttSession(Session):
     """The session of one client id. It lives as long as the connection, or is `lasting`.
 
-    `link` is None while the client is away. `serial`: its QoS 2 exchanges, if they are served one
-    after the other. `turned_away`: a queue was, or may have been, for want of room. On the present
-    connection it `talks`, the client has published something, and is `twofold`, something of QoS 2
-    was sent to it. `dialect`: the version of that one, or of its last. `packet_limit` and
-    `alias_limit`: the largest packet and the number of topic aliases that the client takes.
-    `_offered`: what the subscription asked that a retained message is sent for, by its number.
+    `link`, and `here`, its connection, are None while the client is away. `serial`: its QoS 2
+    exchanges, if they are served one after the other. `turned_away`: a queue was, or may have been,
+    for want of room. On the present connection it `talks`, the client has published something, and
+    is `twofold`, something of QoS 2 was sent to it. `dialect`: the version of that one, or of its
+    last. `packet_limit` and `alias_limit`: the largest packet and the number of topic aliases that
+    the client takes. `_offered`: what the subscription asked that a retained message is sent for,
+    by its number.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class MqttSession(Session):
         self.dialect: Dialect = PLAIN
         self.packet_limit = ANY_PACKET
         self.alias_limit = 0
-        self.end: Callable[[str, int], None] | None = None
+        self.here: Connection | None = None
         self.serial: Serial | None = None
         self.turned_away = True
         self.twofold = False
@@ -96,9 +97,8 @@ class MqttSession(Session):
     # The connection comes and goes
 
     def attach(
-        self, link: Link, dialect: Dialect, serial: Serial | None,
-        end: Callable[[str, int], None],
-    ) -> None:  # fmt: skip
+        self, link: Link, dialect: Dialect, serial: Serial | None, here: Connection
+    ) -> None:
         """The client is here and speaks this dialect, within the limits of before 5.0."""
         if self.lasting:
             self.remember(self.broker.state.sessions[NAME, self.client])
@@ -108,7 +108,7 @@ class MqttSession(Session):
         self.serial = serial
         if serial is not None:
             serial.freed = self.resume
-        self.end = end
+        self.here = here
         self.window = self.broker.inflight
         self.packet_limit = ANY_PACKET
         self.alias_limit = 0
@@ -176,8 +176,7 @@ class MqttSession(Session):
 
     def detach(self) -> None:
         """The connection is gone; what is not acknowledged will be sent again."""
-        self.link = None
-        self.end = None
+        self.link = self.here = None
         if self.direct is not None:
             self.direct = None
             self.broker.age += 1
@@ -199,8 +198,8 @@ class MqttSession(Session):
         self._close(text or "ended by the hub", spec.ADMINISTRATIVE)
 
     def _close(self, reason: str, code: int) -> None:
-        if self.end is not None:
-            self.end(reason, code)
+        if self.here is not None:
+            self.here.end_for(reason, code)
 
     # Deliveries
 

@@ -155,9 +155,8 @@ class Errand:
 
     def write(self, data: bytes) -> None:
         self._came += data
-        grown = self.owner.link.grown
-        if len(self._came) > WEIGHED_BYTES and grown is not None:
-            grown()
+        if len(self._came) > WEIGHED_BYTES:
+            self.owner.link.grow()
         while not self.over and (answer := _taken(self._came)) is not None:
             if not self._ahead:
                 self._answered(*answer)
