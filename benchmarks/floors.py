@@ -1,8 +1,9 @@
 """What a message costs a program that only passes it on, in C and in Python, beside real brokers.
 
-`python -m benchmarks.floors` (four minutes) loads mosquitto, nats-server, the compiled hub and two
-floors (`floor.c`, `floor.py`) with `load.c`, taking turns, and prints medians of broker CPU. It
-says which part of an aim no program of its language could reach. Never judges.
+`python -m benchmarks.floors` (six minutes) loads mosquitto, nats-server, the compiled hub and three
+floors (`floor.c`, `floor.py`, and that compiled by mypyc) with `load.c`, taking turns, and prints
+medians of broker CPU. Then the rows whose aims are of a journal on disk, beside floors that keep
+one. It says which part of an aim no program of its language could reach. Never judges.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 from benchmarks.brokers import Broker, Missing, ended, free_port, hubbub, mosquitto, wait_for
-from benchmarks.generator import built
+from benchmarks.generator import built, compiled
 from benchmarks.mqtt import COMPILED, Cell, measure
 
 CELLS: Final = (
@@ -32,11 +33,16 @@ CELLS: Final = (
     Cell(100, 1, 0, 20), Cell(50, 50, 0, 20, pairs=True),
     Cell(1, 1, 0, 20, topics=50), Cell(1, 1, 0, 500, topics=50),
 )  # fmt: skip
+ON_DISK: Final = (
+    Cell(100, 1, 0, 1), Cell(100, 1, 1, 1), Cell(1, 1, 0, 20), Cell(1, 1, 0, 20, payload=4096),
+)  # fmt: skip
 MOSQUITTO: Final = "mosquitto"
 NATS: Final = "nats-server"
 HUB: Final = "Hubbub, compiled"
 C: Final = "floor, C"
 PYTHON: Final = "floor, Python"
+MYPYC: Final = "floor, Python, compiled"
+FLOOR: Final = (sys.executable, "-m", "benchmarks.floor")
 
 
 @contextmanager
@@ -63,51 +69,79 @@ def running(name: str, port: int, *command: str | Path) -> Iterator[Broker]:
 
 
 def measurable(broker: str, cell: Cell) -> bool:
-    """The floor in Python looks at one packet of what it received; at QoS 1 nats-server stores."""
-    if broker == PYTHON:
+    """The floor in Python looks at one packet of a read; at QoS 1 nats-server stores."""
+    if broker in (PYTHON, MYPYC):
         return not cell.topics and (cell.qos == 0 or cell.window == 1)
     return broker != NATS or cell.qos == 0
 
 
-def run(rounds: int, seconds: float, folder: Path) -> None:
-    load = built("load")
-    python, c = free_port(), free_port()
-    found: dict[tuple[Cell, str], list[float]] = {}
+Found = dict[tuple[Cell, str], list[float]]
+
+
+def measured(brokers: list[Broker], cells: Iterable[Cell], rounds: int, seconds: float) -> Found:
+    """Brokers take turns in each row, rows in each round."""
+    load, found = built("load"), Found()
+    for number in range(rounds):
+        for cell in cells:
+            for broker in brokers:
+                if measurable(broker.name, cell):
+                    cost = measure(load, broker, cell, seconds).cost
+                    found.setdefault((cell, broker.name), []).append(cost)
+        print(f"Round {number + 1} of {rounds} is done.", file=sys.stderr)
+    return found
+
+
+def shown(found: Found, cells: Iterable[Cell], columns: tuple[str, ...], title: str) -> None:
+    print(f"\n| {title} | " + " | ".join(columns) + " |")
+    print("|---" * (1 + len(columns)) + "|")
+    for cell in cells:
+        mine = {name: some for (one, name), some in found.items() if one == cell}
+        costs = {name: statistics.median(some) for name, some in mine.items()}
+        costs[MOSQUITTO] = min(costs[MOSQUITTO], costs["nodelay"])
+        texts = (f"{costs[name]:.2f}" if name in costs else "" for name in columns)
+        print(f"| {cell.name} | {' | '.join(texts)} |", flush=True)
+
+
+def in_memory(rounds: int, seconds: float, folder: Path) -> None:
+    python, mypyc, c = free_port(), free_port(), free_port()
     with ExitStack() as stack:
         brokers = [stack.enter_context(one) for one in (
             mosquitto(MOSQUITTO, False, folder), mosquitto("nodelay", True, folder), nats(folder),
             hubbub(HUB, folder / "hub", "journal.record=none", package=COMPILED),
-            running(C, c, built("floor"), str(c)),
-            running(PYTHON, python, sys.executable, "-m", "benchmarks.floor", str(python)),
+            running(C, c, built("floor"), str(c)), running(PYTHON, python, *FLOOR, str(python)),
+            running(MYPYC, mypyc, *compiled("floor"), str(mypyc)),
         )]  # fmt: skip
-        for number in range(rounds):
-            for cell in CELLS:
-                for broker in brokers:
-                    if measurable(broker.name, cell):
-                        cost = measure(load, broker, cell, seconds).cost
-                        found.setdefault((cell, broker.name), []).append(cost)
-            print(f"Round {number + 1} of {rounds} is done.", file=sys.stderr)
-    columns = (MOSQUITTO, NATS, HUB, C, PYTHON)
-    print("| broker CPU, µs a delivery | " + " | ".join(columns) + " |")
-    print("|---" * (1 + len(columns)) + "|")
-    for cell in CELLS:
-        mine = {name: some for (one, name), some in found.items() if one == cell}
-        costs = {name: statistics.median(some) for name, some in mine.items()}
-        costs[MOSQUITTO] = min(costs[MOSQUITTO], costs["nodelay"])
-        shown = (f"{costs[name]:.2f}" if name in costs else "" for name in columns)
-        print(f"| {cell.name} | {' | '.join(shown)} |")
+        found = measured(brokers, CELLS, rounds, seconds)
+    columns = (MOSQUITTO, NATS, HUB, C, PYTHON, MYPYC)
+    shown(found, CELLS, columns, "broker CPU, µs a delivery")
+
+
+def on_disk(rounds: int, seconds: float, folder: Path) -> None:
+    python, mypyc = free_port(), free_port()
+    with ExitStack() as stack:
+        brokers = [stack.enter_context(one) for one in (
+            mosquitto(MOSQUITTO, False, folder), mosquitto("nodelay", True, folder),
+            hubbub(HUB, folder / "kept", package=COMPILED),
+            running(PYTHON, python, *FLOOR, str(python), folder / "plain"),
+            running(MYPYC, mypyc, *compiled("floor"), str(mypyc), folder / "mypyc"),
+        )]  # fmt: skip
+        found = measured(brokers, ON_DISK, rounds, seconds)
+    shown(found, ON_DISK, (MOSQUITTO, HUB, PYTHON, MYPYC), "with a journal on disk but mosquitto")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.floors")
     parser.add_argument("--rounds", type=int, default=3, help="of each row [3]")
     parser.add_argument("--seconds", type=float, default=0.8, help="of each run [0.8]")
+    parser.add_argument("--disk", action="store_true", help="only the rows with a journal")
     chosen = parser.parse_args()
     if not (COMPILED / "hubbub").is_dir():
         raise Missing("no compiled hub: make compiled")
     with tempfile.TemporaryDirectory(prefix="hubbub-floors-") as folder:
         Path(folder).chmod(0o755)  # mosquitto, started by root, reads as another user
-        run(chosen.rounds, chosen.seconds, Path(folder))
+        if not chosen.disk:
+            in_memory(chosen.rounds, chosen.seconds, Path(folder))
+        on_disk(chosen.rounds, chosen.seconds, Path(folder))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The load generators, which are C so that they are not the bottleneck: compiled when needed.
+"""The load generators and the floors in C, compiled when needed; and those in Python, by mypyc.
 
 Called by the modules of this folder that have one beside them. Runs nothing.
 """
@@ -26,3 +26,17 @@ def built(name: str, *flags: str) -> Path:
         program.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run([compiler, "-O2", "-Wall", *flags, "-o", program, source], check=True)
     return program
+
+
+def compiled(name: str) -> tuple[str, ...]:
+    """The command of the program NAME.py, compiled by mypyc: again when its source is newer."""
+    source = Path(__file__).with_name(f"{name}.py")
+    folder = ROOT / "build" / "benchmarks" / "compiled"
+    made = next(folder.glob(f"{name}.*.so"), None)
+    if made is None or made.stat().st_mtime < source.stat().st_mtime:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, folder)
+        command = [sys.executable, "-m", "mypyc", "--config-file=", "--ignore-missing-imports"]
+        subprocess.run([*command, source.name], cwd=folder, check=True, capture_output=True)
+    begin = f"import sys; sys.path.insert(0, {str(folder)!r}); import {name}; {name}.main()"
+    return sys.executable, "-c", begin

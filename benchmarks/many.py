@@ -4,7 +4,8 @@
 and a will to mosquitto and to Hubbub, one broker after the other: lets them be, but for a PINGREQ
 of each a minute, and ends all at once, so that somebody who reads all wills gets them. Then the
 same over TLS with fewer. A floor (`greeter.py`) lets the same clients in and does nothing else for
-them. Memory is the resident set with them, less the one without; what the
+them; three more (`floor_connect`) have no loop of others, in Python, the same compiled, and in C.
+Memory is the resident set with them, less the one without; what the
 kernel keeps for a socket is not in it. Never judges.
 """
 
@@ -26,6 +27,7 @@ from typing import Final, NamedTuple
 
 from benchmarks.brokers import Broker, Missing, free_port, hubbub, mosquitto
 from benchmarks.floors import running
+from benchmarks.generator import built, compiled
 from benchmarks.mqtt import COMPILED
 from hubbub.protocols.mqtt import codec
 
@@ -165,6 +167,14 @@ def floor(name: str, folder: Path, tls: Path | None) -> Iterator[Broker]:
         yield broker
 
 
+def without_a_loop(*command: str | Path) -> Start:
+    def start(name: str, folder: Path, tls: Path | None) -> AbstractContextManager[Broker]:
+        port = free_port()
+        return running(name, port, *command, str(port))
+
+    return start
+
+
 def peer(name: str, folder: Path, tls: Path | None) -> AbstractContextManager[Broker]:
     more = (f"certfile {tls}", f"keyfile {tls.with_name('key.pem')}") if tls else ()
     return mosquitto(name, True, folder, *more)
@@ -174,6 +184,19 @@ COLUMNS: Final[dict[str, Start]] = {
     "mosquitto": peer, "Hubbub, plain": hub(None), "Hubbub, compiled": hub(COMPILED),
     "floor, Python on uvloop": floor,
 }  # fmt: skip
+PLAIN: Final = (sys.executable, "-m", "benchmarks.floor_connect")
+
+
+def columns(secure: bool) -> dict[str, Start]:
+    """The floors without a loop of others speak no TLS."""
+    if secure:
+        return COLUMNS
+    return {
+        **COLUMNS,
+        "floor, Python": without_a_loop(*PLAIN),
+        "floor, Python, compiled": without_a_loop(*compiled("floor_connect")),
+        "floor, C": without_a_loop(built("floor_connect")),
+    }
 
 
 def main() -> None:
@@ -181,6 +204,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=9000, help="connections [9000]")
     parser.add_argument("--tls", type=int, default=2000, help="connections over TLS [2000]")
     parser.add_argument("--rounds", type=int, default=2, help="of each [2]")
+    parser.add_argument("--only", default="", help="those whose name has this text")
     chosen = parser.parse_args()
     if not (COMPILED / "hubbub").is_dir():
         raise Missing("no compiled hub: make compiled")
@@ -190,7 +214,9 @@ def main() -> None:
           "CPU µs a will | all wills in s |")  # fmt: skip
     print("|---" * 8 + "|")
     for secure, count in ((False, chosen.count), (True, chosen.tls)):
-        for name, start in COLUMNS.items():
+        for name, start in columns(secure).items():
+            if chosen.only not in name:
+                continue
             found = []
             for _ in range(chosen.rounds):
                 with tempfile.TemporaryDirectory(prefix="hubbub-many-") as folder:
