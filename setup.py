@@ -34,13 +34,18 @@ from setuptools.build_meta import (  # noqa: F401  what pip asks for, as setupto
 )
 from setuptools.command.build_ext import build_ext
 
-# What runs for every packet, and takes no part in asyncio. `__init__` stays plain: packages whose
-# own module is compiled cannot be found by their path.
+# What runs for every packet and every connection; tasks and servers stay plain. So does `__init__`:
+# packages whose own module is compiled cannot be found by their path.
 HOT = [
     "schema.py", "core/**/*.py", "wire/**/*.py", "protocols/**/*.py",
     "journal/frame.py", "journal/gathered.py", "journal/group.py", "journal/intake.py",
     "journal/pulse.py", "journal/writer.py", "journal/disk.py", "journal/readback.py",
     "runtime/busypoll.py", "runtime/commitdelay.py", "runtime/turn.py",
+    "runtime/arrivals.py", "runtime/carrying.py", "runtime/deadlines.py", "runtime/door.py",
+    "runtime/strangers.py",
+    # The socket, and its parts, each of which goes on from the one before.
+    "runtime/waiting.py", "runtime/rates.py", "runtime/framing.py", "runtime/expiry.py",
+    "runtime/arriving.py", "runtime/socket.py",
 ]  # fmt: skip
 WISH = "HUBBUB_COMPILE"
 Config = Mapping[str, Any] | None

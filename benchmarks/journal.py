@@ -82,7 +82,7 @@ class Producer(asyncio.Transport):
         self.sent: deque[float] = deque()
         self.times = array("d")  # not a list: looking for garbage in it would be measured, too
         self.welcome = self.over = False
-        self.heard_by: asyncio.Protocol = Socket(node.listeners[0])
+        self.heard_by = cast(asyncio.Protocol, Socket(node.listeners[0]))
         self.heard_by.connection_made(self)
         self.heard_by.data_received(codec.connect(b"producer-%d" % number, True, 0))
 

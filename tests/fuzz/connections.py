@@ -151,7 +151,7 @@ class _Hub:
 
     async def _said(self, node: Node, pieces: list[bytes]) -> Outcome:
         sock, wire = Socket(node.listeners[0]), Wire()
-        wire.heard_by = sock
+        wire.heard_by = cast(asyncio.Protocol, sock)
         sock.connection_made(wire)
         for piece in pieces:
             if wire.closed:

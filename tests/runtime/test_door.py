@@ -187,6 +187,7 @@ async def test_all_are_answered_however_many(tmp_path: Path, said: bytes, times:
         assert node.broker.metrics.slowed[LATE] > 0 and not len(node.door)
 
 
+@pytest.mark.pure
 def test_time_that_others_had_is_not_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The clock of the lines stands still while this thread waits for a processor."""
     counts, now = tmp_path / "schedstat", [100.0]

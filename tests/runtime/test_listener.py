@@ -101,6 +101,7 @@ async def test_bytes_of_no_protocol(hub: Node, caplog: pytest.LogCaptureFixture)
     assert "no protocol here begins with" in reasons(caplog)
 
 
+@pytest.mark.pure
 async def test_a_connection_that_says_nothing_ends(
     hub: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +110,7 @@ async def test_a_connection_that_says_nothing_ends(
     assert "said nothing that could be recognised" in reasons(caplog)
 
 
+@pytest.mark.pure
 async def test_half_a_head_ends_in_time(
     hub: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -378,6 +380,7 @@ PING = codec.PINGREQ_PACKET * 50_000
 
 
 @pytest.mark.slow
+@pytest.mark.pure
 async def test_who_does_not_read_is_not_read_from(
     hub: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -398,6 +401,7 @@ async def test_who_does_not_read_is_not_read_from(
     assert not sock.paused
 
 
+@pytest.mark.pure
 async def test_who_never_reads_is_ended(
     hub: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

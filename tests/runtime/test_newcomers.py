@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -107,7 +108,7 @@ async def test_a_line_that_is_there_has_the_kernels_taken(tmp_path: Path) -> Non
     async with serving(tmp_path) as node:
         loop, listener = asyncio.get_running_loop(), node.listeners[0]
         socks = dialled(node)
-        made = Socket(listener)
+        made = cast(asyncio.Protocol, Socket(listener))
         sock, _ = listener._bound.socket.accept()  # type: ignore[union-attr]
         transport, _ = await loop.connect_accepted_socket(lambda: made, sock)
         assert len(listener.newcomers) == COUNT - 1

@@ -20,10 +20,10 @@ from hubbub.core.limits import ASKED_SECONDS, GONE_SECONDS, WEIGHED_BYTES
 from hubbub.errors import ProtocolError
 from hubbub.runtime.binding import unheard
 from hubbub.runtime.door import HTTP, OTHER, SHOWN, TLS, Place, Turn
+from hubbub.runtime.expiry import Expiring
 from hubbub.runtime.guests import Guest, Visit
 from hubbub.runtime.handshake import FIRST
 from hubbub.runtime.strangers import Stranger
-from hubbub.runtime.waiting import Conversing
 from hubbub.wire.http import looks_like_http
 from hubbub.wire.source import source_of
 
@@ -45,7 +45,7 @@ def kind_of_request(said: bytes) -> str:
     return SHOWN if _SHOWS.search(said) else HTTP
 
 
-class Arriving(Conversing):
+class Arriving(Expiring):
     """What a socket does until it is let in. `said`: bytes of a stranger; `counted`: it is open;
     `kept`: what it said and nobody heard yet; `entered`: it is its turn to be heard; `invited`: it
     stood in line before it was a connection, so that what it says first is heard.
@@ -70,19 +70,10 @@ class Arriving(Conversing):
         self.entered = False
         self.invited = False
 
-    def data_received(self, data: bytes) -> None:
-        raise NotImplementedError
-
-    def read_on(self) -> None:
-        raise NotImplementedError
-
     def weigh(self) -> None:
         raise NotImplementedError
 
     def _stay(self) -> None:
-        raise NotImplementedError
-
-    def _end(self, reason: str) -> None:
         raise NotImplementedError
 
     def _arrive(self) -> None:

@@ -12,9 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from hubbub.core.connection import Connection
-from hubbub.core.gate import Opening
-from hubbub.core.link import Link
+from hubbub.runtime.framing import Framed
 
 MINUTE: Final = 60.0
 PATIENT: Final = 1.0  # seconds until a gate that still lets it stay is asked again
@@ -47,14 +45,11 @@ class Expiry:
             self.at(max(when, time.time() + PATIENT))
 
 
-class Expiring:
+class Expiring(Framed):
     """What a socket does when its client may not stay."""
 
     __slots__ = ()
     expiry: Expiry | None
-    opening: Opening | None
-    connection: Connection | None
-    link: Link | None
 
     def until(self, when: float) -> None:
         """End it at that time (seconds since 1970), unless it shows other credentials before."""
@@ -67,9 +62,6 @@ class Expiring:
         """The rules of the gate changed: end a client that they do not let in any more."""
         if self._is_out():
             self._show_out("its credentials or permissions were changed")
-
-    def run(self, action: Callable[[], None]) -> None:
-        raise NotImplementedError
 
     def _is_out(self) -> bool:
         """Whether the gate would not let it in again."""

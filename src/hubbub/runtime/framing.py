@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from hubbub.core.connection import Connection, Protocol
 from hubbub.core.limits import LINK_CHOKED, TURN_SECONDS
-from hubbub.core.link import Framing, Link
-from hubbub.runtime.rates import Toll
+from hubbub.core.link import Framing
+from hubbub.runtime.rates import Paying
 from hubbub.wire.websocket import Frames, close_frame, frame
 
 FRAMES_LOOKED: Final = 16  # of one client, from one look at the time to the next
@@ -34,25 +32,16 @@ class WebSocketFraming(Framing):
         return b"" if self._frames.closed else close_frame()
 
 
-class Framed:
+class Framed(Paying):
     """What a socket does with frames, once it has some."""
 
     __slots__ = ()
-    transport: asyncio.Transport | None
-    link: Link | None
-    connection: Connection | None
-    protocol: Protocol | None
-    frames: Frames | None
-    toll: Toll | None
-    busy: bool
 
-    if TYPE_CHECKING:  # the other parts have them, and come behind this one
+    def _end(self, reason: str) -> None:
+        raise NotImplementedError
 
-        def _end(self, reason: str) -> None: ...
-        def run(self, action: Callable[[], None]) -> None: ...
-        def look_up(self, published: bool) -> None: ...
-        def read_on(self) -> None: ...
-        def waits(self) -> bool: ...
+    def look_up(self, published: bool) -> None:
+        raise NotImplementedError
 
     def feed_frames(self, data: bytes) -> None:
         """Hear them, as many as a turn may take; the others in the next ones."""

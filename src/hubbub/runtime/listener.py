@@ -22,6 +22,7 @@ import ssl
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import cast
 
 from hubbub.auth import certificates
 from hubbub.config.settings import Listener as ListenerSettings
@@ -99,8 +100,11 @@ class Listener:
         bound.listen()
         loop = asyncio.get_running_loop()
         create = loop.create_unix_server if bound.address.path else loop.create_server
-        self._server = await create(lambda: Socket(self), sock=bound.socket, backlog=BACKLOG)
+        self._server = await create(self._socket, sock=bound.socket, backlog=BACKLOG)
         self._bound, self.address, self.hub.leaving.open = bound, bound.address, True
+
+    def _socket(self) -> asyncio.Protocol:
+        return cast(asyncio.Protocol, Socket(self))
 
     def close(self) -> None:
         """Accept nobody any more; the socket stays its maker's to close."""
@@ -198,7 +202,8 @@ class Listener:
         self.handshakes[transport] = None
         done.add_done_callback(shaken)
         protocol = tls_protocol(
-            inner, context, done, partial(tell, transport, self.hub.leaving)
+            cast(asyncio.Protocol, inner), context, done,
+            partial(tell, transport, self.hub.leaving),
         )
         transport.set_protocol(protocol)
         protocol.connection_made(transport)

@@ -19,7 +19,7 @@ import asyncio
 import socket
 import typing
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 from hubbub.core.limits import MADE_SECONDS
 from hubbub.runtime.arriving import kind_of
@@ -63,7 +63,8 @@ class Newcomer:
     async def _make(self) -> None:
         loop, place = asyncio.get_running_loop(), self._all.place
         try:
-            transport, _ = await loop.connect_accepted_socket(self._become, self._sock)
+            become = cast(Callable[[], asyncio.Protocol], self._become)
+            transport, _ = await loop.connect_accepted_socket(become, self._sock)
         except OSError:  # it has gone
             self._sock.close()
             place.hub.strangers.discard(self.stranger)

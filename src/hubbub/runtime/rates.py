@@ -29,12 +29,10 @@ from typing import Final
 
 from hubbub.config.limits import Limits
 from hubbub.core.clock import Clock
-from hubbub.core.connection import Connection
-from hubbub.core.gate import Opening
 from hubbub.core.limits import GONE_MOST
 from hubbub.core.metrics import Metrics
 from hubbub.runtime.binding import hung_up, unheard
-from hubbub.wire.websocket import Frames
+from hubbub.runtime.waiting import Conversing
 
 PART_LEAST: Final = 64  # bytes: what is heard at once of who may send ten messages a second
 PART_MOST: Final = 256 * 1024  # a read of the socket
@@ -370,19 +368,11 @@ class Rates:
             self._come_back(bucket, self.clock.now(), least)
 
 
-class Paying:
+class Paying(Conversing):
     """What a socket does about its rates."""
 
     __slots__ = ()
-    transport: asyncio.Transport | None
-    connection: Connection | None
-    frames: Frames | None
-    opening: Opening | None
-    toll: Toll | None
     busy: bool
-    held: bool
-    paused: bool
-    kept: bytes
 
     def data_received(self, data: bytes) -> None:
         raise NotImplementedError

@@ -41,12 +41,12 @@ from hubbub.runtime.binding import acknowledge
 from hubbub.runtime.carrying import SocketCarrier
 from hubbub.runtime.deadlines import Deadlines
 from hubbub.runtime.door import Door
-from hubbub.runtime.expiry import Expiring, Expiry
+from hubbub.runtime.expiry import Expiry
 from hubbub.runtime.farewell import Leaving
-from hubbub.runtime.framing import Framed, WebSocketFraming
+from hubbub.runtime.framing import WebSocketFraming
 from hubbub.runtime.guests import Adopt, Dismiss, Guests
 from hubbub.runtime.handshake import FIRST, REFUSED, first_record, not_in_clear
-from hubbub.runtime.rates import Paying, Rates, Toll
+from hubbub.runtime.rates import Rates, Toll
 from hubbub.runtime.strangers import Stranger, Strangers
 from hubbub.runtime.turn import FULL_READ, Steady, Turn
 from hubbub.runtime.waiting import Waiting
@@ -119,8 +119,10 @@ class Place(typing.Protocol):
     ) -> None: ...  # fmt: skip
 
 
-class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
-    """One accepted connection, from its first byte to its last."""
+class Socket(Arriving):
+    """One accepted connection, from its first byte to its last. To the loop it is a protocol: it
+    has the methods of one, and no base, so that all of it can be compiled.
+    """
 
     __slots__ = (
         "listener", "hub", "secure", "transport", "link", "connection", "protocol", "opening",
@@ -130,6 +132,7 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
     )  # fmt: skip
 
     def __init__(self, listener: Place, secure: bool = False, argument: object = None) -> None:
+        super().__init__()
         self.listener = listener
         self.hub = listener.hub
         self.secure = secure
@@ -160,7 +163,6 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
         self.unread_since = 0.0
         # How many bytes came in all, and when it was weighed last.
         self.received = self.weighed = 0
-        Arriving.__init__(self)
         self.hurried: list[bytes] | None = None  # the out-buffer when the kernel was told to hurry
 
     # Called by the loop
@@ -263,7 +265,7 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
     def _be_unsteady(self) -> None:
         if self.steady is not None and self.transport is not None:
             self.steady = None
-            self.transport.set_protocol(self)
+            self.transport.set_protocol(cast(asyncio.Protocol, self))
 
     def broke(self) -> None:
         log.exception("%s:%d broke the hub's own code; closed", *self.peer)
@@ -584,8 +586,9 @@ class Socket(asyncio.Protocol, Framed, Paying, Arriving, Expiring):
             shared = getattr(tls, "identity", "")
         websocket = self.frames is not None
         carrier = self.link.carrier if self.link is not None else None
+        host, port = self.peer
         self.opening = Opening(
-            self.listener.gate, *self.peer, self.secure, websocket, request, certificate,
+            self.listener.gate, host, port, self.secure, websocket, request, certificate,
             carrier or SocketCarrier(self),
         )  # fmt: skip
         self.opening.protocol = self.protocol.name if self.protocol is not None else "http"

@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import islice
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from hubbub.core.connection import Connection
 from hubbub.core.connection import Protocol as Spoken
@@ -38,10 +38,12 @@ from hubbub.core.limits import (
 from hubbub.core.link import Link
 from hubbub.core.metrics import Metrics
 from hubbub.runtime.binding import hung_up
-from hubbub.runtime.rates import Toll
 from hubbub.runtime.strangers import Stranger
 from hubbub.wire.source import source_of
 from hubbub.wire.websocket import Frames
+
+if TYPE_CHECKING:
+    from hubbub.runtime.rates import Toll
 
 LEFT: Final = -1  # instead of bytes: nothing more can come of it
 CROWDED_OUT: Final = "no room for what it keeps waiting"
@@ -68,8 +70,10 @@ class Holder(Protocol):
 
 
 class Conversing:
-    """What a socket makes the hub keep. `received` counts its bytes; `half` is what that was when
-    something half sent grew last, at `quiet`; `kept` was read of a stranger that stands in line.
+    """What a socket makes the hub keep: the first of its parts, each of which goes on from the one
+    before (`rates`, `framing`, `expiry`, `arriving`, `socket`). `received` counts its bytes; `half`
+    is what that was when something half sent grew last, at `quiet`; `kept` was read of a stranger
+    that stands in line.
     """
 
     __slots__ = ("half", "quiet", "kept")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from hubbub.runtime.listener import Listener
 from hubbub.runtime.socket import Socket
@@ -119,7 +119,7 @@ class Upgrades:
     ) -> Socket:
         """A socket of ours on that transport, which has read the head."""
         sock = Socket(self._listener, argument=argument)
-        transport.set_protocol(sock)
+        transport.set_protocol(cast(asyncio.BaseProtocol, sock))
         sock.connection_made(transport)
         sock.secure = secure
         sock.data_received(head)
