@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.core.limits import LINK_BYTES, LINK_CHOKED
-from hubbub.core.link import PIECES, Link, Outgoing
+from hubbub.core.link import JOINED, PIECES, Link, Outgoing
 from tests.core.recording import Recording, StillClock
 from tests.wire import Recorder
 
@@ -199,15 +200,17 @@ def test_within_a_tick_it_is_choked_by_what_was_written_or_held() -> None:
         relieved.clear()
 
 
-def test_very_many_pieces_leave_as_one() -> None:
+@pytest.mark.parametrize("piece", [b"pong", bytes(JOINED)])
+def test_small_pieces_leave_as_one_and_so_do_very_many(piece: bytes) -> None:
     desk = Desk()
     for count in (2, PIECES, PIECES + 1):
         for _ in range(count):
-            desk.link.write(b"pong")
+            desk.link.write(piece)
         desk.link.flush()
         desk.outgoing.touched.clear()
-        assert len(desk.transport.pieces) == (count if count <= PIECES else 1)
-        assert b"".join(desk.transport.pieces) == b"pong" * count
+        apart = len(piece) >= JOINED and count <= PIECES
+        assert len(desk.transport.pieces) == (count if apart else 1)
+        assert b"".join(desk.transport.pieces) == piece * count
         desk.transport.pieces.clear()
 
 

@@ -25,6 +25,10 @@ from hubbub.core.log import DISK, Log
 # Of one write: a system call takes 1,024, and with 100,000 uvloop 0.23 ended connections (EINVAL).
 PIECES: Final = 512
 
+# Bytes of pieces that are joined before they are written: to copy so few takes less than the loop
+# and the kernel need for one piece more.
+JOINED: Final = 1024
+
 # The level of what was merely written, and waits for a barrier only.
 _PASSING: Final = 0
 
@@ -264,9 +268,10 @@ class Link:
             written = pieces
             if self.framing is not None:
                 pieces = self.framing.frame(pieces)
-            if len(pieces) == 1:
-                self.outgoing.bytes_sent += len(pieces[0])
-                transport.write(pieces[0])
+            if len(pieces) == 1 or self.size < JOINED * len(pieces):
+                whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+                self.outgoing.bytes_sent += len(whole)
+                transport.write(whole)
             else:
                 self.outgoing.bytes_sent += sum(map(len, pieces))
                 transport.writelines(pieces if len(pieces) <= PIECES else [b"".join(pieces)])

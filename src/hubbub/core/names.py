@@ -50,12 +50,19 @@ def free_number(*taken: Container[int]) -> int:
     """
     for _ in range(TRIES):
         number = _draw()
-        if number > HUB and not any(number in used for used in taken):
+        if number > HUB and _is_free(number, taken):
             return number
     for number in range(HUB + 1, 1 << BITS):
-        if not any(number in used for used in taken):
+        if _is_free(number, taken):
             return number
     raise HubbubError("too many clients and topics: no number is free")
+
+
+def _is_free(number: int, taken: tuple[Container[int], ...]) -> bool:
+    for used in taken:
+        if number in used:
+            return False
+    return True
 
 
 # Random numbers that nobody has yet. A process that is forked draws its own.

@@ -30,7 +30,7 @@ from hubbub.core.quotas import payer
 from hubbub.core.rights import PUBLISH, RECEIVE, Rights
 from hubbub.core.session import Feed, Session, Subscription
 from hubbub.core.state import NOTHING, Kept
-from hubbub.core.topics import OWN, has_wildcard, is_bridge_state, is_name, matches
+from hubbub.core.topics import OWN, SYSTEM, has_wildcard, is_bridge_state, is_name, matches
 from hubbub.errors import UnreadableError
 from hubbub.schema import Row, column_of
 
@@ -283,9 +283,10 @@ class Retained:
         broker, name = self.broker, subscription.filter
         session = subscription.session
         wild = not subscription.literal and has_wildcard(name)
-        for topic in broker.readings:
-            if (topic == name or (wild and matches(name, topic))) and self._may(session, topic):
-                session.offer(broker.reading(topic), subscription, retained=True)
+        if name.startswith(SYSTEM):  # no other filter matches what is read there
+            for topic in broker.readings:
+                if (topic == name or (wild and matches(name, topic))) and self._may(session, topic):
+                    session.offer(broker.reading(topic), subscription, retained=True)
         if wild:
             feed = Feed(subscription, self._names.match(name), broker.log.newest())
             if session.feeds is None:

@@ -41,6 +41,7 @@ class Arrivals:
         self._metrics = metrics
         self._limits = Limits()
         self._unbounded: list[Network] = []
+        self._asked: dict[str, bool] = {}  # whether an address is one of these
         self._open: dict[str, int] = {}
         self._due: dict[str, float] = {}  # when an address has paid for what it opened
         # By whose it is: its client. Empty where no bound is set: an opening knows whose it is.
@@ -50,7 +51,7 @@ class Arrivals:
     def apply(self, limits: Limits, here: Iterable[Opening] = ()) -> None:
         """The settings have changed; `here`: how the connections began that are open."""
         before, self._limits = self._limits, limits
-        self._unbounded = networks(limits.unbounded_addresses)
+        self._unbounded, self._asked = networks(limits.unbounded_addresses), {}
         if not limits.user_connections:
             self._users = {}
         elif not before.user_connections:
@@ -65,7 +66,7 @@ class Arrivals:
 
     def come(self, address: str) -> tuple[str, str]:
         """One more is open: to whom it is counted (for `leave`), and why it may not stay, or ""."""
-        if "/" in address or is_among(address, self._unbounded):
+        if self._is_unbounded(address):
             return "", ""
         source, limits = source_of(address), self._limits
         there, now = self._open.get(source, 0), self._clock.now()
@@ -81,6 +82,16 @@ class Arrivals:
             return "", worded(TOO_FAST, words)
         self._open[source] = there + 1
         return source, ""
+
+    def _is_unbounded(self, address: str) -> bool:
+        """Asked for each connection, and the answer for an address stays as long as the setting."""
+        known = self._asked.get(address)
+        if known is None:
+            if len(self._asked) >= REMEMBERED:
+                self._asked.clear()
+            known = "/" in address or is_among(address, self._unbounded)
+            self._asked[address] = known
+        return known
 
     def leave(self, source: str) -> None:
         """One that was counted to that address is gone."""

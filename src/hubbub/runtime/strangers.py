@@ -84,7 +84,9 @@ class Strangers:
         if len(self._all) >= bound:
             self._make_room(one.address, bound)
         self._all[one] = None
-        here = self._at.setdefault(one.address, OrderedDict())
+        here = self._at.get(one.address)
+        if here is None:
+            here = self._at[one.address] = OrderedDict()
         here[one] = None
         if len(here) > bound // SHARE:
             self._many[one.address] = None

@@ -297,7 +297,8 @@ def _parse_connect(reader: Reader, version: str, v5: bool, bridge: bool) -> Conn
         if specification.AUTH_METHOD not in properties.texts:
             raise PacketError("a CONNECT with data for no method", specification.PROTOCOL)
     clean = flags & 2 == 2
-    return Connect(version, client, clean, keep_alive, will, user, password, properties, bridge)
+    values = version, client, clean, keep_alive, will, user, password, properties, bridge
+    return tuple.__new__(Connect, values)  # as rows are made: in a third of the time
 
 
 def without_secrets(body: bytes, asked: Connect) -> bytes:
@@ -327,7 +328,8 @@ def _parse_will(reader: Reader, flags: int, v5: bool) -> Will | None:
         raise PacketError("a will of QoS 3")
     properties = reader.properties(specification.WILL) if v5 else None
     topic = reader.string("will topic")
-    return Will(topic, reader.blob("will message"), qos, retain, properties)
+    values = topic, reader.blob("will message"), qos, retain, properties
+    return tuple.__new__(Will, values)
 
 
 def _unknown_version(name: bytes, level: int) -> PacketError:
@@ -362,7 +364,7 @@ def begin_subscribe(reader: Reader, v5: bool) -> Subscribe:
         raise PacketError("a SUBSCRIBE with two subscription identifiers", specification.PROTOCOL)
     if not reader.more():
         raise PacketError("a SUBSCRIBE without a topic filter", specification.PROTOCOL)
-    return Subscribe(packet_id, [], properties)
+    return tuple.__new__(Subscribe, (packet_id, [], properties))
 
 
 def wish_of(reader: Reader, v5: bool) -> tuple[bytes, int]:

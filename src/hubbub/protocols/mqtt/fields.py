@@ -173,7 +173,8 @@ class Reader:
         return self.body[at]
 
     def u16(self, what: str) -> int:
-        return int.from_bytes(self._take(2, what), "big")
+        both = self._take(2, what)
+        return both[0] << 8 | both[1]
 
     def u32(self, what: str) -> int:
         return int.from_bytes(self._take(4, what), "big")

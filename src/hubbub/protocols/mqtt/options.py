@@ -19,13 +19,18 @@ class Options(NamedTuple):
 
     def pack(self) -> bytes:
         """As the `subscribe` row keeps it: a JSON object of what is not the default."""
-        if self == NOTHING:
-            return b""
         said = {name: value for name, value in self._asdict().items() if value}
         return json.dumps(said, separators=(",", ":")).encode()
 
 
 NOTHING: Final = Options()
+
+
+def packed(no_local: bool, as_published: bool, identifier: int) -> bytes:
+    """`Options.pack` for what a SUBSCRIBE asks: most ask for nothing."""
+    if not (no_local or as_published or identifier):
+        return b""
+    return Options(no_local, as_published, identifier).pack()
 
 
 def unpack(options: bytes) -> Options:

@@ -21,7 +21,7 @@ from hubbub.core.topics import CLIENT, SELF, SHARE, is_well_formed
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError
-from hubbub.protocols.mqtt.options import Options
+from hubbub.protocols.mqtt.options import packed
 from hubbub.protocols.mqtt.session import ANY_PACKET, MqttSession
 from hubbub.protocols.mqtt.sessions import Sessions
 from hubbub.schema import name_from_wire
@@ -127,10 +127,10 @@ def _subscribe_one(
     no_local = options & codec.NO_LOCAL != 0
     if no_local and name.startswith(SHARE):
         raise PacketError("a shared subscription with no local", spec.PROTOCOL)
-    asked = Options(no_local, options & codec.AS_PUBLISHED != 0, identifier)
-    packed, qos = asked.pack(), min(options & 3, mqtt.maximum_qos)
-    encodings = session.encodings(qos, packed)
-    subscription = Subscription(session, name, qos, encodings, False, packed, no_local)
+    asked = packed(no_local, options & codec.AS_PUBLISHED != 0, identifier)
+    qos = min(options & 3, mqtt.maximum_qos)
+    encodings = session.encodings(qos, asked)
+    subscription = Subscription(session, name, qos, encodings, False, asked, no_local)
     session.changes(name)
     try:
         new = client.subscribe(mqtt.broker, subscription, past)

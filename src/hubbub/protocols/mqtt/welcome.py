@@ -45,9 +45,9 @@ def asked_will(
     will = asked.will
     if will is None:
         return None
-    packet = codec.Publish(
-        will.topic, will.payload, mqtt.counts_as[will.qos], will.retain, False, 0, will.properties
-    )
+    qos = mqtt.counts_as[will.qos]
+    values = will.topic, will.payload, qos, will.retain, False, 0, will.properties
+    packet = tuple.__new__(codec.Publish, values)
     message = dialect.message(packet, sender, will.retain)
     numbers = will.properties.numbers if will.properties is not None else {}
     return Will(message, numbers.get(spec.WILL_DELAY, 0), numbers.get(spec.MESSAGE_EXPIRY, -1))
@@ -102,10 +102,14 @@ def check(mqtt: Sessions, asked: codec.Connect) -> None:
 def _check_names(asked: codec.Connect) -> None:
     """Control characters in names end the connection, as mosquitto has it (1.5.4)."""
     will = asked.will.topic if asked.will is not None else b""
-    said = {"client id": asked.client, "user name": asked.user or b"", "will topic": will}
-    for what, name in said.items():
-        if not is_plain(name_from_wire(name)):
-            raise PacketError(f"a CONNECT with a control character in its {what}")
+    _check_name("client id", asked.client)
+    _check_name("user name", asked.user or b"")
+    _check_name("will topic", will)
+
+
+def _check_name(what: str, name: bytes) -> None:
+    if name and not is_plain(name_from_wire(name)):
+        raise PacketError(f"a CONNECT with a control character in its {what}")
 
 
 def check_offered(mqtt: Sessions, what: str, qos: int, retain: bool) -> None:
