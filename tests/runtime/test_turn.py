@@ -77,6 +77,8 @@ class Stage:
 
     def look_up(self, published: bool) -> None:
         self.told.append(f"look up {published}")
+        if self.received - self.weighed > WEIGHED_BYTES:
+            self.weighed = self.received
 
     def eof_received(self) -> bool | None:
         self.told.append("eof")
@@ -121,7 +123,7 @@ def test_what_several_say_in_a_turn_waits_for_the_tick(stage: Stage) -> None:
     stage.steady.read(b"again")
     assert len(far.pieces) == 1 and len(stage.soon) == 1, "one tick a turn"
     stage.soon.pop()()
-    assert far.pieces[1:] == [b"to you", b"again"] and len(stage.far.pieces) == 3
+    assert far.pieces[1:] == [b"to youagain"] and stage.far.pieces == [b"ok", b"okok"]
 
 
 def test_nothing_passes_rows_that_wait(stage: Stage) -> None:
@@ -141,14 +143,21 @@ def test_too_much_is_the_socket_s(stage: Stage) -> None:
     """Where its own reader is behind, the disk, or nobody has weighed it for long."""
     stage.talk.does = lambda data: None
     stage.steady.data_received(b"few")
-    assert (stage.received, stage.told) == (3, [])
+    assert (stage.steady.count, stage.told) == (3, [])
+    stage.steady.report()
+    assert (stage.received, stage.steady.count) == (3, 0)
     stage.steady.data_received(bytes(WEIGHED_BYTES))
-    stage.weighed = stage.received
-    stage.blocked = True
+    assert stage.weighed == stage.received == WEIGHED_BYTES + 3
+    stage.steady.pause_writing()
     stage.steady.data_received(b"x")
-    stage.blocked, stage.turn.congested = False, True
+    stage.steady.resume_writing()
+    stage.turn.congested = True
     stage.steady.data_received(b"x")
-    assert stage.told == ["look up False"] * 3
+    stage.turn.congested = False
+    stage.steady.data_received(bytes(WEIGHED_BYTES - 2))
+    stage.steady.data_received(b"x")
+    asked = [one for one in stage.told if one.startswith("look")]
+    assert asked == ["look up False"] * 4
 
 
 def test_what_else_the_loop_says_goes_on_to_the_socket(stage: Stage) -> None:

@@ -264,8 +264,14 @@ class Socket(Arriving):
 
     def _be_unsteady(self) -> None:
         if self.steady is not None and self.transport is not None:
+            self.steady.report()
             self.steady = None
             self.transport.set_protocol(cast(asyncio.Protocol, self))
+
+    def half_since(self, now: float) -> float | None:
+        if self.steady is not None:
+            self.steady.report()
+        return super().half_since(now)
 
     def broke(self) -> None:
         log.exception("%s:%d broke the hub's own code; closed", *self.peer)

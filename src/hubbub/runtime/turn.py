@@ -145,7 +145,9 @@ def _flush_all(touched: list[Link]) -> None:
 
 
 class Reader(Protocol):
-    """What a socket does about the rarer things, and what it knows of its reads."""
+    """What a socket does about the rarer things, and what it knows of its reads: how many bytes
+    came, up to the last `report`, and how many those were when it was weighed.
+    """
 
     blocked: bool
     received: int
@@ -168,7 +170,9 @@ class Steady:
     the same and asks more.
 
     To the loop it is the protocol of the connection meanwhile, so that a read is compiled from its
-    first step on. What else the loop has to say goes on to the socket.
+    first step on. What else the loop has to say goes on to the socket. What each read would ask the
+    socket it knows itself: `count` bytes came since the last `look_up`, which comes at the latest
+    when they are more than `most`; `blocked` is the socket's.
     """
 
     def __init__(self, reader: Reader, connection: Connection, link: Link, turn: Turn) -> None:
@@ -177,13 +181,28 @@ class Steady:
         self._link = link
         self._turn = turn
         self._metrics = connection.broker.metrics
+        self.blocked = reader.blocked
+        self.count = 0
+        self.most = 0
+        self._measure()
 
     def data_received(self, data: bytes) -> None:
         published = self.read(data)
+        self.count += len(data)
+        if self._turn.congested or self.blocked or self.count > self.most:
+            self.report()
+            self._reader.look_up(published)
+            self._measure()
+
+    def report(self) -> None:
+        """The socket knows of all that came."""
+        self._reader.received += self.count
+        self.most -= self.count
+        self.count = 0
+
+    def _measure(self) -> None:
         reader = self._reader
-        received = reader.received = reader.received + len(data)
-        if self._turn.congested or reader.blocked or received - reader.weighed > WEIGHED_BYTES:
-            reader.look_up(published)
+        self.most = WEIGHED_BYTES - (reader.received - reader.weighed)
 
     def eof_received(self) -> bool | None:
         return self._reader.eof_received()
@@ -192,9 +211,11 @@ class Steady:
         self._reader.connection_lost(error)
 
     def pause_writing(self) -> None:
+        self.blocked = True
         self._reader.pause_writing()
 
     def resume_writing(self) -> None:
+        self.blocked = False
         self._reader.resume_writing()
 
     def read(self, data: bytes) -> bool:
