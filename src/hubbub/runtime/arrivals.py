@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Protocol
 
 from hubbub.config.limits import Limits
 from hubbub.config.settings import networks
@@ -33,6 +33,12 @@ REMEMBERED: Final = 10_000  # addresses, or lines of the log, before those that 
 log = logging.getLogger("hubbub.listener")
 
 
+class Open(Protocol):
+    """A connection: how it began, None before it was let in."""
+
+    opening: Opening | None
+
+
 class Arrivals:
     """The connections of one hub, by who has them."""
 
@@ -48,16 +54,16 @@ class Arrivals:
         self._users: dict[str, dict[Opening, str]] = {}
         self._told: dict[tuple[str, str], float] = {}
 
-    def apply(self, limits: Limits, here: Iterable[Opening] = ()) -> None:
-        """The settings have changed; `here`: how the connections began that are open."""
+    def apply(self, limits: Limits, here: Iterable[Open] = ()) -> None:
+        """The settings have changed; `here`: the connections that are open."""
         before, self._limits = self._limits, limits
         self._unbounded, self._asked = networks(limits.unbounded_addresses), {}
         if not limits.user_connections:
             self._users = {}
         elif not before.user_connections:
-            for opening in here:
-                if opening.whose:
-                    self._count(opening)
+            for one in here:
+                if one.opening is not None and one.opening.whose:
+                    self._count(one.opening)
 
     def _count(self, opening: Opening) -> None:
         self._users.setdefault(opening.whose, {})[opening] = opening.client

@@ -317,8 +317,7 @@ class Node:
             self.journal.on_written = self._written if listens else None
         self.waiting.apply(settings.limits.waiting_bytes)
         self.rates.apply(settings.limits, self.sockets)
-        openings = (one.opening for one in self.sockets)
-        self.arrivals.apply(settings.limits, filter(None, openings))
+        self.arrivals.apply(settings.limits, self.sockets)
         broker.inflight = settings.session.inflight
         broker.backlog_messages = settings.session.backlog_messages
         broker.subscriptions = settings.session.subscriptions
