@@ -4,7 +4,8 @@
 and a will to mosquitto and to Hubbub, one broker after the other: lets them be, but for a PINGREQ
 of each a minute, and ends all at once, so that somebody who reads all wills gets them. Then the
 same over TLS with fewer. A floor (`greeter.py`) lets the same clients in and does nothing else for
-them; three more (`floor_connect`) have no loop of others, in Python, the same compiled, and in C.
+them; others (`floor_connect`) have no loop of others, in Python, the same compiled, and in C, or do
+in Python what no hub can leave out.
 Memory is the resident set with them, less the one without; what the
 kernel keeps for a socket is not in it. Never judges.
 """
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -167,10 +168,10 @@ def floor(name: str, folder: Path, tls: Path | None) -> Iterator[Broker]:
         yield broker
 
 
-def without_a_loop(*command: str | Path) -> Start:
+def without_a_loop(command: Sequence[str | Path], *more: str) -> Start:
     def start(name: str, folder: Path, tls: Path | None) -> AbstractContextManager[Broker]:
         port = free_port()
-        return running(name, port, *command, str(port))
+        return running(name, port, *command, str(port), *more)
 
     return start
 
@@ -193,9 +194,11 @@ def columns(secure: bool) -> dict[str, Start]:
         return COLUMNS
     return {
         **COLUMNS,
-        "floor, Python": without_a_loop(*PLAIN),
-        "floor, Python, compiled": without_a_loop(*compiled("floor_connect")),
-        "floor, C": without_a_loop(built("floor_connect")),
+        "floor, Python": without_a_loop(PLAIN),
+        "floor, compiled": without_a_loop(compiled("floor_connect")),
+        "floor, C": without_a_loop([built("floor_connect")]),
+        "duties, Python": without_a_loop(PLAIN, "duties"),
+        "duties, compiled": without_a_loop(compiled("floor_connect"), "duties"),
     }
 
 
