@@ -32,7 +32,7 @@ from hubbub.core.limits import (
 from hubbub.core.link import Outgoing
 from hubbub.core.log import Log
 from hubbub.core.message import Message, Run, properties_column, run_of
-from hubbub.core.names import free_number
+from hubbub.core.names import free_among
 from hubbub.core.observing import Observers
 from hubbub.core.patience import Patience
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
@@ -121,7 +121,7 @@ class Broker(Context):
         """A free number for a client; addresses and topic ids share one space."""
         replies = self.replies
         taken = self.clients, self.phantoms, self.state.topics.names, (self.itself.number,)
-        return free_number(*taken, replies.open, replies.late)
+        return free_among((*taken, replies.open, replies.late))
 
     def own(self, protocol: str, client: str, opening: Opening | None = None) -> Admission:
         """For what the hub itself connects, and no gate has to let in: it may everything."""

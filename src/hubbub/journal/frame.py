@@ -29,6 +29,7 @@ from typing import Any, Final, NamedTuple
 
 from hubbub.errors import JournalError
 from hubbub.journal.arrow import BATCH, BODY_AT, BUFFERS, BUFFERS_AT, NODES_AT, ROWS_AT
+from hubbub.journal.buffers import Buffers
 from hubbub.schema import COLUMNS, Row, any_changes_state
 
 try:
@@ -108,13 +109,15 @@ def encode(rows: list[Row], more: int = 0) -> bytearray:
     return encode_columns(list(zip(*rows, strict=True)), more)
 
 
-def encode_columns(columns: Sequence[Sequence[Any]], more: int = 0) -> bytearray:
+def encode_columns(
+    columns: Sequence[Sequence[Any]], more: int = 0, buffers: Buffers | None = None
+) -> bytearray:
     """The same of rows that are given by column."""
     seqs = columns[0]
     count = len(seqs)
     message = _few(columns, count) if count <= FEW else _many(columns, count)
     flags = STATE if any_changes_state(columns) else 0
-    return seal(message, seqs[0], seqs[-1], count, flags | more)
+    return seal(message, seqs[0], seqs[-1], count, flags | more, buffers)
 
 
 def _few(columns: Sequence[Sequence[Any]], count: int) -> list[bytes | bytearray]:
@@ -221,13 +224,17 @@ def _lay(
 
 
 def seal(
-    message: list[bytes | bytearray], first: int, last: int, rows: int, flags: int
-) -> bytearray:
-    """A frame around an Arrow message given in pieces, padded to a multiple of 8."""
+    message: list[bytes | bytearray], first: int, last: int, rows: int, flags: int,
+    buffers: Buffers | None = None,
+) -> bytearray:  # fmt: skip
+    """A frame around an Arrow message given in pieces, padded to a multiple of 8. `buffers`: where
+    it is to lie, if it is large.
+    """
     length = HEADER.size + sum(map(len, message))
     if length > LARGEST:
         raise JournalError(f"a frame of {length} bytes, expected no more than {LARGEST}")
-    out = bytearray().join((HEADER.pack(length, 0, first, rows, flags, last), *message))
+    pieces = [HEADER.pack(length, 0, first, rows, flags, last), *message]
+    out = bytearray().join(pieces) if buffers is None else buffers.joined(pieces, length)
     _LEAD.pack_into(out, 0, length, crc32(memoryview(out)[8:]))
     return out
 

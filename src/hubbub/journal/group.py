@@ -11,6 +11,7 @@ from typing import Protocol
 
 from hubbub.core.limits import COMMIT_BYTES, COMMIT_ROWS, GROUP_BYTES, GROUP_ROWS
 from hubbub.journal import frame
+from hubbub.journal.buffers import Buffers
 from hubbub.journal.gathered import Gathered
 
 
@@ -55,21 +56,26 @@ class Beyond(Protocol):
         """How far of the rows that the disk has it is promised."""
 
 
-def group_of(rows: Gathered, together: list[tuple[int, int]], base: int, most: int = 0) -> Group:
+def group_of(
+    rows: Gathered, together: list[tuple[int, int]], base: int, most: int = 0,
+    buffers: Buffers | None = None,
+) -> Group:  # fmt: skip
     """The next group of these rows, which are taken out of them unless it has all.
 
     `together`: first and last seq of rows that a crash must not tear apart. `most`: of how many
-    rows at most, of which the last ends a frame; 0 = there is no such place. Raises
-    JournalError, and takes nothing, if one row is larger than a frame can be.
+    rows at most, of which the last ends a frame; 0 = there is no such place. `buffers`: where large
+    frames lie. Raises JournalError, and takes nothing, if one row is larger than a frame can be.
     """
     if not rows.cuts:
-        return Group([(rows.first, frame.encode_columns(rows.columns()))], rows, base)
+        data = frame.encode_columns(rows.columns(), 0, buffers)
+        return Group([(rows.first, data)], rows, base)
     end = _enough(rows, together, most)
     frames: list[tuple[int, bytearray]] = []
     places = _places(rows, together, end)
     for at, next_at in pairwise([*places, end]):
         more = frame.MORE if next_at != end else 0
-        frames.append((rows.first + at, frame.encode_columns(rows.columns(at, next_at), more)))
+        data = frame.encode_columns(rows.columns(at, next_at), more, buffers)
+        frames.append((rows.first + at, data))
     return Group(frames, rows.split(end) if end < len(rows) else rows, base)
 
 

@@ -37,6 +37,7 @@ from hubbub.core.message import (
 )
 from hubbub.errors import DirectoryError, JournalError, UnreadableError
 from hubbub.journal import frame
+from hubbub.journal.buffers import Buffers
 from hubbub.journal.content import HEADER_BYTES, Content, unreadable
 from hubbub.journal.disk import Disk
 from hubbub.journal.gathered import Gathered
@@ -97,6 +98,7 @@ class Journal(Intake):
         self.keep_bytes = keep_bytes
         # Rows on their way
         self._group: Group | None = None
+        self._buffers = Buffers()
         self.on_disk = 0  # the last row that the disk has
         self.beyond: Beyond | None = None
         self._launched = 0.0
@@ -294,7 +296,7 @@ class Journal(Intake):
         base = rows.first if self._full else self._base
         most = self._ends_at - rows.first + 1 if self._ends_at else 0
         # Encoded before anything is given up: rows that cannot be written are promised to nobody.
-        group = group_of(rows, self._together, base, most)
+        group = group_of(rows, self._together, base, most, self._buffers)
         must(group.first == self.handed + 1, "rows are numbered one by one")
         if group.changes_state():
             self._changed = group.last
