@@ -102,7 +102,7 @@ def shown(found: Found, cells: Iterable[Cell], columns: tuple[str, ...], title: 
         print(f"| {cell.name} | {' | '.join(texts)} |", flush=True)
 
 
-def in_memory(rounds: int, seconds: float, folder: Path) -> None:
+def in_memory(cells: list[Cell], rounds: int, seconds: float, folder: Path) -> None:
     python, mypyc, c = free_port(), free_port(), free_port()
     with ExitStack() as stack:
         brokers = [stack.enter_context(one) for one in (
@@ -111,12 +111,12 @@ def in_memory(rounds: int, seconds: float, folder: Path) -> None:
             running(C, c, built("floor"), str(c)), running(PYTHON, python, *FLOOR, str(python)),
             running(MYPYC, mypyc, *compiled("floor"), str(mypyc)),
         )]  # fmt: skip
-        found = measured(brokers, CELLS, rounds, seconds)
+        found = measured(brokers, cells, rounds, seconds)
     columns = (MOSQUITTO, NATS, HUB, C, PYTHON, MYPYC)
-    shown(found, CELLS, columns, "broker CPU, µs a delivery")
+    shown(found, cells, columns, "broker CPU, µs a delivery")
 
 
-def on_disk(rounds: int, seconds: float, folder: Path) -> None:
+def on_disk(cells: list[Cell], rounds: int, seconds: float, folder: Path) -> None:
     python, mypyc = free_port(), free_port()
     with ExitStack() as stack:
         brokers = [stack.enter_context(one) for one in (
@@ -125,8 +125,8 @@ def on_disk(rounds: int, seconds: float, folder: Path) -> None:
             running(PYTHON, python, *FLOOR, str(python), folder / "plain"),
             running(MYPYC, mypyc, *compiled("floor"), str(mypyc), folder / "mypyc"),
         )]  # fmt: skip
-        found = measured(brokers, ON_DISK, rounds, seconds)
-    shown(found, ON_DISK, (MOSQUITTO, HUB, PYTHON, MYPYC), "with a journal on disk but mosquitto")
+        found = measured(brokers, cells, rounds, seconds)
+    shown(found, cells, (MOSQUITTO, HUB, PYTHON, MYPYC), "with a journal on disk but mosquitto")
 
 
 def main() -> None:
@@ -134,14 +134,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="of each row [3]")
     parser.add_argument("--seconds", type=float, default=0.8, help="of each run [0.8]")
     parser.add_argument("--disk", action="store_true", help="only the rows with a journal")
+    parser.add_argument("--cells", default="", help="only the rows whose name has this text")
     chosen = parser.parse_args()
     if not (COMPILED / "hubbub").is_dir():
         raise Missing("no compiled hub: make compiled")
     with tempfile.TemporaryDirectory(prefix="hubbub-floors-") as folder:
         Path(folder).chmod(0o755)  # mosquitto, started by root, reads as another user
         if not chosen.disk:
-            in_memory(chosen.rounds, chosen.seconds, Path(folder))
-        on_disk(chosen.rounds, chosen.seconds, Path(folder))
+            cells = [cell for cell in CELLS if chosen.cells in cell.name]
+            in_memory(cells, chosen.rounds, chosen.seconds, Path(folder))
+        cells = [cell for cell in ON_DISK if chosen.cells in cell.name]
+        on_disk(cells, chosen.rounds, chosen.seconds, Path(folder))
 
 
 if __name__ == "__main__":
