@@ -172,6 +172,30 @@ _KIND, _TOPIC, _RETAIN, _REF, _NUMBER = map(
 )
 
 
+# Protocols are few, and each client's rows and names would have one of its own.
+_COLUMN_OF_PROTOCOL: Final[dict[str, bytes]] = {}
+_PROTOCOL_OF_COLUMN: Final[dict[bytes, str]] = {}
+_PROTOCOLS: Final = 100  # more than these somebody made up
+
+
+def protocol_column(protocol: str) -> bytes:
+    found = _COLUMN_OF_PROTOCOL.get(protocol)
+    if found is None:
+        if len(_COLUMN_OF_PROTOCOL) >= _PROTOCOLS:
+            _COLUMN_OF_PROTOCOL.clear()
+        found = _COLUMN_OF_PROTOCOL[protocol] = protocol.encode()
+    return found
+
+
+def protocol_of(column: bytes) -> str:
+    found = _PROTOCOL_OF_COLUMN.get(column)
+    if found is None:
+        if len(_PROTOCOL_OF_COLUMN) >= _PROTOCOLS:
+            _PROTOCOL_OF_COLUMN.clear()
+        found = _PROTOCOL_OF_COLUMN[column] = column.decode()
+    return found
+
+
 _AMBIGUOUS = re.compile(r"%(?=[0-9A-Fa-f]{2})|[\udc80-\udcff]")
 _ESCAPED = re.compile(rb"%([0-9A-Fa-f]{2})")
 _PERCENT: Final = ord("%")  # a number is found in bytes five times as fast as b"%"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import mypyc_attr
 
 from hubbub.core.names import HUB
-from hubbub.schema import PUBLISH, Row, column_of, name_of
+from hubbub.schema import PUBLISH, Row, column_of, name_of, protocol_column, protocol_of
 
 if TYPE_CHECKING:
     from hubbub.core.route import Route
@@ -159,7 +159,7 @@ def message_of(row: Row) -> Message:
         reply_to, correlation, _, _, expires, properties,
     ) = row  # fmt: skip
     return Message(
-        name_of(topic), payload, qos, retain, protocol.decode(), name_of(client), 0,
+        name_of(topic), payload, qos, retain, protocol_of(protocol), name_of(client), 0,
         name_of(subtopic) if subtopic else "", name_of(content_type) if content_type else "",
         name_of(reply_to) if reply_to else "", correlation,
         _read(properties.decode()) if properties else None, expires, seq, time,
@@ -176,7 +176,7 @@ def row_saying(
 ) -> Row:
     """The same with these properties in the place of its own."""
     values = (
-        0, 0, kind, message.protocol.encode(), column_of(message.client),
+        0, 0, kind, protocol_column(message.protocol), column_of(message.client),
         column_of(message.topic), column_of(message.subtopic), message.qos, message.retain,
         message.payload, column_of(message.content_type), column_of(message.reply_to),
         message.correlation, ref, number, message.expires,

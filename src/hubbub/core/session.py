@@ -28,7 +28,7 @@ from hubbub.core.message import Encoding, Message, Run, run_of
 from hubbub.core.metrics import Traffic
 from hubbub.core.rights import Rights
 from hubbub.core.route import Route
-from hubbub.schema import Row, column_of, row_without_message
+from hubbub.schema import Row, column_of, protocol_column, row_without_message
 
 if TYPE_CHECKING:
     from hubbub.core.link import Link
@@ -468,7 +468,7 @@ def row_about(
     expires: int = 0, properties: bytes = b"", qos: int = 0,
 ) -> Row:  # fmt: skip
     """A row that says what a session did."""
-    protocol, client = session.protocol.encode(), column_of(session.client)
+    protocol, client = protocol_column(session.protocol), column_of(session.client)
     return row_without_message(
         kind, protocol, client, column_of(topic), ref, number, expires, properties, qos
     )

@@ -24,7 +24,7 @@ from hubbub.core.queue import PLAIN, Queue, QueueSettings
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
 from hubbub.core.session import FOR_EVER, SIZE, Session, SessionState, row_about
 from hubbub.core.topics import DELAYED, QUEUE, SHARE, delayed_topic
-from hubbub.schema import Row, column_of, name_of
+from hubbub.schema import Row, column_of, name_of, protocol_of
 
 log = logging.getLogger("hubbub.state")
 
@@ -209,7 +209,7 @@ class State:
     # Sessions
 
     def _key(self, row: Row) -> Key:
-        return row.protocol.decode(), name_of(row.client)
+        return protocol_of(row.protocol), name_of(row.client)
 
     def _session(self, row: Row) -> SessionState | None:
         return self.sessions.get(self._key(row))
