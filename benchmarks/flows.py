@@ -252,6 +252,31 @@ def _said(seed: random.Random) -> bytes:
     return said.encode()
 
 
+def _arrivals(recorded: bool = False) -> Round:
+    """Clients come with a will and a subscription, are answered, and go."""
+    hub = Hub(recorded=recorded)
+    protocol = Mqtt(hub.broker)
+    names = [b"device-%04d" % number for number in range(EACH)]
+    said = [
+        codec.connect(name, True, 60, codec.Will(b"will/" + name, b"gone", 0, False))
+        + codec.subscribe(1, [(b"device/" + name + b"/set", 1)])
+        for name in names
+    ]
+
+    def one() -> None:
+        here = [hub.dial(protocol) for _ in said]
+        for (connection, heard), packets in zip(here, said, strict=True):
+            connection.feed(packets)
+            hub.tick()
+            hub.tick()
+            assert heard.last.endswith(b"\x90\x03\x00\x01\x01"), heard.last
+        for connection, _ in here:
+            connection.lost("")
+        hub.tick()
+
+    return one
+
+
 # SMQ
 
 
@@ -393,6 +418,8 @@ FLOWS: Final[dict[str, Callable[[], Round]]] = {
     "mqtt mixed qos, unlike": lambda: _unlike(3),
     "mqtt 5 qos 1, properties": lambda: _unlike(1, v5=True),
     "mqtt 5 qos 1, aliases": lambda: _unlike(1, v5=True, aliases=100),
+    "mqtt connect, subscribe, leave": _arrivals,
+    "mqtt connect, recorded": lambda: _arrivals(recorded=True),
     "smq, one by one": _smq,
     "smq, unlike": lambda: _smq(unlike=True),
     "switch request, transfer, ack": lambda: _switch(False),
