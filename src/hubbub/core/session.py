@@ -204,7 +204,8 @@ class SessionState:
     chose it for a message, which goes to another member if this session ends before. `user`: whose
     it is; `mount`: what its names have before those that its client says. `most`: how many may wait
     for it, if it stands for many; 0 = as many as for one. `began`: when (microseconds since
-    1970), 0 if that was before journals said so.
+    1970), 0 if that was before journals said so. One that is `passing` ends with its connection:
+    the fold knows nothing of it.
     """
 
     __slots__ = (
@@ -212,28 +213,23 @@ class SessionState:
         "expires", "connected", "shared", "user", "mount", "most", "began",
     )  # fmt: skip
 
-    def __init__(self, protocol: str, client: str, first: int = 0) -> None:
+    def __init__(
+        self, protocol: str, client: str, first: int = 0, passing: bool = False
+    ) -> None:
         self.protocol = protocol
         self.client = client
-        self.subscriptions: dict[str, tuple[int, bytes]] = {}
+        self.subscriptions: dict[str, tuple[int, bytes]] = NOTHING_KEPT if passing else {}
         self.backlog = Backlog(first)
         self.open_ids = NONE
         self.will: Row | None = None
         self.expiry = FOR_EVER
         self.expires = 0
         self.connected = False
-        self.shared: dict[int, str] = {}
+        self.shared: dict[int, str] = NO_SHARED if passing else {}
         self.user = ""
         self.mount = ""
         self.most = 0
         self.began = 0
-
-    @classmethod
-    def passing(cls, protocol: str, client: str) -> SessionState:
-        """Of one that ends with its connection: the fold knows nothing of it."""
-        state = cls(protocol, client)
-        state.subscriptions, state.shared = NOTHING_KEPT, NO_SHARED
-        return state
 
     def open(self, ids: Iterable[int]) -> None:
         """It has begun QoS 2 exchanges under these."""

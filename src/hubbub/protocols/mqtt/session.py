@@ -69,7 +69,7 @@ class MqttSession(Session):
         super().__init__(NAME, client, rights)
         self.broker = broker
         self.lasting = lasting
-        self.remember(SessionState.passing(NAME, client))
+        self.remember(SessionState(NAME, client, 0, passing=True))
         self.link: Link | None = None
         self.talks = False
         self.window = broker.inflight
