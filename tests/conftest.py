@@ -53,6 +53,9 @@ def what_is_shared_stays_empty() -> Iterator[None]:
         mqtt.NO_ALIASES, mqtt.NOT_ASKED, mqtt.NOT_OFFERED, topics.NOBODY,
     )  # fmt: skip
     assert not any(empty)
+    shared = sessions.PASSING
+    assert not (shared.open_ids or shared.will or shared.expires or shared.connected)
+    assert not shared.backlog.next
 
 
 @pytest.fixture

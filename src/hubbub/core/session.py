@@ -245,6 +245,10 @@ class SessionState:
         return not self.connected or self.backlog.bytes - size > LINK_CHOKED
 
 
+# That of all who end with their connections and have begun nothing of QoS 2: nothing changes it.
+PASSING: Final = SessionState("", "", 0, passing=True)
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Subscription:
     """A session's wish for what matches `filter`, up to `qos`; encodings by the message's QoS.

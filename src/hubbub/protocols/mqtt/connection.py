@@ -403,7 +403,7 @@ class MqttConnection(Arriving):
         if v5:
             self._publisher().check_window(count)
         if ids:
-            session.state.open(ids)
+            session.open(ids)
             self._publisher().unreleased += count
         self.broker.publish(run)
         self.link.hold(acknowledgements, level=route.level)
@@ -469,7 +469,7 @@ class MqttConnection(Arriving):
             self._publisher().unreleased += 1
             if session.serial is not None:
                 session.serial.take(packet.packet_id)
-            session.state.open((packet.packet_id,))
+            session.open((packet.packet_id,))
             if session.lasting:
                 run.number = packet.packet_id
         if session.requests and route.allowed:

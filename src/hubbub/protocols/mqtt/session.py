@@ -11,6 +11,7 @@ restart. A client that accepts nothing else during a QoS 2 exchange is served on
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
@@ -21,7 +22,15 @@ from hubbub.core.limits import PREFETCH, ROUTES
 from hubbub.core.link import Link
 from hubbub.core.message import Encoding, Message, Run
 from hubbub.core.rights import CONSUME, RECEIVE, Rights
-from hubbub.core.session import NO_REQUESTS, Session, SessionState, Subscription, row_about
+from hubbub.core.session import (
+    NO_REQUESTS,
+    PASSING,
+    Backlog,
+    Session,
+    SessionState,
+    Subscription,
+    row_about,
+)
 from hubbub.core.topics import CLIENT, QUEUE, SELF, SHARE, matches, shared_filter
 from hubbub.errors import UnreadableError
 from hubbub.protocols.mqtt import codec
@@ -63,13 +72,12 @@ class MqttSession(Session):
     by its number.
     """
 
-    def __init__(
-        self, broker: Broker, client: str, rights: Rights, lasting: bool
-    ) -> None:
+    def __init__(self, broker: Broker, client: str, rights: Rights, lasting: bool) -> None:
         super().__init__(NAME, client, rights)
         self.broker = broker
         self.lasting = lasting
-        self.remember(SessionState(NAME, client, 0, passing=True))
+        self.state = PASSING
+        self.backlog = Backlog()
         self.link: Link | None = None
         self.talks = False
         self.window = broker.inflight
@@ -93,6 +101,12 @@ class MqttSession(Session):
         self.user, self.mount = state.user, state.mount
         self.backlog = state.backlog
         self.shared = state.shared
+
+    def open(self, ids: Iterable[int]) -> None:
+        """The client has begun QoS 2 exchanges under these."""
+        if self.state is PASSING:
+            self.state = SessionState(NAME, self.client, 0, passing=True)
+        self.state.open(ids)
 
     # The connection comes and goes
 
