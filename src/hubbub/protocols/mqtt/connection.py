@@ -392,13 +392,13 @@ class MqttConnection(Arriving):
             return end
         as_qos = self.protocol.counts_as[qos]
         run = Run(session, route, as_qos, count, self._encodings[qos], buf[pos:stop])
+        run.size = end - start - v5 - said
         if not qos:
             self.broker.publish(run)
             return stop
         if qos > self.protocol.maximum_qos:
             check_offered(self.protocol, "a PUBLISH", qos, False)
         run.offset = mark - pos
-        run.size = end - start - v5 - said
         acknowledgements = acknowledgements_of(run.image, run.offset, step, count, qos)
         if v5:
             self._publisher().check_window(count)

@@ -58,8 +58,10 @@ class PublishEncoding(Encoding):
         return _messages(run, self.payloads(run))
 
     def payloads(self, run: Run) -> list[bytes]:
-        """All packets of a run have the same topic and length, so the first tells where to cut."""
-        return _cut(run, _behind_id(run, self.qos))
+        """All packets of a run have the same topic and length, so the first tells where to cut,
+        unless whoever read them has said it.
+        """
+        return _cut(run, run.step - run.size if run.size >= 0 else _behind_id(run, self.qos))
 
 
 class PublishEncoding5(Encoding):
