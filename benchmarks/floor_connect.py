@@ -180,13 +180,13 @@ class Duties(Floor):
 
     def hear(self, client: Client, data: bytes) -> None:
         self.received += len(data)
-        if client.session is None:
-            began = time.thread_time()
+        if client not in self.strangers:
             super().hear(client, data)
-            if client.session is None:
-                self.due += time.thread_time() - began
-        else:
-            super().hear(client, data)
+            return
+        began = time.thread_time()
+        super().hear(client, data)
+        if client in self.strangers:
+            self.due += time.thread_time() - began
 
     def admit(self, client: Client) -> None:
         if self.strangers.pop(client, None) is not None:

@@ -81,6 +81,12 @@ class Bucket:
     def paid(self) -> float:
         return max(self.due.values())
 
+    def rest(self) -> None:
+        """Nobody has a turn, and none is to come."""
+        if self.serving is not None:
+            self.serving.cancel()
+        self.serving = self.floor = None
+
 
 class Toll:
     """What one connection pays, and where it stands in line. `turn` is called when it may go on.
@@ -349,9 +355,7 @@ class Rates:
         """Who is first in line goes on, and the next if nothing is owed then. Who has yet to be
         read is waited for a moment, or all in line would be heard at once.
         """
-        if bucket.serving is not None:
-            bucket.serving.cancel()
-        bucket.serving = bucket.floor = None
+        bucket.rest()
         for _ in range(len(bucket.line)):
             if bucket.paid() > self.clock.now():
                 break
