@@ -200,9 +200,18 @@ def test_within_a_tick_it_is_choked_by_what_was_written_or_held() -> None:
         relieved.clear()
 
 
+def test_pieces_stay_apart_where_a_client_cannot_take_them_as_one() -> None:
+    desk = Desk()
+    desk.link.write(b"one")
+    desk.link.write(b"two")
+    desk.link.flush()
+    assert desk.transport.pieces == [b"one", b"two"]
+
+
 @pytest.mark.parametrize("piece", [b"pong", bytes(JOINED)])
 def test_small_pieces_leave_as_one_and_so_do_very_many(piece: bytes) -> None:
     desk = Desk()
+    desk.link.joins = True
     for count in (2, PIECES, PIECES + 1):
         for _ in range(count):
             desk.link.write(piece)

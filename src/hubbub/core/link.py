@@ -88,13 +88,14 @@ class Link:
     there is a `carrier` it hears of both, and ends the connection. `out` is
     another list after each flush. `prompt`: the peer may hold back what it says next until the
     kernel here has acknowledged what it said (Nagle's algorithm), which a kernel without anything
-    to send does after 40 ms; whoever reads the socket then hurries it.
+    to send does after 40 ms; whoever reads the socket then hurries it. `joins`: small pieces may
+    leave as one. Where a client takes what it reads for one message they may not.
     """
 
     __slots__ = (
         "outgoing", "transport", "framing", "out", "size", "choked", "held", "held_bytes",
         "barriers", "closing", "reason", "largest", "relieved", "level", "prompt",
-        "aside", "carrier", "grown",
+        "aside", "carrier", "grown", "joins",
     )  # fmt: skip
 
     def __init__(self, outgoing: Outgoing, transport: Transport | None = None) -> None:
@@ -116,6 +117,7 @@ class Link:
         self.prompt = True
         self.aside: list[Held] | None = None
         self.carrier: Carrier | None = None  # a method bound to each would take 80 bytes
+        self.joins = False
 
     def write(self, data: bytes) -> None:
         if self.barriers:
@@ -268,7 +270,7 @@ class Link:
             written = pieces
             if self.framing is not None:
                 pieces = self.framing.frame(pieces)
-            if len(pieces) == 1 or self.size < JOINED * len(pieces):
+            if len(pieces) == 1 or (self.joins and self.size < JOINED * len(pieces)):
                 whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
                 self.outgoing.bytes_sent += len(whole)
                 transport.write(whole)

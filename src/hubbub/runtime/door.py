@@ -28,6 +28,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
+from mypy_extensions import mypyc_attr
+
 from hubbub.core.limits import HEARD_SECONDS, STRANGERS_BURST, STRANGERS_SHARE
 from hubbub.core.metrics import Metrics
 from hubbub.runtime.strangers import Stranger
@@ -76,6 +78,7 @@ class OwnTime:
         return now - self._waited
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Door:
     """The lines of one hub. `clock` gives seconds, as precise as there are."""
 

@@ -80,6 +80,7 @@ class MqttConnection(Arriving):
     def __init__(self, protocol: Sessions, link: Link, opening: Opening) -> None:
         super().__init__(protocol, link, opening)
         link.prompt = False  # until the session says otherwise
+        link.joins = True
         self._gathering: Gathering | None = None  # until a packet comes in parts
         self._limit = CONNECT_BYTES
         self._heard = self.broker.clock.now()
