@@ -654,7 +654,8 @@ def test_a_repeated_publish_is_the_one_that_was_sent() -> None:
     ann.answer(codec.PUBCOMP, 2)
     ann.subscribe("a/b", 2 | 2 << codec.HANDLING_SHIFT, identifier=10)
     session = stage.mqtt.sessions["ann"]
-    assert not session.backlog.entries and not session._wishes._eras
+    assert not session.backlog.entries and session._wishes is not None
+    assert not session._wishes._eras
 
 
 def test_what_waited_carries_the_identifiers_of_its_arrival() -> None:
@@ -699,6 +700,7 @@ def test_changes_while_something_waits_are_bounded(monkeypatch: pytest.MonkeyPat
         for name in ("a", "b"):
             ann.subscribe(name, 1, identifier=number)
     wishes = stage.mqtt.sessions["ann"]._wishes
+    assert wishes is not None
     assert wishes._count == sum(len(changes) for _, changes in wishes._eras) == 10
 
 
