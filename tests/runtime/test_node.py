@@ -349,6 +349,7 @@ async def test_a_full_disk_is_rolled_once_a_minute_or_when_less_is_to_be_kept(
 
 
 @pytest.mark.parametrize("code", [0, 1])
+@pytest.mark.pure
 async def test_what_a_roll_left_is_taken_over_also_if_it_failed(
     hub: Node, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
