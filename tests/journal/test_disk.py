@@ -323,6 +323,7 @@ def test_what_the_loop_could_not_write_is_the_threads(
     all_there(unsynced, 3)
 
 
+@pytest.mark.pure
 def test_the_loop_leaves_alone_what_may_take_long(
     unsynced: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -240,6 +240,7 @@ def test_the_cache_of_frames_is_bounded(tmp_path: Path, monkeypatch: pytest.Monk
     desk.close()
 
 
+@pytest.mark.pure
 def test_what_was_written_last_is_read_without_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -614,6 +615,7 @@ def no_file_above(limit: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@pytest.mark.pure
 def test_a_full_disk_stops_acknowledgements_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
