@@ -10,6 +10,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -197,6 +198,32 @@ def test_the_pipeline_on_a_connect_server(hub: RunningHub, connect: str) -> None
     query = "select count(*) as n from readings"
     ran = pipeline("sql", query, "--data", str(hub.data), "--remote", connect, "--format", "csv")
     assert ran.communicate(timeout=PATIENCE) == (f"n\n{3 * MESSAGES}\n", "")
+
+
+@pytest.mark.timeout(600)
+def test_a_table_at_a_url_that_is_gone_is_said_through_connect(
+    hub: RunningHub, connect: str, tmp_path: Path
+) -> None:
+    place = tmp_path / "tables"
+    of = ("--data", str(hub.data), "--tables", "messages,readings")
+    words = ("run", "--to", place.as_uri(), "--remote", connect, *of)
+    feed(hub)
+    running = pipeline(*words, "--every", "0.5")
+    try:
+        wait(lambda: any((place / "_checkpoint/commits").glob("0")), "no batch came")
+        shutil.rmtree(place / "readings")
+        _, err = running.communicate(timeout=PATIENCE)
+    finally:
+        running.kill()
+    assert "tables lacks readings, which batches up to" in err
+    _, err = pipeline(*words, "--once").communicate(timeout=PATIENCE)
+    assert "tables lacks readings, which batches up to" in err
+    anew = pipeline(*words, "--once", "--anew", "readings")
+    out, err = anew.communicate(timeout=PATIENCE)
+    assert anew.returncode == 0 and "readings was gone, with what batches 0 to" in out, err
+    shutil.rmtree(place / "_progress")
+    _, err = pipeline(*words, "--once").communicate(timeout=PATIENCE)
+    assert "tables/_progress is gone: put it back" in err
 
 
 def follow_then_end(hub: RunningHub, *where: str) -> None:
