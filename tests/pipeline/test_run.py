@@ -387,6 +387,7 @@ def test_progress_is_a_small_file(writer: Writer, data: Path, once: Run) -> None
         "lost": 0,
         "largest": 1,
         "open": "_open/*/batch_id=0",
+        "tables": sorted(pipeline.NAMES),
     }
     assert not (data / "tables" / "_tmp").exists()
     assert render(Screen(data).look()) is not None  # type: ignore[arg-type]

@@ -221,9 +221,6 @@ def test_a_table_at_a_url_that_is_gone_is_said_through_connect(
     anew = pipeline(*words, "--once", "--anew", "readings")
     out, err = anew.communicate(timeout=PATIENCE)
     assert anew.returncode == 0 and "readings was gone, with what batches 0 to" in out, err
-    shutil.rmtree(place / "_progress")
-    _, err = pipeline(*words, "--once").communicate(timeout=PATIENCE)
-    assert "tables/_progress is gone: put it back" in err
 
 
 def follow_then_end(hub: RunningHub, *where: str) -> None:

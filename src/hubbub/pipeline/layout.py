@@ -237,17 +237,27 @@ class Layout:
             shutil.rmtree(self.checkpoint, ignore_errors=True)
             return
         opened = self.root / "_open"
-        whole = any(one.name.isdigit() for one in (self.checkpoint / "commits").glob("*"))
         parts = {
             self.checkpoint: checkpoint,
             opened: opened.is_dir() or not stands,
-            self._progress: stands or not whole,  # it is written before Spark says so
+            self._progress: stands or not self._was_whole(),
         }
         for place in [one for one, there in parts.items() if not there]:
             self.release()
             raise self._lacks(place)
         self._begun, self._stood = True, stands
         self._ever = {*self._said().get("tables", ())}
+
+    def _was_whole(self) -> bool:
+        """Whether a batch with rows was: Spark says so after its progress was written."""
+        commits = (self.checkpoint / "commits").glob("*")
+        last = max((int(one.name) for one in commits if one.name.isdigit()), default=-1)
+        return any(
+            part.first <= last
+            for table in self.root.iterdir() if table.name[0] not in "_."
+            for _, group in self.groups(table.name)
+            for part in parts_in(group)
+        )  # fmt: skip
 
     def lacking(self, names: Collection[str]) -> list[str]:
         """Those that batches wrote, and that are not there: not even their file without rows."""

@@ -317,8 +317,8 @@ class Remote:
         progress = self.progress()
         if not is_remote():
             self._begin(self._listed(""), progress is not None)
-        if progress is None and self._there("_checkpoint/commits/[0-9]*"):
-            raise self._lacks("_progress")  # which is written before Spark says that it is whole
+            if progress is None and self._was_whole():
+                raise self._lacks("_progress")
         self._anew = self.lacking([table.name for table in self._tables])
         if refused := [name for name in self._anew if name not in anew]:
             raise self.lacks_tables(refused)
@@ -327,6 +327,12 @@ class Remote:
         for table in self._tables:
             if not self._holds(table.name):
                 self._put_columns(table, NO_BATCH)
+
+    def _was_whole(self) -> bool:
+        """Whether a batch with rows was: Spark says so after its progress was written."""
+        commits = [int(name) for name in self._listed("_checkpoint/commits") if name.isdigit()]
+        found = (name.partition("=")[2] for one in self._tables for name in self._listed(one.name))
+        return any(name.isdigit() and int(name) <= max(commits, default=-1) for name in found)
 
     def lacking(self, names: list[str]) -> list[str]:
         """Those that batches wrote, as far as they say so, and that are not there."""
