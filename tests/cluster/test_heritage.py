@@ -15,11 +15,12 @@ from hubbub.cluster.membership import Membership
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
 from hubbub.core.limits import CLUSTER_DEAD_SECONDS, CLUSTER_NAMES
+from hubbub.core.message import Message
 from hubbub.core.queue import QueueSettings
 from hubbub.core.state import State
 from hubbub.runtime.copying import copying
 from hubbub.schema import Row
-from tests.cluster.test_keeping import Keepers, Lasts
+from tests.cluster.test_keeping import Keepers, Lasting, Lasts
 from tests.cluster.world import Lines, Reader
 from tests.core.recording import Recording, folded, shape, snapshot
 
@@ -514,15 +515,99 @@ def test_who_returns_without_copies_lets_go_of_what_its_heir_has() -> None:
 
 
 def test_of_two_nodes_that_say_they_hold_an_estate_the_later_heir_does() -> None:
+    world = Dying(names=("a", "b", "c", "d"))
+    world.meet()
+    world.lasting("a", "ann", "kept")
+    world.wait(1)
+    member, copy = world.member("d"), world.kill("a")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.inherit("b", "a", copy)
+    world.wait(1)
+    for generation, holder in ((0, "b"), (1, "b"), (2, "c")):
+        member.take(member.nodes["c"], frames.Holds("a", generation))
+        assert member.estates["a"].holder is member.nodes[holder]
+
+
+@pytest.mark.parametrize("generation", [0, 1, 1 << 31])
+def test_nobody_holds_the_estate_of_a_node_that_is_there(generation: int) -> None:
     world = Dying()
     world.meet()
     world.lasting("a", "ann", "kept")
     world.wait(1)
     member = world.member("c")
-    member.take(member.nodes["b"], frames.Holds("a", 1))
-    assert member.estates["a"].holder is member.nodes["b"]
-    member.take(member.nodes["a"], frames.Holds("a", 0))
-    assert member.estates["a"].holder is member.nodes["b"]
+    member.take(member.nodes["b"], frames.Holds("a", generation))
+    whole = frames.Whole(0, 7, [], [], [frames.Holding("a", generation, [], [])])
+    member.take(member.nodes["b"], whole)
+    assert member.estates["a"].holder is member.nodes["a"]
+    world.say(world.client("c", "w"), "kept", b"1")
+    world.wait(1)
+    assert world.waiting("a", "ann") == [b"1"]
+
+
+@pytest.mark.parametrize("had", [False, True])
+def test_what_is_for_a_member_of_a_group_at_a_dead_node_comes_once(had: bool) -> None:
+    """`had`: the dead node had it, and only its answer was lost."""
+    world = Dying()
+    world.meet()
+    world.lasting("a", "ann", "$share/g/jobs", qos=2)
+    world.wait(1)
+    copy = world.kill("a") if not had else None
+    if not had:
+        world.wait(CLUSTER_DEAD_SECONDS + 1)
+    writer = world.client("b", "w")
+    for number in range(3):
+        writer.broker.post(Message("jobs", b"%d" % number, 2), writer)
+    if copy is None:
+        world.tick()
+        line = world.lines("b").lines["a"]
+        while line:
+            world.member("a").hear(line.popleft())
+        copy = world.kill("a")
+        world.wait(CLUSTER_DEAD_SECONDS + 1)
+    assert world.kept("b", "a") == 3
+    world.inherit("b", "a", copy)
+    world.wait(1)
+    assert world.waiting("b", "ann") == [b"0", b"1", b"2"]
+
+
+def test_a_subscription_of_qos_0_goes_on_in_a_session_that_was_taken_over() -> None:
+    world = Dying()
+    world.meet()
+    ann = world.lasting("a", "ann", "kept")
+    ann.broker.subscribe(ann.wish("live", 0))
+    world.wait(1)
+    copy = world.kill("a")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.inherit("b", "a", copy)
+    world.wait(2)
+    heir = world.member("b").broker.sessions["p", "ann"]
+    assert isinstance(heir, Lasting)
+    for name in ("c", "b"):
+        writer = world.client(name, f"w-{name}")
+        for qos in (0, 1, 2):
+            writer.broker.post(Message("live", b"%s %d" % (name.encode(), qos), qos), writer)
+        world.wait(1)
+    assert sorted(heir.live) == [b"b 0", b"b 1", b"b 2", b"c 0", b"c 1", b"c 2"]
+
+
+def test_a_session_that_began_later_at_the_dead_node_stays() -> None:
+    world = Dying()
+    world.meet()
+    world.cut.add("a")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.lasting("b", "ann", "kept")
+    world.wait(3)
+    world.lasting("a", "ann", "kept")
+    world.say(world.client("a", "w"), "kept", b"later")
+    copy = world.kill("a")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    heir = world.member("b")
+    adoption = heritage.Adoption(heir, "a", AT, *copy, [Ends(heir.broker)])
+    for _ in adoption.pieces():
+        """Nobody says anything meanwhile."""
+    adoption.run()
+    assert world.waiting("b", "ann") == [b"later"]
+    assert heir.holdings.members == {("p", "ann"): "a"}
 
 
 def test_more_estates_than_a_cluster_may_have_are_refused() -> None:

@@ -93,6 +93,7 @@ class Caller:
         opening = Opening(Gate(broker.open), "192.0.2.7", 1234)
         opening.carrier = Noting(self.listens)
         admission = Admission("p", "dev", "ada", broker.open, opening)
+        world.members[home].directory.here["p", "dev"] = 0
         way = broker.homes.relay(
             Home(home, "", home), self.link, admission, b"hello ", b"", self._stranded
         )

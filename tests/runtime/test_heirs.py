@@ -55,29 +55,35 @@ async def test_a_node_that_waits_for_its_heir_takes_over_others() -> None:
 
 def test_one_node_answers_for_a_stop_whoever_is_back() -> None:
     """Node b stopped a, died, was stopped by c at 2000 and adopted by it; and all are back."""
-    stop = Stop(1000, "b", 1500)
-    at_b, at_c = {"$stopped": 2000}, {"$heir/b": 2000}
-    assert is_ours("b", {}, "a", stop), "it lives, and put it"
-    assert not is_ours("b", at_b, "a", stop), "that was before it let go"
-    assert is_ours("c", at_c, "a", stop)
-    assert not is_ours("a", {}, "a", stop)
-    later = Stop(3000, "b", 2500)
-    assert is_ours("b", at_b, "a", later), "it lives again, and put this one then"
-    assert not is_ours("c", at_c, "a", later)
+    stop = Stop(1000, "b")
+    assert is_ours("b", {"b"}, "a", stop), "it lives, and put it"
+    assert not is_ours("b", {"b@2000"}, "a", stop), "that was before it let go"
+    assert is_ours("c", {"c", "b"}, "a", stop)
+    assert not is_ours("a", {"a@1000"}, "a", stop)
+    later = Stop(3000, "b@2000")
+    assert is_ours("b", {"b@2000"}, "a", later), "it lives again, and put this one then"
+    assert not is_ours("c", {"c", "b"}, "a", later)
 
 
 def test_of_two_that_stopped_one_another_one_goes_on() -> None:
-    of_a, of_b = Stop(1000, "b", 400), Stop(500, "a", 900)
+    of_a, of_b = Stop(1000, "b"), Stop(500, "a")
     ours = [
         (name, dead)
-        for name, dead, stop, own, fenced in (
-            ("a", "b", of_b, of_a, 1000),
-            ("b", "a", of_a, of_b, 500),
+        for name, dead, stop, own, held in (
+            ("a", "b", of_b, of_a, {"a@1000"}),
+            ("b", "a", of_a, of_b, {"b@500"}),
         )
-        if is_ours(name, {"$stopped": fenced}, dead, stop, [own])
+        if is_ours(name, held, dead, stop, [own])
     ]
     assert ours == [("a", "b")]
-    assert is_ours("a", {"$stopped": 1000, "$heir/b": 500}, "a", of_a), "and then for itself"
+    assert is_ours("a", {"a@1000", "b"}, "a", of_a), "and then for itself"
+
+
+def test_who_ended_the_life_in_which_a_stop_was_put_answers_for_it() -> None:
+    """Node b was stopped by c, came back, stopped c, and was stopped by d, which has that life."""
+    of_c, of_b = Stop(900, "b@1000"), [Stop(1000, "c"), Stop(2000, "d")]
+    assert is_ours("d", {"d", "b@1000"}, "c", of_c)
+    assert not is_ours("b", {"b@2000"}, "c", of_c, of_b)
 
 
 async def test_an_heir_of_very_much_is_not_dead_while_it_takes_it_over() -> None:

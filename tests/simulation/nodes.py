@@ -112,7 +112,7 @@ class Streams:
     async def message(self, name: str, at: int) -> Piece | None:
         return dict(self.held[name]).get(at)
 
-    async def fence(self, name: str, after: int, life: int, base: int, author: str) -> int:
+    async def fence(self, name: str, after: int, life: int, author: str) -> int:
         """As the servers do it: nothing came in between."""
         if after != (await self.last(name)).at:
             return 0
@@ -122,7 +122,7 @@ class Streams:
             pieces = pieces_of(self.root / name, at)
             held += enumerate(pieces, at - len(pieces))
         self.back.discard(name)
-        held.append((at, Piece(life, 1, FENCE, base, False, author.encode())))
+        held.append((at, Piece(life, 1, FENCE, 0, False, author.encode())))
         return at
 
     async def read(self, name: str, upto: int, heads: bool = False) -> list[Numbered]:
@@ -178,7 +178,7 @@ class SimulatedHeirs(Heirs):
 
 
 class Stream:
-    """The servers as one hub sees them; `base` is what its own copies know."""
+    """The servers as one hub sees them."""
 
     def __init__(self, streams: Streams, name: str) -> None:
         self.streams = streams
@@ -187,11 +187,8 @@ class Stream:
         self.nodes, self.stream_of = streams.nodes, streams.stream_of
         self.last, self.message, self.read = streams.last, streams.message, streams.read
 
-    def base(self) -> int:
-        return self.streams.base(self.name)
-
-    async def fence(self, name: str, after: int, life: int, base: int) -> int:
-        return await self.streams.fence(name, after, life, base, self.name)
+    async def fence(self, name: str, after: int, life: int, author: str) -> int:
+        return await self.streams.fence(name, after, life, author)
 
 
 class ClusterHub(SimulatedNode):

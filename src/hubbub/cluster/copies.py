@@ -364,10 +364,6 @@ class Copies:
         """Whether it is known, and was just asked, that the stream is this node's to write to."""
         return self._flows and self.life > 0
 
-    def base(self) -> int:
-        """The number in the stream of the last message that this life knows to be stored."""
-        return self._base
-
     def behind(self) -> float:
         """For how many seconds the oldest promise waits for copies."""
         waits = self.active and (self._open or not self.ready)

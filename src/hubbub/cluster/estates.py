@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from hubbub import schema
 from hubbub.cluster import frames
-from hubbub.cluster.keeping import PROTOCOL, Keeping, estate_and_origin, kept_row
+from hubbub.cluster.keeping import PROTOCOL, Keeping, estate_and_origin, kept_row, waits_in
 from hubbub.core.message import Message, Run
 from hubbub.core.session import Session, Subscription, row_about
 from hubbub.core.state import State
@@ -58,6 +58,11 @@ def named(node: str, stopped: int) -> str:
 def began_by(estate: str) -> str:
     """The node that began it."""
     return estate.partition("@")[0]
+
+
+def begun_behind(estate: str) -> int:
+    """Which message of its stream the node began it behind."""
+    return int(estate.partition("@")[2] or 0)
 
 
 def own(state: State, node: str) -> str:
@@ -237,6 +242,18 @@ class Estate(Session):
         if keeping is not None:
             keeping.taken(upto)
             self.pump()
+
+    def to_give_again(self) -> list[tuple[int, str]]:
+        """What waits for a member of a group, by its seq: but of QoS 2, which another one must not
+        get as well, only what was never sent (MQTT 5.0, 4.8.2).
+        """
+        return [
+            (seq, group)
+            for keeping in self.keepings()
+            for number, seq, qos in waits_in(keeping.state)
+            if (group := keeping.state.shared.get(seq, ""))
+            and (qos < 2 or number >= max(keeping.backlog.tried, keeping.backlog.sent))
+        ]
 
     def caught_up(self) -> bool:
         """Whether all that is kept for it is on its way: retained messages come after it."""

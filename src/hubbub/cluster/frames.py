@@ -297,6 +297,14 @@ class Holds(Struct, array_like=True, tag=23):
     generation: Annotated[int, Meta(ge=0, lt=1 << 32)]
 
 
+class Deposed(Struct, array_like=True, tag=25):
+    """To a node that does not know so: its stream was stopped by that message, and another one has
+    what it had.
+    """
+
+    at: Time
+
+
 class Released(Struct, array_like=True, tag=24):
     """Nothing is left of the estate, which was at the node."""
 
@@ -359,7 +367,7 @@ class Answer(Struct, array_like=True, tag=42):
 Record = (
     Beat | Wants | Leaves | Came | Left | Whole | Ask | Said | Part | Shut | Bye | Watch | Count
     | Kept | Taken | Lasts | Over | Anew | Way | Carried | Room | Closed | Heir | Holds | Released
-    | Permits | Question | Answer | Takes | Lent | Done
+    | Deposed | Permits | Question | Answer | Takes | Lent | Done
 )  # fmt: skip
 
 _encode: Final = msgspec.msgpack.Encoder().encode

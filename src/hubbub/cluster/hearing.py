@@ -90,8 +90,8 @@ class Hearing:
         at, node = membership.inherited.get(name, 0), membership.nodes.get(name)
         if beat.stopped < at:
             if self.broker.log.durable >= membership.sure:
-                heir = frames.piece(frames.Heir(name, at))
-                data = frames.frame(membership.name, membership.boot, 0, 0, heir)
+                deposed = frames.piece(frames.Deposed(at))
+                data = frames.frame(membership.name, membership.boot, 0, 0, deposed)
                 membership.engine.send(name, [data])
             if node is not None:
                 membership.forget(node, "what it had is at another one, which it does not know")

@@ -149,15 +149,27 @@ class Adoption:
         membership, key = self.membership, (state.protocol, state.client)
         if state.protocol not in self.protocols or state.protocol == PROTOCOL:
             return False
+        own = self.broker.state.sessions.get(key)
         there = [
             since
             for estate, sessions in membership.directory.there.items()
             if estate not in self.estates and (since := sessions.get(key)) is not None
         ]
-        if key in self.broker.state.sessions or max(there, default=-1) > state.began:
+        here = own.began if own is not None else -1
+        if max(here, *there, -1) > state.began or here == state.began:
             self.broker.metrics.drop(GONE, len(state.backlog.entries))
             return False
+        if own is not None:
+            self._end(key, len(own.backlog.entries))
         return True
+
+    def _end(self, key: Key, waits: int) -> None:
+        """The dead node had a later one of that client."""
+        session = self.broker.sessions.get(key)
+        self.broker.metrics.drop(GONE, waits)
+        if session is not None and session.number:
+            session.taken_over()
+        self.protocols[key[0]].end_away(key[1])
 
     def _note_estates(self, before: Collection[str]) -> None:
         """Whose estates are here, how far each has what is kept for it, and what is of them."""
@@ -333,7 +345,7 @@ def settle(membership: Membership, come: Collection[str]) -> None:
             broker.change(taken_row(row, membership.holdings.took(estate, whose)))
     for estate in come:
         if estate in membership.estates:
-            membership.let_go(membership.estates[estate])
+            membership.let_go(membership.estates[estate], settled=True)
     for protocol, client in list(broker.state.sessions):
         if protocol == PROTOCOL and estate_and_origin(client)[0] in membership.holdings.held:
             broker.change(Row(0, 0, schema.END, PROTOCOL.encode(), column_of(client)))
@@ -383,6 +395,8 @@ def inherits(membership: Membership, node: Node, record: frames.Heir) -> None:
     dead, at = record.dead, record.at
     if at <= membership.inherited.get(dead, 0):
         return
+    if dead == membership.name and not node.number_there:
+        return  # it says so again, behind what is there now
     if dead not in membership.inherited and len(membership.inherited) >= CLUSTER_NAMES:
         raise frames.Foreign(f"heirs of more than {CLUSTER_NAMES} nodes")
     membership.inherited[dead] = at
@@ -393,6 +407,7 @@ def inherits(membership: Membership, node: Node, record: frames.Heir) -> None:
     there = membership.nodes.get(dead)
     if there is not None and there.stopped < at:
         membership.forget(there, f"node {node.name!r} has what it had")
+        node.ask()  # what it has was not believed as long as the other one was there
 
 
 # Who was not dead

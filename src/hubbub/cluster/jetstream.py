@@ -15,6 +15,7 @@ import contextlib
 import json
 import logging
 import re
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -179,6 +180,9 @@ class JetStream:
             "name": self.name, "subjects": [self.subject], "retention": "limits",
             "storage": "file", "discard": "new", "num_replicas": wanted, "max_consumers": -1,
             "max_msgs": -1, "max_bytes": -1, "max_age": 0, "deny_delete": True,
+            # Of a stream that is made anew no number may be one of the old one's, which journals
+            # know: estates are called after them, and what is answered for is told by them.
+            "first_seq": int(time.time() * 1000),
         }  # fmt: skip
         try:
             there = (await self._ask(f"STREAM.INFO.{self.name}", {}))["config"]
@@ -316,13 +320,13 @@ class JetStream:
         found, piece = await self._get(self.stream_of(node), at)
         return piece if found == at else None
 
-    async def fence(self, node: str, after: int, life: int, base: int) -> int:
+    async def fence(self, node: str, after: int, life: int, author: str) -> int:
         """Put a stop behind the last message of a node's stream; its number, 0 if another one came
-        first. `base`: how far this node's own is.
+        first. `author`: the estate of this node.
         """
         client = self._client
         assert client is not None
-        piece = Piece(life, 1, FENCE, base, False, self.settings.name.encode())
+        piece = Piece(life, 1, FENCE, 0, False, author.encode())
         headers = {HEADER: piece.head(), AFTER: str(after)}
         subject = f"{self.settings.group}.log.{node}"
         answer = await client.request(subject, piece.data, timeout=READ_SECONDS, headers=headers)

@@ -65,7 +65,8 @@ class Membership(Hooks):
     who has what was here.
     `holdings`: what lasts here, `estates`: what does so elsewhere. `inherited`: of which dead nodes
     another one is known to have what they had, by the message that stopped their stream, and
-    `sure` the row that must be safe before that is told; `confirmed` is called with this node's.
+    `sure` the row that must be safe before that is told; `confirmed` is called with this node's,
+    `doubted` with that of which this one may not know.
     `stopped`: nodes that are away in order; `waiting`: those that are there and wait for their
     heir, which message stopped them, and when they said so. `place`: for clients.
     """
@@ -93,6 +94,7 @@ class Membership(Hooks):
         self.inherited: dict[str, int] = {}
         self.sure = 0
         self.confirmed: Callable[[str, int], None] = lambda dead, at: None
+        self.doubted: Callable[[int], None] = lambda at: None
         self.rights = FarRights()
         self.stamps = Stamps(broker, self.name)
         self.number = broker.address()
@@ -263,11 +265,10 @@ class Membership(Hooks):
         self.nodes[frame.node] = node
         log.info("node %r is there", frame.node)
         node.tell(self._here())
-        heritage.tell(self, node)
         self._tell_whole(node)
         node.ask()
         self.stopped.pop(frame.node, None)
-        if not estate.generation:  # else another one has it, and this node does not know yet
+        if estate.holder is None:  # else that has it, and this node does not know yet
             estate.held_by(node, 0)
         return node
 
@@ -288,6 +289,7 @@ class Membership(Hooks):
         watches = list(map(name_to_wire, self.broker.observers.names)) if self.counts_all else []
         holdings = self.holdings.all(self.directory)
         node.tell(frames.Whole(answers, self.number, here, watches, holdings))
+        heritage.tell(self, node)  # behind what is here of those whose heir it is
         permits = self.permits()
         if permits is not None:
             node.tell(permits)
@@ -366,14 +368,20 @@ class Membership(Hooks):
                 node.declined = False
                 node.ask()
 
-    def let_go(self, estate: Estate) -> None:
-        """Nothing is kept for it any more."""
+    def let_go(self, estate: Estate, settled: bool = False) -> None:
+        """Nothing is kept for it any more. What was for a member of a group goes to another one, if
+        it is not `settled` whose it is.
+        """
+        shared = [] if settled else estate.to_give_again()
         if estate.holder is not None:
             self._away(estate)
         for keeping in estate.before:
             keeping.end()
+        estate.shared = {}
         if self.estates.pop(estate.client, None) is not None and estate.lasting:
             self.broker.end(estate)
+        for seq, group in shared:
+            self.broker.groups.give_again(seq, group)
 
     def relieve(self) -> None:
         """The engine may have room again."""
@@ -403,12 +411,17 @@ class Membership(Hooks):
         return self.of_node(node, name) is not None
 
     def _holds(self, node: Node, name: str, generation: int) -> Estate | None:
-        """The node says that it has it: of two that do, who has had it for less long."""
-        estate = self.estate_of(name) if name not in self.holdings.held else None
-        if estate is None or generation < estate.generation:
+        """The node says that it has it: of two that do, who has had it for less long. Nobody has that
+        of a node which is there, as far as is known.
+        """
+        began = self.nodes.get(estates.began_by(name), node)
+        if name in self.holdings.held or began is not node and began.estate.client == name:
             return None
+        estate = self.estate_of(name)
         if estate.holder is not node:
             if estate.holder is not None:
+                if generation <= estate.generation:
+                    return None
                 self._away(estate)
             self.directory.back(name)
             self.estates[name] = estate
@@ -419,6 +432,11 @@ class Membership(Hooks):
         if self.of_node(node, record.estate) is None:
             if self._holds(node, record.estate, record.generation) is not None:
                 node.ask()
+
+    def _deposed(self, node: Node, record: frames.Deposed) -> None:
+        """Another one has what this node had, which does not know so."""
+        if record.at > self.broker.state.taken.get(estates.STOPPED, 0):
+            self.doubted(record.at)
 
     def _releases(self, node: Node, record: frames.Released) -> None:
         estate = self.of_node(node, record.estate)
@@ -515,7 +533,6 @@ class Membership(Hooks):
         self.directory.whole(node, estate.client, holding.lasts)
 
     def _asked(self, node: Node, record: frames.Ask) -> None:
-        heritage.tell(self, node)
         self._tell_whole(node, record.question)
         node.feed = deque([*self.broker.state.retained, *self.stamps.cleared])
         for estate in node.estates():
@@ -605,6 +622,7 @@ _TAKES: Final[dict[type, Callable[[Membership, Node, Any], None]]] = {
     frames.Closed: lambda here, node, one: here.relays.closed(node, one),
     frames.Heir: heritage.inherits,
     frames.Holds: Membership._takes_over,
+    frames.Deposed: Membership._deposed,
     frames.Released: Membership._releases,
     frames.Takes: lambda here, node, one: here.outposts.takes(node, one),
     frames.Lent: lambda here, node, one: here.outposts.lent(node, one),

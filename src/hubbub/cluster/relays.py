@@ -597,9 +597,10 @@ class Relays(Homes):
             node.tell(frames.Closed(record.way, False, f"node {self.membership.name!r} does not "
                                     f"speak {record.protocol!r}"))  # fmt: skip
             return
-        if (home := self.of(record.protocol, name_from_wire(record.client))) is not None:
-            # It was here, as the client's node knows it; now it is another one's.
-            text = home.lacks or f"its session is at node {home.node!r}"
+        key = record.protocol, name_from_wire(record.client)
+        if record.protocol in self.directory.moves and key not in self.directory.here:
+            # It was here, as the client's node knows it; this one may not know where it is now.
+            text = f"its session is not at node {self.membership.name!r} any more"
             node.tell(frames.Closed(record.way, False, text))
             return
         number = node.name, record.way

@@ -5,34 +5,31 @@
 
 A stop whose author died before it had adopted is not the last word of a stream: the dead node may
 be back, let go, and be stopped again, while what it had is still there, before the first stop. So
-stops are answered in their order, each by one node only: its author, as long as that has not let
-go since, or who took over the life in which the author put it. That is told by numbers of streams
-alone, no clock: a stop says how far its author's own stream was then. Called by the runtime and
-the simulation. No I/O.
+stops are answered in their order, each by one node only: whoever has the estate in which its author
+put it (`cluster.estates`), which a stop says: the author itself, as long as it has not let go.
+No clock, and no number but those of streams. Called by the runtime and the simulation. No I/O.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from hubbub.cluster.copies import FENCE, Piece
-from hubbub.cluster.estates import STOPPED
-from hubbub.cluster.heritage import HEIR
+from hubbub.cluster.estates import began_by, begun_behind
 
 Numbered = tuple[int, Piece]  # a piece, and its number in the stream
 
 
 class Stop(NamedTuple):
-    """The message `at` of a stream; `base`: the last one that the author's own had then."""
+    """The message `at` of a stream; `author`: the estate that whoever put it had then."""
 
     at: int
     author: str
-    base: int
 
 
 def stop_of(at: int, piece: Piece) -> Stop:
-    return Stop(at, piece.data.decode(errors="replace"), piece.upto)
+    return Stop(at, piece.data.decode(errors="replace"))
 
 
 def stops_of(pieces: Iterable[Numbered]) -> list[Stop]:
@@ -44,17 +41,16 @@ def unanswered(stops: Iterable[Stop], answered: int) -> list[Stop]:
 
 
 def is_ours(
-    name: str, taken: Mapping[str, int], dead: str, stop: Stop, own: Iterable[Stop] = ()
+    name: str, held: Container[str], dead: str, stop: Stop, own: Iterable[Stop] = ()
 ) -> bool:
-    """Whether the node `name`, whose journal has taken so much, is to answer for that stop. `own`:
+    """Whether the node `name`, which has the estates `held`, is to answer for that stop. `own`:
     those of its own stream that nobody has answered for.
     """
-    if taken.get(HEIR + stop.author, 0) > stop.base:
+    if stop.author in held:
         return True
-    if stop.author != name:
+    if began_by(stop.author) != name:
         return False
     # Two that stopped one another have no heir but one another: the first of them by name goes on.
-    # Where it was another one that ended the life in which the author put it, that is its heir.
-    ended = min((one for one in own if one.at > stop.base), default=None)
-    each_other = ended is not None and ended.author == dead and ended.base < stop.at
-    return stop.base >= taken.get(STOPPED, 0) or (each_other and name < dead)
+    ended = min((one for one in own if one.at > begun_behind(stop.author)), default=None)
+    each_other = ended is not None and began_by(ended.author) == dead
+    return each_other and name < dead

@@ -7,16 +7,18 @@ on to a node. No I/O.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from hubbub.cluster import frames
+from hubbub.cluster.estates import Key
 from hubbub.cluster.keeping import lasts
 from hubbub.cluster.node import Node, Phantom, messages_of
 from hubbub.core.limits import CLUSTER_CLOCK_SECONDS, CLUSTER_FEED, LINK_CHOKED
 from hubbub.core.message import SPELLED, Message, Run
+from hubbub.core.queue import Queue
 from hubbub.core.route import Route
-from hubbub.core.session import Session, SessionState
+from hubbub.core.session import Session
 from hubbub.core.topics import CLIENT, DELAYED, QUEUE, SHARE, SYSTEM, is_text
 from hubbub.schema import name_from_wire
 
@@ -139,7 +141,7 @@ def sender_of(
 def _route(membership: Membership, said: frames.Said, topic: str, sender: Session) -> Route:
     if not said.group:
         route = membership.broker.route(sender, topic)
-        return route if not said.again else _without(route, _lasts)
+        return route if not said.again else _passing(route)
     group = membership.broker.groups.by_filter.get(name_from_wire(said.group))
     route = Route(topic, membership.broker.age)
     route.record = membership.broker.record == "all"
@@ -155,27 +157,42 @@ def _of_estate(membership: Membership, route: Route, estate: str) -> Route:
     holdings = membership.holdings
     of = holdings.members
     if estate != holdings.own:
-
-        def is_anothers(one: SessionState | Session) -> bool:
-            key = one.protocol, one.client
-            return of.get(key) != estate and (key, estate) not in holdings.shares
-
-        return _without(route, is_anothers)
+        its = {key for key in _kept_for(route) if of.get(key) == estate}
+        its |= {key for key, which in holdings.shares if which == estate}
+        return _only(route, lambda key: key in its)
     if not of:
         return route
-    return _without(route, lambda one: (one.protocol, one.client) in of and _lasts(one))
+    theirs = {key for key in _kept_for(route) if key in of}
+    return _only(route, lambda key: key not in theirs)
 
 
-def _lasts(one: SessionState | Session) -> bool:
-    return isinstance(one, SessionState) or lasts(one)
+def _kept_for(route: Route) -> Iterator[Key]:
+    """For whom messages to it are kept: sessions that last and subscribe so, and bound queues."""
+    for state, _ in route.audience:
+        yield state.protocol, state.client
+    for one in route.subscriptions:
+        if isinstance(one.session, Queue) and lasts(one.session):
+            yield one.session.protocol, one.session.client
 
 
-def _without(route: Route, leaves: Callable[[SessionState | Session], bool]) -> Route:
-    """The same without some of those it leads to."""
+def _passing(route: Route) -> Route:
+    """The same without who lasts: for them messages are kept where they are published."""
+    found = Route(route.name, route.age)
+    found.record = route.record
+    found.subscriptions = [one for one in route.subscriptions if not lasts(one.session)]
+    return found
+
+
+def _only(route: Route, wanted: Callable[[Key], bool]) -> Route:
+    """The same with some of those it leads to."""
     found = Route(route.name, route.age)
     found.record, found.must, found.shared = route.record, route.must, route.shared
-    found.audience = [one for one in route.audience if not leaves(one[0])]
-    found.subscriptions = [one for one in route.subscriptions if not leaves(one.session)]
+    found.audience = [
+        one for one in route.audience if wanted((one[0].protocol, one[0].client))
+    ]
+    found.subscriptions = [
+        one for one in route.subscriptions if wanted((one.session.protocol, one.session.client))
+    ]
     return found
 
 

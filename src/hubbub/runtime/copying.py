@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from hubbub.cluster import heritage
 from hubbub.cluster.copies import FENCE, Copies, Found
-from hubbub.cluster.estates import STOPPED
 from hubbub.cluster.jetstream import JetStream, Listener
 from hubbub.cluster.membership import Membership
 from hubbub.cluster.monitor import UNKNOWN, Monitor, Verdict, verdict
@@ -69,7 +68,7 @@ class Copying:
         self._beginning: asyncio.Task[None] | None = None
         self._upto = 0
         journal.beyond = self.copies
-        membership.confirmed = self.confirmed
+        membership.confirmed, membership.doubted = self.confirmed, self.doubted
 
     @property
     def waiting_bytes(self) -> int:
@@ -203,7 +202,10 @@ class Copying:
         if dead == self.membership.name and 0 < self.fenced_at <= at:
             log.info("the heir has all that was this node's")
             self._goes_on()
-        elif dead == self.membership.name and at > self._gave_up:
+
+    def doubted(self, at: int) -> None:
+        """A node says that another one has what was this one's, which does not know so."""
+        if at > self._gave_up:
             self._doubted = at
             self.copies.connected()  # whether its stream is stopped
 
@@ -212,6 +214,8 @@ class Copying:
         one of before that, or lost.
         """
         at, self._doubted = self._doubted, 0
+        self._gave_up = at
+        self._wait_for_heir(at)
         log.error("another node has what this journal says: it is of before message %d", at)
         heritage.discard_promises(self.broker, self.membership)
         heritage.let_go(self.broker, self.membership, self.protocols, at)
@@ -228,9 +232,7 @@ class Copying:
         if self._doubted > self._gave_up and copies.flows() and not self.fenced_at:
             self._is_old()
         if self.fenced_at and not heritage.waits(self.membership):
-            log.error("no heir of this node has come in %d s: what it had is let go",
-                      self.membership.keep)  # fmt: skip
-            self._goes_on()
+            self._waited()
         reason = ""
         if copies.active and not copies.life:
             reason = "JetStream does not say yet who has the sessions of this node"
@@ -248,6 +250,14 @@ class Copying:
             snapshot = Snapshot(self.journal.directory)
             if copies.checkpoint(snapshot.parts()):
                 self._upto = snapshot.upto
+
+    def _waited(self) -> None:
+        """It need not any longer: it knew already, or nobody came."""
+        membership = self.membership
+        if membership.inherited.get(membership.name, 0) < self.fenced_at:
+            text = "no heir of this node has come in %d s: what it had is let go"
+            log.error(text, membership.keep)
+        self._goes_on()
 
     def status(self) -> dict[str, Any]:
         """`servers`: how many have it. `trouble`: why nothing is copied."""
@@ -301,9 +311,8 @@ def _not_copied(membership: Membership, protocols: Sequence[Revival]) -> None:
     and says so.
     """
 
-    def confirmed(dead: str, at: int) -> None:
-        if at > membership.broker.state.taken.get(STOPPED, 0):
-            log.error("another node has what was here, since its log was copied: it is let go")
-            heritage.let_go(membership.broker, membership, protocols, at)
+    def doubted(at: int) -> None:
+        log.error("another node has what was here, since its log was copied: it is let go")
+        heritage.let_go(membership.broker, membership, protocols, at)
 
-    membership.confirmed = confirmed
+    membership.doubted = doubted

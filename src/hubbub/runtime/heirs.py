@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from hubbub.cluster import heritage
+from hubbub.cluster import estates, heritage
 from hubbub.cluster.copies import FENCE, LOG, STATE
 from hubbub.cluster.jetstream import JetStream
 from hubbub.cluster.membership import Membership
@@ -145,8 +145,8 @@ class Heirs:
 
     async def _fence(self, name: str, after: int) -> int:
         log.warning("node %r is dead: stopping its stream behind message %d", name, after)
-        stamp, base = self.broker.clock.stamp(), self.copying.copies.base()
-        return await self.stream.fence(name, after, stamp, base)
+        estate = self.membership.holdings.own
+        return await self.stream.fence(name, after, self.broker.clock.stamp(), estate)
 
     # Stops, each answered by whom it is for
 
@@ -180,7 +180,7 @@ class Heirs:
 
     def _is_ours(self, name: str, stop: Stop) -> bool:
         here = self.membership
-        return is_ours(here.name, here.broker.state.taken, name, stop, self._open(here.name))
+        return is_ours(here.name, here.holdings.held, name, stop, self._open(here.name))
 
     async def _read(self, name: str, at: int) -> None:
         """Read all of it, and adopt if the first stop is this node's to answer for."""
@@ -216,7 +216,8 @@ class Heirs:
             return True
         if newest is None or not self._is_ours(name, stops[-1]):
             return False
-        return is_ours(name, newest.state.taken, name, stops[0])
+        held = {estates.own(newest.state, name), *estates.held(newest.state)}
+        return is_ours(name, held, name, stops[0])
 
     async def _adopt(self, adoption: heritage.Adoption) -> None:
         """What takes long goes in turns; then all of it is here at once."""
@@ -242,6 +243,7 @@ class Heirs:
         if copy is None:  # it hears so all the same, or it would wait for its heir for ever
             log.warning("node %r had no whole checkpoint: there is nothing to take over", name)
             copy = Copy(State(), {}, 0)
+            copy.state.taken[estates.STOPPED] = self._answered(name)
         elif copy.missing:
             log.warning("of what node %r had %d messages are missing", name, copy.missing)
         return heritage.Adoption(
