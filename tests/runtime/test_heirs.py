@@ -82,6 +82,7 @@ def test_of_two_that_stopped_one_another_one_goes_on() -> None:
 def test_who_ended_the_life_in_which_a_stop_was_put_answers_for_it() -> None:
     """Node b was stopped by c, came back, stopped c, and was stopped by d, which has that life."""
     of_c, of_b = Stop(900, "b@1000"), [Stop(1000, "c"), Stop(2000, "d")]
+    assert not is_ours("a", {"a@1000"}, "d", Stop(1000, "a"), [Stop(1000, "d@1000")])
     assert is_ours("d", {"d", "b@1000"}, "c", of_c)
     assert not is_ours("b", {"b@2000"}, "c", of_c, of_b)
 

@@ -411,8 +411,8 @@ class Membership(Hooks):
         return self.of_node(node, name) is not None
 
     def _holds(self, node: Node, name: str, generation: int) -> Estate | None:
-        """The node says that it has it: of two that do, who has had it for less long. Nobody has that
-        of a node which is there, as far as is known.
+        """The node says that it has it: of two that do, who has had it for less long. Nobody has
+        that of a node which is there, as far as is known.
         """
         began = self.nodes.get(estates.began_by(name), node)
         if name in self.holdings.held or began is not node and began.estate.client == name:

@@ -50,7 +50,8 @@ def is_ours(
         return True
     if began_by(stop.author) != name:
         return False
-    # Two that stopped one another have no heir but one another: the first of them by name goes on.
+    # Two that ended one another's have no heir but one another: the first of them by name goes on.
     ended = min((one for one in own if one.at > begun_behind(stop.author)), default=None)
-    each_other = ended is not None and began_by(ended.author) == dead
-    return each_other and name < dead
+    if ended is None or began_by(ended.author) != dead:
+        return False
+    return begun_behind(ended.author) < stop.at and name < dead
