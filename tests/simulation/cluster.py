@@ -84,10 +84,13 @@ class Listener(Hopper, Subscriber):
 class ClusterWorld:
     """`lost`: hubs that are dead, and since when."""
 
+    all_names: tuple[str, ...] = NAMES
+
     def __init__(self, seed: int, root: Path, steps: int = STEPS, verbose: bool = False) -> None:
         self.chance = chance = random.Random(seed)
         self.root = root
-        self.names = NAMES if seed < FOUR or seed % 2 and seed >= IN_TURNS else (*NAMES, "d")
+        three = seed < FOUR or seed % 2 and seed >= IN_TURNS
+        self.names = self.all_names if three else (*self.all_names, "d")
         self.steps = steps
         self.verbose = verbose
         self.alarm = Alarm()
@@ -203,7 +206,7 @@ class ClusterWorld:
             for client in self.clients:
                 client.act()
             self._calm()
-            if all(one.subscribed for one in self.listeners) and all(
+            if self._subscribed() and all(
                 self._knows(hub, client.name) for hub in self.hubs.values()
                 for client in self.clients
             ):  # fmt: skip
@@ -213,6 +216,9 @@ class ClusterWorld:
         self.begun = True
         self.lossy = self.chance.choice((0.0, 0.02, 0.2))
         self.note("begin")
+
+    def _subscribed(self) -> bool:
+        return all(one.subscribed for one in self.listeners)
 
     def _calm(self) -> None:
         """Everything on its way arrives, and some time goes by."""
@@ -444,7 +450,7 @@ class ClusterWorld:
                 message = hub.broker.log.look(seq) if seq else None
                 if message is None or message.payload != payload:
                     return f"{name} retains {message and message.payload!r}, not {payload!r}"
-            if waits := sum(one.unacknowledged() for one in hub.here.nodes.values()):
+            if waits := sum(one.unacknowledged() for one in hub.here.estates.values()):
                 return f"{name} keeps {waits} for others"
         return None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.cluster import DEAD, ClusterWorld
+from tests.simulation.crowd import CrowdWorld
 from tests.simulation.test_simulation import MEMORY
 
 # Each of them failed once: a stamp later than its message that a start forgot; an heir of itself
@@ -42,6 +43,21 @@ def test_a_few_schedules_of_a_cluster() -> None:
     worlds = [run(seed) for seed in FOUND]
     assert any(world.relayed for world in worlds)
     assert any(world.adoptions for world in worlds)
+
+
+# Schedules like these found a group's message of QoS 2 twice, a stop with two heirs, a session that
+# began anew at a hub that knew of none, and stops taken for such that ended one another.
+CROWDS = (100001, 100005, 100017, 100025, 200129, 200367, 300041, 400103, 400657, 500491)
+
+
+def test_a_few_schedules_of_five_hubs_and_a_group() -> None:
+    adoptions = 0
+    for seed in CROWDS:
+        with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+            world = CrowdWorld(seed, Path(folder))
+            world.run()
+            adoptions += world.adoptions
+    assert adoptions
 
 
 @pytest.mark.soak
