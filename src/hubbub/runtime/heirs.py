@@ -243,7 +243,7 @@ class Heirs:
         if copy is None:  # it hears so all the same, or it would wait for its heir for ever
             log.warning("node %r had no whole checkpoint: there is nothing to take over", name)
             copy = Copy(State(), {}, 0)
-            copy.state.taken[estates.STOPPED] = self._answered(name)
+            copy.state.apply(estates.taken_row(estates.STOPPED, self._answered(name)))
         elif copy.missing:
             log.warning("of what node %r had %d messages are missing", name, copy.missing)
         return heritage.Adoption(
