@@ -264,3 +264,22 @@ async def test_an_old_server_gives_no_copies_and_it_is_said(start_hub: StartHub)
     assert version_of("v2.9.10") < (2, 10, 23) <= version_of("<nats server v2.10.27>")
     settings = Settings(url=("nats://127.0.0.1:1",), name="a", group="g")
     assert json.dumps(JetStream(settings).name) == '"hubbub_g_a"'
+
+
+async def test_numbers_of_a_stream_that_is_made_anew_go_on(hubs: Hubs, quorum: Quorum) -> None:
+    """Journals know those of the old one: a stop under one of them would be taken for answered."""
+    import nats
+
+    client = await nats.connect(quorum.urls)
+    name, stream = stream_of("hubbub", "a"), client.jetstream()
+    last: list[int] = []
+    try:
+        for _ in range(2):
+            hub = await asyncio.to_thread(lambda: hubs.ready(hubs.hub("a")))
+            await asyncio.to_thread(hub.stop)
+            state = (await stream.stream_info(name)).state
+            assert state.first_seq > max(last, default=1 << 40)
+            last.append(state.last_seq)
+            await stream.delete_stream(name)
+    finally:
+        await client.close()
