@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -18,7 +21,7 @@ from hubbub.core.limits import CLUSTER_DEAD_SECONDS, CLUSTER_NAMES
 from hubbub.core.message import Message
 from hubbub.core.queue import QueueSettings
 from hubbub.core.state import State
-from hubbub.runtime.copying import copying
+from hubbub.runtime.copying import MARKER, copying
 from hubbub.schema import Row
 from tests.cluster.test_keeping import Keepers, Lasting, Lasts
 from tests.cluster.world import Lines, Reader
@@ -39,6 +42,12 @@ class Dying(Keepers):
         state = folded(there)
         needed = state.needed()
         return state, {row.seq: state.carried(row) for row in there if row.seq in needed}
+
+    def dies(self, name: str) -> tuple[State, dict[int, Row]]:
+        """Killed, and for so long that the others see it."""
+        copy = self.kill(name)
+        self.wait(CLUSTER_DEAD_SECONDS + 1)
+        return copy
 
     def inherit(
         self, heir: str, dead: str, copy: tuple[State, dict[int, Row]], at: int = AT
@@ -76,8 +85,7 @@ def test_a_session_with_what_waits_in_it_goes_on_at_the_heir() -> None:
     world.lasting("a", "ann", "kept")
     writer = world.client("a", "w")
     world.say_many(writer, "kept", 5)
-    copy = world.kill("a")
-    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    copy = world.dies("a")
     world.inherit("b", "a", copy)
     assert world.waiting("b", "ann") == [b"%d" % n for n in range(5)]
     world.wait(2)
@@ -92,8 +100,7 @@ def test_of_two_sessions_of_one_client_the_later_one_stays() -> None:
     world.meet()
     world.lasting("a", "ann", "kept")
     world.say(world.client("a", "w"), "kept", b"old")
-    copy = world.kill("a")
-    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    copy = world.dies("a")
     world.lasting("b", "ann", "kept")
     world.inherit("b", "a", copy)
     assert world.waiting("b", "ann") == []
@@ -110,8 +117,7 @@ def test_an_old_home_that_does_not_know_yet_ends_nothing_at_the_heir(dead: str) 
     world.lasting(dead, "ann", "kept")
     world.say(world.client(dead, "w"), "kept", b"kept")
     rows = world.log(dead)
-    copy = world.kill(dead)
-    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    copy = world.dies(dead)
     world.inherit("b", dead, copy)
     assert ("p", "ann") in world.member("b").directory.here
     world.wait(1)
@@ -131,8 +137,7 @@ def test_who_is_back_before_its_heir_is_ready_takes_nothing_that_is_kept_for_it(
     world.lasting("a", "ann", "kept")
     world.wait(1)
     rows = world.log("a")
-    copy = world.kill("a")
-    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    copy = world.dies("a")
     world.say(world.client("b", "w"), "kept", b"meanwhile")
     world.back("a", rows)
     world.wait(3)
@@ -226,8 +231,7 @@ def test_who_was_back_and_died_before_it_had_let_go_is_not_taken_over_twice() ->
     writer = world.client("a", "w")
     for topic in ("kept", "$queue/jobs", "$delayed/100/later"):
         world.say(writer, topic, b"once")
-    copy = world.kill("a")
-    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    copy = world.dies("a")
     world.inherit("b", "a", copy)
     world.inherit("b", "a", copy, 2 * AT)
     heir = world.member("b").broker
@@ -314,8 +318,7 @@ def test_who_is_back_keeps_what_is_kept_for_it_when_its_heir_has_an_heir_itself(
     world.meet()
     world.lasting("a", "old", "kept")
     world.wait(1)
-    copy = world.kill("a")
-    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    copy = world.dies("a")
     world.inherit("c", "a", copy)
     world.wait(2)
     back = world.back("a")
@@ -324,8 +327,7 @@ def test_who_is_back_keeps_what_is_kept_for_it_when_its_heir_has_an_heir_itself(
     world.wait(3)
     back.directory.began(world.lasting("a", "new", "kept"), 1)
     world.wait(2)
-    copy = world.kill("c")
-    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    copy = world.dies("c")
     world.cut.add("a")  # what b keeps for it is on its way
     world.say(world.client("b", "w"), "kept", b"since")
     world.inherit("d", "c", copy)
@@ -352,8 +354,7 @@ def test_what_has_come_in_part_when_the_heir_dies_is_nobodys(pieces: int, goes_o
     writer = world.client("a", "w")
     world.say_many(writer, "kept", 5)
     world.say_many(writer, "$queue/jobs", 3)
-    copy = world.kill("a")
-    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    copy = world.dies("a")
     world.cut.clear()
     adoption = world.adoption("b", "a", copy)
     for _ in islice(adoption.pieces(), pieces):
@@ -386,14 +387,12 @@ def test_what_a_dead_node_kept_for_its_heir_is_for_whom_it_had_from_another_one_
     world.meet()
     world.lasting("a", "ann", "kept")
     world.wait(1)
-    copy = world.kill("a")
-    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    copy = world.dies("a")
     world.inherit("b", "a", copy)
     world.wait(2)
     world.cut.update("bc")
     world.say(world.client("c", "w"), "kept", b"of c")
-    copy = world.kill("c")
-    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    copy = world.dies("c")
     world.cut.clear()
     world.inherit("b", "c", copy)
     assert world.waiting("b", "ann") == [b"of c"]
@@ -428,8 +427,7 @@ def test_what_was_kept_for_two_queues_of_one_name_is_in_the_one_that_is_left() -
     queues = world.member("a").broker.queues
     queues.bind(queues.named("jobs"), "of/a")
     world.wait(2)
-    copy = world.kill("a")
-    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    copy = world.dies("a")
     queues = world.member("b").broker.queues
     queues.bind(queues.named("jobs"), "of/b")
     world.wait(2)
@@ -454,12 +452,10 @@ def test_what_a_client_says_where_it_was_taken_over_comes_behind_what_it_said_be
     world.wait(1)
     world.cut.add("d")
     world.say_many(world.client("a", "w"), "kept", 2)
-    copy = world.kill("a")
-    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    copy = world.dies("a")
     world.inherit("b", "a", copy)
     world.say(world.client("b", "w"), "kept", b"2")
-    copy = world.kill("b")
-    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    copy = world.dies("b")
     world.inherit("c", "b", copy)
     world.say(world.client("c", "w"), "kept", b"3")
     world.restart("c")
@@ -492,19 +488,20 @@ def test_an_estate_with_nothing_in_it_is_let_go_of_everywhere() -> None:
     assert {client for _, client in other.broker.state.sessions} == set()
 
 
-def test_who_returns_without_copies_lets_go_of_what_its_heir_has() -> None:
+def test_who_returns_without_copies_lets_go_of_what_its_heir_has(tmp_path: Path) -> None:
     """It hears so from the others: nobody else could tell it."""
     world = Dying()
     world.meet()
     world.lasting("a", "ann", "kept")
     world.wait(1)
     rows = world.log("a")
-    copy = world.kill("a")
-    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    copy = world.dies("a")
     world.inherit("b", "a", copy)
     back = world.add("a", rows)
 
-    copying(back, None, Settings(), [Ends(back.broker)], lambda: None)
+    (tmp_path / MARKER).touch()
+    journal: Any = SimpleNamespace(directory=SimpleNamespace(path=tmp_path))
+    copying(back, journal, Settings(), [Ends(back.broker)], lambda: None)
     world.wait(3)
     assert back.holdings.own == f"a@{AT}"
     assert ("p", "ann") not in back.broker.state.sessions
@@ -576,8 +573,7 @@ def test_a_subscription_of_qos_0_goes_on_in_a_session_that_was_taken_over() -> N
     ann = world.lasting("a", "ann", "kept")
     ann.broker.subscribe(ann.wish("live", 0))
     world.wait(1)
-    copy = world.kill("a")
-    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    copy = world.dies("a")
     world.inherit("b", "a", copy)
     world.wait(2)
     heir = world.member("b").broker.sessions["p", "ann"]
@@ -599,8 +595,7 @@ def test_a_session_that_began_later_at_the_dead_node_stays() -> None:
     world.wait(3)
     world.lasting("a", "ann", "kept")
     world.say(world.client("a", "w"), "kept", b"later")
-    copy = world.kill("a")
-    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    copy = world.dies("a")
     heir = world.member("b")
     adoption = heritage.Adoption(heir, "a", AT, *copy, [Ends(heir.broker)])
     for _ in adoption.pieces():
@@ -631,8 +626,7 @@ def test_who_finds_at_its_start_that_it_was_stopped_a_second_time_keeps_for_what
     world.lasting("a", "ann", "kept")
     world.wait(1)
     rows = world.log("a")
-    copy = world.kill("a")
-    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    copy = world.dies("a")
     broker = Broker(world.clock, rows, "all")
     back = Membership(broker, Lines(world, "a"), "0")
     broker.state = folded(rows.rows)
@@ -646,3 +640,44 @@ def test_who_finds_at_its_start_that_it_was_stopped_a_second_time_keeps_for_what
     world.inherit("b", "a", copy, 2 * AT)
     world.wait(3)
     assert world.waiting("b", "ann") == [b"meanwhile"]
+
+
+@pytest.mark.parametrize("origin", ["c", "nobody", "a@7"])
+def test_what_an_origin_of_another_node_kept_is_not_taken(origin: str) -> None:
+    """Nor is how far it came noted: such a note stays in the journal, and there are many names."""
+    world = Dying()
+    world.meet()
+    world.lasting("b", "bob", "kept")
+    member = world.member("b")
+    said = frames.Said(0, "p", b"x", b"kept", b"", 1, False, False, b"!", 1, [], 0, "", False)
+    rows = dict(member.broker.state.taken)
+    member.take(member.nodes["a"], frames.Kept("b", origin, 1, 0, said))
+    world.wait(1)
+    assert world.waiting("b", "bob") == [] and member.broker.state.taken == rows
+    world.say(world.client("a", "w"), "kept", b"1")
+    world.wait(1)
+    assert world.waiting("b", "bob") == [b"1"]
+
+
+def test_only_who_holds_an_estate_can_say_that_nothing_is_left_of_it() -> None:
+    """What came of it would be taken once more."""
+    world = Dying()
+    world.meet()
+    world.lasting("b", "bob", "kept")
+    world.say(world.client("a", "w"), "kept", b"1")
+    world.wait(1)
+    member = world.member("b")
+    taken = dict(member.broker.state.taken)
+    member.take(member.nodes["c"], frames.Released("a"))
+    assert member.broker.state.taken == taken and taken["$took/b/a"] > 0
+
+
+def test_a_hub_whose_log_was_never_copied_lets_go_of_nothing(tmp_path: Path) -> None:
+    world = Dying()
+    world.meet()
+    world.lasting("a", "ann", "kept")
+    member = world.member("a")
+    journal: Any = SimpleNamespace(directory=SimpleNamespace(path=tmp_path))
+    copying(member, journal, Settings(), [Ends(member.broker)], lambda: None)
+    member.take(member.nodes["b"], frames.Deposed(AT))
+    assert ("p", "ann") in member.broker.state.sessions and member.holdings.own == "a"

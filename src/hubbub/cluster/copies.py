@@ -360,9 +360,11 @@ class Copies:
 
     # What it says about itself
 
-    def flows(self) -> bool:
-        """Whether it is known, and was just asked, that the stream is this node's to write to."""
-        return self._flows and self.life > 0
+    def is_own(self, at: int) -> bool:
+        """Whether the stream is known, just asked, to be this node's to write to, and has had a
+        message of that number.
+        """
+        return self._flows and self.life > 0 and at <= self._base
 
     def behind(self) -> float:
         """For how many seconds the oldest promise waits for copies."""

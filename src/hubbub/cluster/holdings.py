@@ -9,7 +9,6 @@ Made by the membership. No I/O.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -46,7 +45,6 @@ class Holdings:
         self._took: dict[tuple[str, str], int] = {}
         self._members: dict[Key, str] | None = None
         self.shares: set[tuple[Key, str]] = set()
-        self._count = Counter[str]()  # how many are of each estate
         self._empty_since: dict[str, float] = {}
 
     def look(self) -> None:
@@ -55,7 +53,6 @@ class Holdings:
         self.own = estates.own(state, self.name)
         self.held = {self.own: 0, **estates.held(state)}
         self._members = None
-        self._count.clear()
         self.shares = set(estates.members(state, estates.ALSO))
         self._took.clear()
 
@@ -69,19 +66,13 @@ class Holdings:
         """What is of estates that were taken over. Asked while a journal is read, too."""
         if self._members is None:
             self._members = dict(estates.members(self.broker.state))
-            self._count = Counter(self._members.values())
         return self._members
-
-    def _members_of(self, estate: str) -> int:
-        return self._count[estate] if self.members else 0
 
     def left(self, key: Key) -> None:
         """That session, or queue, is over: one of its name that begins is of this node."""
         shares = {one for one in self.shares if one[0] == key}
         self.shares -= shares
-        whose = self.members.pop(key, OWN)
-        self._count[whose] -= 1
-        for estate in [whose, *(estate for _, estate in shares)]:
+        for estate in [self.members.pop(key, OWN), *(estate for _, estate in shares)]:
             if estate != OWN:
                 self.broker.change(taken_row(f"{OF}{estate}/{key[0]}/{key[1]}", UNSAID))
 
@@ -136,18 +127,17 @@ class Holdings:
         """
         if len(self.held) == 1:
             return
-        state = self.broker.state
-        empty = [one for one in self.held if self._is_empty(one, origins)]
-        for estate in empty:
+        state, full = self.broker.state, {self.own, *origins, *self.members.values()}
+        for estate in [one for one in self.held if self._is_over(one, one in full)]:
             begin = took_of(estate, "")
             for name in [HELD + estate, *(one for one in state.taken if one.startswith(begin))]:
                 self.broker.change(taken_row(name, UNSAID))
             self.look()
             self._tell(frames.Released(estate))
 
-    def _is_empty(self, estate: str, origins: Collection[str]) -> bool:
-        """And was for so long that others keep nothing for it any more."""
-        if estate == self.own or estate in origins or self._members_of(estate):
+    def _is_over(self, estate: str, full: bool) -> bool:
+        """Whether it was empty for so long that others keep nothing for it any more."""
+        if full:
             self._empty_since.pop(estate, None)
             return False
         now = self.broker.clock.now()
@@ -157,6 +147,7 @@ class Holdings:
         """Nothing that was published in it comes any more."""
         for estate in self.held:
             name = took_of(estate, origin)
+            self._took.pop((estate, origin), None)
             if name in self.broker.state.taken:
                 self.broker.change(taken_row(name, UNSAID))
 

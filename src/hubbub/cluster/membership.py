@@ -443,7 +443,7 @@ class Membership(Hooks):
         if estate is not None:
             self.let_go(estate)
             self.directory.forget(record.estate)
-        self.holdings.forget_origin(record.estate)
+            self.holdings.forget_origin(record.estate)
 
     def _wanted(self, node: Node, record: frames.Wants) -> None:
         estate = self.of_node(node, record.estate)

@@ -76,6 +76,8 @@ def keep(membership: Membership, node: Node, kept: frames.Kept) -> None:
         raise frames.Foreign(f"a kept message of the number {kept.number}, which is to come")
     if kept.estate not in membership.holdings.held:
         return  # its node has not heard yet who holds that
+    if not membership.has(node, kept.origin):
+        return  # nor have we; how far we are is noted of estates that are somebody's alone
     if membership.broker.no_room:
         node.declined = True
         return

@@ -30,6 +30,7 @@ from hubbub.journal.writer import Journal
 ASK_SECONDS: Final = 4.0  # for which a start waits; then it goes on asking beside
 RETRY_SECONDS: Final = 1.0
 MONITOR_SECONDS: Final = 30.0  # servers are set otherwise only when they start
+MARKER: Final = "copied"  # the file in its directory that says that a journal's rows were
 LANDED_SECONDS: Final = 0.01  # from one look to the next whether the disk has it
 
 # What the status says of a hub whose log is not copied.
@@ -58,7 +59,7 @@ class Copying:
         now = broker.clock.now
         self.copies = Copies(self.stream, now, self._moved, self._deposed)
         self._let_go = let_go
-        self._marker = journal.directory.path / "copied"
+        self._marker = journal.directory.path / MARKER
         self._marked = self._marker.exists()
         self._asked = asyncio.Event()
         self._monitor = Monitor(settings.cluster)
@@ -229,7 +230,7 @@ class Copying:
         """A few times a second."""
         copies = self.copies
         copies.wake()
-        if self._doubted > self._gave_up and copies.flows() and not self.fenced_at:
+        if self._doubted > self._gave_up and copies.is_own(self._doubted) and not self.fenced_at:
             self._is_old()
         if self.fenced_at and not heritage.waits(self.membership):
             self._waited()
@@ -300,15 +301,18 @@ def copying(
     wanted = settings.cluster
     if membership is None:
         return None
-    if journal is None or not wanted.url or wanted.copies == "0":
-        _not_copied(membership, protocols)
+    if journal is None:
+        return None
+    if not wanted.url or wanted.copies == "0":
+        if (journal.directory.path / MARKER).exists():
+            _copied_before(membership, protocols)
         return None
     return Copying(membership, journal, settings, protocols, let_go)
 
 
-def _not_copied(membership: Membership, protocols: Sequence[Revival]) -> None:
-    """The log of this hub goes to no servers. If it did before, another one may have what is here,
-    and says so.
+def _copied_before(membership: Membership, protocols: Sequence[Revival]) -> None:
+    """The log of this hub goes to no servers any more. Another one may have what is here, and says
+    so; of a hub whose log never did nobody can have anything.
     """
 
     def doubted(at: int) -> None:
