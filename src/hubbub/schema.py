@@ -180,20 +180,22 @@ _PROTOCOLS: Final = 100  # more than these somebody made up
 
 def protocol_column(protocol: str) -> bytes:
     found = _COLUMN_OF_PROTOCOL.get(protocol)
-    if found is None:
-        if len(_COLUMN_OF_PROTOCOL) >= _PROTOCOLS:
-            _COLUMN_OF_PROTOCOL.clear()
-        found = _COLUMN_OF_PROTOCOL[protocol] = protocol.encode()
-    return found
+    return found if found is not None else _meet(protocol, protocol.encode())[1]
 
 
 def protocol_of(column: bytes) -> str:
     found = _PROTOCOL_OF_COLUMN.get(column)
-    if found is None:
-        if len(_PROTOCOL_OF_COLUMN) >= _PROTOCOLS:
-            _PROTOCOL_OF_COLUMN.clear()
-        found = _PROTOCOL_OF_COLUMN[column] = column.decode()
-    return found
+    return found if found is not None else _meet(column.decode(), column)[0]
+
+
+def _meet(protocol: str, column: bytes) -> tuple[str, bytes]:
+    """One that is new: from now on there is one object of each."""
+    if len(_COLUMN_OF_PROTOCOL) >= _PROTOCOLS:
+        _COLUMN_OF_PROTOCOL.clear()
+        _PROTOCOL_OF_COLUMN.clear()
+    _COLUMN_OF_PROTOCOL[protocol] = column
+    _PROTOCOL_OF_COLUMN[column] = protocol
+    return protocol, column
 
 
 _AMBIGUOUS = re.compile(r"%(?=[0-9A-Fa-f]{2})|[\udc80-\udcff]")

@@ -199,14 +199,13 @@ class Estate(Session):
 
     # What is kept for it
 
-    def keep(self) -> Keeping:
+    def keep(self) -> None:
         """Sessions there last: from now on this one does."""
         if self.keeping is None:
             self.lasting = True
             self.keeping = Keeping(self, self.broker, self.membership.keep)
             if self.holder is not None:
                 self.keeping.begin()
-        return self.keeping
 
     def go_on_for(self, origin: str) -> None:
         """What another estate kept for it goes on from here."""

@@ -160,16 +160,9 @@ class Adoption:
             self.broker.metrics.drop(GONE, len(state.backlog.entries))
             return False
         if own is not None:
-            self._end(key, len(own.backlog.entries))
+            self.broker.metrics.drop(GONE, len(own.backlog.entries))
+            _end(self.broker, self.protocols[key[0]], own)
         return True
-
-    def _end(self, key: Key, waits: int) -> None:
-        """The dead node had a later one of that client."""
-        session = self.broker.sessions.get(key)
-        self.broker.metrics.drop(GONE, waits)
-        if session is not None and session.number:
-            session.taken_over()
-        self.protocols[key[0]].end_away(key[1])
 
     def _note_estates(self, before: Collection[str]) -> None:
         """Whose estates are here, how far each has what is kept for it, and what is of them."""
@@ -443,16 +436,23 @@ def let_go(
     broker.log.together(first)
 
 
+def _end(broker: Broker, protocol: Revival, state: SessionState, will_too: bool = True) -> None:
+    """For good, also if it is connected. `will_too`: else that is another node's to publish."""
+    session = broker.sessions.get((state.protocol, state.client))
+    if session is None:
+        return
+    if session.number:
+        session.taken_over()
+    if state.will is not None and not will_too:
+        broker.change(row_about(session, schema.WILL))
+    protocol.end_away(state.client)
+
+
 def _end_all(broker: Broker, membership: Membership, protocols: dict[str, Revival]) -> None:
     for state in list(broker.state.sessions.values()):
-        key = state.protocol, state.client
-        session, protocol = broker.sessions.get(key), protocols.get(state.protocol)
-        if state.protocol != PROTOCOL and session is not None and protocol is not None:
-            if session.number:
-                session.taken_over()
-            if state.will is not None:
-                broker.change(row_about(session, schema.WILL))  # the heir has it
-            protocol.end_away(state.client)
+        protocol = protocols.get(state.protocol)
+        if state.protocol != PROTOCOL and protocol is not None:
+            _end(broker, protocol, state, will_too=False)
     for estate in list(membership.estates.values()):
         estate.begin_anew()
     for name in list(broker.state.queues):
