@@ -7,7 +7,6 @@ import pytest
 from hubbub import schema
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
-from hubbub.core.limits import ROUTES
 from hubbub.core.log import Log
 from hubbub.core.message import Message
 from hubbub.core.quotas import TOPICS
@@ -109,16 +108,6 @@ def test_nobody_publishes_under_sys() -> None:
     post(broker, "$SYS/broker/uptime")
     assert ear.hear() == []
     assert broker.metrics.dropped == {"not allowed": 1}
-
-
-@pytest.mark.pure
-def test_the_cache_of_routes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ROUTES > 1000
-    monkeypatch.setattr("hubbub.core.broker.ROUTES", 10)
-    broker, _ = recording("none")
-    for number in range(50):
-        post(broker, f"a/{number}")
-    assert len(broker.open.routes) <= 10
 
 
 # Rows

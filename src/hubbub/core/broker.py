@@ -25,8 +25,6 @@ from hubbub.core.limits import (
     BACKLOG_BYTES,
     BACKLOG_MESSAGES,
     INFLIGHT,
-    ROUTE_NAME_BYTES,
-    ROUTES,
     SUBSCRIPTIONS,
 )
 from hubbub.core.link import Outgoing
@@ -35,13 +33,13 @@ from hubbub.core.message import Message, Run, properties_column, run_of
 from hubbub.core.names import free_among
 from hubbub.core.observing import Observers
 from hubbub.core.patience import Patience
-from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
 from hubbub.core.queues import Queues
 from hubbub.core.quotas import BEFORE, SESSIONS, SUBSCRIBED, size_of
 from hubbub.core.replies import Replies
 from hubbub.core.retained import Retained
 from hubbub.core.rights import OF_ITS_OWN, RECEIVE, verb_of
 from hubbub.core.route import Route
+from hubbub.core.routing import Routing
 from hubbub.core.sampled import Sampled
 from hubbub.core.session import (
     FOR_EVER,
@@ -62,13 +60,11 @@ from hubbub.core.topics import (
     DELAYED,
     QUEUE,
     SHARE,
-    client_number,
     delayed_topic,
     is_bridge_state,
     is_system,
-    matches,
 )
-from hubbub.schema import Row, column_of, name_to_wire
+from hubbub.schema import Row, column_of
 
 RESTARTED: Final = b'{"reason":"hub restarted"}'
 
@@ -76,9 +72,7 @@ RESTARTED: Final = b'{"reason":"hub restarted"}'
 class Broker(Context):
     """Sessions, routes, queues and names of one hub.
 
-    `record`: "all", "durable" or "none" (design: journal.record). `exclude`: filters of what is
-    never recorded, `levels` filters and what answers to publishers promise where they match; the
-    first one counts.
+    `record`: "all", "durable" or "none" (design: journal.record).
     """
 
     def __init__(
@@ -87,7 +81,6 @@ class Broker(Context):
         super().__init__(clock, log, record)
         self.outgoing = Outgoing(log)
         self.exclude = exclude
-        self.levels: list[tuple[str, int]] = []
         self._named: dict[tuple[tuple[SessionState, int], ...], int] = {}  # the audiences
         self._named_in = -1  # this segment
         self.groups = Groups(self)
@@ -105,6 +98,7 @@ class Broker(Context):
         self.stop: Callable[[], None] | None = None  # where a client may end the whole process
         self.replies = Replies(self, self.queues, self.observers)
         self.patience = Patience(clock, self.metrics)
+        self._routing = Routing(self, self.queues, self.replies)
         self.ids = Ids(self, self.observers)
         self.sampled = Sampled(self)
 
@@ -429,86 +423,12 @@ class Broker(Context):
         return is_bridge_state(name) and name not in self.readings
 
     def route(self, sender: Session, name: str) -> Route:
-        """The route of a name for a client with these rights; built again when out of date.
-
-        A `sender` that takes no part of its own messages, or owns the place, has its own routes.
-        """
-        key = name_to_wire(name)
-        rights = sender.rights
-        routes = rights.routes
-        if sender.no_local or (rights is not self.open and self.owns(sender, name)):
-            routes = sender.routes
-        old = route = routes.get(key)
-        if route is None or route.age != self.age:
-            if len(routes) >= ROUTES:
-                routes.clear()
-            route = self._build(sender, name)
-            if old is not None:
-                route.succeed(old)
-            # Reply ids come and go too fast to be worth a place.
-            fleeting = route.full or self.replies.entrance in route.subscriptions
-            if len(key) <= ROUTE_NAME_BYTES and not fleeting:
-                if routes is NO_ROUTES:
-                    routes = sender.routes = {}
-                routes[key] = route
-                self.queues.cached(name, routes)
-        return route
-
-    def _build(self, sender: Session, name: str) -> Route:
-        route = Route(name, self.age)
-        route.level = self.level(name)
-        number = client_number(name)
-        if number and number in self.replies:
-            # Whoever was handed the request may answer; what is recorded is the answer, sent on.
-            route.subscriptions = [self.replies.entrance]
-            return route
-        may = self.may_publish(sender, name)
-        if not (may or is_system(name)):
-            self.refuse(sender, verb_of(name), name)
-        route.allowed = may and not name.startswith(DELAYED)
-        if name.startswith(QUEUE):
-            self._lead_to_queue(route, sender)
-        elif name.startswith(CLIENT):
-            self._lead_to_client(route, number)
-        elif name.startswith(DELAYED):
-            route.delay = delayed_topic(name)[0] if may else 0
-            route.bounded = True
-        elif name in self.controls:
-            route.control = self.controls[name] if may else None
-            route.allowed = False
-        else:
-            self._fill(route, sender)
-        return route
-
-    def _lead_to_queue(self, route: Route, sender: Session) -> None:
-        name = route.name[len(QUEUE) :]
-        if route.allowed and not self.homes.alone and self.queues.lead_away(route, sender):
-            return
-        if route.allowed and self.queues.lacks(name, sender):
-            route.allowed, route.full = False, True
-        if route.allowed:
-            queue = self.queues.named(name, asker=sender)
-            route.subscriptions = [self.queues.entrance(queue, route.name)]
-        route.bounded = route.allowed or route.full
-
-    def _lead_to_client(self, route: Route, number: int) -> None:
-        route.record = self.record == "all"
-        client = self.itself if number == self.itself.number else self.client(number)
-        route.age = route.age if client is not None else -1  # who has it may come at another node
-        if client is not None and client.direct is not None:
-            route.subscriptions = [client.direct]
-            self._add_audience(route, client.direct)
+        """The route of a name for a client with these rights; built again when out of date."""
+        return self._routing.find(sender, name)
 
     def reachable(self, number: int) -> bool:
         """Whether an address is somebody's: a client's, an open request's or the hub's own."""
         return number in self.replies or number == self.itself.number or bool(self.client(number))
-
-    def level(self, name: str) -> int:
-        """How safe what is published there must be before its publisher hears so; 0 = no rule."""
-        for topic_filter, level in self.levels:
-            if matches(topic_filter, name):
-                return level
-        return 0
 
     def matching(self, name: str) -> list[Subscription]:
         """The subscriptions that match, of those who may receive the name."""
@@ -517,38 +437,6 @@ class Broker(Context):
             for found in self.filters.match(name)
             if found.session.rights is self.open or found.session.rights.may(RECEIVE, name)
         ]
-
-    def _fill(self, route: Route, sender: Session) -> None:
-        route.subscriptions = self._best(sender, self.matching(route.name))
-        route.record = self.record == "all" and not any(
-            matches(excluded, route.name) for excluded in self.exclude
-        )
-        for subscription in route.subscriptions:
-            session = subscription.session
-            if session.protocol == QUEUE_PROTOCOL:
-                route.must = True
-            elif isinstance(session, Group):
-                route.shared = route.shared or session.lasts()
-            else:
-                self._add_audience(route, subscription)
-        route.bounded = self.no_room != "" and (route.must or route.shared or route.audience != [])
-
-    def _best(self, sender: Session, matching: list[Subscription]) -> list[Subscription]:
-        """One subscription a session, which stands for all of its own that match."""
-        if len(matching) == 1 and not (sender.no_local or sender.far):
-            return matching
-        found: dict[Session, list[Subscription]] = {}
-        for subscription in matching:
-            session = subscription.session
-            if not (session is sender and subscription.no_local or sender.far and session.once):
-                found.setdefault(session, []).append(subscription)
-        return [many[0] if len(many) == 1 else one.merge(many) for one, many in found.items()]
-
-    def _add_audience(self, route: Route, subscription: Subscription) -> None:
-        session = subscription.session
-        if session.lasting and subscription.qos:
-            state = self.state.sessions[session.protocol, session.client]
-            route.audience.append((state, subscription.qos))
 
     # Publishing
 

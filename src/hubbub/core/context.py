@@ -25,7 +25,7 @@ from hubbub.core.rights import PUBLISH, Absent, Rights
 from hubbub.core.route import Route
 from hubbub.core.session import Session, Silent, Subscription
 from hubbub.core.state import Key, State
-from hubbub.core.topics import DELAYED, Filters, delayed_topic
+from hubbub.core.topics import DELAYED, Filters, delayed_topic, matches
 from hubbub.core.turns import Turns
 from hubbub.schema import Row, numbered
 
@@ -35,22 +35,26 @@ class Context:
 
     `clients`: who is connected, by number; `phantoms`: who is connected to another node of the
     cluster, by number; `sessions`: the same and those that are away and last,
-    by protocol and id. `age` grows with every change of subscriptions; routes of another age are
-    rebuilt when next used. `open`: the rights to everything, `itself`: the hub as a client.
-    `unsettled`: whose `settle` the tick calls at its end; `later` calls something in another turn.
-    `readings`: what each name under `$SYS` says now. `no_room`: why nothing is taken that would
-    stay on the disk (in queues, for sessions that are away, delayed, under a new retained name), ""
-    as long as there is room. `no_quorum`: why nothing new can last just now, "" as a
-    rule. `gates`: those of the listeners; `rules`: how often they changed.
-    `check_source`: a retained message is given only if its publisher may still write there.
-    `archive`: who finds what was published before. `elsewhere`: HOST:PORT of other nodes of the
-    cluster, for clients that this one sends away. `homes`: where sessions last, if not here.
+    by protocol and id. `record`: "all", "durable" or "none" becomes a row, `exclude`: but never
+    what matches these filters; `levels`: filters, and what answers to publishers promise where they
+    match, of which the first one counts. `age` grows with every change of subscriptions; routes of
+    another age are rebuilt when next used. `open`: the rights to everything, `itself`: the hub as a
+    client. `unsettled`: whose `settle` the tick calls at its end; `later` calls something in
+    another turn. `readings`: what each name under `$SYS` says now. `no_room`: why nothing is taken
+    that would stay on the disk (in queues, for sessions that are away, delayed, under a new
+    retained name), "" as long as there is room. `no_quorum`: why nothing new can last just now, ""
+    as a rule. `gates`: those of the listeners; `rules`: how often they changed. `check_source`: a
+    retained message is given only if its publisher may still write there. `archive`: who finds what
+    was published before. `elsewhere`: HOST:PORT of other nodes of the cluster, for clients that
+    this one sends away. `homes`: where sessions last, if not here.
     """
 
     def __init__(self, clock: Clock, log: Log, record: str) -> None:
         self.clock = clock
         self.log = log
         self.record = record
+        self.exclude: tuple[str, ...] = ()
+        self.levels: list[tuple[str, int]] = []
         self.state = State()
         self.filters = Filters()
         self.metrics = Metrics(clock.stamp())
@@ -142,6 +146,13 @@ class Context:
         """What is to be called now, a moment later."""
         calls, self._again = self._again, {}
         return list(calls.values())
+
+    def level(self, name: str) -> int:
+        """How safe what is published there must be before its publisher hears so; 0 = no rule."""
+        for topic_filter, level in self.levels:
+            if matches(topic_filter, name):
+                return level
+        return 0
 
     def reading(self, name: str) -> Message:
         """What a name under `$SYS` says now."""

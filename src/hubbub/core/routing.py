@@ -1,0 +1,195 @@
+"""Finding the route of a name: what it means, who may publish there, who subscribed.
+
+    name ──> among the cached routes, of this age? ──> as it is
+                └── else built: rights, queue or address or subscribers
+                      └── kept, if the name came before
+
+The broker owns one and asks it for the names that no connection knows; it is the slow side of the
+hot path, and the whole path of who says each message under a name of its own. Publishes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hubbub.core.context import Context
+from hubbub.core.limits import ROUTE_NAME_BYTES, ROUTES, SIGHTINGS
+from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
+from hubbub.core.queues import Queues
+from hubbub.core.replies import Replies
+from hubbub.core.rights import PUBLISH, verb_of
+from hubbub.core.route import Route
+from hubbub.core.session import NO_ROUTES, Session, Subscription
+from hubbub.core.share import Group
+from hubbub.core.topics import (
+    CLIENT,
+    DELAYED,
+    QUEUE,
+    client_number,
+    delayed_topic,
+    is_system,
+    matches,
+)
+from hubbub.schema import name_to_wire
+
+OWN: Final = "$"  # what names begin with that may mean something here
+
+
+class Sightings:
+    """Which names came before, about. Not all: a name may be forgotten, or taken for another one.
+
+    A route is kept when its name comes the second time. Where each message has a name of its own
+    (a serial number, a time) nobody asks for any of them again, and a hundred thousand routes in
+    memory that is cold cost more than to build them.
+    """
+
+    __slots__ = ("_marks",)
+
+    def __init__(self) -> None:
+        self._marks = bytearray(SIGHTINGS)
+
+    def again(self, name: bytes) -> bool:
+        """Whether it came before; it has now."""
+        number = hash(name)
+        place, mark = number % SIGHTINGS, number // SIGHTINGS & 0xFF
+        if self._marks[place] == mark:
+            return True
+        self._marks[place] = mark
+        return False
+
+
+class Routing:
+    """Routes of one broker, by name. Clients with the same rights share theirs."""
+
+    def __init__(self, broker: Context, queues: Queues, replies: Replies) -> None:
+        self.broker = broker
+        self._queues = queues
+        self._replies = replies
+        self._sightings = Sightings()
+
+    def find(self, sender: Session, name: str) -> Route:
+        """The route of a name for a client with these rights; built again when out of date.
+
+        A `sender` that takes no part of its own messages, or owns the place, has its own routes.
+        """
+        broker, key = self.broker, name_to_wire(name)
+        rights = sender.rights
+        routes = rights.routes
+        if sender.no_local or (rights is not broker.open and broker.owns(sender, name)):
+            routes = sender.routes
+        old = route = routes.get(key)
+        if route is None or route.age != broker.age:
+            route = self._build(sender, name)
+            if old is not None:
+                route.succeed(old)
+            if old is not None or self._sightings.again(key):
+                self._keep(route, key, routes, sender)
+        return route
+
+    def _keep(self, route: Route, key: bytes, routes: dict[bytes, Route], sender: Session) -> None:
+        """Give it a place. Reply ids come and go too fast to be worth one."""
+        if len(key) > ROUTE_NAME_BYTES or route.full:
+            return
+        if self._replies.entrance in route.subscriptions:
+            return
+        if len(routes) >= ROUTES:
+            routes.clear()
+        if routes is NO_ROUTES:
+            routes = sender.routes = {}
+        routes[key] = route
+        self._queues.cached(route.name, routes)
+
+    def _build(self, sender: Session, name: str) -> Route:
+        broker = self.broker
+        route = Route(name, broker.age)
+        route.level = broker.level(name)
+        if name.startswith(OWN):
+            self._lead(route, sender)
+            return route
+        if not broker.may(sender, PUBLISH, name):
+            broker.refuse(sender, PUBLISH, name)
+            route.allowed = False
+        self._fill(route, sender)
+        return route
+
+    def _lead(self, route: Route, sender: Session) -> None:
+        """Where a name leads to that begins as those do that mean something here."""
+        broker, name = self.broker, route.name
+        number = client_number(name)
+        if number and number in self._replies:
+            # Whoever was handed the request may answer; what is recorded is the answer, sent on.
+            route.subscriptions = [self._replies.entrance]
+            return
+        may = broker.may_publish(sender, name)
+        if not (may or is_system(name)):
+            broker.refuse(sender, verb_of(name), name)
+        route.allowed = may
+        if name.startswith(QUEUE):
+            self._lead_to_queue(route, sender)
+        elif name.startswith(CLIENT):
+            self._lead_to_client(route, number)
+        elif name.startswith(DELAYED):
+            route.allowed = False
+            route.delay = delayed_topic(name)[0] if may else 0
+            route.bounded = True
+        elif name in broker.controls:
+            route.allowed = False
+            route.control = broker.controls[name] if may else None
+        else:
+            self._fill(route, sender)
+
+    def _lead_to_queue(self, route: Route, sender: Session) -> None:
+        name, queues = route.name[len(QUEUE) :], self._queues
+        if route.allowed and not self.broker.homes.alone and queues.lead_away(route, sender):
+            return
+        if route.allowed and queues.lacks(name, sender):
+            route.allowed, route.full = False, True
+        if route.allowed:
+            queue = queues.named(name, asker=sender)
+            route.subscriptions = [queues.entrance(queue, route.name)]
+        route.bounded = route.allowed or route.full
+
+    def _lead_to_client(self, route: Route, number: int) -> None:
+        broker = self.broker
+        route.record = broker.record == "all"
+        client = broker.itself if number == broker.itself.number else broker.client(number)
+        route.age = route.age if client is not None else -1  # who has it may come at another node
+        if client is not None and client.direct is not None:
+            route.subscriptions = [client.direct]
+            self._add_audience(route, client.direct)
+
+    def _fill(self, route: Route, sender: Session) -> None:
+        """Who subscribed gets it, and what lasts of these is named in the log."""
+        broker = self.broker
+        route.subscriptions = _best(sender, broker.matching(route.name))
+        route.record = broker.record == "all" and not any(
+            matches(excluded, route.name) for excluded in broker.exclude
+        )
+        for subscription in route.subscriptions:
+            session = subscription.session
+            if session.protocol == QUEUE_PROTOCOL:
+                route.must = True
+            elif isinstance(session, Group):
+                route.shared = route.shared or session.lasts()
+            else:
+                self._add_audience(route, subscription)
+        waits = route.must or route.shared or route.audience != []
+        route.bounded = broker.no_room != "" and waits
+
+    def _add_audience(self, route: Route, subscription: Subscription) -> None:
+        session = subscription.session
+        if session.lasting and subscription.qos:
+            state = self.broker.state.sessions[session.protocol, session.client]
+            route.audience.append((state, subscription.qos))
+
+
+def _best(sender: Session, matching: list[Subscription]) -> list[Subscription]:
+    """One subscription a session, which stands for all of its own that match."""
+    if len(matching) == 1 and not (sender.no_local or sender.far):
+        return matching
+    found: dict[Session, list[Subscription]] = {}
+    for subscription in matching:
+        session = subscription.session
+        if not (session is sender and subscription.no_local or sender.far and session.once):
+            found.setdefault(session, []).append(subscription)
+    return [many[0] if len(many) == 1 else one.merge(many) for one, many in found.items()]

@@ -1,0 +1,71 @@
+"""Which routes are kept: of names that come again, so many and no more."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from hubbub.core.broker import Broker
+from hubbub.core.limits import ROUTES, SIGHTINGS
+from hubbub.core.message import Message
+from hubbub.core.route import Route
+from hubbub.core.routing import Sightings
+from tests.core.recording import Ear, recording
+
+
+def post(broker: Broker, topic: str) -> None:
+    broker.post(Message(topic, b"x"))
+
+
+def test_a_name_is_kept_when_it_comes_the_second_time() -> None:
+    broker, _ = recording("none")
+    routes = broker.open.routes
+    post(broker, "a")
+    assert not routes
+    post(broker, "a")
+    kept = routes[b"a"]
+    post(broker, "a")
+    assert routes == {b"a": kept}
+
+
+def test_names_that_never_come_again_take_no_memory() -> None:
+    broker, _ = recording("none")
+    ear = Ear(broker, "ann")
+    broker.subscribe(ear.wish("#"))
+    for number in range(3_000):
+        post(broker, f"serial/{number}")
+    assert len(ear.hear()) == 3_000
+    gc.collect()
+    alive = [one for one in gc.get_objects() if isinstance(one, Route)]
+    few = 3_000 * 3_000 // SIGHTINGS  # taken for another one, or of other tests
+    assert len(broker.open.routes) <= few and len(alive) < 3_000
+
+
+def test_a_route_of_another_age_is_replaced_where_it_was() -> None:
+    broker, _ = recording("none")
+    for _ in range(2):
+        post(broker, "a")
+    old = broker.open.routes[b"a"]
+    ear = Ear(broker, "ann")
+    broker.subscribe(ear.wish("a"))
+    post(broker, "a")
+    assert broker.open.routes[b"a"] is not old and len(ear.hear()) == 1
+
+
+def test_what_came_before_is_known_and_nearly_nothing_else() -> None:
+    sightings = Sightings()
+    names = [b"a/%d" % number for number in range(1_000)]
+    taken_for_another = sum(map(sightings.again, names))
+    assert taken_for_another < 20
+    assert sum(map(sightings.again, names)) > 950
+
+
+@pytest.mark.pure
+def test_the_cache_of_routes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ROUTES > 1000
+    monkeypatch.setattr("hubbub.core.routing.ROUTES", 10)
+    broker, _ = recording("none")
+    for number in [*range(50), *range(50)]:
+        post(broker, f"a/{number}")
+    assert 1 <= len(broker.open.routes) <= 10
