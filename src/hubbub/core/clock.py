@@ -29,20 +29,23 @@ class Clock:
     """Reads the machine's clocks."""
 
     def __init__(self) -> None:
+        # Asked several times a message: to find them in their module takes as long as they do.
+        self._seconds = time.monotonic
+        self._nanoseconds = time.monotonic_ns
         self._last = 0
         self._steered = self._elapsed()
         self._slept = self._asleep()
         self._base = self._machine() - self._steered  # what is added to the monotonic clock
 
     def now(self) -> float:
-        return time.monotonic()
+        return self._seconds()
 
     def spent(self) -> float:
         """The seconds that this thread has worked: for who must not work for too long at a time."""
         return time.thread_time()
 
     def stamp(self) -> int:
-        stamp = time.monotonic_ns() // 1000 + self._base
+        stamp = self._nanoseconds() // 1000 + self._base
         if stamp > self._last:  # several times a message, and max() is a call
             self._last = stamp
         return self._last

@@ -12,7 +12,6 @@ Never does I/O itself: the hub gives it a transport.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -106,7 +105,7 @@ class Link:
         self.size = 0
         self.held_bytes = 0
         self.choked = False
-        self.held: deque[Held] | None = None  # an empty one takes 760 bytes
+        self.held: list[Held] | None = None  # an empty one takes 56 bytes
         self.barriers = 0
         self.closing = False
         self.reason = ""
@@ -135,7 +134,7 @@ class Link:
             self.aside.append((position, level, data, barrier))
         else:
             if self.held is None:
-                self.held = deque()
+                self.held = []
             if not (self.held and self._join(self.held, position, level, data, barrier)):
                 self.held.append((position, level, data, barrier))
                 self.barriers += barrier
@@ -144,7 +143,7 @@ class Link:
             self.choked = True
 
     def _join(
-        self, held: deque[Held], position: int, level: int, data: bytes, barrier: bool
+        self, held: list[Held], position: int, level: int, data: bytes, barrier: bool
     ) -> bool:
         """Add it to the last one, if both are to leave at the same time."""
         row, its_level, before, blocks = held[-1]
@@ -209,31 +208,37 @@ class Link:
 
     def release(self) -> bool:
         """Let go what waited for rows that are safe now; False while something still waits."""
-        held, log, barriers = self.held, self.outgoing.log, self.barriers
-        durable = log.durable
-        while held and (held[0][0] <= durable or held[0][0] <= log.safe(held[0][1])):
-            _, _, data, barrier = held.popleft()
+        held, log = self.held, self.outgoing.log
+        if held is None:
+            return True
+        durable, count, barriers = log.durable, 0, 0
+        for position, level, data, barrier in held:
+            if position > durable and position > log.safe(level):
+                break
+            count += 1
+            barriers += barrier
             self._let_go(data)
-            self.barriers -= barrier
-        if held:
-            if self.barriers < barriers:  # once, not for each: there may be very many
-                self._overtake(held)
-            return False
-        self.held = None
-        return True
+        self.barriers -= barriers
+        if count == len(held):
+            self.held = None
+            return True
+        del held[:count]  # at once: to take them out one by one would move the others each time
+        if barriers:
+            self._overtake(held)
+        return False
 
     def discard(self) -> None:
         """What is held is never said."""
         self.held, self.held_bytes, self.barriers = None, 0, int(self.aside is not None)
 
-    def _overtake(self, held: deque[Held]) -> None:
+    def _overtake(self, held: list[Held]) -> None:
         """A barrier is gone: what was merely written behind it leaves, up to the next one.
 
         Else what is written from now on would pass it, while it waits behind something held.
         """
         if all(level for _, level, _, _ in held):
             return
-        left: deque[Held] = deque()
+        left: list[Held] = []
         blocked = False
         for item in held:
             _, level, data, barrier = item

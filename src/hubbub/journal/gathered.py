@@ -33,6 +33,8 @@ _SELDOM: Final = tuple(
     )
 )
 _PROPERTIES: Final = _SELDOM[-1]
+_RETAIN: Final = Row._fields.index("retain")
+_NUMBER: Final = Row._fields.index("number")
 _NOTHING: Final = tuple(Row._field_defaults.get(name) for name in Row._fields)
 
 
@@ -63,7 +65,7 @@ class Gathered:
 
     __slots__ = (
         "first", "weight", "cuts", "_begun", "_lighter", "_times", "_kinds", "_protocols",
-        "_clients", "_topics", "_qos", "_retains", "_payloads", "_refs", "_numbers", "_seldom",
+        "_clients", "_topics", "_qos", "_payloads", "_refs", "_seldom",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -78,10 +80,8 @@ class Gathered:
         self._clients: list[bytes] = []
         self._topics: list[bytes] = []
         self._qos: list[int] = []
-        self._retains: list[bool] = []
         self._payloads: list[bytes] = []
         self._refs: list[int] = []
-        self._numbers: list[int] = []
         self._seldom: dict[int, list[Any]] = {}
 
     def __len__(self) -> int:
@@ -107,7 +107,11 @@ class Gathered:
         self._weigh(seq, 1, len(payload) + len(topic) + len(client) + long + ROW_BYTES)
         if long or subtopic or content_type or expires:
             self._say_all(row)
-        self._one(time, kind, protocol, client, topic, qos, retain, payload, ref, number)
+        if retain:
+            self._say(_RETAIN, retain, 1)
+        if number:
+            self._say(_NUMBER, number, 1)
+        self._one(time, kind, protocol, client, topic, qos, payload, ref)
 
     def add(self, run: Run, audience: int, payloads: Sequence[bytes]) -> None:
         """The messages of a run that was numbered, if these payloads and what the run says are all
@@ -122,12 +126,13 @@ class Gathered:
             said = of_node(b"", sender.node)
             self._say(_PROPERTIES, said, count)
             weight += len(said)
+        if run.retain:
+            self._say(_RETAIN, True, count)
+        if run.number:
+            self._say(_NUMBER, run.number, count)
         self._weigh(run.first, count, weight)  # all of one run are equally long
         if count == 1:
-            self._one(
-                run.time, PUBLISH, protocol, client, topic, run.qos, run.retain, payloads[0],
-                audience, run.number,
-            )  # fmt: skip
+            self._one(run.time, PUBLISH, protocol, client, topic, run.qos, payloads[0], audience)
             return
         self._times += [run.time] * count
         self._kinds += [PUBLISH] * count
@@ -135,14 +140,12 @@ class Gathered:
         self._clients += [client] * count
         self._topics += [topic] * count
         self._qos += [run.qos] * count
-        self._retains += [run.retain] * count
         self._payloads += payloads
         self._refs += [audience] * count
-        self._numbers += [run.number] * count
 
     def _one(
         self, time: int, kind: bytes, protocol: bytes, client: bytes, topic: bytes, qos: int,
-        retain: bool, payload: bytes, ref: int, number: int,
+        payload: bytes, ref: int,
     ) -> None:  # fmt: skip
         self._times.append(time)
         self._kinds.append(kind)
@@ -150,10 +153,8 @@ class Gathered:
         self._clients.append(client)
         self._topics.append(topic)
         self._qos.append(qos)
-        self._retains.append(retain)
         self._payloads.append(payload)
         self._refs.append(ref)
-        self._numbers.append(number)
 
     def _say_all(self, row: Row) -> None:
         for number in _SELDOM:
@@ -206,8 +207,8 @@ class Gathered:
         count, none, zero = end - begin, [b""] * (end - begin), [0] * (end - begin)
         columns: list[Sequence[Any]] = [
             range(self.first + begin, self.first + end), self._times, self._kinds,
-            self._protocols, self._clients, self._topics, none, self._qos, self._retains,
-            self._payloads, none, none, none, self._refs, self._numbers, zero, none,
+            self._protocols, self._clients, self._topics, none, self._qos, zero, self._payloads,
+            none, none, none, self._refs, zero, zero, none,
         ]  # fmt: skip
         if count < len(self):
             columns[1:] = [
@@ -226,8 +227,8 @@ class Gathered:
             return None
         values: list[Any] = [
             seq, self._times[at], self._kinds[at], self._protocols[at], self._clients[at],
-            self._topics[at], b"", self._qos[at], self._retains[at], self._payloads[at], b"", b"",
-            b"", self._refs[at], self._numbers[at], 0, b"",
+            self._topics[at], b"", self._qos[at], False, self._payloads[at], b"", b"", b"",
+            self._refs[at], 0, 0, b"",
         ]  # fmt: skip
         for number, said in self._seldom.items():
             if at < len(said):
@@ -247,10 +248,8 @@ class Gathered:
         taken._clients, self._clients = self._clients[:at], self._clients[at:]
         taken._topics, self._topics = self._topics[:at], self._topics[at:]
         taken._qos, self._qos = self._qos[:at], self._qos[at:]
-        taken._retains, self._retains = self._retains[:at], self._retains[at:]
         taken._payloads, self._payloads = self._payloads[:at], self._payloads[at:]
         taken._refs, self._refs = self._refs[:at], self._refs[at:]
-        taken._numbers, self._numbers = self._numbers[:at], self._numbers[at:]
         taken._seldom = {number: said[:at] for number, said in self._seldom.items()}
         self._seldom = {
             number: said[at:] for number, said in self._seldom.items() if len(said) > at
