@@ -68,6 +68,10 @@ class Basis(NamedTuple):
     key: bytes | None = None
 
 
+# Of all whom no file says anything of: the same one, not one for each connection.
+_NO_FILE: Final = (Basis(False, None, None), Basis(True, None, None))
+
+
 class Gates:
     """The gates of one hub, and the files behind them. Used on the loop; closed with the hub."""
 
@@ -295,6 +299,8 @@ class Guard(Gate):
     ) -> Basis:
         """What the files say of it now; `credentials.user` is who it is."""
         user, passwords, acl = credentials.user, self._passwords, self._acl
+        if passwords is None and acl is None and self._keys is None and token is None:
+            return _NO_FILE[by_password]
         return Basis(
             by_password,
             passwords.users.get(user) if by_password and passwords is not None else None,
