@@ -57,7 +57,9 @@ class Found(NamedTuple):
                 f"{self.idle:.1f} | {self.will:.0f} | {self.leaving:.2f}")  # fmt: skip
 
 
-def dialed(broker: Broker, names: list[bytes], tls: ssl.SSLContext | None) -> list[socket.socket]:
+def dialed(
+    broker: Broker, names: list[bytes], tls: ssl.SSLContext | None, wills: bool
+) -> list[socket.socket]:
     """Clients that are connected and have subscribed, as many at once; a will of each has a topic
     of its own.
     """
@@ -65,7 +67,7 @@ def dialed(broker: Broker, names: list[bytes], tls: ssl.SSLContext | None) -> li
     if tls is not None:
         found = [tls.wrap_socket(sock, server_hostname="localhost") for sock in found]
     for sock, name in zip(found, names, strict=True):
-        will = codec.Will(b"will/" + name, b"gone", 0, False)
+        will = codec.Will(b"will/" + name, b"gone", 0, False) if wills else None
         asked = codec.connect(name, True, KEEP_ALIVE, will)
         sock.sendall(asked + codec.subscribe(1, [(b"device/" + name + b"/set", 1)]))
     for sock in found:
@@ -74,12 +76,12 @@ def dialed(broker: Broker, names: list[bytes], tls: ssl.SSLContext | None) -> li
 
 
 def all_dialed(
-    broker: Broker, kind: bytes, count: int, tls: ssl.SSLContext | None
+    broker: Broker, kind: bytes, count: int, tls: ssl.SSLContext | None, wills: bool
 ) -> list[socket.socket]:
     names = [b"%b%06d" % (kind, number) for number in range(count)]
     found = []
     for at in range(0, count, TOGETHER):
-        found += dialed(broker, names[at : at + TOGETHER], tls)
+        found += dialed(broker, names[at : at + TOGETHER], tls, wills)
     return found
 
 
@@ -104,30 +106,32 @@ def idle(broker: Broker, clients: list[socket.socket]) -> float:
     return (broker.cpu() - spent) / IDLE_SECONDS
 
 
-def left(broker: Broker, clients: list[socket.socket], tls: ssl.SSLContext | None) -> float:
+def left(
+    broker: Broker, clients: list[socket.socket], tls: ssl.SSLContext | None, wills: bool
+) -> float:
     """Seconds until a reader of all wills has those of all clients, which go at once."""
-    with dialed(broker, [b"reader"], tls)[0] as reader:
+    with dialed(broker, [b"reader"], tls, False)[0] as reader:
         reader.sendall(codec.subscribe(2, [(b"will/#", 0)]))
         received(reader, 5)
         began = time.monotonic()
         for client in clients:
             client.close()
         reader.settimeout(LEAVE_SECONDS)
-        received(reader, sum(2 + 2 + len(b"will/0000000") + 4 for _ in clients))
+        received(reader, sum(2 + 2 + len(b"will/0000000") + 4 for _ in clients if wills))
         return time.monotonic() - began
 
 
-def measure(broker: Broker, count: int, tls: ssl.SSLContext | None) -> Found:
-    warm = all_dialed(broker, b"w", WARM, tls)
+def measure(broker: Broker, count: int, tls: ssl.SSLContext | None, wills: bool) -> Found:
+    warm = all_dialed(broker, b"w", WARM, tls, wills)
     time.sleep(SETTLE_SECONDS)
     memory, spent, began = broker.resident(), broker.cpu(), time.monotonic()
-    clients = all_dialed(broker, b"c", count, tls)
+    clients = all_dialed(broker, b"c", count, tls, wills)
     connect, seconds = broker.cpu() - spent, time.monotonic() - began
     time.sleep(SETTLE_SECONDS)
     memory = broker.resident() - memory
     idling = idle(broker, clients)
     spent = broker.cpu()
-    leaving = left(broker, clients, tls)
+    leaving = left(broker, clients, tls, wills)
     will = broker.cpu() - spent
     for client in warm:
         client.close()
@@ -206,6 +210,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.many")
     parser.add_argument("--count", type=int, default=9000, help="connections [9000]")
     parser.add_argument("--tls", type=int, default=2000, help="connections over TLS [2000]")
+    parser.add_argument("--wills", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--rounds", type=int, default=2, help="of each [2]")
     parser.add_argument("--only", default="", help="those whose name has this text")
     chosen = parser.parse_args()
@@ -218,7 +223,7 @@ def main() -> None:
     print("|---" * 8 + "|")
     for secure, count in ((False, chosen.count), (True, chosen.tls)):
         for name, start in columns(secure).items():
-            if chosen.only not in name:
+            if chosen.only not in name or not count:
                 continue
             found = []
             for _ in range(chosen.rounds):
@@ -227,7 +232,7 @@ def main() -> None:
                     tls = certificate(Path(folder))[0] if secure else None
                     context = ssl.create_default_context(cafile=tls) if tls else None
                     with start(name, Path(folder), tls) as broker:
-                        found.append(measure(broker, count, context))
+                        found.append(measure(broker, count, context, chosen.wills))
             median = Found(*(statistics.median(column) for column in zip(*found, strict=True)))
             print(f"| {name}{', TLS' * secure} | {count:,} | {median.cells()} |", flush=True)
 
