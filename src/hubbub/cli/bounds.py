@@ -137,6 +137,7 @@ BOUNDS: Final = (
     Bound("route_name_bytes", PACKET, "its route is not remembered"),
     Bound("audiences", ALL, "forgotten, named again"),
     Bound("routes", ALL, "forgotten, built again"),
+    Bound("sightings", ALL, "a name that came once is forgotten"),
     Bound("plain_properties", ALL, "forgotten, read again"),
     Bound("clients", ALL, "as many as there may be files"),
     Bound("topic_ids", ALL, "status 1; of one user a fifth", "smq.max_topics"),
