@@ -26,7 +26,8 @@ from hubbub.pipeline.backfill import backfill
 from hubbub.pipeline.batches import Batches
 from hubbub.pipeline.compact import drop
 from hubbub.pipeline.layout import Layout, Progress
-from hubbub.pipeline.rules import NO_RULES
+from hubbub.pipeline.rules import NO_RULES, Rules
+from hubbub.pipeline.typed import Typed
 from tests.pipeline.test_run import rows_of
 from tests.spark.fixtures import Writer, publish
 
@@ -213,7 +214,7 @@ def test_a_table_that_is_gone_is_not_taken_for_new(
         once(spark, data)
     said = str(raised.value)
     assert "tables lacks readings, calls, which batches up to 2 wrote: put back what was" in said
-    assert "backfill readings` makes it again" in said and "--anew readings,calls`" in said
+    assert "backfill NAME` makes readings again" in said and "--anew readings,calls`" in said
     assert Layout(data).stands().batch == 2, "nothing was written"
     with pytest.raises(SettingError, match=r"\[TABLE_OR_VIEW_NOT_FOUND\].*`readings`"):
         sql.views(spark, data)
@@ -356,3 +357,27 @@ def test_who_begins_with_larger_batches_waits_for_no_batch_that_waits_for_him(
     over.join(SECONDS)
     assert not over.is_alive(), "it waits for ever"
     whole(spark, data)
+
+
+def test_a_table_is_gone_until_a_run_may_begin_it_anew(spark: SparkSession, data: Path) -> None:
+    """A run that was refused for something else had made it: nobody was told what it lacks."""
+    own = Typed("climate", "a", {"x": "$.x DOUBLE"})
+
+    def once(*anew: str, own: Typed = own) -> list[str]:
+        said: list[str] = []
+        pipeline.run(
+            spark, data, threading.Event(), once=True, notice=said.append, anew=anew,
+            rules=Rules(table=(own,)),
+        )  # fmt: skip
+        return said
+
+    once()
+    shutil.rmtree(data / "tables/readings")
+    with pytest.raises(SettingError, match="x was double, is string"):
+        once("readings", own=Typed("climate", "a", {"x": "$.x STRING"}))
+    with pytest.raises(DirectoryError, match="tables lacks readings, which batches up to 2 wrote"):
+        once()
+    assert once("readings") == [
+        "readings was gone, with what batches 0 to 2 wrote: their rows are missing in it until "
+        "`hubbub pipeline backfill readings` makes it again"
+    ]

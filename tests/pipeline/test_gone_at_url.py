@@ -133,6 +133,21 @@ def test_while_it_waits_for_rows(url: Url, part: str) -> None:
     url.whole()
 
 
+def test_a_checkpoint_that_spark_makes_anew_is_none(url: Url) -> None:
+    """What it writes when a batch is over made the directory again, and the loss was not seen."""
+    taken = threading.Event()
+
+    def report(said: pipeline.Report) -> None:
+        if not said.behind and not taken.is_set():
+            taken.set()
+            url.away("_checkpoint")
+            (url.tables / "_checkpoint/commits").mkdir(parents=True)
+
+    assert "has tables but their checkpoint is gone" in url.error(report, every=0.2)
+    url.back("_checkpoint")
+    url.whole()
+
+
 # While none runs
 
 
@@ -148,6 +163,18 @@ def test_a_table_that_is_gone_is_not_taken_for_new(url: Url, spark: SparkSession
     url.back("readings")
     url.whole(2 * ROWS)
     assert url.said == []
+
+
+def test_a_table_begins_anew_whose_open_rows_went_with_it(url: Url) -> None:
+    """It began to say, for ever, that they are gone."""
+    url.once()
+    shutil.rmtree(url.tables / "traffic")
+    shutil.rmtree(url.tables / "_open/traffic")
+    url.write(70)
+    url.once("traffic")
+    url.write(200)
+    url.whole(3 * ROWS)
+    assert url.rows("traffic", "sum(messages)") == (ROWS,), "the minute that began later"
 
 
 def test_a_table_that_is_gone_begins_anew_where_that_is_said(url: Url) -> None:
@@ -170,6 +197,15 @@ def test_progress_that_is_gone_is_no_begin(url: Url) -> None:
     assert "tables/_progress is gone: put it back" in url.error(once=True)
     url.back("_progress")
     url.whole()
+
+
+def test_tables_without_all_that_says_how_far_they_are_are_no_begin(url: Url) -> None:
+    """They were written over from the first batch on."""
+    url.once()
+    url.away("_progress")
+    shutil.rmtree(url.tables / "_checkpoint")
+    assert "has tables but their checkpoint is gone: put it back" in url.error(once=True)
+    assert url.rows("messages") == (ROWS, ROWS)
 
 
 def test_rules_of_the_storage_that_remove_what_is_old_take_no_table(

@@ -246,6 +246,40 @@ def test_one_that_fails_slowly_is_asked_seldom(
             made.end()
 
 
+def test_one_that_is_back_gets_what_it_lacks_though_nothing_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was asked again with the next batch, and a plant may be quiet all night."""
+    away, now = [True], Progress(3, 7, "2026-01-01 12:00:00", 0, "", 0)
+    got: list[int] = []
+
+    def follow(self: JdbcSink, now: Progress) -> None:
+        if away:
+            raise DirectoryError("it is away")
+        got.append(now.seq)
+
+    monkeypatch.setattr(JdbcSink, "follow", follow)
+    monkeypatch.setattr(Layout, "progress", lambda self: now)
+    monkeypatch.setattr(after, "REST", 0.0)
+    sink = Sink("it", "readings", "jdbc:postgresql://x/y", "t", ("seq", "path"))
+    said: list[str] = []
+    made = After(NOWHERE, Layout(tmp_path), (readings.TABLE,), {}, said.append, (sink,))
+    made._sink(now)
+    away.clear()
+    made.later()
+    assert got == [], "it was asked just now"
+    made.later(0)
+    assert got == [7] and said[1:] == ["sink 'it' has all batches again"]
+    made.later(0)
+    made.end()
+    assert got == [7], "it lacks nothing"
+    away.append(True)
+    made._sink(now)
+    away.clear()
+    made.end()
+    assert got == [7, 7], "who ends asks once more"
+
+
 @pytest.mark.spark
 @pytest.mark.interop
 @pytest.mark.timeout(600)

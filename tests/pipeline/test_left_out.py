@@ -64,7 +64,7 @@ def test_what_was_open_is_open_still_however_long_it_was_left(layout: Layout) ->
         "traffic was left out of batches 1 to 31: their rows are missing in it until "
         "`hubbub pipeline backfill traffic` makes it again",
         "calls was left out of batches 1 to 31: their rows are missing in it, and what was open "
-        "then may stay so",
+        f"then may stay so. To have them {layout.home.all_again()}",
     ]
     assert take_in(layout, ALL, ()) == [], "it is said once"
 

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from hubbub.errors import JournalError, SettingError
 from hubbub.pipeline import run as pipeline
+from hubbub.pipeline.absence import Home
 from hubbub.pipeline.layout import KEPT
 from hubbub.pipeline.noted import Noted, noted
 from hubbub.pipeline.places import Remote
@@ -95,20 +96,20 @@ def test_what_was_open_closes_whatever_was_between(
 
 CALLS, OWN = calls.TABLE, Typed("climate", "a", {"x": "$.x DOUBLE"})
 ONCE = Typed("once", "a", {"x": "$.x DOUBLE"}, dedupe_by=("x",))
-URL = "s3a://plant"
+THERE = Home("s3a://plant", "name an empty place with --to", False)
 
 
 def test_what_a_run_left_out_is_noted_with_each_batch_and_said() -> None:
     first = Noted(0, Noted().after(0, TABLES))
-    assert first.take_in(TABLES, NO_RULES, URL) == []
+    assert first.take_in(TABLES, NO_RULES, THERE) == []
     assert first.left_by((messages.TABLE, CALLS)) == sorted({*NAMES} - {"messages", "calls"})
     later = Noted(9, first.after(9, (messages.TABLE,)))
     assert later.out("calls") and not later.out("messages") and not later.out("climate")
     assert later.left_by((messages.TABLE,)) == [], "kept apart when it began"
-    assert later.take_in((messages.TABLE, CALLS), NO_RULES, URL) == [
+    assert later.take_in((messages.TABLE, CALLS), NO_RULES, THERE) == [
         "calls was left out of batches 1 to 9: their rows are missing in it, and what was open "
-        "then may stay so; a run with another --to than s3a://plant makes all tables again from "
-        "what the journal still has"
+        "then may stay so. To have them name an empty place with --to, then the next run makes all "
+        "tables again from what the journal still has"
     ]
 
 
@@ -116,20 +117,20 @@ def test_a_table_of_the_user_stays_what_it_was_declared() -> None:
     rules = Rules(table=(OWN, ONCE))
     own = typed.tables_of(rules)
     first = Noted(0, Noted().after(0, own), typed.decoded(Noted().declares(rules).encode()))
-    assert first.take_in(own, rules, URL) == []
+    assert first.take_in(own, rules, THERE) == []
     other = Rules(table=(Typed("climate", "a", {"x": "$.x STRING"}),))
     with pytest.raises(SettingError, match="x was double, is string.*new table, or another --to"):
-        first.take_in(typed.tables_of(other), other, URL)
+        first.take_in(typed.tables_of(other), other, THERE)
     left = first._replace(batch=7)
-    [said] = left.take_in(own[:1], Rules(table=(OWN,)), URL)
+    [said] = left.take_in(own[:1], Rules(table=(OWN,)), THERE)
     assert said.startswith("climate was left out of batches 1 to 7")
     with pytest.raises(SettingError, match="once was left out of batches 1 to 7, so what is open"):
-        left.take_in(own, rules, URL)
+        left.take_in(own, rules, THERE)
 
 
 def test_what_an_earlier_version_wrote_counts_as_whole() -> None:
     before = noted(5, None, None)
-    assert before.take_in(TABLES, NO_RULES, URL) == [] and not before.out("calls")
+    assert before.take_in(TABLES, NO_RULES, THERE) == [] and not before.out("calls")
     every = dict.fromkeys((one.name for one in ALL), 5)
     assert before.after(6, (messages.TABLE,)) == every | {"messages": 6}
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pyarrow.parquet import read_table
 
 from hubbub.journal.table import Table
 from hubbub.pipeline.layout import Layout
@@ -221,6 +222,40 @@ def test_a_table_at_a_url_that_is_gone_is_said_through_connect(
     anew = pipeline(*words, "--once", "--anew", "readings")
     out, err = anew.communicate(timeout=PATIENCE)
     assert anew.returncode == 0 and "readings was gone, with what batches 0 to" in out, err
+
+
+@pytest.mark.timeout(600)
+def test_what_is_gone_at_a_url_at_a_start_is_refused_through_connect(
+    hub: RunningHub, connect: str, tmp_path: Path
+) -> None:
+    """Without `_progress` all was taken for new, and without a checkpoint rows were left out."""
+    place, away = tmp_path / "tables", tmp_path / "away"
+    of = ("--data", str(hub.data), "--tables", "messages,traffic", "--remote", connect)
+
+    def once() -> str:
+        ran = pipeline("run", "--once", "--to", place.as_uri(), *of)
+        _, err = ran.communicate(timeout=PATIENCE)
+        assert (ran.returncode == 0) == (err == ""), err
+        return err
+
+    feed(hub)
+    assert once() == ""
+    feed(hub, MESSAGES)
+    for part, said in (
+        ("_progress", "tables/_progress is gone: put it back, or name an empty place with --to"),
+        ("_checkpoint", "has tables but their checkpoint is gone: put it back"),
+        ("_checkpoint/metadata", "has tables but their checkpoint is gone: put it back"),
+    ):
+        (place / part).rename(away)
+        assert said in once()
+        shutil.rmtree(place / part, ignore_errors=True)
+        away.rename(place / part)
+    assert once() == ""
+    found = [read_table(file).to_pylist() for file in (place / "messages").rglob("*.parquet")]
+    seqs = [row["seq"] for rows in found for row in rows if row["topic"].startswith("in/")]
+    assert len(seqs) == len({*seqs}) == 2 * MESSAGES
+    (place / "_lock").touch()
+    assert "are the tables of a data directory, which lie otherwise: leave --to out" in once()
 
 
 def follow_then_end(hub: RunningHub, *where: str) -> None:

@@ -40,6 +40,7 @@ class _Trouble(NamedTuple):
 
 
 NOWHERE: Final = Named()
+LATER: Final = 5.0  # seconds between two looks at who is behind
 REST: Final = 9.0  # times as long as it took to fail: a database that hangs takes a tenth of a day
 
 
@@ -78,6 +79,7 @@ class After:
                 raise SettingError(f"sink {sink.name!r}: {sink.table} is not among --tables")
         self._sinks = [JdbcSink(one, layout, named_so[one.table], spark, notice) for one in sinks]
         self._trouble: dict[str, _Trouble] = {}
+        self._looked = time.monotonic()
         self._catalogued = _catalogued(named, layout, tables, notice) if named.name else None
 
     def __call__(self, now: Progress, before: Progress | None) -> None:
@@ -96,7 +98,10 @@ class After:
 
     def _sink(self, now: Progress) -> None:
         """The tables go on whatever happens to a database, which gets what it lacks later."""
-        for sink in self._sinks:
+        self._tell(self._sinks, now)
+
+    def _tell(self, sinks: list[JdbcSink], now: Progress) -> None:
+        for sink in sinks:
             before = self._trouble.get(sink.name)
             begun = time.monotonic()
             if before is not None and begun < before.until:
@@ -112,8 +117,27 @@ class After:
             if self._trouble.pop(sink.name, None):
                 self._notice(f"{sink.name} has all batches again")
 
+    def later(self, least: float = LATER) -> None:
+        """Bring up who is behind, at times: batches do it, and none comes while nothing comes.
+
+        `least`: seconds since it was looked at last.
+        """
+        catalog = self._catalogued if self._catalogued and self._catalogued.trouble else None
+        behind = [sink for sink in self._sinks if sink.name in self._trouble]
+        if time.monotonic() - self._looked < least or not (behind or catalog):
+            return
+        now = self._layout.progress()
+        if now is not None:
+            self._tell(behind, now)
+        if now is not None and catalog is not None:
+            catalog.follow(now)
+        self._looked = time.monotonic()
+
     def end(self) -> None:
-        """Raise DirectoryError if the catalog or a sink is not where the tables are."""
+        """Raise DirectoryError if the catalog or a sink is not where the tables are, and is not to
+        be asked now.
+        """
+        self.later(0)
         for trouble in self._trouble.values():
             raise DirectoryError(f"{trouble.said}; the tables are whole, the next run tells it all")
         if self._catalogued is not None:

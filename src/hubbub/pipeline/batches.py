@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.utils import is_remote
 
-from hubbub.errors import DirectoryError, JournalError, Refused
+from hubbub.errors import DirectoryError, HubbubError, JournalError, Refused
 from hubbub.journal.table import Table as Journal
 from hubbub.pipeline import task
 from hubbub.pipeline.event_time import timed
@@ -59,6 +59,7 @@ from hubbub.pipeline.trial import Trials
 from hubbub.spark.options import Options
 from hubbub.spark.source import joined
 
+STRICT: Final = "failOnDataLoss"  # of `format("hubbub")`
 TRIES: Final = 3  # of a batch whose rows go while it reads them
 
 # A name of this pipeline alone, the batch, the number of the first, and what to publish in order.
@@ -101,7 +102,8 @@ class Counted(NamedTuple):
 class Work(NamedTuple):
     """What all batches of a run have in common.
 
-    `whole` is called after a batch, with the progress and the one before. `fence`: up to which row
+    `whole` is called after a batch, with the progress and the one before; `later` now and then,
+    while there is none: who lacks some of them may get them. `fence`: up to which row
     alerts were published. `options`: where the journal is, as `format("hubbub")` takes it.
     """
 
@@ -116,6 +118,7 @@ class Work(NamedTuple):
     trials: Trials
     fence: Fence
     whole: Callable[[Progress, Progress | None], None] = lambda now, before: None
+    later: Callable[[], None] = lambda: None
     pace: Pace | None = None  # None = the next batch begins when Spark likes to
 
 
@@ -156,6 +159,7 @@ class Batches:
             if self._over:  # to return would be to say that it is whole
                 raise JournalError(f"batch {batch} came when the pipeline was ending")
             if self.before is not None and self.before.batch >= batch:
+                self._need_last(batch)
                 return  # whole, but Spark did not come to say so in its checkpoint
             try:
                 self._write(frame, batch)
@@ -165,6 +169,43 @@ class Batches:
         pace = self.work.pace
         if pace is not None and self.before is not None and not self.eased:
             pace.rest(self.before.seq)
+
+    def between(self) -> None:
+        """If no batch is at work, who is behind may be brought up."""
+        if self.idle.acquire(blocking=False):
+            try:
+                self.work.later()
+            finally:
+                self.idle.release()
+
+    def _need_last(self, batch: int) -> None:
+        """A batch that is whole comes again: only the last one can, as it was."""
+        assert self.before is not None
+        if batch < self.before.batch:
+            raise self._stray(f"it begins batch {batch} again")
+        self._need_follow(ends_at(self.place.planned(batch)))
+
+    def _need_follow(self, after: int) -> None:
+        """The next batch takes the rows behind `after`, and the tables end there. A checkpoint of
+        another moment has others. Rows between that nothing can read any more are lost, not left.
+        """
+        seq = self.before.seq if self.before is not None else after
+        if after < seq:
+            raise self._stray(f"it goes on after row {after}")
+        if after > seq and self.work.options[STRICT] == "true" and self._readable(seq, after):
+            lost = f"`--skip-lost` goes on without rows {seq + 1} to {after}"
+            raise self._stray(f"it goes on after row {after}", lost)
+
+    def _readable(self, after: int, upto: int) -> bool:
+        try:
+            return next(iter(self.work.journal.read(after, upto)), None) is not None
+        except HubbubError:
+            return False
+
+    def _stray(self, does: str, *ways: str) -> DirectoryError:
+        assert self.before is not None
+        stand = f"batch {self.before.batch} and row {self.before.seq}"
+        return self.place.home.strays(self.place.checkpoint, does, stand, *ways)
 
     def close(self, patience: float) -> bool:
         """No batch begins any more. Whether none is at work, after so many seconds at most.
@@ -270,7 +311,9 @@ class Batches:
                 "from what the journal still has"
             )
         before = ends_at(self.place.planned(batch - 1))
-        if not before:
+        if before:
+            self._need_follow(before)
+        else:
             before = self.before.seq if self.before is not None else journal.first() - 1
         self._after = before
         (where,) = Options(self.work.options).places
@@ -306,6 +349,8 @@ class Batches:
         counted = _counted(note.get, [table.name for table in self._made])
         first = note.get["first"] or 1
         self._after = self.before.seq if self.before is not None else first - 1
+        if counted.rows:
+            self._need_follow(first - 1)
         if counted.messages:
             self.place.show(messages.TABLE, written, self._grown(counted, batch))
             self._took["messages"] = time.monotonic() - begun

@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from hubbub.errors import DirectoryError
+from hubbub.pipeline.absence import Home
 
 VERSION: Final = 2
 BATCH: Final = "batch_id="
@@ -182,6 +183,7 @@ class Layout:
     def __init__(self, data: str | Path) -> None:
         self.data = Path(data).absolute()
         self.root = self.data / "tables"
+        self.home = Home(str(self.root), f"move {self.root} away", True)
         self.checkpoint = self.root / "_checkpoint"
         self.trial = self.root / "_trial.json"
         self.declared = self.root / "_typed.json"
@@ -244,7 +246,8 @@ class Layout:
         }
         for place in [one for one, there in parts.items() if not there]:
             self.release()
-            raise self._lacks(place)
+            what = "their checkpoint" if place == self.checkpoint else str(place)
+            raise self.home.lacks_part(what)
         self._begun, self._stood = True, stands
         self._ever = {*self._said().get("tables", ())}
 
@@ -267,20 +270,8 @@ class Layout:
     def lacks_tables(self, names: list[str]) -> DirectoryError:
         progress = self.progress()
         if progress is None:
-            return self._lacks(self.root / names[0])
-        return DirectoryError(
-            f"{self.root} lacks {', '.join(names)}, which batches up to {progress.batch} wrote: "
-            f"put back what was there; or `hubbub pipeline backfill {names[0]}` makes it again, if "
-            f"it is made of messages; or `hubbub pipeline run --anew {','.join(names)}` goes on "
-            "without the rows before"
-        )
-
-    def _lacks(self, place: Path) -> DirectoryError:
-        what = "their checkpoint" if place == self.checkpoint else str(place)
-        return DirectoryError(
-            f"{self.root} has tables but {what} is gone: put it back, or move {self.root} away, "
-            "then the next run makes the tables again from what the journal still has"
-        )
+            return self.home.lacks_part(str(self.root / names[0]))
+        return self.home.lacks_tables(names, progress.batch)
 
     def _has_rows(self) -> bool:
         tables = [place for place in self.root.iterdir() if place.name[0] not in "_."]
@@ -336,13 +327,16 @@ class Layout:
                 "it back, or remove what is left of it, then the next run makes the tables again "
                 "from what the journal still has"
             )
-        if self._begun and not self._metadata.exists():
-            raise self._lacks(self.checkpoint)
-        if self._stood and not self._progress.exists():
-            raise self._lacks(self._progress)
+        self._need_own()
         gone = {*self.lacking([table.name for table in self._tables])}
         if lacks := [one.name for one in self._tables if one.name in gone or not one.exists()]:
             raise self.lacks_tables(lacks)
+
+    def _need_own(self) -> None:
+        if self._begun and not self._metadata.exists():
+            raise self.home.lacks_part("their checkpoint")
+        if self._stood and not self._progress.exists():
+            raise self.home.lacks_part(str(self._progress))
 
     def release(self) -> None:
         os.close(self._lock)
@@ -364,9 +358,8 @@ class Layout:
         return Progress(*(said[name] for name in names))
 
     def _said(self) -> dict[str, Any]:
-        advice = f"move {self.root} away, the next run makes the tables again from what the journal"
         try:
-            return read_json(self._progress, f"{advice} still has")
+            return read_json(self._progress, self.home.all_again())
         except FileNotFoundError:
             return {}
 
@@ -380,9 +373,11 @@ class Layout:
         return progress
 
     def advance(self, progress: Progress) -> None:
-        """Say that the batch is whole; drop open rows that nobody needs any more."""
-        if self._stood and not self._progress.exists():
-            raise self._lacks(self._progress)
+        """Say that the batch is whole; drop open rows that nobody needs any more.
+
+        Not if the checkpoint is gone: it would be older than the tables when it is put back.
+        """
+        self._need_own()
         self._ever |= {table.name for table in self._tables}
         said = {
             "version": VERSION,
@@ -572,12 +567,7 @@ class Layout:
             return []
         place = self.root / "_open" / name / f"{BATCH}{batch}"
         if not place.is_dir():
-            raise DirectoryError(
-                f"{place} is gone, so open rows of {name} cannot be closed. If it was left out of "
-                f"a run, `hubbub pipeline backfill {name}` makes it again, if it is made of "
-                f"messages; else move {self.root} away, the next run makes the tables again from "
-                "what the journal still has"
-            )
+            raise self.home.lacks_open(name, batch)
         return sorted(place.glob("*.parquet"))
 
     def opened(self, name: str, batch: int) -> list[Path]:

@@ -47,10 +47,13 @@ def take_in(
         new = -1 if table.name not in known and not isinstance(table, Derived) else stands
         last = left.get(table.name, new)
         if table.name in anew:
-            said.append(_missing(table, f"was gone, with what batches 0 to {stands} wrote", ""))
+            why = f"was gone, with what batches 0 to {stands} wrote"
         elif last < stands:
-            opened = ", and what was open then may stay so" * isinstance(table, CARRIED)
-            said.append(_missing(table, f"was left out of batches {last + 1} to {stands}", opened))
+            why = f"was left out of batches {last + 1} to {stands}"
+        else:
+            continue
+        opened = isinstance(table, CARRIED) and table.name not in anew
+        said.append(layout.home.lacks_rows(table.name, why, opened))
     _write(layout, {name: left.get(name, stands) for name in known - written})
     return said
 
@@ -60,14 +63,6 @@ def made_again(layout: Layout, name: str) -> None:
     left = _read(layout)
     if name in left:
         _write(layout, {**left, name: layout.stands().batch})
-
-
-def _missing(table: AnyTable, why: str, opened: str) -> str:
-    head = f"{table.name} {why}: their rows are missing in it"
-    if isinstance(table, Derived) or not table.of_messages:
-        return head + opened
-    rules = " --rules FILE" * (table not in ALL)
-    return f"{head} until `hubbub pipeline backfill {table.name}{rules}` makes it again"
 
 
 def _carry_on(layout: Layout, name: str, stands: int) -> None:

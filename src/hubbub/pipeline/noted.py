@@ -13,6 +13,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from hubbub.errors import SettingError
+from hubbub.pipeline.absence import Home
 from hubbub.pipeline.rules import Rules
 from hubbub.pipeline.tables import ALL, typed
 from hubbub.pipeline.tables.table import CARRIED, AnyTable, Derived
@@ -48,7 +49,7 @@ class Noted(NamedTuple):
         return {**self.wrote, **dict.fromkeys((table.name for table in tables), batch)}
 
     def take_in(
-        self, tables: tuple[AnyTable, ...], rules: Rules, place: str, anew: Collection[str] = ()
+        self, tables: tuple[AnyTable, ...], rules: Rules, home: Home, anew: Collection[str] = ()
     ) -> list[str]:
         """What is to be said of tables that were left out, and of those that begin anew.
 
@@ -61,19 +62,17 @@ class Noted(NamedTuple):
         missing = []
         for table in tables:
             wrote = self.last(table.name)
-            said = f"{table.name} was left out of batches {wrote + 1} to {self.batch}"
+            said = f"was left out of batches {wrote + 1} to {self.batch}"
             if table.name in anew:
-                said = f"{table.name} was gone, with what batches 0 to {wrote} wrote"
+                said = f"was gone, with what batches 0 to {wrote} wrote"
             elif isinstance(table, Derived) or wrote >= self.batch or not self.sure:
                 continue
             if table.name in spans and self.out(table.name):
-                raise SettingError(f"{said}, so what is open of it is not known: {advice}")
-            stays = isinstance(table, CARRIED) and table.name not in anew
-            opened = ", and what was open then may stay so" * stays
-            missing.append(
-                f"{said}: their rows are missing in it{opened}; a run with another --to than "
-                f"{place} makes all tables again from what the journal still has"
-            )
+                raise SettingError(
+                    f"{table.name} {said}, so what is open of it is not known: {advice}"
+                )
+            opened = isinstance(table, CARRIED) and table.name not in anew
+            missing.append(home.lacks_rows(table.name, said, opened))
         return missing
 
     def declares(self, rules: Rules) -> str:

@@ -40,6 +40,7 @@ from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
 from hubbub.errors import DirectoryError
+from hubbub.pipeline.absence import Home
 from hubbub.pipeline.carry import Pieces, Whole, carried, write
 from hubbub.pipeline.handover import finish
 from hubbub.pipeline.layout import FENCED, KEPT, LOCKED, NO_DAY, RISING, Layout, Progress
@@ -61,6 +62,7 @@ from hubbub.pipeline.tables.table import (
 )
 
 LEFT: Final = "left"  # the slot of open rows of a table that is left out
+_ALL: Final = 1 << 62  # batches
 NO_BATCH: Final = -1  # where a table on object storage has its file without rows
 BATCH_ID: Final = Column("batch_id", "bigint", "the batch that wrote the row, or began its group")
 
@@ -121,6 +123,7 @@ class Place(Protocol):
     """
 
     spark: SparkSession
+    home: Home
     checkpoint: str
     far: bool
 
@@ -128,7 +131,9 @@ class Place(Protocol):
         """Raise DirectoryError if it is not as it was left. Tables of `anew` may be gone."""
 
     def take_in(self) -> list[str]:
-        """Go on with tables that a run left out; what is to be said of them."""
+        """Go on with tables that a run left out; what is to be said of them. Those that begin are
+        there afterwards: had it been refused, they would not be gone for the next run.
+        """
 
     def need(self) -> None:
         """Raise DirectoryError if it was taken away from under this run."""
@@ -171,6 +176,7 @@ class Disk:
         self, spark: SparkSession, layout: Layout, tables: tuple[AnyTable, ...], rules: Rules
     ) -> None:
         self.layout = layout
+        self.home = layout.home
         self.checkpoint = str(layout.checkpoint)
         self.spark = spark
         self._tables = tables
@@ -180,15 +186,16 @@ class Disk:
     def prepare(self, anew: Collection[str] = ()) -> None:
         self._anew = self.layout.prepare(tuple(table.name for table in self._tables), anew)
         finish(self.layout)
-        for table in self._tables:
-            columns = tuple(column for column in table.columns if column.name not in table.by)
-            nothing = arrow(columns).empty_table()
-            self.layout.empty(table.name, bool(table.by), partial(pq.write_table, nothing))
 
     def take_in(self) -> list[str]:
         own = {one.name for one in typed.saved(self.layout)}
         typed.save(self.layout, self._rules)
-        return take_in(self.layout, self._tables, own, self._anew)
+        said = take_in(self.layout, self._tables, own, self._anew)
+        for table in self._tables:
+            columns = tuple(column for column in table.columns if column.name not in table.by)
+            nothing = arrow(columns).empty_table()
+            self.layout.empty(table.name, bool(table.by), partial(pq.write_table, nothing))
+        return said
 
     def need(self) -> None:
         self.layout.need()
@@ -305,6 +312,7 @@ class Remote:
         rules: Rules = NO_RULES,
     ) -> None:
         self.root = url.rstrip("/")
+        self.home = Home(self.root, "name an empty place with --to", False)
         self.checkpoint = f"{self.root}/_checkpoint"
         self.spark = spark
         self._tables = tables
@@ -314,25 +322,41 @@ class Remote:
         self._anew: list[str] = []
 
     def prepare(self, anew: Collection[str] = ()) -> None:
-        progress = self.progress()
-        if not is_remote():
-            self._begin(self._listed(""), progress is not None)
-            if progress is None and self._was_whole():
-                raise self._lacks("_progress")
+        stands = self.progress() is not None
+        self._begin(stands)
+        if not stands and self._was_whole():
+            raise self._lacks("_progress")
+        if not stands and not self._there("_checkpoint/metadata") and self._has_rows(_ALL):
+            raise self._lacks("_checkpoint")
         self._anew = self.lacking([table.name for table in self._tables])
         if refused := [name for name in self._anew if name not in anew]:
             raise self.lacks_tables(refused)
         if not is_remote():
             self._fence()
-        for table in self._tables:
-            if not self._holds(table.name):
-                self._put_columns(table, NO_BATCH)
 
     def _was_whole(self) -> bool:
-        """Whether a batch with rows was: Spark says so after its progress was written."""
-        commits = [int(name) for name in self._listed("_checkpoint/commits") if name.isdigit()]
-        found = (name.partition("=")[2] for one in self._tables for name in self._listed(one.name))
-        return any(name.isdigit() and int(name) <= max(commits, default=-1) for name in found)
+        """Whether a batch with rows was: Spark says so after its progress was written. Asked of
+        Spark, which can list through Spark Connect too; of a place that is new it is one look.
+        """
+        files = self.spark.read.option("pathGlobFilter", "[0-9]*")
+        commits = self._found(files, f"{self.checkpoint}/commits", "binaryFile")
+        if commits is None:
+            return False
+        names = [os.path.basename(row.path) for row in commits.select("path").collect()]
+        last = max((int(name) for name in names if name.isdigit()), default=-1)
+        return self._has_rows(last)
+
+    def _has_rows(self, last: int) -> bool:
+        """Whether a table has rows of a batch up to `last`."""
+        found = (self._read((BATCH_ID,), f"{self.root}/{table.name}") for table in self._tables)
+        whole = F.col("batch_id").between(0, last)
+        return any(one is not None and not one.where(whole).isEmpty() for one in found)
+
+    def _open_anew(self, table: Carried) -> None:
+        """Where what was open of a table went with it, nothing is open."""
+        batch, slot = self._open_in(table.name, self._noted.batch)
+        if self._found(self.spark.read.schema("x int"), slot) is None:
+            self._carry(table, self._nothing_open(table), batch, slot)
 
     def lacking(self, names: list[str]) -> list[str]:
         """Those that batches wrote, as far as they say so, and that are not there."""
@@ -358,27 +382,34 @@ class Remote:
         """Open rows of a table lie in the slot of the last batch that wrote it, which the batch
         that goes on with it may write. So they are kept apart when a run begins to leave it out.
         """
-        said = self._noted.take_in(self._tables, self._rules, self.root, self._anew)
+        said = self._noted.take_in(self._tables, self._rules, self.home, self._anew)
         for name in self._noted.left_by(self._tables):
             rows = self._found(self.spark.read, self._slot(name, self._noted.batch))
             if rows is not None:
                 kept = rows.where(F.col("batch_id") == self._noted.batch).coalesce(1)
                 kept.write.mode("overwrite").parquet(self._slot(name, LEFT))
+        for table in self._tables:
+            if isinstance(table, CARRIED) and table.name in self._anew:
+                self._open_anew(table)
+            if not self._holds(table.name):
+                self._put_columns(table, NO_BATCH)
         return said
 
-    def _begin(self, names: list[str], tables: bool) -> None:
+    def _begin(self, tables: bool) -> None:
         """Raise DirectoryError where something else lies, or half of ours."""
-        if LOCKED in names:
+        if self._there(LOCKED):
             raise DirectoryError(
                 f"{self.root} are the tables of a data directory, which lie otherwise: leave --to "
                 "out, or name an empty place with it"
             )
+        names = [] if is_remote() else self._listed("")
         if names and not {FENCED, "_progress", "_checkpoint"}.intersection(names):
             raise DirectoryError(
                 f"{self.root} holds what no pipeline wrote ({', '.join(names[:3])}): "
                 "name an empty place with --to"
             )
-        if tables and "_checkpoint" not in names:
+        parts = ("_checkpoint/metadata", "_checkpoint/offsets")
+        if tables and not all(map(self._there, parts)):
             raise self._lacks("_checkpoint")
 
     def _fence(self) -> None:
@@ -422,13 +453,17 @@ class Remote:
         return sorted(str(one.getPath().getName()) for one in system.listStatus(place))
 
     def need(self) -> None:
-        """One listing of the root; through Spark Connect the tables are asked for one by one."""
+        """One listing of the root; through Spark Connect the tables are asked for one by one. Spark
+        makes a checkpoint anew by what it writes there, but never the metadata of its query.
+        """
         wanted = [table.name for table in self._tables]
         if self._noted.batch >= 0:
             wanted += ["_checkpoint", "_progress"]
             wanted += ["_open"] * any(isinstance(table, CARRIED) for table in self._tables)
         try:
             there = [*filter(self._there, wanted)] if is_remote() else self._listed("")
+            if self._noted.batch >= 0 and not self._there("_checkpoint/metadata"):
+                there = [name for name in there if name != "_checkpoint"]
         except (PySparkException, Py4JError, OSError):
             return  # it cannot be asked now; who writes there says more
         lacks = [name for name in wanted if name not in there]
@@ -439,19 +474,11 @@ class Remote:
             raise self.lacks_tables(lacks)
 
     def _lacks(self, part: str) -> DirectoryError:
-        what = "their checkpoint" if part == "_checkpoint" else f"{self.root}/{part}"
-        return DirectoryError(
-            f"{self.root} has tables but {what} is gone: put it back, or name an empty place with "
-            "--to, the next run makes the tables again from what the journal still has"
-        )
+        whole = "their checkpoint" if part == "_checkpoint" else f"{self.root}/{part}"
+        return self.home.lacks_part(whole)
 
     def lacks_tables(self, names: list[str]) -> DirectoryError:
-        return DirectoryError(
-            f"{self.root} lacks {', '.join(names)}, which batches up to {self._noted.batch} wrote: "
-            f"put back what was there; or `hubbub pipeline run --anew {','.join(names)}` goes on "
-            "without the rows before; or name an empty place with --to, the next run makes all "
-            "tables again from what the journal still has"
-        )
+        return self.home.lacks_tables(names, self._noted.batch)
 
     def release(self) -> None:
         """There is nothing to give back."""
@@ -533,25 +560,25 @@ class Remote:
         noted = self._noted
         if batch < 0 or noted.last(table.name) < 0 and self._is_new(table):
             return None
-        if noted.out(table.name):
-            batch, slot = noted.last(table.name), self._slot(table.name, LEFT)
-        else:
-            slot = self._slot(table.name, batch)
+        batch, slot = self._open_in(table.name, batch)
         found = self._read((*table.columns, *table.memory, BATCH_ID), slot)
         if found is not None:
             rows = found.where(F.col("batch_id") == batch)
             # An earlier version did not note what it left out: rows of another batch show it.
             if noted.sure or found.isEmpty() or not rows.isEmpty():
                 return rows.drop("batch_id")
-        raise DirectoryError(
-            f"the open rows of {table.name} after batch {batch} are gone from {self.root}: "
-            f"let a new run make the tables again under another URL"
-        )
+        raise self.home.lacks_open(table.name, batch)
 
     def _is_new(self, table: Carried) -> bool:
         """Whether no batch wrote it, one of an earlier version that did not note it included."""
         found = self._read((BATCH_ID,), f"{self.root}/_open/{table.name}/slot=*")
         return found is None or found.where(F.col("batch_id") <= self._noted.batch).isEmpty()
+
+    def _open_in(self, name: str, batch: int) -> tuple[int, str]:
+        """The batch after which rows of a table are open as they are after `batch`, and where."""
+        if self._noted.out(name):
+            return self._noted.last(name), self._slot(name, LEFT)
+        return batch, self._slot(name, batch)
 
     def _slot(self, name: str, batch: int | str) -> str:
         """Where the open rows of a table lie after a batch."""
@@ -560,9 +587,10 @@ class Remote:
 
     def carry_on(self, table: Carried, batch: int) -> None:
         rows = self.carried(table, batch - 1)
-        if rows is None:
-            rows = self.spark.createDataFrame([], ddl((*table.columns, *table.memory)))
-        self._carry(table, rows, batch)
+        self._carry(table, self._nothing_open(table) if rows is None else rows, batch)
+
+    def _nothing_open(self, table: Carried) -> DataFrame:
+        return self.spark.createDataFrame([], ddl((*table.columns, *table.memory)))
 
     def split(self, table: Spanning, rows: DataFrame, progress: Progress) -> None:
         rows = rows.persist()
@@ -587,16 +615,18 @@ class Remote:
         assert isinstance(schema, StructType)
         return self.spark.createDataFrame(rows, schema)
 
-    def _carry(self, table: Carried, rows: DataFrame, batch: int) -> None:
+    def _carry(self, table: Carried, rows: DataFrame, batch: int, slot: str = "") -> None:
         rows = rows.withColumn("batch_id", F.lit(batch).cast("bigint")).coalesce(1)
-        rows.write.mode("overwrite").parquet(self._slot(table.name, batch))
+        rows.write.mode("overwrite").parquet(slot or self._slot(table.name, batch))
 
     def _read(self, columns: tuple[Column, ...], place: str) -> DataFrame | None:
         return self._found(self.spark.read.schema(ddl(columns)), place)
 
-    def _found(self, reader: DataFrameReader, place: str) -> DataFrame | None:
+    def _found(
+        self, reader: DataFrameReader, place: str, form: str = "parquet"
+    ) -> DataFrame | None:
         try:
-            found = reader.parquet(place)
+            found = reader.format(form).load(place)
             assert found.schema  # Spark Connect looks for the files no sooner
             return found
         except AnalysisException as error:

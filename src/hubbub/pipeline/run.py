@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -28,11 +29,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
 
-from hubbub.errors import HubbubError, JournalError
+from hubbub.errors import DirectoryError, HubbubError, JournalError
 from hubbub.journal.table import Table as Journal
 from hubbub.pipeline.after import NOWHERE, After, Named, need_local
-from hubbub.pipeline.batches import Batches, Publish, Report, Work
-from hubbub.pipeline.blame import ENDED, Blame, blamed, by_chance, out_of_memory
+from hubbub.pipeline.batches import STRICT, Batches, Publish, Report, Work
+from hubbub.pipeline.blame import ENDED, Blame, blamed, by_chance, out_of_memory, said_by
 from hubbub.pipeline.ground import Ground
 from hubbub.pipeline.layout import Fence, Layout, ends_at, room
 from hubbub.pipeline.pace import FEW, IDLE, Pace
@@ -81,8 +82,10 @@ class Source(NamedTuple):
     directory: str = ""
 
     def here(self, data: Path) -> Path | None:
-        """The directory of the journal; None where only a hub has it."""
-        return None if self.hub else Path(self.directory or data)
+        """The directory of the journal; None where only a hub has it. Those of Spark's processes
+        that are elsewhere have other working directories.
+        """
+        return None if self.hub else Path(self.directory or data).absolute()
 
     def journal(self, data: Path, patience: int = 60, strict: bool = True) -> Journal:
         """`patience`: how long a hub that is away is waited for, in seconds. `strict`: rows that
@@ -106,7 +109,7 @@ class Source(NamedTuple):
 
     def reads(self, data: Path, strict: bool) -> dict[str, str]:
         """The same, and whether rows that are gone are an error."""
-        return {**self.options(data), "failOnDataLoss": "true" if strict else "false"}
+        return {**self.options(data), STRICT: "true" if strict else "false"}
 
     def _shown(self) -> dict[str, str]:
         given = {"tokenFile": self.token_file, "token": self.token, "caFile": self.cafile}
@@ -168,11 +171,11 @@ def run(
     tables = chosen(only, rules)
     place = _place(spark, layout, to, tables, rules)
     need_local(catalog, rules.sink, bool(to) or is_remote())
-    with room():
+    with room(), _reached(place):
         place.prepare(anew)
     over = threading.Event()
     try:
-        with room():
+        with room(), _reached(place):
             missing = place.take_in()
         for said in missing:
             notice(said)
@@ -189,6 +192,7 @@ def run(
             place, journal, source.reads(layout.data, not skip_lost), tables, rules, report, notice,
             publish, trials,
             Fence(None if to else layout.published), after or _nothing_more,
+            after.later if after is not None else _nothing_later,
         )  # fmt: skip
         query = _Query(layout.data, source, to, only, keep or {}, every, once, skip_lost)
         if after is not None:
@@ -213,6 +217,18 @@ def _place(
     return Remote(spark, to, tables, rules) if to else Disk(spark, layout, tables, rules)
 
 
+@contextmanager
+def _reached(place: Place) -> Iterator[None]:
+    """What Spark or Hadoop cannot reach, or may not, is said as that before the first batch."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise DirectoryError(
+            f"{place.home.root} cannot be read or written: {said_by(error)}. See that it is there, "
+            "and what Spark is told of it (spark-defaults.conf), and run it again"
+        ) from error
+
+
 def settings_for(rules: Rules, to: str) -> dict[str, str]:
     """Those of a Spark which does nothing but write these tables, `to` = at a URL or not."""
     rows = to or rules.table or rules.alert or rules.sink
@@ -221,6 +237,10 @@ def settings_for(rules: Rules, to: str) -> dict[str, str]:
 
 def _nothing_more(now: object, before: object) -> None:
     """What is done after a batch where files cannot be exchanged."""
+
+
+def _nothing_later() -> None:
+    """Nor while there is none."""
 
 
 def _unheard(said: str) -> None:
@@ -369,6 +389,7 @@ def _watch(query: StreamingQuery, batches: Batches, stop: threading.Event, groun
             batches.close(PATIENCE)  # it fails with what it misses
             query.stop()
             raise gone
+        batches.between()
         if batches.eased and batches.close(PATIENCE):
             query.stop()
             return False
