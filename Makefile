@@ -1,9 +1,9 @@
 # Each target does its own set-up: the first one used creates .venv and fills it.
 
 PYTHON ?= python3
-# Two at a time, whole files, because files share hubs and Spark, in the order of tests/conftest.py.
-# Empty runs them one by one.
-PARALLEL ?= --numprocesses $(or $(PROCESSES),2) --dist loadfile --no-loadscope-reorder
+# Three at a time on two cores, as half of it waits; whole files, because files share hubs and Spark,
+# in the order of tests/conftest.py. Empty runs them one by one.
+PARALLEL ?= --numprocesses $(or $(PROCESSES),3) --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -25,9 +25,8 @@ cluster: .venv/cluster ## Three hubs over three nats-servers, a client of each p
 test: .venv/dev ## Check style and types, then run every test; as root it installs the Debian packages they need.
 	@tests/setup.sh
 	@$(MAKE) --no-print-directory --jobs 2 lint build/spark.jsa build/engines
-	@tests/all.sh $(PARALLEL) --durations 15
+	@tests/all.sh $(PARALLEL) --durations 30
 
-test-fast: PROCESSES ?= 3 # much of it waits
 test-fast: .venv/dev ## Run the tests that need neither Spark nor other servers (under two minutes).
 	@$(BIN)/pytest $(PARALLEL) -m "not spark and not interop and not slow and not soak"
 

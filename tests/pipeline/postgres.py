@@ -56,7 +56,7 @@ class Postgres:
         """At once: whoever is connected has to go."""
         self._server.send_signal(signal.SIGINT)
         try:
-            self._server.wait(20)
+            self._server.wait(3)
         except subprocess.TimeoutExpired:  # one of its processes does not go, as after a SIGSTOP
             self.signal(signal.SIGKILL)
             self._server.wait(10)
