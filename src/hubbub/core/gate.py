@@ -288,8 +288,9 @@ class Opening:
         self.address = address
         self.port = port
         self.secure = secure
-        self.certificate = certificate
         self.websocket = websocket
+        self.gone = False
+        self.certificate = certificate
         self.request = request
         self.credentials: Credentials | None = None
         self.carrier = carrier
@@ -300,7 +301,6 @@ class Opening:
         self.mount = ""
         self.site = _EVERYWHERE
         self.unwelcome = ""
-        self.gone = False
         self.shared = ""
         self.via = ""
         self.whose = ""

@@ -104,18 +104,18 @@ class Link:
         self.out: list[bytes] = []
         self.size = 0
         self.held_bytes = 0
-        self.choked = False
         self.held: list[Held] | None = None  # an empty one takes 56 bytes
         self.barriers = 0
-        self.closing = False
         self.reason = ""
         self.largest: bytes | None = None
         self.grown: Callable[[], None] | None = None
         self.relieved: Callable[[], None] | None = None
         self.level = DISK
-        self.prompt = True
         self.aside: list[Held] | None = None
         self.carrier: Carrier | None = None  # a method bound to each would take 80 bytes
+        self.choked = False
+        self.closing = False
+        self.prompt = True
         self.joins = False
 
     def write(self, data: bytes) -> None:

@@ -61,12 +61,12 @@ class Arriving(Expiring):
 
     def __init__(self) -> None:
         super().__init__()
-        self.waiting = False  # for room
         self.said = 0
         self.stranger: Stranger | None = None
-        self.counted = True
         self.source = ""  # the address that it is counted to
         self.unwelcome = ""  # why that may have no such connection
+        self.waiting = False  # for room
+        self.counted = True
         self.entered = False
         self.invited = False
 

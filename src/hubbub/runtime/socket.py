@@ -133,9 +133,19 @@ class Socket(Arriving):
 
     def __init__(self, listener: Place, secure: bool = False, argument: object = None) -> None:
         super().__init__()
+        # What is true or not stands together: then it is a byte each, compiled, and not eight.
+        # Of a reader that is behind: whether the loop's buffer is full, whether nothing is read
+        # from it.
+        self.blocked = False
+        self.paused = False
+        self.held = False  # nothing is read from it while the disk is behind
+        self.busy = False  # nor while its connection works in turns
+        self.secure = secure
+        self.cut_off = False
+        self.made = False
+        self.announced = True  # who it is; a balancer has to say so first
         self.listener = listener
         self.hub = listener.hub
-        self.secure = secure
         self.argument = argument
         self.transport: asyncio.Transport | None = None
         self.link: Link | None = None
@@ -145,20 +155,12 @@ class Socket(Arriving):
         self.frames: Frames | None = None
         self.young = b""
         self.deadline = self.queued = NEVER
-        self.cut_off = False
         self.peer: tuple[str, int] = ("", 0)
         self.reason = ""
-        self.made = False
         self.expiry: Expiry | None = None  # of its credentials, if they have one
-        self.announced = True  # who it is; a balancer has to say so first
-        # Of a reader that is behind: whether the loop's buffer is full, whether nothing is read
-        # from it, the least that it left unread, and since when it takes nothing more.
-        self.blocked = False
-        self.paused = False
-        self.held = False  # nothing is read from it while the disk is behind
-        self.busy = False  # nor while its connection works in turns
         self.toll: Toll | None = None  # where a rate is set
         self.steady: Steady | None = None  # what reads it, once nothing about it is unusual
+        # The least that a reader which is behind left unread, and since when it takes nothing more.
         self.unread = 0
         self.unread_since = 0.0
         # How many bytes came in all, and when it was weighed last.

@@ -74,26 +74,26 @@ class MqttSession(Session):
 
     def __init__(self, broker: Broker, client: str, rights: Rights, lasting: bool) -> None:
         super().__init__(NAME, client, rights)
-        self.broker = broker
+        self.talks = False  # beside what is true or not of every session
+        self.turned_away = True
+        self.twofold = False
+        self._settling = False
         self.lasting = lasting
+        self.broker = broker
         self.state = PASSING
         self.backlog = Backlog()
         self.link: Link | None = None
-        self.talks = False
         self.window = broker.inflight
         self.dialect: Dialect = PLAIN
         self.packet_limit = ANY_PACKET
         self.alias_limit = 0
         self.here: Connection | None = None
         self.serial: Serial | None = None
-        self.turned_away = True
-        self.twofold = False
         self._aliases = NO_ALIASES
         self._asked = NOT_ASKED
         self._wishes: Wishes | None = None  # of 5.0
         self._offered = NOT_OFFERED
         self._acknowledged: list[tuple[int, Row]] | None = None
-        self._settling = False
 
     def remember(self, state: SessionState) -> None:
         """What it knows: its own, or for a lasting session what the journal's fold holds."""
