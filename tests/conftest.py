@@ -13,6 +13,7 @@ from hypothesis import settings
 from hubbub.core import session as sessions
 from hubbub.core import topics
 from hubbub.protocols.mqtt import session as mqtt
+from hubbub.protocols.smq import session as smq
 from tests import java
 from tests.process import RunningHub, StartHub
 from tests.web.chromium import MISSING, PROGRAM, Chromium
@@ -50,7 +51,7 @@ def what_is_shared_stays_empty() -> Iterator[None]:
     empty = (
         sessions.NO_LEASES, sessions.NO_REQUESTS, sessions.NO_SHARED, sessions.NO_ROUTES,
         sessions.NOTHING_DROPPED, sessions.NOTHING_KEPT, sessions.NOTHING, sessions.NONE,
-        mqtt.NO_ALIASES, mqtt.NOT_ASKED, mqtt.NOT_OFFERED, topics.NOBODY,
+        mqtt.NO_ALIASES, mqtt.NOT_ASKED, mqtt.NOT_OFFERED, topics.NOBODY, smq.NOTHING_OBSERVED,
     )  # fmt: skip
     assert not any(empty)
     shared = sessions.PASSING

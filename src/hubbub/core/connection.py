@@ -37,13 +37,13 @@ class Connection:
     lasting = 0
 
     def __init__(self, broker: Broker, link: Link, opening: Opening) -> None:
+        self.broker = broker
+        self.link = link
+        self.opening = opening
         self.bound = True
         self.restless = True
         self.asking = False
         self.working = False
-        self.broker = broker
-        self.link = link
-        self.opening = opening
 
     def start(self) -> None:
         """The connection is open; a protocol in which the server speaks first does so here."""

@@ -60,10 +60,10 @@ class Arriving(Connection):
 
     def __init__(self, protocol: Sessions, link: Link, opening: Opening) -> None:
         super().__init__(protocol.broker, link, opening)
+        self._v5 = self._old = self._costly = False
         self.protocol = protocol
         self.session: MqttSession | None = None
         self._routes = NO_ROUTES
-        self._v5 = self._old = self._costly = False
         self._dialect: Dialect = PLAIN
         self._encodings = PLAIN.encodings(2)
         self._asked: codec.Connect | None = None

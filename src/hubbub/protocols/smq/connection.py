@@ -32,7 +32,7 @@ from hubbub.core.past import split
 from hubbub.core.quotas import SUBTOPICS, TOPICS
 from hubbub.core.rights import OBSERVE, verb_of
 from hubbub.core.route import Route
-from hubbub.core.session import Subscription
+from hubbub.core.session import NO_ROUTES, Subscription
 from hubbub.core.topics import CLIENT, QUEUE, is_name
 from hubbub.errors import ProtocolError
 from hubbub.protocols.smq import codec
@@ -130,6 +130,7 @@ class SmqConnection(Connection):
 
     def __init__(self, smq: Smq, link: Link, opening: Opening) -> None:
         super().__init__(smq.broker, link, opening)
+        self._costly = False
         self.smq = smq
         self.encoding: SmqEncoding = smq.websocket if opening.websocket else smq.raw
         # Images are made in WebSocket frames, once for all receivers; none is added per link.
@@ -139,14 +140,13 @@ class SmqConnection(Connection):
         # What arrived and is not worked on yet. Most connections are idle, so what is empty
         # takes no memory.
         self._rest = b""
-        self._costly = False
         self._body_left = _body_bytes(opening.request)
         # Connecting.
         self._deadline = self.broker.clock.now() + smq.connect_seconds
         self._wanted: codec.Connect | None = None
         # Publishing: own number, routes by topic id as it stands in the message, fragments.
         self._etid = b""
-        self._routes: dict[bytes, Route] = {}
+        self._routes = NO_ROUTES
         self._fragments: bytearray | None = None
 
     # Called by the listener
@@ -391,7 +391,7 @@ class SmqConnection(Connection):
         if name is None or not (name.startswith(CLIENT) or self._may(OBSERVE, name)):
             session.send(codec.CHANGE, number, 0)
             return
-        session.observing[name] = None
+        session.observe(name)
         count = self.broker.observers.observe(session, name)
         if not self.broker.reachable(number):
             session.send(codec.CHANGE, number, count)
@@ -452,11 +452,11 @@ class SmqConnection(Connection):
         name = self._name_of(number)
         if name is None:
             return self._me().route_to_asker(f"{CLIENT}{number}")
-        if len(self._routes) >= ROUTES:
-            self._routes.clear()
         route = self.broker.route(self._me(), name)
         self._costly = True  # a name that thousands of filters match takes longer than a turn
         if number not in self.broker.replies:
+            if self._routes is NO_ROUTES or len(self._routes) >= ROUTES:
+                self._routes = {}
             self._routes[tid] = route
         return route
 

@@ -34,6 +34,7 @@ PUBLISH_HEAD: Final = codec.PUBLISH_HEAD - 2  # without the length
 TOO_LARGE: Final = "too large for a raw SMQ socket"
 SUBTID: Final = "smq-subtid"  # property: the number of a sub-topic that has no name
 NO_SUBTOPIC: Final = bytes(4)
+NOTHING_OBSERVED: Final[dict[str, None]] = {}  # shared by all who observe nothing
 REQUEST: Final = "request"  # sub-topic: what is published to a queue under it wants an answer
 
 
@@ -182,6 +183,7 @@ class SmqSession(Session):
         self, smq: Smq, admission: Admission, link: Link, encoding: SmqEncoding, largest: int
     ) -> None:
         super().__init__(smq.name, admission.client, admission.rights)
+        self.settled = True
         self.smq = smq
         self.broker = smq.broker
         self.link = link
@@ -189,8 +191,7 @@ class SmqSession(Session):
         self.encodings = encoding.by_qos
         self.largest = largest
         self.asks_by_number = True
-        self.observing: dict[str, None] = {}
-        self.settled = True
+        self.observing = NOTHING_OBSERVED
         self.direct = Subscription(self, CLIENT, 0, self.encodings, literal=True)
 
     # Sending
@@ -292,6 +293,12 @@ class SmqSession(Session):
         return self.broker.route(self, address) if self.answered(address) else None
 
     # Observing
+
+    def observe(self, name: str) -> None:
+        """It wants to hear of the changes of that name."""
+        if self.observing is NOTHING_OBSERVED:
+            self.observing = {}
+        self.observing[name] = None
 
     def changed(self, name: str, count: int) -> None:
         number = self.broker.state.topics.numbers.get(name, 0)
