@@ -264,6 +264,8 @@ def test_late_is_by_the_two_times_of_a_row() -> None:
         if wrong:
             with pytest.raises(Unfit, match="late by 61.0 s"):
                 fitter.late(START, START - timedelta(seconds=61))
+            with pytest.raises(Unfit, match="t: 5.0 s in the future"):
+                fitter.late(START, START + timedelta(seconds=5))
         else:
             assert fitter.late(START, START - timedelta(seconds=61))
 

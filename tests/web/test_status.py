@@ -48,6 +48,23 @@ def test_rates_come_first() -> None:
     assert text.index("messages") < text.index("version")
 
 
+def test_a_pipeline_is_a_line_that_can_be_read() -> None:
+    """It had a column for each of twenty values, curves included, and showed dots."""
+    said = {
+        "name": "1f", "state": "failed", "time": 1, "started": 1, "process": 7,
+        "tables": "/d/tables", "seq": 9, "behind_rows": 1027, "behind_seconds": 90.14634,
+        "batches": 3, "quarantined": 20, "by_table": [{"name": "calls", "files": 1}], "plots": [{}],
+        "last_error": {"time": 1, "text": "the disk is full"},
+    }  # fmt: skip
+    console = Console(file=StringIO(), width=80)
+    for table in status.tables({"pipeline": [said, {"last_error": 5}, 7]}):
+        console.print(table)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    for words in ("/d/tables", "failed", "1,027", "90.1 s", "20", "the disk is full", "unknown"):
+        assert words in text
+    assert "…" not in text and "plots" not in text
+
+
 @pytest.mark.parametrize("words", [("--help",), ("sub", "--help"), ("pipeline", "run", "--help")])
 def test_help_shows_no_type_of_a_flag(words: tuple[str, ...]) -> None:
     said = CliRunner().invoke(app, words, env={"COLUMNS": "80"}).output

@@ -143,7 +143,8 @@ def tables(answer: dict[str, Any], lately: Mapping[str, float] = NOTHING) -> lis
             single.add_row(words_of(name), _text(name, value))
         elif value:
             total = answer.get(f"{name.removesuffix('s')}_count")
-            lists.append(_list_table(name, value, total))
+            known = name == "pipeline"
+            lists.append(_pipelines(value) if known else _list_table(name, value, total))
         else:
             single.add_row(words_of(name), "none")
     return [single, *lists]
@@ -219,6 +220,26 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
         inner = isinstance(value, dict)
         pairs += _flat(value, f"{prefix}{name}.") if inner else [(prefix + name, value)]
     return pairs
+
+
+def _pipelines(items: list[Any]) -> Table:
+    """What a person asks of them; all of it, with curves, is for the page and `--json`."""
+    table = Table(title=f"pipelines ({len(items):,})", title_justify="left", caption_justify="left")
+    table.add_column("tables", overflow="fold")
+    for head in ("state", "rows behind", "for", "quarantined"):
+        table.add_column(head)
+    said = []
+    for item in items:
+        one = item if isinstance(item, dict) else {}
+        shown = [one.get(name) for name in ("behind_rows", "behind_seconds", "quarantined")]
+        rows, seconds, bad = ("unknown" if value is None else value for value in shown)
+        where, state = _cell(one.get("tables", "")), _cell(one.get("state", ""))
+        waits = _text("behind_seconds", seconds)
+        table.add_row(where, state, _text("", rows), waits, _text("", bad))
+        if isinstance(error := one.get("last_error"), dict):
+            said.append(f"{where}: {_cell(error.get('text', ''))}")
+    table.caption = "\n".join(said) or None
+    return table
 
 
 def _list_table(name: str, items: list[Any], said: Any) -> Table:

@@ -84,7 +84,9 @@ class Fitter:
         """Whether its own time cannot count. Raises Unfit if that is for quarantine."""
         late = event_time > time or event_time < time - self._patience
         if late and self._strict:
-            raise Unfit(f"{self._name}: late by {(time - event_time).total_seconds():.1f} s")
+            behind = (time - event_time).total_seconds()
+            how = f"late by {behind:.1f} s" if behind > 0 else f"{-behind:.1f} s in the future"
+            raise Unfit(f"{self._name}: {how}")
         return late
 
     def reason(self, batch: Any, topic: str, payload: bytes, content_type: str) -> str:

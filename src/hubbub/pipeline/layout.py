@@ -327,12 +327,15 @@ class Layout:
                 "it back, or remove what is left of it, then the next run makes the tables again "
                 "from what the journal still has"
             )
-        self._need_own()
+        self.need_own()
         gone = {*self.lacking([table.name for table in self._tables])}
         if lacks := [one.name for one in self._tables if one.name in gone or not one.exists()]:
             raise self.lacks_tables(lacks)
 
-    def _need_own(self) -> None:
+    def need_own(self) -> None:
+        """What says how far they are. No batch becomes whole without: put back, the checkpoint
+        would be older than the tables.
+        """
         if self._begun and not self._metadata.exists():
             raise self.home.lacks_part("their checkpoint")
         if self._stood and not self._progress.exists():
@@ -373,11 +376,7 @@ class Layout:
         return progress
 
     def advance(self, progress: Progress) -> None:
-        """Say that the batch is whole; drop open rows that nobody needs any more.
-
-        Not if the checkpoint is gone: it would be older than the tables when it is put back.
-        """
-        self._need_own()
+        """Say that the batch is whole; drop open rows that nobody needs any more."""
         self._ever |= {table.name for table in self._tables}
         said = {
             "version": VERSION,

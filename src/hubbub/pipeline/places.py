@@ -207,6 +207,7 @@ class Disk:
         return self.layout.progress()
 
     def advance(self, progress: Progress) -> None:
+        self.layout.need_own()
         self.layout.advance(progress)
 
     def undo(self, batch: int) -> None:
