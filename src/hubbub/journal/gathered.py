@@ -205,16 +205,14 @@ class Gathered:
         if end < 0:
             end = len(self)
         count, none, zero = end - begin, [b""] * (end - begin), [0] * (end - begin)
+        false = [False] * count
         columns: list[Sequence[Any]] = [
             range(self.first + begin, self.first + end), self._times, self._kinds,
-            self._protocols, self._clients, self._topics, none, self._qos, zero, self._payloads,
+            self._protocols, self._clients, self._topics, none, self._qos, false, self._payloads,
             none, none, none, self._refs, zero, zero, none,
         ]  # fmt: skip
         if count < len(self):
-            columns[1:] = [
-                column if column is none or column is zero else column[begin:end]
-                for column in columns[1:]
-            ]
+            columns = [one if len(one) == count else one[begin:end] for one in columns]
         for number, said in self._seldom.items():
             part = said[begin:end]
             columns[number] = part + [_NOTHING[number]] * (count - len(part))

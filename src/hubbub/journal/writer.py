@@ -24,6 +24,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from hubbub.core.clock import Clock
 from hubbub.core.limits import (
     COMMIT_BYTES,
@@ -61,6 +63,7 @@ ENDS_EARLY: Final = "end early"  # what the row says with which a segment begins
 FOLDED_SHARE: Final = 2  # a snapshot is made anew when half its bytes have come since: roll_due
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Journal(Intake):
     """The log of one directory. Call `recover` once before anything else, `close` at the end.
 

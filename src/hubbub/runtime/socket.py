@@ -133,11 +133,9 @@ class Socket(Arriving):
 
     def __init__(self, listener: Place, secure: bool = False, argument: object = None) -> None:
         super().__init__()
-        # What is true or not stands together: then it is a byte each, compiled, and not eight.
-        # Of a reader that is behind: whether the loop's buffer is full, whether nothing is read
-        # from it.
-        self.blocked = False
-        self.paused = False
+        # What is true or not stands together: compiled it is a byte each then, and not eight.
+        self.blocked = False  # its reader is behind: the loop's buffer is full,
+        self.paused = False  # or nothing is read from it
         self.held = False  # nothing is read from it while the disk is behind
         self.busy = False  # nor while its connection works in turns
         self.secure = secure
