@@ -157,6 +157,7 @@ async def test_one_topic_live(tmp_path: Path) -> None:
         assert said[0]["protocol"] == "http"
 
 
+@pytest.mark.pure
 async def test_of_large_messages_in_a_queue_only_the_size_is_shown(tmp_path: Path) -> None:
     async with served(tmp_path) as browser:
         broker, reads, busy = browser.node.broker, list[int](), 0
