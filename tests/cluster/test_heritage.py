@@ -198,10 +198,11 @@ def test_delayed_and_retained_messages_go_along() -> None:
     assert world.retained("c")["state"] == b"kept"
     reader = world.client("b", "r")
     reader.wish("later")
-    for _ in range(60):
-        world.wait(1)
-        world.member("b").broker.delays.wake()
-    assert reader.got == [("later", b"due")]
+    for passes, due in ((40, []), (15, [("later", b"due")])):
+        for _ in range(passes):
+            world.wait(1)
+            world.member("b").broker.delays.wake()
+        assert reader.got == due
 
 
 def test_who_was_not_dead_lets_go_of_everything_but_its_history() -> None:

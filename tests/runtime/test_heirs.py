@@ -5,11 +5,20 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from hubbub.cluster import frames
 from hubbub.cluster.copies import FENCE, Found, Piece
 from hubbub.cluster.stops import Numbered, Stop, is_ours
-from hubbub.core.limits import CLUSTER_ADOPT_SECONDS, CLUSTER_DEAD_SECONDS
+from hubbub.core.limits import (
+    CLUSTER_ADOPT_SECONDS,
+    CLUSTER_DEAD_SECONDS,
+    CLUSTER_HEIR_SECONDS,
+)
 from hubbub.runtime.heirs import Heirs
 from tests.cluster.world import World
+
+COPYING: Any = SimpleNamespace(stream=None)
 
 
 class Servers:
@@ -51,6 +60,34 @@ async def test_a_node_that_waits_for_its_heir_takes_over_others() -> None:
     await heirs._look()
     assert servers.read_at == [1000]
     assert member.inherited["b"] == 1000, "it had nothing, and hears that this is known"
+
+
+@pytest.mark.parametrize("how", ["clock", "version"])
+def test_who_is_shut_out_is_not_dead(how: str) -> None:
+    """Or one machine with a wrong clock, to which all others are strange, stops them all."""
+    world = World(names=("a", "b"))
+    world.meet()
+    heirs, b = Heirs(world.members["a"], COPYING, [], lambda: None), world.members["b"]
+    assert not heirs._is_dead("b")
+
+    def strange_beat() -> None:
+        ahead = 3600 * 1_000_000 if how == "clock" else 0
+        beat = frames.Beat("0", world.clock.stamp() + ahead, stopped=0)
+        frame = frames.frame("b", b.boot, 0, 0, frames.piece(beat))
+        if how == "version":
+            frame = frame[:3] + bytes((frames.VERSION + 1,)) + frame[4:]
+        world.members["a"].hear(frame)
+
+    world.cut.add("b")
+    for _ in range(60):
+        strange_beat()
+        world.wait(1)
+        assert not heirs._is_dead("b")
+    assert "b" not in world.members["a"].nodes
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    heirs._is_dead("b")
+    world.wait(CLUSTER_HEIR_SECONDS)
+    assert heirs._is_dead("b")
 
 
 def test_one_node_answers_for_a_stop_whoever_is_back() -> None:

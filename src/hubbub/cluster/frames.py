@@ -414,6 +414,18 @@ def opened(data: bytes) -> Frame:
     return Frame(node, boot, life, seq, records)
 
 
+def name_in(data: bytes) -> str:
+    """Of which node a frame is that may be of another version: all have that in one place. "" if it
+    says none.
+    """
+    if len(data) < _HEAD.size + _ORIGIN.size or not data.startswith(MAGIC):
+        return ""
+    length = _ORIGIN.unpack_from(data, _HEAD.size)[3]
+    at = _HEAD.size + _ORIGIN.size
+    name = data[at : at + length].decode(errors="replace")
+    return name if _NAME.fullmatch(name) else ""
+
+
 def whole(data: bytes) -> Record:
     """A record whose parts have come; Foreign if it is none."""
     try:

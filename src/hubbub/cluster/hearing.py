@@ -12,6 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from hubbub.cluster import frames
+from hubbub.cluster.named import Named
 from hubbub.cluster.node import Node
 from hubbub.core.limits import CLUSTER_CLOCK_SECONDS, CLUSTER_DEAD_SECONDS
 
@@ -25,13 +26,16 @@ log = logging.getLogger("hubbub.cluster")
 
 
 class Hearing:
-    """`lost`: frames that never came; `refused`: how many were, by reason."""
+    """`lost`: frames that never came; `refused`: how many were, by reason; `_strange`: of whom one
+    was, and when.
+    """
 
     def __init__(self, membership: Membership) -> None:
         self.membership = membership
         self.broker = membership.broker
         self.lost = 0
         self.refused: dict[str, int] = {}
+        self._strange = Named[float]()
         self._said: dict[str, float] = {}
 
     def hear(self, data: bytes) -> None:
@@ -50,6 +54,15 @@ class Hearing:
                 node.acknowledge(first)
         except frames.Foreign as error:
             self.refuse(str(error))
+            self._strange[frames.name_in(data)] = self.broker.clock.now()
+
+    def lives(self, name: str) -> bool:
+        """Whether there is such a node, known or shut out: another version, a clock that is wrong.
+        Who is not understood is not dead.
+        """
+        heard = self._strange.get(name)
+        there = heard is not None and self.broker.clock.now() - heard <= CLUSTER_DEAD_SECONDS
+        return there or name in self.membership.nodes
 
     def safely_take(self, node: Node, record: frames.Record) -> None:
         """One bad record takes no other one with it."""

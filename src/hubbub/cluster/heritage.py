@@ -236,13 +236,13 @@ class Adoption:
     # Messages
 
     def _delay(self, seq: int) -> None:
-        """As many seconds as are left."""
+        """As many seconds as are left; not before them."""
         row = self.staging.rows.get(seq)
         if row is None:
             self.staging.missing += 1
             return
         _, topic = delayed_topic(name_of(row.topic))
-        left = (self.state.delayed[seq] - self.broker.clock.stamp()) // 1_000_000
+        left = -((self.broker.clock.stamp() - self.state.delayed[seq]) // 1_000_000)
         self.staging.copied(seq, column_of(f"{DELAYED}{max(1, left)}/{topic}"))
 
     def _retain(self, topic: str, seq: int) -> None:

@@ -100,8 +100,9 @@ class Staging:
             return 0
         said = of_node(row.properties, self.dead)
         copy = row._replace(seq=0, kind=PUBLISH, ref=0, number=0, retain=False, properties=said)
-        if topic is not None:
-            copy = copy._replace(topic=topic, retain=row.retain)
+        if topic is not None:  # how long it waits counts from the time that its row has here
+            now = self.broker.clock.stamp()
+            copy = copy._replace(topic=topic, retain=row.retain, time=now)
         return self.broker.change(copy)
 
     def read(self, seq: int) -> Message | None:

@@ -105,7 +105,7 @@ class Heirs:
     def _is_dead(self, name: str) -> bool:
         """One that stopped in order, or was never seen, has longer: it may be on its way back."""
         now = self.broker.clock.now()
-        if name in self.membership.nodes:
+        if self.membership.hearing.lives(name):
             self._seen.add(name)
             self._missing.pop(name, None)
             return False
