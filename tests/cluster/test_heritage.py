@@ -25,7 +25,7 @@ from hubbub.runtime.copying import MARKER, copying
 from hubbub.schema import Row
 from tests.cluster.test_keeping import Keepers, Lasting, Lasts
 from tests.cluster.world import Lines, Reader
-from tests.core.recording import Recording, folded, shape, snapshot
+from tests.core.recording import Recording, StillClock, folded, shape, snapshot
 
 AT = 1_000  # the place of a fence in the stream of the dead node
 
@@ -105,6 +105,42 @@ def test_of_two_sessions_of_one_client_the_later_one_stays() -> None:
     world.inherit("b", "a", copy)
     assert world.waiting("b", "ann") == []
     assert world.member("b").broker.metrics.dropped[heritage.GONE] == 1
+
+
+class Ahead(StillClock):
+    """Of a machine whose clock is 50 s ahead of the world's."""
+
+    def __init__(self, clock: StillClock) -> None:
+        super().__init__()
+        self.real = clock
+
+    def now(self) -> float:
+        return self.real.now()
+
+    def stamp(self) -> int:
+        return self.real.stamp() + 50_000_000
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_who_begins_anew_at_a_third_node_is_later_than_the_dead_one_whose_clock_is_ahead(
+    told: bool,
+) -> None:
+    world = Dying()
+    for member in world.members.values():
+        member.directory.moves["p"] = Ends(member.broker).end_away
+    world.meet()
+    world.member("a").broker.clock = Ahead(world.clock)
+    world.lasting("a", "ann", "kept")
+    copy = world.dies("a")
+    if not told:
+        world.cut.add("c")
+    world.member("c").relays.end("p", "ann")
+    world.lasting("c", "ann", "other")
+    world.inherit("b", "a", copy)
+    world.cut.clear()
+    world.wait(3)
+    assert ("p", "ann") in world.member("c").directory.here
+    assert ("p", "ann") not in world.member("b").directory.here
 
 
 @pytest.mark.parametrize("dead", ["a", "c"])

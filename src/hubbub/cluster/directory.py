@@ -119,19 +119,23 @@ class Directory:
         return until and until - self._keep * 1_000_000
 
     def begin_anew(self, protocol: str, client: str) -> int:
-        """A client begins anew here: what is told to the others so. Its time, 0 = nobody minds."""
+        """A client begins anew here: what is told to the others so. Its time, 0 = nobody minds;
+        later than those of what it replaces, also of a node whose clock is ahead.
+        """
         key = protocol, client
-        estates = [estate for estate, sessions in self.there.items() if key in sessions]
-        if not estates:
+        ends = [sessions.pop(key) for sessions in self.there.values() if key in sessions]
+        if not ends:
             return 0
-        now = self.broker.clock.stamp()
-        for estate in estates:
-            del self.there[estate][key]
+        now = max(self.broker.clock.stamp(), max(ends) + 1)
         self._anew.pop(key, None)
         while len(self._anew) >= CLUSTER_ANEW:
             del self._anew[next(iter(self._anew))]
         self._anew[key] = now
         return now
+
+    def since(self, key: Key, now: int) -> int:
+        """As of when one that begins now is later than what it replaces."""
+        return max(now, self._anew.get(key, 0) + 1)
 
     # There
 

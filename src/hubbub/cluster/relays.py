@@ -583,6 +583,9 @@ class Relays(Homes):
             for node in self.membership.nodes.values():
                 node.tell(record)
 
+    def since(self, session: Session) -> int:
+        return self.directory.since((session.protocol, session.client), session.came)
+
     def began(self, session: Session, since: int) -> None:
         self.directory.began(session, since)
 

@@ -172,11 +172,12 @@ class Broker(Context):
             self.quotas.take(SESSIONS, session)
         elif before is not None and not session.lasting:
             self.change(row_about(session, schema.END))
+        began = before.began if before is not None else self.homes.since(session)
         if self._writes(session):
-            row = connect_row(session, who(session).listener, expiry, before)
+            row = connect_row(session, who(session).listener, expiry, before, began)
             self._write(session, row)
         if session.lasting and before is None:
-            self.homes.began(session, session.came)
+            self.homes.began(session, began)
         if admission.credentials is not None:
             self.audit.connected(session)
         self.observers.tell_all(session)

@@ -99,6 +99,10 @@ class Homes:
     def end(self, protocol: str, client: str) -> None:
         """The client begins anew here: what lasts of it elsewhere is over."""
 
+    def since(self, session: Session) -> int:
+        """When one begins that comes now: of two of one client the later one stays."""
+        return session.came
+
     def began(self, session: Session, since: int) -> None:
         """A session or queue of here lasts, since that time."""
 

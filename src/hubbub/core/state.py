@@ -87,12 +87,13 @@ def lasting_properties(
     return properties_column(properties)
 
 
-def connect_row(session: Session, place: str, expiry: int, before: SessionState | None) -> Row:
+def connect_row(
+    session: Session, place: str, expiry: int, before: SessionState | None, began: int
+) -> Row:
     """The `connect` row of who came in at that listener; `before`: what lasted of it until now."""
     came = session.address, session.user, place
     if not session.lasting:
         return row_about(session, schema.CONNECT, properties=properties_column(came_in(*came)))
-    began = before.began if before is not None else session.came
     properties = lasting_properties(expiry, *came, session.mount, began)
     first = before.backlog.next if before is not None else 0
     return row_about(session, schema.CONNECT, number=first, properties=properties)
