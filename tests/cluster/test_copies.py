@@ -6,7 +6,18 @@ import random
 
 import pytest
 
-from hubbub.cluster.copies import FENCE, LOG, STATE, Copies, Found, Part, Piece, heard, parts
+from hubbub.cluster.copies import (
+    FENCE,
+    LOG,
+    STATE,
+    Copies,
+    Found,
+    Part,
+    Piece,
+    heard,
+    landed,
+    parts,
+)
 from hubbub.core.limits import (
     CLUSTER_COPY_GATHER,
     CLUSTER_COPY_GATHER_SECONDS,
@@ -295,3 +306,35 @@ def test_what_waits_for_an_answer_goes_together() -> None:
     assert [(piece.upto, piece.data) for piece in held[:2]] == [(1, b"1"), (5, b"2345")]
     assert [piece.upto for piece in held[2:]] == [6] * (len(held) - 3) + [7]
     assert copies.figures()["groups"] == 7
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whenever_a_node_is_killed_its_disk_has_all_but_the_newest_piece(seed: int) -> None:
+    """One group at a time goes to it; those that wait meanwhile go to the servers together."""
+    world = World(seed, lossy=0.2)
+    chance, copies, on_disk, upto, checks = world.log.chance, world.copies, 0, 0, 0
+    world.begin()
+    for _ in range(400):
+        if on_disk == upto and chance.random() < 0.7:
+            first, upto = upto + 1, upto + chance.randrange(1, 9)
+            large = chance.random() < 0.1
+            copies.take(first, upto, bytes(CLUSTER_COPY_PIECE * 2 if large else 10))
+        elif chance.random() < 0.5:
+            on_disk = upto
+        if chance.random() < 0.05:
+            copies.checkpoint(iter(parts(on_disk, b"state")))
+        if chance.random() < 0.6:
+            world.go_on(chance.choice((0.0, 0.5)))
+        found = landed(world.log.held.values(), 1)
+        assert found <= on_disk, "a start would take its own journal for an old one"
+        checks += found > 0
+    assert checks > 200
+    world.log.lossy = 0.0
+    for _ in range(2):
+        upto += 1
+        copies.take(upto, upto, b"")
+        for _ in range(9):
+            world.go_on()
+    assert landed(world.log.held.values(), 1) == upto - 1, "and it would know an older one"
+    assert landed([Piece(1, 1, LOG, 7, False, b"")], 1) == 7, "nothing else is there"
+    assert landed([Piece(1, 1, LOG, 7, True, b""), Piece(2, 1, LOG, 9, False, b"")], 1) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -149,6 +150,41 @@ async def test_who_was_dead_comes_back_as_an_empty_node_and_takes_part(
     got = await read(a, "away")  # by way of a, which is not its home
     assert b"before" in got
     assert b"after" in got
+
+
+@pytest.mark.parametrize("disk", ["older", "lost"])
+async def test_who_is_back_at_once_with_less_than_its_copy_says_goes_on_with_the_copy(
+    hubs: Hubs, quorum: Quorum, disk: str
+) -> None:
+    """Before anybody is its heir: a backup was put back, or the disk is a new one."""
+    a, b = await asyncio.to_thread(pair, hubs)
+    data, backup = hubs.root / "a" / "data", hubs.root / "backup"
+    async with connect(a.url("mqtt"), client_id="away", clean=False) as client:
+        await client.subscribe("kept", qos=2)
+
+    async def say(hub: RunningHub, *numbers: int) -> None:
+        async with connect(hub.url("mqtt"), client_id="w") as client:
+            for number in numbers:
+                await client.publish("kept", b"%d" % number, qos=2)
+
+    await say(b, 0, 1)
+    if disk == "older":
+        await asyncio.to_thread(a.stop)
+        shutil.copytree(data, backup)
+        a = await asyncio.to_thread(lambda: hubs.ready(hubs.hub("a")))
+        await asyncio.to_thread(know, a, "b")
+    await say(b, 2, 3)
+    await say(a, 4, 5)
+    a.stop(signal.SIGKILL)
+    shutil.rmtree(data)
+    if disk == "older":
+        shutil.copytree(backup, data)
+    a = await asyncio.to_thread(lambda: hubs.ready(hubs.hub("a")))
+    await say(b, 6, 7)
+    await asyncio.to_thread(is_heir, hubs, "a", "a")
+    await asyncio.to_thread(know, a, "b")
+    assert "is an older one" in (hubs.root / "a" / "hub.log").read_text()
+    assert await read(b, "away") == [b"%d" % number for number in range(8)]
 
 
 @pytest.mark.soak

@@ -16,7 +16,7 @@ whole; what was before the checkpoint is let go. The runtime drives it; `Stream`
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
 from hubbub.core.limits import (
@@ -69,6 +69,14 @@ class Found(NamedTuple):
 
     at: int
     last: Piece | None
+
+
+def landed(pieces: Iterable[Piece], life: int) -> int:
+    """Up to which row the disk of the node whose stream this is must have all of that life: one
+    group alone is on its way to it, and is in the newest piece.
+    """
+    whole = sorted(one.upto for one in pieces if one.life == life and not one.more)
+    return whole[-2:][0] if whole else 0
 
 
 class Stream(Protocol):

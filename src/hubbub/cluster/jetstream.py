@@ -333,11 +333,13 @@ class JetStream:
         said = json.loads(answer.data)
         return 0 if "error" in said else int(said["seq"])
 
-    async def read(self, node: str, upto: int, heads: bool = False) -> list[tuple[int, Piece]]:
-        """All pieces of a node's stream up to that message, each with its number; `heads`: without
-        their data.
+    async def read(
+        self, node: str, upto: int, heads: bool = False, behind: int = 0
+    ) -> list[tuple[int, Piece]]:
+        """All pieces of a node's stream behind one message up to another, each with its number;
+        `heads`: without their data.
         """
-        from nats.js.api import ConsumerConfig
+        from nats.js.api import ConsumerConfig, DeliverPolicy
 
         client = self._client
         assert client is not None
@@ -347,7 +349,10 @@ class JetStream:
         subject = f"{self.settings.group}.log.{node}"
         reader = await client.jetstream().subscribe(
             subject, stream=self.stream_of(node), ordered_consumer=True,
-            config=ConsumerConfig(headers_only=heads),
+            config=ConsumerConfig(
+                headers_only=heads, deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+                opt_start_seq=behind + 1,
+            ),
         )  # fmt: skip
         found: list[tuple[int, Piece]] = []
         try:

@@ -184,6 +184,7 @@ CLUSTER_LOOK: Final = 1_000  # expected queues whose home is asked for a look: 1
 CLUSTER_ANSWER_SECONDS: Final = 30.0  # for what the home of a queue is asked, beside a poll's own
 CLUSTER_FEED: Final = 2_000  # retained messages a look, to who missed them: some 10,000 a second
 CLUSTER_COPY_PIECE: Final = 512 * KIB  # of one message of a stream: servers take a MiB as they come
+CLUSTER_COPY_HEADS: Final = 1_000  # of the newest pieces are looked at by a start: some 20 ms
 CLUSTER_COPY_GATHER: Final = 16  # rows on their way together, from which on the next ones wait
 CLUSTER_COPY_GATHER_SECONDS: Final = 0.001  # for who was answered just now: the loop's shortest
 CLUSTER_COPY_PATIENCE: Final = 0.02  # for the answer of servers, before the next group goes anyway

@@ -15,13 +15,13 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from hubbub.cluster import heritage
-from hubbub.cluster.copies import FENCE, Copies, Found
+from hubbub.cluster import estates, heritage
+from hubbub.cluster.copies import FENCE, Copies, Found, landed
 from hubbub.cluster.jetstream import JetStream, Listener
 from hubbub.cluster.membership import Membership
 from hubbub.cluster.monitor import UNKNOWN, Monitor, Verdict, verdict
 from hubbub.config.settings import Settings
-from hubbub.core.limits import CLUSTER_COPY_GATHER_SECONDS
+from hubbub.core.limits import CLUSTER_COPY_GATHER_SECONDS, CLUSTER_COPY_HEADS
 from hubbub.core.session import Revival
 from hubbub.journal.copied import Files, Snapshot
 from hubbub.journal.files import write_whole
@@ -139,7 +139,7 @@ class Copying:
         """Look who wrote last, and begin a life behind that."""
         while not self.copies.life and self.stream.up:
             try:
-                found = await self.stream.last(self.stream.name)
+                found = await self._newest()
                 if found.last is not None and found.last.kind == FENCE:
                     if found.at > self._gave_up:
                         self._give_up(found)
@@ -152,6 +152,28 @@ class Copying:
             except Exception as error:  # nobody leads, a file cannot be read: again in a moment
                 log.warning("copies cannot begin yet: %s", error or type(error).__name__)
                 await asyncio.sleep(RETRY_SECONDS)
+
+    async def _newest(self) -> Found:
+        """The last message of this node's stream. It is a stop of its own behind what its disk does
+        not have: a journal of before is not gone on with, this node is the heir of its copy.
+        """
+        name = self.membership.name
+        found = await self.stream.last(self.stream.name)
+        if found.last is None or found.last.kind == FENCE:
+            return found
+        begin = max(0, found.at - CLUSTER_COPY_HEADS)
+        heads = await self.stream.read(name, found.at, heads=True, behind=begin)
+        upto, here = landed((one for _, one in heads), found.last.life), self.journal.on_disk
+        if here >= upto:
+            return found
+        log.error(
+            "the journal here ends with row %d, its copy on the servers not before %d: it is an "
+            "older one, or was lost, and the copy is gone on with. To go on with this journal all "
+            "the same, delete the stream %s first", here, upto, self.stream.name,
+        )  # fmt: skip
+        author = estates.named(name, found.at + 1)  # as which this node answers for it
+        await self.stream.fence(name, found.at, self.broker.clock.stamp(), author)
+        return await self.stream.last(self.stream.name)  # or another node was first
 
     async def _landed(self) -> None:
         """What this node let go of is on its disk before anything hides the stop that says so."""
@@ -186,7 +208,8 @@ class Copying:
         """
         last = found.last
         author = last.data.decode(errors="replace") if last is not None else ""
-        log.error("node %r has taken over the sessions and queues of this one", author)
+        if estates.began_by(author) != self.membership.name:
+            log.error("node %r has taken over the sessions and queues of this one", author)
         self.copies.hold(self.journal.durable)
         self._gave_up = found.at
         self._wait_for_heir(found.at)
