@@ -30,7 +30,7 @@ from hubbub.core.broker import Broker
 from hubbub.core.limits import CLUSTER_NAMES, CLUSTER_PIECE
 from hubbub.core.message import Message, message_of, run_of
 from hubbub.core.route import Route
-from hubbub.core.session import Revival, SessionState, row_about
+from hubbub.core.session import Revival, SessionState, Silent, publish_wills, row_about
 from hubbub.core.state import State, adopted
 from hubbub.core.topics import DELAYED, delayed_topic
 from hubbub.schema import Row, column_of, name_of, name_to_wire
@@ -119,7 +119,7 @@ class Adoption:
         self._make_live(sessions, before)
         settle(membership, self.estates)
         self._resume_what_was_kept()
-        self._wills()
+        publish_wills(self.state.wills.values(), self.protocols)
         for topic, seq in self.state.retained.items():
             self._retain(topic, seq)
         broker.delays.recover()
@@ -225,13 +225,6 @@ class Adoption:
                 if topic_filter not in own.bindings:
                     queues.bind(own, topic_filter)
             queues.offer(own)
-
-    def _wills(self) -> None:
-        """Of who was connected there and does not last: its connection is lost."""
-        for will in self.state.wills.values():
-            protocol = self.protocols.get(will.protocol.decode())
-            if protocol is not None:
-                protocol.publish_will(will)
 
     # Messages
 
@@ -441,10 +434,10 @@ def _end(broker: Broker, protocol: Revival, state: SessionState, will_too: bool 
     session = broker.sessions.get((state.protocol, state.client))
     if session is None:
         return
-    if session.number:
-        session.taken_over()
     if state.will is not None and not will_too:
         broker.change(row_about(session, schema.WILL))
+    if session.number:
+        session.taken_over()
     protocol.end_away(state.client)
 
 
@@ -453,6 +446,11 @@ def _end_all(broker: Broker, membership: Membership, protocols: dict[str, Reviva
         protocol = protocols.get(state.protocol)
         if state.protocol != PROTOCOL and protocol is not None:
             _end(broker, protocol, state, will_too=False)
+    for key in list(broker.state.wills):  # the heir publishes them: these clients are gone for it
+        session = broker.sessions.get(key) or Silent(*key, broker.open)
+        broker.change(row_about(session, schema.WILL))
+        if session.number:
+            session.taken_over()
     for estate in list(membership.estates.values()):
         estate.begin_anew()
     for name in list(broker.state.queues):

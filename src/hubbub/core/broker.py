@@ -51,6 +51,7 @@ from hubbub.core.session import (
     SessionState,
     Silent,
     Subscription,
+    publish_wills,
     row_about,
 )
 from hubbub.core.share import Group, Groups
@@ -333,10 +334,8 @@ class Broker(Context):
             self.take_up(state, by_name.get(state.protocol))
         for seq, group in sorted(self.state.on_loan):
             self.groups.give_again(seq, group)
-        for will in list(self.state.wills.values()):
-            protocol = by_name.get(will.protocol.decode())
-            if protocol is not None:
-                protocol.publish_will(will)
+        if not self.undecided:
+            publish_wills(self.state.wills.values(), by_name)
 
     def take_up(self, state: SessionState, protocol: Revival | None) -> None:
         """A session of another time, or of another node, is one that is away here."""

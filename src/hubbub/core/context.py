@@ -42,11 +42,12 @@ class Context:
     client. `unsettled`: whose `settle` the tick calls at its end; `later` calls something in
     another turn. `readings`: what each name under `$SYS` says now. `no_room`: why nothing is taken
     that would stay on the disk (in queues, for sessions that are away, delayed, under a new
-    retained name), "" as long as there is room. `no_quorum`: why nothing new can last just now, ""
-    as a rule. `gates`: those of the listeners; `rules`: how often they changed. `check_source`: a
-    retained message is given only if its publisher may still write there. `archive`: who finds what
-    was published before. `elsewhere`: HOST:PORT of other nodes of the cluster, for clients that
-    this one sends away. `homes`: where sessions last, if not here.
+    retained name), `no_quorum`: why nothing new can last just now; "" as a rule.
+    `undecided`: another node may have what lasts here, so nothing is due. `gates`: those of the
+    listeners; `rules`: how often they changed. `check_source`: a retained message is given only if
+    its publisher may still write there. `archive`: who finds what was published before.
+    `elsewhere`: HOST:PORT of other nodes of the cluster, for clients that this one sends away.
+    `homes`: where sessions last, if not here.
     """
 
     def __init__(self, clock: Clock, log: Log, record: str) -> None:
@@ -64,6 +65,7 @@ class Context:
         self.sessions: dict[Key, Session] = {}
         self.no_room = ""
         self.no_quorum = ""
+        self.undecided = False
         self.readings: dict[str, Callable[[], str]] = {}
         self.open = Rights()
         self.audit = Audit(clock, log)

@@ -65,6 +65,8 @@ class Delays:
 
     def wake(self) -> None:
         """Publish what is due."""
+        if self.broker.undecided:
+            return
         heap, now = self._heap, self.broker.clock.stamp()
         for _ in range(AT_ONCE):
             if not heap or heap[0][0] > now:

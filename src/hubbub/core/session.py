@@ -16,7 +16,7 @@ The payloads stay in the log. Nothing here knows a protocol or does I/O.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -452,6 +452,14 @@ class Revival:
 
     def publish_will(self, will: Row) -> None:
         """After a restart: a client was connected when the hub ended, and so did its session."""
+
+
+def publish_wills(wills: Iterable[Row], protocols: Mapping[str, Revival]) -> None:
+    """Of who was connected to a hub that ended, and does not last."""
+    for will in list(wills):
+        protocol = protocols.get(will.protocol.decode())
+        if protocol is not None:
+            protocol.publish_will(will)
 
 
 class Silent(Session):

@@ -276,6 +276,8 @@ class State:
             session.will = row if row.topic else None
         elif row.topic:
             self.wills[self._key(row)] = row
+        else:
+            self.wills.pop(self._key(row), None)
 
     # Names and queues
 

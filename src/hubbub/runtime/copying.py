@@ -22,7 +22,7 @@ from hubbub.cluster.membership import Membership
 from hubbub.cluster.monitor import UNKNOWN, Monitor, Verdict, verdict
 from hubbub.config.settings import Settings
 from hubbub.core.limits import CLUSTER_COPY_GATHER_SECONDS, CLUSTER_COPY_HEADS
-from hubbub.core.session import Revival
+from hubbub.core.session import Revival, publish_wills
 from hubbub.journal.copied import Files, Snapshot
 from hubbub.journal.files import write_whole
 from hubbub.journal.writer import Journal
@@ -60,7 +60,7 @@ class Copying:
         self.copies = Copies(self.stream, now, self._moved, self._deposed)
         self._let_go = let_go
         self._marker = journal.directory.path / MARKER
-        self._marked = self._marker.exists()
+        self._marked = broker.undecided = self._marker.exists()
         self._asked = asyncio.Event()
         self._monitor = Monitor(settings.cluster)
         self._verdict = verdict(self._monitor.servers, ())
@@ -147,11 +147,21 @@ class Copying:
                 elif at := heritage.awaited(self.membership):
                     self._wait_for_heir(at)  # it had let go before this start
                 self._begin_behind(found)
+                self._decided()
                 self._asked.set()
                 return
             except Exception as error:  # nobody leads, a file cannot be read: again in a moment
                 log.warning("copies cannot begin yet: %s", error or type(error).__name__)
                 await asyncio.sleep(RETRY_SECONDS)
+
+    def _decided(self) -> None:
+        """It is known who has what lasted here: what is due is this node's to say, or not."""
+        broker = self.broker
+        if not broker.undecided:
+            return
+        broker.undecided = False
+        gone = [will for key, will in broker.state.wills.items() if key not in broker.sessions]
+        publish_wills(gone, {one.name: one for one in self.protocols})
 
     async def _newest(self) -> Found:
         """The last message of this node's stream. It is a stop of its own behind what its disk does

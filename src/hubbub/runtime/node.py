@@ -159,10 +159,10 @@ class Node:
             self._bind()
             self._open_journal()
             self._open_broker()
-            self._recover()
             self.copying = copying(
                 self.membership, self.journal, self.settings, self.protocols, self._copied
             )
+            self._recover()
             host = socket.gethostname()
             self.bridges = registry.open_bridges(self.broker, self.settings.bridge, host)
             recovered()

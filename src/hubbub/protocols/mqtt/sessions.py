@@ -122,6 +122,8 @@ class Sessions(Protocol):
     def wake(self, now: float) -> None:
         for serial in list(self.exchanging):
             serial.wake(now)
+        if self.broker.undecided:
+            return
         stamp = self.broker.clock.stamp()
         while self._due and self._due[0][0] <= stamp:
             away = self.sessions.get(heapq.heappop(self._due)[1])
@@ -140,10 +142,11 @@ class Sessions(Protocol):
 
     def leave(self, session: MqttSession, reason: str, expiry: int, row: Row | None) -> None:
         """Its connection is over: it ends now, or lasts `expiry` seconds; with it, or before, the
-        will of that row.
+        will of that row, if it is still this hub's to publish.
         """
         broker, stamp = self.broker, self.broker.clock.stamp()
-        will = will_of(row) if row is not None else None
+        kept_here = row is not None and row is self.kept_will(session)
+        will = will_of(row) if row is not None and kept_here else None
         ends = not session.lasting or not expiry
         expires = 0 if expiry == FOR_EVER else stamp + expiry * SECOND
         kept = session.state.will
