@@ -9,7 +9,7 @@ import pytest
 
 from hubbub.cluster import frames
 from hubbub.cluster.copies import FENCE, Found, Piece
-from hubbub.cluster.stops import Numbered, Stop, is_ours
+from hubbub.cluster.stops import Numbered, Stop, decisive, is_ours
 from hubbub.core.limits import (
     CLUSTER_ADOPT_SECONDS,
     CLUSTER_DEAD_SECONDS,
@@ -100,6 +100,16 @@ def test_one_node_answers_for_a_stop_whoever_is_back() -> None:
     later = Stop(3000, "b@2000")
     assert is_ours("b", {"b@2000"}, "a", later), "it lives again, and put this one then"
     assert not is_ours("c", {"c", "b"}, "a", later)
+
+
+def test_what_a_node_stopped_itself_for_is_for_who_answers_for_the_next_stop() -> None:
+    """Its disk was lost, and lost again before it had its copy; or another one stopped it then."""
+    own = [Stop(1000, "a@1000"), Stop(2000, "a@2000")]
+    assert decisive("a", own) == own[1], "it goes on with all"
+    assert is_ours("a", {"a@2000"}, "a", own[1])
+    of_c = Stop(3000, "c")
+    assert decisive("a", [*own, of_c, Stop(4000, "b")]) == of_c
+    assert decisive("a", [of_c, Stop(4000, "a@4000")]) == of_c
 
 
 def test_of_two_that_stopped_one_another_one_goes_on() -> None:

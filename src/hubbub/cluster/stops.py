@@ -7,12 +7,13 @@ A stop whose author died before it had adopted is not the last word of a stream:
 be back, let go, and be stopped again, while what it had is still there, before the first stop. So
 stops are answered in their order, each by one node only: whoever has the estate in which its author
 put it (`cluster.estates`), which a stop says: the author itself, as long as it has not let go.
+A node whose disk has less than its copy stops its own stream, and is the heir of that.
 No clock, and no number but those of streams. Called by the runtime and the simulation. No I/O.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 from hubbub.cluster.copies import FENCE, Piece
@@ -38,6 +39,13 @@ def stops_of(pieces: Iterable[Numbered]) -> list[Stop]:
 
 def unanswered(stops: Iterable[Stop], answered: int) -> list[Stop]:
     return [stop for stop in stops if stop.at > answered]
+
+
+def decisive(dead: str, stops: Sequence[Stop]) -> Stop:
+    """Who answers for this one does so for the first. One that a node put into its own stream, and
+    had not answered for when it ended, is for whoever answers for the next one.
+    """
+    return next((stop for stop in stops if began_by(stop.author) != dead), stops[-1])
 
 
 def is_ours(

@@ -19,7 +19,15 @@ from hubbub.cluster import estates, heritage
 from hubbub.cluster.copies import FENCE, LOG, STATE
 from hubbub.cluster.jetstream import JetStream
 from hubbub.cluster.membership import Membership
-from hubbub.cluster.stops import Numbered, Stop, is_ours, stop_of, stops_of, unanswered
+from hubbub.cluster.stops import (
+    Numbered,
+    Stop,
+    decisive,
+    is_ours,
+    stop_of,
+    stops_of,
+    unanswered,
+)
 from hubbub.core.limits import (
     CLUSTER_ADOPT_SECONDS,
     CLUSTER_BUSY_SECONDS,
@@ -160,7 +168,8 @@ class Heirs:
         if known is None or known.at != at:
             known = self._known[name] = await self._known_of(name, at)
         if known.whole:
-            is_ours = bool(first := self._open(name)[:1]) and self._is_ours(name, first[0])
+            stops = self._open(name)
+            is_ours = bool(stops) and self._is_ours(name, decisive(name, stops))
         else:  # others' before it are rare, and a stream is large
             is_ours = any(self._is_ours(name, stop) for stop in known.stops)
         late = self.broker.clock.now() >= known.again
@@ -212,7 +221,7 @@ class Heirs:
         """Whether the first one is for this node; who answers for the last one does so for what the
         dead node was to answer for itself.
         """
-        if self._is_ours(name, stops[0]):
+        if self._is_ours(name, decisive(name, stops)):
             return True
         if newest is None or not self._is_ours(name, stops[-1]):
             return False
