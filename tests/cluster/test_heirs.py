@@ -152,7 +152,7 @@ async def test_who_was_dead_comes_back_as_an_empty_node_and_takes_part(
     assert b"after" in got
 
 
-@pytest.mark.parametrize("disk", ["older", "lost"])
+@pytest.mark.parametrize("disk", ["older", "lost", "lost twice"])
 async def test_who_is_back_at_once_with_less_than_its_copy_says_goes_on_with_the_copy(
     hubs: Hubs, quorum: Quorum, disk: str
 ) -> None:
@@ -179,6 +179,10 @@ async def test_who_is_back_at_once_with_less_than_its_copy_says_goes_on_with_the
     shutil.rmtree(data)
     if disk == "older":
         shutil.copytree(backup, data)
+    if disk == "lost twice":
+        a = await asyncio.to_thread(hubs.hub, "a")
+        a.stop(signal.SIGKILL)
+        shutil.rmtree(data)
     a = await asyncio.to_thread(lambda: hubs.ready(hubs.hub("a")))
     await say(b, 6, 7)
     await asyncio.to_thread(is_heir, hubs, "a", "a")

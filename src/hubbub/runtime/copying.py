@@ -53,7 +53,7 @@ class Copying:
         self.membership = membership
         self.broker = broker = membership.broker
         self.protocols = protocols
-        self.fenced_at = self._gave_up = self._doubted = 0
+        self.fenced_at = self._gave_up = self._doubted = self._found_upto = 0
         self.journal = journal
         self.stream = JetStream(settings.cluster)
         now = broker.clock.now
@@ -90,6 +90,7 @@ class Copying:
 
     async def open(self) -> None:
         """Ask, and copy from now on. Waits for an answer, but not for long."""
+        self._found_upto = self.journal.on_disk
         if self._marked:
             self.copies.hold(self.journal.durable)
         up, copies = self._came_up, self.copies
@@ -164,8 +165,9 @@ class Copying:
         publish_wills(gone, {one.name: one for one in self.protocols})
 
     async def _newest(self) -> Found:
-        """The last message of this node's stream. It is a stop of its own behind what its disk does
-        not have: a journal of before is not gone on with, this node is the heir of its copy.
+        """The last message of this node's stream. It is a stop of its own behind what its disk did
+        not have: a journal of before is not gone on with, nor an empty one; this node is the heir
+        of its copy.
         """
         name = self.membership.name
         found = await self.stream.last(self.stream.name)
@@ -173,8 +175,8 @@ class Copying:
             return found
         begin = max(0, found.at - CLUSTER_COPY_HEADS)
         heads = await self.stream.read(name, found.at, heads=True, behind=begin)
-        upto, here = landed((one for _, one in heads), found.last.life), self.journal.on_disk
-        if here >= upto:
+        upto, here = landed((one for _, one in heads), found.last.life), self._found_upto
+        if 0 < here >= upto:
             return found
         log.error(
             "the journal here ends with row %d, its copy on the servers not before %d: it is an "
