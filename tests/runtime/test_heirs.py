@@ -62,6 +62,32 @@ async def test_a_node_that_waits_for_its_heir_takes_over_others() -> None:
     assert member.inherited["b"] == 1000, "it had nothing, and hears that this is known"
 
 
+async def test_no_session_begins_that_may_be_at_a_node_which_is_away() -> None:
+    """This one was just started; node b is dead, or has an heir that was not heard of yet."""
+    world, servers = World(names=("a", "c")), Servers()
+    member = world.members["a"]
+    copies = SimpleNamespace(ready=False, active=True)
+    copying: Any = SimpleNamespace(stream=servers, copies=copies, fenced_at=0, waiting_bytes=0)
+    heirs = Heirs(member, copying, [], lambda: None)
+    heirs.wake()
+    assert "away" in member.broker.unmet
+    await heirs._look()
+    heirs.wake()
+    assert member.broker.unmet
+    world.meet()
+    member.take(member.nodes["c"], frames.Heir("b", 1000))
+    await heirs._look()
+    heirs.wake()
+    assert not member.broker.unmet
+    again = Heirs(member, copying, [], lambda: None)
+    member.inherited.clear()
+    again.wake()
+    assert member.broker.unmet
+    world.clock.seconds += 61
+    again.wake()
+    assert not member.broker.unmet, "not for ever"
+
+
 @pytest.mark.parametrize("how", ["clock", "version"])
 def test_who_is_shut_out_is_not_dead(how: str) -> None:
     """Or one machine with a wrong clock, to which all others are strange, stops them all."""

@@ -42,7 +42,8 @@ class Context:
     client. `unsettled`: whose `settle` the tick calls at its end; `later` calls something in
     another turn. `readings`: what each name under `$SYS` says now. `no_room`: why nothing is taken
     that would stay on the disk (in queues, for sessions that are away, delayed, under a new
-    retained name), `no_quorum`: why nothing new can last just now; "" as a rule.
+    retained name), `no_quorum`: why nothing new can last just now, `unmet`: why a session
+    that is not known here may be elsewhere all the same; "" as a rule.
     `undecided`: another node may have what lasts here, so nothing is due. `gates`: those of the
     listeners; `rules`: how often they changed. `check_source`: a retained message is given only if
     its publisher may still write there. `archive`: who finds what was published before.
@@ -64,7 +65,7 @@ class Context:
         self.phantoms: dict[int, Session] = {}
         self.sessions: dict[Key, Session] = {}
         self.no_room = ""
-        self.no_quorum = ""
+        self.no_quorum = self.unmet = ""
         self.undecided = False
         self.readings: dict[str, Callable[[], str]] = {}
         self.open = Rights()

@@ -6,13 +6,17 @@
 The servers decide by the number that the fence must follow; nobody votes. A fence whose author
 died before it had adopted is answered by the author's own heir (`cluster.stops`), also when the
 dead node is back and has let go. The node calls `wake`.
+
+Who was just started does not know which sessions are at a node that is away: until each one with a
+stream was met, or has an heir, none that lasts begins here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from hubbub.cluster import estates, heritage
@@ -43,6 +47,8 @@ from hubbub.journal.copied import Copy, folded
 from hubbub.runtime.copying import Copying
 
 LOOK_SECONDS: Final = 1.0
+UNMET_SECONDS: Final = 2 * CLUSTER_RETURN_SECONDS  # until then each one is there, or has an heir
+UNMET: Final = "it is not known yet which sessions are at a node that is away"
 SAID_SECONDS: Final = 0.2  # until what was said has left this machine
 WAITING_BYTES: Final = 2 * CLUSTER_COPY_PIECE  # behind which acknowledgements wait for the servers
 WAIT_SECONDS: Final = 0.005  # from one look to the next whether it is less
@@ -79,10 +85,21 @@ class Heirs:
         self._missing: dict[str, float] = {}
         self._known: dict[str, Known] = {}
         self._again = 0.0
+        self._unmet_until = self.broker.clock.now() + UNMET_SECONDS
         self._looking: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Before clients are heard; who is there was met just now."""
+        if self.copying.copies.active and self.stream.up:
+            with contextlib.suppress(Exception):  # soon again
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._meet(await self._others())
+        self.wake()
 
     def wake(self) -> None:
         now = self.broker.clock.now()
+        is_unmet = now < self._unmet_until and self.copying.copies.active
+        self.broker.unmet = UNMET if is_unmet else ""
         runs = self._looking is not None and not self._looking.done()
         if runs or now < self._again or not self.copying.copies.ready or self.membership.excluded:
             return
@@ -98,11 +115,25 @@ class Heirs:
         try:
             if self.copying.fenced_at:
                 await self._look_at_own()
-            for name in await self.stream.nodes():
-                if name != self.membership.name:
-                    await self._look_at(name)
+            others = await self._others()
+            await self._meet(others)
+            for name in others:
+                await self._look_at(name)
         except Exception as error:  # no leader, no connection: soon again
             log.info("copies: the others' cannot be looked at: %s", error or type(error).__name__)
+
+    async def _others(self) -> list[str]:
+        return [name for name in await self.stream.nodes() if name != self.membership.name]
+
+    async def _meet(self, names: Iterable[str]) -> None:
+        """Whether each one has said what is there, or is known to have an heir."""
+        for name in names:
+            if self._unmet_until and not self.membership.met(name):
+                at, last = await self.stream.last(self.stream.stream_of(name))
+                stopped = last is not None and last.kind == FENCE
+                if last is not None and not (stopped and at <= self._answered(name)):
+                    return
+        self._unmet_until = 0.0
 
     async def _look_at(self, name: str) -> None:
         if at := self.membership.waits(name):

@@ -173,8 +173,8 @@ class Node:
                     self.membership, self.schedule, lambda: self.congested, self.beside
                 )
                 if self.copying is not None:
-                    mine = (self.membership, self.copying, self.protocols)
-                    self.heirs = Heirs(*mine, self.schedule)
+                    self.heirs = Heirs(self.membership, self.copying, self.protocols, self.schedule)
+                    await self.heirs.begin()
             if self.web is not None:
                 await self.web.start()
             self._make_room()

@@ -149,11 +149,12 @@ def new_session(
     session = MqttSession(mqtt.broker, client, admission.rights, expiry > 0)
     session.user, session.payer = admission.user, admission.owner
     session.address = admission.opening.address if admission.opening is not None else ""
-    if expiry and mqtt.broker.no_quorum:
+    why_not = mqtt.broker.no_quorum or mqtt.broker.unmet
+    if expiry and why_not:
         said = Properties()
-        said.texts[spec.REASON_STRING] = mqtt.broker.no_quorum.encode()
+        said.texts[spec.REASON_STRING] = why_not.encode()
         reply = refusal(v5, spec.UNREACHABLE, said)
-        raise PacketError(mqtt.broker.no_quorum, spec.UNREACHABLE, reply)
+        raise PacketError(why_not, spec.UNREACHABLE, reply)
     if expiry and not mqtt.broker.may_last(session):
         reply = refusal(v5, spec.QUOTA, Properties())
         raise PacketError("no room for a session that lasts", spec.QUOTA, reply)
