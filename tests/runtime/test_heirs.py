@@ -66,8 +66,8 @@ async def test_no_session_begins_that_may_be_at_a_node_which_is_away() -> None:
     """This one was just started; node b is dead, or has an heir that was not heard of yet."""
     world, servers = World(names=("a", "c")), Servers()
     member = world.members["a"]
-    copies = SimpleNamespace(ready=False, active=True)
-    copying: Any = SimpleNamespace(stream=servers, copies=copies, fenced_at=0, waiting_bytes=0)
+    copies = SimpleNamespace(ready=False)
+    copying: Any = SimpleNamespace(stream=servers, copies=copies, fenced_at=0, lived=True)
     heirs = Heirs(member, copying, [], lambda: None)
     heirs.wake()
     assert "away" in member.broker.unmet
@@ -82,7 +82,10 @@ async def test_no_session_begins_that_may_be_at_a_node_which_is_away() -> None:
     again = Heirs(member, copying, [], lambda: None)
     member.inherited.clear()
     again.wake()
-    assert member.broker.unmet
+    world.clock.seconds += 61
+    again.wake()
+    assert member.broker.unmet, "nobody could be asked so far"
+    copies.ready, member.excluded = True, "it does not look"
     world.clock.seconds += 61
     again.wake()
     assert not member.broker.unmet, "not for ever"

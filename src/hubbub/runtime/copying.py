@@ -44,7 +44,9 @@ log = logging.getLogger("hubbub.cluster")
 
 
 class Copying:
-    """The copies of one hub's journal. `let_go` is called when more of it is safe."""
+    """The copies of one hub's journal. `let_go` is called when more of it is safe. `lived`: there
+    was a life before, here or on the servers.
+    """
 
     def __init__(
         self, membership: Membership, journal: Journal, settings: Settings,
@@ -60,7 +62,7 @@ class Copying:
         self.copies = Copies(self.stream, now, self._moved, self._deposed)
         self._let_go = let_go
         self._marker = journal.directory.path / MARKER
-        self._marked = broker.undecided = self._marker.exists()
+        self._marked = self.lived = broker.undecided = self._marker.exists()
         self._asked = asyncio.Event()
         self._monitor = Monitor(settings.cluster)
         self._verdict = verdict(self._monitor.servers, ())
@@ -141,6 +143,7 @@ class Copying:
         while not self.copies.life and self.stream.up:
             try:
                 found = await self._newest()
+                self.lived = self.lived or found.last is not None
                 if found.last is not None and found.last.kind == FENCE:
                     if found.at > self._gave_up:
                         self._give_up(found)

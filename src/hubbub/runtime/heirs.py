@@ -90,7 +90,7 @@ class Heirs:
 
     async def begin(self) -> None:
         """Before clients are heard; who is there was met just now."""
-        if self.copying.copies.active and self.stream.up:
+        if self.copying.lived and self.stream.up:
             with contextlib.suppress(Exception):  # soon again
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._meet(await self._others())
@@ -98,7 +98,9 @@ class Heirs:
 
     def wake(self) -> None:
         now = self.broker.clock.now()
-        is_unmet = now < self._unmet_until and self.copying.copies.active
+        if self._unmet_until and not self.copying.copies.ready:  # nobody can be asked so far
+            self._unmet_until = now + UNMET_SECONDS
+        is_unmet = now < self._unmet_until and self.copying.lived
         self.broker.unmet = UNMET if is_unmet else ""
         runs = self._looking is not None and not self._looking.done()
         if runs or now < self._again or not self.copying.copies.ready or self.membership.excluded:
