@@ -26,9 +26,10 @@ class Servers:
 
     def __init__(self) -> None:
         self.read_at: list[int] = []
+        self.names = ["a", "b"]
 
     async def nodes(self) -> list[str]:
-        return ["a", "b"]
+        return self.names
 
     def stream_of(self, node: str) -> str:
         return node
@@ -75,7 +76,13 @@ async def test_no_session_begins_that_may_be_at_a_node_which_is_away() -> None:
     heirs.wake()
     assert member.broker.unmet
     world.meet()
+    servers.names.append("c")
     member.take(member.nodes["c"], frames.Heir("b", 1000))
+    member.waiting["c"] = 7, world.clock.now()
+    await heirs._look()
+    heirs.wake()
+    assert member.broker.unmet, "what c had is at its heir, which nobody knows"
+    member.waiting.clear()
     await heirs._look()
     heirs.wake()
     assert not member.broker.unmet

@@ -129,8 +129,9 @@ class Heirs:
 
     async def _meet(self, names: Iterable[str]) -> None:
         """Whether each one has said what is there, or is known to have an heir."""
+        here = self.membership
         for name in names:
-            if self._unmet_until and not self.membership.met(name):
+            if self._unmet_until and (here.waits(name) or not here.met(name)):
                 at, last = await self.stream.last(self.stream.stream_of(name))
                 stopped = last is not None and last.kind == FENCE
                 if last is not None and not (stopped and at <= self._answered(name)):
