@@ -168,6 +168,8 @@ def test_what_a_table_is() -> None:
         (("run", "--data", "/none"), "there is no journal"),
         (("run", "--keep", "readings=-1"), "TABLE=DAYS, such as readings=90, got 'readings=-1'"),
         (("run", "--keep", "readings=9", "--to", "file:///none"), "does not reach --to"),
+        (("run", "--anew", "nothing"), "there is no table 'nothing': expected of messages"),
+        (("run", "--anew", "calls", "--tables", "traffic"), "does not write it (--tables)"),
         (("status", "--data", "/none"), "run `hubbub pipeline run` first"),
         (("backfill", "readings", "--data", "/none"), "run `hubbub pipeline run` first"),
     ],

@@ -188,6 +188,9 @@ def run(
         raise SettingError("--hub and --journal both say where the journal is: leave one out")
     source = history.source_at(hub, token_file) if hub else pipeline.Source(directory=journal)
     again = tables.names(anew, tuple(one.name for one in said.table)) if anew else ()
+    written = {table.name for table in pipeline.chosen(names, said)}
+    if idle := [name for name in again if name not in written]:
+        raise SettingError(f"--anew {','.join(idle)}: this run does not write it (--tables)")
     _check(source.here(Path(data)), to, hold, days)
     if not to:
         history.need_no_writer(data, pipeline.chosen(names, said), again)

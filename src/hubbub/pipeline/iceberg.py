@@ -291,7 +291,8 @@ def _check(found: Table, name: str, place: Path) -> None:
         raise DirectoryError(
             f"{name} in the catalog is of the tables in {_path(found.location()).parents[1]}, not "
             f"of those in {place.parents[1]}: give each hub a pipeline.namespace of its own. If "
-            "these tables were moved or copied from there, drop it from the catalog"
+            f"these tables were moved or copied from there, remove {place.parent}, and drop the "
+            "tables from a catalog that lies elsewhere: the next run makes all of it again"
         )
     said = found.properties.get(_VERSION)
     if said != str(VERSION):
