@@ -183,8 +183,8 @@ async def test_who_is_back_at_once_with_less_than_its_copy_says_goes_on_with_the
         a = await asyncio.to_thread(hubs.hub, "a")
         a.stop(signal.SIGKILL)
         shutil.rmtree(data)
-    a = await asyncio.to_thread(lambda: hubs.ready(hubs.hub("a")))
-    await say(b, 6, 7)
+    a = await asyncio.to_thread(hubs.hub, "a")
+    await say(a, 6, 7)  # at once
     await asyncio.to_thread(is_heir, hubs, "a", "a")
     await asyncio.to_thread(know, a, "b")
     assert "is an older one" in (hubs.root / "a" / "hub.log").read_text()

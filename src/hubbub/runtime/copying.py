@@ -55,6 +55,7 @@ class Copying:
         self.membership = membership
         self.broker = broker = membership.broker
         self.protocols = protocols
+        self.is_own_heir = False
         self.fenced_at = self._gave_up = self._doubted = self._found_upto = 0
         self.journal = journal
         self.stream = JetStream(settings.cluster)
@@ -186,6 +187,7 @@ class Copying:
             "older one, or was lost, and the copy is gone on with. To go on with this journal all "
             "the same, delete the stream %s first", here, upto, self.stream.name,
         )  # fmt: skip
+        self.is_own_heir = True
         author = estates.named(name, found.at + 1)  # as which this node answers for it
         await self.stream.fence(name, found.at, self.broker.clock.stamp(), author)
         return await self.stream.last(self.stream.name)  # or another node was first
@@ -260,6 +262,7 @@ class Copying:
         heritage.let_go(self.broker, self.membership, self.protocols, at)
 
     def _goes_on(self) -> None:
+        self.is_own_heir = False
         self.fenced_at = 0
         self.membership.deposed = False
         self.copies.detain(False)

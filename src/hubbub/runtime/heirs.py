@@ -94,6 +94,15 @@ class Heirs:
             with contextlib.suppress(Exception):  # soon again
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._meet(await self._others())
+        # What the sessions want that are in its own copy only that says: before it is here, what is
+        # published would be kept for nobody.
+        until = self.broker.clock.now() + UNMET_SECONDS
+        while self.copying.is_own_heir and self.broker.clock.now() < until:
+            self.copying.wake()
+            self.membership.wake(self.broker.clock.now())
+            self.wake()
+            self._schedule()
+            await asyncio.sleep(WAIT_SECONDS)
         self.wake()
 
     def wake(self) -> None:
