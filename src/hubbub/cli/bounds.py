@@ -233,6 +233,7 @@ BOUNDS: Final = (
     Bound("cluster_names", SELF, "the oldest are forgotten"),
     Bound("cluster_way_bytes", CONNECTION, "nothing more is read from it"),
     Bound("cluster_copy_piece", SELF, "another message begins"),
+    Bound("cluster_copy_heads", SELF, "of older pieces nobody looks"),
     Bound("cluster_copy_gather", SELF, "the next group waits for an answer"),
     Bound("cluster_copy_gather_seconds", SELF, "the next group goes"),
     Bound("cluster_copy_patience", SELF, "the next group goes"),
