@@ -114,8 +114,11 @@ def curves(axis: Axis, rounds: int, seconds: float) -> Curves:
 
 
 def draw(all_of_them: list[tuple[Axis, Curves]]) -> None:
-    figure, places = plt.subplots(len(all_of_them), 1, figsize=(6, 12), layout="constrained")
-    for place, (axis, found) in zip(places, all_of_them, strict=True):
+    count = len(all_of_them)
+    figure, places = plt.subplots(
+        count, 1, squeeze=False, figsize=(6, 2.4 * count), layout="constrained"
+    )
+    for place, (axis, found) in zip(places[:, 0], all_of_them, strict=True):
         for name, costs in found.items():
             place.plot(axis.numbers, costs, marker="o", label=name)
         place.set(xscale="log", yscale="log", xlabel=axis.name, ylabel="broker CPU, µs a delivery")
