@@ -10,8 +10,6 @@ hot path, and the whole path of who says each message under a name of its own. P
 
 from __future__ import annotations
 
-from typing import Final
-
 from hubbub.core.context import Context
 from hubbub.core.limits import ROUTE_NAME_BYTES, ROUTES, SIGHTINGS
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
@@ -31,8 +29,6 @@ from hubbub.core.topics import (
     matches,
 )
 from hubbub.schema import name_to_wire
-
-OWN: Final = "$"  # what names begin with that may mean something here
 
 
 class Sightings:
@@ -103,7 +99,7 @@ class Routing:
         broker = self.broker
         route = Route(name, broker.age)
         route.level = broker.level(name)
-        if name.startswith(OWN):
+        if name.startswith("$"):  # else it means nothing here
             self._lead(route, sender)
             return route
         if not broker.may(sender, PUBLISH, name):
@@ -113,7 +109,7 @@ class Routing:
         return route
 
     def _lead(self, route: Route, sender: Session) -> None:
-        """Where a name leads to that begins as those do that mean something here."""
+        """Where a name leads to that begins with `$`, as all do that mean something here."""
         broker, name = self.broker, route.name
         number = client_number(name)
         if number and number in self._replies:

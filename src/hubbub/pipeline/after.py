@@ -129,8 +129,8 @@ class After:
         now = self._layout.progress()
         if now is not None:
             self._tell(behind, now)
-        if now is not None and catalog is not None:
-            catalog.follow(now)
+            if catalog is not None:
+                catalog.follow(now)
         self._looked = time.monotonic()
 
     def end(self) -> None:
