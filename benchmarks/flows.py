@@ -17,9 +17,11 @@ from typing import Final
 
 from hubbub.auth.acl import AclRights, Rule
 from hubbub.core.broker import Broker
+from hubbub.core.caches import Caches
 from hubbub.core.clock import Clock
 from hubbub.core.connection import Connection, Protocol
 from hubbub.core.gate import Gate, Opening
+from hubbub.core.limits import VERDICTS
 from hubbub.core.link import Link
 from hubbub.core.log import Log
 from hubbub.journal.group import Group
@@ -87,7 +89,7 @@ class Hub:
 
             Membership(self.broker, Switchboard().join("a"), "").begin()
         rules = [Rule(3, "#"), Rule(3, "$queue/#"), Rule(3, "$client/#")]
-        self.gate = Gate(AclRights(rules) if ruled else self.broker.open)
+        self.gate = Gate(AclRights(rules, Caches(VERDICTS)) if ruled else self.broker.open)
 
     def dial(self, protocol: Protocol, head: bytes = b"") -> tuple[Connection, Heard]:
         heard = Heard()

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.auth.acl import Acl, AclRights, covers, overlap
+from hubbub.core.caches import Caches
 from hubbub.core.rights import BIND, PUBLISH, RECEIVE, SUBSCRIBE
 from hubbub.core.topics import is_filter, matches
 from hubbub.errors import SettingError
@@ -200,6 +201,6 @@ def test_a_filter_covers_itself(one: str) -> None:
 
 @given(names)
 def test_a_literal_filter_is_a_name(name: str) -> None:
-    rights = AclRights([])
+    rights = AclRights([], Caches(10))
     assert not rights.may(PUBLISH, name)
     assert covers("#", name) == (not name.startswith("$"))

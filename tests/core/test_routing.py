@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 
-import pytest
-
 from hubbub.core.broker import Broker
 from hubbub.core.limits import ROUTES, SIGHTINGS
 from hubbub.core.message import Message
@@ -61,11 +59,30 @@ def test_what_came_before_is_known_and_nearly_nothing_else() -> None:
     assert sum(map(sightings.again, names)) > 950
 
 
-@pytest.mark.pure
-def test_the_cache_of_routes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ROUTES > 1000
-    monkeypatch.setattr("hubbub.core.routing.ROUTES", 10)
+def test_the_routes_of_all_clients_have_one_bound() -> None:
+    """Also where each client has its own: it takes no part of what it publishes itself."""
     broker, _ = recording("none")
+    broker.caches.most = 10
+    ears = [Ear(broker, f"ear {number}") for number in range(20)]
+    for ear in ears:
+        wish = ear.wish("own")
+        wish.no_local = True
+        broker.subscribe(wish)
+    for ear in [*ears, *ears]:
+        for name in ("a", "b"):
+            broker.route(ear, name)
+    kept = sum(len(ear.routes) for ear in ears)
+    assert 1 <= kept <= 10 and len(broker.caches) <= 10
     for number in [*range(50), *range(50)]:
         post(broker, f"a/{number}")
-    assert 1 <= len(broker.open.routes) <= 10
+    assert 1 <= len(broker.open.routes) <= 10 < ROUTES
+
+
+def test_a_queue_that_ends_is_kept_by_no_route() -> None:
+    broker, _ = recording("none")
+    queue = broker.queues.named("jobs", asker=broker.itself)
+    post(broker, "$queue/jobs")
+    post(broker, "$queue/jobs")
+    assert b"$queue/jobs" in broker.open.routes
+    broker.queues.destroy(queue.name)
+    assert b"$queue/jobs" not in broker.open.routes

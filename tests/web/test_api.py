@@ -275,7 +275,6 @@ async def test_a_body_is_never_decoded_as_a_whole(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before, it took twenty times its bytes, and nobody else was heard for seconds."""
-    monkeypatch.setattr(publishing, "TURN_SECONDS", 0.0005)
     turns, body = 0, lines(*[with_properties(500)] * 300)
 
     async def count() -> None:

@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from hubbub.core.limits import ROUTES
+from hubbub.core.caches import Caches
+from hubbub.core.limits import VERDICTS
 from hubbub.core.rights import ADMIN, ALL, EXACTLY, READ, SOME, VERBS, WRITE, Rights
 from hubbub.core.topics import CLIENT, is_filter, matches
 from hubbub.errors import SettingError
@@ -58,8 +59,9 @@ class Subject(NamedTuple):
 class AclRights(Rights):
     """The permissions of one subject, refusals before permissions in each part of the file."""
 
-    def __init__(self, rules: list[Rule], by_token: bool = False) -> None:
+    def __init__(self, rules: list[Rule], verdicts: Caches, by_token: bool = False) -> None:
         super().__init__()
+        self._caches = verdicts
         self.found_by_name = not by_token
         self._rules = rules
         self._verdicts: dict[tuple[str, str], bool] = {}
@@ -72,9 +74,8 @@ class AclRights(Rights):
     def may(self, verb: str, name: str) -> bool:
         verdict = self._verdicts.get((verb, name))
         if verdict is None:
-            if len(self._verdicts) >= ROUTES:
-                self._verdicts.clear()
-            verdict = self._verdicts[verb, name] = self.explain(verb, name)[0]
+            verdict = self.explain(verb, name)[0]
+            self._caches.keep(self._verdicts, (verb, name), verdict)
         return verdict
 
     def ask(self, verb: str, name: str) -> bool:
@@ -196,6 +197,7 @@ class Acl:
         self.file = file
         self._given: weakref.WeakValueDictionary[Subject, AclRights] = weakref.WeakValueDictionary()
         self._rules = Rules(file)
+        self._verdicts = Caches(VERDICTS)
 
     def read(self) -> None:
         self._rules = Rules(self.file)
@@ -209,7 +211,8 @@ class Acl:
         subject = self._rules.subject(user, client, lines)
         rights = self._given.get(subject)
         if rights is None:
-            rights = AclRights(self._rules.of(subject), lines is not None)
+            rules = self._rules.of(subject)
+            rights = AclRights(rules, self._verdicts, lines is not None)
             self._given[subject] = rights
         return rights
 

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Final
 
 from hubbub.auth.gate import Done
+from hubbub.core.caches import Caches
 from hubbub.core.gate import Credentials, Exchange, Gate, Step
-from hubbub.core.limits import ROUTES
+from hubbub.core.limits import VERDICTS
 from hubbub.core.rights import (
     BAD_CREDENTIALS,
     BIND,
@@ -56,6 +57,7 @@ class AskingGate(Gate):
         self.checks = inner.checks or authenticate is not None
         self._authenticate = authenticate
         self._permit = permit
+        self._answers = Caches(VERDICTS)
 
     def authenticate(self, credentials: Credentials, done: Done) -> None:
         def judged(rights: Rights | None, reason: str) -> None:
@@ -83,7 +85,7 @@ class AskingGate(Gate):
     def _narrowed(self, rights: Rights, credentials: Credentials) -> Rights:
         if self._permit is None:
             return rights
-        return PermittedRights(rights, self._permit, credentials)
+        return PermittedRights(rights, self._permit, credentials, self._answers)
 
     def exchange(self, method: str, credentials: Credentials) -> Exchange | None:
         """None if a function authenticates: it is shown secrets, and an exchange has none."""
@@ -127,11 +129,15 @@ class _Narrowing(Exchange):
 class PermittedRights(Rights):
     """The permissions of one client: the listener's, and what the program says of each name.
 
-    It is asked once for each name and use, and its answer holds while the client is connected.
+    It is asked once for each name and use, and its answer holds while the client is connected,
+    as long as no more answers than VERDICTS are remembered of all clients.
     """
 
-    def __init__(self, inner: Rights, permit: Permit, credentials: Credentials) -> None:
+    def __init__(
+        self, inner: Rights, permit: Permit, credentials: Credentials, answers: Caches
+    ) -> None:
         super().__init__()
+        self._caches = answers
         self._inner = inner
         self._permit = permit
         self._answers: dict[tuple[str, bool], bool] = {}
@@ -161,9 +167,6 @@ class PermittedRights(Rights):
             return True
         answer = self._answers.get((name, subscribing))
         if answer is None:
-            if len(self._answers) >= ROUTES:
-                self._answers.clear()
-            answer = self._answers[name, subscribing] = self._permit(
-                name, subscribing, self.session
-            )
+            answer = self._permit(name, subscribing, self.session)
+            self._caches.keep(self._answers, (name, subscribing), answer)
         return answer

@@ -28,6 +28,8 @@ import msgspec
 from hubbub.auth.acl import AclRights, Subject, covers, overlap
 from hubbub.auth.entries import Entries, Told
 from hubbub.auth.passwords import Account, Passwords, write_whole
+from hubbub.core.caches import Caches
+from hubbub.core.limits import VERDICTS
 from hubbub.core.rights import ADMIN, ALL, READ, RECEIVE, SOME, VERBS, WRITE
 from hubbub.core.topics import CLIENT, matches
 from hubbub.errors import SettingError
@@ -292,8 +294,10 @@ def _proof(client: Client) -> dict[str, Any]:
 class RoleRights(AclRights):
     """What one user may: the first rule that says something, of all roles in their order."""
 
-    def __init__(self, roles: list[Role], defaults: dict[str, bool]) -> None:
-        super().__init__([])
+    def __init__(
+        self, roles: list[Role], defaults: dict[str, bool], verdicts: Caches
+    ) -> None:
+        super().__init__([], verdicts)
         self._roles = roles
         self._defaults = defaults
 
@@ -379,6 +383,7 @@ class Dynamic:
     def __init__(self, file: Path) -> None:
         self.file = file
         self._given: weakref.WeakValueDictionary[str, RoleRights] = weakref.WeakValueDictionary()
+        self._verdicts = Caches(VERDICTS)
         self.entries: Entries | None = None
         self.told: Callable[[list[Told]], None] = lambda told: None
         self._stamp: Callable[[], int] = lambda: 0
@@ -535,7 +540,7 @@ class Dynamic:
     ) -> RoleRights:
         rights = self._given.get(user)
         if rights is None:
-            rights = self._given[user] = RoleRights(*self._found(user))
+            rights = self._given[user] = RoleRights(*self._found(user), self._verdicts)
         return rights
 
     def subject(self, user: str, client: str, lines: tuple[str, ...] | None = None) -> Subject:

@@ -15,6 +15,7 @@ from typing import Final
 
 from hubbub import schema
 from hubbub.core.audit import who
+from hubbub.core.caches import Caches
 from hubbub.core.clock import Clock
 from hubbub.core.context import Context
 from hubbub.core.delayed import Delays
@@ -25,6 +26,7 @@ from hubbub.core.limits import (
     BACKLOG_BYTES,
     BACKLOG_MESSAGES,
     INFLIGHT,
+    ROUTES,
     SUBSCRIPTIONS,
 )
 from hubbub.core.link import Outgoing
@@ -99,7 +101,8 @@ class Broker(Context):
         self.stop: Callable[[], None] | None = None  # where a client may end the whole process
         self.replies = Replies(self, self.queues, self.observers)
         self.patience = Patience(clock, self.metrics)
-        self._routing = Routing(self, self.queues, self.replies)
+        self.caches = Caches(ROUTES, self.queues.uncached)
+        self._routing = Routing(self, self.caches, self.queues, self.replies)
         self.ids = Ids(self, self.observers)
         self.sampled = Sampled(self)
 

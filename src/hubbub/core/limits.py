@@ -85,7 +85,8 @@ HANDED_OVER: Final = 200  # calls from other threads that wait for the loop
 # The broker.
 ROUTE_NAME_BYTES: Final = 512  # longer names are rare; their routes are built each time
 AUDIENCES: Final = 1_000  # different ones of a segment that are remembered, to be named once
-ROUTES: Final = 100_000  # cached answers; all are thrown away when full
+ROUTES: Final = 100_000  # cached answers of all clients; all are thrown away when full
+VERDICTS: Final = 100_000  # the same of a file of permissions, or of a program that is asked
 SIGHTINGS: Final = 1 << 17  # names that are about to get a place there, a byte each
 CLIENTS: Final = 1_000_000  # connections: more than the descriptors of any machine
 TOPIC_IDS: Final = 1_000_000  # durable names that have a number; the setting allows two million

@@ -21,7 +21,6 @@ from mypy_extensions import mypyc_attr
 
 from hubbub.core.message import Message, Run
 from hubbub.core.rights import CONSUME, Rights
-from hubbub.core.route import Route
 from hubbub.core.session import Session, Subscription
 from hubbub.core.topics import QUEUE
 
@@ -71,15 +70,14 @@ class Queue(Session):
     `maker` is the session that a queue with an owner was made for, while that is connected, and
     `user` whose it was: they may do with it what they like. `polled` is when (monotonic seconds)
     the last reader said it would wait until, None = nobody ever read; `read` says so over a
-    restart. `leased`: id -> the consumer that has the message,
-    `ends`: id -> when that is over (monotonic seconds), soonest first, if it ever is; `aside`: ids
-    of messages that none of its present consumers can take, out of the way of the others;
-    `delivered`: id -> how often it was leased, if that is counted; `answers`: id -> the row of the
-    answer that a queue has, which ends it at the start after a crash. `expiring`: a heap of (UTC
-    microseconds, id). `bytes` are those of the payloads. `enter` writes the rows of what comes
-    in; the broker sets it. `cached_in`: where routes to it are kept. `row` is the seq of the row
-    that made it, 0 if that was before a start; `began` is when (microseconds since 1970), 0 where
-    a hub that was alone made it.
+    restart. `leased`: id -> the consumer that has the message, `ends`: id -> when that is over
+    (monotonic seconds), soonest first, if it ever is; `aside`: ids of messages that none of its
+    present consumers can take, out of the way of the others; `delivered`: id -> how often it was
+    leased, if that is counted; `answers`: id -> the row of the answer that a queue has, which ends
+    it at the start after a crash. `expiring`: a heap of (UTC microseconds, id). `bytes` are those
+    of the payloads. `enter` writes the rows of what comes in; the broker sets it. `row` is the seq
+    of the row that made it, 0 if that was before a start; `began` is when (microseconds since
+    1970), 0 where a hub that was alone made it.
 
     The arrays hold the same messages in order, so that a cursor finds its place; ids ascend, and
     so do seqs. Of the first `_head` all are gone, of the others some.
@@ -108,7 +106,6 @@ class Queue(Session):
         self.answers: dict[int, int] = {}
         self.expiring: list[tuple[int, int]] = []
         self.enter: Entrance | None = None
-        self.cached_in: dict[int, dict[bytes, Route]] = {}
         self.row = 0
         self.began = 0
         self.payer = ""  # for whom it counts

@@ -68,6 +68,7 @@ class Queues:
         self.ahead = 0
         self.moved: list[Callable[[Queue], None]] = []
         self._looking: set[Queue] = set()
+        self._cached_in: dict[str, dict[int, dict[bytes, Route]]] = {}  # by the queue's topic
 
     def named(
         self, name: str, maker: Session | None = None, asker: Session | None = None
@@ -260,9 +261,8 @@ class Queues:
             floor = max(queue.next, *self.broker.state.ended_queues.values())
         self.broker.change(Row(0, 0, schema.DESTROY, topic=column_of(queue.client), number=floor))
         self.broker.age += 1
-        for routes in queue.cached_in.values():
+        for routes in self._cached_in.pop(queue.client, {}).values():
             routes.pop(name_to_wire(queue.client), None)
-        queue.cached_in.clear()
         if queue.readers:
             self.awaiting[name] = queue.readers
         self.broker.homes.ended(queue)
@@ -316,9 +316,12 @@ class Queues:
 
     def cached(self, name: str, routes: dict[bytes, Route]) -> None:
         """The route to a queue is kept there: it goes with the queue, of which it keeps all."""
-        queue = self.broker.state.queue_at(name)
-        if queue is not None:
-            queue.cached_in[id(routes)] = routes
+        if self.broker.state.queue_at(name) is not None:
+            self._cached_in.setdefault(name, {})[id(routes)] = routes
+
+    def uncached(self) -> None:
+        """No route is kept anywhere any more."""
+        self._cached_in.clear()
 
     def bind(self, queue: Queue, topic_filter: str) -> None:
         """Every publish that matches the filter enters the queue from now on."""

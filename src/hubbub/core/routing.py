@@ -10,8 +10,9 @@ hot path, and the whole path of who says each message under a name of its own. P
 
 from __future__ import annotations
 
+from hubbub.core.caches import Caches
 from hubbub.core.context import Context
-from hubbub.core.limits import ROUTE_NAME_BYTES, ROUTES, SIGHTINGS
+from hubbub.core.limits import ROUTE_NAME_BYTES, SIGHTINGS
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
 from hubbub.core.queues import Queues
 from hubbub.core.replies import Replies
@@ -57,8 +58,11 @@ class Sightings:
 class Routing:
     """Routes of one broker, by name. Clients with the same rights share theirs."""
 
-    def __init__(self, broker: Context, queues: Queues, replies: Replies) -> None:
+    def __init__(
+        self, broker: Context, caches: Caches, queues: Queues, replies: Replies
+    ) -> None:
         self.broker = broker
+        self._caches = caches
         self._queues = queues
         self._replies = replies
         self._sightings = Sightings()
@@ -88,11 +92,9 @@ class Routing:
             return
         if self._replies.entrance in route.subscriptions:
             return
-        if len(routes) >= ROUTES:
-            routes.clear()
         if routes is NO_ROUTES:
             routes = sender.routes = {}
-        routes[key] = route
+        self._caches.keep(routes, key, route)
         self._queues.cached(route.name, routes)
 
     def _build(self, sender: Session, name: str) -> Route:

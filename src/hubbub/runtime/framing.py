@@ -7,8 +7,9 @@ from functools import partial
 from itertools import chain
 from typing import Final
 
-from hubbub.core.limits import LINK_CHOKED, TURN_SECONDS
+from hubbub.core.limits import LINK_CHOKED
 from hubbub.core.link import Framing
+from hubbub.core.turns import Stint
 from hubbub.runtime.rates import Paying
 from hubbub.wire.websocket import Frames, close_frame, frame
 
@@ -68,8 +69,7 @@ class Framed(Paying):
         """False: the turn is over before them, or the connection works on what it was told."""
         connection, protocol = self.connection, self.protocol
         assert connection is not None and protocol is not None
-        clock = connection.broker.clock
-        began, stream = 0.0, []
+        stint, stream = Stint(connection.broker.clock), []
         try:
             for number, message in enumerate(steps, 1):
                 if message is not None and protocol.streams:
@@ -78,9 +78,7 @@ class Framed(Paying):
                     connection.feed(message)
                 if not number % FRAMES_LOOKED:
                     stream = self._pass_on(stream)
-                    spent = clock.spent()
-                    began = began or spent
-                    if self.busy or spent - began > TURN_SECONDS:
+                    if self.busy or stint.over():
                         return False
         finally:
             self._pass_on(stream)

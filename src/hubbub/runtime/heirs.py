@@ -38,10 +38,10 @@ from hubbub.core.limits import (
     CLUSTER_COPY_PIECE,
     CLUSTER_HEIR_SECONDS,
     CLUSTER_RETURN_SECONDS,
-    TURN_SECONDS,
 )
 from hubbub.core.session import Revival
 from hubbub.core.state import State
+from hubbub.core.turns import Stint
 from hubbub.errors import JournalError
 from hubbub.journal.copied import Copy, folded
 from hubbub.runtime.copying import Copying
@@ -317,9 +317,8 @@ class Heirs:
 
     def _turn(self, pieces: Iterator[None]) -> bool:
         """Whether that was all."""
-        clock = self.broker.clock
-        until = clock.spent() + TURN_SECONDS
-        return all(clock.spent() < until for _ in pieces)
+        stint = Stint(self.broker.clock)
+        return not any(stint.over() for _ in pieces)
 
     async def _pause(self) -> None:
         """Others have their turn; what they say waits behind what is on its way to the copies."""

@@ -18,11 +18,12 @@ from hubbub.cluster.keeping import PROTOCOL as NODE
 from hubbub.core.audit import Left
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
-from hubbub.core.limits import PEEKED_BYTES, TURN_SECONDS
+from hubbub.core.limits import PEEKED_BYTES
 from hubbub.core.message import Message
 from hubbub.core.queue import Queue
 from hubbub.core.replies import Reply
 from hubbub.core.session import Session
+from hubbub.core.turns import Stint
 from hubbub.web.query import sayable
 
 NO_CLIENTS: Final = frozenset({"bridge", NODE})  # sessions of what is no client of anybody
@@ -59,15 +60,15 @@ async def page(
     """
     items: list[dict[str, Any]] = []
     count, wanted = 0, search.casefold()
-    began = clock.spent()
+    stint = Stint(clock)
     for number, thing in enumerate(things, 1):
         if wanted in thing.name.casefold() and thing.node not in beside:
             count += 1
             if offset < count <= offset + limit:
                 items.append(thing.row())
-        if not number % LOOKED or clock.spent() - began > TURN_SECONDS:
+        if not number % LOOKED or stint.over():
             await asyncio.sleep(0)
-            began = clock.spent()
+            stint = Stint(clock)
     return Page(items, count)
 
 

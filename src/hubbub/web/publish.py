@@ -39,7 +39,6 @@ from hubbub.core.limits import (
     HALF_SECONDS,
     PROPERTIES_BYTES,
     ROUTE_NAME_BYTES,
-    TURN_SECONDS,
     USER_PROPERTIES,
 )
 from hubbub.core.link import Link
@@ -48,6 +47,7 @@ from hubbub.core.quotas import SINKS
 from hubbub.core.rights import verb_of
 from hubbub.core.session import Session
 from hubbub.core.topics import is_name, is_system, is_text
+from hubbub.core.turns import Stint
 from hubbub.runtime.rates import Rates, Toll
 from hubbub.schema import Row, column_of
 from hubbub.web.guarded import ADMISSION, outdated, refused, session_of
@@ -382,8 +382,8 @@ class PublishApi:
 
         while at < len(upload.lines):
             async with self._turn:
-                began = self._spent()
-                while at < len(upload.lines) and self._spent() - began < TURN_SECONDS:
+                stint = Stint(broker.clock)
+                while at < len(upload.lines) and not stint.over():
                     complaint, topic = _complaint(upload.lines[at], largest, may)
                     if complaint:
                         return refused(400, f"line {at + 1}: {complaint}")
@@ -392,9 +392,6 @@ class PublishApi:
                     at += 1
                 await asyncio.sleep(0)
         return refused(503, upload.refusal) if upload.refusal else None
-
-    def _spent(self) -> float:
-        return self._inside.broker.clock.spent()
 
     async def forget(self, request: Request) -> Response:
         """DELETE: a query is over."""
@@ -461,11 +458,12 @@ class PublishApi:
         self, body: Body, start: int, stop: int, known: Taken, sender: Session
     ) -> tuple[int, str]:
         """Publish a slice and note it, all in one frame; what is full ends it."""
-        broker, began = self._inside.broker, self._spent()
+        broker = self._inside.broker
+        stint = Stint(broker.clock)
         begun, now = broker.log.position + 1, broker.clock.stamp()
         lines = body.raw[start:stop]
         at, size, full = 0, 0, ""
-        while at < len(lines) and size < SLICE_BYTES and self._spent() - began < TURN_SECONDS:
+        while at < len(lines) and size < SLICE_BYTES and not stint.over():
             line = _LINE.decode(lines[at])
             if _is_full(broker, sender, line):
                 full = line.topic

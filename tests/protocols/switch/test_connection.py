@@ -14,6 +14,7 @@ from hubbub.core.limits import POLLS_PER_TOKEN
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.rights import Rights
 from hubbub.core.session import Session, Subscription
+from hubbub.core.turns import Stint
 from hubbub.core.turns import Turns as CoreTurns
 from hubbub.protocols.registry import chosen
 from hubbub.protocols.switch.operations import is_near
@@ -682,18 +683,20 @@ class Turns:
 
     def __init__(self, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
         self.spent, self.turns = 0, [0]
-        settle = CoreTurns.settle
+        settle, over = CoreTurns.settle, Stint.over
 
-        def spend() -> float:
+        def look(stint: Stint) -> bool:
             self.spent += 1
             self.turns[-1] += 1
-            return self.spent / 1000
+            return over(stint)
 
         def turn(turns: CoreTurns) -> None:
             self.turns.append(0)
             settle(turns)
 
-        monkeypatch.setattr(hub.clock, "spent", spend)
+        monkeypatch.setattr(Stint, "over", look)
+        monkeypatch.setattr(hub.clock, "spent", lambda: self.spent / 1000)
+        monkeypatch.setattr(hub.clock, "now", lambda: 1_000 + self.spent / 1000)
         monkeypatch.setattr(CoreTurns, "settle", turn)
 
 

@@ -28,14 +28,13 @@ from hubbub.core.limits import (
     CONNECT_BYTES,
     LONG_BYTES,
     PACKETS_LOOKED,
-    ROUTES,
-    TURN_SECONDS,
     WEIGHED_BYTES,
 )
 from hubbub.core.link import Link
 from hubbub.core.message import Run
 from hubbub.core.route import Route
 from hubbub.core.session import NO_ROUTES, row_about
+from hubbub.core.turns import Stint
 from hubbub.protocols.mqtt import codec, twofold
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.arriving import (
@@ -68,10 +67,6 @@ from hubbub.schema import RELEASE, Row
 from hubbub.wire.bytes import Gathering
 
 HEAVY: Final = 7  # packets that one counts for, beside itself, which is no message: a SUBSCRIBE
-
-# Of its turn. What it has worked is asked of the system, which takes as long as a short message, so
-# it is asked from the first half on; that one is over by any clock.
-HALF: Final = TURN_SECONDS / 2
 
 QOS0: Final = 0x30
 QOS1: Final = 0x32
@@ -121,7 +116,7 @@ class MqttConnection(Arriving):
     def _feed(self, buf: bytes) -> None:
         n = len(buf)
         pos = 0
-        looked, began = 0, 0.0
+        looked, stint = 0, None
         session = self.session
         short = min(self._limit - 2, 127)  # what needs no further look at its length
         now = self.broker.clock.now()
@@ -167,11 +162,10 @@ class MqttConnection(Arriving):
             looked += 1
             if looked >= PACKETS_LOOKED or self._costly:
                 looked, self._costly = 0, False
-                if self.broker.clock.now() - now > HALF:
-                    spent = self.broker.clock.spent()
-                    began = began or spent
-                    if spent - began > HALF and pos < n and self.state == CONNECTED:
-                        self.put_off()
+                if stint is None:
+                    stint = Stint(self.broker.clock, now)
+                if stint.over() and pos < n and self.state == CONNECTED:
+                    self.put_off()
             if self.working:
                 break
             if self.state == OVER:
@@ -343,9 +337,9 @@ class MqttConnection(Arriving):
         if not self._dialect.mount:
             self._routes = session.routes if session.no_local else session.rights.routes
             return route
-        if self._routes is NO_ROUTES or len(self._routes) >= ROUTES:
+        if self._routes is NO_ROUTES:
             self._routes = {}
-        self._routes[topic] = route
+        self.broker.caches.keep(self._routes, topic, route)
         return route
 
     def _publishes(self, session: MqttSession, buf: bytes, pos: int, body: int, end: int) -> int:

@@ -18,7 +18,7 @@ from typing import Final
 from hubbub.core.broker import Broker
 from hubbub.core.client import drop
 from hubbub.core.connection import Connection
-from hubbub.core.limits import PREFETCH, ROUTES
+from hubbub.core.limits import PREFETCH
 from hubbub.core.link import Link
 from hubbub.core.message import Encoding, Message, Run
 from hubbub.core.rights import CONSUME, RECEIVE, Rights
@@ -490,11 +490,11 @@ class MqttSession(Session):
             return _together(_matching(wishes, message.topic, own))
         asked = self._asked.get((message.topic, own))
         if asked is None:
-            if self._asked is NOT_ASKED or len(self._asked) >= ROUTES:
+            if self._asked is NOT_ASKED:
                 self._asked = {}
             wishes = list(self.subscriptions.values())
             asked = _together(_matching(wishes, message.topic, own))
-            self._asked[message.topic, own] = asked
+            self.broker.caches.keep(self._asked, (message.topic, own), asked)
         return asked
 
     # What the client answers

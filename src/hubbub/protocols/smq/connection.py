@@ -25,7 +25,7 @@ from hubbub.core import rights as gate
 from hubbub.core.broker import Broker
 from hubbub.core.connection import NEVER, Connection, Protocol
 from hubbub.core.gate import Admission, Opening
-from hubbub.core.limits import HEAD_BYTES, PACKETS_LOOKED, ROUTES, TURN_SECONDS
+from hubbub.core.limits import HEAD_BYTES, PACKETS_LOOKED
 from hubbub.core.link import Link
 from hubbub.core.message import Run
 from hubbub.core.past import split
@@ -34,6 +34,7 @@ from hubbub.core.rights import OBSERVE, verb_of
 from hubbub.core.route import Route
 from hubbub.core.session import NO_ROUTES, Subscription
 from hubbub.core.topics import CLIENT, QUEUE, is_name
+from hubbub.core.turns import Stint
 from hubbub.errors import ProtocolError
 from hubbub.protocols.smq import codec
 from hubbub.protocols.smq.session import SmqEncoding, SmqRaw, SmqSession, SmqWebSocket
@@ -216,7 +217,7 @@ class SmqConnection(Connection):
             self._rest = data
             return
         at, size = 0, len(data)
-        left, began, late = PACKETS_LOOKED, 0.0, False
+        left, stint, late = PACKETS_LOOKED, None, False
         while not (self.link.closing or self.asking or late):
             end = codec.next_frame(data, at)
             if not end:
@@ -237,10 +238,10 @@ class SmqConnection(Connection):
                 break
             left -= 1
             if not left or self._costly:
-                self._costly = False
-                left, spent = PACKETS_LOOKED, self.broker.clock.spent()
-                began = began or spent
-                late = spent - began > TURN_SECONDS
+                left, self._costly = PACKETS_LOOKED, False
+                if stint is None:
+                    stint = Stint(self.broker.clock)
+                late = stint.over()
         if late and at < size and not (self.asking or self.link.closing):
             self.put_off()
         if at < size and self.asking:
@@ -455,9 +456,9 @@ class SmqConnection(Connection):
         route = self.broker.route(self._me(), name)
         self._costly = True  # a name that thousands of filters match takes longer than a turn
         if number not in self.broker.replies:
-            if self._routes is NO_ROUTES or len(self._routes) >= ROUTES:
+            if self._routes is NO_ROUTES:
                 self._routes = {}
-            self._routes[tid] = route
+            self.broker.caches.keep(self._routes, tid, route)
         return route
 
     def _fragment(self, body: bytes) -> None:

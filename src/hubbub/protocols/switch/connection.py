@@ -28,7 +28,6 @@ from hubbub.core.limits import (
     MIB,
     PIPELINED,
     POLLS_PER_TOKEN,
-    TURN_SECONDS,
 )
 from hubbub.core.link import Link
 from hubbub.core.rights import (
@@ -41,6 +40,7 @@ from hubbub.core.rights import (
     words_of,
 )
 from hubbub.core.topics import QUEUE
+from hubbub.core.turns import Stint
 from hubbub.errors import ProtocolError
 from hubbub.protocols.switch import codec, operations, readme, readme_operations, topics, trace
 from hubbub.protocols.switch.codec import Call, Refused
@@ -139,9 +139,8 @@ class SwitchConnection(Connection):
 
     def _hear_pieces(self) -> None:
         """As long as none waits, and as a turn may take; `_go_through` and `proceed` go on."""
-        clock, unheard = self.broker.clock, self._unheard
-        began = clock.spent()
-        while unheard and not (self.pending or clock.spent() - began > TURN_SECONDS):
+        stint, unheard = Stint(self.broker.clock), self._unheard
+        while unheard and not (self.pending or stint.over()):
             piece = bytes(unheard[:PIECE_BYTES])
             del unheard[:PIECE_BYTES]
             self._hear(piece)
@@ -253,11 +252,10 @@ class SwitchConnection(Connection):
 
     def _go_through(self) -> None:
         """What is pipelined, for as long as one turn may take and somebody reads the answers."""
-        clock, self.paused = self.broker.clock, False
-        began = clock.spent()
+        stint, self.paused = Stint(self.broker.clock), False
         while self.pending and not (self.busy or self.over or self.link.choked):
             self._start(self._next())
-            if self.pending and clock.spent() - began > TURN_SECONDS:
+            if self.pending and stint.over():
                 self.paused = True
                 self.broker.later(lambda: self.opening.carrier.run(self._go_through))
                 return

@@ -21,12 +21,13 @@ from typing import Final
 
 from hubbub import schema
 from hubbub.core.broker import Broker
-from hubbub.core.limits import MIB, TURN_SECONDS
+from hubbub.core.limits import MIB
 from hubbub.core.log import MEMORY
 from hubbub.core.message import Message
 from hubbub.core.queue import PLAIN, Entry, Queue
 from hubbub.core.rights import CONSUME
 from hubbub.core.topics import QUEUE
+from hubbub.core.turns import Stint
 from hubbub.errors import UnreadableError
 from hubbub.protocols.switch import codec
 from hubbub.protocols.switch.address import answered_by, delivery_of
@@ -112,11 +113,11 @@ class Reading(Wait):
             return [], None
         chosen: list[Read] = []
         found = self._chosen(plain, cursor, by_seq) if plain else []
-        clock, began = broker.clock, 0.0
+        stint = None
         for at, (seq, place, number, _) in enumerate(found):
             if at >= AT_ONCE and seq != found[at - 1][0]:
-                began = began or clock.spent()
-                if clock.spent() - began > TURN_SECONDS:
+                stint = stint or Stint(broker.clock)
+                if stint.over():
                     del found[at:]
                     break
             try:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 
 from hubbub.core.broker import Broker
 from hubbub.core.connection import NEVER
-from hubbub.core.limits import TURN_SECONDS
 from hubbub.core.queue import Queue, Reader
 from hubbub.core.session import Silent
+from hubbub.core.turns import Stint
 
 log = logging.getLogger("hubbub.switch")
 
@@ -118,10 +118,9 @@ class Report(Wait):
 
     def answer(self) -> bytes | None:
         """Go on for as long as one turn may take."""
-        clock = self._broker.clock
-        began = clock.spent()
+        stint = Stint(self._broker.clock)
         for _ in self._work:
-            if clock.spent() - began > TURN_SECONDS:
+            if stint.over():
                 if self.look is not nobody:
                     self._broker.later(self.look)
                 return None
