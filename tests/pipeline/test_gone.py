@@ -111,8 +111,17 @@ def whole(spark: SparkSession, data: Path) -> None:
         assert rows_of(data, query) == [(ROWS, ROWS)], table
 
 
-@pytest.mark.parametrize("once", [True, False])
-@pytest.mark.parametrize("what", TAKEN)
+def each(*ways: object) -> list[object]:
+    """All that is taken, in one of these ways in turn: what is said does not hang on the way.
+    `make soak` does all of them in all."""
+    return [
+        pytest.param(what, way, marks=() if n % len(ways) == m else pytest.mark.soak)
+        for n, what in enumerate(TAKEN)
+        for m, way in enumerate(ways)
+    ]
+
+
+@pytest.mark.parametrize(("what", "once"), each(True, False))
 def test_in_the_midst_of_a_batch(
     spark: SparkSession, data: Path, what: str, once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,8 +141,7 @@ def test_in_the_midst_of_a_batch(
     whole(spark, data)
 
 
-@pytest.mark.parametrize("behind", [100, 0])
-@pytest.mark.parametrize("what", TAKEN)
+@pytest.mark.parametrize(("what", "behind"), each(100, 0))
 def test_between_two_batches(spark: SparkSession, data: Path, what: str, behind: int) -> None:
     """While rows wait, and while the pipeline waits for rows."""
     place, expected = TAKEN[what]
