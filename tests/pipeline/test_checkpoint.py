@@ -21,12 +21,12 @@ from tests.spark.fixtures import Writer, publish
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 ROWS: Final = 10  # in a batch
-WRITTEN: Final = 30
+WRITTEN: Final = 20
 TABLES: Final = ("messages", "traffic")
 
 
 class Tables:
-    """Three batches, in a data directory or at a URL."""
+    """Two batches, in a data directory or at a URL."""
 
     def __init__(self, spark: SparkSession, folder: Path, far: bool) -> None:
         self.data = folder / "data"
@@ -77,11 +77,11 @@ def tables(
     return Tables(spark, tmp_path, request.param)
 
 
-@pytest.mark.parametrize("rows", [7, 25])
+@pytest.mark.parametrize("rows", [7, 20])
 def test_a_checkpoint_that_is_older_than_the_tables_is_refused(
     tables: Tables, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
-    """With seven rows a batch rows would be left out, and with 25 they would be there twice."""
+    """With seven rows a batch rows would be left out, and with 20 they would be there twice."""
     old = tables.kept("_checkpoint")
     monkeypatch.setattr(pipeline, "ROWS", rows)
     tables.grow()
@@ -106,7 +106,7 @@ def test_tables_that_are_older_than_the_checkpoint_are_refused(tables: Tables) -
     shutil.rmtree(tables.root)
     (folder / "old").rename(tables.root)
     tables.put(folder / "now", "_checkpoint")
-    with pytest.raises(HubbubError, match="it goes on after row 60, and they stand at .* row 30"):
+    with pytest.raises(HubbubError, match="it goes on after row 40, and they stand at .* row 20"):
         tables.grow()
 
 
