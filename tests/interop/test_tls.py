@@ -87,7 +87,7 @@ async def admitted(hub: Node, context: ssl.SSLContext) -> tuple[asyncio.StreamWr
     writer.write(b"\x10\x10\x00\x04MQTT\x04\x02\x00\x3c\x00\x04stay")
     assert await reader.readexactly(4) == CONNACK
     port = writer.get_extra_info("sockname")[1]
-    (sock,) = (sock for sock in hub.sockets if sock.peer[1] == port)
+    (sock,) = (sock for sock in hub.sockets if sock.port == port)
     assert sock.opening is not None and sock.opening.credentials is not None
     assert sock.opening.secure
     return writer, sock.opening.credentials.user

@@ -166,7 +166,7 @@ class Arriving(Expiring):
             kind = kind_of(said)
         else:
             kind = kind_of_request(said) if self.protocol.raw_head else OTHER
-        return source_of(self.peer[0]), kind
+        return source_of(self.host), kind
 
     def take_turn(self, call: Callable[[], None]) -> None:
         """Make a call for a request to the web application when there is time."""
@@ -203,11 +203,11 @@ class Arriving(Expiring):
 
     def _be_stranger(self) -> None:
         if self.announced:
-            self.source, self.unwelcome = self.hub.arrivals.come(self.peer[0])
+            self.source, self.unwelcome = self.hub.arrivals.come(self.host)
         if self.stranger is not None:
             self.stranger.visitor = self
             return
-        self.stranger = Stranger(self, source_of(self.peer[0]), self.hub.clock.now())
+        self.stranger = Stranger(self, source_of(self.host), self.hub.clock.now())
         self.hub.strangers.add(self.stranger)
 
     def _be_guest(self, guest: Guest) -> None:

@@ -1,22 +1,28 @@
-"""When who wants to be woken: one heap for all, so that the hub needs one timer.
+"""When who wants to be woken, for all connections together, so that the hub needs one timer.
 
-The node owns it, the sockets of the listeners wait in it. Never wakes anybody itself.
+    slots   10.0625 ──> one, another     a heap of times, and who is to be looked at then
+            11.5    ──> a third
+
+Tens of thousands of them wait for hours, so one that waits takes eight bytes in a slot; a place of
+its own in a heap takes 120. The node owns it, the sockets of the listeners wait in it. Never wakes
+anybody itself.
 """
 
 from __future__ import annotations
 
 import heapq
-import itertools
+import math
 from typing import Final, Generic, Protocol, TypeVar
 
 from hubbub.core.connection import NEVER
 
 STALE_DEADLINES: Final = 1_000  # below that, nothing is gained by throwing them out
+SLOTS: Final = 16  # of a second: who is woken a sixteenth late has not waited for a moment
 
 
 class Waiting(Protocol):
-    """Who can be woken: `deadline` is when, NEVER = not at all. `queued` is when the heap comes to
-    it, NEVER = it is not in it.
+    """Who can be woken: `deadline` is when, NEVER = not at all. `queued` is the time of the slot in
+    which it is, NEVER = of none.
     """
 
     deadline: float
@@ -29,33 +35,40 @@ W = TypeVar("W", bound=Waiting)
 class Deadlines(Generic[W]):
     """When which connection wants to be woken, whatever their number.
 
-    Most deadlines are put off before they come, so an entry is not moved: when its time comes it
-    is put where its connection's deadline is now. It is stale once its connection has an earlier
-    one, or no deadline. A client may ask for one in 27 hours and leave, so stale entries are thrown
-    out when they are the most.
+    Most deadlines are put off before they come, so an entry is not moved: when its slot comes it is
+    put where its connection's deadline is now. It is stale once its connection has an earlier one,
+    or no deadline. A client may ask for one in 27 hours and leave, so stale entries are thrown out
+    when they are the most.
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, W]] = []
-        self._order = itertools.count()
+        self._times: list[float] = []  # a heap
+        self._slots: dict[float, list[W]] = {}
+        self._count = 0
         self._stale = 0
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return self._count
 
     def add(self, when: float, one: W) -> None:
         if when >= one.deadline:
             return
-        if when >= one.queued:
+        time = _slot_of(when)
+        if time >= one.queued:
             self._stale -= one.deadline == NEVER  # the entry of a deadline that was forgotten
         else:
             self._stale += one.deadline != NEVER and one.queued != NEVER
-            self._push(when, one)
+            self._put(time, one)
         one.deadline = when
 
-    def _push(self, when: float, one: W) -> None:
-        one.queued = when
-        heapq.heappush(self._heap, (when, next(self._order), one))
+    def _put(self, time: float, one: W) -> None:
+        one.queued = time
+        self._count += 1
+        slot = self._slots.get(time)
+        if slot is None:
+            heapq.heappush(self._times, time)
+            slot = self._slots[time] = []
+        slot.append(one)
 
     def forget(self, one: W) -> None:
         """It need not be woken."""
@@ -63,34 +76,40 @@ class Deadlines(Generic[W]):
             return
         one.deadline = NEVER
         self._stale += 1
-        if self._stale > STALE_DEADLINES and 2 * self._stale > len(self._heap):
+        if self._stale > STALE_DEADLINES and 2 * self._stale > self._count:
             self._throw_out()
 
     def _throw_out(self) -> None:
-        kept = []
-        for entry in self._heap:
-            when, _, one = entry
-            if one.queued == when and one.deadline != NEVER:
-                kept.append(entry)
-            elif one.queued == when:
-                one.queued = NEVER
-        self._heap, self._stale = kept, 0
-        heapq.heapify(kept)
+        slots, self._slots = self._slots, {}
+        self._times, self._count, self._stale = [], 0, 0
+        for time, slot in slots.items():
+            for one in dict.fromkeys(slot):
+                if one.queued == time:
+                    one.queued = NEVER
+                    if one.deadline != NEVER:
+                        self._put(time, one)
 
     def due(self, now: float) -> list[W]:
         """Those whose time has come. An entry that was overtaken by another is dropped."""
         found = []
-        while self._heap and self._heap[0][0] <= now:
-            when, _, one = heapq.heappop(self._heap)
-            if one.queued != when:
-                self._stale -= 1
-                continue
-            one.queued = NEVER
-            if one.deadline <= now:
-                one.deadline = NEVER
-                found.append(one)
-            elif one.deadline == NEVER:
-                self._stale -= 1
-            else:
-                self._push(one.deadline, one)
+        while self._times and self._times[0] <= now:
+            time = heapq.heappop(self._times)
+            for one in self._slots.pop(time):
+                self._count -= 1
+                if one.queued != time:
+                    self._stale -= 1
+                    continue
+                one.queued = NEVER
+                if one.deadline <= now:
+                    one.deadline = NEVER
+                    found.append(one)
+                elif one.deadline == NEVER:
+                    self._stale -= 1
+                else:
+                    self._put(_slot_of(one.deadline), one)
         return found
+
+
+def _slot_of(when: float) -> float:
+    """The end of the slot in which that is."""
+    return math.ceil(when * SLOTS) / SLOTS

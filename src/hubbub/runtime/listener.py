@@ -182,7 +182,7 @@ class Listener:
         """Begin TLS on a connection of `peer` whose first bytes were `data`."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         inner = Socket(self, secure=True)
-        inner.peer, inner.source = peer, source
+        (inner.host, inner.port), inner.source = peer, source
         inner.stranger = stranger
         if stranger is not None:
             stranger.visitor = Visit(transport)

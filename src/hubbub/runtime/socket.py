@@ -126,9 +126,9 @@ class Socket(Arriving):
 
     __slots__ = (
         "listener", "hub", "secure", "transport", "link", "connection", "protocol", "opening",
-        "frames", "young", "deadline", "queued", "cut_off", "peer", "reason", "made", "argument",
-        "blocked", "paused", "held", "unread", "unread_since", "hurried", "expiry", "announced",
-        "received", "weighed", "busy", "toll", "steady",
+        "frames", "young", "deadline", "queued", "cut_off", "host", "port", "reason", "made",
+        "argument", "blocked", "paused", "held", "unread", "unread_since", "hurried", "expiry",
+        "announced", "received", "weighed", "busy", "toll", "steady",
     )  # fmt: skip
 
     def __init__(self, listener: Place, secure: bool = False, argument: object = None) -> None:
@@ -153,7 +153,7 @@ class Socket(Arriving):
         self.frames: Frames | None = None
         self.young = b""
         self.deadline = self.queued = NEVER
-        self.peer: tuple[str, int] = ("", 0)
+        self.host, self.port = "", 0
         self.reason = ""
         self.expiry: Expiry | None = None  # of its credentials, if they have one
         self.toll: Toll | None = None  # where a rate is set
@@ -174,7 +174,7 @@ class Socket(Arriving):
         transport.set_write_buffer_limits(high=SEND_BUFFER)
         peer = transport.get_extra_info("peername")
         if not self.secure:
-            self.peer = (peer[0], peer[1]) if peer else (self.listener.address.host, 0)
+            self.host, self.port = peer[:2] if peer else (self.listener.address.host, 0)
         self.hub.sockets.add(self)
         if self.secure:
             self._stay()
@@ -274,7 +274,7 @@ class Socket(Arriving):
         return super().half_since(now)
 
     def broke(self) -> None:
-        log.exception("%s:%d broke the hub's own code; closed", *self.peer)
+        log.exception("%s:%d broke the hub's own code; closed", self.host, self.port)
         self._end("internal error")
 
     # What it makes the hub keep: called by the room for that
@@ -396,7 +396,8 @@ class Socket(Arriving):
         # The checks of a balancer come twice a second and end without a word.
         told = reason != STOPPING and (self.opening is not None or not self.listener.proxies)
         if reason and (told or self.reason not in ("", STOPPING)):
-            log.info("%s:%d closed: %s%s", *self.peer, reason, self._whose(), extra=self._known())
+            said = self.host, self.port, reason, self._whose()
+            log.info("%s:%d closed: %s%s", *said, extra=self._known())
         self.hub.deadlines.forget(self)
         self.hub.door.forget(self)
         self.hub.waiting.forget(self)
@@ -487,7 +488,7 @@ class Socket(Arriving):
                 return
             undecided = undecided or opens is None
         if proxy.is_one(data):
-            raise ProtocolError(f"a PROXY header, but {self.peer[0]} is none of `proxies` here")
+            raise ProtocolError(f"a PROXY header, but {self.host} is none of `proxies` here")
         request, said, data = None, data, data.lstrip(EMPTY_LINES)
         if looks_like_http(data):
             request = parse_head(data)
@@ -511,7 +512,7 @@ class Socket(Arriving):
             return b""
         self.announced, self.young = True, b""
         if header.address:
-            self.peer = header.address, header.port
+            self.host, self.port = header.address, header.port
             self.settle()  # no stranger of the balancer's, but of its own address
             self._be_stranger()
         return data[header.size :]
@@ -550,7 +551,7 @@ class Socket(Arriving):
         self.hub.sockets.discard(self)
         self.hub.deadlines.forget(self)
         stranger, self.stranger = self.stranger, None
-        peer, source = self.peer, self.source
+        peer, source = (self.host, self.port), self.source
         self.listener.shake_hands(self.transport, self.listener.tls, data, stranger, peer, source)
 
     def _take_request(self, request: Request, data: bytes) -> None:
@@ -592,9 +593,8 @@ class Socket(Arriving):
             shared = getattr(tls, "identity", "")
         websocket = self.frames is not None
         carrier = self.link.carrier if self.link is not None else None
-        host, port = self.peer
         self.opening = Opening(
-            self.listener.gate, host, port, self.secure, websocket, request, certificate,
+            self.listener.gate, self.host, self.port, self.secure, websocket, request, certificate,
             carrier or SocketCarrier(self),
         )  # fmt: skip
         self.opening.protocol = self.protocol.name if self.protocol is not None else "http"
@@ -661,7 +661,7 @@ class Socket(Arriving):
         self._be_known()
         self._be_unsteady()
         if self.connection is not None:  # else the web application has it
-            whose = whose or owner("", self.peer[0])
+            whose = whose or owner("", self.host)
             self.toll = self.toll_of(self.hub.rates, whose, client)
             if self.opening is not None:
                 self.hub.arrivals.enter(self.opening, whose, client)

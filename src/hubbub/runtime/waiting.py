@@ -84,7 +84,8 @@ class Conversing:
     opening: Opening | None
     protocol: Spoken | None
     stranger: Stranger | None
-    peer: tuple[str, int]
+    host: str
+    port: int
     secure: bool
     held: bool
     paused: bool
@@ -102,9 +103,9 @@ class Conversing:
     def whose(self) -> Whose:
         if self.stranger is not None:
             http = self.protocol is not None and self.protocol.raw_head
-            return Whose(VISITOR if http else STRANGER, source_of(self.peer[0]))
+            return Whose(VISITOR if http else STRANGER, source_of(self.host))
         shown = self.opening.credentials if self.opening is not None else None
-        return Whose.known(shown.owner if shown is not None else owner("", self.peer[0]))
+        return Whose.known(shown.owner if shown is not None else owner("", self.host))
 
     def weight(self, shared: set[int] | None = None) -> int:
         link, half = self.link, self._half() + len(self.kept)
