@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.core.caches import Caches
+from hubbub.core.caches import FREED, Caches
 
 MOST = 7
 
@@ -36,6 +36,30 @@ def test_tables_that_were_dropped_are_let_go_of_at_the_bound() -> None:
     for table in tables:
         caches.keep(table, 1, 1)
     assert emptied == ["all"] and tables == [*[{}] * MOST, {1: 1}]
+
+
+def test_what_was_thrown_away_goes_little_by_little() -> None:
+    """All at once would keep everybody waiting."""
+    caches, table = Caches(100), dict[int, Thing]()
+    for number in range(101):
+        caches.keep(table, number, Thing())
+    gone = [100 - Thing.alive + 1]
+    for number in range(101, 120):
+        caches.keep(table, number, Thing())
+        gone.append(number + 1 - Thing.alive)
+    assert gone == [min(100, FREED * number) for number in range(20)]
+
+
+class Thing:
+    """Counts how many of it there are."""
+
+    alive = 0
+
+    def __init__(self) -> None:
+        Thing.alive += 1
+
+    def __del__(self) -> None:
+        Thing.alive -= 1
 
 
 def test_a_table_may_lose_what_it_has_in_another_way() -> None:

@@ -62,7 +62,7 @@ def test_what_came_before_is_known_and_nearly_nothing_else() -> None:
 def test_the_routes_of_all_clients_have_one_bound() -> None:
     """Also where each client has its own: it takes no part of what it publishes itself."""
     broker, _ = recording("none")
-    broker.caches.most = 10
+    broker.routes.most = 10
     ears = [Ear(broker, f"ear {number}") for number in range(20)]
     for ear in ears:
         wish = ear.wish("own")
@@ -72,7 +72,7 @@ def test_the_routes_of_all_clients_have_one_bound() -> None:
         for name in ("a", "b"):
             broker.route(ear, name)
     kept = sum(len(ear.routes) for ear in ears)
-    assert 1 <= kept <= 10 and len(broker.caches) <= 10
+    assert 1 <= kept <= 10 and len(broker.routes) <= 10
     for number in [*range(50), *range(50)]:
         post(broker, f"a/{number}")
     assert 1 <= len(broker.open.routes) <= 10 < ROUTES

@@ -137,6 +137,7 @@ BOUNDS: Final = (
     Bound("route_name_bytes", PACKET, "its route is not remembered"),
     Bound("audiences", ALL, "forgotten, named again"),
     Bound("routes", ALL, "forgotten, built again"),
+    Bound("shortcuts", ALL, "forgotten, looked up again"),
     Bound("verdicts", ALL, "forgotten, asked again"),
     Bound("sightings", ALL, "a name that came once is forgotten"),
     Bound("plain_properties", ALL, "forgotten, read again"),

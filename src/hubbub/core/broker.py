@@ -27,6 +27,7 @@ from hubbub.core.limits import (
     BACKLOG_MESSAGES,
     INFLIGHT,
     ROUTES,
+    SHORTCUTS,
     SUBSCRIPTIONS,
 )
 from hubbub.core.link import Outgoing
@@ -101,8 +102,9 @@ class Broker(Context):
         self.stop: Callable[[], None] | None = None  # where a client may end the whole process
         self.replies = Replies(self, self.queues, self.observers)
         self.patience = Patience(clock, self.metrics)
-        self.caches = Caches(ROUTES, self.queues.uncached)
-        self._routing = Routing(self, self.caches, self.queues, self.replies)
+        self.routes = Caches(ROUTES, self.queues.uncached)
+        self.shortcuts = Caches(SHORTCUTS)
+        self._routing = Routing(self, self.routes, self.queues, self.replies)
         self.ids = Ids(self, self.observers)
         self.sampled = Sampled(self)
 

@@ -86,6 +86,7 @@ HANDED_OVER: Final = 200  # calls from other threads that wait for the loop
 ROUTE_NAME_BYTES: Final = 512  # longer names are rare; their routes are built each time
 AUDIENCES: Final = 1_000  # different ones of a segment that are remembered, to be named once
 ROUTES: Final = 100_000  # cached answers of all clients; all are thrown away when full
+SHORTCUTS: Final = 200_000  # to these, of clients with names of their own: ten thousand of 20 each
 VERDICTS: Final = 100_000  # the same of a file of permissions, or of a program that is asked
 SIGHTINGS: Final = 1 << 17  # names that are about to get a place there, a byte each
 CLIENTS: Final = 1_000_000  # connections: more than the descriptors of any machine

@@ -339,7 +339,7 @@ class MqttConnection(Arriving):
             return route
         if self._routes is NO_ROUTES:
             self._routes = {}
-        self.broker.caches.keep(self._routes, topic, route)
+        self.broker.shortcuts.keep(self._routes, topic, route)
         return route
 
     def _publishes(self, session: MqttSession, buf: bytes, pos: int, body: int, end: int) -> int:

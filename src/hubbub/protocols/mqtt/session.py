@@ -494,7 +494,7 @@ class MqttSession(Session):
                 self._asked = {}
             wishes = list(self.subscriptions.values())
             asked = _together(_matching(wishes, message.topic, own))
-            self.broker.caches.keep(self._asked, (message.topic, own), asked)
+            self.broker.shortcuts.keep(self._asked, (message.topic, own), asked)
         return asked
 
     # What the client answers

@@ -458,7 +458,7 @@ class SmqConnection(Connection):
         if number not in self.broker.replies:
             if self._routes is NO_ROUTES:
                 self._routes = {}
-            self.broker.caches.keep(self._routes, tid, route)
+            self.broker.shortcuts.keep(self._routes, tid, route)
         return route
 
     def _fragment(self, body: bytes) -> None:
