@@ -1,4 +1,4 @@
-"""What was acknowledged survives `kill -9` at that very moment, five times on one directory."""
+"""What was acknowledged survives `kill -9` at that very moment, three times on one directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.process import RunningHub, StartHub
 from tests.protocols.mqtt.conversation import in_words
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
-ROUNDS = 5
+ROUNDS = 3
 
 
 class Peer:
