@@ -550,6 +550,27 @@ def test_a_number_of_the_future_is_refused(world: Keepers) -> None:
     assert world.waiting("b", "device") == [b"1"]
 
 
+@pytest.mark.parametrize("lasts", [True, False])
+def test_what_expires_on_its_way_is_given_to_nobody(world: Keepers, lasts: bool) -> None:
+    """A line may hold what was said for as long as a cable is pulled."""
+    writer, reader = world.client("a", "writer"), world.client("b", "reader")
+    if lasts:
+        world.lasting("b", "device", "x")
+    else:
+        reader.wish("x")
+        world.carry()
+    for payload, seconds in ((b"short", 1), (b"long", 60)):
+        expires = world.clock.stamp() + seconds * 1_000_000
+        writer.broker.post(Message("x", payload, qos=1, expires=expires), writer)
+    world.tick()
+    world.clock.seconds += 2
+    world.carry()
+    world.carry()
+    got = world.waiting("b", "device") if lasts else [payload for _, payload in reader.got]
+    assert got == [b"long"]
+    assert world.members["b"].broker.metrics.dropped["expired"] == 1
+
+
 def test_a_hub_that_is_alone_now_lets_go_of_it_in_time(
     world: Keepers, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,4 +1,6 @@
-"""Whose the wills of a node are that was stopped, and what was due there: its heir's alone."""
+"""Whose the wills of a node are that was stopped, and what was due there: its heir's alone. And
+nobody's, once its client is connected elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +9,31 @@ from typing import Any
 
 import pytest
 
-from hubbub.cluster import heritage
+from hubbub.cluster import heritage, wills
 from hubbub.cluster.membership import Membership
+from hubbub.cluster.node import Phantom
 from hubbub.config.cluster import Cluster
 from hubbub.config.settings import Settings
 from hubbub.journal.writer import Journal
 from hubbub.protocols.mqtt import codec
 from hubbub.runtime.copying import MARKER, Copying
+from tests.cluster.roaming import roaming
+from tests.cluster.test_moves import member
+from tests.cluster.test_two_hubs import Pair, pair, until
 from tests.cluster.world import Lines, World
 from tests.core.recording import folded
 from tests.protocols.mqtt.conversation import Device, Stage
+
+__all__ = ["pair"]
 
 WILL = codec.Will(b"gone", b"will", 0, False)
 AT = 1000
 
 
 def member_of(stage: Stage) -> Membership:
-    return Membership(stage.broker, Lines(World(names=()), "a"), "0")
+    found = Membership(stage.broker, Lines(World(names=()), "a"), "0")
+    found.relays.serve([stage.mqtt])
+    return found
 
 
 def watcher_at(stage: Stage) -> Device:
@@ -81,3 +91,53 @@ def test_nothing_is_due_after_a_start_until_it_is_known_whose_it_is(
     copying._decided()
     assert said() == []
     journal.directory.release()
+
+
+def started_again(will: codec.Will, clean: bool) -> tuple[Stage, Device]:
+    """A hub that was killed while ann was connected, and is back; nobody has said who is where."""
+    before = Stage()
+    before.device("ann", clean, will=will)
+    after = Stage()
+    after.log.rows, after.log.position = list(before.log.rows), before.log.position
+    after.log.sync()
+    after.broker.state = folded(after.log.rows)
+    after.broker.undecided = True
+    after.broker.recover([after.mqtt])
+    return after, watcher_at(after)
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_will_of_before_a_start_is_not_said_if_its_client_is_elsewhere(
+    clean: bool, elsewhere: bool
+) -> None:
+    stage, watcher = started_again(WILL, clean)
+    if elsewhere:
+        stage.broker.phantoms[77] = Phantom("mqtt", "ann", stage.broker.open, 77, "b")
+    stage.pass_time(1)
+    assert watcher.hear() == []
+    wills.known(member_of(stage), wills.WHO_IS_WHERE)
+    stage.mqtt.wake(stage.clock.now())
+    stage.tick()
+    assert watcher.hear() == ([] if elsewhere else ["gone=will"])
+    state = folded(stage.log.rows)
+    assert not state.wills
+    assert all(one.will is None for one in state.sessions.values())
+
+
+async def test_who_comes_to_another_node_is_not_said_to_be_lost(pair: Pair) -> None:
+    """The other node has let it in: what this one said would come behind what it says there."""
+    a, b = await pair.both()
+    ends: dict[str, Any] = {"expiry": 0, "clean": True}
+    async with roaming(a, "watcher", **ends) as watcher:
+        await watcher.subscribe("wills")
+        for lost in (False, True):
+            async with roaming(a, will=("wills", b"gone"), **ends) as device:
+                if lost:
+                    await device.drop()
+                    assert await watcher.take(1) == [b"gone"]
+                    continue
+                async with roaming(b, **ends):
+                    await until(lambda: not member(a).broker.sessions.get(("mqtt", "device-1")))
+                    b.publish(b"still there", "wills")
+                    assert await watcher.take(1) == [b"still there"]

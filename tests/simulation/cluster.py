@@ -85,6 +85,9 @@ class ClusterWorld:
     """`lost`: hubs that are dead, and since when."""
 
     all_names: tuple[str, ...] = NAMES
+    skew = SKEW
+    rounds = 800  # at the end: some are not heard for a minute (`cluster.buried`)
+    unexpected: tuple[str, ...] = UNEXPECTED
 
     def __init__(self, seed: int, root: Path, steps: int = STEPS, verbose: bool = False) -> None:
         self.chance = chance = random.Random(seed)
@@ -186,7 +189,7 @@ class ClusterWorld:
                 hub.log.abandon()
 
     def _start(self, name: str) -> None:
-        skew = self.chance.randrange(-SKEW, SKEW + 1) * 1_000_000
+        skew = self.chance.randrange(-self.skew, self.skew + 1) * 1_000_000
         self.starts += 1  # no machine starts a hub twice in the same microsecond of its clock
         clock = SkewedClock(self.seconds, self.wall + skew + self.starts)
         path = self.root / name
@@ -196,9 +199,13 @@ class ClusterWorld:
         hub = ClusterHub(
             path, clock, self.segment_bytes, engine, self.streams, self._is_dead, self.rows_a_turn
         )
+        self._made(hub)
         hub.begin()
         self.hubs[name] = hub
         self.note(f"{name} starts{' deposed' if hub.fenced_at else ''}")
+
+    def _made(self, hub: ClusterHub) -> None:
+        """It is to begin."""
 
     def _prepare(self) -> None:
         """All hubs have met, and know all sessions; who listens has subscribed."""
@@ -208,7 +215,7 @@ class ClusterWorld:
             self._calm()
             if self._subscribed() and all(
                 self._knows(hub, client.name) for hub in self.hubs.values()
-                for client in self.clients
+                for client in self._one_home()
             ):  # fmt: skip
                 break
         for _ in range(10):  # filters are told as sessions are, some frames later
@@ -242,6 +249,10 @@ class ClusterWorld:
             hub.sweep()
             hub.loop.run()
 
+    def _one_home(self) -> list[Hopper]:
+        """Whose sessions last, and are at one hub at each moment."""
+        return self.clients
+
     def _check(self) -> None:
         assert not self.alarm.broken, self.alarm.broken[0]
         for name, hub in self.hubs.items():
@@ -253,7 +264,7 @@ class ClusterWorld:
             for end in ends:
                 assert 0 <= end.sending.room <= CLUSTER_WAY_BYTES
                 assert 0 <= end.taking.room <= CLUSTER_WAY_BYTES
-        for client in self.clients:
+        for client in self._one_home():
             homes = [
                 name for name, hub in self.hubs.items()
                 if ("mqtt", client.name) in hub.here.directory.here
@@ -355,7 +366,8 @@ class ClusterWorld:
         if self.hubs:
             clock = self.chance.choice(list(self.hubs.values())).clock
             assert isinstance(clock, SkewedClock)
-            clock.wall = self.wall + self.chance.randrange(-SKEW, SKEW + 1) * 1_000_000
+            skew = self.chance.randrange(-self.skew, self.skew + 1)
+            clock.wall = self.wall + skew * 1_000_000
 
     def _roll(self) -> None:
         if self.hubs:
@@ -422,13 +434,8 @@ class ClusterWorld:
         for name in sorted(self.lost):
             self._start(name)
         self._lay_ghosts()
-        for _ in range(800):  # some are not heard for a minute (`cluster.buried`)
-            for client in self.clients:
-                client.act()
-            self._calm()
-            for name in sorted(self.hubs):
-                self._looks(name)
-            self._check()
+        for _ in range(self.rounds):
+            self._round()
             if self._owed() is None and all(client.done() for client in self.clients):
                 break
         assert self._owed() is None, self._owed()
@@ -436,7 +443,15 @@ class ClusterWorld:
         assert not waiting, f"{waiting} wait for ever"
         for name, hub in self.hubs.items():
             dropped = hub.broker.metrics.dropped
-            assert not any(dropped.get(reason) for reason in UNEXPECTED), f"{name}: {dropped}"
+            assert not any(map(dropped.get, self.unexpected)), f"{name}: {dropped}"
+
+    def _round(self) -> None:
+        for client in self.clients:
+            client.act()
+        self._calm()
+        for name in sorted(self.hubs):
+            self._looks(name)
+        self._check()
 
     def _owed(self) -> str | None:
         """What is still missing, in words."""

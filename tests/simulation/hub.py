@@ -20,6 +20,7 @@ from hubbub.config.settings import Listener as ListenerSettings
 from hubbub.core.clock import Clock
 from hubbub.core.gate import Gate
 from hubbub.core.limits import LINK_CHOKED
+from hubbub.core.message import Run
 from hubbub.core.state import State
 from hubbub.journal import frame, roll
 from hubbub.journal.content import Content
@@ -110,6 +111,9 @@ class _NoThread:
         return False
 
 
+def _nobody(run: Run) -> None: ...
+
+
 class SteppedJournal(Journal):
     """A journal whose thread takes one step when it is told. `landed`: payloads on the disk,
     `in_system`: those that at least survive the process.
@@ -126,6 +130,11 @@ class SteppedJournal(Journal):
         self._step = 0
         self.landed: set[bytes] = set()
         self.in_system: set[bytes] = set()
+        self.told: Callable[[Run], None] = _nobody
+
+    def append_run(self, run: Run, audience: int) -> int:
+        self.told(run)
+        return super().append_run(run, audience)
 
     def as_taken(self, row: Row) -> Row:
         """A row as the start took it, if it was there then."""

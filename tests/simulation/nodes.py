@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from hubbub.cluster import heritage
+from hubbub.cluster import heritage, wills
 from hubbub.cluster.copies import FENCE, LOG, STATE, Found, Piece
 from hubbub.cluster.heritage import Adoption
 from hubbub.cluster.membership import Membership
@@ -31,6 +31,7 @@ from hubbub.runtime.heirs import Heirs, copy_of
 from tests.simulation.hub import SimulatedClock, SimulatedNode
 
 ALL = 1 << 62
+JOINS = 0.5  # seconds
 
 
 class Lines:
@@ -231,8 +232,16 @@ class ClusterHub(SimulatedNode):
         self.seeker = SimulatedHeirs(self, self._is_dead, self._rows)
         here.begin()
         here.beat()
+        self._joins_at = self.clock.now() + JOINS
         self.schedule()
         self.loop.run()
+
+    def sweep(self) -> None:
+        """Others have had half a second to say who is where."""
+        here = self.here
+        if here.unknown and self.clock.now() >= self._joins_at:
+            wills.known(here, wills.WHO_IS_WHERE)
+        super().sweep()
 
     def _settle(self) -> None:
         """What it let go of is on the disk: it begins behind its stop."""

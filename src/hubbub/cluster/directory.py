@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from hubbub.cluster import frames
+from hubbub.cluster import frames, wills
 from hubbub.cluster.estates import Key, began_by
 from hubbub.core.broker import Broker
 from hubbub.core.limits import CLUSTER_ANEW
@@ -181,6 +181,7 @@ class Directory:
         waits = len(state.backlog.entries) if state is not None else 0
         log.warning("the session of %r is over, with %d messages: %s", key[1], waits, why)
         self.broker.metrics.drop(SUPERSEDED, waits)
+        wills.withdraw(self.broker, key)  # its client is there
         session = self.broker.sessions.get(key)
         if session is not None and session.number:
             session.taken_over()

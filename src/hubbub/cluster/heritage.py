@@ -20,7 +20,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hubbub import schema
-from hubbub.cluster import estates, frames, taking
+from hubbub.cluster import estates, frames, taking, wills
 from hubbub.cluster.estates import ALSO, HELD, OF, STOPPED, TOOK, Key, by_age, taken_row, took_of
 from hubbub.cluster.keeping import PROTOCOL, estate_and_origin, kept_by, waits_in
 from hubbub.cluster.node import Node, Phantom
@@ -30,7 +30,7 @@ from hubbub.core.broker import Broker
 from hubbub.core.limits import CLUSTER_NAMES, CLUSTER_PIECE
 from hubbub.core.message import Message, message_of, run_of
 from hubbub.core.route import Route
-from hubbub.core.session import Revival, SessionState, Silent, publish_wills, row_about
+from hubbub.core.session import Revival, SessionState
 from hubbub.core.state import State, adopted
 from hubbub.core.topics import DELAYED, delayed_topic
 from hubbub.schema import Row, column_of, name_of, name_to_wire
@@ -119,7 +119,7 @@ class Adoption:
         self._make_live(sessions, before)
         settle(membership, self.estates)
         self._resume_what_was_kept()
-        publish_wills(self.state.wills.values(), self.protocols)
+        wills.publish(broker, self.state.wills.values(), self.protocols)
         for topic, seq in self.state.retained.items():
             self._retain(topic, seq)
         broker.delays.recover()
@@ -141,7 +141,8 @@ class Adoption:
                 self.ours.add((state.protocol, state.client))
             elif state.protocol != PROTOCOL:
                 self.staging.leave_out(state.protocol, state.client)
-        self.staging.live(sessions)
+        lost = {(one.protocol, one.client) for one in sessions if one.will is not None}
+        self.staging.live(sessions, lost - wills.connected(self.broker, lost))
         return sessions
 
     def _wanted(self, state: SessionState) -> bool:
@@ -434,8 +435,8 @@ def _end(broker: Broker, protocol: Revival, state: SessionState, will_too: bool 
     session = broker.sessions.get((state.protocol, state.client))
     if session is None:
         return
-    if state.will is not None and not will_too:
-        broker.change(row_about(session, schema.WILL))
+    if not will_too:
+        wills.withdraw(broker, (state.protocol, state.client))
     if session.number:
         session.taken_over()
     protocol.end_away(state.client)
@@ -447,9 +448,9 @@ def _end_all(broker: Broker, membership: Membership, protocols: dict[str, Reviva
         if state.protocol != PROTOCOL and protocol is not None:
             _end(broker, protocol, state, will_too=False)
     for key in list(broker.state.wills):  # the heir publishes them: these clients are gone for it
-        session = broker.sessions.get(key) or Silent(*key, broker.open)
-        broker.change(row_about(session, schema.WILL))
-        if session.number:
+        wills.withdraw(broker, key)
+        session = broker.sessions.get(key)
+        if session is not None and session.number:
             session.taken_over()
     for estate in list(membership.estates.values()):
         estate.begin_anew()

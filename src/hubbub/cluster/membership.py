@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from msgspec.structs import astuple
 
-from hubbub.cluster import estates, frames, heritage, taking
+from hubbub.cluster import estates, frames, heritage, taking, wills
 from hubbub.cluster.directory import Directory
 from hubbub.cluster.engine import Engine
 from hubbub.cluster.estates import Estate
@@ -62,7 +62,8 @@ class Membership(Hooks):
     observes a topic is told how many it reaches on all nodes, not only here. `keep`: for how many
     seconds messages wait for an estate that nobody holds. `busy`: for so many seconds this one may
     be silent now. `deposed`: another one has stopped this node's stream, and nobody is known yet
-    who has what was here.
+    who has what was here. `unknown`: what it is to hear before
+    anything is due here (`cluster.wills`).
     `holdings`: what lasts here, `estates`: what does so elsewhere. `inherited`: of which dead nodes
     another one is known to have what they had, by the message that stopped their stream, and
     `sure` the row that must be safe before that is told; `confirmed` is called with this node's,
@@ -88,6 +89,7 @@ class Membership(Hooks):
         self.shunned = Named[str]()
         self.excluded = ""
         self.deposed = False
+        self.unknown: set[str] = set()
         self.busy = 0
         self.stopped = Named[bool]()
         self.waiting = Named[tuple[int, float]]()
@@ -490,6 +492,7 @@ class Membership(Hooks):
             return
         if (self._since.get(session.number, 0), self.name) < (since, node.name):
             log.info("%s is taken over by node %r", client, node.name)
+            wills.withdraw(self.broker, (protocol, client))
             session.taken_over()
 
     def _went(self, node: Node, record: frames.Left) -> None:

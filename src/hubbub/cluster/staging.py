@@ -10,11 +10,12 @@ is due from the moment on that its session is here. No I/O.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
 from hubbub import schema
+from hubbub.cluster.estates import Key
 from hubbub.cluster.keeping import PROTOCOL, estate_and_origin, kept_by
 from hubbub.core.broker import Broker
 from hubbub.core.limits import CLUSTER_PIECE
@@ -71,11 +72,11 @@ class Staging:
         if here is not None and (protocol, client) in here.sessions:
             self._add(Row(0, 0, schema.END, protocol.encode(), column_of(client)))
 
-    def live(self, sessions: Iterable[SessionState]) -> None:
-        """All has come. `sessions`: those of them that are here now."""
+    def live(self, sessions: Iterable[SessionState], lost: Container[Key]) -> None:
+        """All has come. `sessions`: those of them that are here now; `lost`: whose will is due."""
         self.broker.change(adopted(self.dead, live=True))
         for session in sessions:
-            if session.will is not None:
+            if session.will is not None and (session.protocol, session.client) in lost:
                 self.broker.change(session.will._replace(seq=0))
 
     def forget(self) -> Iterator[None]:

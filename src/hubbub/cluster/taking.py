@@ -58,15 +58,30 @@ def say(
             return
         said.retain = False
     membership.messages_in += said.count
+    messages = messages_of(said, topic) if said.rests else []
+    if messages and not said.retain:
+        messages = _in_time(membership, messages)
+        if not messages:
+            return
     encoding = SPELLED if said.rests else membership.crossing
     route = _route(membership, said, topic, sender)
     if said.qos and not said.group and not topic.startswith(CLIENT):
         route = _of_estate(membership, route, estate or membership.holdings.own)
-    run = Run(sender, route, said.qos, said.count, encoding, said.payloads, said.retain)
-    if said.rests:
-        run.replace(messages_of(said, topic))
+    count = len(messages) or said.count
+    run = Run(sender, route, said.qos, count, encoding, said.payloads, said.retain)
+    if messages:
+        run.replace(messages)
     if run.route.takes:
         membership.broker.publish(run)
+
+
+def _in_time(membership: Membership, messages: list[Message]) -> list[Message]:
+    """Those that have not expired on their way, on which they may be held for long."""
+    now = membership.broker.clock.stamp()
+    found = [one for one in messages if not 0 < one.expires <= now]
+    if len(found) < len(messages):
+        membership.broker.metrics.drop("expired", len(messages) - len(found))
+    return found
 
 
 def keep(membership: Membership, node: Node, kept: frames.Kept) -> None:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
+from hubbub.cluster import wills
 from hubbub.cluster.engine import Engine
 from hubbub.cluster.estates import began_by
 from hubbub.cluster.keeping import PROTOCOL, Recall, estate_and_origin
@@ -43,7 +44,9 @@ def member(
 
         engine = Nats(wanted)
     counts_all = wanted.counts == "cluster"
-    return Membership(broker, engine, version, counts_all, wanted.keep, wanted.place)
+    found = Membership(broker, engine, version, counts_all, wanted.keep, wanted.place)
+    wills.wait_to_know(found, wills.WHO_IS_WHERE)
+    return found
 
 
 def recalls(membership: Membership | None, broker: Broker) -> list[Revival]:
@@ -96,6 +99,8 @@ async def join(
     if membership.excluded:
         await engine.close()
         raise SettingError(membership.excluded)
+    wills.known(membership, wills.WHO_IS_WHERE)
+    schedule()
 
 
 async def _meet(membership: Membership, beside: Collection[str]) -> None:

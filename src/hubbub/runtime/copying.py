@@ -15,14 +15,14 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from hubbub.cluster import estates, heritage
+from hubbub.cluster import estates, heritage, wills
 from hubbub.cluster.copies import FENCE, Copies, Found, landed
 from hubbub.cluster.jetstream import JetStream, Listener
 from hubbub.cluster.membership import Membership
 from hubbub.cluster.monitor import UNKNOWN, Monitor, Verdict, verdict
 from hubbub.config.settings import Settings
 from hubbub.core.limits import CLUSTER_COPY_GATHER_SECONDS, CLUSTER_COPY_HEADS
-from hubbub.core.session import Revival, publish_wills
+from hubbub.core.session import Revival
 from hubbub.journal.copied import Files, Snapshot
 from hubbub.journal.files import write_whole
 from hubbub.journal.writer import Journal
@@ -63,7 +63,9 @@ class Copying:
         self.copies = Copies(self.stream, now, self._moved, self._deposed)
         self._let_go = let_go
         self._marker = journal.directory.path / MARKER
-        self._marked = self.lived = broker.undecided = self._marker.exists()
+        self._marked = self.lived = self._marker.exists()
+        if self._marked:
+            wills.wait_to_know(membership, wills.WHOSE)
         self._asked = asyncio.Event()
         self._monitor = Monitor(settings.cluster)
         self._verdict = verdict(self._monitor.servers, ())
@@ -160,13 +162,7 @@ class Copying:
                 await asyncio.sleep(RETRY_SECONDS)
 
     def _decided(self) -> None:
-        """It is known who has what lasted here: what is due is this node's to say, or not."""
-        broker = self.broker
-        if not broker.undecided:
-            return
-        broker.undecided = False
-        gone = [will for key, will in broker.state.wills.items() if key not in broker.sessions]
-        publish_wills(gone, {one.name: one for one in self.protocols})
+        wills.known(self.membership, wills.WHOSE)
 
     async def _newest(self) -> Found:
         """The last message of this node's stream. It is a stop of its own behind what its disk did

@@ -1,0 +1,82 @@
+"""A will is for a client that is lost, not for one that has come again.
+
+    home of its session   takes the client over: the will, if it is due at once, then the client
+    another node          says so after it has let the client in: what it says would come behind it
+
+Within one hub a will is published before its client is welcomed once more. Between two nodes it
+could come only afterwards: late, and retained over what the client has said since. So a node that
+knows that a client is connected elsewhere says nothing of its former connection, whether that was
+here, with a node that is dead, or before a start. MQTT lets a hub that fails say wills later (5.0,
+3.1.2.5); when it is too late it does not. Called by the membership and the runtime. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from hubbub import schema
+from hubbub.cluster.estates import Key
+from hubbub.core.broker import Broker
+from hubbub.core.session import Revival, Silent, publish_wills, row_about
+from hubbub.schema import Row, name_of
+
+if TYPE_CHECKING:
+    from hubbub.cluster.membership import Membership
+
+# What a hub that was started does not know at first.
+WHOSE: Final = "who has what lasted here"
+WHO_IS_WHERE: Final = "who is connected elsewhere"
+
+
+def withdraw(broker: Broker, key: Key) -> None:
+    """Its will is not published any more; not here, at least."""
+    state = broker.state.sessions.get(key)
+    will = broker.state.wills.get(key) if state is None else state.will
+    if will is not None:
+        session = broker.sessions.get(key) or Silent(*key, broker.open)
+        broker.change(row_about(session, schema.WILL))
+
+
+def connected(broker: Broker, keys: Collection[Key]) -> set[Key]:
+    """Which of these clients are connected, here or at another node."""
+    if not keys:
+        return set()
+    there = ((one.protocol, one.client) for one in broker.phantoms.values())
+    here = {key for key in keys if (one := broker.sessions.get(key)) is not None and one.number}
+    return here.union(key for key in there if key in keys)
+
+
+def key_of(will: Row) -> Key:
+    return will.protocol.decode(), name_of(will.client)
+
+
+def publish(
+    broker: Broker, wills: Iterable[Row], protocols: Mapping[str, Revival]
+) -> None:
+    """Those of who is lost."""
+    due = {key_of(will): will for will in wills}
+    for key in connected(broker, due.keys()):
+        del due[key]
+    publish_wills(due.values(), protocols)
+
+
+def wait_to_know(membership: Membership, what: str) -> None:
+    membership.unknown.add(what)
+    membership.broker.undecided = True
+
+
+def known(membership: Membership, what: str) -> None:
+    """Once all is, what is due is this node's to say, or nobody's."""
+    broker = membership.broker
+    membership.unknown.discard(what)
+    if membership.unknown or not broker.undecided:
+        return
+    broker.undecided = False
+    lasting = {key for key, one in broker.state.sessions.items() if one.will is not None}
+    for key in connected(broker, {*broker.state.wills, *lasting}):
+        session = broker.sessions.get(key)
+        if session is None or not session.number:
+            withdraw(broker, key)
+    gone = [will for key, will in broker.state.wills.items() if key not in broker.sessions]
+    publish_wills(gone, membership.relays.protocols)
