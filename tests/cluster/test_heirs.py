@@ -191,6 +191,33 @@ async def test_who_is_back_at_once_with_less_than_its_copy_says_goes_on_with_the
     assert await read(b, "away") == [b"%d" % number for number in range(8)]
 
 
+async def test_who_lost_its_disk_keeps_what_is_for_who_is_away(hubs: Hubs, quorum: Quorum) -> None:
+    """What the one that is away wants is in the copy of the other one alone."""
+    a, b = await asyncio.to_thread(pair, hubs)
+    c = await asyncio.to_thread(lambda: hubs.ready(hubs.hub("c")))
+    await asyncio.to_thread(know, c, "a", "b")
+    await asyncio.to_thread(know, a, "b", "c")
+    async with connect(b.url("mqtt"), client_id="away", clean=False) as client:
+        await client.subscribe("kept/#", qos=2)
+    async with connect(a.url("mqtt"), client_id="w") as client:
+        await client.publish("kept/x", b"0", qos=2)
+    await asyncio.sleep(1.0)
+    b.process.kill()
+    a.stop(signal.SIGKILL)
+    shutil.rmtree(hubs.root / "a" / "data")
+    a = await asyncio.to_thread(hubs.hub, "a")
+    async with connect(a.url("mqtt"), client_id="w") as client:
+        for number in range(1, 5):
+            await client.publish("kept/x", b"%d" % number, qos=2)
+    await asyncio.to_thread(is_heir, hubs, "a", "a")
+    log = [hubs.root / name / "hub.log" for name in ("a", "c")]
+    until = time.monotonic() + PATIENCE
+    while not any("heir of node 'b'" in one.read_text() for one in log):
+        assert time.monotonic() < until
+        await asyncio.sleep(0.1)
+    assert await read(c, "away", 3.0) == [b"%d" % number for number in range(5)]
+
+
 @pytest.mark.soak
 async def test_a_node_that_was_stopped_for_too_long_is_deposed_and_loses_nothing(
     hubs: Hubs, quorum: Quorum

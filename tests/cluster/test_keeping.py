@@ -550,6 +550,21 @@ def test_a_number_of_the_future_is_refused(world: Keepers) -> None:
     assert world.waiting("b", "device") == [b"1"]
 
 
+def test_who_lost_its_journal_knows_nothing_of_who_is_away(world: Keepers) -> None:
+    """Without copies nobody can say what the other one wants; once that is back, all is kept."""
+    world.lasting("b", "device", "x")
+    world.carry()
+    world.apart()
+    world.restart("a", lost=True)
+    writer = world.client("a", "writer")
+    world.say(writer, "x", b"while it was away")
+    world.cut.clear()
+    world.meet()
+    world.say(writer, "x", b"after")
+    world.carry()
+    assert world.waiting("b", "device") == [b"after"]
+
+
 @pytest.mark.parametrize("lasts", [True, False])
 def test_what_expires_on_its_way_is_given_to_nobody(world: Keepers, lasts: bool) -> None:
     """A line may hold what was said for as long as a cable is pulled."""

@@ -10,6 +10,7 @@ import pytest
 from tests.simulation.cluster import DEAD, ClusterWorld
 from tests.simulation.crowd import CrowdWorld
 from tests.simulation.due import DUE, DueWorld
+from tests.simulation.nodes import SkewedClock
 from tests.simulation.test_simulation import MEMORY
 
 # Each of them failed once: a stamp later than its message that a start forgot; an heir of itself
@@ -104,6 +105,42 @@ class Told(ClusterWorld):
             for hub in self.hubs.values():
                 hub.write()
             self._calm()
+
+
+@pytest.mark.parametrize("days", [-1, 1])
+def test_a_clock_that_is_set_by_a_day_in_a_hub_that_runs(days: int) -> None:
+    """Stamps follow it slowly: for minutes nothing happens. Who is a minute off at last is shut out
+    until it is not, and is not taken for dead; then all have everything.
+    """
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        world = Told(3, Path(folder))
+        try:
+            for name in "abc":
+                world._start(name)
+            world._prepare()
+            world.lossy = 0.0
+            world.rest(5)
+            clock = world.hubs["a"].clock
+            assert isinstance(clock, SkewedClock)
+            clock.wall += days * 86_400_000_000
+            for minute in range(1, 31):
+                for _ in range(60):
+                    world._pass(1.0)
+                    world._calm()
+                world.rest(2)
+                for name in "bc":
+                    world._looks(name)
+                    assert "a" in world.hubs[name].here.nodes or minute > 5
+            assert all("a" in world.hubs[name].here.shunned for name in "bc")
+            assert all(world.hubs[name].here.hearing.lives("a") for name in "bc")
+            clock.wall = world.wall
+            for _ in range(30 * 60):
+                world._pass(1.0)
+                world._calm()
+            world._finish()
+        finally:
+            for hub in world.hubs.values():
+                hub.log.abandon()
 
 
 @pytest.mark.parametrize("back", ["waits", "dead again", "started again", "its heir is back, too"])

@@ -233,6 +233,7 @@ BOUNDS: Final = (
     Bound("cluster_feed", SELF, "the rest comes later"),
     Bound("cluster_anew", ALL, "the oldest are forgotten"),
     Bound("cluster_names", SELF, "the oldest are forgotten"),
+    Bound("cluster_run", SELF, "refused"),
     Bound("cluster_way_bytes", CONNECTION, "nothing more is read from it"),
     Bound("cluster_copy_piece", SELF, "another message begins"),
     Bound("cluster_copy_heads", SELF, "of older pieces nobody looks"),

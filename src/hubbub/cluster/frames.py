@@ -19,7 +19,7 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
-from hubbub.core.limits import CLUSTER_BUSY_SECONDS, CLUSTER_FRAME_BYTES
+from hubbub.core.limits import CLUSTER_BUSY_SECONDS, CLUSTER_FRAME_BYTES, CLUSTER_RUN
 
 MAGIC: Final = b"HBC"
 VERSION: Final = 5
@@ -147,7 +147,7 @@ class Said(Struct, array_like=True, tag=7):
     retain: bool
     asks: bool
     payloads: bytes
-    count: Annotated[int, Meta(ge=1, le=1 << 24)]
+    count: Annotated[int, Meta(ge=1, le=CLUSTER_RUN)]
     rests: list[Rest]
     stamp: Time
     node: str

@@ -119,6 +119,7 @@ class Adoption:
         self._make_live(sessions, before)
         settle(membership, self.estates)
         self._resume_what_was_kept()
+        self._recall_who_is_away()
         wills.publish(broker, self.state.wills.values(), self.protocols)
         for topic, seq in self.state.retained.items():
             self._retain(topic, seq)
@@ -289,6 +290,20 @@ class Adoption:
                 origin = origin or self.estate
                 if (PROTOCOL, kept_by(estate, origin)) in self.broker.state.sessions:
                     membership.estate_of(estate).go_on_for(origin)
+
+
+    def _recall_who_is_away(self) -> None:
+        """For whom it kept messages, and of whom this node has not heard: it lost its journal, and
+        they are away. What they want they can tell nobody now.
+        """
+        membership = self.membership
+        for session in kept_in(self.state):
+            estate, origin = estate_and_origin(session.client)
+            if origin or estate in membership.holdings.held or estate in membership.estates:
+                continue
+            names = [name for name, (qos, _) in session.subscriptions.items() if qos]
+            wants = [(name_to_wire(one), membership.is_literal(one), True) for one in names]
+            membership.remember(frames.Holding(estate, 0, wants, []))
 
 
 def take_here(

@@ -180,6 +180,7 @@ CLUSTER_PIECE: Final = 200  # kept messages in a turn, 20 to 50 us each to read 
 CLUSTER_KEPT: Final = 1_000_000  # messages that wait for a node, 60 bytes of memory each
 CLUSTER_ANEW: Final = 10_000  # clients that began anew while their node was away, 300 bytes each
 CLUSTER_NAMES: Final = 1_000  # of nodes that were met, are shut out, or wait: 200 bytes each
+CLUSTER_RUN: Final = 262_144  # messages in one record, which may be empty: a read has less, 60 MiB
 CLUSTER_WAY_BYTES: Final = 256 * KIB  # of a relayed connection on their way, each direction: a read
 CLUSTER_LENT: Final = 20  # messages of a queue at one node's consumers: others could have them
 CLUSTER_LOOK: Final = 1_000  # expected queues whose home is asked for a look: 1 ms of three nodes
