@@ -143,6 +143,21 @@ def test_who_begins_anew_at_a_third_node_is_later_than_the_dead_one_whose_clock_
     assert ("p", "ann") not in world.member("b").directory.here
 
 
+@pytest.mark.parametrize("heir", ["b", "c"])
+def test_who_began_anew_without_a_session_has_none_when_the_heir_is_ready(heir: str) -> None:
+    """Also if the heir is where it came: nobody else tells that it did."""
+    world = Dying()
+    for member in world.members.values():
+        member.directory.moves["p"] = Ends(member.broker).end_away
+    world.meet()
+    world.lasting("a", "ann", "kept")
+    copy = world.dies("a")
+    world.member("c").relays.end("p", "ann")
+    world.inherit(heir, "a", copy)
+    world.wait(3)
+    assert all(("p", "ann") not in world.member(name).directory.here for name in "bc")
+
+
 @pytest.mark.parametrize("dead", ["a", "c"])
 def test_an_old_home_that_does_not_know_yet_ends_nothing_at_the_heir(dead: str) -> None:
     """It comes back with its journal as it was, and says that the session is there."""

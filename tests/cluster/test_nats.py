@@ -6,6 +6,7 @@ Each hub is a process of its own. Debian's nats-server will do: live traffic nee
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import shutil
 import signal
@@ -238,6 +239,41 @@ async def test_calls_by_topic_cross(
     reply = await asking.client.call("ask", b"1", timeout=PATIENCE)
     assert getattr(reply, "payload", reply) == b"re:1"
     task.cancel()
+
+
+@pytest.mark.parametrize("asker", ["mqtt", "smq"])
+async def test_a_call_whose_responder_dies_with_its_node_ends_in_time(
+    nodes: Nodes, stack: AsyncExitStack, asker: str
+) -> None:
+    a, b = await nodes.pair()
+    serving = await stack.enter_async_context(Client(b, "mqtt", "responder"))
+    asked, never = asyncio.Event(), asyncio.Event()
+
+    async def answer(_: Any) -> bytes:
+        asked.set()
+        await never.wait()
+        return b""
+
+    task = asyncio.create_task(serving.client.serve("ask", answer))
+    await nodes.filters(a, "b", 1)
+    asking = await stack.enter_async_context(Client(a, asker, "asker-1"))
+    call = asyncio.create_task(asking.client.call("ask", b"1", timeout=4.0))
+    await asyncio.wait_for(asked.wait(), PATIENCE)
+    b.stop(signal.SIGKILL)
+    began = asyncio.get_running_loop().time()
+    with pytest.raises((TimeoutError, HubbubError)):
+        await call
+    assert asyncio.get_running_loop().time() - began < 5.0
+    here = await stack.enter_async_context(Client(a, "mqtt", "responder-2"))
+    other = asyncio.create_task(here.client.serve("ask", lambda asked: b"re:" + asked.payload))
+    reply = None
+    async with asyncio.timeout(PATIENCE):
+        while reply is None:
+            with contextlib.suppress(TimeoutError, HubbubError):
+                reply = await asking.client.call("ask", b"2", timeout=1.0)
+    assert getattr(reply, "payload", reply) == b"re:2"
+    for one in (task, other):
+        one.cancel()
 
 
 async def test_an_smq_client_answers_at_a_response_topic_of_another_node(

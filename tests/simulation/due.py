@@ -22,13 +22,13 @@ from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import Properties, Will
 from tests.simulation.clients import MESSAGES
 from tests.simulation.cluster import SKEW, UNEXPECTED, Author, ClusterWorld, Hopper, Listener
-from tests.simulation.hub import Wire
+from tests.simulation.hub import SimulatedNode, Wire
 from tests.simulation.nodes import ClusterHub
 
 DUE: Final = 1_000_000
 APART: Final = 30  # rounds at the end in which those are away who come again
 AFTERWARDS: Final = 120  # rounds at the end in which nothing may come any more
-LATE: Final = 0.7  # seconds between a look and the next, and a tick
+LATE: Final = 3.0  # seconds in which the disk may not have what is being sent
 
 
 def number_of(payload: bytes) -> int:
@@ -150,8 +150,8 @@ class Waiting(Listener):
     def _keep(self, payload: bytes) -> None:
         _, topic, _, _ = payload.decode().split()
         due = self.world.later.asked[payload] + int(topic.split("/")[1])
-        early = due - self.world.seconds - self.world.tolerance
-        assert early < 0, f"{payload!r} came {early} s before its time"
+        early = due - self.world.seconds - 2 * self.world.skew
+        assert early < 0.01, f"{payload!r} came {early} s before its time"
         super()._keep(payload)
 
 
@@ -218,7 +218,7 @@ class Punctual(Listener):
         hub = wire.node
         assert isinstance(hub, ClusterHub)
         if until is not None and not packet.dup and ("mqtt", self.name) in hub.here.directory.here:
-            late = self.written - until - self.world.tolerance
+            late = self.written - until - 2 * self.world.skew - LATE
             assert late < 0, f"{packet.payload!r} was sent {late} s after it had expired"
         super().message(packet)
 
@@ -265,6 +265,38 @@ class Fresh(Orderly, Listener):
         super()._keep(payload)
 
 
+class Leaver(Orderly, Listener):
+    """Has a session that lasts, and begins anew once without one, `at` a hub that knows of it: that
+    remembers so until it ends.
+    """
+
+    world: DueWorld  # type: ignore[assignment]
+    at: SimulatedNode | None = None
+    leaves = left = False
+
+    def greet(self) -> None:
+        self.leaves = self.leaves or (self.world.begun and self.chance.random() < 0.3)
+        if not self.leaves:
+            super().greet()
+            return
+        self.known = self.welcome = False
+        self.clean = True
+        self.say(codec.connect(self.name.encode(), True, 0, properties=Properties()))
+
+    def dial(self) -> None:
+        if not self.left:
+            super().dial()
+
+    def welcomed(self) -> None:
+        self.left = self.leaves
+        if self.left and self.wire is not None:
+            self.at = self.wire.node
+            self.world.note(f"{self.name} has left")
+            self.cut()
+        else:
+            super().welcomed()
+
+
 class Last(Author):
     """Says something when all is over."""
 
@@ -291,7 +323,6 @@ class DueWorld(ClusterWorld):
     def __init__(self, seed: int, root: Path, verbose: bool = False) -> None:
         self.final = False
         self.skew = SKEW if seed // 2 % 2 else 0
-        self.tolerance = 2 * self.skew + LATE
         super().__init__(seed, root, verbose=verbose)
 
     def _make_clients(self) -> None:
@@ -313,6 +344,7 @@ class DueWorld(ClusterWorld):
         ]
         self.punctual = Punctual(here, "exp-a", True, "x/#", 2, ordered=False)
         self.fresh = Fresh(here, "new-a", True, "f/#", 2, ordered=False)
+        self.leaver = Leaver(here, "bye-c", True, "l/#", 2, ordered=False)
         self.dying = [
             Mortal(self, "one-a", False), Mortal(self, "two-b", True, 0, 30),
             Mortal(self, "six-c", True, spec.NEVER, 4), Mortal(self, "ten-a", True, 3, 60),
@@ -323,21 +355,26 @@ class DueWorld(ClusterWorld):
         ]  # fmt: skip
         self.clients = [
             *self.authors, *self.last, self.watcher, *self.listeners, self.punctual, self.fresh,
-            *self.dying, *self.returning,
+            self.leaver, *self.dying, *self.returning,
         ]  # fmt: skip
 
     def _one_home(self) -> list[Hopper]:
-        return [one for one in self.clients if one not in (*self.dying, self.fresh, *self._clean())]
+        others = (*self.dying, self.fresh, self.leaver, *self._clean())
+        return [one for one in self.clients if one not in others]
 
     def _clean(self) -> list[Hopper]:
         return [one for one in self.clients if one.clean]
 
     def _subscribed(self) -> bool:
-        listeners = [*self.listeners, self.watcher, self.punctual, self.fresh]
-        return all(one.subscribed for one in listeners) and bool(self.fresh.estate)
+        listeners = [*self.listeners, self.watcher, self.punctual, self.fresh, self.leaver]
+        known = all(self._knows(hub, self.leaver.name) for hub in self.hubs.values())
+        return known and all(one.subscribed for one in listeners) and bool(self.fresh.estate)
 
     def door(self, client: Hopper) -> ClusterHub | None:
         hubs = list(self.hubs.values())
+        if client is self.leaver and client.clean and not self.leaver.left:
+            doors = [hub for hub in hubs if self._knows(hub, client.name)]
+            return self.chance.choice(doors) if doors else None
         if client.clean or (client is self.fresh and self.fresh.anew):
             return self.chance.choice(hubs) if hubs else None
         if client is not self.fresh or not client.known:
@@ -366,6 +403,12 @@ class DueWorld(ClusterWorld):
 
     def said_to(self, client: Fresh) -> set[bytes]:
         return self._acknowledged("f/") | client.got.keys()
+
+    def _wait(self) -> None:
+        for _ in range(self.chance.choice((4, 13))):
+            self._pass(0.5)
+            for hub in self.hubs.values():
+                hub.write()
 
     # What hubs publish
 
@@ -420,6 +463,10 @@ class DueWorld(ClusterWorld):
             if ("mqtt", self.fresh.name) in hub.here.directory.here
         ]  # fmt: skip
         assert len(homes) == 1, f"who began anew has the homes {homes}"
+        for name, hub in self.hubs.items():
+            here = ("mqtt", self.leaver.name) in hub.here.directory.here
+            remembers = self.leaver.at in self.hubs.values()
+            assert not (here and remembers), f"a session of who has left is at {name}"
 
     def _round(self) -> None:
         self._lay_ghosts()

@@ -137,6 +137,10 @@ class Directory:
         """As of when one that begins now is later than what it replaces."""
         return max(now, self._anew.get(key, 0) + 1)
 
+    def ends_before(self, key: Key) -> int:
+        """Of a client that began anew here: one that began earlier is over. -1 of others."""
+        return self._anew[key] + 1 if key in self._anew else -1
+
     # There
 
     def lasts(self, node: Node, estate: str, protocol: str, wire: bytes, since: int) -> None:

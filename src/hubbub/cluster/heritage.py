@@ -158,7 +158,8 @@ class Adoption:
             if estate not in self.estates and (since := sessions.get(key)) is not None
         ]
         here = own.began if own is not None else -1
-        if max(here, *there, -1) > state.began or here == state.began:
+        anew = membership.directory.ends_before(key)
+        if max(here, anew, *there) > state.began or here == state.began:
             self.broker.metrics.drop(GONE, len(state.backlog.entries))
             return False
         if own is not None:
