@@ -21,6 +21,7 @@ from hubbub.core.limits import KEEP_ALIVE_SECONDS, SEND_BUFFER
 from hubbub.errors import SettingError
 
 BACKLOG: Final = 4096  # connections that wait to be accepted
+ALONE: Final = "; with `listen = []` there is only what the file's [[listener]] sections name"
 
 
 class ServerSocket:
@@ -118,6 +119,7 @@ def _bind_trouble(address: Address, error: OSError) -> str:
         return (
             f"{address} is in use by another program. Stop that one, or choose another port: "
             f"--listen {address.host}:0 takes a free one"
+            + ALONE * (str(address) in DEFAULT_LISTEN)
         )
     if error.errno == errno.EACCES:
         return f"{address}: ports below 1024 need root; choose a higher one with --listen"
