@@ -74,7 +74,7 @@ def known(membership: Membership, what: str) -> None:
         return
     broker.undecided = False
     lasting = {key for key, one in broker.state.sessions.items() if one.will is not None}
-    for key in connected(broker, {*broker.state.wills, *lasting}):
+    for key in sorted(connected(broker, {*broker.state.wills, *lasting})):
         session = broker.sessions.get(key)
         if session is None or not session.number:
             withdraw(broker, key)
