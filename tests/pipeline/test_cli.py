@@ -180,6 +180,18 @@ def test_what_cannot_be_is_said_in_one_line(words: tuple[str, ...], complaint: s
         app([*words], standalone_mode=False)
 
 
+def test_rules_that_do_nothing_are_said_and_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text("lateness = 5\n")
+    for words in (("run", "--data", "/none"), ("backfill", "traffic", "--data", "/none")):
+        with pytest.raises((SettingError, DirectoryError)):
+            app([*words, "--rules", str(rules)], standalone_mode=False)
+        said = capsys.readouterr().err
+        assert said.startswith(f"{rules}: lateness does nothing: without event_time no message")
+
+
 def test_the_live_picture() -> None:
     took = {"messages": 0.5, "readings": 1.0}
     reports = [Report(n, n * 10, 100, 90, 7, 2.0, took) for n in range(3)]

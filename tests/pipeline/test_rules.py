@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hubbub.errors import SettingError
+from hubbub.pipeline.decode import leaves
 from hubbub.pipeline.rules import NO_RULES, Alert, Reading, Rules, read_rules
 
 WHOLE = """
@@ -54,6 +55,53 @@ def test_a_rule_may_say_that_there_is_no_event_time(tmp_path: Path) -> None:
     assert reading.of("loud") == ("", "ts")
 
 
+@pytest.mark.parametrize(
+    ("said", "path"),
+    [
+        ("meta.at", "meta.at"),
+        ("$.meta.at", "meta.at"),
+        ("$.list[0].at", "list[0].at"),
+        ("$[1]", "[1]"),
+        ('$["a b"].at', "a b.at"),
+        ('$["a.b"].at', '["a.b"].at'),
+        ("$.$.ts", "$.ts"),
+        ("$date", "$date"),
+    ],
+)
+def test_an_event_time_may_be_written_as_a_column(tmp_path: Path, said: str, path: str) -> None:
+    text = f"event_time = '{said}'\n[[decode]]\ntopics = 'a'\nevent_time = '{said}'\n"
+    reading = Reading(rules_of(tmp_path, text))
+    assert (reading.of("a"), reading.of("b")) == (("", path), ("", path))
+    assert [leaf.path for leaf in leaves(_HOLDING[path], "application/json")] == [path]
+
+
+_HOLDING = {
+    "meta.at": b'{"meta": {"at": 1}}',
+    "list[0].at": b'{"list": [{"at": 1}]}',
+    "[1]": b"[null, 1]",
+    "a b.at": b'{"a b": {"at": 1}}',
+    '["a.b"].at': b'{"a.b": {"at": 1}}',
+    "$.ts": b'{"$": {"ts": 1}}',
+    "$date": b'{"$date": 1}',
+}
+LATE = '[[table]]\nname = "t"\ntopics = "a"\ncolumns.a = "$.a INT"\nlate = "quarantine"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "doubted"),
+    [
+        (LATE, ["table 't': late"]),
+        ("lateness = 5\n" + LATE, ["lateness", "table 't': late"]),
+        ("event_time = 'at'\nlateness = 5\n" + LATE, []),
+        (LATE + "[[decode]]\ntopics = 'a'\nevent_time = 'at'\n", []),
+        (LATE.replace("quarantine", "keep"), []),
+    ],
+)
+def test_that_nothing_can_be_late_is_said(tmp_path: Path, text: str, doubted: list[str]) -> None:
+    said = rules_of(tmp_path, text).doubts()
+    assert [one.partition(" does nothing: without event_time")[0] for one in said] == doubted
+
+
 def test_without_rules_time_is_the_hubs() -> None:
     assert not NO_RULES.timed()
     assert NO_RULES.patience() == 0
@@ -66,6 +114,8 @@ def test_without_rules_time_is_the_hubs() -> None:
         ("lateness = -1", "lateness: expected 0 to 315532800 seconds"),
         ("lateness = 1e11", "lateness: expected 0 to 315532800 seconds"),
         ("lateness = nan", "lateness: expected 0 to 315532800 seconds"),
+        ("event_time = '$'", "event_time: '$' is no place of a time in a payload: expected as"),
+        ("event_time = '$.a..b'", "expected as 'meta.at' or '$.meta.at'"),
         ("latenes = 1", "`latenes`; known are event_time, lateness, decode, alert, table"),
         ('[[decode]]\nas = "text/plain"', "topics"),
         ('[[decode]]\ntopics = "a/#/b"', "# must be the last level"),

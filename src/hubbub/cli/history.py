@@ -14,10 +14,12 @@ from hubbub.cli import profile
 from hubbub.cli.tables import Data, Master, Remote, need_spark, start
 from hubbub.config.settings import DEFAULT_DATA
 from hubbub.errors import SettingError
+from hubbub.terminal import say
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from hubbub.pipeline.rules import Rules
     from hubbub.pipeline.run import Source
     from hubbub.pipeline.tables.table import AnyTable
     from hubbub.spark.hub import Hub
@@ -125,9 +127,8 @@ def backfill(
     """
     need_spark()
     from hubbub.pipeline.layout import Layout
-    from hubbub.pipeline.rules import NO_RULES, read_rules
 
-    said = read_rules(rules) if rules else NO_RULES
+    said = rules_of(rules)
     Layout(data).stands()
     need_no_writer(data)
     with _spark(data, master, remote) as spark:
@@ -177,6 +178,18 @@ def compact(
         layout.sweep()
     finally:
         layout.release()
+
+
+def rules_of(file: str) -> Rules:
+    """What it says, or nothing without one; what is said in vain is shown, and no error: such
+    files were always taken.
+    """
+    from hubbub.pipeline.rules import NO_RULES, read_rules
+
+    said = read_rules(file) if file else NO_RULES
+    for doubt in said.doubts():
+        say(f"{file}: {doubt}", stream=sys.stderr)
+    return said
 
 
 def need_no_writer(

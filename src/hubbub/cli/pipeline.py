@@ -177,9 +177,8 @@ def run(
     """Keep the tables in DIR/tables up to date with the journal."""
     need_spark()
     from hubbub.pipeline import run as pipeline
-    from hubbub.pipeline.rules import NO_RULES, read_rules
 
-    said = read_rules(rules) if rules else NO_RULES
+    said = history.rules_of(rules)
     names = tables.names(only) if only else pipeline.NAMES
     days = _days(keep or [], tuple(one.name for one in said.table))
     settings = _settings(memory, conf or [])

@@ -24,7 +24,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -299,6 +299,14 @@ def _remembered(path: str, key: Any) -> str:
             _KEYS.clear()
         _KEYS.setdefault(path, {})[key] = place
     return place
+
+
+def path_of(steps: Iterable[str | int]) -> str:
+    """The path of what is reached by these keys and positions."""
+    path = ""
+    for step in steps:
+        path = f"{path}[{step}]" if isinstance(step, int) else _spelled(path, step)
+    return path
 
 
 def _spelled(path: str, key: str) -> str:

@@ -31,7 +31,8 @@
     password_file = "secret"
 
 Read by the command line, carried to Spark's workers by the tables that decode. A path is one of
-`pipeline.decode`. The SQL of an alert sees the rows that a batch adds to each table.
+`pipeline.decode`; `$.meta.t`, as columns have it, is read as one. The SQL of an alert sees the
+rows that a batch adds to each table.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ from typing import Final
 import msgspec
 
 from hubbub.errors import SettingError
-from hubbub.pipeline.decode import decoder_of
-from hubbub.pipeline.typed import SHIPPED, Field, Typed, checked, whole
+from hubbub.pipeline.decode import decoder_of, path_of
+from hubbub.pipeline.typed import SHIPPED, Field, Typed, checked, steps_of, whole
 from hubbub.spark.filters import pattern_of
 
 MAX_AGE: Final = 3600.0  # seconds: who catches up after a day off cries no old alarms
@@ -102,6 +103,16 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Seconds after its end at which a minute closes."""
         return self.lateness if self.timed() else 0.0
 
+    def doubts(self) -> list[str]:
+        """What is said and does nothing, though the file is right."""
+        if self.timed():
+            return []
+        said = [f"table {one.name!r}: late" for one in self.table if one.late != "keep"]
+        if self.lateness != LATENESS:
+            said.insert(0, "lateness")
+        why = "does nothing: without event_time no message can be late"
+        return [f"{one} {why} (event_time = 'meta.at' says where its own time is)" for one in said]
+
     def declared(self) -> str:
         """A regular expression for the topics whose content type a rule names; "" for none."""
         return "|".join(_pattern(one.topics) for one in self.decode if one.content_type)
@@ -137,7 +148,7 @@ def read_rules(file: str | Path) -> Rules:
     try:
         rules = msgspec.toml.decode(Path(file).read_bytes(), type=Rules)
         made = tuple(whole(one, Path(file).parent) for one in rules.table)
-        rules = msgspec.structs.replace(rules, table=made)
+        rules = _with_paths(msgspec.structs.replace(rules, table=made))
         _check(rules)
     except OSError as error:
         raise SettingError(f"cannot read the rules {file}: {error.strerror}") from error
@@ -145,6 +156,28 @@ def read_rules(file: str | Path) -> Rules:
         known = f"; known are {_KNOWN}" if "unknown field" in str(error) else ""
         raise SettingError(f"{file}: {error}{known}") from error
     return rules
+
+
+def _with_paths(rules: Rules) -> Rules:
+    """Each event time by its path, however it is written. Raises SettingError."""
+    decode = tuple(
+        msgspec.structs.replace(one, event_time=_path(one.event_time)) if one.event_time else one
+        for one in rules.decode
+    )
+    return msgspec.structs.replace(rules, event_time=_path(rules.event_time), decode=decode)
+
+
+def _path(said: str) -> str:
+    """`$.a.b` as the path a.b; what else begins with $ is a key, as $date is one."""
+    if said != "$" and not said.startswith(("$.", "$[")):
+        return said
+    steps = steps_of(said)
+    if not steps:
+        raise SettingError(
+            f"event_time: {said!r} is no place of a time in a payload: expected as "
+            "'meta.at' or '$.meta.at', and '$.list[0]' in a list"
+        )
+    return path_of(steps)
 
 
 def _check(rules: Rules) -> None:

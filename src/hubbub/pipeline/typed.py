@@ -204,18 +204,24 @@ def _place(table: str, name: str, place: str) -> tuple[int, tuple[str | int, ...
     """The level of the topic and (), or -1 and the steps of a path."""
     if found := re.fullmatch(r"topic\[(\d+)\]", place):
         return int(found[1]), ()
+    steps = steps_of(place)
+    if steps is None:
+        raise SettingError(
+            f"table {table!r}, {name}: {place!r} is no place: expected $, $.a.b, $.list[0], "
+            '$["a b"] or topic[N]'
+        )
+    return -1, steps
+
+
+def steps_of(place: str) -> tuple[str | int, ...] | None:
+    """The keys and positions of a place in a payload, as `$.a[0]`; None if it is none."""
     steps: list[str | int] = []
     at = 1
     while place[:1] == "$" and at < len(place) and (step := _STEP.match(place, at)):
         key, index, quoted = step.groups()
         steps.append(key if key is not None else int(index) if index else json.loads(quoted))
         at = step.end()
-    if place[:1] != "$" or at != len(place):
-        raise SettingError(
-            f"table {table!r}, {name}: {place!r} is no place: expected $, $.a.b, $.list[0], "
-            '$["a b"] or topic[N]'
-        )
-    return -1, tuple(steps)
+    return tuple(steps) if place[:1] == "$" and at == len(place) else None
 
 
 def checked(typed: tuple[Typed, ...]) -> None:
