@@ -84,7 +84,8 @@ _HOLDING = {
     "$.ts": b'{"$": {"ts": 1}}',
     "$date": b'{"$date": 1}',
 }
-LATE = '[[table]]\nname = "t"\ntopics = "a"\ncolumns.a = "$.a INT"\nlate = "quarantine"\n'
+TABLE = '[[table]]\nname = "t"\ntopics = "a"\n'
+LATE = f'{TABLE}columns.a = "$.a INT"\nlate = "quarantine"\n'
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,20 @@ def test_without_rules_time_is_the_hubs() -> None:
         ("lateness = nan", "lateness: expected 0 to 315532800 seconds"),
         ("event_time = '$'", "event_time: '$' is no place of a time in a payload: expected as"),
         ("event_time = '$.a..b'", "expected as 'meta.at' or '$.meta.at'"),
-        ("latenes = 1", "`latenes`; known are event_time, lateness, decode, alert, table"),
+        ("latenes = 1", "no key 'latenes'; did you mean lateness? Known are event_time, lateness"),
+        ("zzz = 1", "no key 'zzz'; known are event_time, lateness, decode, alert, table, sink"),
+        ('[[tabel]]\nname = "a"', "there is no key 'tabel'; did you mean table?"),
+        (
+            '[[decode]]\ntopics = "b"\n[[decode]]\ntopic = "a"',
+            "decode[1]: there is no key 'topic'; did you mean topics? Known are topics, as,",
+        ),
+        (
+            f"{TABLE}columns.a = {{ from = '$', typ = 'INT' }}",
+            "columns[...]: there is no key 'typ'; did you mean type? Known are from, type",
+        ),
+        ('"a` - at `$.b" = 1', "unknown field `a` - at `$.b`"),
+        (f"{TABLE}column.a = '$ INT'", "there is no key 'column'; did you mean columns?"),
+        ('[[decode]]\ntopics = "a"\nas = "json"', "expected one of application/json, text/json, "),
         ('[[decode]]\nas = "text/plain"', "topics"),
         ('[[decode]]\ntopics = "a/#/b"', "# must be the last level"),
         ('[[decode]]\ntopics = "a"\nas = "image/png"', "no decoder for 'image/png'"),

@@ -163,8 +163,8 @@ def test_a_json_schema_that_says_required_otherwise(tmp_path: Path, required: st
         ("columns.a = 'max $.a DOUBLE'\nwindow = '99999 days'", "ten years"),
         ("columns.a = '$.a DOUBLE'\nlate = 'never'", "late"),
         ("columns.a = '$.a DOUBLE'\njson_schema = 'none.json'", "JSON Schema"),
-        ("columns.a = '$.a DOUBLE'\nname2 = ''", "known are"),
-        ("columns.a = { from = '$.a', type = 'DOUBLE', unt = 'K' }", "known are"),
+        ("columns.a = '$.a DOUBLE'\nname2 = ''", "there is no key"),
+        ("columns.a = { from = '$.a', type = 'DOUBLE', unt = 'K' }", "there is no key"),
     ],
 )
 def test_a_declaration_that_cannot_be(tmp_path: Path, lines: str, said: str) -> None:

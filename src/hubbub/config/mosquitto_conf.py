@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +24,7 @@ import msgspec
 
 from hubbub.config.settings import Bridge, Listener, Settings, parse_bridge_topic
 from hubbub.errors import SettingError
+from hubbub.spelling import meant
 
 _UNLIMITED: Final = 1_000_000_000  # where 0 means "no bound" there and "nothing" here
 _SECONDS: Final = {"h": 3600, "d": 86_400, "w": 7 * 86_400, "m": 30 * 86_400, "y": 365 * 86_400}
@@ -604,5 +604,5 @@ _NAME_OF_OPTION: Final = re.compile(r"\w{0,40}")
 
 
 def _unknown(option: str) -> str:
-    near = get_close_matches(option, sorted(options()), 1, 0.6)
-    return f"no such option; did you mean {near[0]}?" if near else "no such option of mosquitto"
+    hint = meant(option, options(), like=0.6)
+    return f"no such option; {hint}" if hint else "no such option of mosquitto"

@@ -16,7 +16,6 @@ import textwrap
 import tomllib
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, NamedTuple
@@ -27,6 +26,7 @@ from msgspec import Struct
 from hubbub.config import exposed, mosquitto_conf, mosquitto_db
 from hubbub.config.settings import Bridge, Listener, Settings, networks, parse_address
 from hubbub.errors import SettingError
+from hubbub.spelling import meant
 
 log = logging.getLogger("hubbub.config")
 
@@ -144,8 +144,7 @@ def _section(kind: Any) -> type[Struct] | None:
 
 
 def _no_such(name: str) -> str:
-    near = get_close_matches(name, [key for key, _ in _leaves()], 1, 0.5)
-    hint = f"did you mean {near[0]}?" if near else "`hubbub config` prints all there are"
+    hint = meant(name, (key for key, _ in _leaves()), "`hubbub config` prints all there are")
     return f"there is no setting {name}; {hint}"
 
 

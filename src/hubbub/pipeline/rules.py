@@ -45,9 +45,10 @@ from typing import Final
 import msgspec
 
 from hubbub.errors import SettingError
-from hubbub.pipeline.decode import decoder_of, path_of
+from hubbub.pipeline.decode import DECODERS, decoder_of, path_of
 from hubbub.pipeline.typed import SHIPPED, Field, Typed, checked, steps_of, whole
 from hubbub.spark.filters import pattern_of
+from hubbub.spelling import meant
 
 MAX_AGE: Final = 3600.0  # seconds: who catches up after a day off cries no old alarms
 MOST: Final = 3_652 * 86_400.0  # seconds that lateness or an alert's age may be: ten years
@@ -133,14 +134,15 @@ _NULL: Final = {
     "deliveries": frozenset(("topic", "handed", "ended", "latency_ms", "by")),
     "alerts": frozenset(("published",)),
 }
-_KNOWN: Final = ", ".join(
-    f"{table}{field}"
-    for table, one in (
-        ("", Rules), ("decode.", Decode), ("alert.", Alert), ("table.", Typed),
-        ("columns.", Field), ("sink.", Sink),
+# What may stand where, by what msgspec calls the place of an object; "" is the file.
+_KEYS: Final = {
+    place: tuple(one.__struct_encode_fields__)
+    for place, one in (
+        ("", Rules), ("decode", Decode), ("alert", Alert), ("table", Typed),
+        ("columns", Field), ("sink", Sink),
     )
-    for field in one.__struct_encode_fields__
-)
+}  # fmt: skip
+_UNKNOWN: Final = re.compile(r"(?s)Object contains unknown field `(.*?)`(?: - at `\$\.(.*)`)?")
 
 
 def read_rules(file: str | Path) -> Rules:
@@ -153,9 +155,21 @@ def read_rules(file: str | Path) -> Rules:
     except OSError as error:
         raise SettingError(f"cannot read the rules {file}: {error.strerror}") from error
     except (msgspec.DecodeError, SettingError) as error:
-        known = f"; known are {_KNOWN}" if "unknown field" in str(error) else ""
-        raise SettingError(f"{file}: {error}{known}") from error
+        raise SettingError(f"{file}: {_said(str(error))}") from error
     return rules
+
+
+def _said(error: str) -> str:
+    """The words of an error; for a key that is none, with those that may stand there."""
+    found = _UNKNOWN.fullmatch(error)
+    place = (found[2] or "") if found else ""
+    known = _KEYS.get(re.sub(r"\[[^]]*\]", "", place).rpartition(".")[2])
+    if found is None or known is None:
+        return error
+    where = f"{place}: " if place else ""
+    hint = meant(found[1], known, like=0.6)  # words so short have soon half their letters alike
+    there = f"{hint} Known are" if hint else "known are"
+    return f"{where}there is no key {found[1]!r}; {there} {', '.join(known)}"
 
 
 def _with_paths(rules: Rules) -> Rules:
@@ -187,7 +201,10 @@ def _check(rules: Rules) -> None:
     for rule in rules.decode:
         _pattern(rule.topics)
         if rule.content_type and decoder_of(rule.content_type) is None:
-            raise SettingError(f"decode: there is no decoder for {rule.content_type!r}")
+            raise SettingError(
+                f"decode: there is no decoder for {rule.content_type!r}: expected one of "
+                + ", ".join(DECODERS)
+            )
     names = [alert.name for alert in rules.alert]
     for alert in rules.alert:
         if names.count(alert.name) > 1:
