@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from hubbub.cli.history import _time
 from hubbub.cli.pipeline import _patient, app, picture
 from hubbub.cli.tables import MORE, PROMPT, statements
 from hubbub.errors import DirectoryError, SettingError
@@ -163,7 +165,8 @@ def test_what_a_table_is() -> None:
         (("sql", "select 1", "--plot", "none/a.png"), "there is no directory none"),
         (("replay", "--speed", "0"), "--speed: expected"),
         (("replay", "--topics", "a/#/b"), "# must be the last level in 'a/#/b'"),
-        (("replay", "--since", "yesterday"), "--since: expected a time such as 2026-01-31"),
+        (("replay", "--since", "yesterday"), "--since: expected 90s, 30m, 1h, 7d or a time such"),
+        (("replay", "--until", "1y"), "--until: expected 90s, 30m, 1h, 7d or a time such as"),
         (("compact", "--from", "s3a://a"), "--to NEW-URL"),
         (("run", "--data", "/none"), "there is no journal"),
         (("run", "--keep", "readings=-1"), "TABLE=DAYS, such as readings=90, got 'readings=-1'"),
@@ -178,6 +181,23 @@ def test_what_cannot_be_is_said_in_one_line(words: tuple[str, ...], complaint: s
     """In this process: these are seen before anything is started."""
     with pytest.raises((SettingError, DirectoryError), match=re.escape(complaint)):
         app([*words], standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        ("", ""),
+        ("5m", "2026-01-31 11:55:00+00:00"),
+        ("7d", "2026-01-24 12:00:00+00:00"),
+        ("999999999d", "1970-01-01 00:00:00.000001+00:00"),
+        ("2026-01-31", "2026-01-31 00:00:00+00:00"),
+        ("2026-01-31 12:00", "2026-01-31 12:00:00+00:00"),
+        ("2026-01-31T12:00:00.25+02:00", "2026-01-31 10:00:00.250000+00:00"),
+    ],
+)
+def test_what_is_replayed_is_said_as_in_history(said: str, read: str) -> None:
+    now = int(datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp() * 1_000_000)
+    assert _time("--since", said, now) == read
 
 
 def test_rules_that_do_nothing_are_said_and_taken(

@@ -283,6 +283,8 @@ def test_replay_as_a_command(
     assert replay("--speed", "10") == (
         f"{plan}in 0 s\nNothing was published. The same with --go does it.\n"
     )
+    assert replay("--since", "1h") == "There are no such messages.\n"
+    assert replay("--since", "2026-01-01 12:00:00.3", "--until", "1h").startswith("4 messages of 2")
     assert published(hub) == []
     assert "6 messages published" in replay("--prefix", "x1/", "--go")
     replay("--prefix", "x10/", "--go", "--speed", "10")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from hubbub.cli import profile
 from hubbub.cli.tables import Data, Master, Remote, need_spark, start
 from hubbub.config.settings import DEFAULT_DATA
+from hubbub.core.past import moment_of
 from hubbub.errors import SettingError
 from hubbub.terminal import say
 
@@ -30,8 +32,12 @@ def replay(
     topics: Annotated[
         str, typer.Option(metavar="FILTERS", help="MQTT filters, comma-separated; else all.")
     ] = "",
-    since: Annotated[str, typer.Option(metavar="TIME", help="From then on (UTC).")] = "",
-    until: Annotated[str, typer.Option(metavar="TIME", help="Before then (UTC).")] = "",
+    since: Annotated[
+        str, typer.Option(metavar="WHEN", help="From then on: 90s, 30m, 1h, 7d, or an ISO time.")
+    ] = "",
+    until: Annotated[
+        str, typer.Option(metavar="WHEN", help="Before then, said in the same way (UTC).")
+    ] = "",
     speed: Annotated[
         str, typer.Option(metavar="N", help="1, 10, … times the old rhythm, or max.")
     ] = "1",
@@ -58,7 +64,8 @@ def replay(
     from hubbub.spark.filters import pattern_of
     from hubbub.spark.options import listed
 
-    choice = Choice(listed(topics), _time("--since", since), _time("--until", until))
+    now = time.time_ns() // 1_000
+    choice = Choice(listed(topics), _time("--since", since, now), _time("--until", until, now))
     pattern_of(choice.topics)  # what is wrong with them is said before Spark starts
     with _spark(data, master, remote) as spark:
         from hubbub.pipeline.publish import Publisher
@@ -96,16 +103,18 @@ def _pace(speed: str) -> float:
     return pace
 
 
-def _time(option: str, given: str) -> str:
-    """The same, if Spark will read it or it is not given."""
+def _time(option: str, given: str, now: int) -> str:
+    """As Spark reads it, if it is given; what may be said is the same as in `hubbub history`."""
+    if not given:
+        return ""
     try:
-        if given:
-            datetime.fromisoformat(given)
-    except ValueError:
-        raise SettingError(
-            f"{option}: expected a time such as 2026-01-31 or '2026-01-31 12:00', got {given!r}"
-        ) from None
-    return given
+        found = moment_of(given, now, option)
+    except ValueError as error:
+        raise SettingError(str(error)) from None
+    return (_EPOCH + timedelta(microseconds=found)).isoformat(" ")
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def backfill(

@@ -50,10 +50,11 @@ def past_of(last: str, since: str, now: int) -> Past:
         count = int(last) if plain else 0
         if not 1 <= count <= HISTORY_MESSAGES:
             raise ValueError(f"last: expected 1 to {HISTORY_MESSAGES}, got {last[:40]!r}")
-    return Past(count, _moment(since, now) if since else 0)
+    return Past(count, moment_of(since, now) if since else 0)
 
 
-def _moment(text: str, now: int) -> int:
+def moment_of(text: str, now: int, name: str = "since") -> int:
+    """`1h` or a time as microseconds since 1970. ValueError in words, with the `name` it has."""
     span = _SPAN.fullmatch(text)
     if span is not None:
         return max(now - int(span[1]) * _UNITS[span[2]] * 1_000_000, 1)
@@ -63,7 +64,7 @@ def _moment(text: str, now: int) -> int:
         return max(int(moment.timestamp() * 1_000_000), 1)
     except (ValueError, OverflowError):
         raise ValueError(
-            f"since: expected 90s, 30m, 1h, 7d or a time such as 2026-01-31T12:00Z, "
+            f"{name}: expected 90s, 30m, 1h, 7d or a time such as 2026-01-31T12:00Z, "
             f"got {text[:40]!r}"
         ) from None
 
