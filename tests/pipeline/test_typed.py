@@ -262,12 +262,33 @@ def test_late_is_by_the_two_times_of_a_row() -> None:
         fitter = Fitter(Typed("t", "#", {"a": "$ DOUBLE"}, late=policy), rules)  # type: ignore[arg-type]
         assert fitter.late(START, START - timedelta(seconds=60)) is False
         if wrong:
-            with pytest.raises(Unfit, match="late by 61.0 s"):
+            with pytest.raises(Unfit, match="t: late by more than a minute"):
                 fitter.late(START, START - timedelta(seconds=61))
-            with pytest.raises(Unfit, match="t: 5.0 s in the future"):
+            with pytest.raises(Unfit, match="t: more than a second in the future"):
                 fitter.late(START, START + timedelta(seconds=5))
         else:
             assert fitter.late(START, START - timedelta(seconds=61))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "reason"),
+    [
+        (59_998.5, "late by more than an hour"),
+        (86_401, "late by more than a day"),
+        (1e8, "late by more than a day"),
+        (3_600, "late by more than a minute"),
+        (60, "late by more than a second"),
+        (1, "late by a second or less"),
+        (0.000001, "late by a second or less"),
+        (-0.5, "a second or less in the future"),
+        (-61, "more than a minute in the future"),
+    ],
+)
+def test_how_late_it_was_is_a_reason_that_many_have(seconds: float, reason: str) -> None:
+    declared = Typed("t", "#", {"a": "$ DOUBLE"}, late="quarantine")
+    fitter = Fitter(declared, Rules(event_time="at", lateness=0))
+    times = (START, START - timedelta(seconds=seconds))
+    assert fitter.reason(times, "a", b"1", "") == f"t: {reason}"
 
 
 # Tables

@@ -84,9 +84,7 @@ class Fitter:
         """Whether its own time cannot count. Raises Unfit if that is for quarantine."""
         late = event_time > time or event_time < time - self._patience
         if late and self._strict:
-            behind = (time - event_time).total_seconds()
-            how = f"late by {behind:.1f} s" if behind > 0 else f"{-behind:.1f} s in the future"
-            raise Unfit(f"{self._name}: {how}")
+            raise Unfit(f"{self._name}: {_how_late(time - event_time)}")
         return late
 
     def reason(self, batch: Any, topic: str, payload: bytes, content_type: str) -> str:
@@ -97,6 +95,23 @@ class Fitter:
         except (Unfit, Undecodable) as error:
             return str(error) or "it cannot be decoded"
         return ""
+
+
+def _how_late(behind: timedelta) -> str:
+    """In steps: with the seconds each row would have a reason of its own, and nobody could count
+    by reason. They are the difference of its two times.
+    """
+    span = abs(behind)
+    least = next((f"more than {name}" for step, name in _STEPS if span > step), "a second or less")
+    return f"late by {least}" if behind > timedelta(0) else f"{least} in the future"
+
+
+_STEPS: Final = (
+    (timedelta(days=1), "a day"),
+    (timedelta(hours=1), "an hour"),
+    (timedelta(minutes=1), "a minute"),
+    (timedelta(seconds=1), "a second"),
+)
 
 
 def _at(value: Any, path: tuple[str | int, ...]) -> Any:
