@@ -55,6 +55,16 @@ def test_settings_are_made_shown_changed_and_kept() -> None:
     assert len(hub.rows) == rows, "what holds already is no news"
 
 
+def test_seconds_may_be_said_as_whole_numbers_and_as_others() -> None:
+    hub = Hub()
+    a = hub.log_in("a")
+    for lease in (7, 4.0, 2.5, 7):
+        found = json.loads(said(a, post("/create/q", asked(lease=lease, max_messages=3))))
+        assert found["lease"] == lease
+    hub = Hub(hub.rows)
+    assert json.loads(said(hub.log_in("a"), post("/create/q", asked(lease=0.5))))["lease"] == 0.5
+
+
 def test_a_transient_queue_keeps_its_owner() -> None:
     hub = Hub()
     a = hub.log_in("a")

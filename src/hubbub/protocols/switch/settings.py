@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from hubbub.core.queue import QueueSettings
+from hubbub.core.queue import PLAIN, QueueSettings
 from hubbub.protocols.switch.codec import INVALID, Refused, json_object, quoted_name
 
 LARGEST: Final = 1 << 40  # of a number: far beyond any use, and still safe to count with
@@ -21,22 +21,23 @@ def settings_of(body: bytes, now: QueueSettings) -> QueueSettings:
         if name not in QueueSettings._fields:
             known = ", ".join(QueueSettings._fields)
             raise Refused(400, f"there is no setting {name}; expected some of {known}")
-        expected = _expected(value, getattr(now, name))
+        # not by what holds now: seconds may have been said as 7, and are 7.5 next
+        expected = _expected(value, getattr(PLAIN, name))
         if expected:
             raise Refused(400, f"{name} cannot be {value!r}; expected {expected}")
     return now._replace(**given)
 
 
-def _expected(value: object, now: object) -> str:
+def _expected(value: object, kind: object) -> str:
     """What the value should have been, "" if it is right."""
-    if isinstance(now, str):
+    if isinstance(kind, str):
         return "" if isinstance(value, str) else "the name of a queue"
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if isinstance(now, int) and isinstance(value, float):
+    if isinstance(kind, int) and isinstance(value, float):
         number = False
     if number and 0 <= value <= LARGEST:  # type: ignore[operator]
         return ""
-    return f"a {'whole ' * isinstance(now, int)}number from 0 on"
+    return f"a {'whole ' * isinstance(kind, int)}number from 0 on"
 
 
 def settings_said(settings: QueueSettings) -> bytes:
