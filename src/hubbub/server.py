@@ -204,12 +204,22 @@ class _Once:
 
 
 def _reload(hub: Node, read: Callable[[], Settings], trace: Trace) -> None:
-    """What needs a restart keeps its old value, and the log says so."""
+    """Take what the files say now; who looks later finds whether all of it was taken."""
+    trouble = _read_again(hub, read, trace)
+    hub.broker.audit.managed(hub.broker.itself, "read the configuration again", "", trouble)
+    if not trouble:
+        log.info("the configuration was read again")
+
+
+def _read_again(hub: Node, read: Callable[[], Settings], trace: Trace) -> str:
+    """What could not be taken, "" if all was. What needs a restart keeps its old value, and the
+    log says so.
+    """
     try:
         fresh = read()
     except HubbubError as error:
         log.error("the configuration is left as it was: %s", error)
-        return
+        return str(error)
     old = hub.settings
     for name in _FIXED:
         if getattr(fresh, name) != getattr(old, name):
@@ -229,8 +239,8 @@ def _reload(hub: Node, read: Callable[[], Settings], trace: Trace) -> None:
         hub.read_credentials()
     except HubbubError as error:
         log.error("what it said before goes on: %s", error)
-    hub.broker.audit.managed(hub.broker.itself, "read the configuration again", "")
-    log.info("the configuration was read again")
+        return str(error)
+    return ""
 
 
 def banner(hub: Node) -> str:

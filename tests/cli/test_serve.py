@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from hubbub.journal.table import Table
 from tests.process import RunningHub, StartHub
 
 pytestmark = pytest.mark.interop
@@ -100,3 +103,35 @@ def test_a_bad_configuration_leaves_the_running_one(start_hub: StartHub, tmp_pat
     while "session.inflight = 0 cannot be used" not in log.read_text():
         assert hub.process.poll() is None
     assert hub.stop() == 0
+
+
+def test_what_could_not_be_read_again_is_told_as_that(start_hub: StartHub, tmp_path: Path) -> None:
+    file, acl = tmp_path / "hub.toml", tmp_path / "acl"
+    good = f'acl_file = "{acl}"\nallow_anonymous = true\n[log]\nlevel = "info"\n'
+    file.write_text(good)
+    acl.write_text("topic readwrite #\n")
+    hub = start_hub("--config", str(file))
+
+    def told(wanted: str) -> str:
+        hub.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + 30
+        while wanted not in (text := (tmp_path / "hub.log").read_text()):
+            assert hub.process.poll() is None and time.monotonic() < deadline, text
+            time.sleep(0.02)
+        return text
+
+    file.write_text("sesion = 1\n" + good)
+    told(f"read the configuration again: {file}: there is no setting sesion")
+    file.write_text(good)
+    acl.write_text("topc read #\n")
+    text = told("read the configuration again: " + str(acl))
+    assert "configuration again: done" not in text and "was read again" not in text
+    acl.write_text("topic readwrite #\n")
+    told("the configuration was read again")
+    assert hub.stop() == 0
+    table = Table(str(hub.data))
+    rows = [row for batch in table.read(0, table.committed()) for row in batch.to_pylist()]
+    said = [json.loads(row["properties"]) for row in rows if row["kind"] == "managed"]
+    troubles = [one.get("trouble", "") for one in said]
+    assert len(troubles) == 3 and "sesion" in troubles[0] and str(acl) in troubles[1]
+    assert troubles[2] == ""

@@ -267,7 +267,7 @@ def test_what_makes_no_difference_is_not(tmp_path: Path, caplog: pytest.LogCaptu
     [
         ("plugin /usr/lib/x.so", "password_file and acl_file"),
         ("auth_plugin x.so\nauth_opt_a b", "password_file"),
-        ("connection x\naddress y\nbridge_psk 0011", "bridge_cafile"),
+        ("connection x\naddress y\nbridge_psk 271828", "bridge_cafile"),
         ("use_username_as_clientid true", "%u"),
         ("bind_interface eth0", "listener PORT ADDRESS"),
         ("listener 7 /run/socket", "listener 0 /PATH"),
@@ -290,6 +290,7 @@ def test_what_makes_no_difference_is_not(tmp_path: Path, caplog: pytest.LogCaptu
         ("include_dir /does/not/exist", "expected a directory"),
         ("listenr 1883", "no such option; did you mean listener?"),
         ("zzz 1", "no such option of mosquitto"),
+        ("remote_pasword 271828", "did you mean remote_password?"),
     ],
 )
 def test_what_would_change_security_or_is_wrong_stops_the_start(
@@ -298,7 +299,8 @@ def test_what_would_change_security_or_is_wrong_stops_the_start(
     with pytest.raises(SettingError) as caught:
         loaded(tmp_path, "# first\n" + line + "\n")
     last = 2 + line.count("\n") if line.startswith("connection") else 2
-    said = f"{tmp_path / 'mosquitto.conf'}:{last}: {line.splitlines()[last - 2]}"
+    shown = line.splitlines()[last - 2].replace("271828", "…")
+    said = f"{tmp_path / 'mosquitto.conf'}:{last}: {shown}"
     assert str(caught.value).startswith(said)
     assert hint in str(caught.value)
 

@@ -154,6 +154,23 @@ def test_a_bad_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, compl
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "[api]\ntoken = 271828",
+        '[[bridge]]\nname = "up"\npassword = "271828"',
+        '[bridge]\npassword = ["271828"]',
+        '[cluster]\nurl = "nats://me:271828@there:4222"',
+    ],
+)
+def test_what_is_wrong_is_said_without_secrets(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "hub.toml"
+    file.write_text(text)
+    with pytest.raises(SettingError, match="cannot be used") as caught:
+        load(file)
+    assert "271828" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("protocols", "mount", "complaint"),
     [("[]", "a/", 'protocols = ["mqtt"]'), ('["mqtt"]', "a/#", "without + and #")],
 )

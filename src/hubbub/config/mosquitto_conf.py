@@ -49,7 +49,9 @@ class _Line(NamedTuple):
 
     def trouble(self, text: str) -> SettingError:
         """An error in the words of the file."""
-        said = f"{self.option} {self.value}".strip()
+        # also of an option that is mistyped; logs and the journal have no secrets
+        secret = _SECRET.search(self.option) is not None
+        said = f"{self.option} {'…' if secret else self.value}".strip()
         return SettingError(f"{self.place}: {said}: {text}")
 
 
@@ -601,6 +603,7 @@ def _named(line: _Line) -> _Line:
 
 
 _NAME_OF_OPTION: Final = re.compile(r"\w{0,40}")
+_SECRET: Final = re.compile(r"pas(?!.*file)|psk$")
 
 
 def _unknown(option: str) -> str:

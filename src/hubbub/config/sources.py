@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from hubbub.config import exposed, mosquitto_conf, mosquitto_db
 from hubbub.config.settings import Bridge, Listener, Settings, networks, parse_address
-from hubbub.errors import SettingError
+from hubbub.errors import SettingError, without_user
 from hubbub.spelling import meant
 
 log = logging.getLogger("hubbub.config")
@@ -38,6 +38,8 @@ _NOT_OURS: Final = re.compile(r"HUBBUB_(SERVICE_|PORT)")
 _ELSEWHERE: Final = (
     "HUBBUB_TOKEN", "HUBBUB_URL", "HUBBUB_PROFILE", "HUBBUB_COMPILE", "HUBBUB_CACHE",
 )  # fmt: skip
+# By the last part of their names.
+_SECRETS: Final = ("password", "token")
 
 
 def load(
@@ -109,7 +111,19 @@ def _in_our_words(error: str, tree: Mapping[str, Any]) -> str:
     if allowed:
         complaint = "expected one of " + ", ".join(allowed)
     name = path or "the file"
-    return f"{name} = {json.dumps(value, default=str)} cannot be used: {complaint}"
+    shown = json.dumps(_without_secrets(value, path.rpartition(".")[2]), default=str)
+    return f"{name} = {shown} cannot be used: {complaint}"
+
+
+def _without_secrets(value: Any, name: str) -> Any:
+    """The value as logs and the journal may show it."""
+    if name in _SECRETS:
+        return "…"
+    if isinstance(value, Mapping):
+        return {key: _without_secrets(inner, key) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_secrets(inner, name) for inner in value]
+    return without_user(value) if isinstance(value, str) and "://" in value else value
 
 
 def _choices(path: str) -> list[str]:
