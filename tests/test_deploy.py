@@ -49,6 +49,19 @@ def test_what_the_roller_calls_is_allowed() -> None:
     assert forbidden and all("@resources" not in one for one in forbidden)
 
 
+def test_who_has_no_group_can_read_what_is_installed_before_there_is_one() -> None:
+    """The user of the service is made when it starts, and owns nothing below /etc."""
+    assert "DynamicUser=yes" in UNIT.read_text()
+    first, later = UNIT.with_name("README.md").read_text().split("```sh\n")[1:3]
+    (mode,) = re.findall(r"install -D -m (\d+) hubbub.toml", first)
+    assert int(mode, 8) & 0o004
+    group = re.search(r"SupplementaryGroups=([a-z-]+)", later)
+    assert group is not None and f"groupadd --system {group[1]}\n" in later
+    for line in later.splitlines():
+        for kept in re.findall(r"(?:install -m|chmod) 0640(.*)", line):
+            assert group[1] in kept or f"chgrp {group[1]}" in line, line
+
+
 # The container
 
 CONTAINER = UNIT.with_name("Containerfile")

@@ -9,9 +9,11 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from hubbub.auth.passwords import add_user
 from hubbub.cluster.switchboard import Switchboard
 from hubbub.config.settings import Listener, Settings
 from hubbub.core.message import Message
@@ -20,6 +22,7 @@ from hubbub.core.rights import Rights
 from hubbub.core.session import Session, Silent
 from hubbub.runtime.node import VERSION, Node
 from hubbub.web import prometheus
+from hubbub.web.app import Application
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 ANY: Final = Rights()
@@ -53,6 +56,27 @@ async def test_every_metric_is_in_the_status(tmp_path: Path) -> None:
     queues = {one.labels["name"]: one.value for one in found["hubbub_queue_messages"].samples}
     assert queues == {"jobs": 0, "(of clients)": 2}, "no series for a name that is gone tomorrow"
     assert found["hubbub_journal_trouble"].samples[0].value == 0
+
+
+async def test_the_rights_that_its_reader_is_given_are_enough(tmp_path: Path) -> None:
+    text = (DEPLOY / "README.md").read_text("utf-8")
+    (acl,) = re.findall(r"```\n(user prometheus\n.*?)```", text, re.DOTALL)
+    users, rules = tmp_path / "users", tmp_path / "acl"
+    add_user(users, "prometheus", b"secret")
+    add_user(users, "eve", b"secret")
+    rules.write_text(acl)
+    settings = Settings(
+        data=str(tmp_path / "data"), listen=("127.0.0.1:0",), password_file=str(users),
+        acl_file=str(rules),
+    )  # fmt: skip
+    node = Node(settings)
+    node.web = Application(node)
+    async with node:
+        url = f"http://{node.listeners[0].address}/metrics"
+        async with httpx.AsyncClient(timeout=30, trust_env=False) as client:
+            assert (await client.get(url)).status_code == 401
+            assert (await client.get(url, auth=("eve", "secret"))).status_code == 403
+            assert (await client.get(url, auth=("prometheus", "secret"))).status_code == 200
 
 
 def test_trouble_is_1() -> None:
