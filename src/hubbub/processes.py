@@ -199,13 +199,13 @@ class Place:
             raise DirectoryError(f"cannot use {sockets}: {error.strerror}") from None
 
     def _take(self, path: Path, count: int) -> None:
-        if Directory(path).segments() or (path / "format").exists():
-            raise DirectoryError(
-                f"{path} is the journal of one process. To go on with it as process 1 of {count}: "
-                f"`mv {path} {path}.1 && mkdir {path} && mv {path}.1 {path}/1`; or choose another "
-                "directory with --data"
-            )
         try:
+            if Directory(path).segments() or (path / "format").exists():
+                raise DirectoryError(
+                    f"{path} is the journal of one process. To go on with it as process 1 of "
+                    f"{count}: `mv {path} {path}.1 && mkdir {path} && mv {path}.1 {path}/1`; or "
+                    "choose another directory with --data"
+                )
             make_folder(path)
             self._lock = Lock(path / "lock")
             holder = self._lock.take()

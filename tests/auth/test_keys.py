@@ -14,6 +14,7 @@ from hubbub.config.settings import Listener, Tls
 from hubbub.core.gate import Credentials, Opening
 from hubbub.core.rights import Rights
 from hubbub.errors import SettingError
+from tests.certificates import Authority
 
 
 def test_a_file_of_mosquittos(tmp_path: Path) -> None:
@@ -40,6 +41,18 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_an_older_python_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"need Python 3\.13 or later; start the hub with"):
         certificates.context(Tls(psk_file=str(tmp_path / "keys")))
+
+
+def test_a_certificate_without_its_key_says_that(tmp_path: Path) -> None:
+    file = Authority(tmp_path / "ca").file
+    with pytest.raises(SettingError, match=r"authority.pem' has no private key in it: .* tls.key"):
+        certificates.context(Tls(certificate=str(file)))
+    for text in (None, b"", file.read_bytes().replace(b"BEGIN", b"BEGUN")):
+        other = tmp_path / "other.pem"
+        if text is not None:
+            other.write_bytes(text)
+        with pytest.raises(SettingError, match="cannot be used"):
+            certificates.context(Tls(certificate=str(other)))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -86,6 +89,32 @@ def test_a_bad_protocol(tmp_path: Path) -> None:
     file = tmp_path / "hub.toml"
     file.write_text('listen = []\n[[listener]]\naddress = "127.0.0.1:0"\nprotocols = ["amqp"]\n')
     assert "amqp" in refused("--config", "hub.toml", cwd=tmp_path)
+
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="needs setpriv")
+def test_below_a_directory_that_may_not_be_entered(tmp_path: Path) -> None:
+    """What may be done everywhere is taken from who is root here."""
+    powers = "-dac_override,-dac_read_search"
+    under = ["setpriv", "--bounding-set", powers, "--inh-caps", powers] * (os.geteuid() == 0)
+
+    def say(*words: str) -> tuple[int, str, str]:
+        command = [*under, sys.executable, "-m", "hubbub", *words, "--data", "shut/data"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        return done.returncode, done.stdout, done.stderr
+
+    (tmp_path / "shut").mkdir(0)
+    try:
+        for more in ((), ("--processes", "2")):
+            code, _, line = say("serve", "--listen", "127.0.0.1:0", *more)
+            assert code == 2 and line.startswith("hubbub: cannot write to shut/data: Permission")
+            assert line.endswith("make it writable or choose another directory with --data\n")
+        for verb in ("info", "verify"):
+            code, _, line = say("journal", verb)
+            assert code == 3 and "Permission denied; make it readable for this user" in line
+        code, found, _ = say("doctor")
+        assert code == 1 and re.search(r"bad +disk", found) and "Permission" in found, found
+    finally:
+        (tmp_path / "shut").chmod(0o700)
 
 
 def test_a_public_address_without_credentials(tmp_path: Path) -> None:

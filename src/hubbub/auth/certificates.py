@@ -35,10 +35,8 @@ def context(tls: Tls) -> ssl.SSLContext:
     else:
         found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     found.minimum_version = _VERSIONS[tls.version]
-    key = tls.key or tls.certificate
     if tls.certificate:
-        load = partial(found.load_cert_chain, keyfile=key, password=_no_password)
-        _load("tls.certificate", tls.certificate, load)
+        _load_own(found, tls)
     if tls.chain:
         take = _folder(found) if Path(tls.chain).is_dir() else found.load_verify_locations
         _load("tls.chain", tls.chain, take)
@@ -52,6 +50,29 @@ def context(tls: Tls) -> ssl.SSLContext:
         _load("tls.crl", tls.crl, found.load_verify_locations)
         found.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
     return found
+
+
+def _load_own(found: ssl.SSLContext, tls: Tls) -> None:
+    key = tls.key or tls.certificate
+    load = partial(found.load_cert_chain, keyfile=key, password=_no_password)
+    try:
+        _load("tls.certificate", tls.certificate, load)
+    except SettingError:
+        if not tls.key and _lacks_key(Path(tls.certificate)):
+            raise SettingError(
+                f"tls.certificate = {tls.certificate!r} has no private key in it: name the file "
+                "of the key with tls.key (keyfile in mosquitto.conf)"
+            ) from None
+        raise
+
+
+def _lacks_key(file: Path) -> bool:
+    """Of OpenSSL's errors that one says "PEM lib" and no more, as of a file of anything else."""
+    try:
+        text = file.read_bytes()
+    except OSError:
+        return False
+    return b"BEGIN CERTIFICATE" in text and b"PRIVATE KEY" not in text
 
 
 def _folder(found: ssl.SSLContext) -> Callable[[str], None]:

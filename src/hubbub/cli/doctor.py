@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import glob
 import importlib.util
 import json
 import os
@@ -201,9 +202,9 @@ def disk(settings: Settings) -> Iterator[Finding]:
 
 
 def _standing(path: Path) -> Path:
-    """The directory, or where it would be made."""
+    """The directory, or where it would be made; what cannot be entered is looked at from above."""
     path = path.resolve()
-    return next(one for one in (path, *path.parents) if one.is_dir())
+    return next(one for one in (path, *path.parents) if os.path.isdir(one))
 
 
 def syncs(place: Path) -> list[float]:
@@ -291,9 +292,10 @@ def clock(settings: Settings) -> Iterator[Finding]:
 
 def _newest(directory: Path) -> float:
     found = 0.0
-    for path in directory.glob("*/*"):
+    # `Path.glob` ends with an error below what cannot be entered, which is said of the disk
+    for path in glob.iglob("*/*", root_dir=directory):
         with contextlib.suppress(OSError):
-            found = max(found, path.stat().st_mtime)
+            found = max(found, (directory / path).stat().st_mtime)
     return found
 
 

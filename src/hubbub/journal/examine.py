@@ -68,9 +68,11 @@ class Verdict(NamedTuple):
 
 def directory_of(path: Path) -> Directory:
     """The journal in that directory; DirectoryError if there is none."""
-    if (path / PROCESSES).exists():
+    with told(path):  # where a folder above may not be entered, nothing is said to be missing
+        several, ours = (path / PROCESSES).exists(), (path / "format").exists()
+    if several:
         raise DirectoryError(Directory(path).complaint())
-    if not (path / "format").exists():
+    if not ours:
         raise DirectoryError(f"{path} holds no journal: there is no file {path / 'format'}")
     return Directory(path)
 
@@ -78,7 +80,8 @@ def directory_of(path: Path) -> Directory:
 def suspect_of(path: Path) -> Directory:
     """The same of one that may lack what makes it a journal: whoever looks says what is wrong."""
     directory = Directory(path)
-    there = directory.segments() or directory.snapshots() or directory.restoring.exists()
+    with told(path):
+        there = directory.segments() or directory.snapshots() or directory.restoring.exists()
     return directory if there else directory_of(path)
 
 

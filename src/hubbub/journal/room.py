@@ -89,10 +89,10 @@ class Room:
 
 
 def _fitting(path: Path, segment_bytes: int) -> int:
-    there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
     try:
+        there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
         disk = os.statvfs(there)
-    except OSError:
+    except OSError:  # what cannot be entered is told when the directory is made
         return segment_bytes
     held = disk.f_blocks * disk.f_frsize // HELD
     return min(segment_bytes, max(held, SEGMENT_LEAST)) if held else segment_bytes
