@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from hubbub.auth.passwords import add_user
+from hubbub.cli.status import fetch
+from hubbub.errors import HubbubError
 from hubbub.journal.table import Table
 from tests.process import RunningHub, StartHub
 
@@ -115,6 +118,22 @@ def test_below_a_directory_that_may_not_be_entered(tmp_path: Path) -> None:
         assert code == 1 and re.search(r"bad +disk", found) and "Permission" in found, found
     finally:
         (tmp_path / "shut").chmod(0o700)
+
+
+def test_pages_beside_a_mosquitto_conf(start_hub: StartHub, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    add_user(tmp_path / "users", "ann", b"secret")
+    (tmp_path / "acl").write_text("user ann\ntopic read $SYS/#\n")
+    (tmp_path / "mosquitto.conf").write_text(
+        f"listener {port} 127.0.0.1\npassword_file {tmp_path}/users\nacl_file {tmp_path}/acl\n"
+    )
+    hub = start_hub("-c", str(tmp_path / "mosquitto.conf"))  # and --listen
+    with pytest.raises(HubbubError, match=r"404: there are no web pages here: .* --listen 127"):
+        fetch(f"http://127.0.0.1:{port}")
+    with pytest.raises(HubbubError, match="401"):
+        fetch(hub.url("http"))
+    assert fetch(hub.url("http").replace("://", "://ann:secret@"))["clients"] == []
 
 
 def test_a_public_address_without_credentials(tmp_path: Path) -> None:

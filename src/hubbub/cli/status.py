@@ -42,6 +42,11 @@ WHO: Final = (
     "; who you are is said in HUBBUB_URL=http://USER:PASSWORD@HOST:PORT or a profile, a token in "
     "HUBBUB_TOKEN"
 )
+_NO_PAGES: Final = "there are no web pages here"  # as every listener without them says
+PAGES: Final = (
+    ": this listener speaks less than all, as those of a mosquitto.conf do; start the hub with "
+    "--listen 127.0.0.1:8080 beside it, or ask another of its ports"
+)
 _SECONDS: Final = 10.0  # a hub that does not answer in this time is not well
 
 NOTHING: Final[Mapping[str, float]] = MappingProxyType({})
@@ -93,8 +98,9 @@ def fetch(
         with urlopen(request, timeout=_SECONDS) as response:
             answer = json.load(response)
     except HTTPError as error:
-        said = f"{at} says {error.code}: {_reason(error.read(1000))}"
-        raise HubbubError(said + (WHO if error.code in (401, 403) else "")) from None
+        why = _reason(error.read(1000))
+        more = WHO if error.code in (401, 403) else PAGES if why == _NO_PAGES else ""
+        raise HubbubError(f"{at} says {error.code}: {why}{more}") from None
     except (URLError, OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "reason", error)
         raise no_hub(at, reason) from None
