@@ -90,10 +90,11 @@ class Installation:
         return done.stdout
 
     def reload(self) -> None:
-        before = self.log.read_text().count("was read again")
+        """Until it is told, done or not."""
+        before = self.log.read_text().count("read the configuration again: ")
         self.hub.send_signal(signal.SIGHUP)
         until = time.monotonic() + WAIT
-        while self.log.read_text().count("was read again") == before:
+        while self.log.read_text().count("read the configuration again: ") == before:
             assert time.monotonic() < until, self.log.read_text()
             time.sleep(0.05)
 
